@@ -1,0 +1,60 @@
+"""Which items go through the model together."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+def plan_batches(costs: NDArray[np.int64], budget: int) -> list[NDArray[np.int64]]:
+    """Group items of like cost so that count x largest cost stays within `budget`.
+
+    Longest first: the first batch is the worst case, so memory is at its peak at once and not an hour later.
+    An item that is over the budget alone is a batch of its own.
+
+    >>> [b.tolist() for b in plan_batches(np.array([3, 9, 4, 5]), 10)]
+    [[1], [3, 2], [0]]
+    """
+    order = np.argsort(-costs, kind="stable")
+    batches: list[NDArray[np.int64]] = []
+    at = 0
+    while at < len(order):
+        largest = max(1, int(costs[order[at]]))
+        size = max(1, budget // largest)
+        batches.append(order[at : at + size])
+        at += size
+    return batches
+
+
+@dataclass(slots=True)
+class Budget:
+    """A batch budget that shrinks when memory runs out and grows back with time.
+
+    After an overflow the budget is halved; after `patience` batches without one it grows by a quarter, up to where
+    it began. A size that has failed is approached more slowly each time.
+    """
+
+    limit: int
+    patience: int = 64
+    now: int = 0
+    overflows: int = 0
+    _calm: int = 0
+
+    def __post_init__(self) -> None:
+        self.now = self.now or self.limit
+
+    def shrink(self, failed: int) -> None:
+        """Halve: what is allowed now, or what a batch that failed cost, whichever is less."""
+        self.now = max(1, min(self.now, failed) // 2)
+        self.overflows += 1
+        self._calm = 0
+
+    def succeed(self) -> None:
+        if self.now >= self.limit:
+            return
+        self._calm += 1
+        if self._calm >= self.patience * max(1, self.overflows):
+            self.now = min(self.limit, self.now + max(1, self.now // 4))
+            self._calm = 0

@@ -1,0 +1,85 @@
+"""What this machine has to compute on, asked without loading torch."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+from shardmill.errors import UsageError
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """One thing a worker runs on: `kind` is "cpu" or "cuda"; `visible` is what CUDA_VISIBLE_DEVICES must say."""
+
+    kind: str
+    name: str
+    threads: int = 1
+    memory_bytes: int = 0
+    visible: str = ""
+
+
+def cores() -> int:
+    """Cores this process may use, which in a container are fewer than the machine has."""
+    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    quota = _cgroup_quota()
+    return max(1, min(allowed, quota) if quota else allowed)
+
+
+def _cgroup_quota() -> int | None:
+    try:
+        with open("/sys/fs/cgroup/cpu.max") as file:
+            limit, period = file.read().split()
+        return None if limit == "max" else max(1, int(limit) // int(period))
+    except (OSError, ValueError):
+        return None
+
+
+def gpus() -> list[Device]:
+    """The NVIDIA GPUs this process may use, by NVML; CUDA_VISIBLE_DEVICES is respected."""
+    allowed = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if allowed is not None and not allowed.strip():
+        return []
+    try:
+        import pynvml
+
+        pynvml.nvmlInit()
+    except Exception:
+        return []
+    try:
+        found = []
+        for i in range(pynvml.nvmlDeviceGetCount()):
+            handle = pynvml.nvmlDeviceGetHandleByIndex(i)
+            uuid = _text(pynvml.nvmlDeviceGetUUID(handle))
+            name = _text(pynvml.nvmlDeviceGetName(handle))
+            memory = int(pynvml.nvmlDeviceGetMemoryInfo(handle).total)
+            found.append((str(i), uuid, Device("cuda", name, 1, memory, str(i))))
+        if allowed is None:
+            return [device for _, _, device in found]
+        wanted = [w.strip() for w in allowed.split(",") if w.strip()]
+        return [d for w in wanted for i, uuid, d in found if w == i or uuid.startswith(w)]
+    finally:
+        pynvml.nvmlShutdown()
+
+
+def _text(value: str | bytes) -> str:
+    return value.decode() if isinstance(value, bytes) else value
+
+
+def place_workers(kind: str = "auto", workers: int | None = None) -> list[Device]:
+    """One device for each worker: the GPUs there are, or shares of the CPU's cores."""
+    if kind not in ("auto", "cpu", "cuda"):
+        raise UsageError(f"--device {kind}: no such device.", hint="Choose auto, cpu or cuda.")
+    if workers is not None and workers < 1:
+        raise UsageError(f"--workers {workers}: at least one worker is needed.")
+    found = gpus() if kind != "cpu" else []
+    share = max(1, cores() // max(1, workers or len(found) or 1))
+    if found:
+        return [_share(found[i % len(found)], share) for i in range(workers or len(found))]
+    if kind == "cuda":
+        raise UsageError("No NVIDIA GPU was found.", hint="Run nvidia-smi to see why, or use --device cpu.")
+    return [Device("cpu", "cpu", share) for _ in range(workers or 1)]
+
+
+def _share(device: Device, threads: int) -> Device:
+    return Device(device.kind, device.name, threads, device.memory_bytes, device.visible)

@@ -1,0 +1,150 @@
+"""What is to be done, validated. TOML, keyword arguments and CLI options all land here."""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator
+
+from shardmill.errors import SpecError
+
+
+def _as_tuple(value: Any) -> Any:
+    """One name, names with commas between, or a list of either."""
+    if value is None:
+        return ()
+    if isinstance(value, str | Path):
+        value = [value]
+    return tuple(part.strip() for v in value for part in str(v).split(",") if part.strip())
+
+
+def _as_places(value: Any) -> Any:
+    return (str(value),) if isinstance(value, str | Path) else tuple(str(v) for v in value)
+
+
+Names = Annotated[tuple[str, ...], BeforeValidator(_as_tuple)]
+Places = Annotated[tuple[str, ...], BeforeValidator(_as_places)]
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Work(_Model):
+    """What the result depends on. It is hashed into the plan's id; a run never mixes two of these."""
+
+    source: Places = Field(min_length=1)
+    format: Literal["jsonl", "text", "csv", "tsv", "parquet"] | None = None
+    text: str = Field(min_length=1)
+    id: Names = ()
+    keep: Names = ()
+    task: str = "embed"
+    params: dict[str, Any] = {}
+    max_item_bytes: int = Field(default=32 << 20, ge=1 << 10)
+
+    @field_validator("text")
+    @classmethod
+    def _not_blank(cls, value: str) -> str:
+        if not value.strip():
+            raise ValueError("names no field")
+        return value
+
+
+class Execution(_Model):
+    """How it is done. It may change from one resume to the next and leaves the result as it is.
+
+    `places` are where the source's files lie now, should they have moved since the run was planned.
+    """
+
+    places: tuple[str, ...] = ()
+    workers: int | None = Field(default=None, ge=1)
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    batch_tokens: int | None = Field(default=None, ge=1)
+    max_errors: str = "1%"
+    shard_bytes: int | None = Field(default=None, ge=1)
+    lease_s: float = Field(default=60.0, gt=0)
+    stuck_s: float = Field(default=900.0, gt=0)
+    max_restarts: int = Field(default=3, ge=0)
+
+    @field_validator("max_errors", mode="before")
+    @classmethod
+    def _limit(cls, value: Any) -> str:
+        ErrorLimit.parse(str(value))
+        return str(value)
+
+
+class Spec(_Model):
+    """`[work]` and `[execution]` of one run."""
+
+    work: Work
+    execution: Execution = Execution()
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorLimit:
+    """How many rows may fail: a share of the rows, or a number."""
+
+    share: float | None
+    count: int | None
+
+    @classmethod
+    def parse(cls, text: str) -> ErrorLimit:
+        """Read "1%" or "250".
+
+        >>> ErrorLimit.parse("1%").exceeded(errors=11, rows=1000)
+        True
+        """
+        text = text.strip()
+        try:
+            if text.endswith("%"):
+                share = float(text[:-1]) / 100
+                if 0 <= share <= 1:
+                    return cls(share, None)
+            elif int(text) >= 0:
+                return cls(None, int(text))
+        except ValueError:
+            pass
+        raise ValueError(f"max_errors {text!r} is neither a percentage like 1% nor a count like 250")
+
+    def exceeded(self, errors: int, rows: int) -> bool:
+        if self.count is not None:
+            return errors > self.count
+        return errors > (self.share or 0.0) * rows
+
+
+def make_spec(work: dict[str, Any], execution: dict[str, Any] | None = None) -> Spec:
+    """Build a spec from plain values; what is None is left at its default."""
+    try:
+        return Spec(
+            work=Work(**{k: v for k, v in work.items() if v is not None}),
+            execution=Execution(**{k: v for k, v in (execution or {}).items() if v is not None}),
+        )
+    except ValidationError as error:
+        raise _explain(error) from error
+
+
+def read_spec(path: Path) -> dict[str, dict[str, Any]]:
+    """The tables of a TOML spec, to be completed by options."""
+    try:
+        tables = tomllib.loads(path.read_text())
+    except FileNotFoundError as error:
+        raise SpecError(f"{path}: no such file.") from error
+    except OSError as error:
+        raise SpecError(f"{path}: {error.strerror}.") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise SpecError(f"{path}: {error}.") from error
+    unknown = sorted(set(tables) - {"work", "execution"})
+    if unknown:
+        raise SpecError(f"{path}: unknown table [{unknown[0]}].", hint="A spec has [work] and [execution].")
+    return {name: dict(tables.get(name, {})) for name in ("work", "execution")}
+
+
+def _explain(error: ValidationError) -> SpecError:
+    first = error.errors()[0]
+    where = ".".join(str(p) for p in first["loc"])
+    if first["type"] == "missing":
+        return SpecError(f"No {where} was given.", hint="Give it on the command line or in [work] of the spec.")
+    return SpecError(f"{where}: {first['msg'].removeprefix('Value error, ')} (it is {first['input']!r}).")

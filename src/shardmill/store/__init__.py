@@ -1,0 +1,51 @@
+"""Objects by key: on a local disk (durable), in memory, in S3, GCS or Azure."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+from shardmill.errors import UsageError
+from shardmill.store.base import Entry, Store
+from shardmill.store.local import LocalStore
+from shardmill.store.remote import SCHEMES, ObjectStore, connect, memory_store
+
+__all__ = ["Entry", "LocalStore", "ObjectStore", "Store", "is_url", "locate", "open_store"]
+
+_SCHEME = re.compile(r"^([a-z][a-z0-9+]*)://")
+
+
+def is_url(place: str) -> bool:
+    return bool(_SCHEME.match(place))
+
+
+def open_store(place: str | os.PathLike[str]) -> Store:
+    """Open the folder at a path or URL.
+
+    >>> store = open_store("memory://example")
+    >>> store.put_if_absent("a", b"1"), store.put_if_absent("a", b"2"), store.get("a")
+    (True, False, b'1')
+    """
+    place = os.fspath(place)
+    match = _SCHEME.match(place)
+    scheme = match.group(1) if match else "file"
+    if scheme == "file":
+        return LocalStore(Path(place.removeprefix("file://")))
+    if scheme == "memory":
+        return memory_store(place)
+    if scheme in SCHEMES:
+        return ObjectStore(place, connect(place))
+    raise UsageError(
+        f"{place}: no store is known for {scheme}://.", hint="Use a path, file://, s3://, gs://, az:// or memory://."
+    )
+
+
+def locate(place: str | os.PathLike[str]) -> tuple[Store, str]:
+    """The store that holds one object, and the object's key in it."""
+    place = os.fspath(place)
+    if not is_url(place) or place.startswith("file://"):
+        path = Path(place.removeprefix("file://"))
+        return LocalStore(path.parent), path.name
+    parent, _, name = place.rpartition("/")
+    return open_store(parent), name

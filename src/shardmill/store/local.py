@@ -1,0 +1,192 @@
+"""A folder on a disk as a store: durable, atomic, with a lock for compare-and-swap."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import io
+import os
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any
+
+from shardmill.errors import StoreError, StoreFull
+from shardmill.store.base import Entry
+
+
+class LocalStore:
+    """A folder. Writes are on the disk, folder entries included, before a call returns."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root.expanduser().absolute()
+        self.url = str(self.root)
+
+    def path(self, key: str) -> Path:
+        return self.root / key
+
+    def get(self, key: str) -> bytes:
+        with self._explained(key):
+            return self.path(key).read_bytes()
+
+    def get_tagged(self, key: str) -> tuple[bytes, str]:
+        data = self.get(key)
+        return data, _digest(data)
+
+    def get_range(self, key: str, start: int, stop: int) -> bytes:
+        with self._explained(key), open(self.path(key), "rb") as file:
+            file.seek(start)
+            return file.read(stop - start)
+
+    def head(self, key: str) -> Entry | None:
+        with self._explained(key):
+            try:
+                seen = self.path(key).stat()
+            except (FileNotFoundError, NotADirectoryError):
+                return None
+        return Entry(key, seen.st_size, f"mtime-{seen.st_mtime_ns}")
+
+    def put(self, key: str, data: bytes) -> None:
+        with self._explained(key), self._staged(key, data) as staged:
+            os.replace(staged, self.path(key))
+            _sync_folder(self.path(key).parent)
+
+    def put_if_absent(self, key: str, data: bytes) -> bool:
+        with self._explained(key), self._staged(key, data) as staged:
+            try:
+                os.link(staged, self.path(key))
+            except FileExistsError:
+                # Over NFS a link that was sent twice answers so about our own write.
+                return self.path(key).read_bytes() == data
+            _sync_folder(self.path(key).parent)
+            return True
+
+    def replace_if_same(self, key: str, data: bytes, tag: str) -> bool:
+        import fcntl
+
+        with self._explained(key), open(self.path(key).parent / ".lock", "ab") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            try:
+                current = self.path(key).read_bytes()
+            except FileNotFoundError:
+                return False
+            if _digest(current) != tag:
+                return False
+            self.put(key, data)
+            return True
+
+    def list(self, prefix: str = "") -> Iterator[Entry]:
+        folder, _, start = prefix.rpartition("/")
+        with self._explained(prefix):
+            yield from self._walk(self.root / folder, start)
+
+    def _walk(self, folder: Path, start: str = "") -> Iterator[Entry]:
+        try:
+            found = sorted(os.scandir(folder), key=lambda e: e.name)
+        except FileNotFoundError:
+            return
+        for item in found:
+            if item.name.startswith(".") or not item.name.startswith(start):
+                continue
+            if item.is_dir():
+                yield from self._walk(Path(item.path))
+                continue
+            with contextlib.suppress(FileNotFoundError):
+                seen = item.stat()
+                key = Path(item.path).relative_to(self.root).as_posix()
+                yield Entry(key, seen.st_size, f"mtime-{seen.st_mtime_ns}")
+
+    def delete(self, key: str) -> None:
+        with self._explained(key), contextlib.suppress(FileNotFoundError):
+            self.path(key).unlink()
+
+    def writer(self, key: str) -> IO[bytes]:
+        with self._explained(key):
+            self._make_folder(key)
+            return _DurableFile(self, key)
+
+    def reader(self, key: str) -> IO[bytes]:
+        with self._explained(key):
+            return open(self.path(key), "rb")
+
+    def _make_folder(self, key: str) -> None:
+        folder = self.path(key).parent
+        missing = [f for f in (folder, *folder.parents) if not f.is_dir()]
+        if missing:
+            folder.mkdir(parents=True, exist_ok=True)
+            for made in missing:
+                _sync_folder(made.parent)
+
+    @contextlib.contextmanager
+    def _staged(self, key: str, data: bytes) -> Iterator[Path]:
+        self._make_folder(key)
+        target = self.path(key)
+        staged = target.parent / f".{target.name}.{uuid.uuid4().hex}.tmp"
+        try:
+            with open(staged, "xb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            yield staged
+        finally:
+            staged.unlink(missing_ok=True)
+
+    @contextlib.contextmanager
+    def _explained(self, key: str) -> Iterator[None]:
+        try:
+            yield
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            raise explain_os_error(error, str(self.path(key))) from error
+
+
+class _DurableFile(io.FileIO):
+    """A file that is on the disk, name and all, once it is closed."""
+
+    def __init__(self, store: LocalStore, key: str) -> None:
+        super().__init__(store.path(key), "wb")
+        self._store, self._key = store, key
+
+    def write(self, data: Any, /) -> int:
+        view = memoryview(data).cast("B")
+        with self._store._explained(self._key):
+            at = 0
+            while at < len(view):
+                at += super().write(view[at:]) or 0
+        return len(view)
+
+    def close(self) -> None:
+        if not self.closed:
+            try:
+                with self._store._explained(self._key):
+                    os.fsync(self.fileno())
+                    _sync_folder(self._store.path(self._key).parent)
+            finally:
+                super().close()
+
+
+def explain_os_error(error: OSError, place: str) -> StoreError:
+    """Turn the system's errno into a sentence about a place."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return StoreFull(
+            f"{place}: no room left on the disk.", hint="Free some space and run the same command again: it resumes."
+        )
+    explained = StoreError(f"{place}: {error.strerror or error}.")
+    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR):
+        explained.retryable = False
+        explained.hint = "Check that this is a folder you may write to, or choose another with --out."
+    return explained
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.blake2b(data, digest_size=16).hexdigest()
+
+
+def _sync_folder(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,183 @@
+"""The deterministic list of shards made from a spec and a source. Pure: nothing is read or written here."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import PurePosixPath
+from typing import Any
+
+from shardmill.devices import Device
+from shardmill.errors import ShardmillError
+from shardmill.spec import Work
+
+FORMAT = 1
+
+# Bytes of source that one worker turns into vectors in a second, to the order of magnitude. It only sizes shards.
+_BYTES_PER_S = {"cpu": 20_000, "cuda": 2_000_000}
+_SHARD_S = 90
+_SHARDS_PER_WORKER = 8
+_SMALLEST_SHARD_BYTES = 64 << 10
+_MOST_SHARDS = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class SourceFile:
+    """One file and what tells its content from another's: size, the store's own tag, a digest of both edges."""
+
+    place: str
+    size_bytes: int
+    tag: str
+    edges: str
+
+    @property
+    def name(self) -> str:
+        return PurePosixPath(self.place).name
+
+
+@dataclass(frozen=True, slots=True)
+class SourceStat:
+    """What planning needs to know of a source, found without reading more than the edges of its files.
+
+    `columns` gives the Arrow type of every id and kept column, fixed once for the whole run.
+    """
+
+    format: str
+    files: tuple[SourceFile, ...]
+    columns: dict[str, str]
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(f.size_bytes for f in self.files)
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """A piece of one file that one worker commits as a whole.
+
+    [start, stop) are bytes in line files and CSV, row groups in Parquet; `weight_bytes` is its share of the work.
+    """
+
+    index: int
+    file: int
+    start: int
+    stop: int
+    weight_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is to be done, cut into shards. `id` names the work.
+
+    `generation` tells one life of a run folder from the next: it is drawn when the plan is written there, and is part
+    of the name of every commit, so that a worker left over from before a --fresh cannot commit into what came after.
+    """
+
+    id: str
+    work: Work
+    stat: SourceStat
+    fingerprint: dict[str, str]
+    shards: tuple[Shard, ...]
+    generation: str = ""
+
+    @property
+    def weight_bytes(self) -> int:
+        return sum(s.weight_bytes for s in self.shards)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "format": FORMAT,
+            "id": self.id,
+            "generation": self.generation,
+            "work": self.work.model_dump(mode="json"),
+            "source": asdict(self.stat),
+            "fingerprint": self.fingerprint,
+            "shards": [[s.file, s.start, s.stop, s.weight_bytes] for s in self.shards],
+        }
+
+    @classmethod
+    def from_json(cls, raw: bytes | str) -> Plan:
+        data = json.loads(raw)
+        if data.get("format") != FORMAT:
+            raise ShardmillError(
+                f"plan.json has format {data.get('format')!r}; this version reads format {FORMAT}.",
+                hint="Use the version of shardmill that made the run, or start over with --fresh.",
+            )
+        source = data["source"]
+        stat = SourceStat(source["format"], tuple(SourceFile(**f) for f in source["files"]), source["columns"])
+        shards = tuple(Shard(i, *row) for i, row in enumerate(data["shards"]))
+        return cls(data["id"], Work(**data["work"]), stat, data["fingerprint"], shards, data["generation"])
+
+    def relocated(self, places: Sequence[str]) -> Plan:
+        """The same plan over the same files at other places: what is known of a file does not depend on its path."""
+        if not places:
+            return self
+        files = tuple(replace(f, place=place) for f, place in zip(self.stat.files, places, strict=True))
+        return replace(self, stat=replace(self.stat, files=files))
+
+    def encode(self) -> bytes:
+        return json.dumps(self.to_json(), separators=(",", ":")).encode()
+
+
+def make_plan(work: Work, stat: SourceStat, fingerprint: dict[str, str], shards: Sequence[Shard]) -> Plan:
+    """Put the pieces together under an id that depends on the content of all of them, and on no path."""
+    identity = {
+        "work": work.model_dump(mode="json", exclude={"source"}),
+        "files": [[f.name, f.size_bytes, f.tag, f.edges] for f in stat.files],
+        "columns": stat.columns,
+        "fingerprint": fingerprint,
+    }
+    return Plan(_hash(identity), work, stat, fingerprint, tuple(shards))
+
+
+def shard_target_bytes(total_bytes: int, workers: Sequence[Device]) -> int:
+    """How large a shard should be: about ninety seconds of work, and enough of them to keep all workers busy."""
+    by_time = min(_BYTES_PER_S[w.kind] for w in workers) * _SHARD_S
+    by_share = total_bytes // (len(workers) * _SHARDS_PER_WORKER)
+    by_count = total_bytes // _MOST_SHARDS
+    return max(min(by_time, by_share), by_count, _SMALLEST_SHARD_BYTES)
+
+
+def differences(old: Plan, new: Plan) -> list[str]:
+    """Sentences that say what changed between two plans; empty when a run of one may go on with the other."""
+    changes = []
+    before, after = old.work.model_dump(mode="json"), new.work.model_dump(mode="json")
+    for name in before:
+        if name in ("source", "params"):
+            continue
+        if before[name] != after[name]:
+            changes.append(f"{name} was {before[name]!r} and is {after[name]!r}")
+    for name in sorted({*before["params"], *after["params"]}):
+        if before["params"].get(name) != after["params"].get(name):
+            changes.append(f"{name} was {before['params'].get(name)!r} and is {after['params'].get(name)!r}")
+    for name in sorted({*old.fingerprint, *new.fingerprint}):
+        if old.fingerprint.get(name) != new.fingerprint.get(name):
+            was, is_ = old.fingerprint.get(name), new.fingerprint.get(name)
+            changes.append(f"the model's {name} changed ({was} -> {is_})")
+    changes += _file_changes(old.stat, new.stat)
+    if not changes and old.id != new.id:
+        changes.append(f"the columns' types were {old.stat.columns} and are {new.stat.columns}")
+    return changes
+
+
+def _file_changes(old: SourceStat, new: SourceStat) -> list[str]:
+    if [f.name for f in old.files] != [f.name for f in new.files]:
+        return [f"the source had {_count(old)} and has {_count(new)}"]
+    changes = []
+    for was, is_ in zip(old.files, new.files, strict=True):
+        if was.size_bytes != is_.size_bytes:
+            changes.append(f"{was.name} had {was.size_bytes:,} bytes and has {is_.size_bytes:,}")
+        elif (was.tag, was.edges) != (is_.tag, is_.edges):
+            changes.append(f"{was.name} was written again ({was.tag} -> {is_.tag})")
+    return changes
+
+
+def _count(stat: SourceStat) -> str:
+    names = [f.name for f in stat.files]
+    return f"{len(names)} files" if len(names) > 3 else ", ".join(names)
+
+
+def _hash(value: Any) -> str:
+    return hashlib.sha256(json.dumps(value, separators=(",", ":"), sort_keys=True).encode()).hexdigest()[:16]

@@ -1,0 +1,63 @@
+"""Where items are read from. `open_source` picks the reader; every reader keeps one contract."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from shardmill.errors import SourceError
+from shardmill.sources.base import Fields, ItemBatch, Shard, Source, SourceFile, SourceStat
+
+__all__ = [
+    "Fields",
+    "ItemBatch",
+    "Shard",
+    "Source",
+    "SourceFile",
+    "SourceStat",
+    "count_lines",
+    "discover",
+    "kept_schema",
+    "open_source",
+]
+
+MAX_ITEM_BYTES = 32 << 20
+
+
+def discover(places: Sequence[str], fields: Fields, format: str | None = None) -> SourceStat:
+    """Find the files at the places (files, folders, globs, URLs) and check that they hold the fields."""
+    from shardmill.sources import discovery
+
+    return discovery.discover(places, fields, format)
+
+
+def open_source(stat: SourceStat, fields: Fields, max_item_bytes: int = MAX_ITEM_BYTES) -> Source:
+    """The reader for what `discover` found."""
+    if stat.format in ("jsonl", "text"):
+        from shardmill.sources.lines import LineSource
+
+        return LineSource(stat, fields, max_item_bytes)
+    if stat.format in ("csv", "tsv"):
+        from shardmill.sources.csvs import CsvSource
+
+        return CsvSource(stat, fields, max_item_bytes)
+    if stat.format == "parquet":
+        from shardmill.sources.parquets import ParquetSource
+
+        return ParquetSource(stat, fields, max_item_bytes)
+    raise SourceError(f"{stat.format!r} is not a format that is read.", hint="Plan the run again with --fresh.")
+
+
+def kept_schema(stat: SourceStat) -> pa.Schema:
+    """The id and kept columns every batch of this source has."""
+    from shardmill.sources.columns import arrow_type
+
+    return pa.schema([pa.field(name, arrow_type(kind)) for name, kind in stat.columns.items()])
+
+
+def count_lines(stat: SourceStat, file: SourceFile) -> int | None:
+    """Lines (rows in Parquet) of one file, counted afresh; None where that would mean fetching all of it."""
+    from shardmill.sources.counting import count_lines
+
+    return count_lines(stat, file)

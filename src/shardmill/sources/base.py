@@ -1,0 +1,52 @@
+"""The contract of a source: what is there, how it is cut, and how one shard is read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import pyarrow as pa
+
+from shardmill.plan import Shard, SourceFile, SourceStat
+
+
+@dataclass(frozen=True, slots=True)
+class Fields:
+    """Which fields of a row are read: a text (a field, several, or a template), the id, and columns to keep.
+
+    `keep` entries may name a type: `price:float64`.
+    """
+
+    text: str
+    id: tuple[str, ...] = ()
+    keep: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ItemBatch:
+    """Consecutive items of one shard: every item is a row, those that cannot be used too.
+
+    `bad` says why a row has no usable text; its text is null then. `lines` gives each row's line number in the shard,
+    from 1 (its row number in Parquet); `line_count` is how many lines the batch used up, blank ones and a CSV header
+    included, so that line numbers in the file can be given later without a counting pass. A shard of blank lines is
+    one batch without rows.
+    """
+
+    texts: pa.StringArray
+    kept: pa.RecordBatch
+    lines: list[int]
+    line_count: int
+    bad: dict[int, str] = field(default_factory=dict)
+    size_bytes: int = 0
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+
+class Source(Protocol):
+    def shards(self, target_bytes: int) -> list[Shard]: ...
+    def read(self, shard: Shard) -> Iterator[ItemBatch]: ...
+
+
+__all__ = ["Fields", "ItemBatch", "Shard", "Source", "SourceFile", "SourceStat"]

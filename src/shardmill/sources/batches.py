@@ -1,0 +1,85 @@
+"""Rows gathered into item batches: texts, kept columns, line numbers, and why a row is bad."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import pyarrow as pa
+
+from shardmill.sources.base import ItemBatch
+from shardmill.sources.columns import Column
+from shardmill.sources.template import TextTemplate
+
+BATCH_ROWS = 1024
+BATCH_BYTES = 4 << 20
+
+
+class BatchBuilder:
+    def __init__(self, template: TextTemplate, columns: Sequence[Column]) -> None:
+        self._template, self._columns = template, columns
+        self._schema = pa.schema([pa.field(c.name, c.type) for c in columns])
+        self._lines_done = 0
+        self._clear()
+
+    def _clear(self) -> None:
+        self._texts: list[str | None] = []
+        self._kept: list[list[object]] = [[] for _ in self._columns]
+        self._lines: list[int] = []
+        self._bad: dict[int, str] = {}
+        self._size_bytes = 0
+
+    def has_room_for(self, size_bytes: int) -> bool:
+        """Whether one more row fits; an empty batch takes any row."""
+        if not self._texts:
+            return True
+        return len(self._texts) < BATCH_ROWS and self._size_bytes + size_bytes <= BATCH_BYTES
+
+    def add(self, row: Mapping[str, object], line: int, size_bytes: int) -> None:
+        text, reason = self._template.render(row)
+        for column, values in zip(self._columns, self._kept, strict=True):
+            value = row.get(column.name)
+            try:
+                values.append(column.convert(value))
+            except ValueError:
+                values.append(None)
+                text, reason = None, reason or column.refusal(value)
+        self._append(text, reason, line, size_bytes)
+
+    def add_bad(self, reason: str, line: int, size_bytes: int = 0) -> None:
+        """A row of which nothing could be read."""
+        for values in self._kept:
+            values.append(None)
+        self._append(None, reason, line, size_bytes)
+
+    def _append(self, text: str | None, reason: str | None, line: int, size_bytes: int) -> None:
+        if reason:
+            self._bad[len(self._texts)] = reason
+        self._texts.append(text)
+        self._lines.append(line)
+        self._size_bytes += size_bytes
+
+    def take(self, lines_done: int) -> ItemBatch:
+        """The batch so far, which used up the shard's lines until `lines_done`."""
+        arrays = [pa.array(values, c.type) for values, c in zip(self._kept, self._columns, strict=True)]
+        batch = ItemBatch(
+            texts=pa.array(self._texts, pa.string()),
+            kept=make_kept(arrays, self._schema, len(self._texts)),
+            lines=self._lines,
+            line_count=lines_done - self._lines_done,
+            bad=self._bad,
+            size_bytes=self._size_bytes,
+        )
+        self._lines_done = lines_done
+        self._clear()
+        return batch
+
+
+def make_kept(arrays: Sequence[pa.Array], schema: pa.Schema, rows: int) -> pa.RecordBatch:
+    """A batch of `rows` rows even where no column is kept."""
+    if arrays:
+        return pa.RecordBatch.from_arrays(list(arrays), schema=schema)
+    return pa.RecordBatch.from_struct_array(pa.array([{}] * rows, pa.struct([])))
+
+
+def over_limit(what: str, size_bytes: int, limit_bytes: int) -> str:
+    return f"{what} is {size_bytes / 2**20:.1f} MB, over the limit of {limit_bytes / 2**20:.1f} MB"

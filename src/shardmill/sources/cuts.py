@@ -1,0 +1,97 @@
+"""Cutting files by plain arithmetic on their sizes, and splitting a byte range into lines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from shardmill.ranges import Range, split_evenly
+from shardmill.sources.base import Shard
+from shardmill.sources.files import BLOCK_BYTES, WINDOW_BYTES, ReadRange
+
+
+class Line(NamedTuple):
+    """One line without its newline; a line over the limit has no data, only its size and its count of quotes."""
+
+    data: bytes | None
+    size: int
+    quotes: int = 0
+
+
+def even_ranges(start: int, stop: int, target_bytes: int) -> list[Range]:
+    """[start, stop) in equal ranges of at most `target_bytes`; none for an empty range."""
+    return split_evenly(start, stop, -(-(stop - start) // max(target_bytes, 1))) if stop > start else []
+
+
+def number_shards(pieces: Iterable[tuple[int, Range, int]]) -> list[Shard]:
+    """Shards from (file, range, weight), numbered over the whole source."""
+    return [Shard(i, file, start, stop, weight) for i, (file, (start, stop), weight) in enumerate(pieces)]
+
+
+def find_line_start(read: ReadRange, start: int, stop: int) -> int | None:
+    """The first place in [start, stop) where a line starts, None if no line does."""
+    at, width = start - 1, WINDOW_BYTES
+    if start == 0:
+        return 0 if stop > 0 else None
+    while at < stop - 1:
+        block = read(at, min(at + width, stop - 1))
+        newline = block.find(b"\n")
+        if newline >= 0:
+            return at + newline + 1
+        at, width = at + len(block), min(2 * width, BLOCK_BYTES)
+    return None
+
+
+def iter_lines(
+    read: ReadRange, start: int, stop: int, size: int, limit_bytes: int, block_bytes: int = BLOCK_BYTES
+) -> Iterator[Line]:
+    """The lines that start in [start, stop), where `start` itself is the start of a line.
+
+    The last one is followed past `stop`, at most to `size`. A line over `limit_bytes` is never held.
+    """
+    tail = _Tail(limit_bytes)
+    at, width = start, WINDOW_BYTES
+    while at < stop:
+        block = read(at, min(at + block_bytes, stop))
+        at += len(block)
+        first, *rest = block.split(b"\n")
+        tail.grow(first)
+        if not rest:
+            continue
+        yield tail.take()
+        last = rest.pop()
+        for data in rest:
+            yield Line(data, len(data)) if len(data) <= limit_bytes else Line(None, len(data), data.count(b'"'))
+        tail.grow(last)
+    while tail.size and at < size:
+        block = read(at, min(at + width, size))
+        at, width = at + len(block), min(2 * width, BLOCK_BYTES)
+        newline = block.find(b"\n")
+        tail.grow(block if newline < 0 else block[:newline])
+        if newline >= 0:
+            break
+    if tail.size:
+        yield tail.take()
+
+
+class _Tail:
+    """The line that is not finished yet."""
+
+    def __init__(self, limit_bytes: int) -> None:
+        self._limit_bytes = limit_bytes
+        self._pieces: list[bytes] = []
+        self._quotes = 0
+        self.size = 0
+
+    def grow(self, piece: bytes) -> None:
+        self.size += len(piece)
+        self._pieces.append(piece)
+        if self.size > self._limit_bytes:
+            self._quotes += sum(held.count(b'"') for held in self._pieces)
+            self._pieces.clear()
+
+    def take(self) -> Line:
+        over = self.size > self._limit_bytes
+        line = Line(None if over else b"".join(self._pieces), self.size, self._quotes)
+        self._pieces, self._quotes, self.size = [], 0, 0
+        return line

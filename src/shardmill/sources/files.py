@@ -1,0 +1,110 @@
+"""Bytes of one source file by range, and the check that the file is still the one that was planned."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator, Sequence
+
+from shardmill.errors import SourceError, StaleResume, StoreError
+from shardmill.sources.base import SourceFile
+from shardmill.store import Entry, is_url, locate
+
+ReadRange = Callable[[int, int], bytes]
+BLOCK_BYTES = 4 << 20
+WINDOW_BYTES = 64 << 10
+
+
+def file_name(place: str) -> str:
+    return place.rstrip("/").rpartition("/")[2]
+
+
+@contextlib.contextmanager
+def open_ranges(file: SourceFile) -> Iterator[ReadRange]:
+    """A function that reads [start, stop) of the file; a local file is opened once."""
+    if is_url(file.place):
+        store, key = locate(file.place)
+
+        def remote(start: int, stop: int) -> bytes:
+            try:
+                return _whole(file, store.get_range(key, start, stop), start, stop)
+            except FileNotFoundError:
+                raise _gone(file.place) from None
+
+        yield remote
+        return
+    with readable(file.place), open(file.place, "rb", buffering=0) as handle:
+
+        def local(start: int, stop: int) -> bytes:
+            return _whole(file, _pread(handle.fileno(), start, stop), start, stop)
+
+        yield local
+
+
+def _pread(handle: int, start: int, stop: int) -> bytes:
+    pieces: list[bytes] = []
+    while start < stop and (piece := os.pread(handle, stop - start, start)):
+        pieces.append(piece)
+        start += len(piece)
+    return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+
+def _whole(file: SourceFile, data: bytes, start: int, stop: int) -> bytes:
+    if len(data) != stop - start:
+        raise _changed(file, f"it ends at byte {start + len(data)}")
+    return data
+
+
+def check_unchanged(file: SourceFile) -> None:
+    """Refuse a file whose size or tag is no longer the planned one."""
+    found = stat_file(file.place)
+    if found is None:
+        raise _gone(file.place)
+    if found.size != file.size_bytes:
+        raise _changed(file, f"size {file.size_bytes} -> {found.size}")
+    if found.tag.strip('"') != file.tag.strip('"'):
+        raise _changed(file, f"tag {file.tag} -> {found.tag}")
+
+
+def stat_file(place: str) -> Entry | None:
+    with readable(place):
+        store, key = locate(place)
+        return store.head(key)
+
+
+@contextlib.contextmanager
+def readable(place: str) -> Iterator[None]:
+    """Turn what a local disk says about reading a place into a SourceError."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise _gone(place) from None
+    except OSError as error:
+        raise _unreadable(place, error) from error
+    except StoreError as error:
+        if isinstance(error.__cause__, OSError) and not is_url(place):
+            raise _unreadable(place, error.__cause__) from error
+        raise
+
+
+def empty_source(files: Sequence[SourceFile]) -> SourceError:
+    what = files[0].place if len(files) == 1 else f"all of the {len(files)} files"
+    return SourceError(f"no rows in {what}.", hint="Check that the file was written completely.")
+
+
+def _unreadable(place: str, error: OSError) -> SourceError:
+    return SourceError(
+        f"{error.filename or place}: {error.strerror or error}.",
+        hint="Check that it is there and that you may read it.",
+    )
+
+
+def _gone(place: str) -> SourceError:
+    return SourceError(f"{place} is gone.", hint="Put it back and run the same command again: it resumes.")
+
+
+def _changed(file: SourceFile, how: str) -> StaleResume:
+    return StaleResume(
+        f"{file_name(file.place)} changed while the run was under way: {how}.",
+        hint="Start over with --fresh, so that the result holds one version of the source.",
+    )

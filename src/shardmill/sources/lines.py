@@ -1,0 +1,96 @@
+"""JSON Lines and plain text. A shard owns the lines that start inside its byte range."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+
+from shardmill.sources.base import Fields, ItemBatch, Shard, SourceStat
+from shardmill.sources.batches import BatchBuilder, over_limit
+from shardmill.sources.columns import build_columns
+from shardmill.sources.cuts import even_ranges, find_line_start, iter_lines, number_shards
+from shardmill.sources.files import check_unchanged, open_ranges
+from shardmill.sources.template import TextTemplate
+
+BOM = b"\xef\xbb\xbf"
+ParseLine = Callable[[bytes], Mapping[str, object]]
+
+
+class LineSource:
+    def __init__(self, stat: SourceStat, fields: Fields, max_item_bytes: int) -> None:
+        self._stat, self._max_item_bytes = stat, max_item_bytes
+        self._parse: ParseLine = parse_json if stat.format == "jsonl" else parse_text
+        self._template = TextTemplate.parse(fields.text) if stat.format == "jsonl" else text_template(fields.text)
+        self._columns = build_columns(stat, fields)
+
+    def shards(self, target_bytes: int) -> list[Shard]:
+        return number_shards(
+            (i, (start, stop), stop - start)
+            for i, file in enumerate(self._stat.files)
+            for start, stop in even_ranges(0, file.size_bytes, target_bytes)
+        )
+
+    def read(self, shard: Shard) -> Iterator[ItemBatch]:
+        file = self._stat.files[shard.file]
+        check_unchanged(file)
+        builder, lines_done = BatchBuilder(self._template, self._columns), 0
+        with open_ranges(file) as read:
+            start = find_line_start(read, shard.start, shard.stop)
+            if start is None:
+                return
+            for line in iter_lines(read, start, shard.stop, file.size_bytes, self._max_item_bytes):
+                data = line.data.removeprefix(BOM) if line.data and start + lines_done == 0 else line.data
+                if data is None or data.strip():
+                    if not builder.has_room_for(len(data or b"")):
+                        yield builder.take(lines_done)
+                    if data is None:
+                        builder.add_bad(over_limit("the line", line.size, self._max_item_bytes), lines_done + 1)
+                    else:
+                        self._add(builder, data, lines_done + 1)
+                lines_done += 1
+        check_unchanged(file)
+        yield builder.take(lines_done)
+
+    def _add(self, builder: BatchBuilder, data: bytes, line: int) -> None:
+        try:
+            row = self._parse(data)
+        except BadLine as bad:
+            builder.add_bad(str(bad), line, len(data))
+        else:
+            builder.add(row, line, len(data))
+
+
+class BadLine(Exception):
+    """A line that holds no row; its text is the reason."""
+
+
+def text_template(spec: str) -> TextTemplate:
+    """A plain text line is the item, whatever its one field is called; a template may stand around {text}."""
+    template = TextTemplate.parse(spec)
+    return TextTemplate.parse("text") if template.single else template
+
+
+def decode(data: bytes) -> str:
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        raise BadLine(f"not valid UTF-8 at byte {error.start + 1} of the line") from None
+
+
+def parse_text(data: bytes) -> dict[str, object]:
+    return {"text": decode(data.removesuffix(b"\r"))}
+
+
+def parse_json(data: bytes) -> dict[str, object]:
+    text = decode(data)
+    try:
+        row = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise BadLine(f"broken JSON: {error.msg} at column {error.pos + 1}") from None
+    except RecursionError:
+        raise BadLine("broken JSON: nested too deep") from None
+    except ValueError:
+        raise BadLine("broken JSON: a number has too many digits") from None
+    if not isinstance(row, dict):
+        raise BadLine("the line is JSON, but not an object")
+    return row

@@ -1,0 +1,128 @@
+"""Places that hold files: a file, a folder, a glob, on a disk or behind a URL."""
+
+from __future__ import annotations
+
+import contextlib
+import glob
+import os
+import re
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from shardmill.errors import SourceError, nearest
+from shardmill.sources.files import readable, stat_file
+from shardmill.store import Entry, is_url, open_store
+
+_WILD = re.compile(r"[*?\[]")
+
+
+class Found(NamedTuple):
+    """A file, and whether the user named it himself or it lay in a folder or matched a glob."""
+
+    place: str
+    entry: Entry
+    named: bool
+
+
+def expand(place: str) -> list[Found]:
+    """The files at one place, sorted."""
+    if place.startswith("file://"):
+        place = place.removeprefix("file://")
+    found = _expand_url(place) if is_url(place) else _expand_local(place)
+    return sorted(found, key=lambda f: f.place)
+
+
+def _expand_local(place: str) -> Iterator[Found]:
+    path = Path(place).expanduser().absolute()
+    mode = 0
+    with readable(place), contextlib.suppress(FileNotFoundError, NotADirectoryError):
+        mode = path.stat().st_mode
+    if stat.S_ISDIR(mode):
+        with readable(place):
+            for entry in open_store(path).list():
+                yield Found(str(path / entry.key), entry, named=False)
+    elif stat.S_ISREG(mode):
+        yield _stat(str(path), named=True)
+    elif mode:
+        raise SourceError(f"{place} is not a regular file.", hint="Write its data to a file first.")
+    elif _WILD.search(place):
+        matched = [match for match in glob.glob(str(path), recursive=True) if os.path.isfile(match)]
+        if not matched:
+            raise _no_match(place)
+        yield from (_stat(match, named=False) for match in matched)
+    else:
+        raise SourceError(f"{place}: no such file or folder.", hint=_near_by(path))
+
+
+def _expand_url(place: str) -> Iterator[Found]:
+    scheme, _, rest = place.partition("://")
+    if _WILD.search(rest):
+        yield from _match_url(place)
+        return
+    named = "/" in rest.rstrip("/") and not rest.endswith("/")
+    if named and (entry := stat_file(place)):
+        yield Found(place, entry, named=True)
+        return
+    folder = f"{scheme}://{rest.rstrip('/')}"
+    count = 0
+    for entry in open_store(folder).list():
+        if not _hidden(entry.key):
+            count += 1
+            yield Found(f"{folder}/{entry.key}", entry, named=False)
+    if not count:
+        raise SourceError(f"{place}: no such file or folder.", hint="Check the bucket, the name and the credentials.")
+
+
+def _match_url(place: str) -> Iterator[Found]:
+    folder = place[: _WILD.search(place).start()].rpartition("/")[0]  # type: ignore[union-attr]
+    pattern = re.compile(_translate(place[len(folder) + 1 :]))
+    matched = [e for e in open_store(folder).list() if pattern.fullmatch(e.key) and not _hidden(e.key)]
+    if not matched:
+        raise _no_match(place)
+    yield from (Found(f"{folder}/{entry.key}", entry, named=False) for entry in matched)
+
+
+def _translate(pattern: str) -> str:
+    """A glob as a regular expression, by the rules of `glob`: `**/` is any number of folders.
+
+    >>> _translate("**/part-*.jsonl")
+    '(?:[^/]+/)*part\\\\-[^/]*\\\\.jsonl'
+    """
+    out = ""
+    for token in re.findall(r"\*\*/|\*+|\?|\[!?\]?[^\]]*\]|.", pattern, re.DOTALL):
+        if token == "**/":
+            out += "(?:[^/]+/)*"
+        elif token.startswith("*"):
+            out += "[^/]*" if len(token) == 1 else ".*"
+        elif token == "?":
+            out += "[^/]"
+        elif len(token) > 1:
+            out += "[" + token[1:].replace("!", "^", 1) if token.startswith("[!") else token
+        else:
+            out += re.escape(token)
+    return out
+
+
+def _hidden(key: str) -> bool:
+    return any(part.startswith(".") for part in key.split("/"))
+
+
+def _stat(place: str, named: bool) -> Found:
+    entry = stat_file(place)
+    if entry is None:
+        raise SourceError(f"{place}: no such file or folder.")
+    return Found(place, entry, named)
+
+
+def _no_match(place: str) -> SourceError:
+    return SourceError(f"{place} matches no file.", hint="Quote the pattern, so that the shell does not expand it.")
+
+
+def _near_by(path: Path) -> str:
+    try:
+        names = sorted(name for name in os.listdir(path.parent) if not name.startswith("."))
+    except OSError:
+        return f"The folder {path.parent} does not exist either."
+    return nearest(path.name, names) if names else f"The folder {path.parent} is empty."

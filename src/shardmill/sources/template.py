@@ -1,0 +1,141 @@
+"""The text of an item, made of one field, of several, or by a template."""
+
+from __future__ import annotations
+
+import json
+import string
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from shardmill.errors import SpecError
+
+Rendered = tuple[str | None, str | None]
+
+
+@dataclass(frozen=True, slots=True)
+class TextTemplate:
+    """Literals between fields: `parts` alternates literal, name, literal, … and both ends are literals.
+
+    >>> TextTemplate.parse("{title}: {body}").render({"title": "Tea", "body": "Green."})
+    ('Tea: Green.', None)
+    >>> TextTemplate.parse("body").render({"body": 7})
+    (None, "'body' is a number, not text")
+    """
+
+    parts: tuple[str, ...]
+    single: bool
+
+    @classmethod
+    def parse(cls, spec: str) -> TextTemplate:
+        if "{" in spec or "}" in spec:
+            return cls(_parse_braces(spec.replace("\\n", "\n").replace("\\t", "\t")), single=False)
+        names = [name.strip() for name in spec.split(",")]
+        if not all(names):
+            raise SpecError(f"--text {spec!r} has an empty field name.", hint=_HINT)
+        literals = ["", *["\n"] * (len(names) - 1)]
+        pairs = [part for pair in zip(literals, names, strict=True) for part in pair]
+        return cls((*pairs, ""), single=len(names) == 1)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(self.parts[1::2]))
+
+    def render(self, row: Mapping[str, object]) -> Rendered:
+        """The text and no reason, or no text and the reason why."""
+        return self._render_single(row) if self.single else self._render_parts(row)
+
+    def _render_single(self, row: Mapping[str, object]) -> Rendered:
+        name = self.parts[1]
+        value = row.get(name)
+        if isinstance(value, str):
+            return check_text(value)
+        if value is not None:
+            return None, f"'{name}' is {kind_of(value)}, not text"
+        return None, f"'{name}' is null" if name in row else f"no field '{name}'"
+
+    def _render_parts(self, row: Mapping[str, object]) -> Rendered:
+        values: list[str] = []
+        for name in self.parts[1::2]:
+            value = _as_text(row.get(name))
+            if value is None:
+                return None, f"'{name}' is {kind_of(row[name])}, not text"
+            values.append(value)
+        if all(row.get(name) is None for name in self.names):
+            return None, f"no value in {', '.join(repr(name) for name in self.names)}"
+        if not any(value.strip() for value in values):
+            return None, "the text is blank"
+        pairs = [part for pair in zip(self.parts[::2], values, strict=False) for part in pair]
+        return check_text("".join((*pairs, self.parts[-1])))
+
+
+_HINT = "Name a field (body), several (title,body), or write a template ('{title}\\n{body}')."
+
+
+def _parse_braces(spec: str) -> tuple[str, ...]:
+    parts = [""]
+    try:
+        pieces = list(string.Formatter().parse(spec))
+    except ValueError as error:
+        raise SpecError(f"--text {spec!r}: {error}.", hint="Write {{ or }} for a brace of the text itself.") from error
+    for literal, name, format_spec, conversion in pieces:
+        parts[-1] += literal
+        if name is None:
+            continue
+        if not name or name.isdigit() or format_spec or conversion or any(mark in name for mark in ".[{"):
+            raise SpecError(f"--text {spec!r}: only plain field names may stand between the braces.", hint=_HINT)
+        parts += [name, ""]
+    if len(parts) == 1:
+        raise SpecError(f"--text {spec!r} names no field.", hint=_HINT)
+    return tuple(parts)
+
+
+def check_text(text: str) -> Rendered:
+    if not text.strip():
+        return None, "the text is blank"
+    return (text, None) if is_unicode(text) else (None, "the text is not valid Unicode")
+
+
+def is_unicode(text: str) -> bool:
+    """Whether the text can be stored: JSON's escapes can write half of a surrogate pair."""
+    if text.isascii():
+        return True
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def kind_of(value: object) -> str:
+    """What a value is, in words."""
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return "true or false"
+        case int() | float():
+            return "a number"
+        case str():
+            return "text"
+        case list() | tuple():
+            return "a list"
+        case dict():
+            return "an object"
+        case bytes():
+            return "binary"
+    return f"a {type(value).__name__}"
+
+
+def _as_text(value: object) -> str | None:
+    match value:
+        case None:
+            return ""
+        case str():
+            return value
+        case bool() | int() | float():
+            return json.dumps(value)
+        case list() if all(isinstance(word, str) for word in value):
+            return " ".join(value)
+        case list() | dict() | bytes() | tuple():
+            return None
+    return str(value)

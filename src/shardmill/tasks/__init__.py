@@ -1,0 +1,31 @@
+"""What is done to every item. A task is named `embed`, or `package.module:Class` for one of your own."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+from shardmill.errors import SpecError, nearest
+from shardmill.tasks.base import Task
+
+_BUILT_IN = {"embed": "shardmill.tasks.embed:EmbedTask"}
+
+
+def open_task(name: str, params: dict[str, Any]) -> Task:
+    """Make the task called `name` from its parameters."""
+    target = _BUILT_IN.get(name, name)
+    module_name, _, attribute = target.partition(":")
+    if not attribute:
+        raise SpecError(f"No task is called {name!r}.", hint=nearest(name, [*_BUILT_IN, "package.module:Class"]))
+    try:
+        kind = getattr(importlib.import_module(module_name), attribute)
+    except (ImportError, AttributeError) as error:
+        raise SpecError(f"The task {name!r} cannot be imported: {error}.") from error
+    wanted = ("fingerprint", "open", "prepare", "run")
+    if not isinstance(kind, type) or not all(callable(getattr(kind, w, None)) for w in wanted):
+        raise SpecError(f"{name} is not a task.", hint=f"A task is a class with {', '.join(wanted)} (docs/tasks.md).")
+    try:
+        task: Task = kind(**params)
+    except TypeError as error:
+        raise SpecError(f"The task {name!r} cannot be made: {error}.") from error
+    return task

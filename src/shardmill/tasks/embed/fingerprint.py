@@ -1,0 +1,48 @@
+"""What a model folder holds, in two digests that do not depend on where it lies."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from pathlib import Path
+
+_CONFIG_SUFFIXES = {".json", ".txt", ".model", ".spm", ".jinja"}
+_OTHER_RUNTIMES = {"onnx", "openvino"}
+_MIB = 1 << 20
+_READ_WHOLE_BYTES = 8 * _MIB
+_BLOCKS, _BLOCK_BYTES = 64, 64 << 10
+
+
+def digest_folder(folder: Path) -> dict[str, str]:
+    """The digests of the weights and of the configuration (tokenizer files are configuration)."""
+    files = [f for f in sorted(folder.rglob("*")) if f.is_file() and _counts(f.relative_to(folder))]
+    weights = [f for f in files if f.suffix == ".safetensors"]
+    config = [f for f in files if f.suffix in _CONFIG_SUFFIXES]
+    return {"weights": _digest(folder, weights), "config": _digest(folder, config)}
+
+
+def _counts(relative: Path) -> bool:
+    hidden = any(part.startswith(".") for part in relative.parts)
+    return not hidden and not _OTHER_RUNTIMES.intersection(relative.parts[:-1])
+
+
+def _digest(folder: Path, files: Iterable[Path]) -> str:
+    total = hashlib.sha256()
+    for file in files:
+        total.update(file.relative_to(folder).as_posix().encode() + b"\0" + _digest_file(file))
+    return total.hexdigest()
+
+
+def _digest_file(path: Path) -> bytes:
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        if size <= _READ_WHOLE_BYTES:
+            return hashlib.file_digest(file, "sha256").digest()
+        total = hashlib.sha256(str(size).encode())
+        total.update(file.read(_MIB))
+        for i in range(_BLOCKS):
+            file.seek(_MIB + i * (size - 2 * _MIB - _BLOCK_BYTES) // (_BLOCKS - 1))
+            total.update(file.read(_BLOCK_BYTES))
+        file.seek(size - _MIB)
+        total.update(file.read())
+        return total.digest()

@@ -1,0 +1,263 @@
+"""A model folder, as sentence-transformers writes it or as transformers does -> what it says, read without torch."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from shardmill.errors import ModelError
+
+# In the order in which sentence-transformers joins the vectors of a model with several.
+_POOLING_FLAGS = {
+    "pooling_mode_cls_token": "cls",
+    "pooling_mode_max_tokens": "max",
+    "pooling_mode_mean_tokens": "mean",
+    "pooling_mode_mean_sqrt_len_tokens": "mean_sqrt_len_tokens",
+    "pooling_mode_weightedmean_tokens": "weightedmean",
+    "pooling_mode_lasttoken": "lasttoken",
+}
+POOLING_MODES = tuple(_POOLING_FLAGS.values())
+ACTIVATIONS = ("Identity", "Tanh", "ReLU", "GELU", "SiLU", "Sigmoid", "LeakyReLU", "ELU", "Mish", "Softplus")
+MODULES = ("Transformer", "Pooling", "Dense", "LayerNorm", "Normalize", "Dropout")
+_SENTENCE_CONFIGS = ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
+_WIDTH_KEYS = ("hidden_size", "d_model", "n_embd", "dim", "hidden_dim")
+
+
+@dataclass(frozen=True, slots=True)
+class Pooling:
+    modes: tuple[str, ...]
+    include_prompt: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Dense:
+    weights: Path
+    in_features: int
+    out_features: int
+    bias: bool
+    activation: str
+    residual: bool
+
+
+@dataclass(frozen=True, slots=True)
+class LayerNorm:
+    weights: Path
+    width: int
+
+
+@dataclass(frozen=True, slots=True)
+class Normalize:
+    pass
+
+
+Step = Dense | LayerNorm | Normalize
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFolder:
+    """How a model turns tokens into a vector: the transformer's folder, the pooling and the steps after it."""
+
+    transformer: Path
+    config: dict[str, Any]
+    pooling: Pooling
+    steps: tuple[Step, ...]
+    width: int
+    max_tokens: int | None = None
+    lower_case: bool = False
+    truncate_width: int | None = None
+    prompts: dict[str, str] = field(default_factory=dict)
+    default_prompt: str | None = None
+    config_options: dict[str, Any] = field(default_factory=dict)
+    tokenizer_options: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def normalizes(self) -> bool:
+        return bool(self.steps) and isinstance(self.steps[-1], Normalize)
+
+    def prompt_text(self, prompt: str | None) -> str:
+        """The text to put before each item: of the prompt so named, `prompt` itself, or the model's default."""
+        if prompt is None:
+            return self.prompts.get(self.default_prompt or "", "")
+        return self.prompts.get(prompt, prompt)
+
+
+def read_folder(root: Path) -> ModelFolder:
+    """Read what the folder says; a ModelError names what shardmill cannot do."""
+    listed = _json(root / "modules.json", missing=None)
+    return _plain(root) if listed is None else _sentence_transformer(root, listed)
+
+
+def _plain(root: Path) -> ModelFolder:
+    config = _transformer_config(root)
+    tokenizer = _json(root / "tokenizer_config.json", missing={})
+    if (root / "chat_template.jinja").exists() or tokenizer.get("chat_template"):
+        raise ModelError(
+            f"{root.name} has a chat template and no modules.json, so it does not say how it embeds.",
+            hint="Save it with sentence-transformers first (model.save_pretrained), or choose an embedding model.",
+        )
+    causal = (config.get("architectures") or [""])[0].endswith("ForCausalLM") and config.get("is_causal", True)
+    return ModelFolder(root, config, Pooling(("lasttoken" if causal else "mean",)), (), _width(config, root))
+
+
+def _sentence_transformer(root: Path, listed: list[dict[str, str]]) -> ModelFolder:
+    kinds = [_module_kind(module, root) for module in listed]
+    if kinds[:2] != ["Transformer", "Pooling"] or kinds.count("Transformer") + kinds.count("Pooling") != 2:
+        raise ModelError(
+            f"{root.name}/modules.json lists {', '.join(kinds)}.",
+            hint="shardmill runs models that begin with one Transformer and one Pooling.",
+        )
+    folders = [_inside(root, str(module.get("path", ""))) for module in listed]
+    transformer = folders[0]
+    config = _transformer_config(transformer)
+    pooling, width = _pooling(_json(folders[1] / "config.json"), config, root)
+    steps: list[Step] = []
+    for kind, folder in zip(kinds[2:], folders[2:], strict=True):
+        if kind == "Dense":
+            dense = _dense(folder)
+            steps.append(dense)
+            width = dense.out_features
+        elif kind == "LayerNorm":
+            steps.append(LayerNorm(_weights(folder), int(_json(folder / "config.json")["dimension"])))
+        elif kind == "Normalize":
+            steps.append(Normalize())
+    sentence = _sentence_config(transformer)
+    whole = _json(root / "config_sentence_transformers.json", missing={})
+    prompts = {"query": "", "document": ""} | {k: v or "" for k, v in (whole.get("prompts") or {}).items()}
+    default = whole.get("default_prompt_name")
+    if default is not None and default not in prompts:
+        raise ModelError(f"The default prompt {default!r} of {root.name} is not among its prompts.")
+    return ModelFolder(
+        transformer,
+        config,
+        pooling,
+        tuple(steps),
+        width,
+        max_tokens=sentence.get("max_seq_length"),
+        lower_case=bool(sentence.get("do_lower_case")),
+        truncate_width=whole.get("truncate_dim"),
+        prompts=prompts,
+        default_prompt=default,
+        config_options=_options(sentence, "config_kwargs", "config_args"),
+        tokenizer_options=_options(sentence, "processor_kwargs", "tokenizer_args"),
+    )
+
+
+def _module_kind(module: dict[str, str], root: Path) -> str:
+    kind = str(module.get("type", ""))
+    package, _, name = kind.rpartition(".")
+    if name not in MODULES or not package.startswith("sentence_transformers"):
+        raise ModelError(
+            f"{root.name} has a module of type {kind!r}, which shardmill does not run.",
+            hint=f"It runs: {', '.join(MODULES)}.",
+        )
+    return name
+
+
+def _inside(root: Path, relative: str) -> Path:
+    folder = (root / relative).absolute()
+    if ".." in Path(relative).parts or not folder.is_relative_to(root.absolute()):
+        raise ModelError(f"{root.name}/modules.json points outside its folder: {relative!r}.")
+    return folder
+
+
+def _transformer_config(folder: Path) -> dict[str, Any]:
+    if (folder / "adapter_config.json").exists():
+        raise ModelError(
+            f"{folder.name} is an adapter, not a whole model.", hint="Merge it into its base model (merge_and_unload)."
+        )
+    config: dict[str, Any] = _json(folder / "config.json")
+    if not config.get("model_type"):
+        raise ModelError(f"{folder / 'config.json'} names no model_type.", hint="Pass the folder of a whole model.")
+    if not any(folder.glob("*.safetensors")):
+        pickled = any(folder.glob("pytorch_model*.bin"))
+        raise ModelError(
+            f"{folder.name} has no safetensors weights{' (only pytorch_model.bin)' if pickled else ''}.",
+            hint="Convert them: AutoModel.from_pretrained(folder).save_pretrained(folder), where you trust the file.",
+        )
+    return config
+
+
+def _width(config: dict[str, Any], root: Path) -> int:
+    for part in (config, config.get("text_config") or {}):
+        for key in _WIDTH_KEYS:
+            if isinstance(part.get(key), int):
+                return int(part[key])
+    raise ModelError(f"{root.name}/config.json does not say how wide its vectors are.", hint="It has no hidden_size.")
+
+
+def _pooling(said: dict[str, Any], config: dict[str, Any], root: Path) -> tuple[Pooling, int]:
+    chosen = said.get("pooling_mode") or [mode for flag, mode in _POOLING_FLAGS.items() if said.get(flag)] or ["mean"]
+    modes = (chosen,) if isinstance(chosen, str) else tuple(chosen)
+    unknown = [mode for mode in modes if mode not in POOLING_MODES]
+    if unknown:
+        raise ModelError(
+            f"{root.name} pools by {', '.join(unknown)}.", hint=f"shardmill has {', '.join(POOLING_MODES)}."
+        )
+    width = said.get("embedding_dimension") or said.get("word_embedding_dimension") or _width(config, root)
+    return Pooling(modes, bool(said.get("include_prompt", True))), len(modes) * int(width)
+
+
+def _dense(folder: Path) -> Dense:
+    said = _json(folder / "config.json")
+    package, _, activation = str(said.get("activation_function", "torch.nn.Tanh")).rpartition(".")
+    if not package.startswith("torch.nn") or activation not in ACTIVATIONS:
+        raise ModelError(
+            f"{folder.name} has the activation {said.get('activation_function')!r}.",
+            hint=f"shardmill runs these of torch.nn: {', '.join(ACTIVATIONS)}.",
+        )
+    for key in ("module_input_name", "module_output_name"):
+        if (said.get(key) or "sentence_embedding") != "sentence_embedding":
+            raise ModelError(
+                f"{folder.name} works on {said[key]!r}.", hint="shardmill runs dense layers after pooling."
+            )
+    sizes = int(said["in_features"]), int(said["out_features"])
+    return Dense(_weights(folder), *sizes, said.get("bias", True), activation, said.get("use_residual", False))
+
+
+def _weights(folder: Path) -> Path:
+    path = folder / "model.safetensors"
+    if not path.exists():
+        raise ModelError(
+            f"{folder.name} has no model.safetensors.",
+            hint="Save the model again with a sentence-transformers of 2.3 or later, which writes safetensors.",
+        )
+    return path
+
+
+def _sentence_config(folder: Path) -> dict[str, Any]:
+    said: dict[str, Any] = {}
+    for name in _SENTENCE_CONFIGS:
+        said = _json(folder / f"sentence_{name}_config.json", missing={})
+        if said:
+            break
+    text = said.get("modality_config", {"text": {}}).get("text", {})
+    usual = (
+        said.get("transformer_task", "feature-extraction") == "feature-extraction"
+        and "message" not in said.get("modality_config", {})
+        and text.get("method", "forward") == "forward"
+        and text.get("method_output_name", "last_hidden_state") == "last_hidden_state"
+    )
+    if not usual:
+        raise ModelError(
+            f"{folder.name} reads chat messages or another output than last_hidden_state.",
+            hint="shardmill embeds with models that read plain text.",
+        )
+    return said
+
+
+def _options(said: dict[str, Any], *keys: str) -> dict[str, Any]:
+    found: dict[str, Any] = next((said[key] for key in keys if said.get(key)), {})
+    return {k: v for k, v in found.items() if k != "trust_remote_code"}
+
+
+def _json(path: Path, missing: Any = ...) -> Any:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        if missing is not ...:
+            return missing
+        raise ModelError(f"No {path.name} in {path.parent}.", hint="Pass the folder of a whole model.") from None
+    except (OSError, ValueError) as error:
+        raise ModelError(f"{path} cannot be read: {error}.", hint="Fetch the model again.") from error

@@ -1,0 +1,194 @@
+"""Texts -> token ids, the same ids as from the whole text cut to length, without reading the whole of a huge one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shardmill.errors import ModelError, missing_extra
+from shardmill.tasks.base import Prepared
+from shardmill.tasks.embed.folder import ModelFolder
+
+_HEAD_CHARS = 4096
+_HEAD_CHARS_PER_TOKEN = 8
+_GROWTH = 4
+# A cut can change the word it falls in and, by what a tokenizer looks ahead to, the one before it.
+_SAFE_WORDS = 4
+# A text with no word ends is trusted this far past the last token that is kept.
+_SAFE_TOKENS = 4096
+# transformers writes a limit this large, or larger, for none.
+_NO_LIMIT = 1 << 31
+_PROBES = ("a", "hello world", "1")
+# Their positions are counted from the padding id on, so fewer tokens fit than there are positions.
+_OFFSET_POSITIONS = {"roberta", "xlm-roberta", "xlm-roberta-xl", "camembert", "mpnet", "xmod", "longformer"}
+_LEARNT_POSITIONS = _OFFSET_POSITIONS | {"bert", "distilbert", "albert", "electra"}
+
+
+@dataclass(frozen=True, slots=True)
+class Tokens:
+    """Ids by row (None where there are none), how many texts were cut, and rows that cannot be tokenized."""
+
+    rows: list[NDArray[np.int32] | None]
+    truncated: int
+    bad: dict[int, str]
+
+    def prepared(self) -> Prepared:
+        costs = np.array([0 if row is None else len(row) for row in self.rows], np.int64)
+        return Prepared(self.rows, costs, self.bad, int(costs.sum()), self.truncated)
+
+
+class Tokenizer:
+    """The model's own fast tokenizer; `limit` is the most tokens of a text, special ones included."""
+
+    def __init__(self, backend: Any, *, limit: int | None, pad_id: int, special_ids: set[int], from_left: bool) -> None:
+        self._backend = backend
+        self._encode_batch = getattr(backend, "encode_batch_fast", backend.encode_batch)
+        self._special_ids = special_ids
+        self._from_left = from_left
+        self._before, self._after = _frame(backend)
+        self.pad_id = pad_id
+        self.limit = limit
+        room = None if limit is None else limit - len(self._before) - len(self._after)
+        if room is not None and room < 1:
+            raise ModelError(f"{limit} tokens leave no room for a text.", hint="Raise max_tokens.")
+        self._room = room
+        # The end of a text is kept when cut from the left, so its head says nothing.
+        self._head = None if room is None or from_left else max(_HEAD_CHARS, room * _HEAD_CHARS_PER_TOKEN)
+
+    def encode(self, texts: Sequence[str | None], prompt: str = "") -> Tokens:
+        """Ids of `prompt` + each text."""
+        present = [i for i, text in enumerate(texts) if text is not None]
+        whole = [prompt + (texts[i] or "") for i in present]
+        found, bad = self._encode_all(whole)
+        rows: list[NDArray[np.int32] | None] = [None] * len(texts)
+        kept, truncated = [], 0
+        for i, ids in zip(present, found, strict=True):
+            if ids is None:
+                continue
+            cut = self._room is not None and len(ids) > self._room
+            truncated += cut
+            kept.append((i, [*self._before, *(self._cut(ids) if cut else ids), *self._after]))
+        ends = np.cumsum([0, *(len(ids) for _, ids in kept)])
+        flat = np.fromiter(chain.from_iterable(ids for _, ids in kept), np.int32, int(ends[-1]))
+        reasons = {present[k]: reason for k, reason in bad.items()}
+        for k, (i, _) in enumerate(kept):
+            if ends[k] == ends[k + 1]:
+                reasons[i] = "the text has no tokens"
+            else:
+                rows[i] = flat[ends[k] : ends[k + 1]]
+        return Tokens(rows, truncated, reasons)
+
+    def prompt_tokens(self, prompt: str) -> int:
+        """How many tokens at the front of each text are the prompt's."""
+        row = self.encode([prompt]).rows[0] if prompt else None
+        return 0 if row is None else len(row) - (int(row[-1]) in self._special_ids)
+
+    def _cut(self, ids: list[int]) -> list[int]:
+        return ids[-self._room :] if self._from_left and self._room else ids[: self._room]
+
+    def _encode_all(self, texts: list[str]) -> tuple[list[list[int] | None], dict[int, str]]:
+        huge = {k for k, text in enumerate(texts) if self._head is not None and len(text) > self._head}
+        rest = ["" if k in huge else text for k, text in enumerate(texts)]
+        try:
+            encodings: list[Any] = self._encode_batch(rest, add_special_tokens=False)
+        except (TypeError, UnicodeError):
+            encodings = [self._encode_valid(text) for text in rest]
+        found: list[list[int] | None] = [None if encoding is None else encoding.ids for encoding in encodings]
+        for k in huge:
+            found[k] = self._encode_head(texts[k], self._head or len(texts[k]))
+        return found, {k: "the text is not valid Unicode" for k, ids in enumerate(found) if ids is None}
+
+    def _encode_valid(self, text: str) -> Any:
+        try:
+            return self._encode_batch([text], add_special_tokens=False)[0]
+        except (TypeError, UnicodeError):
+            return None
+
+    def _encode_head(self, text: str, size: int) -> list[int] | None:
+        while True:
+            try:
+                encoding = self._backend.encode(text[:size], add_special_tokens=False)
+            except (TypeError, UnicodeError):
+                return None
+            if size >= len(text) or self._settled(encoding):
+                ids: list[int] = encoding.ids
+                return ids
+            size *= _GROWTH
+
+    def _settled(self, encoding: Any) -> bool:
+        """True when no text after the head can change the tokens that are kept."""
+        extra = len(encoding.ids) - (self._room or 0)
+        if extra <= 0:
+            return False
+        words = encoding.word_ids
+        last_kept, last = words[(self._room or 0) - 1], words[-1]
+        if last_kept is not None and last is not None and last - last_kept >= _SAFE_WORDS:
+            return True
+        return extra >= _SAFE_TOKENS
+
+
+def load_tokenizer(folder: ModelFolder, max_tokens: int | None) -> Tokenizer:
+    """The tokenizer that transformers makes of the folder, with its limit as sentence-transformers reckons it."""
+    try:
+        import tokenizers
+        from transformers import AutoTokenizer
+    except ImportError as error:
+        raise missing_extra(error.name or "transformers", "embed") from error
+    options = {**folder.tokenizer_options, "local_files_only": True, "trust_remote_code": False}
+    try:
+        made = AutoTokenizer.from_pretrained(str(folder.transformer), **options)
+    except Exception as error:
+        reason = str(error).strip().splitlines() or [type(error).__name__]
+        raise ModelError(
+            f"The tokenizer of {folder.transformer.name} cannot be loaded: {reason[0][:200]}",
+            hint="Pass a folder that holds tokenizer.json.",
+        ) from error
+    if not getattr(made, "is_fast", False):
+        raise ModelError(
+            f"{folder.transformer.name} has no fast tokenizer.",
+            hint="Convert it once, so that it holds tokenizer.json.",
+        )
+    backend = tokenizers.Tokenizer.from_str(made.backend_tokenizer.to_str())
+    backend.no_truncation()
+    backend.no_padding()
+    backend.encode_special_tokens = made.backend_tokenizer.encode_special_tokens
+    if folder.lower_case:
+        before = [tokenizers.normalizers.Lowercase()]
+        backend.normalizer = tokenizers.normalizers.Sequence(
+            [*before, *([backend.normalizer] if backend.normalizer else [])]
+        )
+    limits = [n for n in (_model_limit(folder, int(made.model_max_length)), max_tokens) if n is not None]
+    pad_id = made.pad_token_id if made.pad_token_id is not None else folder.config.get("pad_token_id")
+    return Tokenizer(
+        backend,
+        limit=min(limits, default=None),
+        pad_id=int(pad_id or 0),
+        special_ids=set(made.all_special_ids),
+        from_left=made.truncation_side == "left",
+    )
+
+
+def _model_limit(folder: ModelFolder, tokenizer_limit: int) -> int | None:
+    kind, positions = folder.config["model_type"], folder.config.get("max_position_embeddings", -1)
+    offset = int(folder.config.get("pad_token_id", 1)) + 1 if kind in _OFFSET_POSITIONS else 0
+    limits = [tokenizer_limit if folder.max_tokens is None else folder.max_tokens]
+    if positions != -1 and (folder.max_tokens is None or kind in _LEARNT_POSITIONS):
+        limits.append(positions - offset)
+    lowest = min(limits)
+    return lowest if lowest < _NO_LIMIT else None
+
+
+def _frame(backend: Any) -> tuple[list[int], list[int]]:
+    """The special ids that the tokenizer puts before and after a text."""
+    for probe in _PROBES:
+        bare = backend.encode(probe, add_special_tokens=False).ids
+        framed = backend.encode(probe, add_special_tokens=True).ids
+        for start in range(len(framed) - len(bare) + 1):
+            if bare and framed[start : start + len(bare)] == bare:
+                return framed[:start], framed[start + len(bare) :]
+    raise ModelError("The tokenizer does not keep a text together.", hint="shardmill cannot run this model.")

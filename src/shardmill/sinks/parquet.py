@@ -1,0 +1,180 @@
+"""Results as Parquet parts in the run folder, one an attempt, in source order."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import IO, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from shardmill.ledger import Claim, Commit, Ledger
+from shardmill.store import Store
+
+_ROW_GROUP_BYTES = 16 << 20
+_READ_ROWS = 8192
+
+
+class ParquetSink:
+    def __init__(self, ledger: Ledger, schema: pa.Schema) -> None:
+        self.ledger = ledger
+        self.schema = schema
+
+    def begin(self, claim: Claim) -> StagedPart:
+        return StagedPart(self.ledger, claim, self.schema)
+
+
+class StagedPart:
+    """One part under its attempt's own name. It counts for nothing until a commit names it."""
+
+    def __init__(self, ledger: Ledger, claim: Claim, schema: pa.Schema) -> None:
+        self._ledger = ledger
+        self._schema = schema
+        self._key = f"parts/{claim.shard:06d}.{claim.attempt}.parquet"
+        self._file = DigestFile(ledger.store.writer(self._key))
+        self._writer = open_writer(self._file, schema)
+        self._waiting: list[pa.Table] = []
+        self._waiting_bytes = 0
+        self._committing = False
+
+    def write(self, rows: pa.Table) -> None:
+        self._waiting.append(rows)
+        self._waiting_bytes += rows.nbytes
+        if self._waiting_bytes >= _ROW_GROUP_BYTES:
+            self._flush()
+
+    def _flush(self) -> None:
+        if self._waiting:
+            table = fill_missing(pa.concat_tables(self._waiting))
+            self._writer.write_table(table, row_group_size=max(1, table.num_rows))
+            self._waiting, self._waiting_bytes = [], 0
+
+    def seal(self) -> None:
+        """Make the part durable. Until this returns nothing may say that the shard is done."""
+        self._flush()
+        self._writer.close()
+        self._file.close()
+
+    def commit(self, record: Commit) -> bool:
+        self._committing = True
+        record = replace(record, part=self._key, digest=self._file.hexdigest(), part_bytes=self._file.size_bytes)
+        if self._ledger.commit(record):
+            return True
+        self._ledger.store.delete(self._key)
+        return False
+
+    def abandon(self) -> None:
+        """Drop the part, unless a commit that names it may have been made: whether it was is not known here."""
+        if self._committing:
+            return
+        with contextlib.suppress(Exception):
+            self._writer.close()
+        with contextlib.suppress(Exception):
+            self._file.close()
+        with contextlib.suppress(Exception):
+            self._ledger.store.delete(self._key)
+
+
+def open_writer(file: Any, schema: pa.Schema) -> pq.ParquetWriter:
+    """A writer that squeezes the kept columns and leaves vectors, which do not squeeze, as they are."""
+    compression = {}
+    for field in schema:
+        if pa.types.is_fixed_size_list(field.type):
+            compression[f"{field.name}.list.element"] = "none"
+        elif not pa.types.is_nested(field.type):
+            compression[field.name] = "zstd"
+    plain = [f.name for f in schema if not pa.types.is_nested(f.type)]
+    return pq.ParquetWriter(
+        file, schema, compression=compression or "zstd", use_dictionary=plain or False, write_page_index=False
+    )
+
+
+def read_part(store: Store, key: str, columns: list[str] | None = None) -> Iterator[pa.RecordBatch]:
+    """The rows of a part, a few thousand at a time; null where a row has no vector."""
+    with store.reader(key) as file:
+        for batch in pq.ParquetFile(file).iter_batches(batch_size=_READ_ROWS, columns=columns):
+            yield restore_missing(batch)
+
+
+def fill_missing(table: pa.Table) -> pa.Table:
+    """Write a missing vector as NaN: Arrow before version 26 cannot read a null among vectors of fixed size."""
+    for i, field in enumerate(table.schema):
+        column = table.column(i)
+        if is_vector(field.type) and column.null_count:
+            filled = vectors(column.combine_chunks()).reshape(-1)
+            table = table.set_column(i, field, pa.FixedSizeListArray.from_arrays(pa.array(filled), type=field.type))
+    return table
+
+
+def restore_missing(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Read what `fill_missing` wrote. No vector that a task made is ever all NaN: such rows are set aside."""
+    columns = batch.columns
+    for i, field in enumerate(batch.schema):
+        if is_vector(field.type):
+            matrix = vectors(columns[i])
+            missing = np.isnan(matrix[:, 0])
+            missing[missing] = np.isnan(matrix[missing]).all(axis=1)
+            if missing.any():
+                flat = pa.array(matrix.reshape(-1))
+                columns[i] = pa.FixedSizeListArray.from_arrays(flat, type=field.type, mask=pa.array(missing))
+    return pa.RecordBatch.from_arrays(columns, schema=batch.schema) if columns else batch
+
+
+def is_vector(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_fixed_size_list(kind) and pa.types.is_floating(kind.value_type))
+
+
+def vectors(column: pa.FixedSizeListArray) -> NDArray[Any]:
+    """A column of vectors as a matrix, NaN where a row is null."""
+    dims = column.type.list_size
+    flat = column.values.to_numpy(zero_copy_only=False)[column.offset * dims : (column.offset + len(column)) * dims]
+    matrix: NDArray[Any] = flat.reshape(len(column), dims)
+    if column.null_count:
+        matrix = matrix.copy()
+        matrix[column.is_null().to_numpy(zero_copy_only=False)] = np.nan
+    return matrix
+
+
+class DigestFile:
+    """A file that hashes what passes through it, so that a part's digest costs no second read."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self._hash = hashlib.sha256()
+        self.size_bytes = 0
+        self.closed = False
+
+    def write(self, data: Any) -> int:
+        view = memoryview(data).cast("B")
+        self._file.write(view)
+        self._hash.update(view)
+        self.size_bytes += len(view)
+        return len(view)
+
+    def tell(self) -> int:
+        return self.size_bytes
+
+    def flush(self) -> None:
+        pass
+
+    def writable(self) -> bool:
+        return True
+
+    def readable(self) -> bool:
+        return False
+
+    def seekable(self) -> bool:
+        return False
+
+    def close(self) -> None:
+        if not self.closed:
+            self.closed = True
+            self._file.close()
+
+    def hexdigest(self) -> str:
+        return self._hash.hexdigest()

@@ -1,0 +1,45 @@
+"""Run one worker: `python -m shardmill.worker RUN`. Engines start this and nothing else."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+
+from shardmill.devices import Device, cores
+from shardmill.errors import EXIT_DONE, EXIT_FAILED, EXIT_FINAL, EXIT_TRY_AGAIN, WORKER_FAILED, ShardmillError
+from shardmill.ledger import Ledger
+from shardmill.worker import Worker
+
+
+def device_from_environment() -> Device:
+    """The device the engine pinned this process to."""
+    kind = os.environ.get("SHARDMILL_DEVICE", "cpu")
+    name = os.environ.get("SHARDMILL_DEVICE_NAME", kind)
+    return Device(kind, name, int(os.environ.get("SHARDMILL_THREADS", cores())))
+
+
+def main(argv: list[str]) -> int:
+    if len(argv) != 2:
+        print("usage: python -m shardmill.worker RUN", file=sys.stderr)
+        return EXIT_FINAL
+    try:
+        parent = os.environ.get("SHARDMILL_PARENT")
+        worker = Worker(
+            Ledger(argv[1]),
+            device=device_from_environment(),
+            name=os.environ.get("SHARDMILL_WORKER"),
+            slot=float(os.environ.get("SHARDMILL_SLOT", "0")),
+            parent=int(parent) if parent else None,
+        )
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: worker.stop())
+        return EXIT_DONE if worker.work() else EXIT_TRY_AGAIN
+    except ShardmillError as error:
+        print(WORKER_FAILED + json.dumps({"message": error.message, "hint": error.hint}), file=sys.stderr)
+        return EXIT_FAILED if error.retryable else EXIT_FINAL
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv))

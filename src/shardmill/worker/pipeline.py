@@ -1,0 +1,356 @@
+"""The stages of a worker and the queues between them. The only place where read, batch, run and commit meet.
+
+reader thread      claim a shard, read it              ─┐ bounded
+preparing thread   tokenize                            ─┤ queues,
+main thread        batch and run on the device         ─┤ over
+writing thread     write the part, commit              ─┘ shard edges
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+import pyarrow as pa
+
+from shardmill.batching import Budget
+from shardmill.devices import Device
+from shardmill.errors import DeviceLost, too_many_errors
+from shardmill.ledger import Claim, Ledger, Suspects
+from shardmill.plan import Plan
+from shardmill.sinks.base import Sink
+from shardmill.sinks.parquet import ParquetSink
+from shardmill.sources import Fields, ItemBatch, Source, kept_schema, open_source
+from shardmill.spec import ErrorLimit, Execution
+from shardmill.tasks import open_task
+from shardmill.tasks.base import Task
+from shardmill.worker.channel import Channel, Stopped
+from shardmill.worker.pulse import Pulse, quietly
+from shardmill.worker.runner import Block, Runner, find_suspects, prepare
+from shardmill.worker.tally import OpenShard, Tally, rss_bytes
+
+_OPEN_SHARDS = 2
+_WINDOW_BUDGETS = 16
+_FEW_ROWS = 1000
+_SLOW = 3
+
+
+@dataclass(frozen=True, slots=True)
+class ReadBatch:
+    """Items as the source gave them."""
+
+    claim: Claim
+    first_row: int
+    batch: ItemBatch
+    suspects: Suspects | None
+    poison: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ShardEnd:
+    claim: Claim
+
+
+@dataclass(frozen=True, slots=True)
+class AllDone:
+    pass
+
+
+class Worker:
+    """Works on a run until every shard of it is committed, by this worker or another."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        *,
+        device: Device,
+        name: str | None = None,
+        slot: float = 0.0,
+        parent: int | None = None,
+        on_step: Callable[[str, int], None] = lambda step, shard: None,
+    ) -> None:
+        self.ledger = ledger
+        self.device = device
+        self.name = name or f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:4]}"
+        self.slot = slot
+        self.on_step = on_step
+        self.plan: Plan = ledger.plan()
+        self.execution = Execution(**ledger.execution())
+        self.limit = ErrorLimit.parse(self.execution.max_errors)
+        work = self.plan.work
+        self.task: Task = open_task(work.task, work.params)
+        self.source: Source = open_source(self.plan.stat, Fields(work.text, work.id, work.keep), work.max_item_bytes)
+        before = ledger.commits().values()
+        self._rows_before, self._errors_before = sum(c.rows for c in before), sum(c.errors for c in before)
+        self._stop, self._woken = threading.Event(), threading.Event()
+        self._slots = threading.Semaphore(_OPEN_SHARDS)
+        self._lock = threading.Lock()
+        self._open: dict[int, OpenShard] = {}
+        self._read: Channel[ReadBatch | ShardEnd | AllDone] = Channel(4, self._stop)
+        self._ready: Channel[Block | ShardEnd | AllDone] = Channel(8, self._stop)
+        self._made: Channel[Block | ShardEnd | AllDone] = Channel(8, self._stop)
+        self._tally = Tally()
+        self._durations: list[float] = []
+        self._idle_s = 0.0
+        self._state = "starting"
+        self._failure: BaseException | None = None
+        self._pulse = Pulse(
+            ledger,
+            self.name,
+            self.execution,
+            parent=parent,
+            describe=self._describe,
+            held=lambda: [s.claim for s in self._held()],
+            orphaned=self.stop,
+        )
+
+    def stop(self) -> None:
+        """Ask the worker to end soon; its leases are given back."""
+        self._stop.set()
+        self._woken.set()
+
+    def work(self) -> bool:
+        """Work to the end. True when all is committed, False when the worker was asked to stop."""
+        self._pulse.start()
+        try:
+            self._state = "loading"
+            self.task.open(self.device)
+            self.sink: Sink = ParquetSink(self.ledger, pa.schema([*kept_schema(self.plan.stat), *self.task.output]))
+            budget = Budget(self.execution.batch_tokens or self.task.batch_budget)
+            self.runner = Runner(self.task, self.ledger, budget, before_batch=self._before_batch, on_rows=self._on_rows)
+            self._state, self._tally.began = "working", time.time()
+            stages = [self._start(self._read_shards), self._start(self._prepare), self._start(self._write)]
+            self._guard(self._run)
+            for stage in stages:
+                stage.join()
+            if self._failure is not None:
+                raise self._failure
+            self._state = "stopped" if self._stop.is_set() else "done"
+            return self._state == "done"
+        except BaseException as error:
+            self._state, self._failure = "failed", self._failure or error
+            raise
+        finally:
+            self.stop()
+            self._pulse.end()
+            self._give_back()
+            quietly(self._pulse.beat)
+
+    def _start(self, stage: Callable[[], None]) -> threading.Thread:
+        thread = threading.Thread(target=self._guard, args=(stage,), name=stage.__name__.strip("_"), daemon=True)
+        thread.start()
+        return thread
+
+    def _guard(self, stage: Callable[[], None]) -> None:
+        try:
+            stage()
+        except Stopped:
+            pass
+        except BaseException as error:
+            self._failure = self._failure or error
+            self.stop()
+
+    # reader thread
+
+    def _read_shards(self) -> None:
+        while (claim := self._next_claim()) is not None:
+            suspects = find_suspects(self.ledger, claim)
+            poison = suspects.poison if suspects is not None else ()
+            shard = OpenShard(claim, time.time(), self.sink.begin(claim))
+            with self._lock:
+                self._open[claim.shard] = shard
+            self._pulse.progress()
+            self.on_step("claimed", claim.shard)
+            first_row, started = 0, time.perf_counter()
+            for batch in self.source.read(self.plan.shards[claim.shard]):
+                shard.read_s += time.perf_counter() - started
+                self._read.put(ReadBatch(claim, first_row, batch, None if claim.shadow else suspects, poison))
+                first_row += len(batch)
+                started = time.perf_counter()
+            self._read.put(ShardEnd(claim))
+        self._read.put(AllDone())
+
+    def _next_claim(self) -> Claim | None:
+        """The next shard to do; waits while others are at the last ones; None when all are committed."""
+        while not self._slots.acquire(timeout=0.2):
+            if self._stop.is_set():
+                raise Stopped
+        pause = 0.05
+        while not self._stop.is_set():
+            claim = self.ledger.claim(
+                self.name,
+                len(self.plan.shards),
+                lease_s=self.execution.lease_s,
+                slot=self.slot,
+                slow_s=max(_SLOW * median(self._durations or [0.0]), self.execution.lease_s),
+                held=[s.claim.shard for s in self._held()],
+            )
+            if claim is not None:
+                return claim
+            if len(self.ledger.done()) >= len(self.plan.shards):
+                return None
+            self._woken.wait(pause)
+            self._woken.clear()
+            pause = min(2.0, pause * 1.5)
+        raise Stopped
+
+    # preparing thread
+
+    def _prepare(self) -> None:
+        while True:
+            item = self._read.get()
+            self._ready.put(self._make_block(item) if isinstance(item, ReadBatch) else item)
+            if isinstance(item, AllDone):
+                return
+
+    def _make_block(self, item: ReadBatch) -> Block:
+        started = time.perf_counter()
+        batch, bad = item.batch, dict(item.batch.bad)
+        for row in item.poison:
+            if item.first_row <= row < item.first_row + len(batch):
+                bad.setdefault(row - item.first_row, "it crashed every worker that ran it, alone on the device")
+        texts = [None if i in bad else text for i, text in enumerate(batch.texts.to_pylist())]
+        prepared = prepare(self.task, texts)
+        for row, reason in prepared.bad.items():
+            bad.setdefault(row, reason)
+        self._open[item.claim.shard].prepare_s += time.perf_counter() - started
+        return Block(
+            claim=item.claim,
+            first_row=item.first_row,
+            kept=batch.kept,
+            lines=batch.lines,
+            line_count=batch.line_count,
+            size_bytes=batch.size_bytes,
+            prepared=prepared,
+            bad=bad,
+            suspects=item.suspects,
+        )
+
+    # main thread: the device
+
+    def _run(self) -> None:
+        done = False
+        while not done:
+            items = self._next_window()
+            blocks = [i for i in items if isinstance(i, Block)]
+            before = self.runner.device_s
+            self.runner.run(blocks)
+            total = sum(b.cost for b in blocks) or 1
+            for block in blocks:
+                self._open[block.claim.shard].device_s += (self.runner.device_s - before) * block.cost / total
+            for item in items:
+                self._made.put(item)
+            done = isinstance(items[-1], AllDone)
+
+    def _next_window(self) -> list[Block | ShardEnd | AllDone]:
+        """What is ready now, up to so many batches' worth: the more is ready, the better it sorts by length."""
+        waiting = time.perf_counter()
+        items = [self._ready.get()]
+        self._idle_s += time.perf_counter() - waiting
+        room = _WINDOW_BUDGETS * self.runner.budget.now
+        while not isinstance(items[-1], AllDone) and sum(i.cost for i in items if isinstance(i, Block)) < room:
+            more = self._ready.get_nowait()
+            if more is None:
+                break
+            items.append(more)
+        return items
+
+    def _before_batch(self) -> None:
+        if self._stop.is_set():
+            raise Stopped
+        self._pulse.progress()
+        self.on_step("batch", -1)
+
+    def _on_rows(self, block: Block, rows: int, cost: int) -> None:
+        shard = self._open[block.claim.shard]
+        size_bytes = block.size_bytes * cost // max(1, block.cost)
+        shard.rows_run += rows
+        shard.bytes_run += size_bytes
+        self._tally.ran(rows, size_bytes, cost)
+
+    # writing thread
+
+    def _write(self) -> None:
+        while True:
+            item = self._made.get()
+            if isinstance(item, Block):
+                self._write_block(self._open[item.claim.shard], item)
+            elif isinstance(item, ShardEnd):
+                self._commit(self._open[item.claim.shard])
+            else:
+                return
+
+    def _write_block(self, shard: OpenShard, block: Block) -> None:
+        started = time.perf_counter()
+        shard.staged.write(block.rows(self.task.output))
+        shard.add(block, self.plan)
+        self._tally.add(block)
+        shard.write_s += time.perf_counter() - started
+        errors, rows = self._tally.errors + self._errors_before, self._tally.rows + self._rows_before
+        if block.bad and self.limit.exceeded(errors, max(rows, _FEW_ROWS)):
+            raise too_many_errors(errors, rows, self.execution.max_errors, shard.last_reason)
+
+    def _commit(self, shard: OpenShard) -> None:
+        started = time.perf_counter()
+        claim = shard.claim
+        self.on_step("staging", claim.shard)
+        shard.staged.seal()
+        self.on_step("staged", claim.shard)
+        errors_file = self.ledger.put_errors(claim, bytes(shard.error_lines)) if shard.errors else ""
+        self.on_step("committing", claim.shard)
+        shard.write_s += time.perf_counter() - started
+        record = shard.record(self.plan, worker=self.name, device=self.device.name, errors_file=errors_file)
+        won = shard.staged.commit(record)
+        with self._lock:
+            del self._open[claim.shard]
+        self.on_step("committed", claim.shard)
+        if not won and errors_file:
+            quietly(self.ledger.store.delete, errors_file)
+        self._tally.commits += won
+        self._durations.append(record.seconds)
+        quietly(self.ledger.drop_suspects, claim.shard)
+        quietly(self.ledger.release, claim, self.name)
+        self._slots.release()
+        self._woken.set()
+
+    # what others see of this worker
+
+    def _held(self) -> list[OpenShard]:
+        with self._lock:
+            return list(self._open.values())
+
+    def _describe(self) -> dict[str, Any]:
+        return {
+            "host": socket.gethostname(),
+            "pid": os.getpid(),
+            "device": self.device.name,
+            "state": self._state,
+            "began": self._tally.began,
+            "rows": self._tally.rows,
+            "tokens": self._tally.tokens,
+            "errors": self._tally.errors,
+            "commits": self._tally.commits,
+            **self._tally.rates(),
+            "open": {str(s.claim.shard): {"rows": s.rows_run, "bytes": s.bytes_run} for s in self._held()},
+            "idle_s": round(self._idle_s, 2),
+            "batch_budget": self.runner.budget.now if hasattr(self, "runner") else None,
+            "rss_bytes": rss_bytes(),
+            "notes": list(getattr(self.task, "notes", [])),
+            "error": str(self._failure) if self._failure is not None else None,
+        }
+
+    def _give_back(self) -> None:
+        """Abandon what is staged and give the leases back; after a lost device, keep the death on record."""
+        for shard in self._held():
+            shard.staged.abandon()
+            if not isinstance(self._failure, DeviceLost):
+                quietly(self.ledger.release, shard.claim, self.name)
+        if isinstance(self._failure, DeviceLost):
+            quietly(self.ledger.bury, self.name)

@@ -1,0 +1,78 @@
+"""The heartbeat of a worker: says what goes on, renews leases, and notices that its parent is gone."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from shardmill.ledger import Claim, Ledger
+from shardmill.spec import Execution
+
+_LONGEST_PAUSE_S = 2.0
+
+
+class Pulse:
+    """Beats on a thread of its own. A worker that makes no progress lets its leases run out."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        worker: str,
+        execution: Execution,
+        *,
+        parent: int | None,
+        describe: Callable[[], dict[str, Any]],
+        held: Callable[[], list[Claim]],
+        orphaned: Callable[[], None],
+    ) -> None:
+        self._ledger, self._worker, self._execution = ledger, worker, execution
+        self._parent, self._describe, self._held, self._orphaned = parent, describe, held, orphaned
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._beat_on, name="heartbeat", daemon=True)
+        self.progress_at = time.time()
+
+    def start(self) -> None:
+        self.beat()
+        self._thread.start()
+
+    def end(self) -> None:
+        self._ended.set()
+        self._thread.join()
+
+    def progress(self) -> None:
+        self.progress_at = time.time()
+
+    def beat(self) -> None:
+        self._ledger.beat(self._worker, {**self._describe(), "progress_at": self.progress_at})
+
+    def _beat_on(self) -> None:
+        lease_s, stuck_s = self._execution.lease_s, self._execution.stuck_s
+        renewed = time.time()
+        while not self._ended.wait(min(_LONGEST_PAUSE_S, lease_s / 4)):
+            if self._parent is not None and os.getppid() != self._parent:
+                self._orphaned()
+            quietly(self._notice_a_new_run)
+            quietly(self.beat)
+            now = time.time()
+            if now - renewed >= lease_s / 4 and now - self.progress_at < stuck_s:
+                renewed = now
+                for claim in self._held():
+                    quietly(self._ledger.renew, claim, self._worker, lease_s)
+
+    def _notice_a_new_run(self) -> None:
+        if not self._ledger.is_current():
+            self._orphaned()
+
+
+def quietly(action: Callable[..., None], *args: Any) -> None:
+    """Do what is only a hint. A store that fails here fails louder where it matters."""
+    try:
+        action(*args)
+    except Exception as error:
+        with contextlib.suppress(OSError):
+            print(f"{getattr(action, '__name__', 'a hint')}: {error}", file=sys.stderr)

@@ -1,0 +1,264 @@
+"""Runs a task over blocks of items: batches by budget, smaller ones when memory runs out, poison bisected out."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from shardmill.batching import Budget, plan_batches
+from shardmill.errors import DeviceLost, DeviceOutOfMemory, ShardmillError, TaskError, WorkerFailed
+from shardmill.ledger import Claim, Ledger, Suspects
+from shardmill.tasks.base import Output, Prepared, Task
+
+Rows = NDArray[np.int64]
+
+# A shard that two workers died on is run with a record of what is on the device. So many deaths convict a row that is
+# alone there; as many deaths on a plain text convict the device instead.
+CAREFUL_AFTER_CRASHES = 2
+_STRIKES = 3
+
+# Rows that fail one after another, with nothing done between, may tell of a broken device and not of broken rows.
+_HOPELESS_AT_START = 16
+_HOPELESS = 256
+_PLAIN_TEXT = "A plain text."
+_CONTRACT = "A task gives one row for each input, in their order (docs/tasks.md)."
+
+
+@dataclass(slots=True)
+class Block:
+    """Consecutive items of one shard on their way through a worker."""
+
+    claim: Claim
+    first_row: int
+    kept: pa.RecordBatch
+    lines: list[int]
+    line_count: int
+    size_bytes: int
+    prepared: Prepared
+    bad: dict[int, str]
+    suspects: Suspects | None = None
+    outputs: list[tuple[Rows, pa.RecordBatch]] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        return len(self.lines)
+
+    @property
+    def cost(self) -> int:
+        return int(self.prepared.costs.sum())
+
+    def rows(self, output: pa.Schema) -> pa.Table:
+        """The finished rows in source order: kept columns, then what the task made, null where it could not."""
+        if self.outputs:
+            order = np.concatenate([rows for rows, _ in self.outputs])
+            where = np.full(len(self), -1, np.int64)
+            where[order] = np.arange(len(order))
+            made = pa.concat_batches([b for _, b in self.outputs]).take(pa.array(where, mask=where < 0))
+        else:
+            made = pa.RecordBatch.from_arrays([pa.nulls(len(self), f.type) for f in output], schema=output)
+        schema = pa.schema([*self.kept.schema, *output])
+        return pa.Table.from_arrays([*self.kept.columns, *made.columns], schema=schema)
+
+
+class Runner:
+    """The device's side of a worker, called from one thread. `on_rows` hears of rows of a block, with their cost."""
+
+    def __init__(
+        self,
+        task: Task,
+        ledger: Ledger,
+        budget: Budget,
+        *,
+        before_batch: Callable[[], None],
+        on_rows: Callable[[Block, int, int], None],
+    ) -> None:
+        self.task = task
+        self.ledger = ledger
+        self.budget = budget
+        self.before_batch = before_batch
+        self.on_rows = on_rows
+        self.device_s = 0.0
+        self._succeeded = False
+        self._failures_in_a_row = 0
+
+    def run(self, blocks: Sequence[Block]) -> None:
+        """Run all rows of the blocks that can be; blocks of different shards share batches."""
+        together = [b for b in blocks if b.suspects is None]
+        self._run_rows([(b, _doable(b)) for b in together])
+        for block in blocks:
+            if block.suspects is not None:
+                self._run_carefully(block, block.suspects)
+
+    def _run_rows(self, wanted: Sequence[tuple[Block, Rows]]) -> None:
+        wanted = [(block, rows) for block, rows in wanted if len(rows)]
+        if not wanted:
+            return
+        blocks = [block for block, _ in wanted]
+        owner = np.concatenate([np.full(len(rows), i) for i, (_, rows) in enumerate(wanted)])
+        row = np.concatenate([rows for _, rows in wanted])
+        costs = np.concatenate([block.prepared.costs[rows] for block, rows in wanted])
+        left = np.arange(len(row))
+        while len(left):
+            budget = self.budget.now
+            ran = np.zeros(len(left), bool)
+            for batch in plan_batches(costs[left], budget):
+                self._run_batch([(blocks[owner[i]], int(row[i])) for i in left[batch]])
+                ran[batch] = True
+                if self.budget.now != budget:
+                    break
+            left = left[~ran]
+
+    def _run_batch(self, rows: list[tuple[Block, int]], *, halved: bool = False) -> None:
+        """Run one batch; halve it when it fails, until what fails is one row."""
+        self.before_batch()
+        try:
+            output = self._run_inputs([block.prepared.inputs[row] for block, row in rows])
+        except DeviceOutOfMemory as error:
+            if not halved and len(rows) > 1:
+                self.budget.shrink(len(rows) * max(int(block.prepared.costs[row]) for block, row in rows))
+            self._halve(rows, f"it does not fit into the device's memory, even alone: {error.message}")
+        except (DeviceLost, TaskError, MemoryError):
+            raise
+        except Exception as error:
+            self._halve(rows, f"{type(error).__name__}: {error}")
+            if len(rows) == 1:
+                self._count_failure(error)
+        else:
+            self._succeeded, self._failures_in_a_row = True, 0
+            self.budget.succeed()
+            self._hand_out(rows, output)
+
+    def _run_inputs(self, inputs: Sequence[Any]) -> Output:
+        started = time.perf_counter()
+        try:
+            output = self.task.run(inputs)
+        finally:
+            self.device_s += time.perf_counter() - started
+        if output.rows.num_rows != len(inputs):
+            raise TaskError(f"The task gave {output.rows.num_rows} rows for {len(inputs)} inputs.", hint=_CONTRACT)
+        return output
+
+    def _halve(self, rows: list[tuple[Block, int]], reason: str) -> None:
+        if len(rows) == 1:
+            block, row = rows[0]
+            block.bad[row] = reason[:500]
+            return
+        middle = len(rows) // 2
+        self._run_batch(rows[:middle], halved=True)
+        self._run_batch(rows[middle:], halved=True)
+
+    def _count_failure(self, error: Exception) -> None:
+        """After many failures in a row, see whether a plain text runs; if not, it is not the rows' fault."""
+        self._failures_in_a_row += 1
+        if self._failures_in_a_row < (_HOPELESS if self._succeeded else _HOPELESS_AT_START):
+            return
+        try:
+            self._run_inputs(self.task.prepare([_PLAIN_TEXT]).inputs)
+        except Exception as again:
+            hopeless = WorkerFailed(
+                f"{self._failures_in_a_row} rows in a row failed, each alone: {type(error).__name__}: {error}",
+                hint="The device or the task is at fault, not the rows; nothing of this shard was committed.",
+            )
+            hopeless.retryable = True
+            raise hopeless from again
+        self._succeeded, self._failures_in_a_row = True, 0
+
+    def _hand_out(self, rows: list[tuple[Block, int]], output: Output) -> None:
+        taken: dict[int, tuple[Block, list[int], list[int]]] = {}
+        for i, (block, row) in enumerate(rows):
+            if i in output.bad:
+                block.bad[row] = output.bad[i]
+                continue
+            _, positions, own = taken.setdefault(id(block), (block, [], []))
+            positions.append(i)
+            own.append(row)
+        for block, positions, own in taken.values():
+            part = output.rows if len(positions) == len(rows) else output.rows.take(pa.array(positions))
+            block.outputs.append((np.array(own, np.int64), part))
+            self.on_rows(block, len(own), int(block.prepared.costs[own].sum()))
+
+    def _run_carefully(self, block: Block, suspects: Suspects) -> None:
+        """Note what goes onto the device before it goes, so that a death there names its cause.
+
+        First a plain text, to see that the device works at all. Then the rows of the last death, in two halves: each
+        further death halves them again.
+        """
+        rows = _doable(block)
+        under = np.isin(rows + block.first_row, suspects.rows)
+        hot, cold = rows[under], rows[~under]
+        if block.first_row == 0:
+            self._probe(block.claim.shard, suspects)
+        middle = (len(hot) + 1) // 2
+        for group in (hot[:middle], hot[middle:], cold):
+            for batch in plan_batches(block.prepared.costs[group], self.budget.now):
+                self._run_noted(block, group[batch], suspects)
+        self.ledger.put_suspects(block.claim.shard, Suspects(poison=suspects.poison))
+
+    def _probe(self, shard: int, suspects: Suspects) -> None:
+        self.before_batch()
+        self.ledger.put_suspects(shard, replace(suspects, probes=suspects.probes + 1))
+        self._run_inputs(self.task.prepare([_PLAIN_TEXT]).inputs)
+        self.ledger.put_suspects(shard, replace(suspects, probes=0))
+
+    def _run_noted(self, block: Block, rows: Rows, suspects: Suspects) -> None:
+        self.before_batch()
+        noted = tuple(int(r) + block.first_row for r in rows)
+        strikes = suspects.strikes if noted == suspects.rows else 0
+        alone = len(noted) == 1
+        self.ledger.put_suspects(block.claim.shard, Suspects(noted, strikes + alone, 0, suspects.poison))
+        try:
+            self._run_batch([(block, int(r)) for r in rows])
+        except DeviceLost:
+            raise
+        except BaseException:
+            self.ledger.put_suspects(block.claim.shard, Suspects(poison=suspects.poison))
+            raise
+
+
+def _doable(block: Block) -> Rows:
+    keep = np.ones(len(block), bool)
+    keep[list(block.bad)] = False
+    return np.flatnonzero(keep)
+
+
+def prepare(task: Task, texts: Sequence[str | None]) -> Prepared:
+    """Prepare texts; where that fails, halve them until the text that is to blame is alone, and set it aside."""
+    try:
+        prepared = task.prepare(texts)
+    except (ShardmillError, MemoryError):
+        raise
+    except Exception as error:
+        if len(texts) == 1:
+            return Prepared([None], np.zeros(1, np.int64), {0: f"{type(error).__name__}: {error}"[:500]})
+        middle = len(texts) // 2
+        return _join(prepare(task, texts[:middle]), prepare(task, texts[middle:]))
+    if not len(texts) == len(prepared.inputs) == len(prepared.costs):
+        raise TaskError(f"The task prepared {len(prepared.inputs)} inputs for {len(texts)} texts.", hint=_CONTRACT)
+    return prepared
+
+
+def _join(a: Prepared, b: Prepared) -> Prepared:
+    bad = {**a.bad, **{row + len(a.inputs): reason for row, reason in b.bad.items()}}
+    costs = np.concatenate([a.costs, b.costs])
+    return Prepared([*a.inputs, *b.inputs], costs, bad, a.tokens + b.tokens, a.truncated + b.truncated)
+
+
+def find_suspects(ledger: Ledger, claim: Claim) -> Suspects | None:
+    """What is known of rows that kill workers in this shard; None where there is no reason to look."""
+    found = ledger.suspects(claim.shard)
+    if found == Suspects() and claim.crashes < CAREFUL_AFTER_CRASHES:
+        return None
+    if found.probes >= _STRIKES:
+        raise WorkerFailed(
+            f"{found.probes} workers in a row died on a plain text.",
+            hint="The device or the task is at fault, not the rows; see the workers' logs. What is done is kept.",
+        )
+    if found.strikes >= _STRIKES:
+        found = Suspects(poison=(*found.poison, *found.rows))
+        ledger.put_suspects(claim.shard, found)
+    return found

@@ -1,0 +1,127 @@
+"""What a worker counts: for the shard it is at, and for itself."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections import deque
+from dataclasses import dataclass, field
+
+from shardmill.ledger import Claim, Commit
+from shardmill.plan import Plan
+from shardmill.sinks.base import Staged
+from shardmill.worker.runner import Block
+
+_RATE_WINDOW_S = 30.0
+
+
+@dataclass(slots=True)
+class OpenShard:
+    """A shard this worker is at, and what it adds up to so far."""
+
+    claim: Claim
+    began: float
+    staged: Staged
+    rows: int = 0
+    lines: int = 0
+    tokens: int = 0
+    truncated: int = 0
+    rows_run: int = 0
+    bytes_run: int = 0
+    read_s: float = 0.0
+    prepare_s: float = 0.0
+    device_s: float = 0.0
+    write_s: float = 0.0
+    errors: int = 0
+    error_lines: bytearray = field(default_factory=bytearray)
+    last_reason: str = ""
+
+    def add(self, block: Block, plan: Plan) -> None:
+        """Count a block, and put the rows of it that could not be done on record."""
+        file = plan.stat.files[plan.shards[block.claim.shard].file].name
+        for row, reason in sorted(block.bad.items()):
+            record = {
+                "file": file,
+                "shard": block.claim.shard,
+                "row_in_shard": block.first_row + row,
+                "line_in_shard": block.lines[row],
+                "id": {n: str(block.kept.column(n)[row].as_py()) for n in plan.work.id},
+                "reason": reason,
+            }
+            self.error_lines += json.dumps(record, ensure_ascii=False).encode("utf-8", "replace") + b"\n"
+            self.errors += 1
+            self.last_reason = reason
+        self.rows += len(block)
+        self.lines += block.line_count
+        self.tokens += block.prepared.tokens
+        self.truncated += block.prepared.truncated
+
+    def record(self, plan: Plan, *, worker: str, device: str, errors_file: str) -> Commit:
+        """The commit of this attempt; the sink adds what it knows of the part."""
+        now = time.time()
+        stages = {
+            "read_s": self.read_s,
+            "prepare_s": self.prepare_s,
+            "device_s": self.device_s,
+            "write_s": self.write_s,
+        }
+        return Commit(
+            shard=self.claim.shard,
+            plan=plan.id,
+            generation=plan.generation,
+            attempt=self.claim.attempt,
+            part="",
+            digest="",
+            part_bytes=0,
+            rows=self.rows,
+            lines=self.lines,
+            errors=self.errors,
+            errors_file=errors_file,
+            tokens=self.tokens,
+            truncated=self.truncated,
+            worker=worker,
+            device=device,
+            finished_at=now,
+            seconds=round(now - self.began, 3),
+            timings={name: round(seconds, 4) for name, seconds in stages.items()},
+        )
+
+
+class Tally:
+    """What a worker has done in all, and how fast lately."""
+
+    def __init__(self) -> None:
+        self.rows = self.tokens = self.errors = self.commits = 0
+        self.began = time.time()
+        self._recent: deque[tuple[float, int, int, int]] = deque()
+
+    def add(self, block: Block) -> None:
+        self.rows += len(block)
+        self.tokens += block.prepared.tokens
+        self.errors += len(block.bad)
+
+    def ran(self, rows: int, size_bytes: int, tokens: int) -> None:
+        """Some rows went through the device just now."""
+        self._recent.append((time.time(), rows, size_bytes, tokens))
+
+    def rates(self) -> dict[str, float]:
+        now = time.time()
+        recent = [r for r in list(self._recent) if r[0] >= now - _RATE_WINDOW_S]
+        while self._recent and self._recent[0][0] < now - _RATE_WINDOW_S:
+            self._recent.popleft()
+        span = max(1.0, min(_RATE_WINDOW_S, now - self.began))
+        names = ("rows_per_s", "bytes_per_s", "tokens_per_s")
+        return {name: round(sum(r[i] for r in recent) / span, 2) for i, name in enumerate(names, 1)}
+
+
+def rss_bytes() -> int:
+    """Memory this process holds."""
+    try:
+        with open("/proc/self/statm", "rb") as file:
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except OSError:
+        import resource
+
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)

@@ -1,0 +1,342 @@
+"""The proof: what the plan promised is what is there, once, whole and right."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from shardmill.devices import Device, cores
+from shardmill.errors import ShardmillError
+from shardmill.ledger import Commit, Ledger
+from shardmill.monitor import Bar
+from shardmill.plan import Plan, Shard
+from shardmill.ranges import split_evenly
+from shardmill.sinks.parquet import is_vector, read_part, vectors
+from shardmill.sources import Fields, ItemBatch, count_lines, open_source
+from shardmill.store import Store
+from shardmill.tasks import open_task
+from shardmill.tasks.base import Task
+
+_READ_BYTES = 4 << 20
+_SAMPLE_SHARDS = 8
+_LEAST_COSINE = 0.999
+_UNIT_SLACK = 5e-3
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One thing that was looked at, whether it holds, and what was seen."""
+
+    name: str
+    ok: bool
+    seen: str
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """The proof of a run, also kept in its folder as report.json."""
+
+    run: str
+    plan: str
+    verified: bool
+    rows: int
+    errors: int
+    checks: tuple[Check, ...]
+    seconds: float
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+@dataclass(slots=True)
+class _Seen:
+    """What one pass over the parts adds up to."""
+
+    rows: int = 0
+    nulls: int = 0
+    not_finite: int = 0
+    wrong_digest: int = 0
+    wrong_rows: int = 0
+    least_norm: float = float("inf")
+    most_norm: float = 0.0
+    dims: frozenset[int] = frozenset()
+    unreadable: str = ""
+    sound: tuple[Commit, ...] = ()
+
+
+def verify(ledger: Ledger, plan: Plan, *, sample: int = 64, quiet: bool = False) -> Report:
+    """Check a run against its plan and its source; `sample` rows are computed again in float32."""
+    began = time.monotonic()
+    checks: list[Check] = []
+    commits = ledger.commits()
+    checks.append(_check_commits(plan, commits))
+    whole = checks[-1].ok
+    with Bar("verifying", quiet=quiet) as bar:
+        seen, hashes = _read_parts(ledger, plan, [commits[i] for i in sorted(commits)], bar)
+        checks += _check_parts(seen, commits, plan)
+        checks.append(_check_errors(ledger, commits))
+        checks.append(_check_ids(ledger, plan, seen.sound, hashes))
+        if whole:
+            checks.append(_check_items(plan, commits))
+        if whole and sample and len(seen.sound) == len(plan.shards):
+            bar.at(1.0, f"computing {sample} rows again")
+            checks.append(_check_sample(ledger, plan, commits, sample))
+    report = Report(
+        run=ledger.url,
+        plan=plan.id,
+        verified=all(c.ok for c in checks),
+        rows=seen.rows,
+        errors=sum(c.errors for c in commits.values()),
+        checks=tuple(checks),
+        seconds=round(time.monotonic() - began, 2),
+    )
+    ledger.put_report(report.to_json())
+    return report
+
+
+def _check_commits(plan: Plan, commits: dict[int, Commit]) -> Check:
+    missing = [s.index for s in plan.shards if s.index not in commits]
+    strange = [i for i in commits if i >= len(plan.shards)]
+    foreign = [c.shard for c in commits.values() if c.plan != plan.id or c.generation != plan.generation]
+    seen = f"{len(plan.shards) - len(missing)} of {len(plan.shards)} shards committed"
+    if missing:
+        seen += f"; missing {_few(missing)}"
+    if strange or foreign:
+        seen += f"; of another plan {_few(strange + foreign)}"
+    return Check("commits", not (missing or strange or foreign), seen)
+
+
+def _read_parts(ledger: Ledger, plan: Plan, commits: list[Commit], bar: Bar) -> tuple[_Seen, list[NDArray[np.uint64]]]:
+    seen = _Seen()
+    hashes: list[NDArray[np.uint64]] = []
+    total = sum(c.rows for c in commits)
+    for commit in commits:
+        try:
+            if digest(ledger.store, commit.part) != commit.digest:
+                seen.wrong_digest += 1
+                continue
+            rows = 0
+            for batch in read_part(ledger.store, commit.part):
+                rows += batch.num_rows
+                _look_at(batch, seen)
+                if plan.work.id:
+                    hashes.append(_hash_ids(batch.select(list(plan.work.id))))
+                bar.count(seen.rows + rows, total, "rows")
+            seen.wrong_rows += rows != commit.rows
+            seen.rows += rows
+            seen.sound += (commit,)
+        except (OSError, ValueError, pa.ArrowException, ShardmillError) as error:
+            seen.unreadable = f"{commit.part}: {type(error).__name__}"
+    return seen, hashes
+
+
+def _look_at(batch: pa.RecordBatch, seen: _Seen) -> None:
+    for field in batch.schema:
+        if not is_vector(field.type):
+            continue
+        column = batch.column(field.name)
+        seen.nulls += column.null_count
+        seen.dims |= {field.type.list_size}
+        matrix = vectors(column.drop_null()).astype(np.float32)
+        norms = np.linalg.norm(matrix, axis=1)
+        finite = np.isfinite(norms)
+        seen.not_finite += int((~finite).sum())
+        if finite.any():
+            seen.least_norm = min(seen.least_norm, float(norms[finite].min()))
+            seen.most_norm = max(seen.most_norm, float(norms[finite].max()))
+
+
+def _check_parts(seen: _Seen, commits: dict[int, Commit], plan: Plan) -> Iterator[Check]:
+    counted = sum(c.rows for c in commits.values())
+    if seen.unreadable:
+        yield Check("parts", False, f"cannot be read: {seen.unreadable}")
+    yield Check("digests", not seen.wrong_digest, _amount(seen.wrong_digest, "part", "differs from its commit"))
+    yield Check("rows", seen.rows == counted and not seen.wrong_rows, f"{seen.rows:,} rows, {counted:,} committed")
+    if not seen.dims:
+        return
+    errors = sum(c.errors for c in commits.values())
+    yield Check("vectors", seen.nulls == errors, f"{seen.nulls:,} rows without one, {errors:,} errors on record")
+    yield Check("dimension", len(seen.dims) == 1, f"{', '.join(map(str, sorted(seen.dims)))} numbers each")
+    yield Check("finite", not seen.not_finite, _amount(seen.not_finite, "vector", "has NaN or infinity"))
+    if seen.least_norm != float("inf"):
+        unit = getattr(open_task(plan.work.task, plan.work.params), "unit_norm", False)
+        held = 1 - _UNIT_SLACK <= seen.least_norm <= seen.most_norm <= 1 + _UNIT_SLACK if unit else seen.least_norm > 0
+        yield Check("norms", held, f"{seen.least_norm:.4f} to {seen.most_norm:.4f}")
+
+
+def _check_errors(ledger: Ledger, commits: dict[int, Commit]) -> Check:
+    """Every row that could not be done has its record."""
+    counted = sum(c.errors for c in commits.values())
+    try:
+        found = sum(sum(1 for _ in ledger.errors(c)) for c in commits.values())
+    except (FileNotFoundError, ValueError, ShardmillError) as error:
+        return Check("errors", False, f"the records cannot be read: {type(error).__name__}")
+    return Check("errors", found == counted, f"{found:,} records of {counted:,} rows that could not be done")
+
+
+def _hash_ids(ids: pa.RecordBatch) -> NDArray[np.uint64]:
+    rows = zip(*(column.to_pylist() for column in ids.columns), strict=True)
+    return np.fromiter((_hash_id(row) for row in rows), np.uint64, ids.num_rows)
+
+
+def _hash_id(row: tuple[Any, ...]) -> int:
+    return int.from_bytes(hashlib.blake2b(repr(row).encode(), digest_size=8).digest(), "little")
+
+
+def _check_ids(ledger: Ledger, plan: Plan, commits: Sequence[Commit], hashes: list[NDArray[np.uint64]]) -> Check:
+    """Ids by their hashes, eight bytes each; only hashes that occur twice are looked at in full."""
+    if not plan.work.id:
+        return Check("ids", True, "the row numbers of the source")
+    every = np.sort(np.concatenate(hashes)) if hashes else np.zeros(0, np.uint64)
+    twice = set(every[1:][every[1:] == every[:-1]].tolist())
+    if not twice:
+        return Check("ids", True, f"{len(every):,} ids, each once")
+    names = list(plan.work.id)
+    first: dict[tuple[Any, ...], int] = {}
+    again: dict[tuple[Any, ...], int] = {}
+    row = 0
+    for commit in commits:
+        for batch in read_part(ledger.store, commit.part, names):
+            for value in zip(*(batch.column(n).to_pylist() for n in names), strict=True):
+                if _hash_id(value) in twice and any(v is not None for v in value):
+                    if value in first:
+                        again.setdefault(value, row)
+                    first.setdefault(value, row)
+                row += 1
+    if not again:
+        return Check("ids", True, f"{len(every):,} ids, each once")
+    value, where = next(iter(again.items()))
+    example = ", ".join(str(v) for v in value)
+    seen = f"{len(again):,} ids occur more than once, e.g. {example} in rows {first[value]:,} and {where:,}"
+    return Check("ids", False, f"{seen}; all rows are kept: give --id more fields, or none")
+
+
+def _check_items(plan: Plan, commits: dict[int, Commit]) -> Check:
+    """Count the source again, by other means than reading it item by item."""
+    counts: dict[int, int] = {}
+    for shard in plan.shards:
+        counts[shard.file] = counts.get(shard.file, 0) + commits[shard.index].lines
+    try:
+        for index, file in enumerate(plan.stat.files):
+            there = count_lines(plan.stat, file)
+            if there is None:
+                seen = f"{sum(counts.values()):,} lines were read; a remote source is not counted again"
+                return Check("source", True, seen)
+            if there != counts.get(index, 0):
+                return Check("source", False, f"{file.name} has {there:,} lines, {counts.get(index, 0):,} were read")
+    except (ShardmillError, FileNotFoundError) as error:
+        return Check("source", False, str(error).partition("\n")[0])
+    return Check("source", True, f"all {sum(counts.values()):,} lines of {len(plan.stat.files)} files were read")
+
+
+def _check_sample(ledger: Ledger, plan: Plan, commits: dict[int, Commit], sample: int) -> Check:
+    """Compute some rows anew from the source, in float32 on the CPU, and hold them against what is stored."""
+    compared: set[str] = set()
+    worst = 1.0
+    try:
+        for where, name, fit in _compare(ledger, plan, commits, sample):
+            if not fit >= _LEAST_COSINE:
+                return Check("sample", False, f"{where}: {name} is not what the source gives ({fit:.4f})")
+            compared.add(where)
+            worst = min(worst, fit)
+    except (ShardmillError, FileNotFoundError) as error:
+        return Check("sample", False, str(error).partition("\n")[0])
+    return Check("sample", True, f"{len(compared)} rows computed again in float32, worst cosine {worst:.6f}")
+
+
+def _compare(ledger: Ledger, plan: Plan, commits: dict[int, Commit], sample: int) -> Iterator[tuple[str, str, float]]:
+    """Where, which column, and how well what is stored fits what the source gives, each row alone: 1 is the same."""
+    work = plan.work
+    task = open_task(work.task, work.params)
+    task.open(Device("cpu", "cpu", cores()))
+    source = open_source(plan.stat, Fields(work.text, work.id, work.keep), work.max_item_bytes)
+    for shard, picked in _choose_rows(plan, commits, sample):
+        stored = _pick(read_part(ledger.store, commits[shard.index].part), picked)
+        missing = set(picked)
+        for texts, kept, rows in _pick_items(source.read(shard), picked):
+            for name in kept.schema.names:
+                for row, value in zip(rows, kept.column(name), strict=True):
+                    yield f"shard {shard.index} row {row}", name, _fit(stored[row][name], value)
+            for row, text in zip(rows, texts, strict=True):
+                if text is None or not _was_done(stored[row], task):
+                    continue
+                made = task.run(task.prepare([text]).inputs).rows
+                for name in made.schema.names:
+                    yield f"shard {shard.index} row {row}", name, _fit(stored[row][name], made.column(name)[0])
+            missing -= set(rows)
+        for row in sorted(missing):
+            yield f"shard {shard.index} row {row}", "the row", 0.0
+
+
+def _was_done(stored: dict[str, Any], task: Task) -> bool:
+    """Rows on record as errors are not run again: one of them may be what killed a worker."""
+    return any(stored[name].is_valid for name in task.output.names)
+
+
+def _choose_rows(plan: Plan, commits: dict[int, Commit], sample: int) -> Iterator[tuple[Shard, list[int]]]:
+    choose = random.SystemRandom()
+    shards = choose.sample(plan.shards, min(_SAMPLE_SHARDS, len(plan.shards)))
+    for shard, (start, stop) in zip(shards, split_evenly(0, sample, len(shards)), strict=True):
+        rows = commits[shard.index].rows
+        yield shard, sorted(choose.sample(range(rows), min(stop - start, rows)))
+
+
+def _pick(batches: Iterator[pa.RecordBatch], rows: list[int]) -> dict[int, dict[str, Any]]:
+    found: dict[int, dict[str, Any]] = {}
+    first = 0
+    for batch in batches:
+        for row in rows:
+            if first <= row < first + batch.num_rows:
+                found[row] = {n: batch.column(n)[row - first] for n in batch.schema.names}
+        first += batch.num_rows
+    return found
+
+
+def _pick_items(
+    batches: Iterator[ItemBatch], rows: list[int]
+) -> Iterator[tuple[list[str | None], pa.RecordBatch, list[int]]]:
+    first = 0
+    for batch in batches:
+        own = [row for row in rows if first <= row < first + len(batch)]
+        if own:
+            where = pa.array([row - first for row in own])
+            yield batch.texts.take(where).to_pylist(), batch.kept.take(where), own
+        first += len(batch)
+
+
+def _fit(stored: Any, again: Any) -> float:
+    """1 for the same; the cosine for vectors; 0 where one is missing or anything else differs."""
+    if not stored.is_valid or not again.is_valid:
+        return float(stored.is_valid == again.is_valid)
+    if not is_vector(stored.type):
+        return float(stored.equals(again) or repr(stored.as_py()) == repr(again.as_py()))
+    a = np.asarray(stored.values.to_numpy(zero_copy_only=False), np.float64)
+    b = np.asarray(again.values.to_numpy(zero_copy_only=False), np.float64)
+    scale = float(np.linalg.norm(a) * np.linalg.norm(b))
+    if scale == 0.0:
+        return float(np.array_equal(a, b))
+    return float(a @ b) / scale
+
+
+def digest(store: Store, key: str) -> str:
+    total = hashlib.sha256()
+    with store.reader(key) as file:
+        while block := file.read(_READ_BYTES):
+            total.update(block)
+    return total.hexdigest()
+
+
+def _amount(count: int, noun: str, verb: str) -> str:
+    return f"no {noun} {verb}" if not count else f"{count:,} {noun}{'s' * (count > 1)} {verb}"
+
+
+def _few(numbers: list[int]) -> str:
+    return ", ".join(map(str, numbers[:8])) + (", …" if len(numbers) > 8 else "")

@@ -1,0 +1,43 @@
+"""shardmill: run a model over every item of a dataset, lose nothing, prove the result.
+
+import shardmill
+
+run = shardmill.embed("reviews.jsonl", text="reviewText", out="runs/reviews")
+run.verify()
+table = run.table()
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "Run": "shardmill.run",
+    "embed": "shardmill.run",
+    "start": "shardmill.run",
+    "Spec": "shardmill.spec",
+    "make_spec": "shardmill.spec",
+    "ShardmillError": "shardmill.errors",
+    "UsageError": "shardmill.errors",
+}
+
+__all__ = ["Run", "ShardmillError", "Spec", "UsageError", "__version__", "embed", "make_spec", "start"]
+
+if TYPE_CHECKING:
+    from shardmill.errors import ShardmillError, UsageError
+    from shardmill.run import Run, embed, start
+    from shardmill.spec import Spec, make_spec
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'shardmill' has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,326 @@
+"""The verbs. Data goes to stdout, talk to stderr; no logic lives here."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Annotated, Any, NoReturn
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+import shardmill
+from shardmill.errors import EXIT_TRY_AGAIN, ShardmillError
+from shardmill.monitor import say
+from shardmill.monitor.bar import duration
+
+app = typer.Typer(
+    name="shardmill",
+    help="Run a model over every item of a dataset: split, run, lose nothing, prove the result.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+RunPlace = Annotated[str, typer.Argument(metavar="RUN", help="The run's folder: a path or a URL.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON to stdout.")]
+Source = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="SOURCE...", help="Files, folders, globs or URLs: JSONL, text, CSV, TSV, Parquet."),
+]
+Text = Annotated[
+    str | None, typer.Option(help='What is read: a field, several ("title,body") or a template ("{title}: {body}").')
+]
+Id = Annotated[str | None, typer.Option("--id", help="The field or fields that name an item.")]
+Keep = Annotated[str | None, typer.Option(help="Columns to carry into the result; price:double sets a type.")]
+Model = Annotated[str | None, typer.Option(help="A sentence-transformers folder or hub name.")]
+Dims = Annotated[int | None, typer.Option(help="Keep the first so many dimensions (Matryoshka models).")]
+Dtype = Annotated[str | None, typer.Option(help="What is stored: float32 or float16.")]
+Prompt = Annotated[str | None, typer.Option(help="The name of one of the model's prompts, or a text to put first.")]
+Format = Annotated[str | None, typer.Option(help="jsonl, text, csv, tsv or parquet, where the name does not tell.")]
+SpecFile = Annotated[Path | None, typer.Option("--spec", help="A TOML file with [work] and [execution].")]
+Workers = Annotated[int | None, typer.Option(help="How many workers; one a GPU, or one on the CPU, if not given.")]
+DeviceKind = Annotated[str | None, typer.Option("--device", help="auto, cpu or cuda.")]
+BatchTokens = Annotated[int | None, typer.Option(help="Tokens in a batch, padding included.")]
+MaxErrors = Annotated[str | None, typer.Option(help="Rows that may fail: 1% or a number.  [default: 1%]")]
+ShardBytes = Annotated[int | None, typer.Option(help="Bytes of source in a shard, instead of a computed size.")]
+
+
+# What typer answers for Ctrl-C.
+_INTERRUPTED = 130
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(shardmill.__version__)
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", is_eager=True, callback=_print_version, help="Print the version.")
+    ] = False,
+) -> None:
+    if debug:
+        os.environ["SHARDMILL_DEBUG"] = "1"
+
+
+def _spec(path: Path | None, work: dict[str, Any], params: dict[str, Any], execution: dict[str, Any]) -> Any:
+    from shardmill.spec import make_spec, read_spec
+
+    tables = read_spec(path) if path else {"work": {}, "execution": {}}
+    given = {k: v for k, v in params.items() if v is not None}
+    work = {**tables["work"], **{k: v for k, v in work.items() if v not in (None, [])}}
+    work["params"] = {**work.get("params", {}), **given}
+    return make_spec(work, {**tables["execution"], **{k: v for k, v in execution.items() if v is not None}})
+
+
+@app.command()
+def embed(
+    source: Source = None,
+    text: Text = None,
+    out: Annotated[str, typer.Option(metavar="RUN", help="The run's folder: a path or a URL.")] = "",
+    id: Id = None,
+    keep: Keep = None,
+    model: Model = None,
+    dims: Dims = None,
+    dtype: Dtype = None,
+    prompt: Prompt = None,
+    format: Format = None,
+    spec: SpecFile = None,
+    workers: Workers = None,
+    device: DeviceKind = None,
+    batch_tokens: BatchTokens = None,
+    max_errors: MaxErrors = None,
+    shard_bytes: ShardBytes = None,
+    resume: Annotated[
+        bool | None, typer.Option("--resume/--fresh", help="Only go on with a run / delete it and start over.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Embed every item of a source. The same command resumes what was interrupted."""
+    from shardmill.run import start
+
+    if not out:
+        raise shardmill.UsageError("No --out was given.", hint="Name a folder for the run: --out runs/mine")
+    whole = _spec(
+        spec,
+        {"source": source, "text": text, "id": id, "keep": keep, "format": format},
+        {"model": model, "dims": dims, "dtype": dtype, "prompt": prompt},
+        {
+            "workers": workers,
+            "device": device,
+            "batch_tokens": batch_tokens,
+            "max_errors": max_errors,
+            "shard_bytes": shard_bytes,
+        },
+    )
+    began = time.monotonic()
+    run = start(whole, out, fresh=resume is False, resume=resume is True, quiet=False)
+    state = run.status()
+    if as_json:
+        _print_json(state.to_json())
+        return
+    for note in dict.fromkeys(note for worker in state.workers for note in worker["notes"]):
+        say(note)
+    cut = f", {state.truncated:,} cut at the model's limit" if state.truncated else ""
+    say(
+        f"{state.rows:,} rows in {state.shards} shards, {state.errors:,} errors{cut}, "
+        f"{duration(time.monotonic() - began)}."
+    )
+    say(f'Next: shardmill verify {out}   shardmill search {out} "…"   shardmill merge {out} --out FILE.parquet')
+
+
+@app.command()
+def plan(
+    source: Source = None,
+    text: Text = None,
+    id: Id = None,
+    keep: Keep = None,
+    model: Model = None,
+    dims: Dims = None,
+    dtype: Dtype = None,
+    prompt: Prompt = None,
+    format: Format = None,
+    spec: SpecFile = None,
+    workers: Workers = None,
+    device: DeviceKind = None,
+    shard_bytes: ShardBytes = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show what would be done: the source, its shards, the plan's id. Nothing is run."""
+    from shardmill.devices import place_workers
+    from shardmill.run import make
+
+    whole = _spec(
+        spec,
+        {"source": source, "text": text, "id": id, "keep": keep, "format": format},
+        {"model": model, "dims": dims, "dtype": dtype, "prompt": prompt},
+        {"workers": workers, "device": device, "shard_bytes": shard_bytes},
+    )
+    devices = place_workers(whole.execution.device, whole.execution.workers)
+    made = make(whole, devices)
+    if as_json:
+        _print_json(made.to_json())
+        return
+    table = Table(show_header=False, box=None)
+    table.add_row("plan", made.id)
+    table.add_row("source", f"{len(made.stat.files)} {made.stat.format} files, {made.stat.size_bytes:,} bytes")
+    table.add_row("columns", ", ".join(f"{n} {t}" for n, t in made.stat.columns.items()) or "none kept")
+    table.add_row("model", ", ".join(f"{n} {t}" for n, t in made.fingerprint.items()))
+    table.add_row("workers", f"{len(devices)} x {devices[0].name}")
+    largest = max((s.weight_bytes for s in made.shards), default=0)
+    table.add_row("shards", f"{len(made.shards)}, the largest of {largest:,} bytes")
+    Console(soft_wrap=True).print(table)
+
+
+@app.command()
+def status(
+    run: RunPlace,
+    watch: Annotated[bool, typer.Option("--watch", help="Stay, and follow the run until it is complete.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Say how a run goes, from its folder alone."""
+    from shardmill.monitor.screen import follow, show
+
+    opened = shardmill.Run(run)
+    if watch:
+        follow(opened.status, as_json=as_json)
+    elif as_json:
+        _print_json(opened.status().to_json())
+    else:
+        show(opened.status())
+
+
+@app.command()
+def verify(
+    run: RunPlace,
+    sample: Annotated[int, typer.Option(min=0, help="Rows to compute again in float32; 0 for none.")] = 64,
+    as_json: AsJson = False,
+) -> None:
+    """Prove a result: commits, digests, counts, ids, vectors, and a sample computed again."""
+    report = shardmill.Run(run).verify(sample=sample, quiet=as_json)
+    if as_json:
+        _print_json(report.to_json())
+    else:
+        console = Console(highlight=False, soft_wrap=True)
+        for check in report.checks:
+            console.print(f"  [{'green' if check.ok else 'red'}]{'ok  ' if check.ok else 'FAIL'}[/] ", end="")
+            console.print(f"{check.name:<10} {check.seen}", markup=False)
+        verdict = "Verified" if report.verified else "NOT verified"
+        console.print(f"{verdict}: {report.rows:,} rows, {report.errors:,} errors, {report.seconds} s.", markup=False)
+    if not report.verified:
+        raise typer.Exit(1)
+
+
+@app.command()
+def merge(
+    run: RunPlace,
+    out: Annotated[str, typer.Option(metavar="FILE", help="A name that ends in .parquet or .npy.")],
+    as_json: AsJson = False,
+) -> None:
+    """Write the result as one file, in source order."""
+    merged = shardmill.Run(run).merge(out, quiet=as_json)
+    if as_json:
+        _print_json({"files": merged.files, "rows": merged.rows, "bytes": merged.bytes})
+    else:
+        say(f"{merged.rows:,} rows, {merged.bytes:,} bytes: {', '.join(merged.files)}")
+
+
+@app.command()
+def search(
+    run: RunPlace,
+    text: Annotated[list[str], typer.Argument(metavar="TEXT...", help="What to look for; each text is one search.")],
+    k: Annotated[int, typer.Option("-k", help="How many answers.")] = 5,
+    as_json: AsJson = False,
+) -> None:
+    """Find the rows nearest in meaning."""
+    found = shardmill.Run(run).search_many(text, k, quiet=as_json)
+    if as_json:
+        answers = [{"text": t, "hits": [h.to_json() for h in hits]} for t, hits in zip(text, found, strict=True)]
+        _print_json(answers if len(answers) > 1 else answers[0])
+        return
+    for query, hits in zip(text, found, strict=True):
+        print(query)
+        for hit in hits:
+            values = "  ".join(" ".join(str(v).split())[:100] for v in hit.values.values() if v is not None)
+            print(f"  {hit.score:.3f}  {values or f'row {hit.row}'}")
+
+
+@app.command()
+def show(
+    run: RunPlace,
+    shard: Annotated[int | None, typer.Option(help="Show one shard: its range, its commit, its first rows.")] = None,
+    errors: Annotated[bool, typer.Option("--errors", help="List the rows that could not be done.")] = False,
+    limit: Annotated[int, typer.Option(min=0, help="How many errors at most.")] = 100,
+    as_json: AsJson = False,
+) -> None:
+    """Look into a run: one shard, or the rows that failed."""
+    from itertools import islice
+
+    from shardmill.monitor.screen import describe_shard
+
+    opened = shardmill.Run(run)
+    if errors or shard is None:
+        found = islice(opened.errors(), limit)
+        if as_json:
+            _print_json(list(found))
+            return
+        for record in found:
+            line = record["line"] or f"{record['line_in_shard']} of shard {record['shard']}"
+            print(f"{record['file']}:{line}: {record['reason']}")
+        return
+    _print_json(describe_shard(opened.ledger, opened.plan, shard))
+
+
+def _print_json(value: Any) -> None:
+    print(json.dumps(value, indent=2, ensure_ascii=False, default=str))
+
+
+def _terminate(*_: object) -> NoReturn:
+    raise SystemExit(EXIT_TRY_AGAIN)
+
+
+def main() -> None:
+    signal.signal(signal.SIGTERM, _terminate)
+    try:
+        status = app(standalone_mode=False)
+    except ShardmillError as error:
+        _fail(error, error.exit_status)
+    except (KeyboardInterrupt, typer.Abort):
+        status = _INTERRUPTED
+    except Exception as error:
+        _usage(error)
+    if status == _INTERRUPTED:
+        say("Stopped. The same command goes on where this ended." if "embed" in sys.argv[1:2] else "Stopped.")
+    sys.exit(status)
+
+
+def _usage(error: Exception) -> NoReturn:
+    show_usage = getattr(error, "show", None)
+    if show_usage is not None:
+        show_usage()
+        sys.exit(getattr(error, "exit_code", 2))
+    if os.environ.get("SHARDMILL_DEBUG"):
+        raise error
+    say(f"error: {type(error).__name__}: {error}\nThis is a fault of shardmill's own; --debug shows where.")
+    sys.exit(1)
+
+
+def _fail(error: ShardmillError, status: int) -> NoReturn:
+    if os.environ.get("SHARDMILL_DEBUG"):
+        raise error
+    say(f"error: {error}")
+    sys.exit(status)
+
+
+if __name__ == "__main__":
+    main()

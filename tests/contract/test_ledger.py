@@ -1,0 +1,351 @@
+"""The run folder keeps its word in every store: a commit is for good, a lease is only a hint."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, replace
+from typing import Any
+
+import pytest
+
+from shardmill.errors import NotComplete, UsageError
+from shardmill.ledger import Commit, Lease, Ledger, Suspects
+from shardmill.plan import Plan, Shard, SourceFile, SourceStat, make_plan
+from shardmill.spec import Work
+
+
+class Clock:
+    now = 1_000_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def ledger(place: str, clock: Clock) -> Ledger:
+    """A run of thirty shards, just planned."""
+    ledger = Ledger(place, clock)
+    ledger.create(a_plan(shards=30))
+    return ledger
+
+
+def make_commit(shard: int, attempt: str = "a1", **changes: Any) -> Commit:
+    record = Commit(
+        shard=shard,
+        plan="p",
+        generation="g",
+        attempt=attempt,
+        part=f"parts/{shard:06d}.{attempt}.parquet",
+        digest="d",
+        part_bytes=1,
+        rows=10,
+        lines=10,
+        errors=0,
+        errors_file="",
+        tokens=5,
+        truncated=0,
+        worker="w",
+        device="cpu",
+        finished_at=1.0,
+        seconds=1.0,
+    )
+    return replace(record, **changes)
+
+
+def a_plan(text: str = "text", shards: int = 3) -> Plan:
+    stat = SourceStat("jsonl", (SourceFile("/x.jsonl", 30, "t", "e"),), {"id": "string"})
+    work = Work(source=("/x.jsonl",), text=text)
+    return make_plan(work, stat, {"weights": "1"}, [Shard(i, 0, 10 * i, 10 * i + 10, 10) for i in range(shards)])
+
+
+def test_the_first_commit_wins_and_the_second_is_told(ledger: Ledger) -> None:
+    assert ledger.commit(make_commit(7, "first"))
+    assert not ledger.commit(make_commit(7, "second"))
+    assert ledger.commits()[7].attempt == "first"
+
+
+def test_one_of_many_racing_commits_wins(ledger: Ledger) -> None:
+    with ThreadPoolExecutor(6) as pool:
+        won = list(pool.map(lambda i: ledger.commit(make_commit(0, f"a{i}")), range(6)))
+    assert won.count(True) == 1
+    assert ledger.commits()[0].attempt == f"a{won.index(True)}"
+
+
+def test_commits_are_fetched_once(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+    fetched: list[str] = []
+    get = ledger.store.get
+    monkeypatch.setattr(ledger.store, "get", lambda key: fetched.append(key) or get(key))
+    ledger.commit(make_commit(0))
+    assert ledger.commits().keys() == {0}
+    ledger.commit(make_commit(4))
+    assert ledger.commits().keys() == ledger.done() == {0, 4}
+    assert [key.partition(".")[0] for key in fetched] == ["commits/000000", "commits/000004"]
+
+
+def test_all_commits_come_in_source_order_or_not_at_all(ledger: Ledger) -> None:
+    for shard in (2, 0):
+        ledger.commit(make_commit(shard))
+    with pytest.raises(NotComplete, match="1 of 3 shards are not done"):
+        ledger.all_commits(a_plan())
+    ledger.commit(make_commit(9))
+    with pytest.raises(NotComplete, match="1 of 3 shards are not done"):
+        ledger.all_commits(a_plan())
+    ledger.commit(make_commit(1))
+    assert [c.shard for c in ledger.all_commits(a_plan())] == [0, 1, 2]
+
+
+def test_each_shard_is_claimed_once_under_six_threads(ledger: Ledger, place: str) -> None:
+    shards = 30
+
+    def claim_until_none(worker: int) -> list[int]:
+        ledger, got = Ledger(place), []
+        while (claim := ledger.claim(f"w{worker}", shards, lease_s=60, slot=worker / 6)) is not None:
+            got.append(claim.shard)
+        return got
+
+    with ThreadPoolExecutor(6) as pool:
+        taken = [shard for got in pool.map(claim_until_none, range(6)) for shard in got]
+    assert len(taken) == len(set(taken))
+    last = Ledger(place)
+    while (claim := last.claim("last", shards, lease_s=60)) is not None:
+        taken.append(claim.shard)
+    assert sorted(taken) == list(range(shards))
+
+
+def test_workers_start_at_different_places(ledger: Ledger) -> None:
+    taken = [ledger.claim(f"w{i}", 9, lease_s=60, slot=i / 3) for i in range(3)]
+    assert [c.shard for c in taken if c] == [0, 3, 6]
+
+
+def test_what_is_committed_is_not_claimed(ledger: Ledger) -> None:
+    ledger.commit(make_commit(0))
+    claim = ledger.claim("w", 2, lease_s=60)
+    assert claim is not None
+    assert claim.shard == 1
+    ledger.commit(make_commit(1))
+    assert ledger.claim("w", 2, lease_s=60) is None
+
+
+def test_a_lease_that_ran_out_is_taken_over_and_counted_as_a_crash(ledger: Ledger, clock: Clock) -> None:
+    ledger.claim("gone", 1, lease_s=10)
+    clock.now += 9
+    assert ledger.claim("next", 1, lease_s=10) is None
+    clock.now += 2
+    for crashes in (1, 2):
+        claim = ledger.claim(f"next-{crashes}", 1, lease_s=10)
+        assert claim is not None
+        assert (claim.shard, claim.crashes) == (0, crashes)
+        clock.now += 11
+
+
+def test_an_expired_lease_has_one_heir(ledger: Ledger, place: str, clock: Clock) -> None:
+    ledger.claim("gone", 1, lease_s=10)
+    clock.now += 11
+    with ThreadPoolExecutor(6) as pool:
+        heirs = list(pool.map(lambda i: Ledger(place, clock).claim(f"w{i}", 1, lease_s=10), range(6)))
+    assert len([h for h in heirs if h]) == 1
+
+
+def test_a_renewed_lease_holds(ledger: Ledger, clock: Clock) -> None:
+    claim = ledger.claim("mine", 1, lease_s=10)
+    assert claim is not None
+    clock.now += 8
+    ledger.renew(claim, "mine", 10)
+    clock.now += 8
+    assert ledger.claim("other", 1, lease_s=10) is None
+
+
+def test_only_the_holder_renews_and_releases(ledger: Ledger, clock: Clock) -> None:
+    claim = ledger.claim("mine", 1, lease_s=10)
+    assert claim is not None
+    clock.now += 8
+    ledger.renew(claim, "other", 1000)
+    ledger.release(claim, "other")
+    assert ledger.leases()[0].until == 1_000_010
+    ledger.release(claim, "mine")
+    assert ledger.leases() == {}
+    ledger.renew(claim, "mine", 10)
+    assert ledger.leases() == {}
+
+
+def test_a_released_shard_is_free_and_has_no_crash(ledger: Ledger) -> None:
+    claim = ledger.claim("mine", 1, lease_s=10)
+    assert claim is not None
+    ledger.release(claim, "mine")
+    again = ledger.claim("other", 1, lease_s=10)
+    assert again is not None
+    assert again.crashes == 0
+    assert again.attempt != claim.attempt
+
+
+def test_a_buried_worker_leaves_its_shards_with_its_death_on_them(ledger: Ledger) -> None:
+    for _ in range(2):
+        ledger.claim("dead", 3, lease_s=1000)
+    ledger.claim("alive", 3, lease_s=1000)
+    ledger.bury("dead")
+    taken = [ledger.claim("heir", 3, lease_s=1000) for _ in range(3)]
+    assert [(c.shard, c.crashes) if c else None for c in taken] == [(0, 1), (1, 1), None]
+
+
+def test_the_slowest_is_shadowed_once_and_only_when_it_is_slow(ledger: Ledger, clock: Clock) -> None:
+    ledger.claim("slowest", 2, lease_s=1000)
+    clock.now += 5
+    ledger.claim("slow", 2, lease_s=1000)
+    clock.now += 50
+    assert ledger.claim("idle", 2, lease_s=10, slow_s=60) is None
+    clock.now += 20
+    shadows = [ledger.claim("idle", 2, lease_s=10, slow_s=60) for _ in range(3)]
+    assert [c.shard if c else None for c in shadows] == [0, 1, None]
+    assert [c.crashes for c in shadows if c] == [0, 0]
+    assert {s: (x.worker, x.shadow) for s, x in ledger.leases().items()} == {
+        0: ("slowest", "idle"),
+        1: ("slow", "idle"),
+    }
+
+
+def test_a_worker_does_not_shadow_itself(ledger: Ledger, clock: Clock) -> None:
+    ledger.claim("only", 1, lease_s=1000)
+    clock.now += 500
+    assert ledger.claim("only", 1, lease_s=10, slow_s=60) is None
+
+
+def _held_by(ledger: Ledger, host: str, pid: int) -> None:
+    ledger.claim("w", 1, lease_s=1000)
+    lease = Lease("w", host, pid, ledger.clock(), ledger.clock() + 1000)
+    (entry,) = ledger.store.list("leases/")
+    ledger.store.put(entry.key, json.dumps(asdict(lease)).encode())
+
+
+def _dead_pid() -> int:
+    process = subprocess.Popen(["true"])
+    process.wait()
+    return process.pid
+
+
+def test_a_process_that_vanished_from_this_host_is_not_waited_for(ledger: Ledger) -> None:
+    _held_by(ledger, socket.gethostname(), _dead_pid())
+    claim = ledger.claim("next", 1, lease_s=10)
+    assert claim is not None
+    assert claim.crashes == 1
+
+
+def test_a_process_of_this_host_that_lives_keeps_its_shard(ledger: Ledger) -> None:
+    _held_by(ledger, socket.gethostname(), os.getpid())
+    assert ledger.claim("next", 1, lease_s=10) is None
+
+
+def test_a_process_of_another_host_is_given_its_time(ledger: Ledger) -> None:
+    _held_by(ledger, "another-host", _dead_pid())
+    assert ledger.claim("next", 1, lease_s=10) is None
+
+
+def test_the_first_plan_stands(place: str) -> None:
+    plans = [a_plan(f"field{i}") for i in range(6)]
+    with ThreadPoolExecutor(6) as pool:
+        stood = list(pool.map(lambda p: Ledger(place).create(p), plans))
+    assert stood == [stood[0]] * 6
+    assert Ledger(place).plan() == stood[0]
+    assert Ledger(place).create(a_plan("late")) == stood[0]
+
+
+def test_a_folder_without_a_plan_is_no_run(place: str) -> None:
+    ledger = Ledger(place)
+    assert ledger.find_plan() is None
+    with pytest.raises(UsageError, match="no run is here"):
+        ledger.plan()
+
+
+def test_the_last_word_of_a_worker_counts(ledger: Ledger) -> None:
+    ledger.beat("w1", {"state": "working"})
+    ledger.beat("w1", {"state": "done"})
+    assert ledger.workers() == [{"id": "w1", "at": 1_000_000.0, "state": "done"}]
+
+
+def test_suspects_are_remembered_until_they_are_dropped(ledger: Ledger) -> None:
+    noted = Suspects(rows=(4, 5), strikes=1, poison=(9,))
+    ledger.put_suspects(3, noted)
+    assert ledger.suspects(3) == noted
+    ledger.drop_suspects(3)
+    assert ledger.suspects(3) == Suspects()
+
+
+def _keys(ledger: Ledger) -> list[str]:
+    """What lies in the folder; which life of the run a commit is of does not matter here."""
+    keys = sorted(e.key for e in ledger.store.list(""))
+    return [k.partition(".")[0] if k.startswith(("commits/", "leases/", "suspects/")) else k for k in keys]
+
+
+def _fill(ledger: Ledger) -> None:
+    ledger.put_execution({"workers": 1})
+    ledger.claim("w1", 30, lease_s=10)
+    ledger.put_suspects(1, Suspects(rows=(1,)))
+    ledger.commit(make_commit(0, errors_file="errors/000000.a1.jsonl"))
+    for key in ("parts/000000.a1.parquet", "parts/000000.b2.parquet", "parts/000001.c3.parquet"):
+        ledger.store.put(key, b"x")
+    for key in ("errors/000000.a1.jsonl", "errors/000000.b2.jsonl"):
+        ledger.store.put(key, b"{}")
+    ledger.beat("w1", {})
+    ledger.store.put("notes.txt", b"the user's own")
+
+
+def test_sweep_keeps_what_commits_name_and_what_is_not_ours(ledger: Ledger) -> None:
+    _fill(ledger)
+    assert ledger.sweep() == 3
+    assert _keys(ledger) == [
+        "commits/000000",
+        "errors/000000.a1.jsonl",
+        "execution.json",
+        "notes.txt",
+        "parts/000000.a1.parquet",
+        "plan.json",
+        "workers/w1.json",
+    ]
+
+
+def test_wipe_removes_the_run_and_nothing_beside_it(ledger: Ledger) -> None:
+    _fill(ledger)
+    ledger.put_report({"verified": True})
+    ledger.wipe()
+    assert _keys(ledger) == ["notes.txt"]
+    assert ledger.create(a_plan()).id == a_plan().id
+    assert ledger.commits() == {}
+
+
+def test_a_worker_left_over_from_before_a_wipe_cannot_commit_into_what_came_after(ledger: Ledger, place: str) -> None:
+    left_over = Ledger(place)
+    left_over.plan()
+    ledger.wipe()
+    ledger.create(a_plan(shards=30))
+    left_over.commit(make_commit(0))
+    assert ledger.done() == set()
+    assert ledger.commit(make_commit(0, "new"))
+    assert ledger.commits()[0].attempt == "new"
+
+
+def test_a_wipe_that_is_cut_short_leaves_a_run_that_can_be_resumed_or_wiped(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Commits go first and the plan last: at no moment does a commit name a part that is gone."""
+    _fill(ledger)
+    delete, left = ledger.store.delete, [2]
+
+    def cut_short(key: str) -> None:
+        if not left[0]:
+            raise KeyboardInterrupt
+        left[0] -= 1
+        delete(key)
+
+    monkeypatch.setattr(ledger.store, "delete", cut_short)
+    with pytest.raises(KeyboardInterrupt):
+        ledger.wipe()
+    assert ledger.find_plan() is not None
+    assert ledger.done() == set()

@@ -1,0 +1,109 @@
+"""Every store keeps one contract."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from shardmill.errors import UsageError
+from shardmill.store import Store, locate, open_store
+
+
+@pytest.fixture
+def store(place: str) -> Store:
+    return open_store(place)
+
+
+def test_what_is_put_is_there(store: Store) -> None:
+    store.put("a/b.json", b"one")
+    store.put("a/b.json", b"two")
+    assert store.get("a/b.json") == b"two"
+    found = store.head("a/b.json")
+    assert found is not None
+    assert found.size == 3
+    assert store.get_range("a/b.json", 1, 3) == b"wo"
+    assert store.get_range("a/b.json", 1, 1) == b""
+
+
+def test_what_is_missing_says_so(store: Store) -> None:
+    with pytest.raises(FileNotFoundError):
+        store.get("nothing")
+    with pytest.raises(FileNotFoundError):
+        store.get_tagged("nothing")
+    assert store.head("nothing") is None
+    store.delete("nothing")
+    assert list(store.list("nothing/")) == []
+
+
+def test_put_if_absent_has_one_winner(store: Store) -> None:
+    for round_ in range(10):
+        with ThreadPoolExecutor(6) as pool:
+            won = list(pool.map(lambda i, r=round_: store.put_if_absent(f"race/{r}", b"by %d" % i), range(6)))
+        assert sum(won) == 1
+        assert store.get(f"race/{round_}") == b"by %d" % won.index(True)
+
+
+def test_put_if_absent_knows_its_own_write(store: Store) -> None:
+    """A repeated request, as after a time-out, finds our own bytes; that is a win on a store that retries."""
+    assert store.put_if_absent("k", b"mine")
+    assert not store.put_if_absent("k", b"other")
+    assert store.get("k") == b"mine"
+
+
+def test_replace_if_same_has_one_winner(store: Store) -> None:
+    store.put("k", b"0")
+    _, tag = store.get_tagged("k")
+    with ThreadPoolExecutor(6) as pool:
+        won = list(pool.map(lambda i: store.replace_if_same("k", b"by %d" % i, tag), range(6)))
+    assert sum(won) == 1
+    assert store.get("k") == b"by %d" % won.index(True)
+
+
+def test_replace_if_same_refuses_what_changed_or_is_gone(store: Store) -> None:
+    store.put("k", b"0")
+    _, tag = store.get_tagged("k")
+    store.put("k", b"1")
+    assert not store.replace_if_same("k", b"2", tag)
+    assert store.get("k") == b"1"
+    store.delete("k")
+    assert not store.replace_if_same("k", b"2", tag)
+
+
+def test_list_is_by_prefix(store: Store) -> None:
+    for key in ("a/1", "a/2", "ab/3", "b/c/4"):
+        store.put(key, b"x")
+    assert sorted(e.key for e in store.list("a/")) == ["a/1", "a/2"]
+    assert sorted(e.key for e in store.list("")) == ["a/1", "a/2", "ab/3", "b/c/4"]
+    assert sorted(e.key for e in store.list("b/")) == ["b/c/4"]
+
+
+def test_a_tag_changes_with_the_content(store: Store) -> None:
+    store.put("k", b"one")
+    _, before = store.get_tagged("k")
+    store.put("k", b"two")
+    assert store.get_tagged("k")[1] != before
+
+
+def test_large_objects_are_written_and_read_in_pieces(store: Store) -> None:
+    data = bytes(range(256)) * 50_000
+    with store.writer("big") as file:
+        for start in range(0, len(data), 1_000_000):
+            file.write(data[start : start + 1_000_000])
+    with store.reader("big") as file:
+        file.seek(-10, 2)
+        assert file.read() == data[-10:]
+        file.seek(1_234_567)
+        assert file.read(1000) == data[1_234_567:1_235_567]
+    assert store.get("big") == data
+
+
+def test_an_object_is_located_by_its_whole_address(place: str, store: Store) -> None:
+    store.put("folder/file.txt", b"x")
+    found, key = locate(f"{place}/folder/file.txt")
+    assert found.get(key) == b"x"
+
+
+def test_an_unknown_scheme_is_a_usage_error() -> None:
+    with pytest.raises(UsageError, match="no store is known for ftp"):
+        open_store("ftp://host/x")

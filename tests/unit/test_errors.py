@@ -1,0 +1,61 @@
+"""One tree of errors: drawn in the module, carried across processes, each with the next thing to do."""
+
+from __future__ import annotations
+
+import pickle
+import re
+
+import pytest
+
+from shardmill import errors
+from shardmill.errors import Preempted, ShardmillError, UsageError, nearest, too_many_errors
+
+KINDS = [k for k in vars(errors).values() if isinstance(k, type) and issubclass(k, ShardmillError)]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_error_crosses_processes(kind: type[ShardmillError]) -> None:
+    copy = pickle.loads(pickle.dumps(kind("it broke", hint="mend it")))
+    assert type(copy) is kind
+    assert (copy.message, copy.hint) == ("it broke", "mend it")
+
+
+def test_an_error_says_what_to_do_on_a_second_line() -> None:
+    assert str(ShardmillError("it broke.", hint="Mend it.")) == "it broke.\nMend it."
+    assert str(ShardmillError("it broke.")) == "it broke."
+
+
+def test_the_tree_in_the_docstring_is_the_tree_of_classes() -> None:
+    assert errors.__doc__ is not None
+    drawn = re.findall(r"^[│├└─ ]*([A-Z]\w+)(?: {2,}.+)?$", errors.__doc__, re.MULTILINE)
+    assert sorted(drawn) == sorted(k.__name__ for k in KINDS)
+
+
+def test_the_branches_in_the_docstring_are_those_of_the_classes() -> None:
+    assert errors.__doc__ is not None
+    above: dict[int, str] = {}
+    for line in errors.__doc__.splitlines():
+        match = re.match(r"([│├└─ ]*)([A-Z]\w+)(?: {2,}.+)?$", line)
+        if match is None or not issubclass(getattr(errors, match[2], int), ShardmillError):
+            continue
+        depth = len(match[1]) // 4
+        above[depth] = match[2]
+        if depth:
+            assert getattr(errors, match[2]).__base__.__name__ == above[depth - 1]
+
+
+def test_the_exit_status_is_2_for_wrong_usage_75_to_try_again_and_1_for_all_else() -> None:
+    for kind in KINDS:
+        wanted = 2 if issubclass(kind, UsageError) else 75 if issubclass(kind, Preempted) else 1
+        assert kind("x").exit_status == wanted
+
+
+def test_the_nearest_word_is_offered() -> None:
+    assert nearest("txet", ["id", "text"]) == "There is: id, text. Did you mean 'text'?"
+    assert nearest("zzz", ["id", "text"]) == "There is: id, text."
+    assert nearest("x", [f"c{i}" for i in range(30)]).endswith("c19, ….")
+
+
+def test_too_many_errors_gives_the_share_the_limit_and_an_example() -> None:
+    said = str(too_many_errors(30, 1000, "1%", "the text is blank"))
+    assert "30 of 1,000 rows could not be done (3.0%), over --max-errors 1%; the last: the text is blank." in said

@@ -8,23 +8,29 @@ import numpy as np
 from numpy.typing import NDArray
 
 
-def plan_batches(costs: NDArray[np.int64], budget: int) -> list[NDArray[np.int64]]:
-    """Group items of like cost so that count x largest cost stays within `budget`.
+def plan_batches(costs: NDArray[np.int64], budget: int, *, padded: bool = True) -> list[NDArray[np.int64]]:
+    """Group items so that what a batch costs stays within `budget`: count x largest cost, or the sum if not padded.
 
     Longest first: the first batch is the worst case, so memory is at its peak at once and not an hour later.
     An item that is over the budget alone is a batch of its own.
 
     >>> [b.tolist() for b in plan_batches(np.array([3, 9, 4, 5]), 10)]
     [[1], [3, 2], [0]]
+    >>> [b.tolist() for b in plan_batches(np.array([3, 9, 4, 5]), 10, padded=False)]
+    [[1], [3, 2], [0]]
     """
     order = np.argsort(-costs, kind="stable")
+    ends = np.cumsum(costs[order])
     batches: list[NDArray[np.int64]] = []
     at = 0
     while at < len(order):
-        largest = max(1, int(costs[order[at]]))
-        size = max(1, budget // largest)
-        batches.append(order[at : at + size])
-        at += size
+        if padded:
+            size = budget // max(1, int(costs[order[at]]))
+        else:
+            before = ends[at] - costs[order[at]]
+            size = int(np.searchsorted(ends, before + budget, side="right")) - at
+        batches.append(order[at : at + max(1, size)])
+        at += max(1, size)
     return batches
 
 

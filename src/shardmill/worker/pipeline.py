@@ -14,7 +14,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any
 
@@ -121,7 +121,7 @@ class Worker:
         self._pulse.start()
         try:
             self._state = "loading"
-            self.task.open(self.device)
+            self.task.open(replace(self.device, precise=self.execution.precision == "float32"))
             self.sink: Sink = ParquetSink(self.ledger, pa.schema([*kept_schema(self.plan.stat), *self.task.output]))
             budget = Budget(self.execution.batch_tokens or self.task.batch_budget)
             self.runner = Runner(self.task, self.ledger, budget, before_batch=self._before_batch, on_rows=self._on_rows)

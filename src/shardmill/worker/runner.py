@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -65,6 +64,10 @@ class Block:
         return pa.Table.from_arrays([*self.kept.columns, *made.columns], schema=schema)
 
 
+# Rows that were handed to the device, and what waits for their results.
+Begun = tuple[list[tuple[Block, int]], Callable[[], Output]]
+
+
 class Runner:
     """The device's side of a worker, called from one thread. `on_rows` hears of rows of a block, with their cost."""
 
@@ -83,6 +86,7 @@ class Runner:
         self.before_batch = before_batch
         self.on_rows = on_rows
         self.device_s = 0.0
+        self._padded = bool(getattr(task, "padded", True))
         self._succeeded = False
         self._failures_in_a_row = 0
 
@@ -106,21 +110,52 @@ class Runner:
         while len(left):
             budget = self.budget.now
             ran = np.zeros(len(left), bool)
-            for batch in plan_batches(costs[left], budget):
-                self._run_batch([(blocks[owner[i]], int(row[i])) for i in left[batch]])
+            ahead: Begun | None = None
+            for batch in plan_batches(costs[left], budget, padded=self._padded):
+                begun = self._begin([(blocks[owner[i]], int(row[i])) for i in left[batch]])
                 ran[batch] = True
+                if ahead is not None:
+                    self._finish(ahead)
+                ahead = begun
                 if self.budget.now != budget:
                     break
+            if ahead is not None:
+                self._finish(ahead)
             left = left[~ran]
 
     def _run_batch(self, rows: list[tuple[Block, int]], *, halved: bool = False) -> None:
-        """Run one batch; halve it when it fails, until what fails is one row."""
+        self._finish(self._begin(rows), halved=halved)
+
+    def _begin(self, rows: list[tuple[Block, int]]) -> Begun:
+        """Hand a batch to the device. A task that can do so works on it while the next one is made ready."""
         self.before_batch()
+        inputs = [block.prepared.inputs[row] for block, row in rows]
+        begin = getattr(self.task, "begin", None)
+        if begin is None:
+            return rows, lambda: self.task.run(inputs)
+        started = time.perf_counter()
         try:
-            output = self._run_inputs([block.prepared.inputs[row] for block, row in rows])
+            fetch: Callable[[], Output] = begin(inputs)
+        except Exception as error:
+            failed = error
+
+            def fail() -> Output:
+                raise failed
+
+            return rows, fail
+        finally:
+            self.device_s += time.perf_counter() - started
+        return rows, fetch
+
+    def _finish(self, begun: Begun, *, halved: bool = False) -> None:
+        """Take in one batch; halve it when it failed, until what fails is one row."""
+        rows, fetch = begun
+        try:
+            output = self._fetch(fetch, len(rows))
         except DeviceOutOfMemory as error:
             if not halved and len(rows) > 1:
-                self.budget.shrink(len(rows) * max(int(block.prepared.costs[row]) for block, row in rows))
+                costs = [int(block.prepared.costs[row]) for block, row in rows]
+                self.budget.shrink(len(rows) * max(costs) if self._padded else sum(costs))
             self._halve(rows, f"it does not fit into the device's memory, even alone: {error.message}")
         except (DeviceLost, TaskError, MemoryError):
             raise
@@ -133,15 +168,19 @@ class Runner:
             self.budget.succeed()
             self._hand_out(rows, output)
 
-    def _run_inputs(self, inputs: Sequence[Any]) -> Output:
+    def _fetch(self, fetch: Callable[[], Output], rows: int) -> Output:
         started = time.perf_counter()
         try:
-            output = self.task.run(inputs)
+            output = fetch()
         finally:
             self.device_s += time.perf_counter() - started
-        if output.rows.num_rows != len(inputs):
-            raise TaskError(f"The task gave {output.rows.num_rows} rows for {len(inputs)} inputs.", hint=_CONTRACT)
+        if output.rows.num_rows != rows:
+            raise TaskError(f"The task gave {output.rows.num_rows} rows for {rows} inputs.", hint=_CONTRACT)
         return output
+
+    def _run_plain_text(self) -> None:
+        inputs = self.task.prepare([_PLAIN_TEXT]).inputs
+        self._fetch(lambda: self.task.run(inputs), 1)
 
     def _halve(self, rows: list[tuple[Block, int]], reason: str) -> None:
         if len(rows) == 1:
@@ -158,7 +197,7 @@ class Runner:
         if self._failures_in_a_row < (_HOPELESS if self._succeeded else _HOPELESS_AT_START):
             return
         try:
-            self._run_inputs(self.task.prepare([_PLAIN_TEXT]).inputs)
+            self._run_plain_text()
         except Exception as again:
             hopeless = WorkerFailed(
                 f"{self._failures_in_a_row} rows in a row failed, each alone: {type(error).__name__}: {error}",
@@ -195,14 +234,14 @@ class Runner:
             self._probe(block.claim.shard, suspects)
         middle = (len(hot) + 1) // 2
         for group in (hot[:middle], hot[middle:], cold):
-            for batch in plan_batches(block.prepared.costs[group], self.budget.now):
+            for batch in plan_batches(block.prepared.costs[group], self.budget.now, padded=self._padded):
                 self._run_noted(block, group[batch], suspects)
         self.ledger.put_suspects(block.claim.shard, Suspects(poison=suspects.poison))
 
     def _probe(self, shard: int, suspects: Suspects) -> None:
         self.before_batch()
         self.ledger.put_suspects(shard, replace(suspects, probes=suspects.probes + 1))
-        self._run_inputs(self.task.prepare([_PLAIN_TEXT]).inputs)
+        self._run_plain_text()
         self.ledger.put_suspects(shard, replace(suspects, probes=0))
 
     def _run_noted(self, block: Block, rows: Rows, suspects: Suspects) -> None:

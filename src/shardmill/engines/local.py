@@ -54,6 +54,7 @@ class LocalPlacement:
     def __init__(self, run: str, devices: Sequence[Device], max_restarts: int, stuck_s: float) -> None:
         self._run = run
         self._ledger = Ledger(run)
+        self._shards = len(self._ledger.plan().shards)
         self._seats = [_Seat(i, d) for i, d in enumerate(devices)]
         self._max_restarts = max_restarts
         self._stuck_s = stuck_s
@@ -145,7 +146,7 @@ class LocalPlacement:
 
     def _ended(self, seat: _Seat, status: int) -> None:
         seat.process = None
-        if status in (EXIT_DONE, EXIT_TRY_AGAIN):
+        if status in (EXIT_DONE, EXIT_TRY_AGAIN) or self._all_done():
             return
         if seat.listener is not None:
             seat.listener.join(1.0)
@@ -158,6 +159,10 @@ class LocalPlacement:
             self._failed = self._failure(seat, f"died {seat.deaths} times in a row ({_say(status)})")
         else:
             self._place(seat)
+
+    def _all_done(self) -> bool:
+        """A library may crash as its process ends; what is committed stays committed."""
+        return len(self._ledger.done()) >= self._shards
 
     def _came_forward(self, worker: str) -> bool:
         """Whether a dead worker left less to do: a shard done, a row convicted of killing workers, or fewer rows under

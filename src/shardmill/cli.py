@@ -45,8 +45,9 @@ Dtype = Annotated[str | None, typer.Option(help="What is stored: float32 or floa
 Prompt = Annotated[str | None, typer.Option(help="The name of one of the model's prompts, or a text to put first.")]
 Format = Annotated[str | None, typer.Option(help="jsonl, text, csv, tsv or parquet, where the name does not tell.")]
 SpecFile = Annotated[Path | None, typer.Option("--spec", help="A TOML file with [work] and [execution].")]
-Workers = Annotated[int | None, typer.Option(help="How many workers; one a GPU, or one on the CPU, if not given.")]
+Workers = Annotated[int | None, typer.Option(help="How many; if not given, what the GPUs can use, or one on the CPU.")]
 DeviceKind = Annotated[str | None, typer.Option("--device", help="auto, cpu or cuda.")]
+Precision = Annotated[str | None, typer.Option(help="auto, or float32 for exact arithmetic at less speed.")]
 BatchTokens = Annotated[int | None, typer.Option(help="Tokens in a batch, padding included.")]
 MaxErrors = Annotated[str | None, typer.Option(help="Rows that may fail: 1% or a number.  [default: 1%]")]
 ShardBytes = Annotated[int | None, typer.Option(help="Bytes of source in a shard, instead of a computed size.")]
@@ -98,6 +99,7 @@ def embed(
     spec: SpecFile = None,
     workers: Workers = None,
     device: DeviceKind = None,
+    precision: Precision = None,
     batch_tokens: BatchTokens = None,
     max_errors: MaxErrors = None,
     shard_bytes: ShardBytes = None,
@@ -118,6 +120,7 @@ def embed(
         {
             "workers": workers,
             "device": device,
+            "precision": precision,
             "batch_tokens": batch_tokens,
             "max_errors": max_errors,
             "shard_bytes": shard_bytes,
@@ -157,8 +160,7 @@ def plan(
     as_json: AsJson = False,
 ) -> None:
     """Show what would be done: the source, its shards, the plan's id. Nothing is run."""
-    from shardmill.devices import place_workers
-    from shardmill.run import make
+    from shardmill.run import devices_for, make
 
     whole = _spec(
         spec,
@@ -166,7 +168,7 @@ def plan(
         {"model": model, "dims": dims, "dtype": dtype, "prompt": prompt},
         {"workers": workers, "device": device, "shard_bytes": shard_bytes},
     )
-    devices = place_workers(whole.execution.device, whole.execution.workers)
+    devices = devices_for(whole)
     made = make(whole, devices)
     if as_json:
         _print_json(made.to_json())

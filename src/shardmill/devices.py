@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from shardmill.errors import UsageError
@@ -10,13 +11,17 @@ from shardmill.errors import UsageError
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """One thing a worker runs on: `kind` is "cpu" or "cuda"; `visible` is what CUDA_VISIBLE_DEVICES must say."""
+    """One thing a worker runs on: `kind` is "cpu" or "cuda"; `visible` is what CUDA_VISIBLE_DEVICES must say.
+
+    On a `precise` one a task computes in float32, whatever else would be faster.
+    """
 
     kind: str
     name: str
     threads: int = 1
     memory_bytes: int = 0
     visible: str = ""
+    precise: bool = False
 
 
 def cores() -> int:
@@ -66,13 +71,20 @@ def _text(value: str | bytes) -> str:
     return value.decode() if isinstance(value, bytes) else value
 
 
-def place_workers(kind: str = "auto", workers: int | None = None) -> list[Device]:
-    """One device for each worker: the GPUs there are, or shares of the CPU's cores."""
+def place_workers(
+    kind: str = "auto", workers: int | None = None, per_gpu: Callable[[int], int] = lambda cores: 1
+) -> list[Device]:
+    """One device for each worker: the GPUs there are, or shares of the CPU's cores.
+
+    Where no number is asked for, `per_gpu` says how many workers share a GPU that so many cores can feed.
+    """
     if kind not in ("auto", "cpu", "cuda"):
         raise UsageError(f"--device {kind}: no such device.", hint="Choose auto, cpu or cuda.")
     if workers is not None and workers < 1:
         raise UsageError(f"--workers {workers}: at least one worker is needed.")
     found = gpus() if kind != "cpu" else []
+    if found and workers is None:
+        workers = len(found) * per_gpu(max(1, cores() // len(found)))
     share = max(1, cores() // max(1, workers or len(found) or 1))
     if found:
         return [_share(found[i % len(found)], share) for i in range(workers or len(found))]

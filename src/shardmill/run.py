@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from shardmill.devices import Device, place_workers
+from shardmill.devices import Device, cores, place_workers
 from shardmill.engines.base import Engine
 from shardmill.engines.local import LocalEngine
 from shardmill.errors import Preempted, RunExists, SpecError, StaleResume, UsageError, nearest, too_many_errors
@@ -86,7 +86,7 @@ class Run:
         embed_query = getattr(task, "embed_query", None)
         if embed_query is None:
             raise UsageError(f"The task {self.plan.work.task!r} makes nothing that can be searched.")
-        task.open(place_workers("cpu", 1)[0])
+        task.open(Device("cpu", "cpu", cores(), precise=True))
         return [search(self.ledger, self.plan, embed_query(text), k, quiet=quiet) for text in texts]
 
     def errors(self) -> Iterator[dict[str, Any]]:
@@ -124,6 +124,7 @@ def embed(
     format: str | None = None,
     workers: int | None = None,
     device: str | None = None,
+    precision: str | None = None,
     batch_tokens: int | None = None,
     max_errors: str | None = None,
     fresh: bool = False,
@@ -143,7 +144,13 @@ def embed(
             "format": format,
             "params": {k: v for k, v in params.items() if v is not None},
         },
-        {"workers": workers, "device": device, "batch_tokens": batch_tokens, "max_errors": max_errors},
+        {
+            "workers": workers,
+            "device": device,
+            "precision": precision,
+            "batch_tokens": batch_tokens,
+            "max_errors": max_errors,
+        },
     )
     return start(spec, out, fresh=fresh, quiet=quiet)
 
@@ -161,7 +168,7 @@ def start(
     ledger = Ledger(out)
     if engine is None and ledger.url.startswith("memory:"):
         raise UsageError(f"{out}: memory ends with this process, and workers are others.", hint="Use a path or a URL.")
-    devices = place_workers(spec.execution.device, spec.execution.workers)
+    devices = devices_for(spec)
     new = make(spec, devices)
     plan = _settle_plan(ledger, new, fresh=fresh, resume=resume)
     places = [f.place for f in new.stat.files]
@@ -176,6 +183,12 @@ def start(
     with suppress(FileNotFoundError):
         run.ledger.sweep()
     return run
+
+
+def devices_for(spec: Spec) -> list[Device]:
+    """The devices that workers are placed on: as asked, or as many as the task can use."""
+    per_gpu = getattr(open_task(spec.work.task, spec.work.params), "workers_per_gpu", lambda cores: 1)
+    return place_workers(spec.execution.device, spec.execution.workers, per_gpu)
 
 
 def make(spec: Spec, devices: Sequence[Device]) -> Plan:

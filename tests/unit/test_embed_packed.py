@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,14 @@ import pytest
 from shardmill.tasks.embed import EmbedTask
 from shardmill.tasks.embed.encoder import Encoder
 from shardmill.tasks.embed.packed import PackedEncoder
-from tests.golden.test_equal_sentence_transformers import bert, make, pooling  # noqa: F401
+from tests.tiny_models import bert, pooling, write_model
 
 TEXTS = ["a", "hello world", "one two three four five six " * 12, "Zwei Sätze. Und noch einer!", "x"] * 3
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Callable[..., Path]:
+    return partial(write_model, tmp_path / "tiny")
 
 
 def _both(folder: Path, device: str = "cpu") -> tuple[Any, Any, list[Any], int]:
@@ -30,11 +36,11 @@ def _agree(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("mode", ["mean", "cls", "lasttoken", "max", "weightedmean", "mean_sqrt_len_tokens"])
-def test_every_pooling(make: Callable[..., Path], mode: str) -> None:  # noqa: F811
+def test_every_pooling(make: Callable[..., Path], mode: str) -> None:
     _agree(make(bert(), [pooling(mode)]))
 
 
-def test_models_that_count_positions_from_the_padding(make: Callable[..., Path]) -> None:  # noqa: F811
+def test_models_that_count_positions_from_the_padding(make: Callable[..., Path]) -> None:
     from transformers import XLMRobertaConfig
 
     small = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
@@ -42,7 +48,7 @@ def test_models_that_count_positions_from_the_padding(make: Callable[..., Path])
     _agree(make(config, [pooling("mean")]))
 
 
-def test_causal_models_with_grouped_keys(make: Callable[..., Path]) -> None:  # noqa: F811
+def test_causal_models_with_grouped_keys(make: Callable[..., Path]) -> None:
     from transformers import Qwen3Config
 
     config = Qwen3Config(
@@ -58,7 +64,7 @@ def test_causal_models_with_grouped_keys(make: Callable[..., Path]) -> None:  # 
     _agree(make(config, [pooling("lasttoken")]))
 
 
-def test_a_text_does_not_see_its_neighbours(make: Callable[..., Path]) -> None:  # noqa: F811
+def test_a_text_does_not_see_its_neighbours(make: Callable[..., Path]) -> None:
     _, packed, rows, skip = _both(make(bert(), [pooling("mean")]))
     together = packed.encode(rows, skip)
     alone = np.concatenate([packed.encode([row], skip) for row in rows])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -13,6 +12,8 @@ from numpy.typing import NDArray
 from shardmill.errors import ModelError, missing_extra
 from shardmill.tasks.base import Prepared
 from shardmill.tasks.embed.folder import ModelFolder
+from shardmill.tasks.embed.ragged import Ragged, ragged, starts_of
+from shardmill.tasks.embed.words import Words, is_wordwise
 
 _HEAD_CHARS = 4096
 _HEAD_CHARS_PER_TOKEN = 8
@@ -31,23 +32,37 @@ _LEARNT_POSITIONS = _OFFSET_POSITIONS | {"bert", "distilbert", "albert", "electr
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
-    """Ids by row (None where there are none), how many texts were cut, and rows that cannot be tokenized."""
+    """Ids by row (none where there are none to be had), how many texts were cut, and rows that cannot be tokenized."""
 
-    rows: list[NDArray[np.int32] | None]
+    rows: Ragged
     truncated: int
     bad: dict[int, str]
 
     def prepared(self) -> Prepared:
-        costs = np.array([0 if row is None else len(row) for row in self.rows], np.int64)
+        costs = self.rows.lengths
         return Prepared(self.rows, costs, self.bad, int(costs.sum()), self.truncated)
 
 
 class Tokenizer:
-    """The model's own fast tokenizer; `limit` is the most tokens of a text, special ones included."""
+    """The model's own fast tokenizer; `limit` is the most tokens of a text, special ones included.
 
-    def __init__(self, backend: Any, *, limit: int | None, pad_id: int, special_ids: set[int], from_left: bool) -> None:
+    `embedded` is how many ids the model knows.
+    """
+
+    def __init__(
+        self,
+        backend: Any,
+        *,
+        limit: int | None,
+        pad_id: int,
+        special_ids: set[int],
+        from_left: bool,
+        embedded: int = _NO_LIMIT,
+    ) -> None:
         self._backend = backend
+        self._embedded = embedded
         self._encode_batch = getattr(backend, "encode_batch_fast", backend.encode_batch)
+        self._words = Words(backend) if is_wordwise(backend) else None
         self._special_ids = special_ids
         self._from_left = from_left
         self._before, self._after = _frame(backend)
@@ -65,33 +80,86 @@ class Tokenizer:
         present = [i for i, text in enumerate(texts) if text is not None]
         whole = [prompt + (texts[i] or "") for i in present]
         found, bad = self._encode_all(whole)
-        rows: list[NDArray[np.int32] | None] = [None] * len(texts)
-        kept, truncated = [], 0
-        for i, ids in zip(present, found, strict=True):
-            if ids is None:
-                continue
-            cut = self._room is not None and len(ids) > self._room
-            truncated += cut
-            kept.append((i, [*self._before, *(self._cut(ids) if cut else ids), *self._after]))
-        ends = np.cumsum([0, *(len(ids) for _, ids in kept)])
-        flat = np.fromiter(chain.from_iterable(ids for _, ids in kept), np.int32, int(ends[-1]))
+        lengths = np.zeros(len(texts), np.int64)
+        firsts = np.zeros(len(texts), np.int64)
+        lengths[present], firsts[present] = found.lengths, found.starts[:-1]
+        truncated = 0
+        if self._room is not None:
+            over = lengths > self._room
+            truncated = int(over.sum())
+            if self._from_left:
+                firsts[over] += lengths[over] - self._room
+            lengths[over] = self._room
         reasons = {present[k]: reason for k, reason in bad.items()}
-        for k, (i, _) in enumerate(kept):
-            if ends[k] == ends[k + 1]:
-                reasons[i] = "the text has no tokens"
-            else:
-                rows[i] = flat[ends[k] : ends[k + 1]]
+        framed = np.zeros(len(texts), bool)
+        framed[present] = True
+        framed[list(reasons)] = False
+        rows = self._put_in_frame(found.take(firsts, lengths), framed)
+        reasons |= dict.fromkeys(np.flatnonzero(framed & (rows.lengths == 0)).tolist(), "the text has no tokens")
+        reasons |= self._not_embedded(rows)
         return Tokens(rows, truncated, reasons)
+
+    def _not_embedded(self, rows: Ragged) -> dict[int, str]:
+        """Rows with an id that the model has no embedding for, which would take a GPU down."""
+        at = np.flatnonzero(rows.flat >= self._embedded)
+        owners = np.searchsorted(rows.starts, at, side="right") - 1
+        return {
+            int(row): f"its token {self._backend.id_to_token(int(rows.flat[i]))!r} is not one of the model's"
+            for row, i in zip(owners, at, strict=True)
+        }
+
+    def _put_in_frame(self, bare: Ragged, framed: NDArray[np.bool_]) -> Ragged:
+        """The special ids before and after each row that is to have them."""
+        frame = len(self._before) + len(self._after)
+        if not frame:
+            return bare
+        starts = starts_of(bare.lengths + frame * framed)
+        flat = np.empty(starts[-1], np.int32)
+        body = np.ones(len(flat), bool)
+        for special, at in ((self._before, starts[:-1]), (self._after, starts[1:] - len(self._after))):
+            for offset, value in enumerate(special):
+                flat[at[framed] + offset] = value
+                body[at[framed] + offset] = False
+        flat[body] = bare.flat
+        return Ragged(flat, starts)
 
     def prompt_tokens(self, prompt: str) -> int:
         """How many tokens at the front of each text are the prompt's."""
-        row = self.encode([prompt]).rows[0] if prompt else None
-        return 0 if row is None else len(row) - (int(row[-1]) in self._special_ids)
+        if not prompt:
+            return 0
+        row = self.encode([prompt]).rows[0]
+        return len(row) - (len(row) > 0 and int(row[-1]) in self._special_ids)
 
-    def _cut(self, ids: list[int]) -> list[int]:
-        return ids[-self._room :] if self._from_left and self._room else ids[: self._room]
+    def _encode_all(self, texts: list[str]) -> tuple[Ragged, dict[int, str]]:
+        if self._words is not None:
+            try:
+                return self._encode_words(self._words, texts), {}
+            except UnicodeError:
+                pass
+        found = self._encode_whole(texts)
+        return ragged(ids or () for ids in found), {
+            k: "the text is not valid Unicode" for k, ids in enumerate(found) if ids is None
+        }
 
-    def _encode_all(self, texts: list[str]) -> tuple[list[list[int] | None], dict[int, str]]:
+    def _encode_words(self, words: Words, texts: list[str]) -> Ragged:
+        """Word by word; of a huge text, as many whole words as are sure to be enough."""
+        enough = None if self._head is None or self._room is None else self._room * _HEAD_CHARS_PER_TOKEN
+        heads = [text if enough is None else _whole_words(text, enough) for text in texts]
+        found = words.encode(heads)
+        short = [
+            k
+            for k, (text, head) in enumerate(zip(texts, heads, strict=True))
+            if len(head) < len(text) and found.lengths[k] <= (self._room or 0)
+        ]
+        if not short:
+            return found
+        rows: list[Sequence[int]] = list(found)  # type: ignore[arg-type]
+        for k, ids in zip(short, self._encode_whole([texts[k] for k in short]), strict=True):
+            rows[k] = ids or ()
+        return ragged(rows)
+
+    def _encode_whole(self, texts: list[str]) -> list[list[int] | None]:
+        """The ids of each text, None for one that is not valid Unicode; of a huge one, those of its head."""
         huge = {k for k, text in enumerate(texts) if self._head is not None and len(text) > self._head}
         rest = ["" if k in huge else text for k, text in enumerate(texts)]
         try:
@@ -101,7 +169,7 @@ class Tokenizer:
         found: list[list[int] | None] = [None if encoding is None else encoding.ids for encoding in encodings]
         for k in huge:
             found[k] = self._encode_head(texts[k], self._head or len(texts[k]))
-        return found, {k: "the text is not valid Unicode" for k, ids in enumerate(found) if ids is None}
+        return found
 
     def _encode_valid(self, text: str) -> Any:
         try:
@@ -130,6 +198,10 @@ class Tokenizer:
         if last_kept is not None and last is not None and last - last_kept >= _SAFE_WORDS:
             return True
         return extra >= _SAFE_TOKENS
+
+
+def _whole_words(text: str, size: int) -> str:
+    return text if len(text) <= size else text[: max(0, text.rfind(" ", 0, size))]
 
 
 def load_tokenizer(folder: ModelFolder, max_tokens: int | None) -> Tokenizer:
@@ -162,12 +234,14 @@ def load_tokenizer(folder: ModelFolder, max_tokens: int | None) -> Tokenizer:
         backend.normalizer = tokenizers.normalizers.Sequence(
             [*before, *([backend.normalizer] if backend.normalizer else [])]
         )
+    embedded = int(folder.config.get("vocab_size") or folder.config.get("text_config", {}).get("vocab_size", _NO_LIMIT))
     limits = [n for n in (_model_limit(folder, int(made.model_max_length)), max_tokens) if n is not None]
     pad_id = made.pad_token_id if made.pad_token_id is not None else folder.config.get("pad_token_id")
     return Tokenizer(
         backend,
         limit=min(limits, default=None),
-        pad_id=int(pad_id or 0),
+        pad_id=int(pad_id or 0) if int(pad_id or 0) < embedded else 0,
+        embedded=embedded,
         special_ids=set(made.all_special_ids),
         from_left=made.truncation_side == "left",
     )

@@ -1,0 +1,55 @@
+"""Rows of token ids of different lengths, one after another in one array: no Python list of lists."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+Ids = NDArray[np.int32]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Ragged(Sequence[Ids]):
+    """Row `i` is `flat[starts[i]:starts[i + 1]]`; there is one start more than there are rows."""
+
+    flat: Ids
+    starts: NDArray[np.int64]
+
+    @overload
+    def __getitem__(self, row: int) -> Ids: ...
+    @overload
+    def __getitem__(self, row: slice) -> list[Ids]: ...
+    def __getitem__(self, row: int | slice) -> Ids | list[Ids]:
+        if isinstance(row, slice):
+            return [self[i] for i in range(*row.indices(len(self)))]
+        at = row if row >= 0 else len(self) + row
+        if not 0 <= at < len(self):
+            raise IndexError(row)
+        return self.flat[self.starts[at] : self.starts[at + 1]]
+
+    def __len__(self) -> int:
+        return len(self.starts) - 1
+
+    @property
+    def lengths(self) -> NDArray[np.int64]:
+        return np.diff(self.starts)
+
+    def take(self, firsts: NDArray[np.int64], lengths: NDArray[np.int64]) -> Ragged:
+        """Rows of `lengths` ids, each from one of `firsts` on in `flat`."""
+        starts = starts_of(lengths)
+        return Ragged(self.flat[np.arange(starts[-1]) + np.repeat(firsts - starts[:-1], lengths)], starts)
+
+
+def starts_of(lengths: NDArray[np.int64]) -> NDArray[np.int64]:
+    return np.concatenate([[0], np.cumsum(lengths)])
+
+
+def ragged(rows: Iterable[Sequence[int]]) -> Ragged:
+    kept = list(rows)
+    starts = starts_of(np.array([len(row) for row in kept], np.int64))
+    return Ragged(np.fromiter(chain.from_iterable(kept), np.int32, int(starts[-1])), starts)

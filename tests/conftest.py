@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from shardmill.devices import gpus
 from shardmill.spec import Spec, make_spec
 
 
@@ -25,6 +26,11 @@ def unavailable(reason: str) -> None:
     if os.environ.get("CI") == "true":
         pytest.fail(reason)
     pytest.skip(reason)
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if item.get_closest_marker("gpu") is not None and not gpus():
+        pytest.skip("no NVIDIA GPU")
 
 
 def hear_ctrl_c() -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from shardmill.errors import UsageError
 
@@ -13,7 +14,8 @@ from shardmill.errors import UsageError
 class Device:
     """One thing a worker runs on: `kind` is "cpu" or "cuda"; `visible` is what CUDA_VISIBLE_DEVICES must say.
 
-    On a `precise` one a task computes in float32, whatever else would be faster.
+    `sharing` workers use it, this one included; `work_bytes` of the source are to be done. On a `precise` one a task
+    computes in float32, whatever else would be faster.
     """
 
     kind: str
@@ -22,6 +24,8 @@ class Device:
     memory_bytes: int = 0
     visible: str = ""
     precise: bool = False
+    sharing: int = 1
+    work_bytes: int = 0
 
 
 def cores() -> int:
@@ -87,11 +91,9 @@ def place_workers(
         workers = len(found) * per_gpu(max(1, cores() // len(found)))
     share = max(1, cores() // max(1, workers or len(found) or 1))
     if found:
-        return [_share(found[i % len(found)], share) for i in range(workers or len(found))]
+        placed = range(workers or len(found))
+        sharing = Counter(i % len(found) for i in placed)
+        return [replace(found[i % len(found)], threads=share, sharing=sharing[i % len(found)]) for i in placed]
     if kind == "cuda":
         raise UsageError("No NVIDIA GPU was found.", hint="Run nvidia-smi to see why, or use --device cpu.")
     return [Device("cpu", "cpu", share) for _ in range(workers or 1)]
-
-
-def _share(device: Device, threads: int) -> Device:
-    return Device(device.kind, device.name, threads, device.memory_bytes, device.visible)

@@ -108,6 +108,7 @@ class LocalPlacement:
             "SHARDMILL_DEVICE": seat.device.kind,
             "SHARDMILL_DEVICE_NAME": seat.device.name,
             "SHARDMILL_THREADS": str(seat.device.threads),
+            "SHARDMILL_SHARING": str(seat.device.sharing),
             "SHARDMILL_SLOT": str(seat.number / len(self._seats)),
             "SHARDMILL_PARENT": str(os.getpid()),
             "OMP_NUM_THREADS": str(seat.device.threads),

@@ -17,7 +17,8 @@ def device_from_environment() -> Device:
     """The device the engine pinned this process to."""
     kind = os.environ.get("SHARDMILL_DEVICE", "cpu")
     name = os.environ.get("SHARDMILL_DEVICE_NAME", kind)
-    return Device(kind, name, int(os.environ.get("SHARDMILL_THREADS", cores())))
+    threads, sharing = (int(os.environ.get(f"SHARDMILL_{n}", d)) for n, d in (("THREADS", cores()), ("SHARING", 1)))
+    return Device(kind, name, threads, sharing=sharing)
 
 
 def main(argv: list[str]) -> int:

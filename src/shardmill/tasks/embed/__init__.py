@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 # Weights up to so many bytes: how many workers share a GPU, and how many cores each of them needs.
-_SHARING = ((150 << 20, 8, 2), (600 << 20, 4, 4))
+_SHARING = ((150 << 20, 4, 2), (600 << 20, 2, 4))
 
 
 class EmbedParams(BaseModel):
@@ -57,7 +57,8 @@ class EmbedTask:
             raise SpecError(f"The embed task cannot be made: {wrong}.", hint=f"Its parameters are {known}.") from error
         self.batch_budget = 1
         self.padded = True
-        self.notes: list[str] = []
+        self._choice = ""
+        self._redone = 0
         self._device = Device("cpu", "cpu")
         self._kernel: Kernel | None = None
 
@@ -110,14 +111,43 @@ class EmbedTask:
         except ImportError as error:
             raise missing_extra(error.name or "torch", "embed") from error
         check_bundled(self._location)
-        if device.kind == "cpu":
-            torch.set_num_threads(device.threads)
+        # Beside a GPU there is nothing for torch to share out, and its threads would be woken for every copy.
+        torch.set_num_threads(device.threads if device.kind == "cpu" else 1)
         with quiet():
-            golden = [row for row in self._tokenizer.encode(GOLDEN, self._prompt).rows if row is not None]
-            choice = choose_kernel(self._folder, device, pad_id=self._tokenizer.pad_id, golden=golden, skip=self._skip)
+            golden = self._golden()
+            choice = choose_kernel(
+                self._folder,
+                device,
+                pad_id=self._tokenizer.pad_id,
+                limit=self._tokenizer.limit,
+                golden=golden,
+                skip=self._skip,
+            )
         self._device, self._kernel = device, choice.kernel
         self.batch_budget, self.padded = choice.batch_budget, choice.kernel.padded
-        self.notes.append(f"Kernel: {choice.why}.")
+        self._choice = choice.why
+
+    def _golden(self) -> list[NDArray[np.int32]]:
+        tokens = self._tokenizer.encode(GOLDEN, self._prompt)
+        if tokens.bad:
+            raise ModelError(
+                f"{self._location.name} cannot embed plain English: {next(iter(tokens.bad.values()))}.",
+                hint="Its tokenizer is not that of its weights: fetch the model again.",
+            )
+        return list(tokens.rows)
+
+    @property
+    def notes(self) -> list[str]:
+        """What a worker's record says of how the vectors were made."""
+        kernel = [f"Kernel: {self._choice}."] if self._choice else []
+        again = f"{self._redone:,} texts gave NaN in half precision and were computed in float32."
+        return [*kernel, *([again] if self._redone else [])]
+
+    @property
+    def device_clock(self) -> dict[str, float] | None:
+        """Seconds in which the GPU was busy with batches, and idle between them; None where there is none."""
+        clock = getattr(self._kernel, "clock", None)
+        return {"busy_s": round(clock.busy_s, 3), "idle_s": round(clock.idle_s, 3)} if clock and clock.busy_s else None
 
     def workers_per_gpu(self, cores: int) -> int:
         """How many workers a GPU with so many cores feeds: a small model is done before the next batch is tokenized."""
@@ -128,7 +158,7 @@ class EmbedTask:
         return 1
 
     def prepare(self, texts: Sequence[str | None]) -> Prepared:
-        """Tokenize; None stays None at no cost."""
+        """Tokenize; None has no tokens and costs nothing."""
         return self._tokenizer.encode(texts, self._prompt).prepared()
 
     def run(self, inputs: Sequence[Any]) -> Output:
@@ -160,7 +190,7 @@ class EmbedTask:
         """The vector to search with: the model's prompt for queries goes before `text`, and no other."""
         prompt = self._folder.prompts.get("query", "")
         row = self._tokenizer.encode([text], prompt).rows[0]
-        if row is None:
+        if not len(row):
             raise SpecError("The query has no tokens.", hint="Write a few words.")
         vector: NDArray[np.float32] = self._begin([row], self._tokenizer.prompt_tokens(prompt))()[0]
         return vector
@@ -184,6 +214,7 @@ class EmbedTask:
         again = [] if self._kernel is None or self._kernel.precise else _not_finite(vectors)
         for i in again:
             vectors[i] = self._exact.encode([rows[i]], skip)[0]
+        self._redone += len(again)
         if self.dims == vectors.shape[1]:
             return vectors
         vectors = np.ascontiguousarray(vectors[:, : self.dims])

@@ -21,6 +21,20 @@ _ENCODER_HALF = {"t5", "mt5", "umt5"}
 _UNUSED_WEIGHTS = ("pooler.", "position_ids")
 
 
+class Clock:
+    """How long the GPU was busy with batches, and idle between them, by its own events."""
+
+    def __init__(self) -> None:
+        self.busy_s = self.idle_s = 0.0
+        self._last: Any = None
+
+    def ran(self, begun: Any, done: Any) -> None:
+        self.busy_s += begun.elapsed_time(done) / 1000
+        if self._last is not None:
+            self.idle_s += max(0.0, self._last.elapsed_time(begun)) / 1000
+        self._last = done
+
+
 class Encoder:
     """A loaded model. `skip` tokens at the front of each row (a prompt's) are left out of the pooling."""
 
@@ -35,6 +49,7 @@ class Encoder:
             self._model = _load_transformer(folder, attention).to(self._device)
             self._layers = [_load_step(step).to(self._device) for step in folder.steps]
         self.dtype = torch.float32
+        self.clock = Clock()
 
     def cast(self, dtype: torch.dtype) -> None:
         """Compute the transformer in `dtype` from now on."""
@@ -49,23 +64,29 @@ class Encoder:
     def begin(self, rows: Sequence[NDArray[np.int32]], skip: int = 0) -> Callable[[], NDArray[np.float32]]:
         """Hand a batch to the device; what is returned waits for its vectors. A GPU goes on working meanwhile."""
         with memory_guard(), torch.inference_mode():
-            vectors = self._pooled(rows, skip)
-            for step, layer in zip(self._steps, self._layers, strict=True):
-                vectors = _apply(step, layer, vectors)
             if self._device.type != "cuda":
-                return vectors.numpy
+                return self._vectors(rows, skip).numpy
+            begun, done = _event(), _event()
+            begun.record()
+            vectors = self._vectors(rows, skip)
             received = torch.empty(vectors.shape, dtype=vectors.dtype, pin_memory=True)
             received.copy_(vectors, non_blocking=True)
-            done: Any = torch.cuda.Event()  # type: ignore[no-untyped-call]
             done.record()
 
         def fetch() -> NDArray[np.float32]:
             with memory_guard():
                 done.synchronize()
+            self.clock.ran(begun, done)
             result: NDArray[np.float32] = received.numpy()
             return result
 
         return fetch
+
+    def _vectors(self, rows: Sequence[NDArray[np.int32]], skip: int) -> Tensor:
+        vectors = self._pooled(rows, skip)
+        for step, layer in zip(self._steps, self._layers, strict=True):
+            vectors = _apply(step, layer, vectors)
+        return vectors
 
     @property
     def name(self) -> str:
@@ -92,6 +113,10 @@ class Encoder:
         if self._device.type == "cuda":
             return tensor.pin_memory().to(self._device, non_blocking=True)
         return tensor.to(self._device)
+
+
+def _event() -> Any:
+    return torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
 
 
 @contextlib.contextmanager
@@ -152,6 +177,13 @@ def _load_transformer(folder: ModelFolder, attention: str) -> Any:
             model, report = kind.from_pretrained(path, attn_implementation=attention, **options)
         except (ValueError, ImportError):
             model, report = kind.from_pretrained(path, attn_implementation="eager", **options)
+    except RuntimeError as error:
+        if "ignore_mismatched_sizes" not in str(error):
+            raise
+        raise ModelError(
+            f"{folder.transformer.name} has weights of other shapes than its config.json says.",
+            hint="Fetch the model again.",
+        ) from error
     except (OSError, ValueError, KeyError, ImportError) as error:
         reason = str(error).strip().splitlines() or [type(error).__name__]
         raise ModelError(

@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 _LOWEST_COSINE = 0.999
+_LOWEST_PRECISE_COSINE = 0.99999
 _LONG = (
     "The survey was taken over eleven summers by two people in a small boat, who wrote down the depth, the colour of "
     "the water and every bird they saw, and who were wrong, as they later found, about almost all of the birds. "
@@ -18,8 +19,8 @@ GOLDEN = (
 )
 
 
-def agree(seen: NDArray[np.float32], expected: NDArray[np.float32]) -> bool:
+def agree(seen: NDArray[np.float32], expected: NDArray[np.float32], *, precise: bool = False) -> bool:
     """True when every row is finite and points where the expected one does."""
     lengths = np.linalg.norm(seen, axis=1) * np.linalg.norm(expected, axis=1)
     cosines = (seen * expected).sum(axis=1) / np.maximum(lengths, 1e-30)
-    return bool(np.isfinite(seen).all() and (cosines >= _LOWEST_COSINE).all())
+    return bool(np.isfinite(seen).all() and (cosines >= (_LOWEST_PRECISE_COSINE if precise else _LOWEST_COSINE)).all())

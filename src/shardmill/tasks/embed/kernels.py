@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from importlib.metadata import version
 from typing import Protocol
 
 import numpy as np
@@ -12,19 +15,28 @@ import torch
 from numpy.typing import NDArray
 
 from shardmill.devices import Device
-from shardmill.errors import MissingExtra, ModelError
-from shardmill.tasks.embed.encoder import Encoder
+from shardmill.errors import DeviceOutOfMemory, MissingExtra, ModelError
+from shardmill.tasks.embed.encoder import Clock, Encoder
 from shardmill.tasks.embed.folder import ModelFolder
 from shardmill.tasks.embed.golden import agree
+from shardmill.tasks.embed.memory import Key, free_cuda_bytes, learn_model, measure_cuda
 from shardmill.tasks.embed.packed import PackedEncoder
 
 Rows = Sequence[NDArray[np.int32]]
 
-# Padded tokens on a CPU, where caches are small; tokens on a GPU, where fewer leave it waiting for the next batch.
-_CPU_BUDGET_TOKENS = 1024
+# Padded tokens on a CPU, where caches are small: the first that is as fast as the next. Tokens on a GPU, where fewer
+# leave it waiting for the next batch.
+_CPU_BUDGETS_TOKENS = (1024, 2048, 4096)
 _PADDED_BUDGET_TOKENS = 32768
-_PACKED_BUDGET_TOKENS = 65536
+_PACKED_BUDGET_TOKENS = 98304
 _TIMED_RUNS = 3
+_LONG_RUN_S = 0.5
+_WORTH_IT = 0.97
+# Compiling takes some seconds, which less work than this does not win back.
+_COMPILE_FROM_BYTES = 32 << 20
+# Of a model that takes longer texts, this much is tried before the work begins.
+_TRIED_TOKENS = 512
+_PROBED_TOKENS = 8192
 
 
 class Kernel(Protocol):
@@ -54,84 +66,172 @@ def plain_kernel(folder: ModelFolder, device: Device, pad_id: int) -> Encoder:
     return Encoder(folder, device=_torch_device(device), pad_id=pad_id, attention="eager")
 
 
-def choose_kernel(folder: ModelFolder, device: Device, *, pad_id: int, golden: Rows, skip: int) -> Choice:
-    """Try the kernels for this device on the golden sentences; take the fastest of those that agree with float32."""
-    reference = Encoder(folder, device=_torch_device(device), pad_id=pad_id)
-    expected = np.concatenate([reference.encode([row], skip) for row in golden])
-    if not np.isfinite(expected).all():
-        raise ModelError(f"{folder.transformer.name} gives NaN or infinity in float32.", hint="Fetch the model again.")
-    if device.precise:
-        return Choice(reference, f"{reference.name} (as asked)", _budget(reference, device))
-    refused: list[str] = []
-    right: list[tuple[float, int, Kernel]] = []
-    candidates = _gpu_kernels if device.kind == "cuda" else _cpu_kernels
-    for order, kernel in enumerate(candidates(folder, device, pad_id, reference, refused)):
-        if agree(kernel.encode(golden, skip), expected):
-            right.append((_time(kernel, golden, skip) if device.kind == "cpu" else order, order, kernel))
-        else:
-            refused.append(f"{kernel.name} gave other vectors")
-        if right and device.kind == "cuda":
-            break
-    if not right:
-        right.append((0.0, 0, plain_kernel(folder, device, pad_id)))
-    kernel = min(right)[2]
-    others = [k.name for _, _, k in right if k is not kernel]
-    why = "; ".join([*([f"faster than {', '.join(others)}"] if others else []), *refused])
-    return Choice(kernel, f"{kernel.name}{f' ({why})' if why else ''}", _budget(kernel, device))
+def choose_kernel(
+    folder: ModelFolder, device: Device, *, pad_id: int, limit: int | None, golden: Rows, skip: int
+) -> Choice:
+    """Try the kernels for this device on the golden sentences; take the fastest of those that agree with float32.
+
+    `limit` is the most tokens of a text, and `skip` tokens of each sentence are a prompt's.
+    """
+    trial = _Trial(folder, device, pad_id, golden, skip)
+    kernel: Kernel = trial.reference
+    if device.precise and (device.kind == "cuda" or not device.work_bytes):
+        trial.why.append("as asked")
+    else:
+        kernel = trial.choose_on_gpu() if device.kind == "cuda" else trial.choose_on_cpu()
+    # The memory that it holds, if it was not chosen, is for batches.
+    del trial.reference
+    budget = trial.cpu_budget
+    if device.kind == "cuda" and isinstance(kernel, Encoder):
+        trial.warm_up(kernel, min(limit or _TRIED_TOKENS, _TRIED_TOKENS))
+        budget = trial.find_budget(kernel, min(limit or _PROBED_TOKENS, _PROBED_TOKENS))
+        kernel.clock = Clock()
+    why = f" ({'; '.join(trial.why)})" if trial.why else ""
+    return Choice(kernel, f"{kernel.name}{why}", budget)
 
 
-def _gpu_kernels(
-    folder: ModelFolder, device: Device, pad_id: int, reference: Encoder, refused: list[str]
-) -> Iterator[Kernel]:
-    """Packed where the chip has the kernel for it, else padded; in half precision both."""
-    bf16 = "bfloat16" in (folder.config.get("dtype"), folder.config.get("torch_dtype"))
-    dtype = torch.bfloat16 if bf16 and torch.cuda.get_device_capability() >= (8, 0) else torch.float16
-    if torch.cuda.get_device_capability() >= (8, 0):
+class _Trial:
+    """A model on a device, the vectors it should give for the golden sentences, and why kernels were refused."""
+
+    def __init__(self, folder: ModelFolder, device: Device, pad_id: int, golden: Rows, skip: int) -> None:
+        self.folder = folder
+        self.device = device
+        self.pad_id = pad_id
+        self.golden = golden
+        self.skip = skip
+        self.why: list[str] = []
+        self.cpu_budget = _CPU_BUDGETS_TOKENS[0]
+        self.reference = Encoder(folder, device=_torch_device(device), pad_id=pad_id)
+        self.expected = np.concatenate([self.reference.encode([row], skip) for row in golden])
+        if not np.isfinite(self.expected).all():
+            raise ModelError(
+                f"{folder.transformer.name} gives NaN or infinity in float32.", hint="Fetch the model again."
+            )
+
+    def choose_on_gpu(self) -> Encoder:
+        """The first that gives the right vectors: packed and compiled, packed, padded; in half precision all."""
+        for how, make in self._gpu_kernels():
+            try:
+                kernel = make()
+                if self._is_right(kernel):
+                    return kernel
+            except (ModelError, ImportError, LookupError, TypeError, ValueError, RuntimeError) as error:
+                self.why.append(f"it does not run {how}: {type(error).__name__}")
+        return plain_kernel(self.folder, self.device, self.pad_id)
+
+    def _gpu_kernels(self) -> Iterator[tuple[str, Callable[[], Encoder]]]:
+        modern = torch.cuda.get_device_capability() >= (8, 0)
+        bf16 = "bfloat16" in (self.folder.config.get("dtype"), self.folder.config.get("torch_dtype"))
+        dtype = torch.bfloat16 if bf16 and modern else torch.float16
+
+        def packed() -> PackedEncoder:
+            kernel = PackedEncoder(self.folder, device=_torch_device(self.device), pad_id=self.pad_id)
+            kernel.cast(dtype)
+            return kernel
+
+        def compiled() -> PackedEncoder:
+            kernel = packed()
+            kernel.compile()
+            return kernel
+
+        def padded() -> Encoder:
+            self.reference.cast(dtype)
+            return self.reference
+
+        if modern and self.device.work_bytes >= _COMPILE_FROM_BYTES:
+            yield "compiled", compiled
+        if modern:
+            yield "packed", packed
+        yield "padded", padded
+
+    def choose_on_cpu(self) -> Kernel:
+        """The fastest of those that give the right vectors."""
+        right = [(*self._time(k), i, k) for i, k in enumerate(self._cpu_kernels()) if self._is_right(k)]
+        if not right:
+            return plain_kernel(self.folder, self.device, self.pad_id)
+        _, self.cpu_budget, _, chosen = min(right)
+        others = [kernel.name for *_, kernel in right if kernel is not chosen]
+        self.why[:0] = [f"faster than {', '.join(others)}"] if others else []
+        return chosen
+
+    def _cpu_kernels(self) -> Iterator[Kernel]:
+        """torch, and OpenVINO where it is installed, in what this CPU computes fast or, where asked, in float32."""
+        yield self.reference
+        if _cpu_has_bf16() and not self.device.precise:
+            half = Encoder(self.folder, device="cpu", pad_id=self.pad_id)
+            half.cast(torch.bfloat16)
+            yield half
         try:
-            packed = PackedEncoder(folder, device=_torch_device(device), pad_id=pad_id)
-            packed.cast(dtype)
-            packed.encode([np.array([pad_id], np.int32)])
-            yield packed
-        except (ModelError, ImportError, LookupError, TypeError, ValueError, RuntimeError) as error:
-            refused.append(f"it does not run packed: {type(error).__name__}")
-    reference.cast(dtype)
-    yield reference
+            from shardmill.tasks.embed.openvino import OpenVinoEncoder, precisions
 
-
-def _cpu_kernels(
-    folder: ModelFolder, device: Device, pad_id: int, reference: Encoder, refused: list[str]
-) -> Iterator[Kernel]:
-    """torch, and OpenVINO where it is installed, in what this CPU computes fast."""
-    yield reference
-    try:
-        from shardmill.tasks.embed.openvino import OpenVinoEncoder, precisions
-
-        fast = precisions()[:1]
-    except (ImportError, MissingExtra):
-        return
-    for precision in fast:
+            precision = precisions()[-1 if self.device.precise else 0]
+        except (ImportError, MissingExtra):
+            return
         try:
-            yield OpenVinoEncoder(folder, pad_id=pad_id, threads=device.threads, precision=precision)
+            yield OpenVinoEncoder(self.folder, pad_id=self.pad_id, threads=self.device.threads, precision=precision)
         except ModelError as error:
-            refused.append(error.message)
+            self.why.append(error.message)
+
+    def _is_right(self, kernel: Kernel) -> bool:
+        if agree(kernel.encode(self.golden, self.skip), self.expected, precise=self.device.precise):
+            return True
+        self.why.append(f"{kernel.name} gave other vectors")
+        return False
+
+    def _time(self, kernel: Kernel) -> tuple[float, int]:
+        """Seconds a token, and the batch budget that is as fast: a larger one is tried while that pays."""
+        best, budget = self._time_batch(kernel, _CPU_BUDGETS_TOKENS[0]), _CPU_BUDGETS_TOKENS[0]
+        for larger in _CPU_BUDGETS_TOKENS[1:]:
+            if best * larger > _LONG_RUN_S or (took := self._time_batch(kernel, larger)) > best * _WORTH_IT:
+                break
+            best, budget = took, larger
+        return best, budget
+
+    def _time_batch(self, kernel: Kernel, budget: int) -> float:
+        """Of batches as full as those to come; the first, for whose shape things are compiled, does not count."""
+        middle = sorted(self.golden, key=len)[len(self.golden) // 2]
+        batch = [middle] * max(1, budget // len(middle))
+        took = []
+        for _ in range(_TIMED_RUNS):
+            began = time.perf_counter()
+            kernel.encode(batch, self.skip)
+            took.append(time.perf_counter() - began)
+        return min(took[1:]) / (len(batch) * len(middle))
+
+    def warm_up(self, kernel: Kernel, longest: int) -> None:
+        """Run a long text and many short ones, so that nothing is left to be compiled when the work begins."""
+        kernel.encode([np.resize(max(self.golden, key=len), longest)], self.skip)
+        kernel.encode([*self.golden] * 16, self.skip)
+
+    def find_budget(self, kernel: Encoder, longest: int) -> int:
+        """As many tokens as are fast and fit, by what a few probes take of memory."""
+        most = _PADDED_BUDGET_TOKENS if kernel.padded else _PACKED_BUDGET_TOKENS
+        key = Key(
+            device=self.device.name,
+            dtype=str(kernel.dtype),
+            kernel=f"{kernel.name}{', prompt' if self.skip else ''}",
+            model=_identify(self.folder),
+            libraries=f"torch {torch.__version__}, transformers {version('transformers')}",
+            longest=longest,
+        )
+        word = int(self.golden[-1][len(self.golden[-1]) // 2])
+        measure = measure_cuda(lambda rows: kernel.encode(rows, self.skip), token_id=word)
+        try:
+            model = learn_model(key, measure, padded=kernel.padded, longest=longest)
+        except DeviceOutOfMemory:
+            return longest
+        return model.budget(free_cuda_bytes(self.device.sharing), longest=longest, most=most, padded=kernel.padded)
 
 
-def _time(kernel: Kernel, golden: Rows, skip: int) -> float:
-    """Seconds for a batch as full as those to come; the first run, in which shapes are compiled, does not count."""
-    middle = sorted(golden, key=len)[len(golden) // 2]
-    batch = [middle] * max(1, _CPU_BUDGET_TOKENS // len(middle))
-    took = []
-    for _ in range(_TIMED_RUNS):
-        began = time.perf_counter()
-        kernel.encode(batch, skip)
-        took.append(time.perf_counter() - began)
-    return min(took)
+def _identify(folder: ModelFolder) -> str:
+    """A model by its configuration and the sizes of its weights: enough to tell how much memory it takes."""
+    weights = sorted((f.name, f.stat().st_size) for f in folder.transformer.glob("*.safetensors"))
+    return hashlib.sha256(json.dumps([folder.config, weights], sort_keys=True).encode()).hexdigest()[:16]
 
 
-def _budget(kernel: Kernel, device: Device) -> int:
-    if device.kind == "cpu":
-        return _CPU_BUDGET_TOKENS
-    return _PADDED_BUDGET_TOKENS if kernel.padded else _PACKED_BUDGET_TOKENS
+def _cpu_has_bf16() -> bool:
+    """Whether this CPU multiplies bf16 in hardware; where it does not, torch takes a hundred times as long."""
+    return any(getattr(torch.cpu, f"_is_{what}_supported", bool)() for what in ("amx_tile", "avx512_bf16"))
 
 
 def _torch_device(device: Device) -> str:

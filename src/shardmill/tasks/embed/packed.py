@@ -6,10 +6,12 @@ runs packed without being touched. Whether it does so rightly is seen by the gol
 
 from __future__ import annotations
 
+import contextlib
+import importlib.util
 import inspect
-from collections.abc import Sequence
-from contextvars import ContextVar
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -18,12 +20,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
-from shardmill.tasks.embed.encoder import Encoder, pool
+from shardmill.tasks.embed.compiling import compile_layers
+from shardmill.tasks.embed.encoder import Encoder
 from shardmill.tasks.embed.folder import ModelFolder
 from shardmill.tasks.embed.tokens import first_position
 
 ATTENTION = "shardmill_packed"
-_SUMMED = {"mean", "cls", "lasttoken"}
+_LEAST_COMPILED_TOKENS = 2
+_TILED_WIDTHS = {16, 32, 64, 128}
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +39,17 @@ class Pack:
     longest: int
 
 
-_pack: ContextVar[Pack] = ContextVar("pack")
+# The pack that the model is being run on; the attention of every layer looks here.
+_packs: list[Pack] = []
+
+
+@contextlib.contextmanager
+def _running(pack: Pack) -> Iterator[None]:
+    _packs.append(pack)
+    try:
+        yield
+    finally:
+        _packs.pop()
 
 
 class PackedEncoder(Encoder):
@@ -46,46 +60,98 @@ class PackedEncoder(Encoder):
     def __init__(self, folder: ModelFolder, *, device: str, pad_id: int) -> None:
         register()
         super().__init__(folder, device=device, pad_id=pad_id, attention=ATTENTION)
+        self._model.config.use_cache = False
         self._first_position = first_position(folder)
+        self._compiled = False
+
+    def compile(self) -> None:
+        """Compile the layers, at the next call."""
+        compile_layers(self._model)
+        self._compiled = True
+
+    @property
+    def name(self) -> str:
+        return f"{super().name}{', compiled' if self._compiled else ''}"
 
     def _pooled(self, rows: Sequence[NDArray[np.int32]], skip: int) -> Tensor:
         lengths = np.array([len(row) for row in rows])
         starts = np.concatenate([[0], np.cumsum(lengths)])
-        within = np.arange(starts[-1]) - np.repeat(starts[:-1], lengths)
-        ids = self._send(np.concatenate(rows).astype(np.int64))
-        positions = self._send(within + self._first_position)
-        pack = Pack(self._send(starts.astype(np.int32)), lengths, int(lengths.max()))
-        token = _pack.set(pack)
-        try:
-            hidden = self._model(input_ids=ids[None], position_ids=positions[None], return_dict=True).last_hidden_state
-        finally:
-            _pack.reset(token)
-        return self._pool_packed(hidden[0].float(), pack, skip)
+        tokens = int(starts[-1])
+        # All that the device needs to know in one copy. Starts come first, where they are aligned.
+        sizes = [_rounded(len(starts)), tokens, tokens]
+        staged = torch.empty(sum(sizes), dtype=torch.int32, pin_memory=self._device.type == "cuda")
+        places, ids, positions = np.split(staged.numpy(), np.cumsum(sizes)[:-1])
+        places[: len(starts)] = starts
+        np.concatenate(rows, out=ids)
+        positions[:] = self._positions(ids, starts, lengths)
+        sent_starts, sent_ids, sent_positions = torch.split(staged.to(self._device, non_blocking=True), sizes)
+        pack = Pack(sent_starts[: len(starts)], lengths, int(lengths.max()))
+        with _running(pack), _eager_if(self._compiled and tokens < _LEAST_COMPILED_TOKENS):
+            hidden = self._model(
+                input_ids=sent_ids[None],
+                position_ids=sent_positions[None],
+                attention_mask=torch.ones_like(sent_ids)[None],
+                return_dict=True,
+            ).last_hidden_state
+        return pool_packed(hidden[0].float(), pack, self._pooling.modes, 0 if self._pooling.include_prompt else skip)
 
-    def _pool_packed(self, hidden: Tensor, pack: Pack, skip: int) -> Tensor:
-        if self._pooling.include_prompt:
-            skip = 0
-        if skip or not set(self._pooling.modes) <= _SUMMED:
-            return self._pool_padded(hidden, pack, skip)
-        first, last = pack.starts[:-1].long(), pack.starts[1:].long() - 1
-        vectors = []
-        for mode in self._pooling.modes:
-            if mode == "cls":
-                vectors.append(hidden[first])
-            elif mode == "lasttoken":
-                vectors.append(hidden[last])
-            else:
-                lengths = last - first + 1
-                owner = torch.repeat_interleave(lengths, output_size=len(hidden))
-                total = hidden.new_zeros(len(lengths), hidden.shape[1]).index_add_(0, owner, hidden)
-                vectors.append(total / lengths[:, None])
-        return torch.cat(vectors, dim=-1)
+    def _positions(
+        self, ids: NDArray[np.int32], starts: NDArray[np.int64], lengths: NDArray[np.int64]
+    ) -> NDArray[np.int64]:
+        """Where in its text each token is; models that count on from the padding's id do not count padding."""
+        if not self._first_position:
+            return np.arange(len(ids)) - np.repeat(starts[:-1], lengths)
+        counted = ids != self._pad_id
+        count: NDArray[np.int64] = np.cumsum(counted)
+        before = np.repeat(count[starts[:-1]] - counted[starts[:-1]], lengths)
+        positions: NDArray[np.int64] = (count - before) * counted + self._first_position - 1
+        return positions
 
-    def _pool_padded(self, hidden: Tensor, pack: Pack, skip: int) -> Tensor:
-        real = self._send(np.arange(pack.longest) < pack.lengths[:, None])
-        padded = hidden.new_zeros(*real.shape, hidden.shape[1])
-        padded[real] = hidden
-        return pool(padded, real.long(), self._pooling, skip)
+
+def _rounded(count: int) -> int:
+    return -(-count // 16) * 16
+
+
+def pool_packed(hidden: Tensor, pack: Pack, modes: Sequence[str], skip: int) -> Tensor:
+    """One vector a text, in float32; the first `skip` tokens of each are left out. The same as `pool` of it padded."""
+    return torch.cat([_pool_by(mode, hidden, pack, skip) for mode in modes], dim=-1)
+
+
+def _pool_by(mode: str, hidden: Tensor, pack: Pack, skip: int) -> Tensor:
+    first, end = pack.starts[:-1].long(), pack.starts[1:].long()
+    pooled = (end - first > skip)[:, None]
+    if mode == "cls":
+        return hidden[first + skip * pooled[:, 0]]
+    if mode == "lasttoken":
+        return hidden[end - 1] * pooled
+    if not skip and mode != "weightedmean":
+        return _by_text("max", hidden, first, end) if mode == "max" else _mean(mode, hidden, end - first, first, end)
+    within = torch.arange(len(hidden), device=hidden.device) - first.repeat_interleave(
+        end - first, output_size=len(hidden)
+    )
+    keep = (within >= skip)[:, None]
+    if mode == "max":
+        return _by_text("max", hidden.masked_fill(~keep, float("-inf")), first, end)
+    weights = keep * (within + 1.0 if mode == "weightedmean" else torch.ones_like(hidden[:, 0]))[:, None]
+    # A position left out that is NaN would spoil its text if it were multiplied by nought.
+    weighted = torch.where(weights > 0, hidden * weights, 0.0)
+    return _mean(mode, weighted, _by_text("sum", weights, first, end)[:, 0], first, end)
+
+
+def _mean(mode: str, values: Tensor, count: Tensor, first: Tensor, end: Tensor) -> Tensor:
+    divisor = count.float().clamp(min=1e-9)[:, None]
+    return _by_text("sum", values, first, end) / (divisor.sqrt() if mode == "mean_sqrt_len_tokens" else divisor)
+
+
+def _by_text(reduce: str, values: Tensor, first: Tensor, end: Tensor) -> Tensor:
+    """Summed in the same order every time, unlike `index_add_`."""
+    reduced: Tensor = torch.segment_reduce(values, reduce, lengths=end - first, axis=0, unsafe=True)
+    return reduced
+
+
+def _eager_if(small: bool) -> contextlib.AbstractContextManager[object]:
+    """A batch so small that a compiled layer would be made anew for it is run as it is."""
+    return torch.compiler.set_stance("force_eager") if small else contextlib.nullcontext()
 
 
 def register() -> None:
@@ -109,35 +175,56 @@ def packed_attention(
     **kwargs: Any,
 ) -> tuple[Tensor, None]:
     """Attention as transformers asks for it, over the pack that is being run: (1, heads, tokens, width) in."""
-    pack = _pack.get()
     causal = bool(getattr(module, "is_causal", False) if is_causal is None else is_causal)
-    window = (-1, 0) if causal else (-1, -1)
+    left, right = (-1, 0) if causal else (-1, -1)
     if sliding_window:
-        window = (sliding_window - 1, 0) if causal else (sliding_window // 2, sliding_window // 2)
-    flat = [t[0].transpose(0, 1) for t in (query, key, value)]
-    run = _by_varlen if query.is_cuda else _one_by_one
-    return run(flat[0], flat[1], flat[2], pack, scaling, window)[None], None
+        left, right = (sliding_window - 1, 0) if causal else (sliding_window // 2, sliding_window // 2)
+    q, k, v = (t[0].transpose(0, 1) for t in (query, key, value))
+    return _attend(q, k, v, scaling or q.shape[-1] ** -0.5, left, right)[None], None
 
 
-def _by_varlen(q: Tensor, k: Tensor, v: Tensor, pack: Pack, scale: float | None, window: tuple[int, int]) -> Tensor:
+@torch.library.custom_op("shardmill::attend", mutates_args=())
+def _attend(q: Tensor, k: Tensor, v: Tensor, scale: float, left: int, right: int) -> Tensor:
+    """One operation to the compiler, which so need not know how many texts there are, nor how long the longest is."""
+    run = _one_by_one if not q.is_cuda else _by_triton if _tiles_fit(q.shape[2]) else _by_varlen
+    return run(q, k, v, _packs[-1], scale, (left, right))
+
+
+@_attend.register_fake
+def _(q: Tensor, k: Tensor, v: Tensor, scale: float, left: int, right: int) -> Tensor:
+    return torch.empty(q.shape, dtype=q.dtype, device=q.device)
+
+
+@cache
+def _tiles_fit(width: int) -> bool:
+    return width in _TILED_WIDTHS and importlib.util.find_spec("triton") is not None
+
+
+def _by_triton(q: Tensor, k: Tensor, v: Tensor, pack: Pack, scale: float, window: tuple[int, int]) -> Tensor:
+    from shardmill.tasks.embed.attention import attend
+
+    result: Tensor = attend(q, k, v, pack.starts, pack.longest, scale, window)
+    return result
+
+
+def _by_varlen(q: Tensor, k: Tensor, v: Tensor, pack: Pack, scale: float, window: tuple[int, int]) -> Tensor:
+    """By torch's own kernel, for widths of heads that make no tile."""
     from torch.nn.attention.varlen import varlen_attn
 
     known = inspect.signature(varlen_attn).parameters
     options: dict[str, Any] = {"scale": scale}
     if "window_size" in known:
         options["window_size"] = window
-    else:
+    elif window in ((-1, -1), (-1, 0)):
         options["is_causal"] = window == (-1, 0)
-    if q.shape[1] != k.shape[1]:
-        if "enable_gqa" in known:
-            options["enable_gqa"] = True
-        else:
-            k, v = (t.repeat_interleave(q.shape[1] // t.shape[1], dim=1) for t in (k, v))
+    else:
+        raise ValueError("this torch has no attention within a window")
+    k, v = (t.repeat_interleave(q.shape[1] // t.shape[1], dim=1) for t in (k, v))
     out: Any = varlen_attn(q, k, v, pack.starts, pack.starts, pack.longest, pack.longest, **options)
     return out  # type: ignore[no-any-return]
 
 
-def _one_by_one(q: Tensor, k: Tensor, v: Tensor, pack: Pack, scale: float | None, window: tuple[int, int]) -> Tensor:
+def _one_by_one(q: Tensor, k: Tensor, v: Tensor, pack: Pack, scale: float, window: tuple[int, int]) -> Tensor:
     """The same by plain attention, a text at a time: for devices without the kernel, and to test against."""
     parts = []
     ends = np.cumsum(pack.lengths)

@@ -14,7 +14,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from statistics import median
 from typing import Any
 
@@ -34,7 +34,7 @@ from shardmill.tasks.base import Task
 from shardmill.worker.channel import Channel, Stopped
 from shardmill.worker.pulse import Pulse, quietly
 from shardmill.worker.runner import Block, Runner, find_suspects, prepare
-from shardmill.worker.tally import OpenShard, Tally, rss_bytes
+from shardmill.worker.tally import OpenShard, Tally, peak_rss_bytes, rss_bytes
 
 _OPEN_SHARDS = 2
 _WINDOW_BUDGETS = 16
@@ -98,7 +98,7 @@ class Worker:
         self._made: Channel[Block | ShardEnd | AllDone] = Channel(8, self._stop)
         self._tally = Tally()
         self._durations: list[float] = []
-        self._idle_s = 0.0
+        self._idle_s = self._idle_between_s = 0.0
         self._state = "starting"
         self._failure: BaseException | None = None
         self._pulse = Pulse(
@@ -121,7 +121,8 @@ class Worker:
         self._pulse.start()
         try:
             self._state = "loading"
-            self.task.open(replace(self.device, precise=self.execution.precision == "float32"))
+            precise = self.execution.precision == "float32"
+            self.task.open(replace(self.device, precise=precise, work_bytes=self.plan.stat.size_bytes))
             self.sink: Sink = ParquetSink(self.ledger, pa.schema([*kept_schema(self.plan.stat), *self.task.output]))
             budget = Budget(self.execution.batch_tokens or self.task.batch_budget)
             self.runner = Runner(self.task, self.ledger, budget, before_batch=self._before_batch, on_rows=self._on_rows)
@@ -236,24 +237,39 @@ class Worker:
     # main thread: the device
 
     def _run(self) -> None:
-        done = False
-        while not done:
-            items = self._next_window()
+        """Window after window; one is handed on when the device has begun with the next, so that it never waits."""
+        behind: list[Block | ShardEnd | AllDone] = []
+        while not (behind and isinstance(behind[-1], AllDone)):
+            items = self._next_window(behind)
             blocks = [i for i in items if isinstance(i, Block)]
             before = self.runner.device_s
             self.runner.run(blocks)
             total = sum(b.cost for b in blocks) or 1
             for block in blocks:
                 self._open[block.claim.shard].device_s += (self.runner.device_s - before) * block.cost / total
-            for item in items:
-                self._made.put(item)
-            done = isinstance(items[-1], AllDone)
+            self._hand_on(behind)
+            behind = items
+        self.runner.settle()
+        self._hand_on(behind)
 
-    def _next_window(self) -> list[Block | ShardEnd | AllDone]:
+    def _hand_on(self, items: list[Block | ShardEnd | AllDone]) -> None:
+        for item in items:
+            self._made.put(item)
+        items.clear()
+
+    def _next_window(self, behind: list[Block | ShardEnd | AllDone]) -> list[Block | ShardEnd | AllDone]:
         """What is ready now, up to so many batches' worth: the more is ready, the better it sorts by length."""
-        waiting = time.perf_counter()
-        items = [self._ready.get()]
-        self._idle_s += time.perf_counter() - waiting
+        first = self._ready.get_nowait()
+        if first is None:
+            self.runner.settle()
+            self._hand_on(behind)
+            waiting = time.perf_counter()
+            first = self._ready.get()
+            waited = time.perf_counter() - waiting
+            self._idle_s += waited
+            if self.runner.load.batches and not isinstance(first, AllDone):
+                self._idle_between_s += waited
+        items = [first]
         room = _WINDOW_BUDGETS * self.runner.budget.now
         while not isinstance(items[-1], AllDone) and sum(i.cost for i in items if isinstance(i, Block)) < room:
             more = self._ready.get_nowait()
@@ -340,8 +356,12 @@ class Worker:
             **self._tally.rates(),
             "open": {str(s.claim.shard): {"rows": s.rows_run, "bytes": s.bytes_run} for s in self._held()},
             "idle_s": round(self._idle_s, 2),
+            "idle_between_s": round(self._idle_between_s, 3),
             "batch_budget": self.runner.budget.now if hasattr(self, "runner") else None,
+            "load": asdict(self.runner.load) if hasattr(self, "runner") else None,
+            "device_clock": getattr(self.task, "device_clock", None),
             "rss_bytes": rss_bytes(),
+            "peak_rss_bytes": peak_rss_bytes(),
             "notes": list(getattr(self.task, "notes", [])),
             "error": str(self._failure) if self._failure is not None else None,
         }

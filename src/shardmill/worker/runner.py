@@ -64,6 +64,20 @@ class Block:
         return pa.Table.from_arrays([*self.kept.columns, *made.columns], schema=schema)
 
 
+@dataclass(slots=True)
+class Load:
+    """What went onto the device: batches, tokens with their padding, pairs of tokens that attend to one another."""
+
+    batches: int = 0
+    padded_tokens: int = 0
+    token_pairs: int = 0
+
+    def add(self, costs: Rows, cost: int) -> None:
+        self.batches += 1
+        self.padded_tokens += cost
+        self.token_pairs += int(costs @ costs)
+
+
 # Rows that were handed to the device, and what waits for their results.
 Begun = tuple[list[tuple[Block, int]], Callable[[], Output]]
 
@@ -86,17 +100,38 @@ class Runner:
         self.before_batch = before_batch
         self.on_rows = on_rows
         self.device_s = 0.0
+        self.load = Load()
         self._padded = bool(getattr(task, "padded", True))
+        self._ahead: Begun | None = None
+        self._again: list[tuple[Block, int]] = []
         self._succeeded = False
         self._failures_in_a_row = 0
 
     def run(self, blocks: Sequence[Block]) -> None:
-        """Run all rows of the blocks that can be; blocks of different shards share batches."""
-        together = [b for b in blocks if b.suspects is None]
-        self._run_rows([(b, _doable(b)) for b in together])
+        """Run all rows of the blocks that can be; blocks of different shards share batches.
+
+        The last batch may be on the device still when this returns, but none of an earlier call: see `settle`.
+        """
+        before = self._ahead
+        self._run_rows([(b, _doable(b)) for b in blocks if b.suspects is None])
+        if self._ahead is before or self._again:
+            self.settle()
         for block in blocks:
             if block.suspects is not None:
+                self.settle()
                 self._run_carefully(block, block.suspects)
+
+    def settle(self) -> None:
+        """Take in the batch that is on the device, and run again what had too little memory beside another."""
+        self._take_in()
+        again, self._again = self._again, []
+        for row in again:
+            self._finish(self._begin([row]), alone=True)
+
+    def _take_in(self) -> None:
+        ahead, self._ahead = self._ahead, None
+        if ahead is not None:
+            self._finish(ahead)
 
     def _run_rows(self, wanted: Sequence[tuple[Block, Rows]]) -> None:
         wanted = [(block, rows) for block, rows in wanted if len(rows)]
@@ -110,17 +145,13 @@ class Runner:
         while len(left):
             budget = self.budget.now
             ran = np.zeros(len(left), bool)
-            ahead: Begun | None = None
             for batch in plan_batches(costs[left], budget, padded=self._padded):
                 begun = self._begin([(blocks[owner[i]], int(row[i])) for i in left[batch]])
                 ran[batch] = True
-                if ahead is not None:
-                    self._finish(ahead)
-                ahead = begun
+                self._take_in()
+                self._ahead = begun
                 if self.budget.now != budget:
                     break
-            if ahead is not None:
-                self._finish(ahead)
             left = left[~ran]
 
     def _run_batch(self, rows: list[tuple[Block, int]], *, halved: bool = False) -> None:
@@ -130,6 +161,8 @@ class Runner:
         """Hand a batch to the device. A task that can do so works on it while the next one is made ready."""
         self.before_batch()
         inputs = [block.prepared.inputs[row] for block, row in rows]
+        costs = _costs(rows)
+        self.load.add(costs, self._cost(costs))
         begin = getattr(self.task, "begin", None)
         if begin is None:
             return rows, lambda: self.task.run(inputs)
@@ -147,15 +180,17 @@ class Runner:
             self.device_s += time.perf_counter() - started
         return rows, fetch
 
-    def _finish(self, begun: Begun, *, halved: bool = False) -> None:
-        """Take in one batch; halve it when it failed, until what fails is one row."""
+    def _finish(self, begun: Begun, *, halved: bool = False, alone: bool = False) -> None:
+        """Take in one batch; halve it when it failed, until what fails is one row, `alone` on the device."""
         rows, fetch = begun
         try:
             output = self._fetch(fetch, len(rows))
         except DeviceOutOfMemory as error:
+            if len(rows) == 1 and not alone:
+                self._again += rows
+                return
             if not halved and len(rows) > 1:
-                costs = [int(block.prepared.costs[row]) for block, row in rows]
-                self.budget.shrink(len(rows) * max(costs) if self._padded else sum(costs))
+                self.budget.shrink(self._cost(_costs(rows)))
             self._halve(rows, f"it does not fit into the device's memory, even alone: {error.message}")
         except (DeviceLost, TaskError, MemoryError):
             raise
@@ -167,6 +202,9 @@ class Runner:
             self._succeeded, self._failures_in_a_row = True, 0
             self.budget.succeed()
             self._hand_out(rows, output)
+
+    def _cost(self, costs: Rows) -> int:
+        return len(costs) * int(costs.max()) if self._padded else int(costs.sum())
 
     def _fetch(self, fetch: Callable[[], Output], rows: int) -> Output:
         started = time.perf_counter()
@@ -252,11 +290,16 @@ class Runner:
         self.ledger.put_suspects(block.claim.shard, Suspects(noted, strikes + alone, 0, suspects.poison))
         try:
             self._run_batch([(block, int(r)) for r in rows])
+            self.settle()
         except DeviceLost:
             raise
         except BaseException:
             self.ledger.put_suspects(block.claim.shard, Suspects(poison=suspects.poison))
             raise
+
+
+def _costs(rows: list[tuple[Block, int]]) -> Rows:
+    return np.array([block.prepared.costs[row] for block, row in rows], np.int64)
 
 
 def _doable(block: Block) -> Rows:

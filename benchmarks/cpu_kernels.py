@@ -1,4 +1,4 @@
-"""How fast does each way to run MiniLM on this CPU embed the docstrings of the standard library?"""
+"""How fast does each kernel run MiniLM on this CPU? The peers are in `shardmill bench embed --device cpu --peers`."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 from benchmarks.machine import describe_machine, print_table
 from examples.demo import PARAGRAPHS, docstrings
 from shardmill.batching import plan_batches
+from shardmill.bench.peers import lowest_cosine
 from shardmill.devices import cores
 
 BUDGETS_TOKENS = (1024, 2048, 4096)
-PEER_BATCHES = (16, 32, 64)
 Vectors = NDArray[np.float32]
 
 
@@ -54,20 +54,18 @@ def main() -> None:
     args = parser.parse_args()
 
     import torch
-    from sentence_transformers import SentenceTransformer
 
-    from shardmill.tasks.embed.encoder import Encoder, quiet
+    from shardmill.tasks.embed.encoder import Encoder
     from shardmill.tasks.embed.find import MINILM, find_model
     from shardmill.tasks.embed.folder import read_folder
     from shardmill.tasks.embed.openvino import OpenVinoEncoder, precisions
     from shardmill.tasks.embed.tokens import load_tokenizer
 
     torch.set_num_threads(args.threads)
-    location = find_model(MINILM).path
-    folder = read_folder(location)
+    folder = read_folder(find_model(MINILM).path)
     tokenizer = load_tokenizer(folder, None)
     texts = opening_texts(args.texts)
-    rows = [row for row in tokenizer.encode(texts).rows if row is not None]
+    rows = [row for row in tokenizer.encode(texts).rows if len(row)]
     tokens = sum(map(len, rows))
     table: list[list[str]] = []
     plain = Encoder(folder, device="cpu", pad_id=tokenizer.pad_id)
@@ -75,7 +73,7 @@ def main() -> None:
 
     def add(name: str, batch: str, work: Callable[[], Vectors]) -> None:
         took, vectors = measure(work, args.repeats)
-        cosine = (vectors * expected).sum(axis=1).min()
+        cosine = lowest_cosine(vectors, expected)
         table.append([name, batch, f"{len(rows) / took:.1f}", f"{tokens / took:,.0f}", f"{cosine:.6f}"])
 
     for budget in BUDGETS_TOKENS:
@@ -90,14 +88,6 @@ def main() -> None:
             kernel = OpenVinoEncoder(folder, pad_id=tokenizer.pad_id, **options)
             for budget in BUDGETS_TOKENS:
                 add(kernel.name, f"{budget} tokens", lambda budget=budget, kernel=kernel: embed(kernel, rows, budget))
-    with quiet():
-        peer = SentenceTransformer(str(location), device="cpu", model_kwargs={"dtype": torch.float32})
-    for size in PEER_BATCHES:
-        add(
-            "sentence-transformers f32 (with tokenizing)",
-            f"{size} texts",
-            lambda size=size: peer.encode(texts, batch_size=size, show_progress_bar=False),
-        )
     describe_machine()
     print(f"{len(rows)} texts, {tokens:,} tokens, {args.threads} threads; best of {args.repeats} after a warm-up\n")
     print_table(["kernel", "batch", "docs/s", "tokens/s", "lowest cosine"], table)

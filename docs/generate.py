@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ PAGE = Path(__file__).parent / "cli.md"
 def render() -> str:
     group: Any = typer.main.get_command(app)
     parts = ["# The command line\n\nGenerated from `--help` by `python -m docs.generate`.\n"]
-    for name, command in sorted(group.commands.items()):
+    for name, command in _commands(group):
         parts.append(f"## shardmill {name}\n\n{command.help}\n")
         parts.append("| option | meaning |\n| --- | --- |")
         for parameter in command.params:
@@ -31,6 +32,15 @@ def render() -> str:
         parts.append("")
     parts.append(STATUSES)
     return "\n".join(parts)
+
+
+def _commands(group: Any, before: str = "") -> Iterator[tuple[str, Any]]:
+    """Every command with its whole name, those of groups too."""
+    for name, command in sorted(group.commands.items()):
+        if hasattr(command, "commands"):
+            yield from _commands(command, f"{before}{name} ")
+        else:
+            yield f"{before}{name}", command
 
 
 STATUSES = """## Exit status

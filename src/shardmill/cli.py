@@ -28,6 +28,14 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
+bench = typer.Typer(
+    name="bench",
+    help="Measure what this machine does with a task, on a real run.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+app.add_typer(bench)
+
 RunPlace = Annotated[str, typer.Argument(metavar="RUN", help="The run's folder: a path or a URL.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON to stdout.")]
 Source = Annotated[
@@ -281,6 +289,58 @@ def show(
             print(f"{record['file']}:{line}: {record['reason']}")
         return
     _print_json(describe_shard(opened.ledger, opened.plan, shard))
+
+
+@bench.command("embed")
+def bench_embed(
+    model: Model = None,
+    device: Annotated[str, typer.Option("--device", help="auto, cpu, cuda, or one GPU: cuda:0.")] = "auto",
+    peers: Annotated[bool, typer.Option("--peers", help="Run sentence-transformers on the same texts too.")] = False,
+    texts: Annotated[
+        int | None, typer.Option(help="How many texts; if not given, 2,000 on a CPU and 200,000 on a GPU.")
+    ] = None,
+    source: Annotated[
+        str | None, typer.Option(help="Texts of your own, of any source that is read, instead of made ones.")
+    ] = None,
+    text: Text = None,
+    workers: Workers = None,
+    batch_tokens: BatchTokens = None,
+    precision: Precision = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER", help="Write bench.json, bench.png and bench.svg there; without it nothing is kept."
+        ),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Embed file to file in a temporary folder and say how fast it was, where the time went and what bounds it."""
+    from shardmill.bench.embed import EmbedBench
+    from shardmill.bench.embed import bench_embed as measure
+    from shardmill.bench.report import check_plotting, print_result, save
+
+    if out is not None:
+        check_plotting()
+    given: dict[str, Any] = {
+        "model": model,
+        "texts": texts,
+        "source": source,
+        "text": text,
+        "workers": workers,
+        "batch_tokens": batch_tokens,
+        "precision": precision,
+    }
+    asked = EmbedBench(device=device, peers=peers, **{k: v for k, v in given.items() if v is not None})
+    result = measure(asked, quiet=as_json)
+    if out is not None:
+        written = save(result, out)
+        say(f"Written: {', '.join(map(str, written))}")
+    if as_json:
+        _print_json(result.to_json())
+    else:
+        print_result(result)
+    if not result.verified:
+        raise typer.Exit(1)
 
 
 def _print_json(value: Any) -> None:

@@ -32,7 +32,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     **dict.fromkeys(USES, BELOW | NEIGHBOURS | USES),
     "testing": BELOW | NEIGHBOURS | {"worker"},
     "run": BELOW | NEIGHBOURS | USES | {"engines"},
-    "cli": FIRST | SECOND | USES | {"run", "__init__"},
+    "bench": BELOW | NEIGHBOURS | USES | {"run"},
+    "cli": FIRST | SECOND | USES | {"run", "bench", "__init__"},
 }
 
 

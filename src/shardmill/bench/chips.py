@@ -1,0 +1,83 @@
+"""What GPUs can do at most, and how busy they are, as NVML names and sees them."""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from types import TracebackType
+
+# Dense bf16 (fp16 before Ampere) by tensor cores, as data sheets have it. The first whose words are all in the name.
+_PEAK_TFLOPS: tuple[tuple[str, float], ...] = (
+    ("GH200", 989.0),
+    ("H200 NVL", 835.0),
+    ("H200", 989.0),
+    ("H100 PCIe", 756.0),
+    ("H100 NVL", 835.0),
+    ("H100", 989.0),
+    ("A100", 312.0),
+    ("L40S", 362.0),
+    ("L40", 181.0),
+    ("A6000", 155.0),
+    ("A10G", 70.0),
+    ("A10", 125.0),
+    ("L4", 121.0),
+    ("V100 PCIE", 112.0),
+    ("V100", 125.0),
+    ("T4", 65.0),
+)
+_LOOK_EVERY_S = 0.2
+
+
+def peak_tflops(name: str) -> float | None:
+    """The peak of a GPU by its name; None where it is not known, as of a slice of one.
+
+    >>> peak_tflops("NVIDIA A100-SXM4-80GB"), peak_tflops("NVIDIA H100 80GB HBM3 MIG 1g.10gb")
+    (312.0, None)
+    """
+    words = set(re.split(r"[\s-]+", name))
+    if "MIG" in words:
+        return None
+    return next((peak for chip, peak in _PEAK_TFLOPS if words.issuperset(chip.split())), None)
+
+
+class Watch:
+    """Watches a run from without: when it was begun, and a few times a second how busy the GPUs are.
+
+    >>> with Watch([]) as watch:
+    ...     watch.gpu_busy(0.0, 1.0)
+    """
+
+    def __init__(self, gpus: list[str]) -> None:
+        self.began = time.time()
+        self._indices = [int(gpu) for gpu in gpus]
+        self._seen: list[tuple[float, float]] = []
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._look, name="gpus", daemon=True)
+
+    def __enter__(self) -> Watch:
+        if self._indices:
+            self._thread.start()
+        return self
+
+    def gpu_busy(self, began: float, ended: float) -> float | None:
+        """The mean share of time in which a kernel ran, between two times of day."""
+        shares = [share for at, share in self._seen if began <= at <= ended]
+        return sum(shares) / len(shares) if shares else None
+
+    def _look(self) -> None:
+        import pynvml
+
+        try:
+            pynvml.nvmlInit()
+            handles = [pynvml.nvmlDeviceGetHandleByIndex(i) for i in self._indices]
+            while not self._ended.wait(_LOOK_EVERY_S):
+                rates = [pynvml.nvmlDeviceGetUtilizationRates(handle).gpu for handle in handles]
+                self._seen.append((time.time(), sum(rates) / len(rates) / 100))
+        except pynvml.NVMLError:
+            return
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._ended.set()
+        if self._thread.is_alive():
+            self._thread.join()

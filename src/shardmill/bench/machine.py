@@ -1,0 +1,55 @@
+"""Where a benchmark ran: the machine, the versions, the day."""
+
+from __future__ import annotations
+
+import datetime
+import os
+import platform
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+
+from shardmill.devices import cores, gpus
+
+_LIBRARIES = (
+    *("shardmill", "torch", "transformers", "tokenizers", "sentence-transformers"),
+    *("openvino", "optimum", "optimum-intel", "optimum-onnx", "onnxruntime", "flash-attn", "pyarrow", "obstore"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """`load` is what it was doing already: on a machine that is not idle the figures mean little."""
+
+    cpu: str
+    cores: int
+    gpus: tuple[str, ...]
+    versions: dict[str, str]
+    date: str
+    load: float
+
+    def __str__(self) -> str:
+        """One line, as every table of a benchmark has it."""
+        chips = ", ".join(self.gpus) or "no GPU"
+        libraries = ", ".join(f"{name} {number}" for name, number in self.versions.items())
+        return f"{self.cpu}, {self.cores} cores, {chips}; {libraries}; {self.date}; load {self.load:.1f} before"
+
+
+def describe_machine() -> Machine:
+    """This machine, now."""
+    versions = {"Python": platform.python_version()}
+    for library in _LIBRARIES:
+        try:
+            versions[library] = version(library)
+        except PackageNotFoundError:
+            continue
+    chips = tuple(g.name for g in gpus())
+    return Machine(_cpu(), cores(), chips, versions, str(datetime.date.today()), round(os.getloadavg()[0], 2))
+
+
+def _cpu() -> str:
+    try:
+        with open("/proc/cpuinfo") as file:
+            names = [line.partition(":")[2].strip() for line in file if line.startswith("model name")]
+    except OSError:
+        names = []
+    return names[0] if names else f"{platform.machine()} CPU"

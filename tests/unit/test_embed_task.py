@@ -122,7 +122,7 @@ def test_prepare_counts(task: EmbedTask) -> None:
     prepared = task.prepare(["one two", None, "", "word " * 100, "bad \ud800"])
     assert prepared.costs.tolist() == [4, 0, 2, 64, 0]
     assert (prepared.tokens, prepared.truncated) == (70, 1)
-    assert prepared.inputs[1] is None
+    assert len(prepared.inputs[1]) == 0
     assert prepared.bad == {4: "the text is not valid Unicode"}
     assert prepared.inputs[0].dtype == np.int32
 
@@ -169,18 +169,23 @@ def test_heads_give_the_ids_of_the_whole(task: EmbedTask, seed: int) -> None:
     assert task.prepare([text]).inputs[0].tolist() == whole_ids(task, text)
 
 
-def test_only_the_head_of_a_huge_text_is_read(task: EmbedTask, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("wordwise", [True, False])
+def test_only_the_head_of_a_huge_text_is_read(task: EmbedTask, monkeypatch: pytest.MonkeyPatch, wordwise: bool) -> None:
     read = []
-    backend = task._tokenizer._backend
+    tokenizer = task._tokenizer
+    backend, words = tokenizer._backend, tokenizer._words
+    assert words is not None
 
     class Watched:
-        def encode(self, text: str, **options: Any) -> Any:
-            read.append(len(text))
-            return backend.encode(text, **options)
+        def encode(self, texts: Any, **options: Any) -> Any:
+            read.append(len(texts[0] if wordwise else texts))
+            return words.encode(texts) if wordwise else backend.encode(texts, **options)
 
-    monkeypatch.setattr(task._tokenizer, "_backend", Watched())
+    monkeypatch.setattr(tokenizer, "_words", Watched() if wordwise else None)
+    monkeypatch.setattr(tokenizer, "_backend", backend if wordwise else Watched())
     assert task.prepare(["many words " * 5_000_000]).truncated == 1
-    assert read == [4096]
+    assert len(read) == 1
+    assert read[0] <= 4096
 
 
 def test_run_pads_without_changing_a_row(task: EmbedTask) -> None:
@@ -245,7 +250,7 @@ def test_a_row_that_low_precision_spoils_is_done_again_in_float32(
 
 
 def test_a_failed_check_falls_back_and_says_so(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shardmill.tasks.embed.kernels.agree", lambda seen, expected: False)
+    monkeypatch.setattr("shardmill.tasks.embed.kernels.agree", lambda seen, expected, **options: False)
     made = EmbedTask(model=str(folder))
     made.open(Device("cpu", "cpu", threads=2))
     assert "torch float32, padded gave other vectors" in made.notes[0]

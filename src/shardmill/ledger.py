@@ -6,6 +6,7 @@ A commit is the only truth about progress. Everything else here is a hint that s
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
 import socket
@@ -18,10 +19,10 @@ from typing import Any
 
 from shardmill.errors import NotComplete, StoreError, UsageError
 from shardmill.plan import Plan
-from shardmill.store import LocalStore, Store, open_store
+from shardmill.store import LocalStore, Store, locate, open_store
 
 _TRIES = 16
-_FOLDERS = ("commits/", "parts/", "errors/", "leases/", "suspects/", "workers/", "logs/", "final/")
+_FOLDERS = ("commits/", "parts/", "errors/", "leases/", "suspects/", "workers/", "logs/", "final/", "index/")
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,8 +102,19 @@ class Ledger:
 
     def create(self, plan: Plan) -> Plan:
         """Write the plan if none is there; the plan that stands there afterwards is returned."""
+        plan = plan.indexed_at([self._keep_index(i, f.index) for i, f in enumerate(plan.stat.files)])
         self.store.put_if_absent("plan.json", replace(plan, generation=uuid.uuid4().hex[:8]).encode())
         return self.plan()
+
+    def _keep_index(self, file: int, place: str) -> str:
+        """Copy a file's index into the run, for workers elsewhere; the key is told apart by content."""
+        if not place:
+            return ""
+        store, name = locate(place)
+        data = store.get(name)
+        key = f"index/{file:06d}.{hashlib.sha256(data).hexdigest()[:8]}"
+        self.store.put(key, data)
+        return key
 
     def plan(self) -> Plan:
         found = self.find_plan()
@@ -118,6 +130,7 @@ class Ledger:
         if plan.generation != self._generation:
             self._generation = plan.generation
             self._commits.clear()
+        plan = plan.indexed_at([f.index and f"{self.url}/{f.index}" for f in plan.stat.files])
         return plan.relocated(self.execution().get("places", ()))
 
     def put_execution(self, settings: dict[str, Any]) -> None:

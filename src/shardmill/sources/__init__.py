@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import pyarrow as pa
 
@@ -25,11 +25,19 @@ __all__ = [
 MAX_ITEM_BYTES = 32 << 20
 
 
-def discover(places: Sequence[str], fields: Fields, format: str | None = None) -> SourceStat:
-    """Find the files at the places (files, folders, globs, URLs) and check that they hold the fields."""
+def discover(
+    places: Sequence[str],
+    fields: Fields,
+    format: str | None = None,
+    on_progress: Callable[[float, str], None] = lambda share, what: None,
+) -> SourceStat:
+    """Find the files at the places (files, folders, globs, URLs) and check that they hold the fields.
+
+    Large compressed files are read through once for places to enter them; `on_progress` hears of that.
+    """
     from shardmill.sources import discovery
 
-    return discovery.discover(places, fields, format)
+    return discovery.discover(places, fields, format, on_progress)
 
 
 def open_source(stat: SourceStat, fields: Fields, max_item_bytes: int = MAX_ITEM_BYTES) -> Source:

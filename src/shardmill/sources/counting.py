@@ -18,9 +18,8 @@ def count_lines(stat: SourceStat, file: SourceFile) -> int | None:
         return count_rows(file)
     if is_url(file.place):
         return None
-    lines, last = 0, b""
+    lines, at, ends = 0, 0, b"\n"
     with open_ranges(file) as read:
-        for start in range(0, file.size_bytes, BLOCK_BYTES):
-            last = read(start, min(start + BLOCK_BYTES, file.size_bytes))
-            lines += last.count(b"\n")
-    return lines + (not last.endswith(b"\n"))
+        while at < file.end and (block := read(at, min(at + BLOCK_BYTES, file.end))):
+            lines, at, ends = lines + block.count(b"\n"), at + len(block), block[-1:]
+    return lines + (ends != b"\n")

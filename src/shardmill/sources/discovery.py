@@ -6,8 +6,9 @@ import hashlib
 from collections.abc import Sequence
 
 from shardmill.errors import SourceError, nearest
+from shardmill.sources import entries
 from shardmill.sources.base import Fields, SourceFile, SourceStat
-from shardmill.sources.files import WINDOW_BYTES, ReadRange, empty_source, file_name, open_ranges
+from shardmill.sources.files import WINDOW_BYTES, ReadRange, empty_source, file_name, open_packed, open_ranges
 from shardmill.sources.lines import BOM
 from shardmill.sources.places import Found, expand
 from shardmill.sources.template import TextTemplate
@@ -24,11 +25,10 @@ EXTENSIONS = {
     ".parquet": "parquet",
     ".pq": "parquet",
 }
-COMPRESSED = (".gz", ".zst", ".bz2", ".xz")
 FORMATS = ["jsonl", "text", "csv", "tsv", "parquet"]
 
 
-def discover(places: Sequence[str], fields: Fields, format: str | None = None) -> SourceStat:
+def discover(places: Sequence[str], fields: Fields, format: str | None, on_progress: entries.Progress) -> SourceStat:
     """Find the files at the places, in their order, and check that they hold the fields."""
     if not places:
         raise SourceError("no source is given.", hint="Name a file, a folder, a glob or a URL.")
@@ -40,6 +40,13 @@ def discover(places: Sequence[str], fields: Fields, format: str | None = None) -
     if not any(file.size_bytes for file in files):
         raise empty_source(files)
     kind = format or _one_format(files)
+    if kind == "parquet":
+        _refuse_packed(files)
+    else:
+        files = entries.find_entries(entries.find_compression(files, _packing), on_progress)
+    for file in files:
+        if format is None and _kind(file.place) == ".json":
+            _check_json(file)
     return SourceStat(kind, files, _describe(kind, files, fields))
 
 
@@ -59,16 +66,9 @@ def _describe(kind: str, files: Sequence[SourceFile], fields: Fields) -> dict[st
 
 def _choose(place: str, found: list[Found], format: str | None) -> list[Found]:
     """Of the files at one place, those with data: all that the user named, and in folders those of a known kind."""
-    for f in found:
-        stem, extension = _split(f.place)
-        if extension in COMPRESSED and (f.named or _split(stem)[1] in EXTENSIONS):
-            raise SourceError(
-                f"{file_name(f.place)}: compressed files are not read yet; decompress it first.",
-                hint="gunzip, unzstd, bunzip2 and unxz do that.",
-            )
     if found and found[0].named:
         return found
-    kinds = {f.place: EXTENSIONS.get(_split(f.place)[1]) for f in found}
+    kinds = {f.place: EXTENSIONS.get(_kind(f.place)) for f in found}
     chosen = [f for f in found if kinds[f.place] and format in (None, kinds[f.place])]
     if not chosen and format:
         chosen = [f for f in found if kinds[f.place] is None]
@@ -85,18 +85,28 @@ def _split(place: str) -> tuple[str, str]:
     return (stem, dot + extension.lower()) if stem else (extension, "")
 
 
+def _packing(file: SourceFile) -> str:
+    """The extension that says how a file is compressed, if it has one."""
+    extension = _split(file.place)[1]
+    return extension if extension in entries.EXTENSIONS else ""
+
+
+def _kind(place: str) -> str:
+    """The extension that says what a file holds, whether it is compressed or not."""
+    stem, extension = _split(place)
+    return _split(stem)[1] if extension in entries.EXTENSIONS else extension
+
+
 def _one_format(files: Sequence[SourceFile]) -> str:
     first: dict[str, SourceFile] = {}
     for file in files:
-        extension = _split(file.place)[1]
+        extension = _kind(file.place)
         if extension not in EXTENSIONS:
             raise SourceError(
                 f"{file_name(file.place)}: its kind cannot be told from its name.",
                 hint=f"Known are {', '.join(EXTENSIONS)}. Name one with --format {'|'.join(FORMATS)}.",
             )
         first.setdefault(EXTENSIONS[extension], file)
-        if extension == ".json":
-            _check_json(file)
     if len(first) > 1:
         a, b, *_ = first.values()
         raise SourceError(
@@ -106,9 +116,18 @@ def _one_format(files: Sequence[SourceFile]) -> str:
     return next(iter(first))
 
 
+def _refuse_packed(files: Sequence[SourceFile]) -> None:
+    for file in files:
+        if extension := _packing(file):
+            raise SourceError(
+                f"{file_name(file.place)}: Parquet is compressed inside, and is not read with {extension} around it.",
+                hint="Decompress it first: gunzip, unzstd, bunzip2 and unxz do that.",
+            )
+
+
 def _check_json(file: SourceFile) -> None:
     with open_ranges(file) as read:
-        start = read(0, min(WINDOW_BYTES, file.size_bytes)).removeprefix(BOM).lstrip()[:1]
+        start = read(0, min(WINDOW_BYTES, file.end)).removeprefix(BOM).lstrip()[:1]
     if start not in (b"{", b""):
         what = "a JSON array" if start == b"[" else "JSON"
         raise SourceError(
@@ -121,7 +140,7 @@ def _fingerprint(found: Found) -> SourceFile:
     file = SourceFile(found.place, found.entry.size, found.entry.tag, "")
     if is_url(found.place):
         return file
-    with open_ranges(file) as read:
+    with open_packed(file) as read:
         return SourceFile(found.place, found.entry.size, found.entry.tag, _edges(read, found.entry.size))
 
 

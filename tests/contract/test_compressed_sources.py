@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bz2
 import gzip
+import hashlib
 import io
 import json
 import lzma
@@ -12,7 +13,7 @@ import struct
 import subprocess
 import uuid
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +22,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from shardmill.devices import Device
 from shardmill.errors import SourceError
-from shardmill.plan import Plan, SourceStat, make_plan
-from shardmill.sources import Fields, count_lines, discover, entries, open_source
+from shardmill.ledger import Ledger
+from shardmill.plan import Plan
+from shardmill.run import make, start
+from shardmill.sources import Fields, SourceStat, count_lines, discover, entries, gzindex, open_source
 from shardmill.spec import make_spec
 from shardmill.testing import InProcessEngine
+from tests.conftest import fake_spec
 from tests.contract.test_sources import (
     FIELDS,
     SOURCE_ROOTS,
@@ -45,12 +50,18 @@ def zstd_frame(data: bytes) -> bytes:
     return bytes(pa.Codec("zstd").compress(data, asbytes=True))
 
 
+class _Kept(io.BytesIO):
+    """Closing the stream that writes here leaves the bytes."""
+
+    def close(self) -> None:
+        pass
+
+
 def zstd_frame_of_unknown_size(data: bytes) -> bytes:
-    out = io.BytesIO()
+    out = _Kept()
     with pa.CompressedOutputStream(out, "zstd") as stream:
         stream.write(data)
-        return_value = out
-    return return_value.getvalue() if not out.closed else b""
+    return out.getvalue()
 
 
 def bgzf_block(data: bytes) -> bytes:
@@ -73,13 +84,14 @@ PACKERS: dict[str, tuple[str, Pack]] = {
     "bgzf": ("gz", lambda data: in_pieces(bgzf_block, 500)(data) + BGZF_END),
     "zstd": ("zst", zstd_frame),
     "zstd frames": ("zst", in_pieces(zstd_frame, 500)),
+    "zstd frames of unknown size": ("zst", in_pieces(zstd_frame_of_unknown_size, 500)),
     "zstd after a skippable frame": ("zst", lambda data: SKIPPABLE + in_pieces(zstd_frame, 900)(data)),
     "bzip2": ("bz2", bz2.compress),
     "bzip2 streams": ("bz2", in_pieces(bz2.compress, 800)),
     "xz": ("xz", lzma.compress),
     "xz streams": ("xz", lambda data: in_pieces(lzma.compress, 800)(data) + b"\0" * 8),
 }
-ENTERED = ["gzip", "gzip of members", "bgzf", "zstd frames", "zstd after a skippable frame"]
+CUT_SMALL = ["bgzf", "zstd frames", "zstd frames of unknown size", "zstd after a skippable frame"]
 
 
 @pytest.fixture(autouse=True)
@@ -117,7 +129,7 @@ def test_every_row_is_read_once_in_order(root: str, format: str, packer: str) ->
     assert [f.compression for f in stat.files] == [packer.partition(" ")[0].replace("bgzf", "gzip")] * 2
     assert read_all(stat, 1000) == rows
     assert read_all(stat, 10**9) == rows
-    if packer in ENTERED[1:]:
+    if packer in CUT_SMALL:
         assert len(open_source(stat, FIELDS).shards(1000)) > 5
 
 
@@ -266,3 +278,90 @@ def test_parquet_inside_gzip_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a.parquet.gz").write_bytes(gzip.compress(WRITERS["parquet"](many_rows(3), "\n", True)))
     with pytest.raises(SourceError, match="Parquet is compressed inside"):
         discover([str(tmp_path / "a.parquet.gz")], FIELDS)
+
+
+def write_gzip(folder: Path, count: int = 40_000) -> Path:
+    place = folder / "a.jsonl.gz"
+    rows = ({"id": f"k{i}", "text": f"text {i} {hashlib.md5(str(i).encode()).hexdigest()}"} for i in range(count))
+    place.write_bytes(gzip.compress("".join(json.dumps(row) + "\n" for row in rows).encode(), 1))
+    return place
+
+
+@pytest.mark.parametrize("make_root", [str, memory_root])
+def test_plain_gzip_is_entered_by_an_index(tmp_path: Path, make_root: Callable[[Path], str]) -> None:
+    data = write_gzip(tmp_path).read_bytes()
+    root = make_root(tmp_path)
+    put(root, "a.jsonl.gz", data)
+    fields = Fields("text", id=("id",))
+    stat = discover([f"{root}/a.jsonl.gz"], fields)
+    assert stat.files[0].unpacked_bytes == len(gzip.decompress(data))
+    assert len(stat.files[0].entries) > 10
+    assert len(open_source(stat, fields).shards(1000)) > 40
+    found = read_all(stat, 10_000, fields)
+    assert [row["id"] for row in found] == [f"k{i}" for i in range(40_000)]
+    assert found[::-1] == read_backwards(stat, fields)
+
+
+def read_backwards(stat: SourceStat, fields: Fields) -> list[dict[str, Any]]:
+    source = open_source(stat, fields)
+    found = []
+    for shard in reversed(source.shards(100_000)):
+        rows = [(key, text) for b in source.read(shard) for key, text in zip(b.kept["id"], b.texts, strict=True)]
+        found += [{"id": key.as_py(), "body": text.as_py()} for key, text in reversed(rows)]
+    return found
+
+
+def test_the_index_is_in_the_run_for_workers_elsewhere(tmp_path: Path) -> None:
+    source = write_gzip(tmp_path)
+    spec = fake_spec(source, shard_bytes=100_000)
+    plan = make(spec, [Device("cpu", "cpu")])
+    ledger = Ledger(tmp_path / "run")
+    found = ledger.create(plan)
+    Path(plan.stat.files[0].index).unlink()
+    assert found.stat.files[0].index.startswith(str(tmp_path / "run" / "index"))
+    fields = Fields("text", id=("id",))
+    assert len(read_all(found.stat, 100_000, fields)) == 40_000
+
+
+def test_a_run_over_compressed_files_is_proved_and_resumed(tmp_path: Path) -> None:
+    source = write_gzip(tmp_path, 12_000)
+    spec = fake_spec(source, shard_bytes=100_000)
+    run = start(spec, tmp_path / "run", engine=InProcessEngine())
+    assert run.status().shards > 3
+    assert run.verify().verified
+    assert run.table().column("id").to_pylist() == [f"k{i}" for i in range(12_000)]
+    again = start(spec, tmp_path / "run", engine=InProcessEngine())
+    assert again.status().rows == 12_000
+    start(spec, tmp_path / "run", fresh=True, engine=InProcessEngine())
+
+
+def test_an_index_is_built_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = write_gzip(tmp_path)
+    fields = Fields("text", id=("id",))
+    seen: list[tuple[float, str]] = []
+    monkeypatch.setattr(entries, "_TELL_EVERY_BYTES", 1)
+    first = discover([str(source)], fields, None, lambda share, what: seen.append((share, what)))
+    assert seen == sorted(seen)
+    assert {what for _, what in seen} == {"a.jsonl.gz"}
+    monkeypatch.setattr(gzindex, "build_index", None)
+    assert discover([str(source)], fields) == first
+
+
+def test_a_plan_remembers_how_a_file_is_entered(tmp_path: Path) -> None:
+    place = tmp_path / "a.jsonl.zst"
+    place.write_bytes(PACKERS["zstd frames"][1](WRITERS["jsonl"](many_rows(300), "\n", True)))
+    spec = make_spec({"source": str(place), "text": "body", "task": "shardmill.testing:FakeTask"}, {})
+    plan = make(spec, [Device("cpu", "cpu")])
+    assert len(plan.stat.files[0].entries) > 3
+    assert Plan.from_json(plan.encode()) == plan
+
+
+def test_many_small_files_are_not_read_through(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(entries, "ENTRIES_FROM_BYTES", 1 << 20)
+    for i in range(5):
+        data = PACKERS["zstd frames"][1](WRITERS["jsonl"](many_rows(100), "\n", True))
+        (tmp_path / f"{i}.jsonl.zst").write_bytes(data)
+    stat = discover([str(tmp_path)], FIELDS)
+    assert all(f.streamed for f in stat.files)
+    assert len(open_source(stat, FIELDS).shards(100)) == 5
+    assert read_all(stat, 100) == many_rows(100) * 5

@@ -226,9 +226,9 @@ def _small_reads(file: SourceFile, read: ReadRange) -> ReadRange:
 
 
 def _with_index(file: SourceFile, read: ReadRange) -> SourceFile:
-    from shardmill.sources.gzindex import build_index, parse_index
+    from shardmill.sources.gzindex import LEAST_SPACING_BYTES, build_index, parse_index
 
-    spacing = max(SPACING_BYTES, file.size_bytes // _MOST_ENTRIES)
+    spacing = max(SPACING_BYTES, file.size_bytes // _MOST_ENTRIES, LEAST_SPACING_BYTES)
     known = [file.place, file.size_bytes, file.tag, file.edges, spacing]
     name = hashlib.sha256(repr(known).encode()).hexdigest()[:24] + ".gzidx"
     store = open_store(_index_folder())

@@ -17,6 +17,9 @@ from shardmill.store import locate
 _HEAD = struct.Struct("<5sBBQQIII")
 _POINT = struct.Struct("<QQBB")
 
+# A point keeps the 32 KiB before it.
+LEAST_SPACING_BYTES = 64 << 10
+
 
 class GzipIndex(NamedTuple):
     """Where the file may be entered, and where its last member begins, as places in file and content."""

@@ -33,7 +33,7 @@ from shardmill.testing import InProcessEngine
 from tests.conftest import fake_spec
 from tests.contract.test_sources import (
     FIELDS,
-    SOURCE_ROOTS,
+    NEAR_ROOTS,
     WRITERS,
     Row,
     memory_root,
@@ -103,10 +103,8 @@ def small_spacing(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.Temp
     monkeypatch.setattr(entries, "_MOST_ENTRIES", 10**9)
 
 
-@pytest.fixture(params=SOURCE_ROOTS, ids=lambda root: root.__name__)
+@pytest.fixture(params=NEAR_ROOTS, ids=lambda root: root.__name__)
 def root(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    if request.param is s3_root:
-        request.getfixturevalue("s3_server")
     return str(request.param(tmp_path))
 
 
@@ -131,6 +129,15 @@ def test_every_row_is_read_once_in_order(root: str, format: str, packer: str) ->
     assert read_all(stat, 10**9) == rows
     if packer in CUT_SMALL:
         assert len(open_source(stat, FIELDS).shards(1000)) > 5
+
+
+@pytest.mark.services
+@pytest.mark.usefixtures("s3_server")
+def test_every_row_is_read_once_from_s3(packer: str, tmp_path: Path) -> None:
+    ending, pack = PACKERS[packer]
+    root = s3_root(tmp_path)
+    put(root, f"a.csv.{ending}", pack(WRITERS["csv"](many_rows(100), "\n", True)))
+    assert read_all(discover([root], FIELDS), 1000) == many_rows(100)
 
 
 @settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

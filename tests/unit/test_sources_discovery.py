@@ -76,8 +76,7 @@ def test_edges_and_tag_tell_contents_apart(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["a.jsonl.gz", "a.csv.zst", "a.txt.bz2", "a.xz"])
 def test_a_plain_file_with_the_name_of_a_compressed_one_is_refused(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_bytes(b'{"body": "b"}')
-    text = refusal(str(tmp_path / name), format="text")
-    assert f'{name} is not compressed as its name says: it begins with b\'{{"body": ' in text
+    assert f"{name} is not compressed as its name says" in refusal(str(tmp_path / name), format="text")
 
 
 def test_what_cannot_be_found_says_what_is_near(tmp_path: Path) -> None:

@@ -287,7 +287,7 @@ def test_parquet_inside_gzip_is_refused(tmp_path: Path) -> None:
         discover([str(tmp_path / "a.parquet.gz")], FIELDS)
 
 
-def write_gzip(folder: Path, count: int = 40_000) -> Path:
+def write_gzip(folder: Path, count: int = 20_000) -> Path:
     place = folder / "a.jsonl.gz"
     rows = ({"id": f"k{i}", "text": f"text {i} {hashlib.md5(str(i).encode()).hexdigest()}"} for i in range(count))
     place.write_bytes(gzip.compress("".join(json.dumps(row) + "\n" for row in rows).encode(), 1))
@@ -303,9 +303,9 @@ def test_plain_gzip_is_entered_by_an_index(tmp_path: Path, make_root: Callable[[
     stat = discover([f"{root}/a.jsonl.gz"], fields)
     assert stat.files[0].unpacked_bytes == len(gzip.decompress(data))
     assert len(stat.files[0].entries) > 10
-    assert len(open_source(stat, fields).shards(1000)) > 40
+    assert len(open_source(stat, fields).shards(1000)) > 20
     found = read_all(stat, 10_000, fields)
-    assert [row["id"] for row in found] == [f"k{i}" for i in range(40_000)]
+    assert [row["id"] for row in found] == [f"k{i}" for i in range(20_000)]
     assert found[::-1] == read_backwards(stat, fields)
 
 
@@ -327,7 +327,7 @@ def test_the_index_is_in_the_run_for_workers_elsewhere(tmp_path: Path) -> None:
     Path(plan.stat.files[0].index).unlink()
     assert found.stat.files[0].index.startswith(str(tmp_path / "run" / "index"))
     fields = Fields("text", id=("id",))
-    assert len(read_all(found.stat, 100_000, fields)) == 40_000
+    assert len(read_all(found.stat, 100_000, fields)) == 20_000
 
 
 def test_a_run_over_compressed_files_is_proved_and_resumed(tmp_path: Path) -> None:

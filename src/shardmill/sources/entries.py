@@ -5,11 +5,13 @@ from __future__ import annotations
 import hashlib
 import os
 import tempfile
+import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
+from shardmill.devices import cores
 from shardmill.errors import SourceError
 from shardmill.sources.base import SourceFile
 from shardmill.sources.files import BLOCK_BYTES, ReadRange, file_name, open_packed
@@ -90,28 +92,34 @@ def find_entries(files: Sequence[SourceFile], on_progress: Progress) -> tuple[So
     """The files with places to enter them, where that is worth reading a file through."""
     least = max(ENTRIES_FROM_BYTES, sum(f.size_bytes for f in files) // _PART_OF_SOURCE)
     wanted = {f.place for f in files if f.compression in ("gzip", "zstd") and f.size_bytes >= least}
-    total, done, found = sum(f.size_bytes for f in files if f.place in wanted), 0, []
-    for file in files:
+    telling = _Telling(sum(f.size_bytes for f in files if f.place in wanted), on_progress)
+
+    def enter(file: SourceFile) -> SourceFile:
         if file.place not in wanted:
-            found.append(file)
-            continue
+            return file
         with open_packed(file) as read:
-            found.append(_enter_one(file, _telling(read, file.name, done, total, on_progress)))
-        done += file.size_bytes
-    return tuple(found)
+            return _enter_one(file, telling.of(file, read))
+
+    with ThreadPoolExecutor(cores()) as pool:
+        return tuple(pool.map(enter, files))
 
 
-def _telling(read: ReadRange, name: str, before: int, total: int, on_progress: Progress) -> ReadRange:
-    told = 0
+class _Telling:
+    """Tells now and then how much of all files was read."""
 
-    def told_read(start: int, stop: int) -> bytes:
-        nonlocal told
-        if start - told >= _TELL_EVERY_BYTES:
-            told = start
-            on_progress((before + start) / total, name)
-        return read(start, stop)
+    def __init__(self, total: int, on_progress: Progress) -> None:
+        self._total, self._on_progress = total, on_progress
+        self._lock, self._at = threading.Lock(), dict[str, int]()
 
-    return told_read
+    def of(self, file: SourceFile, read: ReadRange) -> ReadRange:
+        def told_read(start: int, stop: int) -> bytes:
+            if start - self._at.get(file.place, 0) >= _TELL_EVERY_BYTES:
+                with self._lock:
+                    self._at[file.place] = start
+                    self._on_progress(sum(self._at.values()) / self._total, file.name)
+            return read(start, stop)
+
+        return told_read
 
 
 def _enter_one(file: SourceFile, read: ReadRange) -> SourceFile:

@@ -13,7 +13,7 @@ from shardmill.errors import ShardmillError, SourceError
 from shardmill.sources.base import SourceFile
 from shardmill.sources.files import BLOCK_BYTES, ReadRange, file_name
 
-_READ_AHEAD_BYTES = 1 << 20
+_FIRST_READ_BYTES = 256 << 10
 _XZ_READ_BYTES = 64 << 10
 _CHECKS = {"gzip": "gzip -t", "zstd": "zstd -t", "bzip2": "bzip2 -t", "xz": "xz -t"}
 
@@ -75,7 +75,7 @@ class PackedFile(io.RawIOBase):
 
     def __init__(self, read: ReadRange, start: int, size: int) -> None:
         self._read, self._size, self._at = read, size, start
-        self._ahead, self._ahead_at = b"", 0
+        self._ahead, self._ahead_at, self._width = b"", 0, _FIRST_READ_BYTES
         self.error: ShardmillError | None = None
 
     def readable(self) -> bool:
@@ -102,13 +102,13 @@ class PackedFile(io.RawIOBase):
         return len(data)
 
     def _fetch(self, size: int) -> None:
-        stop = min(self._at + max(size, _READ_AHEAD_BYTES), self._size)
+        stop = min(self._at + max(size, self._width), self._size)
         try:
             self._ahead = self._read(self._at, stop) if self._at < stop else b""
         except ShardmillError as error:
             self.error = error
             raise
-        self._ahead_at = self._at
+        self._ahead_at, self._width = self._at, min(2 * self._width, BLOCK_BYTES)
 
 
 def open_stream(file: SourceFile, source: PackedFile, at: int = 0) -> Stream:

@@ -82,6 +82,7 @@ PACKERS: dict[str, tuple[str, Pack]] = {
     "gzip": ("gz", gzip.compress),
     "gzip of members": ("gz", in_pieces(gzip.compress, 700)),
     "bgzf": ("gz", lambda data: in_pieces(bgzf_block, 500)(data) + BGZF_END),
+    "gzip after bgzf": ("gz", lambda data: in_pieces(bgzf_block, 500)(data[:2000]) + gzip.compress(data[2000:])),
     "zstd": ("zst", zstd_frame),
     "zstd frames": ("zst", in_pieces(zstd_frame, 500)),
     "zstd frames of unknown size": ("zst", in_pieces(zstd_frame_of_unknown_size, 500)),

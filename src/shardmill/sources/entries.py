@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import itertools
 import os
 import tempfile
 import threading
@@ -126,22 +128,33 @@ def _enter_one(file: SourceFile, read: ReadRange) -> SourceFile:
     if file.compression == "zstd":
         return _with_entries(file, _zstd_frames(file, read))
     if is_bgzf(read(0, min(18, file.size_bytes))):
-        return _with_entries(file, _bgzf_blocks(file, read))
+        with contextlib.suppress(_NotAllBgzf):
+            return _with_entries(file, _bgzf_blocks(file, read))
     return _with_index(file, read)
 
 
-def _with_entries(file: SourceFile, pieces: Iterable[Entry]) -> SourceFile:
-    """Entries at the starts of pieces, given by their sizes packed and unpacked; too near ones are left out."""
-    spacing = max(SPACING_BYTES, file.size_bytes // _MOST_ENTRIES)
+def _with_entries(file: SourceFile, pieces: Iterable[Entry], index: str = "") -> SourceFile:
+    """The file with entries at the starts of its pieces, which are given by their sizes packed and unpacked.
+
+    Those too near to another are left out; a file with one entry is a stream.
+    """
     entries: list[Entry] = []
     packed_at = unpacked_at = 0
     for packed, unpacked in pieces:
-        if unpacked and (not entries or unpacked_at - entries[-1][1] >= spacing):
+        if unpacked and (not entries or unpacked_at - entries[-1][1] >= _spacing(file)):
             entries.append((packed_at, unpacked_at))
         packed_at, unpacked_at = packed_at + packed, unpacked_at + unpacked
     if len(entries) < 2:
         return file
-    return replace(file, unpacked_bytes=unpacked_at, entries=tuple(entries))
+    return replace(file, unpacked_bytes=unpacked_at, entries=tuple(entries), index=index)
+
+
+def _spacing(file: SourceFile) -> int:
+    return max(SPACING_BYTES, file.size_bytes // _MOST_ENTRIES)
+
+
+class _NotAllBgzf(Exception):
+    """The file goes on otherwise than it began: as plain gzip, or not at all."""
 
 
 def is_bgzf(head: bytes) -> bool:
@@ -153,11 +166,9 @@ def _bgzf_blocks(file: SourceFile, read: ReadRange) -> Iterator[Entry]:
     small, at = _small_reads(file, read), 0
     head = small(0, 18)
     while at < file.size_bytes:
-        if not is_bgzf(head):
-            raise damaged(file, f"no BGZF block begins at byte {at:,}", 0)
         stop = at + int.from_bytes(head[16:18], "little") + 1
-        if stop > file.size_bytes:
-            raise damaged(file, "its last block is cut off", 0)
+        if not is_bgzf(head) or stop > file.size_bytes:
+            raise _NotAllBgzf
         tail = small(stop - 4, min(stop + 18, file.size_bytes))
         yield stop - at, int.from_bytes(tail[:4], "little")
         at, head = stop, tail[4:]
@@ -236,7 +247,7 @@ def _small_reads(file: SourceFile, read: ReadRange) -> ReadRange:
 def _with_index(file: SourceFile, read: ReadRange) -> SourceFile:
     from shardmill.sources.gzindex import LEAST_SPACING_BYTES, build_index, parse_index
 
-    spacing = max(SPACING_BYTES, file.size_bytes // _MOST_ENTRIES, LEAST_SPACING_BYTES)
+    spacing = max(_spacing(file), LEAST_SPACING_BYTES)
     known = [file.place, file.size_bytes, file.tag, file.edges, spacing]
     name = hashlib.sha256(repr(known).encode()).hexdigest()[:24] + ".gzidx"
     store = open_store(_index_folder())
@@ -246,9 +257,9 @@ def _with_index(file: SourceFile, read: ReadRange) -> SourceFile:
         data = build_index(file, PackedFile(read, 0, file.size_bytes), read, spacing)
         store.put(name, data)
     index = parse_index(data)
-    if len(index.entries) < 2:
-        return file
-    return replace(file, unpacked_bytes=index.unpacked_bytes, entries=index.entries, index=f"{store.url}/{name}")
+    places = [*index.entries, (file.size_bytes, index.unpacked_bytes)]
+    pieces = ((b[0] - a[0], b[1] - a[1]) for a, b in itertools.pairwise([(0, 0), *places[1:]]))
+    return _with_entries(file, pieces, f"{store.url}/{name}")
 
 
 def _index_folder() -> Path:

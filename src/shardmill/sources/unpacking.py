@@ -174,6 +174,6 @@ def explained(file: SourceFile, source: PackedFile, at: Callable[[], int]) -> It
 
 def damaged(file: SourceFile, reason: str, at: int) -> SourceError:
     return SourceError(
-        f"{file_name(file.place)} is damaged or cut off: {reason}, behind the first {at:,} bytes of its content.",
+        f"{file_name(file.place)} is damaged or cut off somewhere after byte {at:,} of its content: {reason}.",
         hint=f"Fetch or write it again; `{_CHECKS[file.compression]}` checks it. What is committed is kept.",
     )

@@ -51,7 +51,12 @@ Model = Annotated[str | None, typer.Option(help="A sentence-transformers folder 
 Dims = Annotated[int | None, typer.Option(help="Keep the first so many dimensions (Matryoshka models).")]
 Dtype = Annotated[str | None, typer.Option(help="What is stored: float32 or float16.")]
 Prompt = Annotated[str | None, typer.Option(help="The name of one of the model's prompts, or a text to put first.")]
-Format = Annotated[str | None, typer.Option(help="jsonl, text, csv, tsv or parquet, where the name does not tell.")]
+Format = Annotated[
+    str | None,
+    typer.Option(
+        help="jsonl, text, csv, tsv, parquet, arrow, json (an array), pickle or datasets, where the name does not tell."
+    ),
+]
 SpecFile = Annotated[Path | None, typer.Option("--spec", help="A TOML file with [work] and [execution].")]
 Workers = Annotated[int | None, typer.Option(help="How many; if not given, what the GPUs can use, or one on the CPU.")]
 DeviceKind = Annotated[str | None, typer.Option("--device", help="auto, cpu or cuda.")]

@@ -57,7 +57,8 @@ class SourceStat:
 class Shard:
     """A piece of one file that one worker commits as a whole.
 
-    [start, stop) are bytes in line files and CSV, row groups in Parquet; `weight_bytes` is its share of the work.
+    [start, stop) are bytes in line files, CSV and JSON arrays, row groups in Parquet, rows in Arrow and pickles;
+    `weight_bytes` is its share of the work.
     """
 
     index: int

@@ -46,6 +46,18 @@ def open_source(stat: SourceStat, fields: Fields, max_item_bytes: int = MAX_ITEM
         from shardmill.sources.parquets import ParquetSource
 
         return ParquetSource(stat, fields, max_item_bytes)
+    if stat.format == "arrow":
+        from shardmill.sources.arrows import ArrowSource
+
+        return ArrowSource(stat, fields, max_item_bytes)
+    if stat.format == "json":
+        from shardmill.sources.jsonarrays import JsonArraySource
+
+        return JsonArraySource(stat, fields, max_item_bytes)
+    if stat.format == "pickle":
+        from shardmill.sources.pickles import PickleSource
+
+        return PickleSource(stat, fields, max_item_bytes)
     raise SourceError(f"{stat.format!r} is not a format that is read.", hint="Plan the run again with --fresh.")
 
 
@@ -57,7 +69,7 @@ def kept_schema(stat: SourceStat) -> pa.Schema:
 
 
 def count_lines(stat: SourceStat, file: SourceFile) -> int | None:
-    """Lines (rows in Parquet) of one file, counted afresh; None where that would mean fetching all of it."""
+    """Lines, or rows, of one file, counted afresh; None where that would mean fetching all of it."""
     from shardmill.sources.counting import count_lines
 
     return count_lines(stat, file)

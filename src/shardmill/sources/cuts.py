@@ -49,7 +49,7 @@ def iter_lines(
 
     The last one is followed past `stop`, at most to `size`. A line over `limit_bytes` is never held.
     """
-    tail = _Tail(limit_bytes)
+    tail = Tail(limit_bytes)
     at, width = start, WINDOW_BYTES
     while at < stop:
         block = read(at, min(at + block_bytes, stop))
@@ -74,8 +74,8 @@ def iter_lines(
         yield tail.take()
 
 
-class _Tail:
-    """The line that is not finished yet."""
+class Tail:
+    """The line, or element of a JSON array, that is not finished yet."""
 
     def __init__(self, limit_bytes: int) -> None:
         self._limit_bytes = limit_bytes

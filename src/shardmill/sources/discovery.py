@@ -10,22 +10,28 @@ from shardmill.sources.base import Fields, SourceFile, SourceStat
 from shardmill.sources.files import WINDOW_BYTES, ReadRange, empty_source, file_name, open_ranges
 from shardmill.sources.lines import BOM
 from shardmill.sources.places import Found, expand
+from shardmill.sources.saveddatasets import choose_saved
 from shardmill.sources.template import TextTemplate
 from shardmill.store import is_url
 
 EXTENSIONS = {
-    ".jsonl": "jsonl",
-    ".ndjson": "jsonl",
-    ".json": "jsonl",
-    ".txt": "text",
-    ".text": "text",
-    ".csv": "csv",
-    ".tsv": "tsv",
-    ".parquet": "parquet",
-    ".pq": "parquet",
+    ".jsonl": ("jsonl",),
+    ".ndjson": ("jsonl",),
+    ".json": ("jsonl", "json"),
+    ".txt": ("text",),
+    ".text": ("text",),
+    ".csv": ("csv",),
+    ".tsv": ("tsv",),
+    ".parquet": ("parquet",),
+    ".pq": ("parquet",),
+    ".arrow": ("arrow",),
+    ".arrows": ("arrow",),
+    ".feather": ("arrow",),
+    ".pkl": ("pickle",),
+    ".pickle": ("pickle",),
 }
 COMPRESSED = (".gz", ".zst", ".bz2", ".xz")
-FORMATS = ["jsonl", "text", "csv", "tsv", "parquet"]
+FORMATS = ["jsonl", "text", "csv", "tsv", "parquet", "arrow", "json", "pickle", "datasets"]
 
 
 def discover(places: Sequence[str], fields: Fields, format: str | None = None) -> SourceStat:
@@ -39,7 +45,7 @@ def discover(places: Sequence[str], fields: Fields, format: str | None = None) -
     files = tuple(_fingerprint(f) for f in found.values())
     if not any(file.size_bytes for file in files):
         raise empty_source(files)
-    kind = format or _one_format(files)
+    kind = "arrow" if format == "datasets" else format or _one_format(files)
     return SourceStat(kind, files, _describe(kind, files, fields))
 
 
@@ -52,6 +58,18 @@ def _describe(kind: str, files: Sequence[SourceFile], fields: Fields) -> dict[st
         from shardmill.sources import csvs
 
         return csvs.describe(files, fields, kind)
+    if kind == "arrow":
+        from shardmill.sources import arrows
+
+        return arrows.describe(files, fields)
+    if kind == "json":
+        from shardmill.sources import jsonarrays
+
+        return jsonarrays.describe(files, fields)
+    if kind == "pickle":
+        from shardmill.sources import pickles
+
+        return pickles.describe(files, fields)
     from shardmill.sources import sampling
 
     return sampling.describe(files, fields) if kind == "jsonl" else sampling.describe_text(files, fields)
@@ -66,12 +84,14 @@ def _choose(place: str, found: list[Found], format: str | None) -> list[Found]:
                 f"{file_name(f.place)}: compressed files are not read yet; decompress it first.",
                 hint="gunzip, unzstd, bunzip2 and unxz do that.",
             )
+    if format in (None, "datasets") and (saved := choose_saved(place, found, asked=format is not None)):
+        return saved
     if found and found[0].named:
         return found
-    kinds = {f.place: EXTENSIONS.get(_split(f.place)[1]) for f in found}
-    chosen = [f for f in found if kinds[f.place] and format in (None, kinds[f.place])]
+    kinds = {f.place: EXTENSIONS.get(_split(f.place)[1], ()) for f in found}
+    chosen = [f for f in found if kinds[f.place] and (format is None or format in kinds[f.place])]
     if not chosen and format:
-        chosen = [f for f in found if kinds[f.place] is None]
+        chosen = [f for f in found if not kinds[f.place]]
     if not chosen:
         raise SourceError(
             f"{place} holds no file that can be read: {len(found)} files, none of a known kind.",
@@ -94,9 +114,8 @@ def _one_format(files: Sequence[SourceFile]) -> str:
                 f"{file_name(file.place)}: its kind cannot be told from its name.",
                 hint=f"Known are {', '.join(EXTENSIONS)}. Name one with --format {'|'.join(FORMATS)}.",
             )
-        first.setdefault(EXTENSIONS[extension], file)
-        if extension == ".json":
-            _check_json(file)
+        if file.size_bytes or len(EXTENSIONS[extension]) == 1:
+            first.setdefault(_kind(file, extension), file)
     if len(first) > 1:
         a, b, *_ = first.values()
         raise SourceError(
@@ -106,15 +125,19 @@ def _one_format(files: Sequence[SourceFile]) -> str:
     return next(iter(first))
 
 
-def _check_json(file: SourceFile) -> None:
+def _kind(file: SourceFile, extension: str) -> str:
+    if extension != ".json":
+        return EXTENSIONS[extension][0]
     with open_ranges(file) as read:
         start = read(0, min(WINDOW_BYTES, file.size_bytes)).removeprefix(BOM).lstrip()[:1]
-    if start not in (b"{", b""):
-        what = "a JSON array" if start == b"[" else "JSON"
-        raise SourceError(
-            f"{file_name(file.place)} is {what}, not one JSON object a line.",
-            hint=f"Convert it: jq -c '.[]' {file_name(file.place)} > {_split(file.place)[0]}.jsonl",
-        )
+    if start == b"[":
+        return "json"
+    if start in (b"{", b""):
+        return "jsonl"
+    raise SourceError(
+        f"{file_name(file.place)} is JSON, but neither an array nor one JSON object a line.",
+        hint="Write it as [{…}, {…}] or one object a line.",
+    )
 
 
 def _fingerprint(found: Found) -> SourceFile:

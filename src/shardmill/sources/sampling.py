@@ -1,4 +1,4 @@
-"""A look at some rows of a JSON Lines source: which fields there are and what they hold."""
+"""A look at some rows of a source without a schema: which fields there are and what they hold."""
 
 from __future__ import annotations
 
@@ -25,6 +25,11 @@ def describe(files: Sequence[SourceFile], fields: Fields) -> dict[str, str]:
     rows = _parse(head, lines)
     for file, window in _sample_windows(files):
         rows += _parse(file, window, lenient=True)
+    return describe_rows(head, rows, fields)
+
+
+def describe_rows(head: SourceFile, rows: Sequence[Row], fields: Fields) -> dict[str, str]:
+    """The types of the id and kept columns in these rows; refuses fields that none of them has."""
     template = TextTemplate.parse(fields.text)
     names = list(dict.fromkeys(name for row in rows for name in row))
     for name in (*template.names, *column_names(fields)):

@@ -24,7 +24,7 @@ from shardmill.sources.template import TextTemplate, kind_of
 from shardmill.store import locate
 
 MOST_BYTES = 2 << 30
-_MOST_VALUES, _DEEPEST = 1_000_000, 50
+_MOST_VALUES, _DEEPEST = 100_000, 50
 _SAMPLE_ROWS = 1000
 
 Row = Mapping[object, object]
@@ -148,7 +148,7 @@ def plain(name: str, value: object) -> object:
 def hold_records(file: SourceFile) -> Records:
     if file.size_bytes > MOST_BYTES:
         raise SourceError(
-            f"{file_name(file.place)} is {file.size_bytes / 2**30:.1f} GiB, and every worker has to hold a pickle whole.",
+            f"{file_name(file.place)} is {file.size_bytes / 2**30:.1f} GiB; each worker has to hold a pickle whole.",
             hint="Save the records as Parquet or JSON Lines, which are read piece by piece.",
         )
     store, key = locate(file.place)

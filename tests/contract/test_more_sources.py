@@ -18,7 +18,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from shardmill.errors import SourceError, StaleResume
+from shardmill.run import start
 from shardmill.sources import Fields, SourceStat, count_lines, discover, open_source
+from shardmill.spec import make_spec
+from shardmill.testing import InProcessEngine
+from tests.conftest import fake_spec
 from tests.contract.test_sources import NEAR_ROOTS, Row, put, read_all, rows_strategy
 
 FIELDS = Fields(text="body", id=("key",), keep=("n:int64",))
@@ -371,3 +375,16 @@ def test_a_large_array_is_read_in_little_memory(tmp_path: Path) -> None:
     tracemalloc.stop()
     assert rows == 4_000
     assert peak < place.stat().st_size
+
+
+@pytest.mark.parametrize("kind", ["arrow stream", "json", "pickle"])
+def test_a_run_is_proved_against_its_source(tmp_path: Path, kind: str) -> None:
+    extension, write = WRITERS[kind]
+    rows: list[Row] = [{"key": f"k{i}", "body": f"text {i}", "n": i} for i in range(200)]
+    place = tmp_path / f"items.{extension}"
+    place.write_bytes(write(rows))
+    work = {**fake_spec(str(place)).work.model_dump(), "text": "body", "id": "key", "keep": "n"}
+    run = start(make_spec(work, {"shard_bytes": 1_000}), tmp_path / "run", engine=InProcessEngine())
+    report = run.verify()
+    assert report.verified, report.checks
+    assert run.table().select(["key", "n"]).to_pylist() == [{"key": row["key"], "n": row["n"]} for row in rows]

@@ -127,7 +127,7 @@ def test_format_by_name_and_by_choice(tmp_path: Path) -> None:
     assert discover([place], Fields("line"), format="text").format == "text"
 
 
-def test_json_files_must_hold_an_object_a_line(tmp_path: Path) -> None:
+def test_json_files_hold_an_array_or_an_object_a_line(tmp_path: Path) -> None:
     assert discover([write(tmp_path / "a.json", {"body": "b"})], BODY).format == "jsonl"
     assert discover([write(tmp_path / "b.json", [{"body": "b"}])], BODY).format == "json"
     (tmp_path / "c.json").write_text('{\n  "body": "b"\n}\n')

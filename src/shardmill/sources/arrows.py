@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
@@ -17,6 +18,9 @@ from shardmill.sources.files import check_unchanged, empty_source, file_name, op
 from shardmill.sources.messages import END, Index, Message, index_file
 from shardmill.sources.tables import RowMaker, check_schema, column_types
 from shardmill.store import is_url
+
+# Every part of a batch that is not on a disk has to fetch all of it.
+_MOST_PARTS_AFAR = 16
 
 Take = Callable[[int, int], pa.Buffer]
 
@@ -35,7 +39,8 @@ class ArrowSource:
         if not file.size_bytes:
             return []
         check_schema(file, read_schema(file), self._fields)
-        return cut_batches(index_file(file).batches, target_bytes)
+        most_parts = _MOST_PARTS_AFAR if is_url(file.place) else sys.maxsize
+        return cut_batches(index_file(file).batches, target_bytes, most_parts)
 
     def read(self, shard: Shard) -> Iterator[ItemBatch]:
         file = self._stat.files[shard.file]
@@ -51,14 +56,14 @@ class ArrowSource:
         check_unchanged(file)
 
 
-def cut_batches(batches: Sequence[Message], target_bytes: int) -> list[tuple[Range, int]]:
+def cut_batches(batches: Sequence[Message], target_bytes: int, most_parts: int) -> list[tuple[Range, int]]:
     """Ranges of rows of about `target_bytes` and their weights: whole batches, or parts of one that is larger."""
     pieces: list[tuple[Range, int]] = []
     row = 0
     for first, last in split_weighted([b.stop - b.start for b in batches], target_bytes):
         rows = sum(b.rows for b in batches[first:last])
         weight = sum(b.stop - b.start for b in batches[first:last])
-        parts = 1 if last - first > 1 else min(rows, -(-weight // max(target_bytes, 1)))
+        parts = 1 if last - first > 1 else min(rows, most_parts, -(-weight // max(target_bytes, 1)))
         pieces += [(part, max(1, weight // parts)) for part in split_evenly(row, row + rows, parts)]
         row += rows
     return pieces

@@ -64,7 +64,7 @@ class Calls:
         (subprocess.Popen, "subprocess.Popen"),
         (np.load, "numpy"),
     ],
-    ids=str,
+    ids=lambda value: getattr(value, "__name__", value),
 )
 def test_a_pickle_that_runs_code_is_refused_by_name(
     protocol: int, function: Callable[..., object], name: str, tmp_path: Path

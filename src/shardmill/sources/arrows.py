@@ -96,6 +96,8 @@ def _read_rows(file: SourceFile, start: int, stop: int, names: Sequence[str]) ->
             skip = max(start - row, 0)
             yield batch.slice(skip, min(stop - row, batch.num_rows) - skip)
             row += batch.num_rows
+    if row < stop:
+        raise _unreadable(file, f"row {row + 1:,} is missing")
 
 
 def _choose(index: Index, start: int, stop: int) -> tuple[list[Message], int]:
@@ -178,7 +180,7 @@ def _check(file: SourceFile, batch: pa.RecordBatch) -> None:
                 raise _unreadable(file, error) from error
 
 
-def _unreadable(file: SourceFile, error: Exception) -> SourceError:
+def _unreadable(file: SourceFile, error: object) -> SourceError:
     reason = str(error).partition("\n")[0].rstrip(".")
     return SourceError(
         f"{file_name(file.place)} is not readable Arrow: {reason}.", hint=f"Fetch or write {file.place} again."

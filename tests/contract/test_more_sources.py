@@ -215,6 +215,8 @@ def test_damage_inside_an_arrow_file_is_refused_and_bad_utf8_is_a_bad_row(tmp_pa
         list(source.read(source.shards(10**6)[0]))
     place.write_bytes(data.replace(b"ghijkl", b"ghi\xff\xfel"))
     assert reasons(discover([str(place)], BODY), BODY) == [None, "'body' is not valid UTF-8", None]
+    place.write_bytes(data.replace(b"body", b"b\xffdy"))
+    assert "not readable Arrow" in refusal(place)
     place.write_bytes(data + b"more")
     assert "4 bytes follow" in refusal(place)
 

@@ -83,7 +83,10 @@ def count_rows(file: SourceFile) -> int:
 
 def read_schema(file: SourceFile) -> pa.Schema:
     with _explained(file), _open(file, [index_file(file).schema]) as stream:
-        return pa.ipc.open_stream(stream).schema
+        schema = pa.ipc.open_stream(stream).schema
+        # Names are decoded only now, and in a damaged file they may not be text.
+        _ = schema.names
+        return schema
 
 
 def _read_rows(file: SourceFile, start: int, stop: int, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
@@ -166,7 +169,7 @@ def _open(file: SourceFile, messages: Sequence[Message]) -> Iterator[pa.PythonFi
 def _explained(file: SourceFile) -> Iterator[None]:
     try:
         yield
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowKeyError) as error:
+    except (pa.ArrowException, MemoryError, UnicodeDecodeError) as error:
         raise _unreadable(file, error) from error
 
 

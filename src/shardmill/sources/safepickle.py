@@ -41,7 +41,7 @@ def load(file: IO[bytes], size: int) -> object:
     except RecursionError:
         raise RefusedPickle("it is nested too deep") from None
     except Exception as error:
-        raise RefusedPickle(f"it is broken ({str(error) or type(error).__name__})") from None
+        raise RefusedPickle(f"it is broken ({type(error).__name__}: {str(error)[:200]})") from None
     if bounded.left:
         raise RefusedPickle(
             f"{bounded.left:,} bytes follow its first object", "Put all records into one list and dump it once."
@@ -235,6 +235,12 @@ def _bytes(data: object = b"", encoding: str = "latin-1") -> bytes:
     raise RefusedPickle("it makes bytes of something that is not bytes")
 
 
+def _decimal(text: object) -> decimal.Decimal:
+    if not isinstance(text, str):
+        raise RefusedPickle("it makes a decimal number of something that is not text")
+    return decimal.Decimal(text)
+
+
 def _list(values: object = ()) -> list[object]:
     if not isinstance(values, list | tuple):
         raise RefusedPickle("it makes a set of something that is not a list")
@@ -276,7 +282,7 @@ _KNOWN: dict[tuple[str, str], Callable[..., Any]] = {
     ("datetime", "time"): datetime.time,
     ("datetime", "timedelta"): datetime.timedelta,
     ("datetime", "timezone"): datetime.timezone,
-    ("decimal", "Decimal"): lambda text: decimal.Decimal(text if isinstance(text, str) else "nan"),
+    ("decimal", "Decimal"): _decimal,
     ("numpy", "ndarray"): _Named,
     ("numpy", "dtype"): _Dtype,
     ("numpy._core.multiarray", "_reconstruct"): _make_array,

@@ -17,18 +17,30 @@ _HOMES = {
     "Run": "shardmill.run",
     "embed": "shardmill.run",
     "start": "shardmill.run",
+    "StreamingDatasetSplitter": "shardmill.split",
     "Spec": "shardmill.spec",
     "make_spec": "shardmill.spec",
     "ShardmillError": "shardmill.errors",
     "UsageError": "shardmill.errors",
 }
 
-__all__ = ["Run", "ShardmillError", "Spec", "UsageError", "__version__", "embed", "make_spec", "start"]
+__all__ = [
+    "Run",
+    "ShardmillError",
+    "Spec",
+    "StreamingDatasetSplitter",
+    "UsageError",
+    "__version__",
+    "embed",
+    "make_spec",
+    "start",
+]
 
 if TYPE_CHECKING:
     from shardmill.errors import ShardmillError, UsageError
     from shardmill.run import Run, embed, start
     from shardmill.spec import Spec, make_spec
+    from shardmill.split import StreamingDatasetSplitter
 
 
 def __getattr__(name: str) -> Any:

@@ -193,6 +193,66 @@ def plan(
 
 
 @app.command()
+def split(
+    source: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="SOURCE...", help="Files, folders, globs or URLs: JSONL, text (also .gz, .zst), CSV, TSV, Parquet."
+        ),
+    ],
+    out: Annotated[str, typer.Option(metavar="PLACE", help="Where datasets/NAME is made: a path or a URL.")],
+    name: Annotated[str | None, typer.Option(help="The dataset's name; if not given, the source's.")] = None,
+    items: Annotated[int | None, typer.Option(help="Items in a chunk.  [default: 10000]")] = None,
+    bytes: Annotated[str | None, typer.Option(help="Bytes of JSON lines in a chunk, at most: 64MB.")] = None,
+    workers: Annotated[int | None, typer.Option(help="So many chunks, equal in items; counts them first.")] = None,
+    format: Annotated[
+        str, typer.Option(help="What is written: parquet, json (an array a chunk) or jsonl.")
+    ] = "parquet",
+    compress: Annotated[
+        str, typer.Option(help="none, gzip or zstd; if not given, zstd inside Parquet and none of the others.")
+    ] = "",
+    shuffle: Annotated[int | None, typer.Option(metavar="SEED", help="Write the items in a random order.")] = None,
+    splits: Annotated[str | None, typer.Option(help="Parts and shares: train=0.8,validation=0.1,test=0.1.")] = None,
+    by: Annotated[
+        str, typer.Option(help="What decides the part: random:SEED or hash:FIELD.  [default: random:0]")
+    ] = "",
+    fresh: Annotated[bool, typer.Option("--fresh", help="Delete what has that name and start over.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Cut a source into chunks. The dataset is there when all of them are; the same command resumes."""
+    from shardmill.split import parse_bytes, parse_splits, split_files
+
+    began = time.monotonic()
+    done = split_files(
+        source,
+        out,
+        name=name,
+        items=items,
+        bytes=parse_bytes(bytes) if bytes else None,
+        workers=workers,
+        format=format,
+        compress=compress,
+        shuffle=shuffle,
+        splits=parse_splits(splits) if splits else (),
+        by=by,
+        fresh=fresh,
+        quiet=as_json,
+    )
+    made = done.metadata
+    if as_json:
+        _print_json(made)
+        return
+    if done.was_there:
+        say(f"All there already: {made['total_items']:,} items in {made['total_chunks']:,} chunks, {done.place}")
+        return
+    kept = f" ({done.kept:,} kept)" if done.kept else ""
+    say(
+        f"{made['total_items']:,} items in {made['total_chunks']:,} chunks{kept}, {made['total_bytes']:,} bytes, "
+        f"{duration(time.monotonic() - began)}: {done.place}"
+    )
+
+
+@app.command()
 def status(
     run: RunPlace,
     watch: Annotated[bool, typer.Option("--watch", help="Stay, and follow the run until it is complete.")] = False,
@@ -362,7 +422,11 @@ def main() -> None:
     except Exception as error:
         _usage(error)
     if status == _INTERRUPTED:
-        say("Stopped. The same command goes on where this ended." if "embed" in sys.argv[1:2] else "Stopped.")
+        say(
+            "Stopped. The same command goes on where this ended."
+            if sys.argv[1:2] in (["embed"], ["split"])
+            else "Stopped."
+        )
     sys.exit(status)
 
 

@@ -30,17 +30,22 @@ FORMATS = ["jsonl", "text", "csv", "tsv", "parquet"]
 
 def discover(places: Sequence[str], fields: Fields, format: str | None = None) -> SourceStat:
     """Find the files at the places, in their order, and check that they hold the fields."""
+    TextTemplate.parse(fields.text)
+    kind, files = find_files(places, format)
+    return SourceStat(kind, files, _describe(kind, files, fields))
+
+
+def find_files(places: Sequence[str], format: str | None = None) -> tuple[str, tuple[SourceFile, ...]]:
+    """The format and the files at the places, in their order."""
     if not places:
         raise SourceError("no source is given.", hint="Name a file, a folder, a glob or a URL.")
     if format is not None and format not in FORMATS:
         raise SourceError(f"{format!r} is not a format that is read.", hint=nearest(format, FORMATS))
-    TextTemplate.parse(fields.text)
     found = {f.place: f for place in places for f in _choose(place, expand(place), format)}
     files = tuple(_fingerprint(f) for f in found.values())
     if not any(file.size_bytes for file in files):
         raise empty_source(files)
-    kind = format or _one_format(files)
-    return SourceStat(kind, files, _describe(kind, files, fields))
+    return format or _one_format(files), files
 
 
 def _describe(kind: str, files: Sequence[SourceFile], fields: Fields) -> dict[str, str]:

@@ -21,10 +21,7 @@ Row = dict[str, object]
 
 def describe(files: Sequence[SourceFile], fields: Fields) -> dict[str, str]:
     """The types of the id and kept columns, by a sample of the rows; refuses fields that no sampled row has."""
-    head, lines = _sample_head(files)
-    rows = _parse(head, lines)
-    for file, window in _sample_windows(files):
-        rows += _parse(file, window, lenient=True)
+    head, rows = sample_rows(files)
     template = TextTemplate.parse(fields.text)
     names = list(dict.fromkeys(name for row in rows for name in row))
     for name in (*template.names, *column_names(fields)):
@@ -34,6 +31,15 @@ def describe(files: Sequence[SourceFile], fields: Fields) -> dict[str, str]:
         _check_text(head, template.names[0], rows)
     chosen = chosen_types(fields)
     return {name: chosen.get(name) or infer_type(row.get(name) for row in rows) for name in column_names(fields)}
+
+
+def sample_rows(files: Sequence[SourceFile]) -> tuple[SourceFile, list[Row]]:
+    """The first file that is not blank, and rows of its head and of places all over the source."""
+    head, lines = _sample_head(files)
+    rows = _parse(head, lines)
+    for file, window in _sample_windows(files):
+        rows += _parse(file, window, lenient=True)
+    return head, rows
 
 
 def describe_text(files: Sequence[SourceFile], fields: Fields) -> dict[str, str]:

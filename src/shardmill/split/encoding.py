@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import zlib
 from collections.abc import Callable, Iterable, Mapping
@@ -145,7 +146,7 @@ def _misfit(block: Block, schema: pa.Schema, index: int, reason: object) -> Sour
             )
         try:
             pa.Table.from_pylist([row], schema)
-        except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:
+        except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, UnicodeEncodeError) as error:
             return SourceError(f"item {index + i:,} does not fit the columns: {error}.", hint=_HINT)
     return SourceError(f"items from {index:,} on do not fit the columns: {reason}.", hint=_HINT)
 
@@ -166,6 +167,9 @@ def infer_schema(rows: Iterable[Mapping[str, Any]]) -> pa.Schema:
                 f"the field {name!r} holds values of several kinds: {str(error).partition(chr(10))[0]}.",
                 hint="Parquet has one type a column. Write lines as they are with --format jsonl.",
             ) from error
+        except UnicodeEncodeError:
+            # Half of a surrogate pair: the row at fault is named when it is written.
+            kind = pa.string()
         fields.append(pa.field(name, _without_null(kind)))
     return pa.schema(fields)
 
@@ -206,6 +210,11 @@ class ChunkFile:
         else:
             self.digest.write(piece)
 
-    def end(self) -> None:
+    def __enter__(self) -> ChunkFile:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if self._writer is not None:
-            self._writer.close()
+            # A writer that is left open closes itself when it is too late for its file.
+            with contextlib.suppress(*([] if kind is None else [Exception])):
+                self._writer.close()

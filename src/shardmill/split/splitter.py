@@ -92,15 +92,20 @@ def _counts(feed: Feed, spec: SplitSpec) -> list[int]:
     if not feed.repeatable:
         raise SpecError("--workers needs a source that can be read twice.", hint="Cut by --items or --bytes.")
     first = 0
-    for block in ahead(feed.blocks):
+    for block in _blocks(feed):
         counts += np.bincount(choose_parts(block, first, spec), minlength=len(counts))
         first += len(block)
     return [int(n) for n in counts]
 
 
+def _blocks(feed: Feed) -> Iterator[Block]:
+    """Files are read ahead; a caller's own iterator or connection may not leave the caller's thread."""
+    return ahead(feed.blocks) if feed.repeatable else feed.blocks()
+
+
 def _with_schema(feed: Feed, spec: SplitSpec) -> tuple[pa.Schema | None, Iterator[Block]]:
     """The blocks, and the columns where rows are written; the first block tells them where the source does not."""
-    blocks = ahead(feed.blocks)
+    blocks = _blocks(feed)
     if spec.format != "parquet":
         return None, blocks
     schema = feed.schema()

@@ -119,8 +119,10 @@ class ChunkWriter:
 
     def _write_pieces(self, path: str, waiting: SimpleQueue[Feeding | None]) -> Chunk:
         piece: Piece | None = None
-        with replacing(self._dataset.folder + path, self._dataset.store) as file:
-            chunk = ChunkFile(file, self._spec, self._schema)
+        with (
+            replacing(self._dataset.folder + path, self._dataset.store) as file,
+            ChunkFile(file, self._spec, self._schema) as chunk,
+        ):
             while (fed := waiting.get()) is not None:
                 try:
                     piece = fed[0]
@@ -129,7 +131,6 @@ class ChunkWriter:
                     self._slots.release()
             if piece is None or not piece.last:
                 raise _Dropped
-            chunk.end()
         stop = piece.index + len(piece.block)
         return Chunk(
             chunk_id=chunk_id(piece.chunk),

@@ -13,16 +13,19 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-BLOCK_BYTES = 4 << 20
+BLOCK_BYTES = 2 << 20
 _BLANKS = np.isin(np.arange(256), list(b" \t\r\n"))
 _T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Whole lines, none of them blank, each with its newline; `ends` says where each one ends."""
+    """Whole lines, none of them blank, each with its newline; `ends` says where each one ends.
 
-    data: bytes
+    The data may be a view of a larger block: lines are cut without being copied.
+    """
+
+    data: bytes | memoryview
     ends: NDArray[np.int64]
 
     @classmethod
@@ -50,7 +53,7 @@ class Block:
         return np.concatenate(([0], self.ends[:-1])) if len(self.ends) else self.ends
 
     def lines(self) -> list[bytes]:
-        return self.data.split(b"\n")[:-1]
+        return bytes(self.data).split(b"\n")[:-1]
 
     def part(self, start: int, stop: int) -> Block:
         """The lines [start, stop)."""
@@ -58,7 +61,7 @@ class Block:
             return self
         first = int(self.ends[start - 1]) if start else 0
         last = int(self.ends[stop - 1]) if stop > start else first
-        return Block(self.data[first:last], self.ends[start:stop] - first)
+        return Block(memoryview(self.data)[first:last], self.ends[start:stop] - first)
 
 
 def join(blocks: list[Block]) -> Block:

@@ -28,6 +28,7 @@ _HINT = "Mend the line, or write lines as they are with --format jsonl."
 
 # Bytes as they are written, or an Arrow table.
 Encoded = Any
+Buffer = bytes | memoryview
 
 
 def suffix(spec: SplitSpec) -> str:
@@ -55,7 +56,7 @@ def make_encoder(spec: SplitSpec, schema: pa.Schema | None) -> Callable[[Piece],
     return lambda piece: squeeze(piece.block.data)
 
 
-def _squeezer(compress: str) -> Callable[[bytes], bytes]:
+def _squeezer(compress: str) -> Callable[[Buffer], Buffer]:
     """Each piece is a frame or a member of its own: they can be made side by side and simply follow each other."""
     if compress == "zstd":
         return lambda data: bytes(pa.Codec("zstd", compression_level=_ZSTD_LEVEL).compress(data, asbytes=True))
@@ -76,7 +77,7 @@ def _as_array(piece: Piece) -> bytes:
         end = {"end_index": stop - 1, "item_count": stop - piece.chunk_index}
         tail = b"\n], " + json.dumps(end)[1:].encode() + b"\n"
     separator = b"" if piece.first else b",\n"
-    return b"".join((head, separator, piece.block.data[:-1].replace(b"\n", b",\n"), tail))
+    return b"".join((head, separator, bytes(piece.block.data[:-1]).replace(b"\n", b",\n"), tail))
 
 
 def check_lines(block: Block, index: int) -> None:
@@ -102,7 +103,7 @@ def check_lines(block: Block, index: int) -> None:
             raise SourceError(f"item {index + i:,} is not JSON: {error}.", hint=_HINT) from error
 
 
-def _is_utf8(data: bytes) -> bool:
+def _is_utf8(data: Buffer) -> bool:
     offsets = pa.py_buffer(np.array([0, len(data)], np.int64))
     try:
         pa.LargeStringArray.from_buffers(1, offsets, pa.py_buffer(data)).validate(full=True)
@@ -111,9 +112,10 @@ def _is_utf8(data: bytes) -> bool:
     return True
 
 
-def _parse(data: bytes, options: pj.ParseOptions) -> pa.Table:
+def _parse(data: Buffer, options: pj.ParseOptions) -> pa.Table:
     whole = pj.ReadOptions(use_threads=False, block_size=len(data) + 1)
-    return pj.read_json(pa.BufferReader(data), read_options=whole, parse_options=options)
+    # Arrow's own pool keeps what threads free, and grows for a long while; the system's gives it back.
+    return pj.read_json(pa.BufferReader(data), whole, options, memory_pool=pa.system_memory_pool())
 
 
 def parse_rows(block: Block, schema: pa.Schema, index: int) -> pa.Table:

@@ -199,19 +199,17 @@ def _read_lines(file: SourceFile, at: Callable[[int], None]) -> Blocks:
     pieces = _unpacked(file, at) if _extensions(file.place)[1] else _raw(file, at)
     first = True
     for piece in pieces:
-        data = carry + (piece.removeprefix(BOM) if first else piece)
+        piece = piece.removeprefix(BOM) if first else piece
         first = False
-        cut = data.rfind(b"\n") + 1
-        carry = data[cut:]
+        cut = piece.rfind(b"\n") + 1
+        data, carry = (carry + memoryview(piece)[:cut], piece[cut:]) if cut else (b"", carry + piece)
         if len(carry) > MAX_ITEM_BYTES:
             raise SourceError(
                 f"{file_name(file.place)}: {over_limit('a line', len(carry), MAX_ITEM_BYTES)}.",
                 hint="Check that it holds one item a line.",
             )
-        if cut:
-            block = Block.of(data[:cut] if carry else data)
-            if len(block):
-                yield block
+        if data and len(block := Block.of(data)):
+            yield block
     if carry.strip():
         yield Block.of(carry + b"\n")
 

@@ -47,7 +47,7 @@ class ChunkWriter:
         self._encode = make_encoder(dataset.spec, schema)
         self._done = {chunk.path: chunk for chunk in done}
         self._on_step, self._record_every_s = on_step, record_every_s
-        self._slots = threading.Semaphore(2 * threads() + 2)
+        self._slots = threading.Semaphore(threads() + 2)
         self._lock = threading.Lock()
         self._recorded_at = time.monotonic()
         self._failure: BaseException | None = None

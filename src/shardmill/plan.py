@@ -11,14 +11,13 @@ from typing import Any
 
 from shardmill.devices import Device
 from shardmill.errors import ShardmillError
+from shardmill.estimate import SHARD_S, SHARDS_PER_WORKER
 from shardmill.spec import Work
 
 FORMAT = 1
 
 # Bytes of source that one worker turns into vectors in a second, to the order of magnitude. It only sizes shards.
 _BYTES_PER_S = {"cpu": 20_000, "cuda": 2_000_000}
-_SHARD_S = 90
-_SHARDS_PER_WORKER = 8
 _SMALLEST_SHARD_BYTES = 64 << 10
 _MOST_SHARDS = 100_000
 
@@ -134,8 +133,8 @@ def make_plan(work: Work, stat: SourceStat, fingerprint: dict[str, str], shards:
 
 def shard_target_bytes(total_bytes: int, workers: Sequence[Device]) -> int:
     """How large a shard should be: about ninety seconds of work, and enough of them to keep all workers busy."""
-    by_time = min(_BYTES_PER_S[w.kind] for w in workers) * _SHARD_S
-    by_share = total_bytes // (len(workers) * _SHARDS_PER_WORKER)
+    by_time = min(_BYTES_PER_S[w.kind] for w in workers) * SHARD_S
+    by_share = total_bytes // (len(workers) * SHARDS_PER_WORKER)
     by_count = total_bytes // _MOST_SHARDS
     return max(min(by_time, by_share), by_count, _SMALLEST_SHARD_BYTES)
 

@@ -164,18 +164,37 @@ def plan(
     spec: SpecFile = None,
     workers: Workers = None,
     device: DeviceKind = None,
+    precision: Precision = None,
     shard_bytes: ShardBytes = None,
+    gpus: Annotated[
+        str | None, typer.Option(metavar="NxDEVICE", help="Reckon time, money and memory on these: 8xT4, or CPU.")
+    ] = None,
+    deadline: Annotated[str | None, typer.Option(help="When it has to be done: 2h, 90min, 1d.")] = None,
+    budget: Annotated[str | None, typer.Option(help="What it may cost: 5USD.")] = None,
+    catalogue: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="A TOML file with devices and prices of your own.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show what would be done: the source, its shards, the plan's id. Nothing is run."""
+    """Show what would be done: the source, its shards, the plan's id. Nothing is run.
+
+    With --gpus, --deadline or --budget: how long it would take and what it would cost, there and elsewhere.
+    """
     from shardmill.run import devices_for, make
 
     whole = _spec(
         spec,
         {"source": source, "text": text, "id": id, "keep": keep, "format": format},
         {"model": model, "dims": dims, "dtype": dtype, "prompt": prompt},
-        {"workers": workers, "device": device, "shard_bytes": shard_bytes},
+        {"workers": workers, "device": device, "precision": precision, "shard_bytes": shard_bytes},
     )
+    if gpus or deadline or budget:
+        from shardmill.forecast import make_forecast
+        from shardmill.forecast.screen import show as show_forecast
+
+        forecast = make_forecast(whole, gpus=gpus, deadline=deadline, budget=budget, catalogue=catalogue)
+        _print_json(forecast.to_json()) if as_json else show_forecast(forecast)
+        return
     devices = devices_for(whole)
     made = make(whole, devices)
     if as_json:
@@ -208,6 +227,22 @@ def status(
         _print_json(opened.status().to_json())
     else:
         show(opened.status())
+
+
+@app.command()
+def cost(
+    run: RunPlace,
+    price: Annotated[
+        float | None,
+        typer.Option(metavar="USD", min=0, help="USD for one GPU an hour, instead of the catalogue's price."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Say what a run cost: device-seconds by worker, idle and retried time apart, forecast against actual."""
+    from shardmill.cost import show as show_cost
+
+    found = shardmill.Run(run).cost(price)
+    _print_json(found.to_json()) if as_json else show_cost(found)
 
 
 @app.command()

@@ -84,6 +84,18 @@ class Suspects:
     poison: tuple[int, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """What a run was expected to take, from the time it was begun: seconds at least, likely and at most."""
+
+    at: float
+    low_s: float
+    likely_s: float
+    high_s: float
+    devices: int
+    basis: str
+
+
 class Ledger:
     """One run folder. Safe to use from any number of processes and hosts at once."""
 
@@ -135,6 +147,16 @@ class Ledger:
             return dict(json.loads(self.store.get("execution.json")))
         except FileNotFoundError:
             return {}
+
+    def put_forecast(self, forecast: Forecast) -> None:
+        """Keep the first forecast of a run; later ones would be of what was left."""
+        self.store.put_if_absent("forecast.json", _encode(asdict(forecast)))
+
+    def forecast(self) -> Forecast | None:
+        try:
+            return Forecast(**json.loads(self.store.get("forecast.json")))
+        except FileNotFoundError:
+            return None
 
     # commits
 
@@ -321,7 +343,7 @@ class Ledger:
         for folder in _FOLDERS:
             for entry in list(self.store.list(folder)):
                 self.store.delete(entry.key)
-        for name in ("report.json", "execution.json", "plan.json"):
+        for name in ("report.json", "forecast.json", "execution.json", "plan.json"):
             self.store.delete(name)
         self._commits.clear()
         self._generation = ""

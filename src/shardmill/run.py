@@ -16,6 +16,7 @@ from shardmill.ledger import Ledger
 from shardmill.monitor import Bar, Status, read_status
 from shardmill.monitor.bar import duration
 from shardmill.plan import Plan, differences, make_plan, shard_target_bytes
+from shardmill.rates import expect, learn
 from shardmill.sources import Fields, discover, open_source
 from shardmill.spec import ErrorLimit, Spec, make_spec
 from shardmill.tasks import open_task
@@ -24,6 +25,7 @@ from shardmill.tasks.base import Task
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from shardmill.cost import Cost
     from shardmill.merge import Merged
     from shardmill.search import Hit
     from shardmill.verify import Report
@@ -51,6 +53,12 @@ class Run:
         from shardmill.verify import verify
 
         return verify(self.ledger, self.plan, sample=sample, quiet=quiet)
+
+    def cost(self, usd_per_hour: float | None = None) -> Cost:
+        """What the run cost so far; without a price that of the catalogue is taken."""
+        from shardmill.cost import read_cost
+
+        return read_cost(self.ledger, self.plan, usd_per_hour)
 
     def merge(self, out: str | os.PathLike[str], *, quiet: bool = True) -> Merged:
         """Write the result as one .parquet or .npy file, in source order."""
@@ -174,10 +182,14 @@ def start(
     places = [f.place for f in new.stat.files]
     ledger.put_execution({**spec.execution.model_dump(mode="json"), "places": places})
     if len(ledger.done()) < len(plan.shards):
+        began, precision = time.time(), spec.execution.precision
+        if (expected := expect(plan, devices, precision, began)) is not None:
+            ledger.put_forecast(expected)
         placed = engine or LocalEngine(
             devices, max_restarts=spec.execution.max_restarts, stuck_s=spec.execution.stuck_s
         )
         _watch(placed, ledger, plan, spec, quiet)
+        learn(ledger, plan, devices, precision, began)
     run = Run(out)
     _judge(run, spec)
     with suppress(FileNotFoundError):

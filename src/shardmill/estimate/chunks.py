@@ -114,7 +114,7 @@ def calculate_optimal_chunks(
 
 
 def chip_with(memory_gb: float) -> Chip:
-    """The GPU of the catalogue with that much memory, or the largest with less; a smaller one keeps to what is given."""
+    """The GPU of the catalogue with that much memory, or the largest with less; else the smallest there is."""
     known = sorted((c for c in load_catalogue().listed if c.name != CPU), key=lambda c: (c.memory_gb, c.half_tflops))
     within = [c for c in known if c.memory_gb <= memory_gb]
     best = max((c.memory_gb for c in within), default=known[0].memory_gb)

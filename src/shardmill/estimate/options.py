@@ -46,6 +46,7 @@ class Option:
     fits: bool
     bound: str
     basis: str
+    memory_basis: str
 
     def meets(self, deadline_s: float | None, budget_usd: float | None) -> bool:
         """Whether even the slow end of the range keeps within both."""
@@ -57,17 +58,20 @@ class Option:
         return asdict(self)
 
 
-def reckon(work: Workload, chip: Chip, gpus: int, speed: Speed, need: Need | None) -> Option:
-    """The time and money of `gpus` of a chip."""
+def reckon(
+    work: Workload, chip: Chip, gpus: int, speed: Speed, need: Need | None, *, sharing: int = 1, memory_basis: str = ""
+) -> Option:
+    """The time, money and memory of `gpus` of a chip, each shared by so many workers."""
     rate, gpu_count = speed.tokens_per_s, max(1, gpus)
     shares = [work.tokens / (each * gpu_count) for each in (rate.high, rate.likely, rate.low)]
     # At the end some wait for the last shards of others.
     shares[2] *= 1 + 0.5 / SHARDS_PER_WORKER
-    seconds = Range(*(speed.start_s + share for share in shares))
+    start = speed.start_s
+    seconds = Range(start.low + shares[0], start.likely + shares[1], start.high + shares[2])
     hours = seconds.scaled(chip.rented(gpu_count) / 3600)
-    budget = batch_tokens(chip, need, work.longest)
+    budget = batch_tokens(chip, need, work.longest, sharing)
     rows = max(1, budget // max(1, work.longest))
-    held = need.bytes(rows, max(1, work.longest)) / 1e9 if need else 0.0
+    held = sharing * need.bytes(rows, max(1, work.longest)) / 1e9 if need else 0.0
     return Option(
         device=chip.name,
         gpus=gpu_count,
@@ -82,15 +86,16 @@ def reckon(work: Workload, chip: Chip, gpus: int, speed: Speed, need: Need | Non
         fits=need is None or held <= chip.memory_gb,
         bound=speed.bound,
         basis=speed.basis,
+        memory_basis=memory_basis,
     )
 
 
-def batch_tokens(chip: Chip, need: Need | None, longest: int) -> int:
-    """Tokens of a batch: as many as are fast, or as fit."""
+def batch_tokens(chip: Chip, need: Need | None, longest: int, sharing: int = 1) -> int:
+    """Tokens of a batch: as many as are fast, or as fit beside the other workers that share the device."""
     most = PACKED_BUDGET_TOKENS if chip.packed else PADDED_BUDGET_TOKENS
     if need is None:
         return most
-    free = USABLE * chip.memory_gb * 1e9 - need.bytes(0, 1) + need.batch.fixed_bytes
+    free = USABLE * chip.memory_gb * 1e9 / sharing - need.bytes(0, 1) + need.batch.fixed_bytes
     return need.batch.budget(free, longest=max(1, longest), most=most, padded=not chip.packed)
 
 

@@ -25,8 +25,6 @@ _BANDWIDTH_SHARE = 0.7
 _HALF = 2
 # What a step of writing costs besides its arithmetic, in launches of kernels; reckoned, not measured.
 _STEP_S = (0.03, 0.015, 0.005)
-# Loading a model and compiling it took 21 to 25 s on an H200.
-_START_S = {True: 10.0, False: 25.0}
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,13 +39,17 @@ class Range:
         return Range(self.low * factor, self.likely * factor, self.high * factor)
 
 
+# Loading a model and compiling it took 21 to 25 s on an H200; a machine is taken to be there already.
+_START_S = {True: Range(5.0, 10.0, 20.0), False: Range(15.0, 25.0, 50.0)}
+
+
 @dataclass(frozen=True, slots=True)
 class Speed:
     """Tokens a second of one device, what bounds it, seconds before the first of them, and how that is known."""
 
     tokens_per_s: Range
     bound: str
-    start_s: float
+    start_s: Range
     basis: str
 
 
@@ -64,8 +66,11 @@ def measured_speed(shape: Shape | None, mean_tokens: float, measured: Measured) 
     if shape is not None and measured.mean_tokens > 0 and mean_tokens > 0:
         then, now = measured.mean_tokens, mean_tokens
         rate *= (shape.flops(then) / then) / (shape.flops(now) / now)
-    spread = Range(rate * (1 - _MEASURED_SPREAD), rate, rate * (1 + _MEASURED_SPREAD))
-    return Speed(spread, "as measured", measured.start_s, f"measured here on {measured.date}")
+    return Speed(_spread(rate), "as measured", _spread(measured.start_s), f"measured here on {measured.date}")
+
+
+def _spread(figure: float) -> Range:
+    return Range(figure * (1 - _MEASURED_SPREAD), figure, figure * (1 + _MEASURED_SPREAD))
 
 
 def reckoned_speed(chip: Chip, shape: Shape, mean_tokens: float) -> Speed:

@@ -122,15 +122,16 @@ def remember(key: Key, model: MemoryModel) -> None:
     _CACHE.put(_name(key), astuple(model))
 
 
-def recall_any(device: str, model: str) -> tuple[Key, MemoryModel] | None:
-    """What was remembered for a model on a device, of whatever kernel was run there; the least sparing of several."""
-    found: list[tuple[Key, MemoryModel]] = []
+def recall_by_device(model: str) -> dict[str, MemoryModel]:
+    """What was remembered for a model, by device; of several kernels the one that takes the most."""
+    found: dict[str, MemoryModel] = {}
     for name in _CACHE.read():
         with contextlib.suppress(TypeError, ValueError):
             key = Key(*json.loads(name))
-            if (key.device, key.model) == (device, model) and (known := recall(key)):
-                found.append((key, known))
-    return max(found, key=lambda pair: (pair[0].longest, pair[1].token_bytes), default=None)
+            known = recall(key) if key.model == model else None
+            if known and (key.device not in found or known.token_bytes > found[key.device].token_bytes):
+                found[key.device] = known
+    return found
 
 
 def identify_model(folder: ModelFolder) -> str:

@@ -75,8 +75,11 @@ def read_cost(ledger: Ledger, plan: Plan, usd_per_hour: float | None = None) -> 
         sum(getattr(w, name) for w in workers) for name in ("device_s", "start_s", "idle_s", "retried_s")
     )
     usd = None if any(w.usd is None for w in workers) else sum(w.usd or 0.0 for w in workers)
-    seconds = _union(_span(w) for w in status.workers)
-    forecast = ledger.forecast()
+    forecast, spans = ledger.forecast(), [_span(w) for w in status.workers]
+    if forecast is not None and spans:
+        # A forecast counts from before the workers are started.
+        spans.append((forecast.at, max(forecast.at, min(spans)[0])))
+    seconds = _union(spans)
     complete = status.state == "complete"
     return Cost(
         run=ledger.url,

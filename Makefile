@@ -7,7 +7,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Compiling all of torch at install costs a minute; what is imported is compiled, and kept, when it is imported.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test check bench-memory bench-plan clean
+.PHONY: demo test check bench-memory bench-plan bench-split clean
 
 demo: $(VENV)/.demo
 	@$(BIN)/python examples/demo.py
@@ -25,6 +25,9 @@ bench-memory: $(VENV)/.dev
 
 bench-plan: $(VENV)/.dev
 	@$(BIN)/python -m benchmarks.planning
+
+bench-split: $(VENV)/.dev
+	@$(BIN)/python -m benchmarks.split
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "shardmill needs Python 3.11 or later; say which: make PYTHON=python3.12 …"; exit 1; }

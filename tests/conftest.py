@@ -33,6 +33,15 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         pytest.skip("no NVIDIA GPU")
 
 
+@pytest.fixture(autouse=True, scope="session")
+def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """What tests measure is not kept for the plans of whoever runs them."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        patch.setenv("XDG_CONFIG_HOME", str(tmp_path_factory.mktemp("config")))
+        yield
+
+
 def hear_ctrl_c() -> None:
     """For a child that is to be interrupted: tests run in the background hand on a deaf ear to SIGINT."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)

@@ -15,20 +15,35 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "Run": "shardmill.run",
+    "calculate_optimal_chunks": "shardmill.estimate.chunks",
     "embed": "shardmill.run",
     "start": "shardmill.run",
+    "StreamingDatasetSplitter": "shardmill.split",
     "Spec": "shardmill.spec",
     "make_spec": "shardmill.spec",
     "ShardmillError": "shardmill.errors",
     "UsageError": "shardmill.errors",
 }
 
-__all__ = ["Run", "ShardmillError", "Spec", "UsageError", "__version__", "embed", "make_spec", "start"]
+__all__ = [
+    "Run",
+    "ShardmillError",
+    "Spec",
+    "StreamingDatasetSplitter",
+    "UsageError",
+    "__version__",
+    "calculate_optimal_chunks",
+    "embed",
+    "make_spec",
+    "start",
+]
 
 if TYPE_CHECKING:
     from shardmill.errors import ShardmillError, UsageError
+    from shardmill.estimate.chunks import calculate_optimal_chunks
     from shardmill.run import Run, embed, start
     from shardmill.spec import Spec, make_spec
+    from shardmill.split import StreamingDatasetSplitter
 
 
 def __getattr__(name: str) -> Any:

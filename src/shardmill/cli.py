@@ -51,7 +51,12 @@ Model = Annotated[str | None, typer.Option(help="A sentence-transformers folder 
 Dims = Annotated[int | None, typer.Option(help="Keep the first so many dimensions (Matryoshka models).")]
 Dtype = Annotated[str | None, typer.Option(help="What is stored: float32 or float16.")]
 Prompt = Annotated[str | None, typer.Option(help="The name of one of the model's prompts, or a text to put first.")]
-Format = Annotated[str | None, typer.Option(help="jsonl, text, csv, tsv or parquet, where the name does not tell.")]
+Format = Annotated[
+    str | None,
+    typer.Option(
+        help="jsonl, text, csv, tsv, parquet, arrow, json (an array), pickle or datasets, where the name does not tell."
+    ),
+]
 SpecFile = Annotated[Path | None, typer.Option("--spec", help="A TOML file with [work] and [execution].")]
 Workers = Annotated[int | None, typer.Option(help="How many; if not given, what the GPUs can use, or one on the CPU.")]
 DeviceKind = Annotated[str | None, typer.Option("--device", help="auto, cpu or cuda.")]
@@ -164,20 +169,39 @@ def plan(
     spec: SpecFile = None,
     workers: Workers = None,
     device: DeviceKind = None,
+    precision: Precision = None,
     shard_bytes: ShardBytes = None,
+    gpus: Annotated[
+        str | None, typer.Option(metavar="NxDEVICE", help="Reckon time, money and memory on these: 8xT4, or CPU.")
+    ] = None,
+    deadline: Annotated[str | None, typer.Option(help="When it has to be done: 2h, 90min, 1d.")] = None,
+    budget: Annotated[str | None, typer.Option(help="What it may cost: 5USD.")] = None,
+    catalogue: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="A TOML file with devices and prices of your own.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show what would be done: the source, its shards, the plan's id. Nothing is run."""
+    """Show what would be done: the source, its shards, the plan's id. Nothing is run.
+
+    With --gpus, --deadline or --budget: how long it would take and what it would cost, there and elsewhere.
+    """
     from shardmill.run import devices_for, make
 
     whole = _spec(
         spec,
         {"source": source, "text": text, "id": id, "keep": keep, "format": format},
         {"model": model, "dims": dims, "dtype": dtype, "prompt": prompt},
-        {"workers": workers, "device": device, "shard_bytes": shard_bytes},
+        {"workers": workers, "device": device, "precision": precision, "shard_bytes": shard_bytes},
     )
+    if gpus or deadline or budget:
+        from shardmill.forecast import make_forecast
+        from shardmill.forecast.screen import show as show_forecast
+
+        forecast = make_forecast(whole, gpus=gpus, deadline=deadline, budget=budget, catalogue=catalogue)
+        _print_json(forecast.to_json()) if as_json else show_forecast(forecast)
+        return
     devices = devices_for(whole)
-    made = make(whole, devices)
+    made = make(whole, devices, quiet=False)
     if as_json:
         _print_json(made.to_json())
         return
@@ -190,6 +214,66 @@ def plan(
     largest = max((s.weight_bytes for s in made.shards), default=0)
     table.add_row("shards", f"{len(made.shards)}, the largest of {largest:,} bytes")
     Console(soft_wrap=True).print(table)
+
+
+@app.command()
+def split(
+    source: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="SOURCE...", help="Files, folders, globs or URLs: JSONL, text (also .gz, .zst), CSV, TSV, Parquet."
+        ),
+    ],
+    out: Annotated[str, typer.Option(metavar="PLACE", help="Where datasets/NAME is made: a path or a URL.")],
+    name: Annotated[str | None, typer.Option(help="The dataset's name; if not given, the source's.")] = None,
+    items: Annotated[int | None, typer.Option(help="Items in a chunk.  [default: 10000]")] = None,
+    bytes: Annotated[str | None, typer.Option(help="Bytes of JSON lines in a chunk, at most: 64MB.")] = None,
+    workers: Annotated[int | None, typer.Option(help="So many chunks, equal in items; counts them first.")] = None,
+    format: Annotated[
+        str, typer.Option(help="What is written: parquet, json (an array a chunk) or jsonl.")
+    ] = "parquet",
+    compress: Annotated[
+        str, typer.Option(help="none, gzip or zstd; if not given, zstd inside Parquet and none of the others.")
+    ] = "",
+    shuffle: Annotated[int | None, typer.Option(metavar="SEED", help="Write the items in a random order.")] = None,
+    splits: Annotated[str | None, typer.Option(help="Parts and shares: train=0.8,validation=0.1,test=0.1.")] = None,
+    by: Annotated[
+        str, typer.Option(help="What decides the part: random:SEED or hash:FIELD.  [default: random:0]")
+    ] = "",
+    fresh: Annotated[bool, typer.Option("--fresh", help="Delete what has that name and start over.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Cut a source into chunks. The dataset is there when all of them are; the same command resumes."""
+    from shardmill.split import parse_bytes, parse_splits, split_files
+
+    began = time.monotonic()
+    done = split_files(
+        source,
+        out,
+        name=name,
+        items=items,
+        bytes=parse_bytes(bytes) if bytes else None,
+        workers=workers,
+        format=format,
+        compress=compress,
+        shuffle=shuffle,
+        splits=parse_splits(splits) if splits else (),
+        by=by,
+        fresh=fresh,
+        quiet=as_json,
+    )
+    made = done.metadata
+    if as_json:
+        _print_json(made)
+        return
+    if done.was_there:
+        say(f"All there already: {made['total_items']:,} items in {made['total_chunks']:,} chunks, {done.place}")
+        return
+    kept = f" ({done.kept:,} kept)" if done.kept else ""
+    say(
+        f"{made['total_items']:,} items in {made['total_chunks']:,} chunks{kept}, {made['total_bytes']:,} bytes, "
+        f"{duration(time.monotonic() - began)}: {done.place}"
+    )
 
 
 @app.command()
@@ -208,6 +292,22 @@ def status(
         _print_json(opened.status().to_json())
     else:
         show(opened.status())
+
+
+@app.command()
+def cost(
+    run: RunPlace,
+    price: Annotated[
+        float | None,
+        typer.Option(metavar="USD", min=0, help="USD for one GPU an hour, instead of the catalogue's price."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Say what a run cost: device-seconds by worker, idle and retried time apart, forecast against actual."""
+    from shardmill.cost import show as show_cost
+
+    found = shardmill.Run(run).cost(price)
+    _print_json(found.to_json()) if as_json else show_cost(found)
 
 
 @app.command()
@@ -362,7 +462,11 @@ def main() -> None:
     except Exception as error:
         _usage(error)
     if status == _INTERRUPTED:
-        say("Stopped. The same command goes on where this ended." if "embed" in sys.argv[1:2] else "Stopped.")
+        say(
+            "Stopped. The same command goes on where this ended."
+            if sys.argv[1:2] in (["embed"], ["split"])
+            else "Stopped."
+        )
     sys.exit(status)
 
 

@@ -27,6 +27,11 @@ class Device:
     sharing: int = 1
     work_bytes: int = 0
 
+    @property
+    def share(self) -> float:
+        """How much of a whole device this worker has: of a GPU, or of the machine's cores."""
+        return 1 / self.sharing if self.kind == "cuda" else min(1.0, self.threads / cores())
+
 
 def cores() -> int:
     """Cores this process may use, which in a container are fewer than the machine has."""

@@ -6,6 +6,7 @@ A commit is the only truth about progress. Everything else here is a hint that s
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
 import socket
@@ -18,10 +19,10 @@ from typing import Any
 
 from shardmill.errors import NotComplete, StoreError, UsageError
 from shardmill.plan import Plan
-from shardmill.store import LocalStore, Store, open_store
+from shardmill.store import LocalStore, Store, locate, open_store
 
 _TRIES = 16
-_FOLDERS = ("commits/", "parts/", "errors/", "leases/", "suspects/", "workers/", "logs/", "final/")
+_FOLDERS = ("commits/", "parts/", "errors/", "leases/", "suspects/", "workers/", "logs/", "final/", "index/")
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +85,18 @@ class Suspects:
     poison: tuple[int, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """What a run was expected to take, from the time it was begun: seconds at least, likely and at most."""
+
+    at: float
+    low_s: float
+    likely_s: float
+    high_s: float
+    devices: int
+    basis: str
+
+
 class Ledger:
     """One run folder. Safe to use from any number of processes and hosts at once."""
 
@@ -101,8 +114,19 @@ class Ledger:
 
     def create(self, plan: Plan) -> Plan:
         """Write the plan if none is there; the plan that stands there afterwards is returned."""
+        plan = plan.indexed_at([self._keep_index(i, f.index) for i, f in enumerate(plan.stat.files)])
         self.store.put_if_absent("plan.json", replace(plan, generation=uuid.uuid4().hex[:8]).encode())
         return self.plan()
+
+    def _keep_index(self, file: int, place: str) -> str:
+        """Copy a file's index into the run, for workers elsewhere; the key is told apart by content."""
+        if not place:
+            return ""
+        store, name = locate(place)
+        data = store.get(name)
+        key = f"index/{file:06d}.{hashlib.sha256(data).hexdigest()[:8]}"
+        self.store.put(key, data)
+        return key
 
     def plan(self) -> Plan:
         found = self.find_plan()
@@ -118,6 +142,7 @@ class Ledger:
         if plan.generation != self._generation:
             self._generation = plan.generation
             self._commits.clear()
+        plan = plan.indexed_at([f.index and f"{self.url}/{f.index}" for f in plan.stat.files])
         return plan.relocated(self.execution().get("places", ()))
 
     def put_execution(self, settings: dict[str, Any]) -> None:
@@ -135,6 +160,16 @@ class Ledger:
             return dict(json.loads(self.store.get("execution.json")))
         except FileNotFoundError:
             return {}
+
+    def put_forecast(self, forecast: Forecast) -> None:
+        """Keep the first forecast of a run; later ones would be of what was left."""
+        self.store.put_if_absent("forecast.json", _encode(asdict(forecast)))
+
+    def forecast(self) -> Forecast | None:
+        try:
+            return Forecast(**json.loads(self.store.get("forecast.json")))
+        except FileNotFoundError:
+            return None
 
     # commits
 
@@ -321,7 +356,7 @@ class Ledger:
         for folder in _FOLDERS:
             for entry in list(self.store.list(folder)):
                 self.store.delete(entry.key)
-        for name in ("report.json", "execution.json", "plan.json"):
+        for name in ("report.json", "forecast.json", "execution.json", "plan.json"):
             self.store.delete(name)
         self._commits.clear()
         self._generation = ""

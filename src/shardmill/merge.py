@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import IO
 
@@ -18,7 +15,7 @@ from shardmill.ledger import Ledger
 from shardmill.monitor import Bar
 from shardmill.plan import Plan
 from shardmill.sinks.parquet import fill_missing, is_vector, open_writer, read_part, vectors
-from shardmill.store import LocalStore, locate
+from shardmill.store import locate, replacing
 
 ROW = "row"
 _ROW_GROUP_ROWS = 65_536
@@ -64,13 +61,13 @@ def merge(ledger: Ledger, plan: Plan, out: str, *, quiet: bool = False) -> Merge
     """
     schema = part_schema(ledger, plan)
     if out.endswith(".parquet"):
-        with _replacing(out) as file:
+        with replacing(out) as file:
             rows = _write_parquet(ledger, plan, file, schema.names, quiet)
         return Merged((out,), rows, _size(out))
     if out.endswith(".npy"):
         others = [name for name in schema.names if name != vector_field(schema).name]
         beside = out.removesuffix(".npy") + ".ids.parquet"
-        with _replacing(beside) as ids, _replacing(out) as file:
+        with replacing(beside) as ids, replacing(out) as file:
             rows = _write_vectors(ledger, plan, file, quiet)
             _write_parquet(ledger, plan, ids, others, True)
         return Merged((out, beside), rows, _size(out) + _size(beside))
@@ -79,7 +76,7 @@ def merge(ledger: Ledger, plan: Plan, out: str, *, quiet: bool = False) -> Merge
 
 def write_vectors(ledger: Ledger, plan: Plan, out: str, *, quiet: bool = False) -> int:
     """All vectors as one `.npy`, a NaN row where there is none."""
-    with _replacing(out) as file:
+    with replacing(out) as file:
         return _write_vectors(ledger, plan, file, quiet)
 
 
@@ -125,27 +122,6 @@ def _check_count(done: int, total: int) -> None:
             f"The parts hold {done:,} rows where their commits say {total:,}.",
             hint="`shardmill verify RUN` says which part is at fault.",
         )
-
-
-@contextmanager
-def _replacing(out: str) -> Iterator[IO[bytes]]:
-    """A file that takes its name only when it is whole; what had the name before stays until then."""
-    store, key = locate(out)
-    if not isinstance(store, LocalStore):
-        # An upload that is never closed never takes its name.
-        file = store.writer(key)
-        yield file
-        file.close()
-        return
-    partial = f".{key}.{uuid.uuid4().hex}.partial"
-    file = store.writer(partial)
-    try:
-        yield file
-        file.close()
-        os.replace(store.path(partial), store.path(key))
-    finally:
-        file.close()
-        store.delete(partial)
 
 
 def _size(out: str) -> int:

@@ -11,30 +11,65 @@ from typing import Any
 
 from shardmill.devices import Device
 from shardmill.errors import ShardmillError
+from shardmill.estimate import SHARD_S, SHARDS_PER_WORKER
 from shardmill.spec import Work
 
 FORMAT = 1
 
 # Bytes of source that one worker turns into vectors in a second, to the order of magnitude. It only sizes shards.
 _BYTES_PER_S = {"cpu": 20_000, "cuda": 2_000_000}
-_SHARD_S = 90
-_SHARDS_PER_WORKER = 8
 _SMALLEST_SHARD_BYTES = 64 << 10
 _MOST_SHARDS = 100_000
+
+# Where a stream ends is not known before it is read; this is further than any.
+STREAM_END = 1 << 62
+_FILE_FIELDS = ("place", "size_bytes", "tag", "edges")
 
 
 @dataclass(frozen=True, slots=True)
 class SourceFile:
-    """One file and what tells its content from another's: size, the store's own tag, a digest of both edges."""
+    """One file and what tells its content from another's: size, the store's own tag, a digest of both edges.
+
+    A compressed file also has its size when unpacked, and `entries`: pairs of a place in the file and a place in its
+    content where decompression may begin. Without entries it is read as a stream, and its size is an estimate. Where
+    entering takes more than a place, `index` leads to the object that holds it.
+    """
 
     place: str
     size_bytes: int
     tag: str
     edges: str
+    compression: str = ""
+    unpacked_bytes: int = 0
+    entries: tuple[tuple[int, int], ...] = ()
+    index: str = ""
 
     @property
     def name(self) -> str:
         return PurePosixPath(self.place).name
+
+    @property
+    def streamed(self) -> bool:
+        return bool(self.compression) and not self.entries
+
+    @property
+    def content_bytes(self) -> int:
+        """The size of what is read: exact, but for a stream, where it is an estimate."""
+        return self.unpacked_bytes if self.compression else self.size_bytes
+
+    @property
+    def end(self) -> int:
+        """Where the content ends, at the latest."""
+        return STREAM_END if self.streamed else self.content_bytes
+
+    def to_json(self) -> dict[str, Any]:
+        fields = asdict(self)
+        return {name: value for name, value in fields.items() if value or name in _FILE_FIELDS}
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> SourceFile:
+        entries = tuple((packed, unpacked) for packed, unpacked in data.get("entries", ()))
+        return cls(**{**data, "entries": entries})
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,14 +85,18 @@ class SourceStat:
 
     @property
     def size_bytes(self) -> int:
-        return sum(f.size_bytes for f in self.files)
+        return sum(f.content_bytes for f in self.files)
+
+    def to_json(self) -> dict[str, Any]:
+        return {"format": self.format, "files": [f.to_json() for f in self.files], "columns": self.columns}
 
 
 @dataclass(frozen=True, slots=True)
 class Shard:
     """A piece of one file that one worker commits as a whole.
 
-    [start, stop) are bytes in line files and CSV, row groups in Parquet; `weight_bytes` is its share of the work.
+    [start, stop) are bytes of the unpacked content in line files, CSV and JSON arrays, row groups in Parquet, rows in
+    Arrow and pickles; `weight_bytes` is its share of the work.
     """
 
     index: int
@@ -92,7 +131,7 @@ class Plan:
             "id": self.id,
             "generation": self.generation,
             "work": self.work.model_dump(mode="json"),
-            "source": asdict(self.stat),
+            "source": self.stat.to_json(),
             "fingerprint": self.fingerprint,
             "shards": [[s.file, s.start, s.stop, s.weight_bytes] for s in self.shards],
         }
@@ -106,7 +145,7 @@ class Plan:
                 hint="Use the version of shardmill that made the run, or start over with --fresh.",
             )
         source = data["source"]
-        stat = SourceStat(source["format"], tuple(SourceFile(**f) for f in source["files"]), source["columns"])
+        stat = SourceStat(source["format"], tuple(map(SourceFile.from_json, source["files"])), source["columns"])
         shards = tuple(Shard(i, *row) for i, row in enumerate(data["shards"]))
         return cls(data["id"], Work(**data["work"]), stat, data["fingerprint"], shards, data["generation"])
 
@@ -115,6 +154,11 @@ class Plan:
         if not places:
             return self
         files = tuple(replace(f, place=place) for f, place in zip(self.stat.files, places, strict=True))
+        return replace(self, stat=replace(self.stat, files=files))
+
+    def indexed_at(self, places: Sequence[str]) -> Plan:
+        """The same plan with the indexes of its files at these places."""
+        files = tuple(replace(f, index=place) for f, place in zip(self.stat.files, places, strict=True))
         return replace(self, stat=replace(self.stat, files=files))
 
     def encode(self) -> bytes:
@@ -134,8 +178,8 @@ def make_plan(work: Work, stat: SourceStat, fingerprint: dict[str, str], shards:
 
 def shard_target_bytes(total_bytes: int, workers: Sequence[Device]) -> int:
     """How large a shard should be: about ninety seconds of work, and enough of them to keep all workers busy."""
-    by_time = min(_BYTES_PER_S[w.kind] for w in workers) * _SHARD_S
-    by_share = total_bytes // (len(workers) * _SHARDS_PER_WORKER)
+    by_time = min(_BYTES_PER_S[w.kind] for w in workers) * SHARD_S
+    by_share = total_bytes // (len(workers) * SHARDS_PER_WORKER)
     by_count = total_bytes // _MOST_SHARDS
     return max(min(by_time, by_share), by_count, _SMALLEST_SHARD_BYTES)
 

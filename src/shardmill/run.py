@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Any
 
 from shardmill.devices import Device, cores, place_workers
@@ -16,6 +16,7 @@ from shardmill.ledger import Ledger
 from shardmill.monitor import Bar, Status, read_status
 from shardmill.monitor.bar import duration
 from shardmill.plan import Plan, differences, make_plan, shard_target_bytes
+from shardmill.rates import expect, learn
 from shardmill.sources import Fields, discover, open_source
 from shardmill.spec import ErrorLimit, Spec, make_spec
 from shardmill.tasks import open_task
@@ -24,6 +25,7 @@ from shardmill.tasks.base import Task
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from shardmill.cost import Cost
     from shardmill.merge import Merged
     from shardmill.search import Hit
     from shardmill.verify import Report
@@ -51,6 +53,12 @@ class Run:
         from shardmill.verify import verify
 
         return verify(self.ledger, self.plan, sample=sample, quiet=quiet)
+
+    def cost(self, usd_per_hour: float | None = None) -> Cost:
+        """What the run cost so far; without a price that of the catalogue is taken."""
+        from shardmill.cost import read_cost
+
+        return read_cost(self.ledger, self.plan, usd_per_hour)
 
     def merge(self, out: str | os.PathLike[str], *, quiet: bool = True) -> Merged:
         """Write the result as one .parquet or .npy file, in source order."""
@@ -169,15 +177,19 @@ def start(
     if engine is None and ledger.url.startswith("memory:"):
         raise UsageError(f"{out}: memory ends with this process, and workers are others.", hint="Use a path or a URL.")
     devices = devices_for(spec)
-    new = make(spec, devices)
+    new = make(spec, devices, quiet=quiet)
     plan = _settle_plan(ledger, new, fresh=fresh, resume=resume)
     places = [f.place for f in new.stat.files]
     ledger.put_execution({**spec.execution.model_dump(mode="json"), "places": places})
     if len(ledger.done()) < len(plan.shards):
+        began, precision = time.time(), spec.execution.precision
+        if (expected := expect(plan, devices, precision, began)) is not None:
+            ledger.put_forecast(expected)
         placed = engine or LocalEngine(
             devices, max_restarts=spec.execution.max_restarts, stuck_s=spec.execution.stuck_s
         )
         _watch(placed, ledger, plan, spec, quiet)
+        learn(ledger, plan, devices, precision, began)
     run = Run(out)
     _judge(run, spec)
     with suppress(FileNotFoundError):
@@ -191,16 +203,30 @@ def devices_for(spec: Spec) -> list[Device]:
     return place_workers(spec.execution.device, spec.execution.workers, per_gpu)
 
 
-def make(spec: Spec, devices: Sequence[Device]) -> Plan:
+def make(spec: Spec, devices: Sequence[Device], *, quiet: bool = True) -> Plan:
     """The plan of a spec: the source looked at, the model's fingerprint taken, the shards laid out."""
     work = spec.work
     task = open_task(work.task, work.params)
     fields = Fields(work.text, work.id, work.keep)
-    stat = discover(work.source, fields, work.format)
+    with _LateBar("looking for entries", quiet) as bar:
+        stat = discover(work.source, fields, work.format, bar.at)
     _check_names(task, list(stat.columns))
     target = spec.execution.shard_bytes or shard_target_bytes(stat.size_bytes, devices)
     shards = open_source(stat, fields, work.max_item_bytes).shards(target)
     return make_plan(work, stat, task.fingerprint(), shards)
+
+
+class _LateBar(ExitStack):
+    """A bar that is not seen before there is something to say."""
+
+    def __init__(self, label: str, quiet: bool) -> None:
+        super().__init__()
+        self._label, self._quiet = label, quiet
+        self._bar: Bar | None = None
+
+    def at(self, share: float, note: str) -> None:
+        self._bar = self._bar or self.enter_context(Bar(self._label, quiet=self._quiet))
+        self._bar.at(share, note)
 
 
 def _check_names(task: Task, columns: list[str]) -> None:
@@ -223,7 +249,7 @@ def _settle_plan(ledger: Ledger, plan: Plan, *, fresh: bool, resume: bool) -> Pl
     if found is None:
         if resume:
             raise UsageError(f"{ledger.url}: there is no run to resume.", hint="Leave --resume out to start one.")
-        if not wiped and next(iter(ledger.store.list("")), None) is not None:
+        if not wiped and any(not e.key.startswith("index/") for e in ledger.store.list("")):
             raise RunExists(f"{ledger.url} is not empty and holds no run.", hint="Choose another folder with --out.")
         found = ledger.create(plan)
     changes = differences(found, plan)

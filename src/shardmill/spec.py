@@ -37,7 +37,7 @@ class Work(_Model):
     """What the result depends on. It is hashed into the plan's id; a run never mixes two of these."""
 
     source: Places = Field(min_length=1)
-    format: Literal["jsonl", "text", "csv", "tsv", "parquet"] | None = None
+    format: Literal["jsonl", "text", "csv", "tsv", "parquet", "arrow", "json", "pickle", "datasets"] | None = None
     text: str = Field(min_length=1)
     id: Names = ()
     keep: Names = ()

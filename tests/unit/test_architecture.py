@@ -14,15 +14,15 @@ import shardmill
 
 SOURCE = Path(shardmill.__file__).parent
 
-FIRST = {"errors", "ranges", "randoms", "batching"}
+FIRST = {"errors", "cache", "ranges", "randoms", "batching"}
 SECOND = {"spec", "devices", "store", "estimate"}
 THIRD = {"plan", "ledger"}
 NEIGHBOURS = {"sources", "tasks", "sinks"}
-USES = {"merge", "verify", "split", "search", "map", "monitor"}
+USES = {"merge", "verify", "split", "search", "map", "monitor", "rates", "cost"}
 BELOW = FIRST | SECOND | THIRD
 
 MAY_IMPORT: dict[str, set[str]] = {
-    "__init__": {"errors", "spec", "run"},
+    "__init__": {"errors", "spec", "estimate", "run", "split"},
     **{room: set() for room in FIRST},
     **dict.fromkeys(SECOND, FIRST),
     **dict.fromkeys(THIRD, FIRST | SECOND | THIRD),
@@ -32,8 +32,9 @@ MAY_IMPORT: dict[str, set[str]] = {
     **dict.fromkeys(USES, BELOW | NEIGHBOURS | USES),
     "testing": BELOW | NEIGHBOURS | {"worker"},
     "run": BELOW | NEIGHBOURS | USES | {"engines"},
+    "forecast": BELOW | NEIGHBOURS | USES | {"run"},
     "bench": BELOW | NEIGHBOURS | USES | {"run"},
-    "cli": FIRST | SECOND | USES | {"run", "bench", "__init__"},
+    "cli": FIRST | SECOND | USES | {"run", "bench", "forecast", "__init__"},
 }
 
 

@@ -2,43 +2,23 @@
 
 from __future__ import annotations
 
-import re
 import threading
 import time
 from types import TracebackType
 
-# Dense bf16 (fp16 before Ampere) by tensor cores, as data sheets have it. The first whose words are all in the name.
-_PEAK_TFLOPS: tuple[tuple[str, float], ...] = (
-    ("GH200", 989.0),
-    ("H200 NVL", 835.0),
-    ("H200", 989.0),
-    ("H100 PCIe", 756.0),
-    ("H100 NVL", 835.0),
-    ("H100", 989.0),
-    ("A100", 312.0),
-    ("L40S", 362.0),
-    ("L40", 181.0),
-    ("A6000", 155.0),
-    ("A10G", 70.0),
-    ("A10", 125.0),
-    ("L4", 121.0),
-    ("V100 PCIE", 112.0),
-    ("V100", 125.0),
-    ("T4", 65.0),
-)
+from shardmill.estimate.catalogue import load_catalogue
+
 _LOOK_EVERY_S = 0.2
 
 
 def peak_tflops(name: str) -> float | None:
-    """The peak of a GPU by its name; None where it is not known, as of a slice of one.
+    """The half-precision peak of a GPU by its name; None where it is not known, as of a slice of one.
 
     >>> peak_tflops("NVIDIA A100-SXM4-80GB"), peak_tflops("NVIDIA H100 80GB HBM3 MIG 1g.10gb")
     (312.0, None)
     """
-    words = set(re.split(r"[\s-]+", name))
-    if "MIG" in words:
-        return None
-    return next((peak for chip, peak in _PEAK_TFLOPS if words.issuperset(chip.split())), None)
+    chip = load_catalogue().find(name)
+    return None if chip is None else chip.half_tflops
 
 
 class Watch:

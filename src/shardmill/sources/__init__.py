@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import pyarrow as pa
 
@@ -25,11 +25,19 @@ __all__ = [
 MAX_ITEM_BYTES = 32 << 20
 
 
-def discover(places: Sequence[str], fields: Fields, format: str | None = None) -> SourceStat:
-    """Find the files at the places (files, folders, globs, URLs) and check that they hold the fields."""
+def discover(
+    places: Sequence[str],
+    fields: Fields,
+    format: str | None = None,
+    on_progress: Callable[[float, str], None] = lambda share, what: None,
+) -> SourceStat:
+    """Find the files at the places (files, folders, globs, URLs) and check that they hold the fields.
+
+    Large compressed files are read through once for places to enter them; `on_progress` hears of that.
+    """
     from shardmill.sources import discovery
 
-    return discovery.discover(places, fields, format)
+    return discovery.discover(places, fields, format, on_progress)
 
 
 def open_source(stat: SourceStat, fields: Fields, max_item_bytes: int = MAX_ITEM_BYTES) -> Source:
@@ -46,6 +54,18 @@ def open_source(stat: SourceStat, fields: Fields, max_item_bytes: int = MAX_ITEM
         from shardmill.sources.parquets import ParquetSource
 
         return ParquetSource(stat, fields, max_item_bytes)
+    if stat.format == "arrow":
+        from shardmill.sources.arrows import ArrowSource
+
+        return ArrowSource(stat, fields, max_item_bytes)
+    if stat.format == "json":
+        from shardmill.sources.jsonarrays import JsonArraySource
+
+        return JsonArraySource(stat, fields, max_item_bytes)
+    if stat.format == "pickle":
+        from shardmill.sources.pickles import PickleSource
+
+        return PickleSource(stat, fields, max_item_bytes)
     raise SourceError(f"{stat.format!r} is not a format that is read.", hint="Plan the run again with --fresh.")
 
 
@@ -57,7 +77,7 @@ def kept_schema(stat: SourceStat) -> pa.Schema:
 
 
 def count_lines(stat: SourceStat, file: SourceFile) -> int | None:
-    """Lines (rows in Parquet) of one file, counted afresh; None where that would mean fetching all of it."""
+    """Lines, or rows, of one file, counted afresh; None where that would mean fetching all of it."""
     from shardmill.sources.counting import count_lines
 
     return count_lines(stat, file)

@@ -28,9 +28,9 @@ class ItemBatch:
     """Consecutive items of one shard: every item is a row, those that cannot be used too.
 
     `bad` says why a row has no usable text; its text is null then. `lines` gives each row's line number in the shard,
-    from 1 (its row number in Parquet); `line_count` is how many lines the batch used up, blank ones and a CSV header
-    included, so that line numbers in the file can be given later without a counting pass. A shard of blank lines is
-    one batch without rows.
+    from 1 (its row number where a format has no lines); `line_count` is how many lines the batch used up, blank ones
+    and a CSV header included, so that line numbers in the file can be given later without a counting pass. A shard of
+    blank lines is one batch without rows.
     """
 
     texts: pa.StringArray

@@ -8,7 +8,7 @@ from shardmill.store import is_url
 
 
 def count_lines(stat: SourceStat, file: SourceFile) -> int | None:
-    """Lines of a text file, rows of a Parquet file; None for what would have to be fetched whole to be counted."""
+    """Lines of a text file, rows of any other; None for what would have to be fetched whole to be counted."""
     if not file.size_bytes:
         return 0
     check_unchanged(file)
@@ -16,11 +16,26 @@ def count_lines(stat: SourceStat, file: SourceFile) -> int | None:
         from shardmill.sources.parquets import count_rows
 
         return count_rows(file)
+    if stat.format == "arrow":
+        from shardmill.sources import arrows
+
+        return arrows.count_rows(file)
     if is_url(file.place):
         return None
-    lines, last = 0, b""
+    if stat.format == "json":
+        from shardmill.sources import jsonarrays
+
+        return jsonarrays.count_rows(file)
+    if stat.format == "pickle":
+        from shardmill.sources import pickles
+
+        return pickles.count_rows(file)
+    return _count_lines(file)
+
+
+def _count_lines(file: SourceFile) -> int:
+    lines, at, ends = 0, 0, b"\n"
     with open_ranges(file) as read:
-        for start in range(0, file.size_bytes, BLOCK_BYTES):
-            last = read(start, min(start + BLOCK_BYTES, file.size_bytes))
-            lines += last.count(b"\n")
-    return lines + (not last.endswith(b"\n"))
+        while at < file.end and (block := read(at, min(at + BLOCK_BYTES, file.end))):
+            lines, at, ends = lines + block.count(b"\n"), at + len(block), block[-1:]
+    return lines + (ends != b"\n")

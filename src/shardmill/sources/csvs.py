@@ -14,7 +14,7 @@ from shardmill.sources.batches import BatchBuilder
 from shardmill.sources.columns import build_columns, chosen_types, column_names
 from shardmill.sources.csvcuts import find_record_start
 from shardmill.sources.csvrecords import Records
-from shardmill.sources.cuts import Line, even_ranges, iter_lines, number_shards
+from shardmill.sources.cuts import Line, cut_evenly, iter_lines, number_shards, weigh
 from shardmill.sources.files import BLOCK_BYTES, WINDOW_BYTES, check_unchanged, empty_source, file_name, open_ranges
 from shardmill.sources.lines import BOM
 from shardmill.sources.template import TextTemplate
@@ -41,8 +41,8 @@ class CsvSource:
 
     def shards(self, target_bytes: int) -> list[Shard]:
         return number_shards(
-            (i, (start, stop), stop - start)
-            for i in range(len(self._stat.files))
+            (i, (start, stop), weigh(file, start, stop))
+            for i, file in enumerate(self._stat.files)
             for start, stop in self._cut(i, target_bytes)
         )
 
@@ -50,16 +50,16 @@ class CsvSource:
         file, header = self._stat.files[index], self._header(index)
         if header is None:
             return []
-        wanted = even_ranges(header.stop, file.size_bytes, target_bytes)
+        wanted = cut_evenly(file, header.stop, target_bytes)
         cuts = [header.stop]
         with open_ranges(file) as read:
             for start, stop in wanted[1:]:
                 if start <= cuts[-1]:
                     continue
-                found = find_record_start(read, start, stop, file.size_bytes, len(header.names), self._delimiter)
+                found = find_record_start(read, start, stop, file.end, len(header.names), self._delimiter)
                 if found is not None:
                     cuts.append(found)
-        bounds = [*cuts, file.size_bytes]
+        bounds = [*cuts, file.end]
         return [(a, b) for a, b in itertools.pairwise(bounds) if a < b]
 
     def _header(self, index: int) -> Header | None:
@@ -80,7 +80,7 @@ class CsvSource:
             for record in records:
                 if not builder.has_room_for(record.size):
                     yield builder.take(record.line - 1)
-                if record.cut_off and shard.stop < file.size_bytes:
+                if record.cut_off and shard.stop < file.end:
                     raise _wrong_cut(file, shard)
                 if record.reason:
                     builder.add_bad(record.reason, record.line, record.size)
@@ -89,7 +89,7 @@ class CsvSource:
                     builder.add_bad(reason, record.line, record.size)
                 else:
                     builder.add(dict(zip(header.names, record.fields, strict=True)), record.line, record.size)
-            if shard.stop < file.size_bytes and read(shard.stop - 1, shard.stop) != b"\n":
+            if shard.stop < file.end and read(shard.stop - 1, shard.stop) != b"\n":
                 raise _wrong_cut(file, shard)
         check_unchanged(file)
         yield builder.take(records.lines_done)
@@ -108,7 +108,7 @@ def _wrong_cut(file: SourceFile, shard: Shard) -> SourceError:
 
 def read_header(file: SourceFile, delimiter: str) -> Header | None:
     """The header of a file, None if the file is blank."""
-    size = file.size_bytes
+    size = file.end
     with open_ranges(file) as read:
         start = len(BOM) if size >= len(BOM) and read(0, len(BOM)) == BOM else 0
         used = [start]
@@ -154,7 +154,10 @@ def describe(files: Sequence[SourceFile], fields: Fields, format: str) -> dict[s
 
 def _has_rows(file: SourceFile, header: Header) -> bool:
     with open_ranges(file) as read:
-        for at in range(header.stop, file.size_bytes, BLOCK_BYTES):
-            if read(at, min(at + BLOCK_BYTES, file.size_bytes)).strip(b" \r\n"):
+        for at in range(header.stop, file.end, BLOCK_BYTES):
+            block = read(at, min(at + BLOCK_BYTES, file.end))
+            if block.strip(b" \r\n"):
                 return True
+            if not block:
+                break
     return False

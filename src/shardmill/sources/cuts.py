@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from shardmill.ranges import Range, split_evenly
-from shardmill.sources.base import Shard
+from shardmill.sources.base import Shard, SourceFile
 from shardmill.sources.files import BLOCK_BYTES, WINDOW_BYTES, ReadRange
+
+_CUTS_IN_A_GAP = 4
 
 
 class Line(NamedTuple):
@@ -21,6 +24,22 @@ class Line(NamedTuple):
 def even_ranges(start: int, stop: int, target_bytes: int) -> list[Range]:
     """[start, stop) in equal ranges of at most `target_bytes`; none for an empty range."""
     return split_evenly(start, stop, -(-(stop - start) // max(target_bytes, 1))) if stop > start else []
+
+
+def cut_evenly(file: SourceFile, start: int, target_bytes: int) -> list[Range]:
+    """The content of a file from `start` on in equal ranges; a stream is one range.
+
+    What lies before a range is unpacked in vain from the entry before it, so ranges are no finer than that is worth.
+    """
+    if file.streamed:
+        return [(start, file.end)]
+    places = [*(unpacked for _, unpacked in file.entries), file.end]
+    widest = max((b - a for a, b in itertools.pairwise(places)), default=0)
+    return even_ranges(start, file.end, max(target_bytes, widest // _CUTS_IN_A_GAP))
+
+
+def weigh(file: SourceFile, start: int, stop: int) -> int:
+    return max(1, file.content_bytes) if file.streamed else stop - start
 
 
 def number_shards(pieces: Iterable[tuple[int, Range, int]]) -> list[Shard]:
@@ -49,10 +68,12 @@ def iter_lines(
 
     The last one is followed past `stop`, at most to `size`. A line over `limit_bytes` is never held.
     """
-    tail = _Tail(limit_bytes)
+    tail = Tail(limit_bytes)
     at, width = start, WINDOW_BYTES
     while at < stop:
         block = read(at, min(at + block_bytes, stop))
+        if not block:
+            break
         at += len(block)
         first, *rest = block.split(b"\n")
         tail.grow(first)
@@ -65,6 +86,8 @@ def iter_lines(
         tail.grow(last)
     while tail.size and at < size:
         block = read(at, min(at + width, size))
+        if not block:
+            break
         at, width = at + len(block), min(2 * width, BLOCK_BYTES)
         newline = block.find(b"\n")
         tail.grow(block if newline < 0 else block[:newline])
@@ -74,8 +97,8 @@ def iter_lines(
         yield tail.take()
 
 
-class _Tail:
-    """The line that is not finished yet."""
+class Tail:
+    """The line, or element of a JSON array, that is not finished yet."""
 
     def __init__(self, limit_bytes: int) -> None:
         self._limit_bytes = limit_bytes

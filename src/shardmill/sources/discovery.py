@@ -6,41 +6,58 @@ import hashlib
 from collections.abc import Sequence
 
 from shardmill.errors import SourceError, nearest
+from shardmill.sources import entries
 from shardmill.sources.base import Fields, SourceFile, SourceStat
-from shardmill.sources.files import WINDOW_BYTES, ReadRange, empty_source, file_name, open_ranges
+from shardmill.sources.files import WINDOW_BYTES, ReadRange, empty_source, file_name, open_packed, open_ranges
 from shardmill.sources.lines import BOM
 from shardmill.sources.places import Found, expand
+from shardmill.sources.saveddatasets import choose_saved
 from shardmill.sources.template import TextTemplate
 from shardmill.store import is_url
 
 EXTENSIONS = {
-    ".jsonl": "jsonl",
-    ".ndjson": "jsonl",
-    ".json": "jsonl",
-    ".txt": "text",
-    ".text": "text",
-    ".csv": "csv",
-    ".tsv": "tsv",
-    ".parquet": "parquet",
-    ".pq": "parquet",
+    ".jsonl": ("jsonl",),
+    ".ndjson": ("jsonl",),
+    ".json": ("jsonl", "json"),
+    ".txt": ("text",),
+    ".text": ("text",),
+    ".csv": ("csv",),
+    ".tsv": ("tsv",),
+    ".parquet": ("parquet",),
+    ".pq": ("parquet",),
+    ".arrow": ("arrow",),
+    ".arrows": ("arrow",),
+    ".feather": ("arrow",),
+    ".pkl": ("pickle",),
+    ".pickle": ("pickle",),
 }
-COMPRESSED = (".gz", ".zst", ".bz2", ".xz")
-FORMATS = ["jsonl", "text", "csv", "tsv", "parquet"]
+FORMATS = ["jsonl", "text", "csv", "tsv", "parquet", "arrow", "json", "pickle", "datasets"]
+PACKABLE = ("jsonl", "text", "csv", "tsv")
 
 
-def discover(places: Sequence[str], fields: Fields, format: str | None = None) -> SourceStat:
+def discover(places: Sequence[str], fields: Fields, format: str | None, on_progress: entries.Progress) -> SourceStat:
     """Find the files at the places, in their order, and check that they hold the fields."""
+    TextTemplate.parse(fields.text)
+    kind, files = find_files(places, format)
+    files = entries.find_entries(files, on_progress)
+    return SourceStat(kind, files, _describe(kind, files, fields))
+
+
+def find_files(places: Sequence[str], format: str | None = None) -> tuple[str, tuple[SourceFile, ...]]:
+    """The format and the files at the places, in their order."""
     if not places:
         raise SourceError("no source is given.", hint="Name a file, a folder, a glob or a URL.")
     if format is not None and format not in FORMATS:
         raise SourceError(f"{format!r} is not a format that is read.", hint=nearest(format, FORMATS))
-    TextTemplate.parse(fields.text)
     found = {f.place: f for place in places for f in _choose(place, expand(place), format)}
     files = tuple(_fingerprint(f) for f in found.values())
     if not any(file.size_bytes for file in files):
         raise empty_source(files)
-    kind = format or _one_format(files)
-    return SourceStat(kind, files, _describe(kind, files, fields))
+    files = entries.find_compression(files, _packing)
+    kind = "arrow" if format == "datasets" else format or _one_format(files)
+    if kind not in PACKABLE:
+        _refuse_packed(files, kind)
+    return kind, files
 
 
 def _describe(kind: str, files: Sequence[SourceFile], fields: Fields) -> dict[str, str]:
@@ -52,6 +69,18 @@ def _describe(kind: str, files: Sequence[SourceFile], fields: Fields) -> dict[st
         from shardmill.sources import csvs
 
         return csvs.describe(files, fields, kind)
+    if kind == "arrow":
+        from shardmill.sources import arrows
+
+        return arrows.describe(files, fields)
+    if kind == "json":
+        from shardmill.sources import jsonarrays
+
+        return jsonarrays.describe(files, fields)
+    if kind == "pickle":
+        from shardmill.sources import pickles
+
+        return pickles.describe(files, fields)
     from shardmill.sources import sampling
 
     return sampling.describe(files, fields) if kind == "jsonl" else sampling.describe_text(files, fields)
@@ -59,19 +88,14 @@ def _describe(kind: str, files: Sequence[SourceFile], fields: Fields) -> dict[st
 
 def _choose(place: str, found: list[Found], format: str | None) -> list[Found]:
     """Of the files at one place, those with data: all that the user named, and in folders those of a known kind."""
-    for f in found:
-        stem, extension = _split(f.place)
-        if extension in COMPRESSED and (f.named or _split(stem)[1] in EXTENSIONS):
-            raise SourceError(
-                f"{file_name(f.place)}: compressed files are not read yet; decompress it first.",
-                hint="gunzip, unzstd, bunzip2 and unxz do that.",
-            )
+    if format in (None, "datasets") and (saved := choose_saved(place, found, asked=format is not None)):
+        return saved
     if found and found[0].named:
         return found
-    kinds = {f.place: EXTENSIONS.get(_split(f.place)[1]) for f in found}
-    chosen = [f for f in found if kinds[f.place] and format in (None, kinds[f.place])]
+    kinds = {f.place: EXTENSIONS.get(_extension(f.place), ()) for f in found}
+    chosen = [f for f in found if kinds[f.place] and (format is None or format in kinds[f.place])]
     if not chosen and format:
-        chosen = [f for f in found if kinds[f.place] is None]
+        chosen = [f for f in found if not kinds[f.place]]
     if not chosen:
         raise SourceError(
             f"{place} holds no file that can be read: {len(found)} files, none of a known kind.",
@@ -85,18 +109,29 @@ def _split(place: str) -> tuple[str, str]:
     return (stem, dot + extension.lower()) if stem else (extension, "")
 
 
+def _packing(file: SourceFile) -> str:
+    """The extension that says how a file is compressed, if it has one."""
+    extension = _split(file.place)[1]
+    return extension if extension in entries.EXTENSIONS else ""
+
+
+def _extension(place: str) -> str:
+    """The extension that says what a file holds, whether it is compressed or not."""
+    stem, extension = _split(place)
+    return _split(stem)[1] if extension in entries.EXTENSIONS else extension
+
+
 def _one_format(files: Sequence[SourceFile]) -> str:
     first: dict[str, SourceFile] = {}
     for file in files:
-        extension = _split(file.place)[1]
+        extension = _extension(file.place)
         if extension not in EXTENSIONS:
             raise SourceError(
                 f"{file_name(file.place)}: its kind cannot be told from its name.",
                 hint=f"Known are {', '.join(EXTENSIONS)}. Name one with --format {'|'.join(FORMATS)}.",
             )
-        first.setdefault(EXTENSIONS[extension], file)
-        if extension == ".json":
-            _check_json(file)
+        if file.size_bytes or len(EXTENSIONS[extension]) == 1:
+            first.setdefault(_kind(file, extension), file)
     if len(first) > 1:
         a, b, *_ = first.values()
         raise SourceError(
@@ -106,22 +141,35 @@ def _one_format(files: Sequence[SourceFile]) -> str:
     return next(iter(first))
 
 
-def _check_json(file: SourceFile) -> None:
+def _refuse_packed(files: Sequence[SourceFile], kind: str) -> None:
+    for file in files:
+        if file.compression:
+            raise SourceError(
+                f"{file_name(file.place)}: {kind} is not read with {file.compression} around it.",
+                hint="Decompress it first: gunzip, unzstd, bunzip2 and unxz do that.",
+            )
+
+
+def _kind(file: SourceFile, extension: str) -> str:
+    if extension != ".json":
+        return EXTENSIONS[extension][0]
     with open_ranges(file) as read:
-        start = read(0, min(WINDOW_BYTES, file.size_bytes)).removeprefix(BOM).lstrip()[:1]
-    if start not in (b"{", b""):
-        what = "a JSON array" if start == b"[" else "JSON"
-        raise SourceError(
-            f"{file_name(file.place)} is {what}, not one JSON object a line.",
-            hint=f"Convert it: jq -c '.[]' {file_name(file.place)} > {_split(file.place)[0]}.jsonl",
-        )
+        start = read(0, min(WINDOW_BYTES, file.end)).removeprefix(BOM).lstrip()[:1]
+    if start == b"[":
+        return "json"
+    if start in (b"{", b""):
+        return "jsonl"
+    raise SourceError(
+        f"{file_name(file.place)} is JSON, but neither an array nor one JSON object a line.",
+        hint="Write it as [{…}, {…}] or one object a line.",
+    )
 
 
 def _fingerprint(found: Found) -> SourceFile:
     file = SourceFile(found.place, found.entry.size, found.entry.tag, "")
     if is_url(found.place):
         return file
-    with open_ranges(file) as read:
+    with open_packed(file) as read:
         return SourceFile(found.place, found.entry.size, found.entry.tag, _edges(read, found.entry.size))
 
 

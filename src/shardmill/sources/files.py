@@ -21,7 +21,19 @@ def file_name(place: str) -> str:
 
 @contextlib.contextmanager
 def open_ranges(file: SourceFile) -> Iterator[ReadRange]:
-    """A function that reads [start, stop) of the file; a local file is opened once."""
+    """A function that reads [start, stop) of the file's content; of a stream, only as much as there is."""
+    with open_packed(file) as packed:
+        if not file.compression:
+            yield packed
+            return
+        from shardmill.sources.unpacking import Unpacked
+
+        yield Unpacked(file, packed).read
+
+
+@contextlib.contextmanager
+def open_packed(file: SourceFile) -> Iterator[ReadRange]:
+    """A function that reads [start, stop) of the file as it lies there; a local file is opened once."""
     if is_url(file.place):
         store, key = locate(file.place)
 

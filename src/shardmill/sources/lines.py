@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from shardmill.sources.base import Fields, ItemBatch, Shard, SourceStat
 from shardmill.sources.batches import BatchBuilder, over_limit
 from shardmill.sources.columns import build_columns
-from shardmill.sources.cuts import even_ranges, find_line_start, iter_lines, number_shards
+from shardmill.sources.cuts import cut_evenly, find_line_start, iter_lines, number_shards, weigh
 from shardmill.sources.files import check_unchanged, open_ranges
 from shardmill.sources.template import TextTemplate
 
@@ -25,9 +25,9 @@ class LineSource:
 
     def shards(self, target_bytes: int) -> list[Shard]:
         return number_shards(
-            (i, (start, stop), stop - start)
+            (i, (start, stop), weigh(file, start, stop))
             for i, file in enumerate(self._stat.files)
-            for start, stop in even_ranges(0, file.size_bytes, target_bytes)
+            for start, stop in cut_evenly(file, 0, target_bytes)
         )
 
     def read(self, shard: Shard) -> Iterator[ItemBatch]:
@@ -38,7 +38,7 @@ class LineSource:
             start = find_line_start(read, shard.start, shard.stop)
             if start is None:
                 return
-            for line in iter_lines(read, start, shard.stop, file.size_bytes, self._max_item_bytes):
+            for line in iter_lines(read, start, shard.stop, file.end, self._max_item_bytes):
                 data = line.data.removeprefix(BOM) if line.data and start + lines_done == 0 else line.data
                 if data is None or data.strip():
                     if not builder.has_room_for(len(data or b"")):

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from shardmill.errors import SourceError, nearest
+from shardmill.sources.chunks import listed_chunks
 from shardmill.sources.files import readable, stat_file
 from shardmill.store import Entry, is_url, open_store
 
@@ -41,7 +42,9 @@ def _expand_local(place: str) -> Iterator[Found]:
         mode = path.stat().st_mode
     if stat.S_ISDIR(mode):
         with readable(place):
-            for entry in open_store(path).list():
+            store = open_store(path)
+            chunks = listed_chunks(store, place)
+            for entry in store.list() if chunks is None else chunks:
                 yield Found(str(path / entry.key), entry, named=False)
     elif stat.S_ISREG(mode):
         yield _stat(str(path), named=True)
@@ -67,7 +70,9 @@ def _expand_url(place: str) -> Iterator[Found]:
         return
     folder = f"{scheme}://{rest.rstrip('/')}"
     count = 0
-    for entry in open_store(folder).list():
+    store = open_store(folder)
+    chunks = listed_chunks(store, place)
+    for entry in store.list() if chunks is None else chunks:
         if not _hidden(entry.key):
             count += 1
             yield Found(f"{folder}/{entry.key}", entry, named=False)

@@ -1,4 +1,4 @@
-"""A look at some rows of a JSON Lines source: which fields there are and what they hold."""
+"""A look at some rows of a source without a schema: which fields there are and what they hold."""
 
 from __future__ import annotations
 
@@ -21,10 +21,12 @@ Row = dict[str, object]
 
 def describe(files: Sequence[SourceFile], fields: Fields) -> dict[str, str]:
     """The types of the id and kept columns, by a sample of the rows; refuses fields that no sampled row has."""
-    head, lines = _sample_head(files)
-    rows = _parse(head, lines)
-    for file, window in _sample_windows(files):
-        rows += _parse(file, window, lenient=True)
+    head, rows = sample_rows(files)
+    return describe_rows(head, rows, fields)
+
+
+def describe_rows(head: SourceFile, rows: Sequence[Row], fields: Fields) -> dict[str, str]:
+    """The types of the id and kept columns in these rows; refuses fields that none of them has."""
     template = TextTemplate.parse(fields.text)
     names = list(dict.fromkeys(name for row in rows for name in row))
     for name in (*template.names, *column_names(fields)):
@@ -34,6 +36,15 @@ def describe(files: Sequence[SourceFile], fields: Fields) -> dict[str, str]:
         _check_text(head, template.names[0], rows)
     chosen = chosen_types(fields)
     return {name: chosen.get(name) or infer_type(row.get(name) for row in rows) for name in column_names(fields)}
+
+
+def sample_rows(files: Sequence[SourceFile]) -> tuple[SourceFile, list[Row]]:
+    """The first file that is not blank, and rows of its head and of places all over the source."""
+    head, lines = _sample_head(files)
+    rows = _parse(head, lines)
+    for file, window in _sample_windows(files):
+        rows += _parse(file, window, lenient=True)
+    return head, rows
 
 
 def describe_text(files: Sequence[SourceFile], fields: Fields) -> dict[str, str]:
@@ -83,10 +94,9 @@ def _sample_head(files: Sequence[SourceFile]) -> tuple[SourceFile, list[bytes]]:
     for file in files:
         with open_ranges(file) as read:
             at = 0
-            while at < file.size_bytes:
-                block = read(at, min(at + _HEAD_BYTES, file.size_bytes))
+            while at < file.end and (block := read(at, min(at + _HEAD_BYTES, file.end))):
                 if block.removeprefix(BOM if at == 0 else b"").strip():
-                    return file, _head_lines(read, at, file.size_bytes)
+                    return file, _head_lines(read, at, file.end)
                 at += len(block)
     raise empty_source(files)
 
@@ -96,30 +106,32 @@ def _head_lines(read: ReadRange, at: int, size: int) -> list[bytes]:
     while True:
         stop = min(at + width, size)
         block = read(at, stop)
-        lines = _whole_lines(block.removeprefix(BOM if at == 0 else b""), stop == size)[:_HEAD_ROWS]
-        if lines or stop == size or width >= _HEAD_LIMIT_BYTES:
+        ended = at + len(block) < stop or stop == size
+        lines = _whole_lines(block.removeprefix(BOM if at == 0 else b""), ended)[:_HEAD_ROWS]
+        if lines or ended or width >= _HEAD_LIMIT_BYTES:
             return lines or [block[:_WINDOW_BYTES]]
         width *= 4
 
 
 def _sample_windows(files: Sequence[SourceFile]) -> Iterator[tuple[SourceFile, list[bytes]]]:
-    """Lines at a quarter, the middle, three quarters and the end of the source."""
-    total = sum(file.size_bytes for file in files)
+    """Lines at a quarter, the middle, three quarters and the end of the source; of a stream, those at its head."""
+    total = sum(file.content_bytes for file in files)
     if total <= _HEAD_BYTES and len(files) == 1:
         return
     places = [total // 4, total // 2, 3 * total // 4, max(total - _WINDOW_BYTES, 0)]
     begins = 0
     for file in files:
-        inside = [place - begins for place in places if begins <= place < begins + file.size_bytes]
-        begins += file.size_bytes
+        inside = [place - begins for place in places if begins <= place < begins + file.content_bytes]
+        inside = [0] if inside and file.streamed else inside
+        begins += file.content_bytes
         if not inside:
             continue
         with open_ranges(file) as read:
             for at in inside:
-                stop = min(at + _WINDOW_BYTES, file.size_bytes)
+                stop = min(at + _WINDOW_BYTES, file.end)
                 block = read(at, stop)
                 whole = block if at == 0 else block.partition(b"\n")[2]
-                yield file, _whole_lines(whole, stop == file.size_bytes)[:_WINDOW_ROWS]
+                yield file, _whole_lines(whole, stop == file.end)[:_WINDOW_ROWS]
 
 
 def _whole_lines(block: bytes, ends_file: bool) -> list[bytes]:

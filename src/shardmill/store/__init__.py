@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import os
 import re
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
 from shardmill.errors import UsageError
 from shardmill.store.base import Entry, Store
 from shardmill.store.local import LocalStore
 from shardmill.store.remote import SCHEMES, ObjectStore, connect, memory_store
 
-__all__ = ["Entry", "LocalStore", "ObjectStore", "Store", "is_url", "locate", "open_store"]
+__all__ = ["Entry", "LocalStore", "ObjectStore", "Store", "is_url", "locate", "open_store", "replacing"]
 
 _SCHEME = re.compile(r"^([a-z][a-z0-9+]*)://")
 
@@ -49,3 +53,28 @@ def locate(place: str | os.PathLike[str]) -> tuple[Store, str]:
         return LocalStore(path.parent), path.name
     parent, _, name = place.rpartition("/")
     return open_store(parent), name
+
+
+@contextmanager
+def replacing(place: str | os.PathLike[str], root: Store | None = None) -> Iterator[IO[bytes]]:
+    """A file that takes its name only when it is whole; what had the name before stays until then.
+
+    `place` is a key of `root` where that is given.
+    """
+    store, key = (root, os.fspath(place)) if root is not None else locate(place)
+    if not isinstance(store, LocalStore):
+        # An upload that is never closed never takes its name.
+        file = store.writer(key)
+        yield file
+        file.close()
+        return
+    folder, slash, name = key.rpartition("/")
+    partial = f"{folder}{slash}.{name}.{uuid.uuid4().hex}.partial"
+    file = store.writer(partial)
+    try:
+        yield file
+        file.close()
+        store.rename(partial, key)
+    finally:
+        file.close()
+        store.delete(partial)

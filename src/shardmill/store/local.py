@@ -110,6 +110,12 @@ class LocalStore:
         with self._explained(key):
             return open(self.path(key), "rb")
 
+    def rename(self, key: str, new: str) -> None:
+        """Give an object another name in its folder, durably; what had that name is gone."""
+        with self._explained(new):
+            os.replace(self.path(key), self.path(new))
+            _sync_folder(self.path(new).parent)
+
     def _make_folder(self, key: str) -> None:
         folder = self.path(key).parent
         missing = [f for f in (folder, *folder.parents) if not f.is_dir()]

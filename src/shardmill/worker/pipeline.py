@@ -97,6 +97,7 @@ class Worker:
         self._ready: Channel[Block | ShardEnd | AllDone] = Channel(8, self._stop)
         self._made: Channel[Block | ShardEnd | AllDone] = Channel(8, self._stop)
         self._tally = Tally()
+        self._started = self._tally.began
         self._durations: list[float] = []
         self._idle_s = self._idle_between_s = 0.0
         self._state = "starting"
@@ -347,6 +348,8 @@ class Worker:
             "host": socket.gethostname(),
             "pid": os.getpid(),
             "device": self.device.name,
+            "share": self.device.share,
+            "started": self._started,
             "state": self._state,
             "began": self._tally.began,
             "rows": self._tally.rows,

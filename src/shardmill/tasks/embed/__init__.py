@@ -70,6 +70,11 @@ class EmbedTask:
     def _folder(self) -> ModelFolder:
         return read_folder(self._location.path)
 
+    @property
+    def folder(self) -> ModelFolder:
+        """What the model's folder says of it."""
+        return self._folder
+
     @cached_property
     def _tokenizer(self) -> Tokenizer:
         from shardmill.tasks.embed.tokens import load_tokenizer

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -16,19 +14,17 @@ from numpy.typing import NDArray
 
 from shardmill.devices import Device
 from shardmill.errors import DeviceOutOfMemory, MissingExtra, ModelError
+from shardmill.estimate.memory import PACKED_BUDGET_TOKENS, PADDED_BUDGET_TOKENS
 from shardmill.tasks.embed.encoder import Clock, Encoder
 from shardmill.tasks.embed.folder import ModelFolder
 from shardmill.tasks.embed.golden import agree
-from shardmill.tasks.embed.memory import Key, free_cuda_bytes, learn_model, measure_cuda
+from shardmill.tasks.embed.memory import Key, free_cuda_bytes, identify_model, learn_model, measure_cuda
 from shardmill.tasks.embed.packed import PackedEncoder
 
 Rows = Sequence[NDArray[np.int32]]
 
-# Padded tokens on a CPU, where caches are small: the first that is as fast as the next. Tokens on a GPU, where fewer
-# leave it waiting for the next batch.
+# Padded tokens on a CPU, where caches are small: the first that is as fast as the next.
 _CPU_BUDGETS_TOKENS = (1024, 2048, 4096)
-_PADDED_BUDGET_TOKENS = 32768
-_PACKED_BUDGET_TOKENS = 98304
 _TIMED_RUNS = 3
 _LONG_RUN_S = 0.5
 _WORTH_IT = 0.97
@@ -205,12 +201,12 @@ class _Trial:
 
     def find_budget(self, kernel: Encoder, longest: int) -> int:
         """As many tokens as are fast and fit, by what a few probes take of memory."""
-        most = _PADDED_BUDGET_TOKENS if kernel.padded else _PACKED_BUDGET_TOKENS
+        most = PADDED_BUDGET_TOKENS if kernel.padded else PACKED_BUDGET_TOKENS
         key = Key(
             device=self.device.name,
             dtype=str(kernel.dtype),
             kernel=f"{kernel.name}{', prompt' if self.skip else ''}",
-            model=_identify(self.folder),
+            model=identify_model(self.folder),
             libraries=f"torch {torch.__version__}, transformers {version('transformers')}",
             longest=longest,
         )
@@ -221,12 +217,6 @@ class _Trial:
         except DeviceOutOfMemory:
             return longest
         return model.budget(free_cuda_bytes(self.device.sharing), longest=longest, most=most, padded=kernel.padded)
-
-
-def _identify(folder: ModelFolder) -> str:
-    """A model by its configuration and the sizes of its weights: enough to tell how much memory it takes."""
-    weights = sorted((f.name, f.stat().st_size) for f in folder.transformer.glob("*.safetensors"))
-    return hashlib.sha256(json.dumps([folder.config, weights], sort_keys=True).encode()).hexdigest()[:16]
 
 
 def _cpu_has_bf16() -> bool:

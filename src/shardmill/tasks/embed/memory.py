@@ -7,30 +7,28 @@ budget = model.budget(free_cuda_bytes(sharing=4), longest=512, most=65536, padde
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
-import math
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import astuple, dataclass
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from shardmill.cache import Cache
 from shardmill.errors import DeviceOutOfMemory
+from shardmill.estimate.memory import USABLE, MemoryModel
+from shardmill.tasks.embed.folder import ModelFolder
 
 # Probes stay this small, so that they neither take long nor crowd out whoever shares the device.
 _PROBE_LENGTH = 2048
 _PROBE_TOKENS = 8192
 # Peaks count what was asked for. torch's allocator rounds that up, and keeps blocks of one shape that fit no other.
 _SLACK = 1.2
-# What is free now is not all ours: libraries, and workers that start later, take some of it outside of any batch.
-_USABLE = 0.85
 # Which of (fixed, token, pair) are above nought. Where several explain the probes as well, the first is taken:
 # one probe alone is laid to the tokens, for laid to the fixed part it would allow batches without end.
 _SUPPORTS = ((1,), (0, 1), (1, 2), (2,), (0, 2), (0, 1, 2), (0,))
-_VERSION = 1
+_CACHE = Cache("memory.json", "models")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,41 +50,6 @@ class Key:
     model: str
     libraries: str
     longest: int
-
-
-@dataclass(frozen=True, slots=True)
-class MemoryModel:
-    """Bytes of a batch: a fixed part, some for each token, and some for each pair of tokens of one text."""
-
-    fixed_bytes: float
-    token_bytes: float
-    pair_bytes: float
-
-    def __post_init__(self) -> None:
-        if not all(math.isfinite(value) and value >= 0 for value in astuple(self)):
-            raise ValueError(f"not a model of memory: {self}")
-
-    def bytes(self, rows: int, length: int) -> float:
-        return self.fixed_bytes + rows * length * (self.token_bytes + self.pair_bytes * length)
-
-    def budget(self, free_bytes: float, *, longest: int, most: int, padded: bool) -> int:
-        """The largest budget, up to `most`, under which no batch of several texts takes more than `free_bytes`.
-
-        A text alone is run whatever it takes, so the budget is at least 1.
-
-        >>> MemoryModel(100, 10, 0).budget(1000, longest=8, most=4096, padded=False)
-        90
-        >>> MemoryModel(100, 10, 1).budget(1000, longest=8, most=4096, padded=True)
-        55
-        """
-        room = free_bytes - self.fixed_bytes
-        if room < 0:
-            return 1
-        # A packed batch is so many texts of one token, each of which attends to no more than the longest text.
-        lengths = np.arange(1, max(1, min(longest, most // 2)) + 1) if padded else np.ones(1)
-        text_bytes = lengths * (self.token_bytes + self.pair_bytes * (lengths if padded else longest))
-        too_many = np.floor(room / np.maximum(text_bytes, 1e-9)) + 1
-        return int(max(1, min(most, (np.maximum(too_many, 2) * lengths).min() - 1)))
 
 
 def fit(probes: Sequence[Probe], *, padded: bool = True) -> MemoryModel:
@@ -149,41 +112,36 @@ def learn_model(key: Key, measure: Callable[[int, int], int], *, padded: bool, l
 def recall(key: Key) -> MemoryModel | None:
     """What was remembered for `key`; a file that is missing or broken holds nothing."""
     try:
-        return MemoryModel(*_read()[_name(key)])
+        return MemoryModel(*_CACHE.read()[_name(key)])
     except (LookupError, TypeError, ValueError, OverflowError):
         return None
 
 
 def remember(key: Key, model: MemoryModel) -> None:
-    """Keep `model` in the user's cache folder, beside what other workers keep there; where that cannot be, do not."""
-    import fcntl
-
-    with contextlib.suppress(OSError, RuntimeError):
-        path = _path()
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with open(path.with_suffix(".lock"), "ab") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            models = {**_read(), _name(key): astuple(model)}
-            staged = path.with_suffix(".partial")
-            staged.write_text(json.dumps({"version": _VERSION, "models": models}, indent=1))
-            os.replace(staged, path)
+    """Keep `model` in the user's cache folder; where that cannot be, do not."""
+    _CACHE.put(_name(key), astuple(model))
 
 
-def _path() -> Path:
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return cache / "shardmill" / "memory.json"
+def recall_by_device(model: str) -> dict[str, MemoryModel]:
+    """What was remembered for a model, by device; of several kernels the one that takes the most."""
+    found: dict[str, MemoryModel] = {}
+    for name in _CACHE.read():
+        with contextlib.suppress(TypeError, ValueError):
+            key = Key(*json.loads(name))
+            known = recall(key) if key.model == model else None
+            if known and (key.device not in found or known.token_bytes > found[key.device].token_bytes):
+                found[key.device] = known
+    return found
+
+
+def identify_model(folder: ModelFolder) -> str:
+    """A model by its configuration and the sizes of its weights: enough to tell how much memory it takes."""
+    weights = sorted((f.name, f.stat().st_size) for f in folder.transformer.glob("*.safetensors"))
+    return hashlib.sha256(json.dumps([folder.config, weights], sort_keys=True).encode()).hexdigest()[:16]
 
 
 def _name(key: Key) -> str:
     return json.dumps(astuple(key))
-
-
-def _read() -> dict[str, Any]:
-    try:
-        held = json.loads(_path().read_bytes())
-        return dict(held["models"]) if held["version"] == _VERSION else {}
-    except (OSError, RuntimeError, LookupError, TypeError, ValueError):
-        return {}
 
 
 def measure_cuda(run: Callable[[list[NDArray[np.int32]]], object], *, token_id: int) -> Callable[[int, int], int]:
@@ -210,4 +168,4 @@ def free_cuda_bytes(sharing: int) -> int:
 
     free, _ = torch.cuda.mem_get_info()
     unused = torch.cuda.memory_reserved() - torch.cuda.memory_allocated()
-    return int(_USABLE * (free + unused) / max(1, sharing))
+    return int(USABLE * (free + unused) / max(1, sharing))

@@ -1,0 +1,45 @@
+"""Small JSON files in the user's cache folder, shared by all processes; what cannot be read or written is not there."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Cache:
+    """Values by name in one file, under one heading. A file of another version, or a broken one, holds nothing."""
+
+    file: str
+    heading: str
+    version: int = 1
+
+    @property
+    def path(self) -> Path:
+        cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+        return cache / "shardmill" / self.file
+
+    def read(self) -> dict[str, Any]:
+        try:
+            held = json.loads(self.path.read_bytes())
+            return dict(held[self.heading]) if held["version"] == self.version else {}
+        except (OSError, RuntimeError, LookupError, TypeError, ValueError):
+            return {}
+
+    def put(self, name: str, value: Any) -> None:
+        """Keep `value` beside what other processes keep there; where that cannot be, do not."""
+        import fcntl
+
+        with contextlib.suppress(OSError, RuntimeError):
+            path = self.path
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with open(path.with_suffix(".lock"), "ab") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX)
+                staged = path.with_suffix(".partial")
+                held = {"version": self.version, self.heading: {**self.read(), name: value}}
+                staged.write_text(json.dumps(held, indent=1))
+                os.replace(staged, path)

@@ -1,0 +1,80 @@
+"""What finished runs measured on this machine, kept in the user's cache folder for later plans."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import asdict, dataclass
+
+from shardmill.cache import Cache
+
+_CACHE = Cache("profile.json", "rates")
+# A run that is much shorter than the one on record says less.
+_SHORTER = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Rated:
+    """What a rate holds for: the device's name, the work done (a task and its model's digest), the precision."""
+
+    device: str
+    work: str
+    precision: str
+
+    @property
+    def name(self) -> str:
+        return json.dumps([self.device, self.work, self.precision])
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """Rates of one device, however many workers shared it, and seconds before its first item."""
+
+    tokens_per_s: float
+    items_per_s: float
+    bytes_per_s: float
+    mean_tokens: float
+    start_s: float
+    tokens: int
+    workers: int
+    date: str
+    kernel: str = ""
+
+    def __post_init__(self) -> None:
+        rates = (self.tokens_per_s, self.items_per_s, self.bytes_per_s)
+        if not all(math.isfinite(rate) and rate > 0 for rate in rates) or not self.start_s >= 0:
+            raise ValueError(f"not a measure: {self}")
+
+
+def work_digest(task: str, fingerprint: dict[str, str]) -> str:
+    """A name for a task with a model, the same on every machine."""
+    return f"{task} {fingerprint.get('weights', '')[:16]}"
+
+
+def recall_rate(rated: Rated) -> Measured | None:
+    """What was measured for this, or None; a broken record is none."""
+    try:
+        return Measured(**_CACHE.read()[rated.name])
+    except (LookupError, TypeError, ValueError):
+        return None
+
+
+def recall_rates(work: str, precision: str) -> dict[str, Measured]:
+    """What was measured for this work, by the name of the device."""
+    found = {}
+    for name in _CACHE.read():
+        try:
+            device, other, how = json.loads(name)
+        except (TypeError, ValueError):
+            continue
+        measured = recall_rate(Rated(device, other, how))
+        if (other, how) == (work, precision) and measured is not None:
+            found[device] = measured
+    return found
+
+
+def remember_rate(rated: Rated, measured: Measured) -> None:
+    """Keep a rate, unless one of a run ten times as long is kept."""
+    before = recall_rate(rated)
+    if before is None or measured.tokens >= _SHORTER * before.tokens:
+        _CACHE.put(rated.name, asdict(measured))

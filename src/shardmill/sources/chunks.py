@@ -1,0 +1,43 @@
+"""A folder that `shardmill split` made: only the chunks its metadata lists are its items."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from shardmill.errors import SourceError
+from shardmill.store import Entry, Store
+
+METADATA = "chunk-metadata.json"
+PROGRESS = "chunk-progress.json"
+FORMAT = 1
+
+
+def listed_chunks(store: Store, place: str) -> list[Entry] | None:
+    """The chunks of the dataset in this folder, None if there is none; refuses one that is not whole."""
+    try:
+        metadata = json.loads(store.get(METADATA))
+    except FileNotFoundError:
+        if store.head(PROGRESS) is not None:
+            raise SourceError(
+                f"{place} is a dataset that is not whole yet.", hint="Run the same `shardmill split` again: it resumes."
+            ) from None
+        return None
+    except ValueError as error:
+        raise SourceError(f"{place}/{METADATA}: {error}.", hint="Split the dataset again.") from error
+    if not isinstance(metadata, dict) or metadata.get("format") != FORMAT:
+        raise SourceError(f"{place}/{METADATA} is not of this version of shardmill.", hint="Split the dataset again.")
+    if metadata["item_format"] == "json":
+        raise SourceError(
+            f"{place} holds chunks that are JSON arrays.",
+            hint="Split with --format parquet or jsonl to read them here.",
+        )
+    there = {entry.key: entry for entry in store.list()}
+    return [_entry(there.get(chunk["path"]), place, chunk) for chunk in metadata["chunks"]]
+
+
+def _entry(found: Entry | None, place: str, chunk: dict[str, Any]) -> Entry:
+    if found is None or found.size != chunk["size_bytes"]:
+        seen = f"has {found.size:,} bytes, not {chunk['size_bytes']:,}" if found else "is gone"
+        raise SourceError(f"{place}: {chunk['path']} {seen}.", hint="Split the dataset again with --fresh.")
+    return found

@@ -1,0 +1,196 @@
+"""Files that are one JSON array of objects. A shard starts and stops between elements, which one pass has found."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import lru_cache
+
+from shardmill.errors import SourceError
+from shardmill.ranges import Range, split_weighted
+from shardmill.sources.base import Fields, ItemBatch, Shard, SourceFile, SourceStat
+from shardmill.sources.batches import BatchBuilder, over_limit
+from shardmill.sources.columns import build_columns
+from shardmill.sources.cuts import Line, Tail, number_shards
+from shardmill.sources.files import (
+    BLOCK_BYTES,
+    WINDOW_BYTES,
+    ReadRange,
+    check_unchanged,
+    empty_source,
+    file_name,
+    open_ranges,
+)
+from shardmill.sources.jsonscan import ElementScanner
+from shardmill.sources.lines import BOM, BadLine, parse_json
+from shardmill.sources.sampling import describe_rows
+from shardmill.sources.template import TextTemplate
+
+_MOST_CUTS = 1 << 16
+_SAMPLE_BYTES, _SAMPLE_ROWS = 32 << 20, 500
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Where elements start, at most some thousands of them, evenly spread; where the array is closed; how many rows."""
+
+    starts: tuple[int, ...]
+    close: int
+    rows: int
+
+    def cut(self, target_bytes: int) -> list[Range]:
+        if not self.rows:
+            return []
+        bounds = [*self.starts, self.close]
+        sizes = [b - a for a, b in itertools.pairwise(bounds)]
+        return [(bounds[first], bounds[last]) for first, last in split_weighted(sizes, target_bytes)]
+
+
+class JsonArraySource:
+    def __init__(self, stat: SourceStat, fields: Fields, max_item_bytes: int) -> None:
+        self._stat, self._max_item_bytes = stat, max_item_bytes
+        self._template = TextTemplate.parse(fields.text)
+        self._columns = build_columns(stat, fields)
+
+    def shards(self, target_bytes: int) -> list[Shard]:
+        with ThreadPoolExecutor(4) as pool:
+            layouts = list(pool.map(find_layout, self._stat.files))
+        return number_shards(
+            (i, cut, cut[1] - cut[0]) for i, found in enumerate(layouts) for cut in found.cut(target_bytes)
+        )
+
+    def read(self, shard: Shard) -> Iterator[ItemBatch]:
+        file = self._stat.files[shard.file]
+        check_unchanged(file)
+        builder, rows = BatchBuilder(self._template, self._columns), 0
+        with open_ranges(file) as read:
+            for element in iter_elements(read, shard.start, shard.stop, self._max_item_bytes):
+                if not builder.has_room_for(len(element.data or b"")):
+                    yield builder.take(rows)
+                rows += 1
+                self._add(builder, element, rows)
+        check_unchanged(file)
+        yield builder.take(rows)
+
+    def _add(self, builder: BatchBuilder, element: Line, row: int) -> None:
+        if element.data is None:
+            builder.add_bad(over_limit("the element", element.size, self._max_item_bytes), row)
+            return
+        try:
+            builder.add(parse_element(element.data), row, len(element.data))
+        except BadLine as bad:
+            builder.add_bad(str(bad), row, len(element.data))
+
+
+def parse_element(data: bytes) -> dict[str, object]:
+    try:
+        return parse_json(data)
+    except BadLine as bad:
+        raise BadLine(str(bad).replace("the line", "the element")) from None
+
+
+def iter_elements(read: ReadRange, start: int, stop: int, limit_bytes: int) -> Iterator[Line]:
+    """The elements in [start, stop), which ends after a comma or at the closing bracket; a large one is never held."""
+    scanner, tail = ElementScanner(), Tail(limit_bytes)
+    for at in range(start, stop, BLOCK_BYTES):
+        block = read(at, min(at + BLOCK_BYTES, stop))
+        begin = 0
+        for comma in scanner.scan(block).commas:
+            tail.grow(block[begin:comma])
+            yield tail.take()
+            begin = comma + 1
+        tail.grow(block[begin:])
+    last = tail.take()
+    if last.data is None or last.data.strip():
+        yield last
+
+
+@lru_cache(64)
+def find_layout(file: SourceFile) -> Layout:
+    """Go once over the whole file: proves that the array is complete, and finds where it may be cut."""
+    if not file.size_bytes:
+        return Layout((), 0, 0)
+    with open_ranges(file) as read:
+        first = _find_open(file, read)
+        spacing = max(1, file.size_bytes // _MOST_CUTS)
+        scanner, starts, commas, last = ElementScanner(), [first], 0, first
+        for at in range(first, file.size_bytes, BLOCK_BYTES):
+            found = scanner.scan(read(at, min(at + BLOCK_BYTES, file.size_bytes)))
+            commas += len(found.commas)
+            for comma in found.commas:
+                if (last := at + comma + 1) - starts[-1] >= spacing:
+                    starts.append(last)
+            if found.close is not None:
+                close = at + found.close
+                _check_nothing_follows(file, read, close + 1)
+                return Layout(tuple(starts), close, commas + _has_more(read, last, close))
+    raise SourceError(
+        f"{file_name(file.place)} was cut short: it ends at byte {file.size_bytes:,} inside the array, "
+        f"after {commas:,} complete elements.",
+        hint=f"Fetch or write {file.place} again.",
+    )
+
+
+def _find_open(file: SourceFile, read: ReadRange) -> int:
+    head = read(0, min(WINDOW_BYTES, file.size_bytes))
+    data = head.removeprefix(BOM).lstrip()
+    if not data.startswith(b"["):
+        raise SourceError(
+            f"{file_name(file.place)} is not a JSON array: it starts with {data[:1].decode('latin1')!r}.",
+            hint="One object a line is --format jsonl.",
+        )
+    return len(head) - len(data) + 1
+
+
+def _check_nothing_follows(file: SourceFile, read: ReadRange, start: int) -> None:
+    for at in range(start, file.size_bytes, BLOCK_BYTES):
+        if read(at, min(at + BLOCK_BYTES, file.size_bytes)).strip():
+            raise SourceError(
+                f"{file_name(file.place)}: the array ends at byte {start:,}, and more follows.",
+                hint="A file must hold one array. Objects one a line are read with --format jsonl.",
+            )
+
+
+def _has_more(read: ReadRange, start: int, close: int) -> bool:
+    """Whether there is an element after the last comma."""
+    return any(read(at, min(at + BLOCK_BYTES, close)).strip() for at in range(start, close, BLOCK_BYTES))
+
+
+def count_rows(file: SourceFile) -> int:
+    return find_layout(file).rows
+
+
+def describe(files: Sequence[SourceFile], fields: Fields) -> dict[str, str]:
+    """The types of the id and kept columns, by elements at the start, the middle and the end of some files."""
+    head = next((file for file in files if find_layout(file).rows), None)
+    if head is None:
+        raise empty_source(files)
+    rows: list[dict[str, object]] = []
+    reason = ""
+    for file in dict.fromkeys((head, files[len(files) // 2], files[-1])):
+        for element in _sample(file):
+            try:
+                rows.append(parse_element(element))
+            except BadLine as bad:
+                reason = reason or str(bad)
+    if rows:
+        return describe_rows(head, rows, fields)
+    raise SourceError(
+        f"{file_name(head.place)} does not look like an array of JSON objects: {reason}.",
+        hint="Each element must be one JSON object. Name another format with --format.",
+    )
+
+
+def _sample(file: SourceFile) -> Iterator[bytes]:
+    layout = find_layout(file)
+    if not layout.rows:
+        return
+    bounds = [*layout.starts, layout.close]
+    places = sorted({(len(bounds) - 1) * i // 4 for i in range(5)})
+    with open_ranges(file) as read:
+        for first, last in itertools.pairwise(places):
+            stop = min(bounds[last], bounds[first] + _SAMPLE_BYTES)
+            elements = iter_elements(read, bounds[first], stop, _SAMPLE_BYTES)
+            yield from (e.data for e in itertools.islice(elements, _SAMPLE_ROWS) if e.data is not None)

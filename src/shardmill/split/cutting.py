@@ -1,0 +1,84 @@
+"""Where chunks end. Pieces of a chunk are handed on as they come, so that a chunk is never held as a whole."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from shardmill.ranges import split_evenly
+from shardmill.split.blocks import BLOCK_BYTES, Block, join
+from shardmill.split.routing import Routed
+from shardmill.split.spec import Cut
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Consecutive lines of one chunk; `index` counts the items of the part before this piece."""
+
+    part: int
+    chunk: int
+    block: Block
+    index: int
+    chunk_index: int
+    first: bool
+    last: bool
+
+
+def cut_pieces(routed: Iterator[Routed], cut: Cut, counts: list[int]) -> Iterator[Piece]:
+    """Every line in a piece of its chunk; `counts` gives the items of each part where chunks are cut for workers."""
+    cutters = [_Cutter(part, cut, count) for part, count in enumerate(counts)]
+    for part, block in routed:
+        yield from cutters[part].add(block)
+    for cutter in cutters:
+        yield from cutter.end()
+
+
+class _Cutter:
+    """The chunks of one part. A piece is held back until it is known whether it is its chunk's last."""
+
+    def __init__(self, part: int, cut: Cut, count: int) -> None:
+        self._part, self._cut = part, cut
+        self._sizes = [b - a for a, b in split_evenly(0, count, cut.workers)] if cut.workers and count else []
+        self._chunk = self._index = self._chunk_index = 0
+        self._chunk_items = self._chunk_bytes = 0
+        self._held: list[Block] = []
+        self._held_bytes = 0
+        self._first = True
+
+    def add(self, block: Block) -> Iterator[Piece]:
+        while len(block):
+            room = self._room(block)
+            if room == 0:
+                yield self._hand_on(last=True)
+                continue
+            taken, block = block.part(0, room), block.part(room, len(block))
+            if self._held_bytes >= BLOCK_BYTES:
+                yield self._hand_on(last=False)
+            self._held.append(taken)
+            self._held_bytes += len(taken.data)
+            self._chunk_items += len(taken)
+            self._chunk_bytes += len(taken.data)
+
+    def _room(self, block: Block) -> int:
+        """How many lines of the block still fit into the chunk; an empty chunk takes any line."""
+        if self._cut.bytes:
+            fitting = int(np.searchsorted(block.ends, self._cut.bytes - self._chunk_bytes, side="right"))
+            return fitting or (0 if self._chunk_items else 1)
+        size = self._cut.items or self._sizes[min(self._chunk, len(self._sizes) - 1)]
+        return min(len(block), size - self._chunk_items)
+
+    def _hand_on(self, *, last: bool) -> Piece:
+        block = join(self._held)
+        piece = Piece(self._part, self._chunk, block, self._index, self._chunk_index, self._first, last)
+        self._index += len(block)
+        self._held, self._held_bytes, self._first = [], 0, last
+        if last:
+            self._chunk, self._chunk_index = self._chunk + 1, self._index
+            self._chunk_items = self._chunk_bytes = 0
+        return piece
+
+    def end(self) -> Iterator[Piece]:
+        if self._held:
+            yield self._hand_on(last=True)

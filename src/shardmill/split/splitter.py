@@ -1,0 +1,220 @@
+"""A split from start to end, and the seed's class over it."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from shardmill.errors import SourceError, SpecError, nearest
+from shardmill.monitor.bar import Bar
+from shardmill.split.blocks import Block, ahead
+from shardmill.split.cutting import Piece, cut_pieces
+from shardmill.split.dataset import Dataset
+from shardmill.split.encoding import sample_schema
+from shardmill.split.reading import Feed, feed_database, feed_files, feed_iterable
+from shardmill.split.routing import choose_parts, route
+from shardmill.split.spec import DEFAULT_ITEMS, Cut, SplitSpec
+from shardmill.split.writing import ChunkWriter, OnStep
+from shardmill.store import Store, is_url, open_store
+
+FILE_FORMATS = {"jsonl": "jsonl", "gzipped_jsonl": "jsonl", "csv": "csv", "tsv": "tsv", "text": "text"}
+FILE_FORMATS["parquet"] = "parquet"
+
+
+@dataclass(frozen=True, slots=True)
+class SplitDone:
+    """A dataset that is there, and perhaps was there before; `kept` chunks are of an earlier try."""
+
+    place: str
+    metadata: dict[str, Any]
+    kept: int = 0
+    was_there: bool = False
+
+
+def split(
+    feed: Feed, store: Store, spec: SplitSpec, *, fresh: bool = False, quiet: bool = False, **writing: Any
+) -> SplitDone:
+    """Write the items of a feed as chunks. What is there already is kept if it is the same, and refused if not."""
+    dataset = Dataset(store, spec, feed.identity)
+    if fresh:
+        dataset.clear()
+    elif (found := dataset.metadata()) is not None:
+        dataset.check_same(found["asked"])
+        return SplitDone(dataset.place, found, was_there=True)
+    done = dataset.begun()
+    dataset.record(done)
+    on_step: OnStep = writing.get("on_step", lambda step: None)
+    with Bar("splitting", quiet=quiet) as bar:
+        counts = _counts(feed, spec)
+        schema, blocks = _with_schema(feed, spec)
+        pieces = cut_pieces(route(blocks, spec), spec.cut, counts)
+        chunks = ChunkWriter(dataset, schema, done, **writing).write(_shown(pieces, feed, bar))
+    if not chunks:
+        raise SourceError("no items in the source.", hint="Check that it was written completely.")
+    on_step("before metadata")
+    return SplitDone(dataset.place, dataset.publish(chunks), len(done))
+
+
+def split_files(
+    places: Sequence[str],
+    out: str,
+    *,
+    name: str | None = None,
+    items: int | None = None,
+    bytes: int | None = None,
+    workers: int | None = None,
+    format: str = "parquet",
+    fresh: bool = False,
+    quiet: bool = False,
+    **how: Any,
+) -> SplitDone:
+    """Split files at their places into `out`/datasets/`name`."""
+    if (items, bytes, workers) == (None, None, None):
+        items = DEFAULT_ITEMS
+    cut = Cut(items=items, bytes=bytes, workers=workers)
+    spec = SplitSpec(name or "dataset", cut, format, **how)
+    feed = feed_files(places, bare_text=format == "json")
+    return split(feed, open_store(out), replace(spec, name=name or feed.name), fresh=fresh, quiet=quiet)
+
+
+def _counts(feed: Feed, spec: SplitSpec) -> list[int]:
+    """The items of each part, counted where chunks are cut for workers; that is a pass of its own."""
+    counts = np.zeros(len(spec.parts), np.int64)
+    if spec.cut.workers is None:
+        return [int(n) for n in counts]
+    if not feed.repeatable:
+        raise SpecError("--workers needs a source that can be read twice.", hint="Cut by --items or --bytes.")
+    first = 0
+    for block in _blocks(feed):
+        counts += np.bincount(choose_parts(block, first, spec), minlength=len(counts))
+        first += len(block)
+    return [int(n) for n in counts]
+
+
+def _blocks(feed: Feed) -> Iterator[Block]:
+    """Files are read ahead; a caller's own iterator or connection may not leave the caller's thread."""
+    return ahead(feed.blocks) if feed.repeatable else feed.blocks()
+
+
+def _with_schema(feed: Feed, spec: SplitSpec) -> tuple[pa.Schema | None, Iterator[Block]]:
+    """The blocks, and the columns where rows are written; the first block tells them where the source does not."""
+    blocks = _blocks(feed)
+    if spec.format != "parquet":
+        return None, blocks
+    schema = feed.schema()
+    if schema is not None:
+        return schema, blocks
+    first = next(blocks, None)
+    if first is None:
+        return pa.schema([]), iter(())
+    return sample_schema(first), itertools.chain([first], blocks)
+
+
+def _shown(pieces: Iterator[Piece], feed: Feed, bar: Bar) -> Iterator[Piece]:
+    items = 0
+    for piece in pieces:
+        yield piece
+        items += len(piece.block)
+        bar.at(feed.share, f"{items:,} items")
+
+
+class StreamingDatasetSplitter:
+    """Splits files, S3 objects, queries and iterables into chunks in a store.
+
+    `bucket_name` is an S3 bucket, or any place: a path, `s3://bucket/folder`, `memory://name`. Chunks are Parquet;
+    `format="json"` writes the layout of one JSON document a chunk. A `chunk_config` has one of `chunk_size` (items),
+    `chunk_bytes` and `workers`; what else is in it is not looked at.
+
+    >>> splitter = StreamingDatasetSplitter("memory://example", quiet=True)
+    >>> made = splitter.from_iterable([{"a": 1}, {"a": 2}, {"a": 3}], "numbers", {"chunk_size": 2})
+    >>> made["total_items"], made["total_chunks"]
+    (3, 2)
+    """
+
+    def __init__(
+        self,
+        bucket_name: str | os.PathLike[str],
+        aws_region: str | None = None,
+        *,
+        format: str = "parquet",
+        compress: str = "",
+        shuffle: int | None = None,
+        splits: Mapping[str, float] | None = None,
+        by: str = "",
+        fresh: bool = False,
+        quiet: bool = False,
+    ) -> None:
+        if aws_region:
+            os.environ.setdefault("AWS_REGION", aws_region)
+        self.bucket_name = os.fspath(bucket_name)
+        self._store = open_store(_place(self.bucket_name))
+        self._format, self._compress = format, compress
+        self._shuffle, self._splits, self._by = shuffle, tuple((splits or {}).items()), by
+        self._fresh, self._quiet = fresh, quiet
+
+    def stream_and_split_from_file(
+        self, file_path: str, dataset_name: str, chunk_config: Mapping[str, Any], file_format: str = "jsonl"
+    ) -> dict[str, Any]:
+        """Split a file: `file_format` is jsonl, gzipped_jsonl, text, csv, tsv or parquet."""
+        return self._split(self._files(os.fspath(file_path), file_format), dataset_name, chunk_config)
+
+    def stream_and_split_from_s3(
+        self,
+        source_bucket: str,
+        source_key: str,
+        dataset_name: str,
+        chunk_config: Mapping[str, Any],
+        file_format: str = "jsonl",
+    ) -> dict[str, Any]:
+        """Split an S3 object, range by range; nothing but a few blocks of it is held."""
+        return self._split(self._files(f"s3://{source_bucket}/{source_key}", file_format), dataset_name, chunk_config)
+
+    def stream_and_split_from_database(
+        self,
+        db_connection: Any,
+        query: str,
+        dataset_name: str,
+        chunk_config: Mapping[str, Any],
+        batch_size: int = 10_000,
+    ) -> dict[str, Any]:
+        """Split the rows of a query, `batch_size` rows a fetch; a connection, or the path of an SQLite file."""
+        return self._split(feed_database(db_connection, query, batch_size), dataset_name, chunk_config)
+
+    def from_iterable(self, items: Iterable[Any], dataset_name: str, chunk_config: Mapping[str, Any]) -> dict[str, Any]:
+        """Split whatever can be gone through: dicts, or texts where the format is json."""
+        return self._split(feed_iterable(items), dataset_name, chunk_config)
+
+    def _files(self, place: str, file_format: str) -> Feed:
+        if file_format not in FILE_FORMATS:
+            hint = nearest(file_format, list(FILE_FORMATS))
+            raise SourceError(f"{file_format!r} is not a format that is read.", hint=hint)
+        return feed_files([place], FILE_FORMATS[file_format], bare_text=self._format == "json")
+
+    def _split(self, feed: Feed, name: str, chunk_config: Mapping[str, Any]) -> dict[str, Any]:
+        spec = SplitSpec(
+            name=name,
+            cut=_cut(chunk_config),
+            format=self._format,
+            compress=self._compress,
+            shuffle=self._shuffle,
+            splits=self._splits,
+            by=self._by,
+        )
+        return split(feed, self._store, spec, fresh=self._fresh, quiet=self._quiet).metadata
+
+
+def _cut(config: Mapping[str, Any]) -> Cut:
+    return Cut(items=config.get("chunk_size"), bytes=config.get("chunk_bytes"), workers=config.get("workers"))
+
+
+def _place(name: str) -> str:
+    """A bucket's bare name as its URL; what looks like a path, or is a folder, stays one."""
+    is_path = is_url(name) or "/" in name or name.startswith((".", "~")) or Path(name).is_dir()
+    return name if is_path else f"s3://{name}"

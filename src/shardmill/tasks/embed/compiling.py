@@ -1,6 +1,6 @@
 """A transformer's layers compiled by torch: once for all of them, and for every number of tokens.
 
-Compiled is the one layer that is repeated, not the whole model: seconds, not minutes, for nearly the same speed.
+Compiled is the one layer that is repeated, not the whole model, so that it takes seconds however many layers there are.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 What is between two spaces gives the same ids in every text, so each such word is tokenized once, by the model's own
 tokenizer, and looked up ever after. Splitting, looking up and gathering are done in Arrow and NumPy, a block of texts
-at a time: about fifteen times what the tokenizer does on whole texts.
+at a time: once most words are known, about ten times what the tokenizer does on whole texts.
 """
 
 from __future__ import annotations

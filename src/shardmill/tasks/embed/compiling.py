@@ -5,6 +5,7 @@ Compiled is the one layer that is repeated, not the whole model, so that it take
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import torch
@@ -23,8 +24,14 @@ def compile_layers(model: nn.Module) -> None:
 def _compile(graph: torch.fx.GraphModule, inputs: list[Tensor]) -> Any:
     from torch._inductor.compile_fx import compile_fx
 
-    join_gelu(graph)
+    if any(isinstance(value, Tensor) and value.is_cuda for value in inputs):
+        join_gelu(graph)
     return compile_fx(graph, inputs)
+
+
+def eager_if(small: bool) -> contextlib.AbstractContextManager[object]:
+    """A batch so small that a compiled layer would be made anew for it is run as it is."""
+    return torch.compiler.set_stance("force_eager") if small else contextlib.nullcontext()
 
 
 def join_gelu(graph: torch.fx.GraphModule) -> None:

@@ -15,6 +15,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from shardmill.errors import DeviceLost, DeviceOutOfMemory, ModelError
+from shardmill.tasks.embed.compiling import compile_layers, eager_if
 from shardmill.tasks.embed.folder import Dense, LayerNorm, ModelFolder, Normalize, Pooling, Step
 
 _ENCODER_HALF = {"t5", "mt5", "umt5"}
@@ -50,12 +51,18 @@ class Encoder:
             self._layers = [_load_step(step).to(self._device) for step in folder.steps]
         self.dtype = torch.float32
         self.clock = Clock()
+        self._compiled = False
 
     def cast(self, dtype: torch.dtype) -> None:
         """Compute the transformer in `dtype` from now on."""
         with memory_guard():
             self._model = self._model.to(dtype)
         self.dtype = dtype
+
+    def compile(self) -> None:
+        """Compile the layers, at the next call."""
+        compile_layers(self._model)
+        self._compiled = True
 
     def encode(self, rows: Sequence[NDArray[np.int32]], skip: int = 0) -> NDArray[np.float32]:
         """One vector a row."""
@@ -92,7 +99,8 @@ class Encoder:
     def name(self) -> str:
         """How it computes, in words."""
         layout = "padded" if self.padded else "packed"
-        return f"torch {str(self.dtype).removeprefix('torch.')}, {layout}"
+        compiled = ", compiled" if self._compiled else ""
+        return f"torch {str(self.dtype).removeprefix('torch.')}, {layout}{compiled}"
 
     @property
     def precise(self) -> bool:
@@ -105,7 +113,8 @@ class Encoder:
         ids = np.full(real.shape, self._pad_id, np.int64)
         ids[real] = np.concatenate(rows)
         mask = self._send(real.astype(np.int64))
-        hidden = self._model(input_ids=self._send(ids), attention_mask=mask, return_dict=True).last_hidden_state
+        with eager_if(self._compiled and 1 in real.shape):
+            hidden = self._model(input_ids=self._send(ids), attention_mask=mask, return_dict=True).last_hidden_state
         return pool(hidden, mask, self._pooling, 0 if self._pooling.include_prompt else skip)
 
     def _send(self, array: NDArray[Any]) -> Tensor:

@@ -30,6 +30,7 @@ _LONG_RUN_S = 0.5
 _WORTH_IT = 0.97
 # Compiling takes some seconds, which less work than this does not win back.
 _COMPILE_FROM_BYTES = 32 << 20
+_COMPILE_ON_CPU_FROM_BYTES = 8 << 20
 # Of a model that takes longer texts, this much is tried before the work begins.
 _TRIED_TOKENS = 512
 _PROBED_TOKENS = 8192
@@ -46,6 +47,15 @@ class Kernel(Protocol):
     def precise(self) -> bool: ...
     def encode(self, rows: Rows, skip: int = 0) -> NDArray[np.float32]: ...
     def begin(self, rows: Rows, skip: int = 0) -> Callable[[], NDArray[np.float32]]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Timed:
+    """A kernel that gives the right vectors, its seconds a token, and the batch budget at which it takes them."""
+
+    token_s: float
+    budget: int
+    kernel: Kernel
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,13 +152,32 @@ class _Trial:
 
     def choose_on_cpu(self) -> Kernel:
         """The fastest of those that give the right vectors."""
-        right = [(*self._time(k), i, k) for i, k in enumerate(self._cpu_kernels()) if self._is_right(k)]
+        right = [_Timed(*self._time(k), k) for k in self._cpu_kernels() if self._is_right(k)]
+        if (torch_kernel := self._compiled_on_cpu(right)) is not None:
+            right.append(torch_kernel)
         if not right:
             return plain_kernel(self.folder, self.device, self.pad_id)
-        _, self.cpu_budget, _, chosen = min(right)
-        others = [kernel.name for *_, kernel in right if kernel is not chosen]
+        chosen = min(right, key=lambda timed: timed.token_s)
+        self.cpu_budget = chosen.budget
+        others = [timed.kernel.name for timed in right if timed is not chosen]
         self.why[:0] = [f"faster than {', '.join(others)}"] if others else []
-        return chosen
+        return chosen.kernel
+
+    def _compiled_on_cpu(self, right: Sequence[_Timed]) -> _Timed | None:
+        """The fastest of the torch kernels with its layers compiled, where there is so much to do that it pays."""
+        eager = [timed for timed in right if isinstance(timed.kernel, Encoder)]
+        if not eager or self.device.work_bytes < _COMPILE_ON_CPU_FROM_BYTES:
+            return None
+        fastest = min(eager, key=lambda timed: timed.token_s).kernel
+        assert isinstance(fastest, Encoder)
+        kernel = Encoder(self.folder, device="cpu", pad_id=self.pad_id)
+        kernel.cast(fastest.dtype)
+        try:
+            kernel.compile()
+            return _Timed(*self._time(kernel), kernel) if self._is_right(kernel) else None
+        except (LookupError, TypeError, ValueError, RuntimeError, OSError) as error:
+            self.why.append(f"it does not run compiled: {type(error).__name__}")
+            return None
 
     def _cpu_kernels(self) -> Iterator[Kernel]:
         """torch, and OpenVINO where it is installed, in what this CPU computes fast or, where asked, in float32."""

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
-from shardmill.tasks.embed.compiling import compile_layers
+from shardmill.tasks.embed.compiling import eager_if
 from shardmill.tasks.embed.encoder import Encoder
 from shardmill.tasks.embed.folder import ModelFolder
 from shardmill.tasks.embed.tokens import first_position
@@ -62,16 +62,6 @@ class PackedEncoder(Encoder):
         super().__init__(folder, device=device, pad_id=pad_id, attention=ATTENTION)
         self._model.config.use_cache = False
         self._first_position = first_position(folder)
-        self._compiled = False
-
-    def compile(self) -> None:
-        """Compile the layers, at the next call."""
-        compile_layers(self._model)
-        self._compiled = True
-
-    @property
-    def name(self) -> str:
-        return f"{super().name}{', compiled' if self._compiled else ''}"
 
     def _pooled(self, rows: Sequence[NDArray[np.int32]], skip: int) -> Tensor:
         lengths = np.array([len(row) for row in rows])
@@ -86,7 +76,7 @@ class PackedEncoder(Encoder):
         positions[:] = self._positions(ids, starts, lengths)
         sent_starts, sent_ids, sent_positions = torch.split(staged.to(self._device, non_blocking=True), sizes)
         pack = Pack(sent_starts[: len(starts)], lengths, int(lengths.max()))
-        with _running(pack), _eager_if(self._compiled and tokens < _LEAST_COMPILED_TOKENS):
+        with _running(pack), eager_if(self._compiled and tokens < _LEAST_COMPILED_TOKENS):
             hidden = self._model(
                 input_ids=sent_ids[None],
                 position_ids=sent_positions[None],
@@ -147,11 +137,6 @@ def _by_text(reduce: str, values: Tensor, first: Tensor, end: Tensor) -> Tensor:
     """Summed in the same order every time, unlike `index_add_`."""
     reduced: Tensor = torch.segment_reduce(values, reduce, lengths=end - first, axis=0, unsafe=True)
     return reduced
-
-
-def _eager_if(small: bool) -> contextlib.AbstractContextManager[object]:
-    """A batch so small that a compiled layer would be made anew for it is run as it is."""
-    return torch.compiler.set_stance("force_eager") if small else contextlib.nullcontext()
 
 
 def register() -> None:

@@ -13,8 +13,11 @@ from tests.tiny_models import bert, needed, pooling, qwen3, write_model
 
 torch = needed("torch")
 
+from shardmill.devices import Device  # noqa: E402
 from shardmill.tasks.embed.compiling import compile_layers, join_gelu  # noqa: E402
+from shardmill.tasks.embed.encoder import Encoder  # noqa: E402
 from shardmill.tasks.embed.folder import read_folder  # noqa: E402
+from shardmill.tasks.embed.kernels import choose_kernel  # noqa: E402
 from shardmill.tasks.embed.packed import PackedEncoder  # noqa: E402
 
 
@@ -23,7 +26,7 @@ def graphs(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
     """What was given to be compiled. It is run as it is: making machine code of it is torch's part."""
     seen: list[Any] = []
 
-    def keep(graph: Any, inputs: Any) -> Any:
+    def keep(graph: Any, inputs: Any, **options: Any) -> Any:
         seen.append(graph)
         return graph.forward
 
@@ -33,17 +36,43 @@ def graphs(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
     torch._dynamo.reset()
 
 
+BATCHES = ([30, 7], [1], [2], [1, 1], [200, 3, 3, 1], [5] * 64, [64], [16, 16])
+
+
 @pytest.mark.parametrize("config", [bert(max_position_embeddings=300), qwen3()], ids=["bert", "qwen3"])
 def test_one_graph_serves_every_layer_and_every_batch(tmp_path: Path, graphs: list[Any], config: Any) -> None:
     folder = read_folder(write_model(tmp_path, config, [pooling("mean")]))
     plain, compiled = (PackedEncoder(folder, device="cpu", pad_id=0) for _ in range(2))
     compiled.compile()
     choose = np.random.default_rng(0)
-    for lengths in ([30, 7], [1], [2], [1, 1], [200, 3, 3, 1], [5] * 64, [64], [16, 16]):
+    for lengths in BATCHES:
         rows = [choose.integers(1000, 2000, n, dtype=np.int32) for n in lengths]
         assert np.allclose(plain.encode(rows), compiled.encode(rows), atol=2e-3)
     assert len(graphs) == 1
     assert compiled.name.endswith("packed, compiled")
+
+
+def test_one_graph_serves_every_padded_batch(tmp_path: Path, graphs: list[Any]) -> None:
+    folder = read_folder(write_model(tmp_path, bert(max_position_embeddings=300), [pooling("mean")]))
+    plain, compiled = (Encoder(folder, device="cpu", pad_id=0) for _ in range(2))
+    compiled.compile()
+    choose = np.random.default_rng(0)
+    for lengths in BATCHES:
+        rows = [choose.integers(1000, 2000, n, dtype=np.int32) for n in lengths]
+        assert np.allclose(plain.encode(rows), compiled.encode(rows), atol=1e-5)
+    assert len(graphs) == 1
+    assert compiled.name == "torch float32, padded, compiled"
+
+
+@pytest.mark.parametrize(("work_bytes", "compiles"), [(1 << 30, True), (1 << 20, False)])
+def test_a_cpu_compiles_when_there_is_much_to_do(
+    tmp_path: Path, graphs: list[Any], work_bytes: int, compiles: bool
+) -> None:
+    folder = read_folder(write_model(tmp_path, bert(), [pooling("mean")]))
+    golden = [np.arange(1000, 1000 + n, dtype=np.int32) for n in (3, 9, 20)]
+    device = Device("cpu", "cpu", work_bytes=work_bytes)
+    choice = choose_kernel(folder, device, pad_id=0, limit=64, golden=golden, skip=0)
+    assert ("torch float32, padded, compiled" in choice.why) == bool(graphs) == compiles
 
 
 def test_gelu_is_joined_only_to_a_linear_that_nobody_else_needs() -> None:

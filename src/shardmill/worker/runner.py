@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -186,6 +187,7 @@ class Runner:
         try:
             output = self._fetch(fetch, len(rows))
         except DeviceOutOfMemory as error:
+            _let_go(error)
             if len(rows) == 1 and not alone:
                 self._again += rows
                 return
@@ -296,6 +298,14 @@ class Runner:
         except BaseException:
             self.ledger.put_suspects(block.claim.shard, Suspects(poison=suspects.poison))
             raise
+
+
+def _let_go(error: BaseException) -> None:
+    """Free what the failed calls hold, which would be there for as long as their error is handled."""
+    seen: BaseException | None = error
+    while seen is not None:
+        traceback.clear_frames(seen.__traceback__)
+        seen = seen.__cause__ or seen.__context__
 
 
 def _costs(rows: list[tuple[Block, int]]) -> Rows:

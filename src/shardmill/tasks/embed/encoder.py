@@ -15,7 +15,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from shardmill.errors import DeviceLost, DeviceOutOfMemory, ModelError
-from shardmill.tasks.embed.compiling import compile_layers, eager_if
+from shardmill.tasks.embed.compiling import compile_whole, eager_if
 from shardmill.tasks.embed.folder import Dense, LayerNorm, ModelFolder, Normalize, Pooling, Step
 
 _ENCODER_HALF = {"t5", "mt5", "umt5"}
@@ -60,8 +60,8 @@ class Encoder:
         self.dtype = dtype
 
     def compile(self) -> None:
-        """Compile the layers, at the next call."""
-        compile_layers(self._model)
+        """Compile the model, at its next call."""
+        self._model = compile_whole(self._model)
         self._compiled = True
 
     def encode(self, rows: Sequence[NDArray[np.int32]], skip: int = 0) -> NDArray[np.float32]:

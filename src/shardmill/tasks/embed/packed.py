@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
-from shardmill.tasks.embed.compiling import eager_if
+from shardmill.tasks.embed.compiling import compile_layers, eager_if
 from shardmill.tasks.embed.encoder import Encoder
 from shardmill.tasks.embed.folder import ModelFolder
 from shardmill.tasks.embed.tokens import first_position
@@ -62,6 +62,11 @@ class PackedEncoder(Encoder):
         super().__init__(folder, device=device, pad_id=pad_id, attention=ATTENTION)
         self._model.config.use_cache = False
         self._first_position = first_position(folder)
+
+    def compile(self) -> None:
+        """Compile the layers, at the next call."""
+        compile_layers(self._model)
+        self._compiled = True
 
     def _pooled(self, rows: Sequence[NDArray[np.int32]], skip: int) -> Tensor:
         lengths = np.array([len(row) for row in rows])

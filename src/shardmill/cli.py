@@ -40,10 +40,13 @@ RunPlace = Annotated[str, typer.Argument(metavar="RUN", help="The run's folder: 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON to stdout.")]
 Source = Annotated[
     list[str] | None,
-    typer.Argument(metavar="SOURCE...", help="Files, folders, globs or URLs: JSONL, text, CSV, TSV, Parquet."),
+    typer.Argument(metavar="SOURCE...", help="Files, folders, globs or URLs; with --query, a database's URL."),
 ]
 Text = Annotated[
     str | None, typer.Option(help='What is read: a field, several ("title,body") or a template ("{title}: {body}").')
+]
+Query = Annotated[
+    str | None, typer.Option("--query", help="What is read of a database: one SELECT. Its first --id column cuts it.")
 ]
 Id = Annotated[str | None, typer.Option("--id", help="The field or fields that name an item.")]
 Keep = Annotated[str | None, typer.Option(help="Columns to carry into the result; price:double sets a type.")]
@@ -102,6 +105,7 @@ def embed(
     source: Source = None,
     text: Text = None,
     out: Annotated[str, typer.Option(metavar="RUN", help="The run's folder: a path or a URL.")] = "",
+    query: Query = None,
     id: Id = None,
     keep: Keep = None,
     model: Model = None,
@@ -128,7 +132,7 @@ def embed(
         raise shardmill.UsageError("No --out was given.", hint="Name a folder for the run: --out runs/mine")
     whole = _spec(
         spec,
-        {"source": source, "text": text, "id": id, "keep": keep, "format": format},
+        {"source": source, "query": query, "text": text, "id": id, "keep": keep, "format": format},
         {"model": model, "dims": dims, "dtype": dtype, "prompt": prompt},
         {
             "workers": workers,
@@ -159,6 +163,7 @@ def embed(
 def plan(
     source: Source = None,
     text: Text = None,
+    query: Query = None,
     id: Id = None,
     keep: Keep = None,
     model: Model = None,
@@ -189,7 +194,7 @@ def plan(
 
     whole = _spec(
         spec,
-        {"source": source, "text": text, "id": id, "keep": keep, "format": format},
+        {"source": source, "query": query, "text": text, "id": id, "keep": keep, "format": format},
         {"model": model, "dims": dims, "dtype": dtype, "prompt": prompt},
         {"workers": workers, "device": device, "precision": precision, "shard_bytes": shard_bytes},
     )

@@ -257,7 +257,7 @@ def _compare(ledger: Ledger, plan: Plan, commits: dict[int, Commit], sample: int
     work = plan.work
     task = open_task(work.task, work.params)
     task.open(Device("cpu", "cpu", cores(), precise=True))
-    source = open_source(plan.stat, Fields(work.text, work.id, work.keep), work.max_item_bytes)
+    source = open_source(plan.stat, Fields.of(work), work.max_item_bytes)
     for shard, picked in _choose_rows(plan, commits, sample):
         stored = _pick(read_part(ledger.store, commits[shard.index].part), picked)
         missing = set(picked)

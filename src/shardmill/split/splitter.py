@@ -14,7 +14,8 @@ import pyarrow as pa
 
 from shardmill.errors import SourceError, SpecError, nearest
 from shardmill.monitor.bar import Bar
-from shardmill.split.blocks import Block, ahead
+from shardmill.sources.ahead import ahead
+from shardmill.split.blocks import Block
 from shardmill.split.cutting import Piece, cut_pieces
 from shardmill.split.dataset import Dataset
 from shardmill.split.encoding import sample_schema

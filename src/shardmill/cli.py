@@ -212,7 +212,11 @@ def plan(
         return
     table = Table(show_header=False, box=None)
     table.add_row("plan", made.id)
-    table.add_row("source", f"{len(made.stat.files)} {made.stat.format} files, {made.stat.size_bytes:,} bytes")
+    if made.work.query:
+        place, rows = made.stat.files[0].place, made.shards[-1].stop
+        table.add_row("source", f"{place}, {rows:,} rows, about {made.stat.size_bytes:,} bytes")
+    else:
+        table.add_row("source", f"{len(made.stat.files)} {made.stat.format} files, {made.stat.size_bytes:,} bytes")
     table.add_row("columns", ", ".join(f"{n} {t}" for n, t in made.stat.columns.items()) or "none kept")
     table.add_row("model", ", ".join(f"{n} {t}" for n, t in made.fingerprint.items()))
     table.add_row("workers", f"{len(devices)} x {devices[0].name}")
@@ -226,10 +230,14 @@ def split(
     source: Annotated[
         list[str],
         typer.Argument(
-            metavar="SOURCE...", help="Files, folders, globs or URLs: JSONL, text (also .gz, .zst), CSV, TSV, Parquet."
+            metavar="SOURCE...",
+            help="Files, folders, globs or URLs: JSONL, text (also .gz, .zst), CSV, TSV, Parquet; or a database.",
         ),
     ],
     out: Annotated[str, typer.Option(metavar="PLACE", help="Where datasets/NAME is made: a path or a URL.")],
+    query: Annotated[
+        str | None, typer.Option(help="What is read of a database: one SELECT, all of it in one snapshot.")
+    ] = None,
     name: Annotated[str | None, typer.Option(help="The dataset's name; if not given, the source's.")] = None,
     items: Annotated[int | None, typer.Option(help="Items in a chunk.  [default: 10000]")] = None,
     bytes: Annotated[str | None, typer.Option(help="Bytes of JSON lines in a chunk, at most: 64MB.")] = None,
@@ -259,6 +267,7 @@ def split(
         items=items,
         bytes=parse_bytes(bytes) if bytes else None,
         workers=workers,
+        query=query,
         format=format,
         compress=compress,
         shuffle=shuffle,

@@ -79,6 +79,6 @@ def stream(place: str, query: str, batch_rows: int) -> Iterator[tuple[list[str],
     from shardmill.sources.sql.query import check_query, select
 
     query = check_query(query)
-    with open_database(withhold(place)).open() as session:
+    with open_database(withhold(place)).open(plain=True) as session:
         names = [name for name, _ in session.describe(query)]
         yield names, session.rows(select("*", query), (), lambda: batch_rows)

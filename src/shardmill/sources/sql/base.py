@@ -39,4 +39,5 @@ class Database(Protocol):
     kind: str
     place: str
 
-    def open(self, patience_s: float = 0.0) -> AbstractContextManager[Session]: ...
+    def open(self, patience_s: float = 0.0, plain: bool = False) -> AbstractContextManager[Session]:
+        """A session; a `plain` one gives values as Python has them, others as Arrow takes them quickest."""

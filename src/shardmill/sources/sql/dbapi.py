@@ -34,7 +34,7 @@ class Sqlite:
         self.place = f"{SQLITE}{self.path}"
 
     @contextlib.contextmanager
-    def open(self, patience_s: float = 0.0) -> Iterator[DbApiSession]:
+    def open(self, patience_s: float = 0.0, plain: bool = False) -> Iterator[DbApiSession]:
         if not self.path.is_file():
             raise DatabaseError(
                 f"{self.path}: no such file.", hint="An SQLite URL is sqlite:///relative or sqlite:////absolute."
@@ -76,7 +76,7 @@ class Factory:
             ) from error
 
     @contextlib.contextmanager
-    def open(self, patience_s: float = 0.0) -> Iterator[DbApiSession]:
+    def open(self, patience_s: float = 0.0, plain: bool = False) -> Iterator[DbApiSession]:
         with _explained(self.place, ""):
             opened = self._connect()
         with contextlib.closing(opened):

@@ -42,8 +42,10 @@ class Postgres:
         self.place = place
 
     @contextlib.contextmanager
-    def open(self, patience_s: float = 0.0) -> Iterator[PostgresSession]:
+    def open(self, patience_s: float = 0.0, plain: bool = False) -> Iterator[PostgresSession]:
         with reading(self.place, patience_s=patience_s) as connection:
+            for name, loader in _raw_loaders(load()).items() if not plain else ():
+                connection.adapters.register_loader(name, loader)
             yield PostgresSession(connection, self.place)
 
 
@@ -53,8 +55,6 @@ class PostgresSession:
         self._connection, self._place = connection, place
         self._native: dict[str, str] = {}
         self._cursors = 0
-        for name, loader in _raw_loaders(self._psycopg).items():
-            connection.adapters.register_loader(name, loader)
 
     def identify(self) -> str:
         name = self._one("SELECT current_database()")

@@ -28,13 +28,11 @@ def check_query(query: str) -> str:
     """
     first, end, stop = "", 0, False
     for token in _TOKEN.finditer(query):
-        if token["blank"]:
+        if token["blank"] or token["end"]:
+            stop = stop or bool(token["end"])
             continue
         if stop:
             raise SourceError("--query holds more than one statement.", hint="Give one SELECT.")
-        if token["end"]:
-            stop = True
-            continue
         end = token.end()
         if not first and token[0] != "(":
             first = token[0].lower()

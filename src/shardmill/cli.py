@@ -40,10 +40,13 @@ RunPlace = Annotated[str, typer.Argument(metavar="RUN", help="The run's folder: 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON to stdout.")]
 Source = Annotated[
     list[str] | None,
-    typer.Argument(metavar="SOURCE...", help="Files, folders, globs or URLs: JSONL, text, CSV, TSV, Parquet."),
+    typer.Argument(metavar="SOURCE...", help="Files, folders, globs or URLs; with --query, a database's URL."),
 ]
 Text = Annotated[
     str | None, typer.Option(help='What is read: a field, several ("title,body") or a template ("{title}: {body}").')
+]
+Query = Annotated[
+    str | None, typer.Option("--query", help="What is read of a database: one SELECT. Its first --id column cuts it.")
 ]
 Id = Annotated[str | None, typer.Option("--id", help="The field or fields that name an item.")]
 Keep = Annotated[str | None, typer.Option(help="Columns to carry into the result; price:double sets a type.")]
@@ -102,6 +105,7 @@ def embed(
     source: Source = None,
     text: Text = None,
     out: Annotated[str, typer.Option(metavar="RUN", help="The run's folder: a path or a URL.")] = "",
+    query: Query = None,
     id: Id = None,
     keep: Keep = None,
     model: Model = None,
@@ -128,7 +132,7 @@ def embed(
         raise shardmill.UsageError("No --out was given.", hint="Name a folder for the run: --out runs/mine")
     whole = _spec(
         spec,
-        {"source": source, "text": text, "id": id, "keep": keep, "format": format},
+        {"source": source, "query": query, "text": text, "id": id, "keep": keep, "format": format},
         {"model": model, "dims": dims, "dtype": dtype, "prompt": prompt},
         {
             "workers": workers,
@@ -159,6 +163,7 @@ def embed(
 def plan(
     source: Source = None,
     text: Text = None,
+    query: Query = None,
     id: Id = None,
     keep: Keep = None,
     model: Model = None,
@@ -189,7 +194,7 @@ def plan(
 
     whole = _spec(
         spec,
-        {"source": source, "text": text, "id": id, "keep": keep, "format": format},
+        {"source": source, "query": query, "text": text, "id": id, "keep": keep, "format": format},
         {"model": model, "dims": dims, "dtype": dtype, "prompt": prompt},
         {"workers": workers, "device": device, "precision": precision, "shard_bytes": shard_bytes},
     )
@@ -207,7 +212,11 @@ def plan(
         return
     table = Table(show_header=False, box=None)
     table.add_row("plan", made.id)
-    table.add_row("source", f"{len(made.stat.files)} {made.stat.format} files, {made.stat.size_bytes:,} bytes")
+    if made.work.query:
+        place, rows = made.stat.files[0].place, made.shards[-1].stop
+        table.add_row("source", f"{place}, {rows:,} rows, about {made.stat.size_bytes:,} bytes")
+    else:
+        table.add_row("source", f"{len(made.stat.files)} {made.stat.format} files, {made.stat.size_bytes:,} bytes")
     table.add_row("columns", ", ".join(f"{n} {t}" for n, t in made.stat.columns.items()) or "none kept")
     table.add_row("model", ", ".join(f"{n} {t}" for n, t in made.fingerprint.items()))
     table.add_row("workers", f"{len(devices)} x {devices[0].name}")
@@ -221,10 +230,14 @@ def split(
     source: Annotated[
         list[str],
         typer.Argument(
-            metavar="SOURCE...", help="Files, folders, globs or URLs: JSONL, text (also .gz, .zst), CSV, TSV, Parquet."
+            metavar="SOURCE...",
+            help="Files, folders, globs or URLs: JSONL, text (also .gz, .zst), CSV, TSV, Parquet; or a database.",
         ),
     ],
     out: Annotated[str, typer.Option(metavar="PLACE", help="Where datasets/NAME is made: a path or a URL.")],
+    query: Annotated[
+        str | None, typer.Option(help="What is read of a database: one SELECT, all of it in one snapshot.")
+    ] = None,
     name: Annotated[str | None, typer.Option(help="The dataset's name; if not given, the source's.")] = None,
     items: Annotated[int | None, typer.Option(help="Items in a chunk.  [default: 10000]")] = None,
     bytes: Annotated[str | None, typer.Option(help="Bytes of JSON lines in a chunk, at most: 64MB.")] = None,
@@ -254,6 +267,7 @@ def split(
         items=items,
         bytes=parse_bytes(bytes) if bytes else None,
         workers=workers,
+        query=query,
         format=format,
         compress=compress,
         shuffle=shuffle,

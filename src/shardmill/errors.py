@@ -4,6 +4,7 @@ ShardmillError
 ├── UsageError            the request cannot be carried out as it was made (exit status 2)
 │   ├── SpecError         a spec that does not hold together
 │   ├── SourceError       the source is missing, empty, unreadable or lacks a field
+│   ├── DatabaseError     a database does not let us in, or does not take the query
 │   ├── ModelError        the model cannot be found, read or used
 │   ├── MissingExtra      an optional library is not installed
 │   ├── TaskError         a task broke its contract
@@ -11,6 +12,7 @@ ShardmillError
 │   └── StaleResume       source, model or fields changed since the run began
 ├── StoreError            a store did not do what was asked; often worth another try
 │   └── StoreFull         no room left
+├── DatabaseLost          a database went away; the shard is read again
 ├── TooManyErrors         more rows failed than the user allows
 ├── NotComplete           the run has shards that are not committed
 │   └── Preempted         because its workers were told to stop (exit status 75)
@@ -62,6 +64,10 @@ class SourceError(UsageError):
     pass
 
 
+class DatabaseError(UsageError):
+    pass
+
+
 class ModelError(UsageError):
     pass
 
@@ -88,6 +94,10 @@ class StoreError(ShardmillError):
 
 class StoreFull(StoreError):
     retryable = False
+
+
+class DatabaseLost(ShardmillError):
+    retryable = True
 
 
 class TooManyErrors(ShardmillError):

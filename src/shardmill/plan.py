@@ -26,6 +26,10 @@ STREAM_END = 1 << 62
 _FILE_FIELDS = ("place", "size_bytes", "tag", "edges")
 
 
+# A value of the column that a query is cut by; None where a range is open.
+Key = int | float | str | None
+
+
 @dataclass(frozen=True, slots=True)
 class SourceFile:
     """One file and what tells its content from another's: size, the store's own tag, a digest of both edges.
@@ -46,7 +50,9 @@ class SourceFile:
 
     @property
     def name(self) -> str:
-        return PurePosixPath(self.place).name
+        """A file's own name; of a database's URL the database's."""
+        is_database = self.place.startswith(("postgres://", "postgresql://"))
+        return PurePosixPath(self.place.partition("?")[0] if is_database else self.place).name
 
     @property
     def streamed(self) -> bool:
@@ -96,7 +102,8 @@ class Shard:
     """A piece of one file that one worker commits as a whole.
 
     [start, stop) are bytes of the unpacked content in line files, CSV and JSON arrays, row groups in Parquet, rows in
-    Arrow and pickles; `weight_bytes` is its share of the work.
+    Arrow and pickles; `weight_bytes` is its share of the work. A piece of a query has the keys above `low` up to
+    `high`; [start, stop) counts its rows as they were when the plan was made.
     """
 
     index: int
@@ -104,6 +111,8 @@ class Shard:
     start: int
     stop: int
     weight_bytes: int
+    low: Key = None
+    high: Key = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,10 +139,10 @@ class Plan:
             "format": FORMAT,
             "id": self.id,
             "generation": self.generation,
-            "work": self.work.model_dump(mode="json"),
+            "work": _dump(self.work),
             "source": self.stat.to_json(),
             "fingerprint": self.fingerprint,
-            "shards": [[s.file, s.start, s.stop, s.weight_bytes] for s in self.shards],
+            "shards": [_row(s) for s in self.shards],
         }
 
     @classmethod
@@ -167,13 +176,28 @@ class Plan:
 
 def make_plan(work: Work, stat: SourceStat, fingerprint: dict[str, str], shards: Sequence[Shard]) -> Plan:
     """Put the pieces together under an id that depends on the content of all of them, and on no path."""
+    work_json = _dump(work)
+    del work_json["source"]
+    # A database is known by its tag, wherever it is reached; what is read of it is decided by the bounds.
+    bounds = [[s.low, s.high] for s in shards]
+    files = [[f.name, f.size_bytes, f.tag, f.edges] for f in stat.files]
     identity = {
-        "work": work.model_dump(mode="json", exclude={"source"}),
-        "files": [[f.name, f.size_bytes, f.tag, f.edges] for f in stat.files],
+        "work": work_json,
+        "files": [[f.tag for f in stat.files], bounds] if work.query else files,
         "columns": stat.columns,
         "fingerprint": fingerprint,
     }
     return Plan(_hash(identity), work, stat, fingerprint, tuple(shards))
+
+
+def _dump(work: Work) -> dict[str, Any]:
+    """The work as JSON; runs without a query are written as they were before there were queries."""
+    return work.model_dump(mode="json", exclude=None if work.query else {"query"})
+
+
+def _row(shard: Shard) -> list[Any]:
+    row = [shard.file, shard.start, shard.stop, shard.weight_bytes]
+    return row if shard.low is shard.high is None else [*row, shard.low, shard.high]
 
 
 def shard_target_bytes(total_bytes: int, workers: Sequence[Device]) -> int:
@@ -200,10 +224,16 @@ def differences(old: Plan, new: Plan) -> list[str]:
         if old.fingerprint.get(name) != new.fingerprint.get(name):
             was, is_ = old.fingerprint.get(name), new.fingerprint.get(name)
             changes.append(f"the model's {name} changed ({was} -> {is_})")
-    changes += _file_changes(old.stat, new.stat)
-    if not changes and old.id != new.id:
+    changes += _database_changes(old.stat, new.stat) if old.work.query else _file_changes(old.stat, new.stat)
+    if not changes and old.stat.columns != new.stat.columns:
         changes.append(f"the columns' types were {old.stat.columns} and are {new.stat.columns}")
     return changes
+
+
+def _database_changes(old: SourceStat, new: SourceStat) -> list[str]:
+    """Rows of a database come and go while a run is under way, and that is no other source."""
+    was, is_ = (", ".join(f.tag for f in stat.files) for stat in (old, new))
+    return [f"the database was {was} and is {is_}"] if was != is_ else []
 
 
 def _file_changes(old: SourceStat, new: SourceStat) -> list[str]:

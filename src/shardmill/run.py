@@ -13,11 +13,11 @@ from shardmill.engines.base import Engine
 from shardmill.engines.local import LocalEngine
 from shardmill.errors import Preempted, RunExists, SpecError, StaleResume, UsageError, nearest, too_many_errors
 from shardmill.ledger import Ledger
-from shardmill.monitor import Bar, Status, read_status
+from shardmill.monitor import Bar, Status, read_status, say
 from shardmill.monitor.bar import duration
 from shardmill.plan import Plan, differences, make_plan, shard_target_bytes
 from shardmill.rates import expect, learn
-from shardmill.sources import Fields, discover, open_source
+from shardmill.sources import Fields, Source, discover, open_source
 from shardmill.spec import ErrorLimit, Spec, make_spec
 from shardmill.tasks import open_task
 from shardmill.tasks.base import Task
@@ -123,6 +123,7 @@ def embed(
     *,
     text: str,
     out: str | os.PathLike[str],
+    query: str | None = None,
     id: str | Sequence[str] | None = None,
     keep: str | Sequence[str] | None = None,
     model: str | None = None,
@@ -146,6 +147,7 @@ def embed(
     spec = make_spec(
         {
             "source": source,
+            "query": query,
             "text": text,
             "id": id,
             "keep": keep,
@@ -177,7 +179,7 @@ def start(
     if engine is None and ledger.url.startswith("memory:"):
         raise UsageError(f"{out}: memory ends with this process, and workers are others.", hint="Use a path or a URL.")
     devices = devices_for(spec)
-    new = make(spec, devices, quiet=quiet)
+    new = make(spec, devices, like=None if fresh else ledger.find_plan(), quiet=quiet)
     plan = _settle_plan(ledger, new, fresh=fresh, resume=resume)
     places = [f.place for f in new.stat.files]
     ledger.put_execution({**spec.execution.model_dump(mode="json"), "places": places})
@@ -203,17 +205,34 @@ def devices_for(spec: Spec) -> list[Device]:
     return place_workers(spec.execution.device, spec.execution.workers, per_gpu)
 
 
-def make(spec: Spec, devices: Sequence[Device], *, quiet: bool = True) -> Plan:
-    """The plan of a spec: the source looked at, the model's fingerprint taken, the shards laid out."""
+def make(spec: Spec, devices: Sequence[Device], *, like: Plan | None = None, quiet: bool = True) -> Plan:
+    """The plan of a spec: the source looked at, the model's fingerprint taken, the shards laid out.
+
+    A query is not cut again where it was cut already, in the plan it is to be `like`: its rows may have changed.
+    """
     work = spec.work
     task = open_task(work.task, work.params)
-    fields = Fields(work.text, work.id, work.keep)
+    fields = Fields.of(work)
     with _LateBar("looking for entries", quiet) as bar:
         stat = discover(work.source, fields, work.format, bar.at)
     _check_names(task, list(stat.columns))
     target = spec.execution.shard_bytes or shard_target_bytes(stat.size_bytes, devices)
-    shards = open_source(stat, fields, work.max_item_bytes).shards(target)
+    if like is not None and like.work.query and like.work.query == work.query and like.work.id == work.id:
+        return make_plan(work, stat, task.fingerprint(), like.shards)
+    source = open_source(stat, fields, work.max_item_bytes)
+    shards = source.shards(target)
+    if not quiet:
+        _tell(source, len(shards), len(devices))
     return make_plan(work, stat, task.fingerprint(), shards)
+
+
+def _tell(source: Source, shards: int, workers: int) -> None:
+    """What a source has to say about how it is cut."""
+    notes: list[str] = getattr(source, "notes", [])
+    if notes and shards < workers:
+        notes = [*notes, f"There is work for {shards} of the {workers} workers."]
+    for note in notes:
+        say(note)
 
 
 class _LateBar(ExitStack):

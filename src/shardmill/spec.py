@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator
 
 from shardmill.errors import SpecError
+from shardmill.passwords import withhold
 
 
 def _as_tuple(value: Any) -> Any:
@@ -22,7 +23,8 @@ def _as_tuple(value: Any) -> Any:
 
 
 def _as_places(value: Any) -> Any:
-    return (str(value),) if isinstance(value, str | Path) else tuple(str(v) for v in value)
+    """Places without passwords: what is in a spec is written down and shown."""
+    return tuple(withhold(str(v)) for v in ([value] if isinstance(value, str | Path) else value))
 
 
 Names = Annotated[tuple[str, ...], BeforeValidator(_as_tuple)]
@@ -30,13 +32,14 @@ Places = Annotated[tuple[str, ...], BeforeValidator(_as_places)]
 
 
 class _Model(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
 
 class Work(_Model):
     """What the result depends on. It is hashed into the plan's id; a run never mixes two of these."""
 
     source: Places = Field(min_length=1)
+    query: str = ""
     format: Literal["jsonl", "text", "csv", "tsv", "parquet", "arrow", "json", "pickle", "datasets"] | None = None
     text: str = Field(min_length=1)
     id: Names = ()

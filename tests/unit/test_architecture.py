@@ -14,8 +14,8 @@ import shardmill
 
 SOURCE = Path(shardmill.__file__).parent
 
-FIRST = {"errors", "cache", "ranges", "randoms", "batching"}
-SECOND = {"spec", "devices", "store", "estimate"}
+FIRST = {"errors", "cache", "ranges", "randoms", "batching", "passwords"}
+SECOND = {"spec", "devices", "store", "estimate", "postgres"}
 THIRD = {"plan", "ledger"}
 NEIGHBOURS = {"sources", "tasks", "sinks"}
 USES = {"merge", "verify", "split", "search", "map", "monitor", "rates", "cost"}
@@ -24,11 +24,12 @@ BELOW = FIRST | SECOND | THIRD
 MAY_IMPORT: dict[str, set[str]] = {
     "__init__": {"errors", "spec", "estimate", "run", "split"},
     **{room: set() for room in FIRST},
+    "passwords": {"errors"},
     **dict.fromkeys(SECOND, FIRST),
     **dict.fromkeys(THIRD, FIRST | SECOND | THIRD),
     **dict.fromkeys(NEIGHBOURS, BELOW),
     "worker": BELOW | NEIGHBOURS,
-    "engines": {"plan", "ledger", "devices", "errors"},
+    "engines": {"plan", "ledger", "devices", "errors", "passwords"},
     **dict.fromkeys(USES, BELOW | NEIGHBOURS | USES),
     "testing": BELOW | NEIGHBOURS | {"worker"},
     "run": BELOW | NEIGHBOURS | USES | {"engines"},

@@ -16,6 +16,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from shardmill import passwords
 from shardmill.devices import Device
 from shardmill.errors import EXIT_DONE, EXIT_FINAL, EXIT_TRY_AGAIN, WORKER_FAILED, StoreError, WorkerFailed
 from shardmill.ledger import Ledger
@@ -104,6 +105,7 @@ class LocalPlacement:
         seat.worker = f"{socket.gethostname()}-{seat.number}-{uuid.uuid4().hex[:6]}"
         environment = {
             **os.environ,
+            **passwords.environment(),
             "SHARDMILL_WORKER": seat.worker,
             "SHARDMILL_DEVICE": seat.device.kind,
             "SHARDMILL_DEVICE_NAME": seat.device.name,

@@ -130,7 +130,7 @@ def make_forecast(
 def sample_source(plan: Plan, task: Task) -> tuple[Workload, int, int]:
     """Items, tokens and the longest of a source by a sample from many places of it; how many items, and places."""
     work = plan.work
-    source = open_source(plan.stat, Fields(work.text, work.id, work.keep), work.max_item_bytes)
+    source = open_source(plan.stat, Fields.of(work), work.max_item_bytes)
     pieces = source.shards(max(_SMALLEST_PLACE_BYTES, plan.stat.size_bytes // _PLACES))
     rows, size_bytes, costs = 0, 0.0, [np.zeros(0, np.int64)]
     for piece in pieces[:: max(1, len(pieces) // _PLACES)]:

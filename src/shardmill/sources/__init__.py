@@ -17,6 +17,7 @@ __all__ = [
     "SourceFile",
     "SourceStat",
     "count_lines",
+    "count_rows",
     "discover",
     "kept_schema",
     "open_source",
@@ -31,17 +32,24 @@ def discover(
     format: str | None = None,
     on_progress: Callable[[float, str], None] = lambda share, what: None,
 ) -> SourceStat:
-    """Find the files at the places (files, folders, globs, URLs) and check that they hold the fields.
+    """Find the files at the places (files, folders, globs, URLs), or the database, and check for the fields.
 
     Large compressed files are read through once for places to enter them; `on_progress` hears of that.
     """
-    from shardmill.sources import discovery
+    from shardmill.sources import discovery, sql
 
+    if fields.query:
+        return sql.discover(places, fields, format)
+    sql.refuse_without_query(places)
     return discovery.discover(places, fields, format, on_progress)
 
 
 def open_source(stat: SourceStat, fields: Fields, max_item_bytes: int = MAX_ITEM_BYTES) -> Source:
     """The reader for what `discover` found."""
+    if fields.query:
+        from shardmill.sources.sql import open_query
+
+        return open_query(stat, fields, max_item_bytes)
     if stat.format in ("jsonl", "text"):
         from shardmill.sources.lines import LineSource
 
@@ -81,3 +89,10 @@ def count_lines(stat: SourceStat, file: SourceFile) -> int | None:
     from shardmill.sources.counting import count_lines
 
     return count_lines(stat, file)
+
+
+def count_rows(stat: SourceStat, fields: Fields, shards: Sequence[Shard]) -> int:
+    """Rows that a query gives now, in the range of these shards."""
+    from shardmill.sources.sql import count_rows
+
+    return count_rows(stat, fields, shards)

@@ -9,18 +9,24 @@ from typing import Protocol
 import pyarrow as pa
 
 from shardmill.plan import Shard, SourceFile, SourceStat
+from shardmill.spec import Work
 
 
 @dataclass(frozen=True, slots=True)
 class Fields:
     """Which fields of a row are read: a text (a field, several, or a template), the id, and columns to keep.
 
-    `keep` entries may name a type: `price:float64`.
+    `keep` entries may name a type: `price:float64`. Of a database, `query` gives the rows.
     """
 
     text: str
     id: tuple[str, ...] = ()
     keep: tuple[str, ...] = ()
+    query: str = ""
+
+    @classmethod
+    def of(cls, work: Work) -> Fields:
+        return cls(work.text, work.id, work.keep, work.query)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
-import queue
-import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 BLOCK_BYTES = 2 << 20
 _BLANKS = np.isin(np.arange(256), list(b" \t\r\n"))
-_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,39 +80,3 @@ def gather(lines: Iterable[bytes]) -> Iterator[Block]:
             held, size = [], 0
     if held:
         yield Block.of_lines(held)
-
-
-def ahead(make: Callable[[], Iterator[_T]], depth: int = 2) -> Iterator[_T]:
-    """The same values, made in a thread that is at most `depth` of them ahead."""
-    passed: queue.Queue[tuple[str, object]] = queue.Queue(depth)
-    stop = threading.Event()
-
-    def put(kind: str, value: object) -> None:
-        while not stop.is_set():
-            with contextlib.suppress(queue.Full):
-                passed.put((kind, value), timeout=0.1)
-                return
-
-    def work() -> None:
-        try:
-            for value in make():
-                put("value", value)
-                if stop.is_set():
-                    return
-            put("end", None)
-        except BaseException as error:
-            put("error", error)
-
-    thread = threading.Thread(target=work, name="split-reader", daemon=True)
-    thread.start()
-    try:
-        while True:
-            kind, value = passed.get()
-            if kind == "error":
-                raise value  # type: ignore[misc]
-            if kind == "end":
-                return
-            yield value  # type: ignore[misc]
-    finally:
-        stop.set()
-        thread.join()

@@ -5,9 +5,11 @@ from __future__ import annotations
 import contextlib
 import datetime
 import decimal
+import itertools
 import json
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from shardmill.errors import SourceError
+from shardmill.passwords import withhold
 from shardmill.plan import SourceFile
 from shardmill.sources import MAX_ITEM_BYTES
 from shardmill.sources.batches import over_limit
@@ -25,6 +28,7 @@ from shardmill.sources.discovery import find_files
 from shardmill.sources.files import check_unchanged, file_name, open_ranges, readable
 from shardmill.sources.lines import BOM, BadLine, decode
 from shardmill.sources.sampling import sample_rows
+from shardmill.sources.sql import open_database, refuse_without_query, stream
 from shardmill.split.blocks import BLOCK_BYTES, Block, gather
 from shardmill.store import is_url, locate
 
@@ -54,6 +58,7 @@ class Feed:
 
 def feed_files(places: Sequence[str], format: str | None = None, *, bare_text: bool = False) -> Feed:
     """Files, folders, globs or URLs; with `bare_text` a line of plain text is a JSON string, not an object."""
+    refuse_without_query(places)
     kind, files = _find(places, format)
     total = max(1, sum(file.size_bytes for file in files))
 
@@ -79,23 +84,44 @@ def feed_iterable(items: Iterable[Any], name: str = "items") -> Feed:
     return Feed(name, None, lambda: gather(encode_item(item, i) for i, item in enumerate(items)))
 
 
-def feed_database(connection: Any, query: str, batch_rows: int = 10_000) -> Feed:
-    """The rows of a query over a DB-API connection, or over an SQLite file; each row is an object by column name.
+def feed_database(database: Any, query: str, batch_rows: int = 10_000) -> Feed:
+    """The rows of a query, each an object by column name: of a database by its URL or path, or of a connection.
 
-    The driver must not fetch the whole result at once: a PostgreSQL cursor has to be a named one. A caller that has
-    such a cursor gives an object whose `cursor()` returns it.
+    By URL all rows come out of one snapshot. Of psycopg's connections a named cursor is taken, for their plain one
+    fetches the whole result at once; of others `cursor()`, and a caller may give any object that has that.
     """
+    if isinstance(database, str):
+        place = withhold(database)
+        open_database(place)
 
     def rows() -> Iterator[dict[str, Any]]:
-        with _connected(connection) as opened, contextlib.closing(opened.cursor()) as cursor:
-            cursor.execute(query)
-            names: list[str] = []
-            while batch := cursor.fetchmany(batch_rows):
-                names = names or _column_names(cursor, query)
+        with _opened(place if isinstance(database, str) else database, query, batch_rows) as (names, batches):
+            _refuse_twins(names, query)
+            for batch in batches:
                 for row in batch:
                     yield row if isinstance(row, dict) else dict(zip(names, row, strict=True))
 
     return feed_iterable(rows(), "query")
+
+
+def _opened(database: Any, query: str, batch_rows: int) -> AbstractContextManager[tuple[list[str], Iterator[Any]]]:
+    if isinstance(database, str):
+        return stream(database, query, batch_rows)
+    return _stream_connection(database, query, batch_rows)
+
+
+@contextlib.contextmanager
+def _stream_connection(connection: Any, query: str, batch_rows: int) -> Iterator[tuple[list[str], Iterator[Any]]]:
+    with contextlib.ExitStack() as stack:
+        if type(connection).__module__.partition(".")[0] == "psycopg":
+            stack.enter_context(connection.transaction())
+            cursor = stack.enter_context(contextlib.closing(connection.cursor("shardmill_split")))
+        else:
+            cursor = stack.enter_context(contextlib.closing(connection.cursor()))
+        cursor.execute(query)
+        first = cursor.fetchmany(batch_rows)
+        names = [column[0] for column in cursor.description or ()]
+        yield names, itertools.chain([first], iter(lambda: cursor.fetchmany(batch_rows), []))
 
 
 def encode_item(item: Any, index: int) -> bytes:
@@ -118,34 +144,10 @@ def _plain_value(value: Any) -> Any:
     raise TypeError(f"a {type(value).__name__} has no place in JSON")
 
 
-def _column_names(cursor: Any, query: str) -> list[str]:
-    names = [column[0] for column in cursor.description]
+def _refuse_twins(names: list[str], query: str) -> None:
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
         raise SourceError(f"the query has two columns named {twice!r}.", hint=f"Rename one with AS: {query[:60]}")
-    return names
-
-
-@contextlib.contextmanager
-def _connected(connection: Any) -> Iterator[Any]:
-    """A connection as it was given, or one of our own to an SQLite file, which is closed again."""
-    if not isinstance(connection, str):
-        yield connection
-        return
-    import sqlite3
-
-    path = connection.removeprefix("sqlite:///")
-    if "://" in path:
-        raise SourceError(
-            f"{path.partition('://')[0]}:// is not a database that is opened here.",
-            hint="Open it with its driver and give the connection.",
-        )
-    try:
-        opened = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
-    except sqlite3.OperationalError as error:
-        raise SourceError(f"{path}: {error}.", hint="Check that the file is there and that you may read it.") from error
-    with contextlib.closing(opened):
-        yield opened
 
 
 def _find(places: Sequence[str], format: str | None) -> tuple[str, tuple[SourceFile, ...]]:

@@ -14,7 +14,9 @@ import pyarrow as pa
 
 from shardmill.errors import SourceError, SpecError, nearest
 from shardmill.monitor.bar import Bar
-from shardmill.split.blocks import Block, ahead
+from shardmill.passwords import withhold
+from shardmill.sources.ahead import ahead
+from shardmill.split.blocks import Block
 from shardmill.split.cutting import Piece, cut_pieces
 from shardmill.split.dataset import Dataset
 from shardmill.split.encoding import sample_schema
@@ -70,17 +72,24 @@ def split_files(
     items: int | None = None,
     bytes: int | None = None,
     workers: int | None = None,
+    query: str | None = None,
     format: str = "parquet",
     fresh: bool = False,
     quiet: bool = False,
     **how: Any,
 ) -> SplitDone:
-    """Split files at their places into `out`/datasets/`name`."""
+    """Split files at their places, or a database's query, into `out`/datasets/`name`."""
     if (items, bytes, workers) == (None, None, None):
         items = DEFAULT_ITEMS
     cut = Cut(items=items, bytes=bytes, workers=workers)
     spec = SplitSpec(name or "dataset", cut, format, **how)
-    feed = feed_files(places, bare_text=format == "json")
+    places = [withhold(place) for place in places]
+    if query:
+        if len(places) != 1:
+            raise SpecError("--query is for one database.", hint="Name one source.")
+        feed = feed_database(places[0], query)
+    else:
+        feed = feed_files(places, bare_text=format == "json")
     return split(feed, open_store(out), replace(spec, name=name or feed.name), fresh=fresh, quiet=quiet)
 
 
@@ -184,7 +193,10 @@ class StreamingDatasetSplitter:
         chunk_config: Mapping[str, Any],
         batch_size: int = 10_000,
     ) -> dict[str, Any]:
-        """Split the rows of a query, `batch_size` rows a fetch; a connection, or the path of an SQLite file."""
+        """Split the rows of a query, `batch_size` a fetch, of a DB-API connection, a database's URL or an SQLite file.
+
+        By URL they are those of one snapshot.
+        """
         return self._split(feed_database(db_connection, query, batch_size), dataset_name, chunk_config)
 
     def from_iterable(self, items: Iterable[Any], dataset_name: str, chunk_config: Mapping[str, Any]) -> dict[str, Any]:

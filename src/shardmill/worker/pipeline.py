@@ -86,7 +86,7 @@ class Worker:
         self.limit = ErrorLimit.parse(self.execution.max_errors)
         work = self.plan.work
         self.task: Task = open_task(work.task, work.params)
-        self.source: Source = open_source(self.plan.stat, Fields(work.text, work.id, work.keep), work.max_item_bytes)
+        self.source: Source = open_source(self.plan.stat, Fields.of(work), work.max_item_bytes)
         before = ledger.commits().values()
         self._rows_before, self._errors_before = sum(c.rows for c in before), sum(c.errors for c in before)
         self._stop, self._woken = threading.Event(), threading.Event()

@@ -1,0 +1,69 @@
+"""Passwords of databases. They stay in this process and are handed to workers by their environment, nowhere else."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from urllib.parse import unquote
+
+from shardmill.errors import SpecError
+
+_VARIABLE = "SHARDMILL_PASSWORDS"
+_SECRETS = ("password", "sslpassword")
+_URL = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*://)(?P<authority>[^/]*)(?P<rest>.*)", re.DOTALL)
+
+# By the place they were taken from. Taken out of the environment, so that what a worker starts does not inherit it.
+_known: dict[str, dict[str, str]] = json.loads(os.environ.pop(_VARIABLE, "{}"))
+
+
+def withhold(place: str) -> str:
+    """The place without its passwords; they are remembered here for whoever connects to it.
+
+    >>> withhold("postgresql://ann:s3cret@db.example/shop?sslmode=require&password=other")
+    'postgresql://ann@db.example/shop?sslmode=require'
+    """
+    match = _URL.fullmatch(place)
+    if match is None:
+        return place
+    authority, rest = match["authority"], match["rest"]
+    if "@" not in authority and ":" in authority and "@" in rest.partition("?")[0]:
+        raise SpecError("The password in the source's URL has a / in it.", hint="Write it as %2F.")
+    # A ? ends the authority too, unless it is part of a password.
+    if "@" not in authority and "?" in authority:
+        authority, mark, tail = authority.partition("?")
+        rest = mark + tail + rest
+    found: dict[str, str] = {}
+    user, at, host = authority.rpartition("@")
+    user, _, password = user.partition(":")
+    if password:
+        found["password"] = unquote(password)
+    path, mark, query = rest.partition("?")
+    kept = []
+    for pair in query.split("&") if mark else ():
+        name, _, value = pair.partition("=")
+        if unquote(name) in _SECRETS:
+            found[unquote(name)] = unquote(value)
+        else:
+            kept.append(pair)
+    bare = f"{match['scheme']}{user}{at}{host}{path}{'?' * bool(kept)}{'&'.join(kept)}"
+    if found:
+        _known[bare] = found
+    return bare
+
+
+def withheld(place: str) -> dict[str, str]:
+    """The passwords that were taken from this place, by the names libpq has for them."""
+    return dict(_known.get(place, {}))
+
+
+def environment() -> dict[str, str]:
+    """What a worker's environment has to hold beside ours."""
+    return {_VARIABLE: json.dumps(_known)} if _known else {}
+
+
+def redact(text: str) -> str:
+    """A text of someone else's without the passwords we know."""
+    for secret in {secret for found in _known.values() for secret in found.values() if secret}:
+        text = text.replace(secret, "***")
+    return text

@@ -1,0 +1,161 @@
+"""Connections to PostgreSQL: by URL, with passwords kept apart, limits set, and another try where one may help."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import re
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from shardmill.errors import DatabaseError, DatabaseLost, ShardmillError, missing_extra
+from shardmill.passwords import redact, withheld
+
+if TYPE_CHECKING:
+    import psycopg
+
+SCHEMES = ("postgresql://", "postgres://")
+
+# What the URL may set otherwise. A peer that is gone without a word is noticed after about a minute.
+_DEFAULTS: dict[str, Any] = {
+    "application_name": "shardmill",
+    "connect_timeout": 10,
+    "keepalives": 1,
+    "keepalives_idle": 30,
+    "keepalives_interval": 10,
+    "keepalives_count": 3,
+}
+# Set for each transaction and not for the session, so that they hold behind a pooler too. A reader waits in its
+# transaction while the device works: the server's own limit on that is put aside.
+_LIMITS = {
+    "statement_timeout": "1h",
+    "lock_timeout": "1min",
+    "idle_in_transaction_session_timeout": "0",
+    "TimeZone": "UTC",
+    "DateStyle": "ISO",
+    "standard_conforming_strings": "on",
+}
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.2, 5.0
+
+_WRONG_PASSWORD = re.compile(r"password authentication failed|no password supplied|SASL|28P01", re.IGNORECASE)
+_NO_DATABASE = re.compile(r'database ".*" does not exist')
+_REFUSED_BY_RULE = re.compile(
+    r'pg_hba\.conf|role ".*" (does not exist|is not permitted)|certificate|SSL', re.IGNORECASE
+)
+_MALFORMED = re.compile(r"invalid (port|integer|connection|sslmode|URI|value)", re.IGNORECASE)
+
+# SQLSTATEs after which the same thing may go well: connection lost, too few resources, shut down, conflict with
+# recovery on a standby, a lock not given in time.
+_PASSING = re.compile(r"08...|53...|57P..|58...|40...|55P03|25P0[23]")
+
+
+def is_postgres(place: str) -> bool:
+    return place.startswith(SCHEMES)
+
+
+def connect(url: str, *, patience_s: float = 0.0, **settings: Any) -> psycopg.Connection[Any]:
+    """A connection; where the server does not answer, it is tried again with growing pauses for `patience_s`."""
+    driver = load()
+    try:
+        given = driver.conninfo.conninfo_to_dict(url)
+    except driver.ProgrammingError as error:
+        raise DatabaseError(
+            f"{url}: {_first_line(error)}.", hint="Write postgresql://USER@HOST:PORT/DATABASE"
+        ) from error
+    options: dict[str, Any] = {**_DEFAULTS, **given, **withheld(url), "client_encoding": "UTF8"}
+    deadline, pause_s = time.monotonic() + patience_s, _FIRST_PAUSE_S
+    while True:
+        try:
+            opened: psycopg.Connection[Any] = driver.connect(**options, prepare_threshold=None, **settings)
+            return opened
+        except driver.Error as error:
+            refusal = _explain_refusal(error, url)
+            if refusal is not None:
+                raise refusal from error
+            if time.monotonic() + pause_s > deadline:
+                kind = DatabaseLost if patience_s else DatabaseError
+                raise kind(
+                    f"{url} cannot be reached: {_first_line(error)}.",
+                    hint="Check host and port, and that the server is up and lets this machine in.",
+                ) from error
+        time.sleep(pause_s * random.uniform(0.5, 1.0))
+        pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+
+
+@contextlib.contextmanager
+def reading(url: str, *, patience_s: float = 0.0) -> Iterator[psycopg.Connection[Any]]:
+    """A connection in one snapshot that can write nothing."""
+    driver = load()
+    connection = connect(url, patience_s=patience_s)
+    try:
+        connection.isolation_level = driver.IsolationLevel.REPEATABLE_READ
+        connection.read_only = True
+        limits = ", ".join(f"set_config('{name}', '{value}', true)" for name, value in _LIMITS.items())
+        connection.execute(f"SELECT {limits}")
+        yield connection
+    finally:
+        connection.close()
+
+
+def explain(error: Exception, url: str, query: str = "", before: int = 0) -> ShardmillError:
+    """What an error of the server means; `before` is where the user's query begins in what was sent."""
+    state = getattr(error, "sqlstate", None) or ""
+    said = _first_line(error)
+    if _PASSING.fullmatch(state) or (not state and type(error).__name__ in ("OperationalError", "InterfaceError")):
+        return DatabaseLost(f"{url} went away: {said}.", hint="What is done is kept: the same command goes on.")
+    position = getattr(getattr(error, "diag", None), "statement_position", None)
+    if position and query:
+        said += _place_in(query, int(position) - 1 - before)
+    hint = getattr(getattr(error, "diag", None), "message_hint", None) or _HINTS.get(state) or "Try the query in psql."
+    if state == "25006":
+        return DatabaseError(f"The query writes, and a source is only read: {said}.", hint="Give a SELECT.")
+    return DatabaseError(f"{url}: {said}.", hint=hint)
+
+
+_HINTS = {
+    "42501": "Ask for SELECT on it: GRANT SELECT ON … TO the user of the URL.",
+    "57014": "It took longer than statement_timeout. An index on the first --id column helps.",
+    "42P01": "Check the name, its schema and the database of the URL.",
+}
+
+
+def _place_in(query: str, at: int) -> str:
+    """Line, column and the words there, where the server named a place inside the query."""
+    if not 0 <= at <= len(query):
+        return ""
+    line, column = query.count("\n", 0, at) + 1, at - query.rfind("\n", 0, at)
+    words = query[at : at + 40].partition("\n")[0]
+    return f" (line {line}, column {column} of the query: {words!r})" if words else f" (line {line}, column {column})"
+
+
+def _explain_refusal(error: Exception, url: str) -> DatabaseError | None:
+    """What is wrong with the URL or the user, where another try would not help."""
+    said, whole = _first_line(error), str(error)
+    if _WRONG_PASSWORD.search(whole):
+        hint = "Check user and password; it may be in the URL, in PGPASSWORD or in ~/.pgpass."
+        return DatabaseError(f"{url}: {said}.", hint=hint)
+    if _NO_DATABASE.search(whole):
+        return DatabaseError(f"{url}: {said}.", hint="`psql -l` lists the databases of a server.")
+    if _REFUSED_BY_RULE.search(whole) and "starting up" not in whole:
+        return DatabaseError(f"{url}: {said}.", hint="The server does not let this user in from here.")
+    if _MALFORMED.search(whole):
+        return DatabaseError(f"{url}: {said}.", hint="Write postgresql://USER@HOST:PORT/DATABASE")
+    return None
+
+
+def _first_line(error: Exception) -> str:
+    """What the server said, or what libpq did, without the lines of advice behind it."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
+    said = next((line for line in lines if "FATAL:" in line or "ERROR:" in line), lines[0])
+    said = re.sub(r"^.*?(?:FATAL|ERROR):\s*", "", said).removeprefix("connection failed: ")
+    return redact(said.rstrip("."))
+
+
+def load() -> Any:
+    """psycopg, or how to get it."""
+    try:
+        import psycopg
+    except ImportError as error:
+        raise missing_extra("psycopg", "postgres") from error
+    return psycopg

@@ -1,0 +1,84 @@
+"""Databases as sources: PostgreSQL and SQLite by URL, any other by a function that connects."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from shardmill.errors import SourceError
+from shardmill.passwords import withhold
+from shardmill.plan import Shard, SourceStat
+from shardmill.postgres import is_postgres
+from shardmill.sources.base import Fields
+from shardmill.sources.sql.base import Database
+from shardmill.sources.sql.dbapi import MAGIC, PYTHON, SQLITE, Factory, Sqlite
+from shardmill.sources.sql.source import SqlSource, describe
+from shardmill.store import is_url
+
+
+def is_database(place: str) -> bool:
+    """Whether a place is a database's URL, a function that connects, or a file of SQLite."""
+    if is_postgres(place) or place.startswith((SQLITE, PYTHON)):
+        return True
+    with contextlib.suppress(OSError), open(Path(place).expanduser(), "rb") as file:
+        return file.read(len(MAGIC)) == MAGIC
+    return False
+
+
+def open_database(place: str) -> Database:
+    if is_postgres(place):
+        from shardmill.sources.sql.postgres import Postgres
+
+        return Postgres(place)
+    if place.startswith(PYTHON):
+        return Factory(place)
+    if place.startswith(SQLITE) or (
+        not is_url(place) and (is_database(place) or not Path(place).expanduser().exists())
+    ):
+        return Sqlite(place)
+    if not is_url(place):
+        raise SourceError(f"{place} is not a file of SQLite.", hint="Leave --query out to read a file.")
+    raise SourceError(
+        f"{withhold(place).partition('://')[0]}:// is not a database that is opened here.",
+        hint="Open it in a function of yours and name that: python:MODULE:FUNCTION, which gives a DB-API connection.",
+    )
+
+
+def discover(places: Sequence[str], fields: Fields, format: str | None) -> SourceStat:
+    if len(places) != 1:
+        raise SourceError("--query is for one database.", hint="Name one source.")
+    if format is not None:
+        raise SourceError(f"--format {format} has no meaning for a query.", hint="Leave it out.")
+    return describe(open_database(places[0]), fields)
+
+
+def refuse_without_query(places: Sequence[str]) -> None:
+    """Say what a database is read by."""
+    for place in places:
+        if is_database(place):
+            raise SourceError(
+                f"{withhold(place)} is a database.",
+                hint='Say what to read: --query "SELECT id, content FROM documents"',
+            )
+
+
+def open_query(stat: SourceStat, fields: Fields, max_item_bytes: int) -> SqlSource:
+    return SqlSource(open_database(stat.files[0].place), stat, fields, max_item_bytes)
+
+
+def count_rows(stat: SourceStat, fields: Fields, shards: Sequence[Shard]) -> int:
+    """The rows of the query now, in the range that was planned."""
+    return open_query(stat, fields, 1).count(shards)
+
+
+@contextlib.contextmanager
+def stream(place: str, query: str, batch_rows: int) -> Iterator[tuple[list[str], Iterator[list[tuple[Any, ...]]]]]:
+    """All columns of a query in one snapshot: their names, and their rows as Python values."""
+    from shardmill.sources.sql.query import check_query, select
+
+    query = check_query(query)
+    with open_database(withhold(place)).open(plain=True) as session:
+        names = [name for name, _ in session.describe(query)]
+        yield names, session.rows(select("*", query), (), lambda: batch_rows)

@@ -1,0 +1,126 @@
+"""Rows of a database as items: by column, for that is what both sides are quickest with."""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import json
+import uuid
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from shardmill.sources.base import ItemBatch
+from shardmill.sources.batches import make_kept, over_limit
+from shardmill.sources.columns import Column, infer_type
+from shardmill.sources.sql.base import Rows
+from shardmill.sources.template import Rendered, TextTemplate
+
+_MISFITS = (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError, TypeError, ValueError)
+
+
+class ItemMaker:
+    """Rows whose values are those of the template's fields, then those of the id and kept columns."""
+
+    def __init__(self, template: TextTemplate, columns: Sequence[Column], max_item_bytes: int) -> None:
+        self._template, self._columns, self._max_item_bytes = template, columns, max_item_bytes
+        self._schema = pa.schema([pa.field(c.name, c.type) for c in columns])
+
+    def make(self, rows: Rows, rows_done: int, weight: float) -> ItemBatch:
+        """The items of some rows that follow `rows_done` others in their shard; `weight` is bytes a row."""
+        values = list(zip(*rows, strict=True))
+        names = self._template.names
+        bad: dict[int, str] = {}
+        kept = [_convert(c, values[len(names) + i], bad) for i, c in enumerate(self._columns)]
+        return ItemBatch(
+            texts=self._texts(values[: len(names)], bad),
+            kept=make_kept(kept, self._schema, len(rows)),
+            lines=list(range(rows_done + 1, rows_done + len(rows) + 1)),
+            line_count=len(rows),
+            bad=dict(sorted(bad.items())),
+            size_bytes=int(weight * len(rows)),
+        )
+
+    def _texts(self, values: Sequence[Sequence[Any]], bad: dict[int, str]) -> pa.StringArray:
+        if self._template.single and not bad:
+            try:
+                texts = pa.array(values[0], pa.string())
+                # No text is over the limit where all together are not.
+                if texts.nbytes <= self._max_item_bytes and all(map(str.strip, values[0])):
+                    return texts
+            except _MISFITS:
+                pass
+        names, made = self._template.names, []
+        for i, row in enumerate(zip(*values, strict=True)):
+            text, reason = self._render({name: plain_value(v) for name, v in zip(names, row, strict=True)})
+            if reason:
+                bad.setdefault(i, reason)
+            made.append(None if i in bad else text)
+        return pa.array(made, pa.string())
+
+    def _render(self, row: dict[str, object]) -> Rendered:
+        text, reason = self._template.render(row)
+        if text is not None and 4 * len(text) > self._max_item_bytes < (size := len(text.encode())):
+            return None, over_limit("the text", size, self._max_item_bytes)
+        return text, reason
+
+
+def _convert(column: Column, values: Sequence[Any], bad: dict[int, str]) -> pa.Array:
+    try:
+        return pa.array(values, column.type)
+    except _MISFITS:
+        return pa.array([_convert_one(column, value, i, bad) for i, value in enumerate(values)], column.type)
+
+
+def _convert_one(column: Column, value: Any, i: int, bad: dict[int, str]) -> object:
+    if value is None:
+        return None
+    try:
+        # Not what Arrow makes of it, for Python has no date before the year 1.
+        pa.scalar(value, column.type)
+        return value
+    except _MISFITS:
+        value = plain_value(value)
+    try:
+        return column.convert(value)
+    except ValueError:
+        bad.setdefault(i, column.refusal(value))
+        return None
+
+
+def plain_value(value: Any) -> Any:
+    """A value as JSON has it, or as text; bytes stay what they are, for JSON has no place for them."""
+    if value is None or isinstance(value, str | int | float | bool | bytes):
+        return value
+    if isinstance(value, datetime.date | datetime.time):
+        return value.isoformat()
+    if isinstance(value, dict | list | tuple):
+        return json.dumps(value, ensure_ascii=False, default=_plain_text)
+    if isinstance(value, memoryview | bytearray):
+        return bytes(value)
+    return str(value)
+
+
+def _plain_text(value: Any) -> Any:
+    return str(value) if isinstance(value, decimal.Decimal | uuid.UUID) else plain_value(value)
+
+
+def infer_kind(values: Iterable[object]) -> str:
+    """The type that holds these values of a driver that does not name one.
+
+    >>> infer_kind([datetime.date(2026, 1, 2), None]), infer_kind([1, 2.5]), infer_kind([decimal.Decimal(1)])
+    ('date32[day]', 'double', 'string')
+    """
+    seen = [value for value in values if value is not None]
+    if seen and all(isinstance(value, datetime.datetime) for value in seen):
+        aware = all(getattr(value, "tzinfo", None) is not None for value in seen)
+        return "timestamp[us, tz=UTC]" if aware else "timestamp[us]"
+    if seen and all(type(value) is datetime.date for value in seen):
+        return "date32[day]"
+    return infer_type(seen)
+
+
+def size_of(row: Sequence[Any]) -> int:
+    """About the bytes of a row."""
+    return sum(len(v.encode("utf-8", "replace")) if isinstance(v, str) else 8 for v in row)

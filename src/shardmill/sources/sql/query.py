@@ -1,0 +1,78 @@
+"""The user's query as a table of its own: checked to be one that reads, and put between parentheses."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from shardmill.errors import SourceError
+from shardmill.plan import Key
+
+# Stands for a value in a statement; each database puts in what it has for that. SQL text cannot hold it otherwise.
+MARK = "\0"
+
+_TOKEN = re.compile(
+    r"""(?P<blank>\s+|--[^\n]*|/\*.*?(?:\*/|\Z))
+    |(?P<quoted>[eE]'(?:[^'\\]|\\.|'')*'|'(?:[^']|'')*'|"(?:[^"]|"")*"|(?P<tag>\$(?:[A-Za-z_]\w*)?\$).*?(?P=tag))
+    |(?P<word>\w+)|(?P<end>;)|(?P<other>.)""",
+    re.DOTALL | re.VERBOSE,
+)
+_READS = ("select", "with", "values", "table", "from")
+
+
+def check_query(query: str) -> str:
+    """The query without what follows its end; refuses what is not one statement that reads.
+
+    >>> check_query("SELECT ';' AS a; -- all")
+    "SELECT ';' AS a"
+    """
+    first, end, stop = "", 0, False
+    for token in _TOKEN.finditer(query):
+        if token["blank"] or token["end"]:
+            stop = stop or bool(token["end"])
+            continue
+        if stop:
+            raise SourceError("--query holds more than one statement.", hint="Give one SELECT.")
+        end = token.end()
+        if not first and token[0] != "(":
+            first = token[0].lower()
+    if not first:
+        raise SourceError("--query is empty.", hint='For example --query "SELECT id, content FROM documents"')
+    if first not in _READS or MARK in query:
+        raise SourceError(
+            f"--query begins with {first!r}; a source is only read.", hint="Give a SELECT, or WITH … SELECT."
+        )
+    return query[:end]
+
+
+def quote(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def column(name: str) -> str:
+    return f"q.{quote(name)}"
+
+
+def select(what: str, query: str, rest: str = "") -> str:
+    return f"SELECT {what} FROM {table(query)}{rest}"
+
+
+def table(query: str) -> str:
+    # On lines of its own, for a query may end in a comment.
+    return f"(\n{query}\n) AS q"
+
+
+def in_range(key: str, low: Key, high: Key) -> tuple[str, list[Key]]:
+    """The rows with keys above `low` up to `high`, as a condition and its values.
+
+    Rows without a key belong to the range that is open below: nothing is left out for lack of one.
+    """
+    if low is None and high is None:
+        return "", []
+    if low is None:
+        return f" WHERE ({column(key)} <= {MARK} OR {column(key)} IS NULL)", [high]
+    return f" WHERE {column(key)} > {MARK} AND {column(key)} <= {MARK}", [low, high]
+
+
+def in_order(names: Sequence[str]) -> str:
+    return f" ORDER BY {', '.join(map(column, names))}" if names else ""

@@ -1,0 +1,204 @@
+"""A query as a source. A shard is a range of keys, or all of the query where there is no key."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from shardmill.errors import SourceError, nearest
+from shardmill.plan import Key
+from shardmill.sources.ahead import ahead
+from shardmill.sources.base import Fields, ItemBatch, Shard, SourceFile, SourceStat
+from shardmill.sources.batches import BATCH_BYTES, BATCH_ROWS
+from shardmill.sources.columns import arrow_type, build_columns, chosen_types, column_names
+from shardmill.sources.sql.base import BINARY, UNKNOWN, Database, Rows, Session
+from shardmill.sources.sql.items import ItemMaker, infer_kind, size_of
+from shardmill.sources.sql.query import check_query, column, in_order, in_range, select, table
+from shardmill.sources.template import TextTemplate, kind_of
+
+_SAMPLE_ROWS = 1000
+# A server that restarts is back in less; a worker that waited longer ends, and another one waits in its place.
+_PATIENCE_S = 60.0
+_MANY_SHARDS = 4
+
+
+def describe(database: Database, fields: Fields) -> SourceStat:
+    """What a query gives, by its columns and its first rows; how much, by counting them."""
+    query = check_query(fields.query)
+    template = TextTemplate.parse(fields.text)
+    with database.open() as session:
+        kinds = _columns(session, query)
+        names = list(dict.fromkeys((*template.names, *column_names(fields))))
+        for name in names:
+            if name not in kinds:
+                raise SourceError(f"no column {name!r} in the query.", hint=nearest(name, list(kinds)))
+            if kinds[name] == BINARY:
+                raise _binary(name)
+        exprs = [session.expression(name, kinds[name]) for name in names]
+        sample = next(session.rows(select(", ".join(exprs), query), (), lambda: _SAMPLE_ROWS), [])
+        if not sample:
+            raise SourceError("the query gives no rows.", hint="Try it by hand.")
+        values = dict(zip(names, zip(*sample, strict=True), strict=True))
+        _check_text(template, kinds, values)
+        chosen = chosen_types(fields)
+        columns = {n: chosen.get(n) or kinds[n] or infer_kind(values[n]) for n in column_names(fields)}
+        for name in columns:
+            if any(isinstance(v, bytes | bytearray | memoryview) for v in values[name]):
+                raise _binary(name)
+        (count,) = _first(session, select("count(*)", query))
+        size_bytes = int(count) * sum(map(size_of, sample)) // len(sample)
+        file = SourceFile(database.place, max(1, size_bytes), session.identify(), "")
+    return SourceStat(database.kind, (file,), columns)
+
+
+class SqlSource:
+    """`notes` say what a user should know of how the query is cut, once it is."""
+
+    def __init__(self, database: Database, stat: SourceStat, fields: Fields, max_item_bytes: int) -> None:
+        self._database, self._stat, self._fields = database, stat, fields
+        self._query = check_query(fields.query)
+        self._template = TextTemplate.parse(fields.text)
+        self._items = ItemMaker(self._template, build_columns(stat, fields), max_item_bytes)
+        self.notes: list[str] = []
+
+    def shards(self, target_bytes: int) -> list[Shard]:
+        """Ranges of about as many rows as make `target_bytes`, found in one snapshot by one pass in the key's order."""
+        size_bytes = self._stat.size_bytes
+        with self._database.open() as session:
+            rows, ends = self._cut(session, target_bytes, size_bytes)
+            weight = size_bytes / max(1, rows)
+            stops = [stop for stop, _ in ends]
+            keys = [key for _, key in ends]
+            pieces = zip(itertools.pairwise([0, *stops]), itertools.pairwise([None, *keys]), strict=True)
+            shards = [
+                Shard(i, 0, start, stop, max(1, int(weight * (stop - start))), low, high)
+                for i, ((start, stop), (low, high)) in enumerate(pieces)
+            ]
+            if len(shards) >= _MANY_SHARDS and session.can_seek(*self._statement(session, shards[1])) is False:
+                self.notes.append(
+                    f"No index serves {self._fields.id[0]!r}, so each of the {len(shards)} shards reads all that the "
+                    "query reads. An index on it, or `shardmill split --query` first, saves that."
+                )
+        return shards
+
+    def _cut(self, session: Session, target_bytes: int, size_bytes: int) -> tuple[int, list[tuple[int, Key]]]:
+        """How many rows there are, and after how many of them each shard ends, with its last key."""
+        (rows,) = _first(session, select("count(*)", self._query))
+        if not self._fields.id:
+            self.notes.append(_one_shard("--id names no column to cut by"))
+            return rows, [(rows, None)]
+        name = self._fields.id[0]
+        key, value, present = column(name), session.key_expression(name), f" WHERE {column(name)} IS NOT NULL"
+        last = _first(session, select(value, self._query, f"{present} ORDER BY {key} DESC LIMIT 1"))
+        if last is None or not isinstance(last[0], int | float | str):
+            why = f"every {name!r} is null" if last is None else f"{name!r} is {kind_of(last[0])}"
+            self.notes.append(_one_shard(why))
+            return rows, [(rows, None)]
+        (keyed,) = _first(session, select(f"count({key})", self._query))
+        if keyed < rows:
+            self.notes.append(f"{rows - keyed:,} rows have no {name!r}; they are read with the first shard.")
+        pieces = -(-keyed // max(1, target_bytes * rows // max(1, size_bytes)))
+        step = -(-keyed // pieces)
+        numbered = f"SELECT {value} AS k, row_number() OVER (ORDER BY {key}) AS n FROM {table(self._query)}{present}"
+        sql = f"SELECT n, k FROM (\n{numbered}\n) AS t WHERE n % {step} = 0 AND n < {keyed} ORDER BY n"
+        ends: list[tuple[int, Key]] = []
+        for n, bound in itertools.chain.from_iterable(session.rows(sql)):
+            # Equal keys stay together; ranges between them would be empty.
+            if bound != last[0] and (not ends or bound != ends[-1][1]):
+                ends.append((int(n) + rows - keyed, bound))
+        return rows, [*ends, (rows, last[0])]
+
+    def read(self, shard: Shard) -> Iterator[ItemBatch]:
+        weight = shard.weight_bytes / max(1, shard.stop - shard.start)
+        pace, done = _Pace(weight), 0
+        for rows in ahead(lambda: self._fetch(shard, pace)):
+            batch = self._items.make(rows, done, weight)
+            pace.saw(batch)
+            yield batch
+            done += len(rows)
+
+    def _fetch(self, shard: Shard, pace: _Pace) -> Iterator[Rows]:
+        with self._database.open(_PATIENCE_S) as session:
+            yield from session.rows(*self._statement(session, shard), lambda: pace.rows)
+
+    def _statement(self, session: Session, shard: Shard) -> tuple[str, list[Key]]:
+        """The rows of a shard in the order of their ids; those of a query without a key in its own."""
+        kinds = _columns(session, self._query)
+        texts = [session.expression(n, _text_kind(kinds[n])) for n in self._template.names]
+        kept = [session.expression(n, kind) for n, kind in self._stat.columns.items()]
+        exprs = ", ".join(f"{e} AS c{i}" for i, e in enumerate((*texts, *kept)))
+        if shard.high is None:
+            return select(exprs, self._query), []
+        where, values = in_range(self._fields.id[0], shard.low, shard.high)
+        return select(exprs, self._query, where + in_order(self._fields.id)), values
+
+    def count(self, shards: Sequence[Shard]) -> int:
+        """The rows that the query gives now in the range of these shards."""
+        with self._database.open() as session:
+            last = shards[-1].high
+            where, values = in_range(self._fields.id[0], None, last) if last is not None else ("", [])
+            return int(next(session.rows(select("count(*)", self._query, where), values))[0][0])
+
+
+class _Pace:
+    """How many rows are fetched at a time: as many as make a batch, by what the last ones weighed."""
+
+    def __init__(self, row_bytes: float) -> None:
+        self.rows = self._fitting(row_bytes)
+
+    def saw(self, batch: ItemBatch) -> None:
+        self.rows = self._fitting((batch.texts.nbytes + batch.kept.nbytes) / max(1, len(batch)))
+
+    def _fitting(self, row_bytes: float) -> int:
+        return max(1, min(BATCH_ROWS, int(BATCH_BYTES / max(1.0, row_bytes))))
+
+
+def _columns(session: Session, query: str) -> dict[str, str]:
+    found = session.describe(query)
+    names = [name for name, _ in found]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise SourceError(f"the query has two columns named {twice!r}.", hint="Rename one with AS.")
+    return dict(found)
+
+
+def _first(session: Session, sql: str) -> Any:
+    return next((row for rows in session.rows(sql) for row in rows), None)
+
+
+def _text_kind(kind: str) -> str:
+    """How a template takes a column: numbers and truths as they are, everything else as text."""
+    plain = kind == UNKNOWN or (pa.types.is_primitive(t := arrow_type(kind)) and not pa.types.is_temporal(t))
+    return kind if plain else "string"
+
+
+def _check_text(template: TextTemplate, kinds: dict[str, str], values: dict[str, tuple[Any, ...]]) -> None:
+    """That a field which alone is the text holds text."""
+    if not template.single:
+        return
+    name = template.names[0]
+    seen = [v for v in values[name] if v is not None]
+    if kinds[name] == "string" or (kinds[name] == UNKNOWN and (not seen or any(isinstance(v, str) for v in seen))):
+        return
+    strings = [n for n, kind in kinds.items() if kind == "string"]
+    raise SourceError(
+        f"{name!r} in the query holds {kind_of(seen[0]) if seen else kinds[name]}, not text.",
+        hint=f"Columns that hold text: {', '.join(strings)}." if strings else "Cast it in the query: CAST(… AS text).",
+    )
+
+
+def _binary(name: str) -> SourceError:
+    return SourceError(
+        f"{name!r} in the query is binary.",
+        hint=f"Turn it into text in the query: encode({name}, 'base64') or hex({name}).",
+    )
+
+
+def _one_shard(why: str) -> str:
+    return (
+        f"The query is one shard, which one worker reads in one snapshot: {why}. "
+        "Give --id a column that can be ordered, or cut the query with `shardmill split --query` first."
+    )

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import http.client
 import json
 import os
 import threading
-import time
 import uuid
-from collections import Counter
-from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from urllib.parse import urlsplit
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -20,74 +15,11 @@ from shardmill.run import Run, start
 from shardmill.store import open_store
 from shardmill.testing import InProcessEngine, fake_vector
 from tests.conftest import fake_rows, fake_spec
+from tests.services.badline import BadLine, first_time
 
 pytestmark = pytest.mark.services
 
 ROWS = fake_rows(60)
-Fault = Callable[[str, str], str]
-
-
-class BadLine(ThreadingHTTPServer):
-    """Hands requests on to the real server, `Host` and all, for that is signed; `fault` says what goes wrong.
-
-    `lost answer` carries the request out and hangs up; `lost request` hangs up at once; `busy` answers 503; `late`
-    takes its time.
-    """
-
-    daemon_threads = True
-
-    def __init__(self, upstream: str) -> None:
-        super().__init__(("127.0.0.1", 0), _Line)
-        self.upstream = urlsplit(upstream).netloc
-        self.fault: Fault = lambda method, path: ""
-        self.seen: Counter[str] = Counter()
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.server_port}"
-
-
-class _Line(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    disable_nagle_algorithm = True
-    server: BadLine
-
-    def _hand_on(self) -> None:
-        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        fault = self.server.fault(self.command, self.path)
-        self.server.seen[fault] += 1
-        if fault == "late":
-            time.sleep(0.05)
-        if fault == "busy":
-            self._answer(503, {}, b"<Error><Code>SlowDown</Code></Error>")
-        elif fault == "lost request":
-            self.close_connection = True
-        else:
-            upstream = http.client.HTTPConnection(self.server.upstream, timeout=20)
-            upstream.request(self.command, self.path, body, dict(self.headers.items()))
-            answer = upstream.getresponse()
-            data = answer.read()
-            upstream.close()
-            if fault == "lost answer":
-                self.close_connection = True
-            else:
-                self._answer(answer.status, dict(answer.getheaders()), data)
-
-    do_GET = do_PUT = do_HEAD = do_DELETE = do_POST = _hand_on  # noqa: N815
-
-    def _answer(self, status: int, headers: dict[str, str], data: bytes) -> None:
-        length = headers.get("Content-Length") if self.command == "HEAD" else str(len(data))
-        self.send_response_only(status)
-        for name, value in headers.items():
-            if name.lower() not in ("content-length", "transfer-encoding", "connection"):
-                self.send_header(name, value)
-        self.send_header("Content-Length", length or "0")
-        self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(data)
-
-    def log_message(self, *_: object) -> None:
-        pass
 
 
 @pytest.fixture
@@ -105,21 +37,6 @@ def line(s3_server: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[BadLine]:
 @pytest.fixture
 def folder(s3_server: str) -> str:
     return f"{s3_server}/{uuid.uuid4().hex}"
-
-
-def first_time(what: str, where: Callable[[str, str], bool]) -> Fault:
-    """The fault strikes the first request of each kind at each path."""
-    struck: set[tuple[str, str]] = set()
-    lock = threading.Lock()
-
-    def fault(method: str, path: str) -> str:
-        with lock:
-            if not where(method, path) or (method, path) in struck:
-                return ""
-            struck.add((method, path))
-            return what
-
-    return fault
 
 
 def _is_commit(method: str, path: str) -> bool:
@@ -177,9 +94,9 @@ def test_a_run_is_whole_though_parts_and_commits_had_to_be_sent_twice(line: BadL
 
 
 def test_a_run_is_whole_though_the_server_is_busy_now_and_then(line: BadLine, folder: str) -> None:
-    line.fault = first_time("busy", lambda method, path: "/parts/" in path or "/commits/" in path)
+    line.fault = first_time("503 SlowDown", lambda method, path: "/parts/" in path or "/commits/" in path)
     run = _run(folder)
-    assert line.seen["busy"] >= 2 * len(run.plan.shards)
+    assert line.seen["503 SlowDown"] >= 2 * len(run.plan.shards)
     assert_exactly_once(run)
 
 

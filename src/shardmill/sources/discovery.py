@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from shardmill.errors import SourceError, nearest
 from shardmill.sources import entries
 from shardmill.sources.base import Fields, SourceFile, SourceStat
-from shardmill.sources.files import WINDOW_BYTES, ReadRange, empty_source, file_name, open_packed, open_ranges
+from shardmill.sources.files import WINDOW_BYTES, empty_source, file_name, open_packed, open_ranges
 from shardmill.sources.lines import BOM
 from shardmill.sources.places import Found, expand
 from shardmill.sources.saveddatasets import choose_saved
 from shardmill.sources.template import TextTemplate
-from shardmill.store import is_url
+from shardmill.store import ReadRange, is_url
 
 EXTENSIONS = {
     ".jsonl": ("jsonl",),

@@ -16,9 +16,9 @@ from pathlib import Path
 from shardmill.devices import cores
 from shardmill.errors import SourceError
 from shardmill.sources.base import SourceFile
-from shardmill.sources.files import BLOCK_BYTES, ReadRange, file_name, open_packed
-from shardmill.sources.unpacking import PackedFile, Unpacked, damaged, explained, open_stream
-from shardmill.store import is_url, open_store
+from shardmill.sources.files import BLOCK_BYTES, file_name, open_packed
+from shardmill.sources.unpacking import Unpacked, damaged, explained, open_stream
+from shardmill.store import RangeFile, ReadRange, is_url, open_store
 
 EXTENSIONS = {
     ".gz": "gzip",
@@ -83,7 +83,7 @@ def compression_of(start: bytes, extension: str) -> str:
 
 def _estimate(file: SourceFile, kind: str, read: ReadRange) -> int:
     """The size of the content, as the share of the head makes it; exact for a small file."""
-    source = PackedFile(read, 0, file.size_bytes)
+    source = RangeFile(read, file.size_bytes)
     packed = replace(file, compression=kind)
     with explained(packed, source, lambda: 0):
         got = len(open_stream(packed, source).read(_ESTIMATE_BYTES))
@@ -232,7 +232,7 @@ def _small_reads(file: SourceFile, read: ReadRange) -> ReadRange:
     """Many small reads in ascending order: as they are on a disk, in large blocks from afar."""
     if not is_url(file.place):
         return read
-    source = PackedFile(read, 0, file.size_bytes)
+    source = RangeFile(read, file.size_bytes)
 
     def buffered(start: int, stop: int) -> bytes:
         source.seek(start)
@@ -254,7 +254,7 @@ def _with_index(file: SourceFile, read: ReadRange) -> SourceFile:
     try:
         data = store.get(name)
     except FileNotFoundError:
-        data = build_index(file, PackedFile(read, 0, file.size_bytes), read, spacing)
+        data = build_index(file, RangeFile(read, file.size_bytes), read, spacing)
         store.put(name, data)
     index = parse_index(data)
     places = [*index.entries, (file.size_bytes, index.unpacked_bytes)]

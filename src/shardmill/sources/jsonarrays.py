@@ -14,19 +14,12 @@ from shardmill.sources.base import Fields, ItemBatch, Shard, SourceFile, SourceS
 from shardmill.sources.batches import BatchBuilder, over_limit
 from shardmill.sources.columns import build_columns
 from shardmill.sources.cuts import Line, Tail, number_shards
-from shardmill.sources.files import (
-    BLOCK_BYTES,
-    WINDOW_BYTES,
-    ReadRange,
-    check_unchanged,
-    empty_source,
-    file_name,
-    open_ranges,
-)
+from shardmill.sources.files import BLOCK_BYTES, WINDOW_BYTES, check_unchanged, empty_source, file_name, open_ranges
 from shardmill.sources.jsonscan import ElementScanner
 from shardmill.sources.lines import BOM, BadLine, parse_json
 from shardmill.sources.sampling import describe_rows
 from shardmill.sources.template import TextTemplate
+from shardmill.store import ReadRange
 
 _MOST_CUTS = 1 << 16
 _SAMPLE_BYTES, _SAMPLE_ROWS = 32 << 20, 500

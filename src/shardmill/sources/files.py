@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 
 from shardmill.errors import SourceError, StaleResume, StoreChanged, StoreError
 from shardmill.sources.base import SourceFile
-from shardmill.store import Entry, ReadRange, is_url, locate
+from shardmill.store import Entry, ReadRange, is_exact, is_url, locate
 
 BLOCK_BYTES = 4 << 20
 WINDOW_BYTES = 64 << 10
@@ -77,6 +77,12 @@ def check_unchanged(file: SourceFile) -> None:
         raise _changed(file, f"size {file.size_bytes} -> {found.size}")
     if found.tag.strip('"') != file.tag.strip('"'):
         raise _changed(file, f"tag {file.tag} -> {found.tag}")
+
+
+def check_read(file: SourceFile) -> None:
+    """Refuse a file that changed while it was read; a store that knows tags was asked for each range by its tag."""
+    if not is_url(file.place) or not is_exact(file.tag):
+        check_unchanged(file)
 
 
 def stat_file(place: str) -> Entry | None:

@@ -14,7 +14,15 @@ from shardmill.sources.base import Fields, ItemBatch, Shard, SourceFile, SourceS
 from shardmill.sources.batches import BatchBuilder, over_limit
 from shardmill.sources.columns import build_columns
 from shardmill.sources.cuts import Line, Tail, number_shards
-from shardmill.sources.files import BLOCK_BYTES, WINDOW_BYTES, check_unchanged, empty_source, file_name, open_ranges
+from shardmill.sources.files import (
+    BLOCK_BYTES,
+    WINDOW_BYTES,
+    check_read,
+    check_unchanged,
+    empty_source,
+    file_name,
+    open_ranges,
+)
 from shardmill.sources.jsonscan import ElementScanner
 from shardmill.sources.lines import BOM, BadLine, parse_json
 from shardmill.sources.sampling import describe_rows
@@ -64,7 +72,7 @@ class JsonArraySource:
                     yield builder.take(rows)
                 rows += 1
                 self._add(builder, element, rows)
-        check_unchanged(file)
+        check_read(file)
         yield builder.take(rows)
 
     def _add(self, builder: BatchBuilder, element: Line, row: int) -> None:

@@ -15,7 +15,7 @@ from shardmill.ranges import split_weighted
 from shardmill.sources.base import Fields, ItemBatch, Shard, SourceFile, SourceStat
 from shardmill.sources.batches import BATCH_BYTES, BATCH_ROWS
 from shardmill.sources.cuts import number_shards
-from shardmill.sources.files import check_unchanged, empty_source, file_name, open_packed, readable
+from shardmill.sources.files import check_read, check_unchanged, empty_source, file_name, open_packed, readable
 from shardmill.sources.tables import RowMaker, check_schema, column_types
 from shardmill.store import RangeFile, is_url
 
@@ -57,7 +57,7 @@ class ParquetSource:
             for batch in _read_groups(file, parquet, groups, rows, names):
                 yield self._rows.items(batch, rows_done, weight)
                 rows_done += batch.num_rows
-        check_unchanged(file)
+        check_read(file)
 
 
 def _read_groups(

@@ -21,7 +21,7 @@ from shardmill.sources.csvrecords import Records
 from shardmill.sources.csvs import DELIMITERS, read_header
 from shardmill.sources.cuts import iter_lines
 from shardmill.sources.discovery import find_files
-from shardmill.sources.files import check_unchanged, file_name, open_ranges
+from shardmill.sources.files import check_read, check_unchanged, file_name, open_ranges
 from shardmill.sources.lines import BOM, BadLine, decode
 from shardmill.sources.parquets import open_parquet
 from shardmill.sources.sampling import sample_rows
@@ -65,7 +65,7 @@ def feed_files(places: Sequence[str], format: str | None = None, *, bare_text: b
                 feed.share = (before + position) / total
 
             yield from _read(file, kind, bare_text, at)
-            check_unchanged(file)
+            check_read(file)
             before += file.size_bytes
 
     identity: list[list[object]] = [[f.name, f.size_bytes, f.tag, f.edges] for f in files]

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import IO
 
 from shardmill.errors import UsageError
-from shardmill.store.base import Entry, Store
+from shardmill.store.base import Entry, Store, is_exact
 from shardmill.store.clients import SCHEMES
 from shardmill.store.local import LocalStore
 from shardmill.store.rangefile import RangeFile, ReadRange
@@ -24,6 +24,7 @@ __all__ = [
     "RangeFile",
     "ReadRange",
     "Store",
+    "is_exact",
     "is_url",
     "locate",
     "open_store",

@@ -16,6 +16,14 @@ class Entry:
     tag: str
 
 
+MODIFIED = "modified-"
+
+
+def is_exact(tag: str) -> bool:
+    """Whether a server may be asked for just this version: not by a time, nor by a tag that it calls weak."""
+    return bool(tag) and not tag.startswith((MODIFIED, "W/"))
+
+
 class Store(Protocol):
     """What the ledger, the sources and the sinks ask of a store."""
 

@@ -13,13 +13,12 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import IO, Any, BinaryIO, TypeVar
 
 from shardmill.errors import StoreChanged, StoreError
-from shardmill.store.base import Entry
+from shardmill.store.base import MODIFIED, Entry, is_exact
 from shardmill.store.clients import Clients, connect
 from shardmill.store.rangefile import RangeFile
 from shardmill.store.troubles import explain
 
 _T = TypeVar("_T")
-_MODIFIED = "modified-"
 _TRIES, _PAUSE_S = 5, 0.2
 
 
@@ -63,8 +62,8 @@ class ObjectStore:
         return self._ask(key, lambda: _again(ask))
 
     def _if_match(self, tag: str) -> str:
-        """The tag as a condition; "" where it is none that a server holds for exact."""
-        if tag.startswith((_MODIFIED, "W/")) or not tag:
+        """The tag as a condition, "" where it cannot be one."""
+        if not is_exact(tag):
             return ""
         return tag if self.url.startswith("memory:") else f'"{tag.strip(chr(34))}"'
 
@@ -201,7 +200,7 @@ def _again(request: Callable[[], _T]) -> _T:
 
 
 def _tag(meta: Mapping[str, Any]) -> str:
-    return str(meta["e_tag"] or f"{_MODIFIED}{meta['last_modified'].isoformat()}")
+    return str(meta["e_tag"] or f"{MODIFIED}{meta['last_modified'].isoformat()}")
 
 
 class _Upload(io.RawIOBase, BinaryIO):

@@ -24,7 +24,7 @@ class BadLine(ThreadingHTTPServer):
     reset           carries the request out and resets the connection
     torn            half the body, then a reset
     cut             half the body under the right Content-Length, then the end
-    short           half the body under a Content-Length that agrees with it
+    short           of a range or a listing, half the body under a Content-Length that agrees with it
     stall           half the body, then nothing more for `stall_s`
     late            takes its time
     503 SlowDown    this status and code instead of an answer, as any other pair
@@ -32,7 +32,7 @@ class BadLine(ThreadingHTTPServer):
 
     daemon_threads = True
     request_queue_size = 128
-    stall_s = 3.0
+    stall_s = 1.0
 
     def __init__(self, upstream: str) -> None:
         super().__init__(("127.0.0.1", 0), _Line)
@@ -81,7 +81,7 @@ class _Line(BaseHTTPRequestHandler):
             self.close_connection = True
         elif fault == "reset":
             self._reset()
-        elif fault == "short":
+        elif fault == "short" and (answer.status == 206 or "list-type" in self.path):
             self._answer(answer.status, headers, data[: len(data) // 2])
         elif fault in ("torn", "cut", "stall"):
             self._answer(answer.status, headers, data, sent=len(data) // 2)

@@ -2,41 +2,25 @@
 
 from __future__ import annotations
 
+import gzip
+import io
 import json
-import os
-import threading
-import uuid
-from collections.abc import Iterator
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
+from shardmill.errors import StoreError
 from shardmill.run import Run, start
-from shardmill.store import open_store
+from shardmill.store import clients, open_store
 from shardmill.testing import InProcessEngine, fake_vector
 from tests.conftest import fake_rows, fake_spec
-from tests.services.badline import BadLine, first_time
+from tests.services.badline import BadLine, first_time, now_and_then
 
 pytestmark = pytest.mark.services
 
 ROWS = fake_rows(60)
-
-
-@pytest.fixture
-def line(s3_server: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[BadLine]:
-    line = BadLine(os.environ["AWS_ENDPOINT_URL"])
-    thread = threading.Thread(target=line.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
-    thread.start()
-    monkeypatch.setenv("AWS_ENDPOINT_URL", line.url)
-    yield line
-    line.shutdown()
-    line.server_close()
-    thread.join(10)
-
-
-@pytest.fixture
-def folder(s3_server: str) -> str:
-    return f"{s3_server}/{uuid.uuid4().hex}"
 
 
 def _is_commit(method: str, path: str) -> bool:
@@ -60,12 +44,22 @@ def test_a_write_that_came_second_is_not_ours_though_the_answer_was_lost(line: B
     assert store.get("commits/000000.json") == b"theirs"
 
 
-def _run(folder: str) -> Run:
+def _source(kind: str) -> bytes:
+    lines = "".join(json.dumps(row) + "\n" for row in ROWS).encode()
+    if kind == "jsonl.gz":
+        return gzip.compress(lines)
+    if kind == "csv":
+        return "".join(["id,text\n", *(f"{row['id']},{row['text']}\n" for row in ROWS)]).encode()
+    if kind == "parquet":
+        pq.write_table(pa.Table.from_pylist(ROWS), out := io.BytesIO(), row_group_size=10)
+        return out.getvalue()
+    return lines
+
+
+def _run(folder: str, kind: str = "jsonl") -> Run:
     """Source, run and proof, all through the line."""
-    open_store(f"{folder}/source").put("items.jsonl", "".join(json.dumps(r) + "\n" for r in ROWS).encode())
-    return start(
-        fake_spec(f"{folder}/source/items.jsonl", shard_bytes=1_000), f"{folder}/run", engine=InProcessEngine()
-    )
+    open_store(f"{folder}/source").put(f"items.{kind}", _source(kind))
+    return start(fake_spec(f"{folder}/source", shard_bytes=1_000), f"{folder}/run", engine=InProcessEngine())
 
 
 def assert_exactly_once(run: Run) -> None:
@@ -105,3 +99,35 @@ def test_a_run_is_whole_though_answers_are_late(line: BadLine, folder: str) -> N
     run = _run(folder)
     assert line.seen["late"] > len(run.plan.shards)
     assert_exactly_once(run)
+
+
+@pytest.mark.parametrize("fault", ["reset", "torn", "cut", "short", "stall", "500 InternalError"])
+def test_a_run_is_whole_though_every_first_answer_is_broken(line: BadLine, folder: str, fault: str) -> None:
+    """What is read and what is listed: the source, commits, parts."""
+    at = ("/source/",) if fault == "stall" else ("/source/", "list-type=2", "/parts/")
+    line.fault = first_time(fault, lambda method, path: method == "GET" and any(part in path for part in at))
+    run = _run(folder)
+    assert line.seen[fault] >= 2
+    assert_exactly_once(run)
+
+
+FAULTS = ["lost request", "reset", "torn", "cut", "short", "stall", "500 InternalError", "503 SlowDown"]
+
+
+@pytest.mark.parametrize(("seed", "kind"), list(enumerate(["jsonl", "jsonl.gz", "csv", "parquet"])))
+def test_a_run_is_whole_on_a_line_that_fails_now_and_then(line: BadLine, folder: str, seed: int, kind: str) -> None:
+    line.fault = now_and_then(seed, FAULTS, 0.2)
+    run = _run(folder, kind)
+    assert sum(line.seen[fault] for fault in FAULTS) > 10
+    line.fault = lambda method, path: ""
+    assert_exactly_once(run)
+
+
+def test_a_store_that_never_answers_is_given_up(line: BadLine, folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(clients, "RETRIES", 1)
+    store = open_store(folder)
+    store.put("items", b"1234")
+    line.fault = lambda method, path: "stall"
+    with pytest.raises(StoreError, match="items: .*timed out|items: .*body error") as caught:
+        store.get_range("items", 0, 4)
+    assert caught.value.retryable

@@ -1,7 +1,7 @@
 """Object stores over obstore: memory, S3, GCS, Azure, HTTP.
 
-obstore retries requests with back-off, bodies that break off too; what it leaves to us is the body of a listing and a
-body that is shorter than its own head says.
+obstore retries requests with back-off, and goes on where the body of an object broke off. What it leaves to us are
+broken bodies of listings and of refusals, and bodies that are shorter than their own heads say.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from shardmill.store.rangefile import RangeFile
 from shardmill.store.troubles import explain
 
 _T = TypeVar("_T")
-_TRIES, _PAUSE_S = 5, 0.2
+_TRIES, _PAUSE_S = 5, 0.1
+_BROKEN = ("response body error", "list response body", "invalid list response")
 
 
 class ObjectStore:
@@ -59,7 +60,7 @@ class ObjectStore:
                 raise _CutOff(f"{len(data):,} bytes came where {ends - begins:,} were announced")
             return data
 
-        return self._ask(key, lambda: _again(ask))
+        return self._ask(key, ask)
 
     def _if_match(self, tag: str) -> str:
         """The tag as a condition, "" where it cannot be one."""
@@ -106,7 +107,7 @@ class ObjectStore:
         from obstore.exceptions import PreconditionError
 
         try:
-            obstore.put(self._client, self._prefix + key, data, mode={"e_tag": tag})
+            _again(lambda: obstore.put(self._client, self._prefix + key, data, mode={"e_tag": tag}))
             return True
         except (PreconditionError, FileNotFoundError):
             try:
@@ -136,13 +137,11 @@ class ObjectStore:
             try:
                 pages = pages or iter(obstore.list(self._client, prefix=folder or None, offset=last))
                 return next(pages, None)
-            except Exception as error:
+            except Exception:
                 pages = None
-                if any(said in str(error) for said in ("list response body", "invalid list response")):
-                    raise _CutOff(str(error).partition("\n")[0]) from error
                 raise
 
-        while (page := self._ask(prefix, lambda: _again(ask))) is not None:
+        while (page := self._ask(prefix, ask)) is not None:
             for meta in page:
                 last = meta["path"]
                 yield last, meta
@@ -169,10 +168,16 @@ class ObjectStore:
         )
 
     def _ask(self, key: str, request: Callable[[], _T]) -> _T:
+        """The answer to a request that may be made twice."""
+        with self._explained(key):
+            return _again(request)
+
+    @contextlib.contextmanager
+    def _explained(self, key: str) -> Iterator[None]:
         from obstore.exceptions import PreconditionError
 
         try:
-            return request()
+            yield
         except FileNotFoundError as error:
             if "<Code>NoSuchBucket<" in str(error):
                 raise self._explain(error, key) from error
@@ -194,7 +199,9 @@ def _again(request: Callable[[], _T]) -> _T:
     for attempt in range(1, _TRIES):
         try:
             return request()
-        except _CutOff:
+        except Exception as error:
+            if not isinstance(error, _CutOff) and not any(said in str(error) for said in _BROKEN):
+                raise
             time.sleep(_PAUSE_S * 2**attempt)
     return request()
 
@@ -217,14 +224,16 @@ class _Upload(io.RawIOBase, BinaryIO):
 
     def write(self, data: Any, /) -> int:
         size = memoryview(data).nbytes
-        self._store._ask(self._key, lambda: self._upload.write(data))
+        with self._store._explained(self._key):
+            self._upload.write(data)
         self._at += size
         return size
 
     def close(self) -> None:
         if not self.closed:
             try:
-                self._store._ask(self._key, self._upload.close)
+                with self._store._explained(self._key):
+                    self._upload.close()
             finally:
                 super().close()
 

@@ -28,7 +28,10 @@ _METADATA_S = 2.0
 CONNECT_S = 10
 SILENCE_S = 30
 UPLOAD_S = 600
-RETRIES, RETRY_S = 8, 180
+RETRIES, RETRY_S = 10, 180
+
+
+_LONGEST_PAUSE = timedelta(seconds=15)
 
 
 class Clients(NamedTuple):
@@ -76,7 +79,11 @@ def _client(root: str, known: dict[str, str], timeouts: dict[str, timedelta]) ->
             root,
             config=config,
             client_options=options,
-            retry_config={"max_retries": RETRIES, "retry_timeout": timedelta(seconds=RETRY_S)},
+            retry_config={
+                "max_retries": RETRIES,
+                "retry_timeout": timedelta(seconds=RETRY_S),
+                "backoff": {"init_backoff": timedelta(milliseconds=100), "max_backoff": _LONGEST_PAUSE, "base": 3},
+            },
         )
     except Exception as error:
         raise UsageError(f"{root}: {str(error).partition(chr(10))[0]}") from error

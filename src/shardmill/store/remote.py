@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import IO, Any, BinaryIO, TypeVar
 
 from shardmill.errors import StoreChanged, StoreError
+from shardmill.store import clients
 from shardmill.store.base import MODIFIED, Entry, is_exact
 from shardmill.store.clients import Clients, connect
 from shardmill.store.rangefile import RangeFile
@@ -26,9 +27,9 @@ _BROKEN = ("response body error", "list response body", "invalid list response")
 class ObjectStore:
     """An object store over obstore: memory, S3, GCS, Azure, HTTP."""
 
-    def __init__(self, url: str, clients: Clients, prefix: str = "") -> None:
+    def __init__(self, url: str, ways: Clients, prefix: str = "") -> None:
         self.url = url.rstrip("/")
-        self._client, self._uploads = clients
+        self._client, self._uploads = ways
         self._prefix = prefix
 
     def get(self, key: str) -> bytes:
@@ -196,11 +197,14 @@ class _CutOff(Exception):
 
 
 def _again(request: Callable[[], _T]) -> _T:
+    """Ask until the answer is whole, for as long as obstore would."""
+    give_up = time.monotonic() + clients.RETRY_S
     for attempt in range(1, _TRIES):
         try:
             return request()
         except Exception as error:
-            if not isinstance(error, _CutOff) and not any(said in str(error) for said in _BROKEN):
+            broken = isinstance(error, _CutOff) or any(said in str(error) for said in _BROKEN)
+            if not broken or time.monotonic() > give_up:
                 raise
             time.sleep(_PAUSE_S * 2**attempt)
     return request()

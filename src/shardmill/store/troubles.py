@@ -59,7 +59,9 @@ def explain(place: str, error: Exception) -> StoreError:
             f"{place}: the store does not understand the request ({code or '400 Bad Request'}).",
             "Expired credentials or a wrong AWS_REGION are often why.",
         )
-    return StoreError(f"{place}: {said.partition(chr(10))[0]}")
+    first = said.partition("\n")[0]
+    away = "error sending request" in first
+    return StoreError(f"{place}: {first}", hint="Check that the store can be reached from here." if away else "")
 
 
 def no_credentials(place: str) -> StoreError:

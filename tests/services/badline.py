@@ -32,7 +32,7 @@ class BadLine(ThreadingHTTPServer):
 
     daemon_threads = True
     request_queue_size = 128
-    stall_s = 1.0
+    stall_s = 30.0
 
     def __init__(self, upstream: str) -> None:
         super().__init__(("127.0.0.1", 0), _Line)

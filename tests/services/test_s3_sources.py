@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from shardmill.errors import StoreError
+from shardmill.errors import SourceError, StoreError
 from shardmill.run import start
 from shardmill.sources import Fields, discover, open_source
 from shardmill.store import open_store
@@ -109,3 +109,7 @@ def test_plain_http(folder: str) -> None:
     open_store(folder).put("items.jsonl.gz", gzip.compress(b'{"text": "a"}\n{"text": "b"}\n'))
     address = f"{os.environ['WEED_FILER_URL']}/buckets/{folder.removeprefix('s3://')}/items.jsonl.gz"
     assert read_texts(address) == ["a", "b"]
+    with pytest.raises(SourceError, match="no such file"):
+        read_texts(f"{address}.xz")
+    with pytest.raises(SourceError, match=r"items\.jsonl\.gz: a URL with a query is not read"):
+        read_texts(f"{address}?X-Amz-Signature=secret")

@@ -95,8 +95,8 @@ def s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
             stderr=subprocess.STDOUT,
         )
     endpoint = f"http://127.0.0.1:{ports['s3']}"
-    before = {name: os.environ.get(name) for name in [*secrets, "AWS_ENDPOINT_URL"]}
-    os.environ.update(secrets, AWS_ENDPOINT_URL=endpoint)
+    before = {name: os.environ.get(name) for name in [*secrets, "AWS_ENDPOINT_URL", "WEED_FILER_URL"]}
+    os.environ.update(secrets, AWS_ENDPOINT_URL=endpoint, WEED_FILER_URL=f"http://127.0.0.1:{ports['filer']}")
     try:
         _wait_for_bucket(server, folder / "log")
         yield "s3://shardmill"

@@ -11,6 +11,7 @@ ShardmillError
 │   ├── RunExists         the output folder holds something else
 │   └── StaleResume       source, model or fields changed since the run began
 ├── StoreError            a store did not do what was asked; often worth another try
+│   ├── StoreChanged      an object is no longer the one that was looked at
 │   └── StoreFull         no room left
 ├── DatabaseLost          a database went away; the shard is read again
 ├── TooManyErrors         more rows failed than the user allows
@@ -90,6 +91,10 @@ class StaleResume(UsageError):
 
 class StoreError(ShardmillError):
     retryable = True
+
+
+class StoreChanged(StoreError):
+    retryable = False
 
 
 class StoreFull(StoreError):

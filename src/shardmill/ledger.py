@@ -12,6 +12,7 @@ import os
 import socket
 import time
 import uuid
+from collections import defaultdict, deque
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -104,6 +105,7 @@ class Ledger:
         self.store: Store = open_store(place) if isinstance(place, str | os.PathLike) else place
         self.clock = clock
         self._commits: dict[int, Commit] = {}
+        self._free: defaultdict[str, deque[int]] = defaultdict(deque)
         self._generation = ""
 
     @property
@@ -142,6 +144,7 @@ class Ledger:
         if plan.generation != self._generation:
             self._generation = plan.generation
             self._commits.clear()
+            self._free.clear()
         plan = plan.indexed_at([f.index and f"{self.url}/{f.index}" for f in plan.stat.files])
         return plan.relocated(self.execution().get("places", ()))
 
@@ -213,8 +216,13 @@ class Ledger:
         """Take a shard nobody is at: a free one, else one whose holder is gone, else the slowest near the end.
 
         `slot` in [0, 1) is where in the list this worker starts looking, so that many workers do not all try the same;
-        `held` are the shards it is at already.
+        `held` are the shards it is at already. What is there is listed only when the shards that were free at the last
+        listing are used up: listing for each claim is more than a store of thousands of shards bears.
         """
+        lease = self._new_lease(worker, lease_s)
+        claim = self._take_free(lease, held)
+        if claim is not None:
+            return claim
         done = self.done()
         pending = [i for i in range(shards) if i not in done and i not in held]
         if not pending:
@@ -222,11 +230,23 @@ class Ledger:
         start = int(slot * len(pending))
         pending = pending[start:] + pending[:start]
         leased = set(self._indices("leases"))
-        lease = self._new_lease(worker, lease_s)
-        for shard in [i for i in pending if i not in leased][:_TRIES]:
-            if self.store.put_if_absent(self._key("leases", shard), _encode(asdict(lease))):
+        self._free[worker] = deque(i for i in pending if i not in leased)
+        return self._take_free(lease, held) or self._take_over(
+            worker, [i for i in pending if i in leased], lease_s, slow_s
+        )
+
+    def _take_free(self, lease: Lease, held: Collection[int]) -> Claim | None:
+        """One of the shards that were free when last looked at, unless others took too many of them since."""
+        free = self._free[lease.worker]
+        for _ in range(min(_TRIES, len(free))):
+            shard = free.popleft()
+            if shard in held or not self.store.put_if_absent(self._key("leases", shard), _encode(asdict(lease))):
+                continue
+            if self.store.head(self._key("commits", shard)) is None:
                 return Claim(shard, _attempt())
-        return self._take_over(worker, [i for i in pending if i in leased], lease_s, slow_s)
+            self.store.delete(self._key("leases", shard))
+        free.clear()
+        return None
 
     def _take_over(self, worker: str, held: list[int], lease_s: float, slow_s: float) -> Claim | None:
         now = self.clock()
@@ -359,6 +379,7 @@ class Ledger:
         for name in ("report.json", "forecast.json", "execution.json", "plan.json"):
             self.store.delete(name)
         self._commits.clear()
+        self._free.clear()
         self._generation = ""
 
     def _key(self, folder: str, shard: int) -> str:

@@ -135,6 +135,29 @@ def test_what_is_committed_is_not_claimed(ledger: Ledger) -> None:
     assert ledger.claim("w", 2, lease_s=60) is None
 
 
+def test_a_shard_that_was_done_since_the_last_listing_is_not_claimed(ledger: Ledger, place: str) -> None:
+    first, other = ledger.claim("w", 3, lease_s=60), Ledger(place)
+    taken = other.claim("other", 3, lease_s=60)
+    assert first is not None
+    assert taken is not None
+    assert (first.shard, taken.shard) == (0, 1)
+    other.commit(make_commit(1))
+    other.release(taken, "other")
+    second = ledger.claim("w", 3, lease_s=60)
+    assert second is not None
+    assert second.shard == 2
+    assert sorted(ledger.leases()) == [0, 2]
+
+
+def test_a_claim_lists_the_run_once_for_many_shards(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+    listed = []
+    plain = ledger.store.list
+    monkeypatch.setattr(ledger.store, "list", lambda prefix="": [listed.append(prefix), *plain(prefix)][1:])
+    taken = [ledger.claim("w", 50, lease_s=60) for _ in range(50)]
+    assert [claim.shard for claim in taken if claim] == list(range(50))
+    assert listed == ["commits/", "leases/"]
+
+
 def test_a_lease_that_ran_out_is_taken_over_and_counted_as_a_crash(ledger: Ledger, clock: Clock) -> None:
     ledger.claim("gone", 1, lease_s=10)
     clock.now += 9

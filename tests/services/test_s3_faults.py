@@ -2,124 +2,25 @@
 
 from __future__ import annotations
 
-import http.client
+import gzip
+import io
 import json
-import os
-import threading
-import time
-import uuid
-from collections import Counter
-from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from urllib.parse import urlsplit
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
+from shardmill.errors import StoreError
 from shardmill.run import Run, start
-from shardmill.store import open_store
+from shardmill.store import clients, open_store
 from shardmill.testing import InProcessEngine, fake_vector
 from tests.conftest import fake_rows, fake_spec
+from tests.services.badline import BadLine, first_time, now_and_then
 
 pytestmark = pytest.mark.services
 
 ROWS = fake_rows(60)
-Fault = Callable[[str, str], str]
-
-
-class BadLine(ThreadingHTTPServer):
-    """Hands requests on to the real server, `Host` and all, for that is signed; `fault` says what goes wrong.
-
-    `lost answer` carries the request out and hangs up; `lost request` hangs up at once; `busy` answers 503; `late`
-    takes its time.
-    """
-
-    daemon_threads = True
-
-    def __init__(self, upstream: str) -> None:
-        super().__init__(("127.0.0.1", 0), _Line)
-        self.upstream = urlsplit(upstream).netloc
-        self.fault: Fault = lambda method, path: ""
-        self.seen: Counter[str] = Counter()
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.server_port}"
-
-
-class _Line(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    disable_nagle_algorithm = True
-    server: BadLine
-
-    def _hand_on(self) -> None:
-        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        fault = self.server.fault(self.command, self.path)
-        self.server.seen[fault] += 1
-        if fault == "late":
-            time.sleep(0.05)
-        if fault == "busy":
-            self._answer(503, {}, b"<Error><Code>SlowDown</Code></Error>")
-        elif fault == "lost request":
-            self.close_connection = True
-        else:
-            upstream = http.client.HTTPConnection(self.server.upstream, timeout=20)
-            upstream.request(self.command, self.path, body, dict(self.headers.items()))
-            answer = upstream.getresponse()
-            data = answer.read()
-            upstream.close()
-            if fault == "lost answer":
-                self.close_connection = True
-            else:
-                self._answer(answer.status, dict(answer.getheaders()), data)
-
-    do_GET = do_PUT = do_HEAD = do_DELETE = do_POST = _hand_on  # noqa: N815
-
-    def _answer(self, status: int, headers: dict[str, str], data: bytes) -> None:
-        length = headers.get("Content-Length") if self.command == "HEAD" else str(len(data))
-        self.send_response_only(status)
-        for name, value in headers.items():
-            if name.lower() not in ("content-length", "transfer-encoding", "connection"):
-                self.send_header(name, value)
-        self.send_header("Content-Length", length or "0")
-        self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(data)
-
-    def log_message(self, *_: object) -> None:
-        pass
-
-
-@pytest.fixture
-def line(s3_server: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[BadLine]:
-    line = BadLine(os.environ["AWS_ENDPOINT_URL"])
-    thread = threading.Thread(target=line.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
-    thread.start()
-    monkeypatch.setenv("AWS_ENDPOINT_URL", line.url)
-    yield line
-    line.shutdown()
-    line.server_close()
-    thread.join(10)
-
-
-@pytest.fixture
-def folder(s3_server: str) -> str:
-    return f"{s3_server}/{uuid.uuid4().hex}"
-
-
-def first_time(what: str, where: Callable[[str, str], bool]) -> Fault:
-    """The fault strikes the first request of each kind at each path."""
-    struck: set[tuple[str, str]] = set()
-    lock = threading.Lock()
-
-    def fault(method: str, path: str) -> str:
-        with lock:
-            if not where(method, path) or (method, path) in struck:
-                return ""
-            struck.add((method, path))
-            return what
-
-    return fault
 
 
 def _is_commit(method: str, path: str) -> bool:
@@ -143,12 +44,22 @@ def test_a_write_that_came_second_is_not_ours_though_the_answer_was_lost(line: B
     assert store.get("commits/000000.json") == b"theirs"
 
 
-def _run(folder: str) -> Run:
+def _source(kind: str) -> bytes:
+    lines = "".join(json.dumps(row) + "\n" for row in ROWS).encode()
+    if kind == "jsonl.gz":
+        return gzip.compress(lines)
+    if kind == "csv":
+        return "".join(["id,text\n", *(f"{row['id']},{row['text']}\n" for row in ROWS)]).encode()
+    if kind == "parquet":
+        pq.write_table(pa.Table.from_pylist(ROWS), out := io.BytesIO(), row_group_size=10)
+        return out.getvalue()
+    return lines
+
+
+def _run(folder: str, kind: str = "jsonl") -> Run:
     """Source, run and proof, all through the line."""
-    open_store(f"{folder}/source").put("items.jsonl", "".join(json.dumps(r) + "\n" for r in ROWS).encode())
-    return start(
-        fake_spec(f"{folder}/source/items.jsonl", shard_bytes=1_000), f"{folder}/run", engine=InProcessEngine()
-    )
+    open_store(f"{folder}/source").put(f"items.{kind}", _source(kind))
+    return start(fake_spec(f"{folder}/source", shard_bytes=1_000), f"{folder}/run", engine=InProcessEngine())
 
 
 def assert_exactly_once(run: Run) -> None:
@@ -177,9 +88,9 @@ def test_a_run_is_whole_though_parts_and_commits_had_to_be_sent_twice(line: BadL
 
 
 def test_a_run_is_whole_though_the_server_is_busy_now_and_then(line: BadLine, folder: str) -> None:
-    line.fault = first_time("busy", lambda method, path: "/parts/" in path or "/commits/" in path)
+    line.fault = first_time("503 SlowDown", lambda method, path: "/parts/" in path or "/commits/" in path)
     run = _run(folder)
-    assert line.seen["busy"] >= 2 * len(run.plan.shards)
+    assert line.seen["503 SlowDown"] >= 2 * len(run.plan.shards)
     assert_exactly_once(run)
 
 
@@ -188,3 +99,36 @@ def test_a_run_is_whole_though_answers_are_late(line: BadLine, folder: str) -> N
     run = _run(folder)
     assert line.seen["late"] > len(run.plan.shards)
     assert_exactly_once(run)
+
+
+@pytest.mark.parametrize("fault", ["reset", "torn", "cut", "short", "stall", "500 InternalError"])
+def test_a_run_is_whole_though_every_first_answer_is_broken(line: BadLine, folder: str, fault: str) -> None:
+    """What is read and what is listed: the source, commits, parts."""
+    at = ("/source/",) if fault == "stall" else ("/source/", "list-type=2", "/parts/")
+    line.fault = first_time(fault, lambda method, path: method == "GET" and any(part in path for part in at))
+    run = _run(folder)
+    assert line.seen[fault] >= 2
+    assert_exactly_once(run)
+
+
+FAULTS = ["lost request", "reset", "torn", "cut", "short", "stall", "500 InternalError", "503 SlowDown"]
+
+
+@pytest.mark.parametrize(("seed", "kind"), list(enumerate(["jsonl", "jsonl.gz", "csv", "parquet"])))
+def test_a_run_is_whole_on_a_line_that_fails_now_and_then(line: BadLine, folder: str, seed: int, kind: str) -> None:
+    line.fault = now_and_then(seed, FAULTS, 0.2)
+    run = _run(folder, kind)
+    assert sum(line.seen[fault] for fault in FAULTS) > 10
+    line.fault = lambda method, path: ""
+    assert_exactly_once(run)
+
+
+def test_a_store_that_never_answers_is_given_up(line: BadLine, folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(clients, "RETRIES", 1)
+    monkeypatch.setattr(clients, "RETRY_S", 1)
+    store = open_store(folder)
+    store.put("items", b"1234")
+    line.fault = lambda method, path: "stall"
+    with pytest.raises(StoreError, match="response body error") as caught:
+        store.get_range("items", 0, 4)
+    assert caught.value.retryable

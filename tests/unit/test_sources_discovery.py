@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+import gzip
+import io
 import json
 import os
+import tarfile
 import time
 from pathlib import Path
 
@@ -77,6 +80,50 @@ def test_edges_and_tag_tell_contents_apart(tmp_path: Path) -> None:
 def test_a_plain_file_with_the_name_of_a_compressed_one_is_refused(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_bytes(b'{"body": "b"}')
     assert f"{name} is not compressed as its name says" in refusal(str(tmp_path / name), format="text")
+
+
+def _parquet() -> bytes:
+    pq.write_table(pa.table({"body": ["a"]}), out := io.BytesIO())
+    return out.getvalue()
+
+
+def _arrow() -> bytes:
+    table = pa.table({"body": ["a"]})
+    with pa.ipc.new_file(out := io.BytesIO(), table.schema) as writer:
+        writer.write_table(table)
+    return out.getvalue()
+
+
+def _tar() -> bytes:
+    with tarfile.open(fileobj=(out := io.BytesIO()), mode="w") as archive:
+        archive.addfile(tarfile.TarInfo("a.jsonl"))
+    return out.getvalue()
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.csv", "a.txt"])
+@pytest.mark.parametrize(
+    ("data", "what"),
+    [
+        (_parquet(), r"is Parquet and cannot be read as (jsonl|csv|text).*\n.*--format parquet"),
+        (_arrow(), r"is an Arrow file and .*\n.*--format arrow"),
+        (gzip.compress(gzip.compress(b"body\n")), "is gzip and"),
+        (gzip.compress(_parquet()), "is Parquet and"),
+        (gzip.compress(_tar()), "is a tar archive and"),
+        (b"PK\x03\x04rest", "is a zip archive and"),
+        *((f"body\n{encoding}\n".encode(encoding), "is text in UTF-16 and") for encoding in ("utf-16", "utf-16-be")),
+        ("body\nx\n".encode("utf-32"), "is text in UTF-32 and.*\n.*iconv -f UTF-32 -t UTF-8"),
+    ],
+    ids=["parquet", "arrow", "gzip in gzip", "parquet in gzip", "tar", "zip", "utf-16", "utf-16-be", "utf-32"],
+)
+def test_a_file_that_is_something_else_than_its_name_says(tmp_path: Path, name: str, data: bytes, what: str) -> None:
+    (tmp_path / name).write_bytes(data)
+    with pytest.raises(SourceError, match=rf"{name} {what}"):
+        discover([str(tmp_path / name)], BODY)
+
+
+def test_a_parquet_file_with_another_name_is_read_when_asked_for(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_bytes(_parquet())
+    assert discover([str(tmp_path / "a.csv")], BODY, "parquet").format == "parquet"
 
 
 def test_what_cannot_be_found_says_what_is_near(tmp_path: Path) -> None:

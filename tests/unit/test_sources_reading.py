@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import tracemalloc
@@ -111,6 +112,40 @@ def test_a_line_of_50_mb_is_passed_by_in_little_memory(tmp_path: Path, name: str
     assert batch.texts.to_pylist() == ["a", None, "b"]
     assert batch.bad[1].endswith("is 50.0 MB, over the limit of 2.0 MB")
     assert [t for b in read(source, 7 * MIB) for t in b.texts.to_pylist()] == ["a", None, "b"]
+
+
+def test_a_long_line_in_a_gzip_is_passed_by_in_little_memory(tmp_path: Path) -> None:
+    with gzip.open(tmp_path / "a.jsonl.gz", "wb", 1) as file:
+        file.write(b'{"body": "a"}\n{"body": "')
+        for _ in range(50):
+            file.write(b"x" * MIB)
+        file.write(b'"}\n{"body": "b"}\n')
+    source = open_source(discover([str(tmp_path / "a.jsonl.gz")], BODY), BODY, max_item_bytes=2 * MIB)
+    tracemalloc.start()
+    [batch] = read(source)
+    _, peak_bytes = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak_bytes < 24 * MIB
+    assert batch.texts.to_pylist() == ["a", None, "b"]
+    assert batch.bad[1].endswith("is 50.0 MB, over the limit of 2.0 MB")
+
+
+def test_other_encodings_and_ends_of_lines_among_good_rows(tmp_path: Path) -> None:
+    latin, wide = "caf\u00e9".encode("latin-1"), "caf\u00e9".encode("utf-16-le")
+    lines = [b"\xef\xbb\xbfone", b"two\r", latin, b"\xe2\x82", b"a\0b", b"\xef\xbb\xbfmark", wide, b"", b"last"]
+    batch = read_one(tmp_path, "a.txt", b"\n".join(lines))
+    assert batch.texts.to_pylist() == ["one", "two", None, None, "a\0b", "\ufeffmark", None, "last"]
+    assert batch.bad == {
+        2: "not valid UTF-8 at byte 4 of the line",
+        3: "not valid UTF-8 at byte 1 of the line",
+        6: "not valid UTF-8 at byte 7 of the line",
+    }
+    records = [b"body,n"] + [b"%s,1" % line for line in lines[1:6]]
+    batch = read_one(tmp_path, "a.csv", b"\r\n".join(records).replace(b"two\r", b"two"))
+    assert batch.texts.to_pylist() == ["two", None, None, "a\0b", "\ufeffmark"]
+    quoted = [json.dumps({"body": "a"}).encode(), b'{"body": "' + latin + b'"}', b'{"body": "a\0b"}', b"\0\0\0"]
+    batch = read_one(tmp_path, "a.jsonl", b"\r\n".join(quoted))
+    assert batch.texts.to_pylist() == ["a", None, None, None]
 
 
 def test_a_long_record_of_many_lines_is_passed_by(tmp_path: Path) -> None:

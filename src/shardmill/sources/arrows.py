@@ -14,7 +14,7 @@ from shardmill.ranges import Range, split_evenly, split_weighted
 from shardmill.sources.base import Fields, ItemBatch, Shard, SourceFile, SourceStat
 from shardmill.sources.batches import BATCH_BYTES, BATCH_ROWS
 from shardmill.sources.cuts import number_shards
-from shardmill.sources.files import check_unchanged, empty_source, file_name, open_ranges, readable
+from shardmill.sources.files import check_read, check_unchanged, empty_source, file_name, open_ranges, readable
 from shardmill.sources.messages import END, Index, Message, index_file
 from shardmill.sources.tables import RowMaker, check_schema, column_types
 from shardmill.store import is_url
@@ -53,7 +53,7 @@ class ArrowSource:
                 _check(file, piece)
                 yield self._rows.items(piece, rows_done, weight)
                 rows_done += piece.num_rows
-        check_unchanged(file)
+        check_read(file)
 
 
 def cut_batches(batches: Sequence[Message], target_bytes: int, most_parts: int) -> list[tuple[Range, int]]:

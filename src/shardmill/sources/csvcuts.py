@@ -10,7 +10,8 @@ import re
 from dataclasses import dataclass
 from functools import cache
 
-from shardmill.sources.files import BLOCK_BYTES, WINDOW_BYTES, ReadRange
+from shardmill.sources.files import BLOCK_BYTES, WINDOW_BYTES
+from shardmill.store import ReadRange
 
 _SURE_RECORDS = 8
 _KILLED_RECORDS = 3

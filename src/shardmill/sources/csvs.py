@@ -15,7 +15,15 @@ from shardmill.sources.columns import build_columns, chosen_types, column_names
 from shardmill.sources.csvcuts import find_record_start
 from shardmill.sources.csvrecords import Records
 from shardmill.sources.cuts import Line, cut_evenly, iter_lines, number_shards, weigh
-from shardmill.sources.files import BLOCK_BYTES, WINDOW_BYTES, check_unchanged, empty_source, file_name, open_ranges
+from shardmill.sources.files import (
+    BLOCK_BYTES,
+    WINDOW_BYTES,
+    check_read,
+    check_unchanged,
+    empty_source,
+    file_name,
+    open_ranges,
+)
 from shardmill.sources.lines import BOM
 from shardmill.sources.template import TextTemplate
 
@@ -91,7 +99,7 @@ class CsvSource:
                     builder.add(dict(zip(header.names, record.fields, strict=True)), record.line, record.size)
             if shard.stop < file.end and read(shard.stop - 1, shard.stop) != b"\n":
                 raise _wrong_cut(file, shard)
-        check_unchanged(file)
+        check_read(file)
         yield builder.take(records.lines_done)
 
 

@@ -8,7 +8,8 @@ from typing import NamedTuple
 
 from shardmill.ranges import Range, split_evenly
 from shardmill.sources.base import Shard, SourceFile
-from shardmill.sources.files import BLOCK_BYTES, WINDOW_BYTES, ReadRange
+from shardmill.sources.files import BLOCK_BYTES, WINDOW_BYTES
+from shardmill.store import ReadRange
 
 _CUTS_IN_A_GAP = 4
 

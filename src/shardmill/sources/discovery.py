@@ -8,12 +8,13 @@ from collections.abc import Sequence
 from shardmill.errors import SourceError, nearest
 from shardmill.sources import entries
 from shardmill.sources.base import Fields, SourceFile, SourceStat
-from shardmill.sources.files import WINDOW_BYTES, ReadRange, empty_source, file_name, open_packed, open_ranges
+from shardmill.sources.files import WINDOW_BYTES, empty_source, file_name, open_packed, open_ranges
 from shardmill.sources.lines import BOM
 from shardmill.sources.places import Found, expand
 from shardmill.sources.saveddatasets import choose_saved
+from shardmill.sources.signatures import refuse_other_kinds
 from shardmill.sources.template import TextTemplate
-from shardmill.store import is_url
+from shardmill.store import ReadRange, is_url
 
 EXTENSIONS = {
     ".jsonl": ("jsonl",),
@@ -53,10 +54,12 @@ def find_files(places: Sequence[str], format: str | None = None) -> tuple[str, t
     files = tuple(_fingerprint(f) for f in found.values())
     if not any(file.size_bytes for file in files):
         raise empty_source(files)
-    files = entries.find_compression(files, _packing)
+    files, heads = entries.find_compression(files, _packing)
     kind = "arrow" if format == "datasets" else format or _one_format(files)
     if kind not in PACKABLE:
         _refuse_packed(files, kind)
+    else:
+        refuse_other_kinds(files, heads, kind)
     return kind, files
 
 

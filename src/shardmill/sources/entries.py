@@ -16,9 +16,10 @@ from pathlib import Path
 from shardmill.devices import cores
 from shardmill.errors import SourceError
 from shardmill.sources.base import SourceFile
-from shardmill.sources.files import BLOCK_BYTES, ReadRange, file_name, open_packed
-from shardmill.sources.unpacking import PackedFile, Unpacked, damaged, explained, open_stream
-from shardmill.store import is_url, open_store
+from shardmill.sources.files import BLOCK_BYTES, file_name, open_packed
+from shardmill.sources.signatures import HEAD_BYTES
+from shardmill.sources.unpacking import Unpacked, damaged, explained, open_stream
+from shardmill.store import RangeFile, ReadRange, is_url, open_store
 
 EXTENSIONS = {
     ".gz": "gzip",
@@ -37,7 +38,6 @@ _PART_OF_SOURCE = 256
 SPACING_BYTES = 4 << 20
 _MOST_ENTRIES = 64
 
-_MAGIC_BYTES = 16
 _ESTIMATE_BYTES = 1 << 20
 _TELL_EVERY_BYTES = 16 << 20
 _SKIPPABLE, _SKIPPABLE_MASK = 0x184D2A50, 0xFFFFFFF0
@@ -46,24 +46,33 @@ Progress = Callable[[float, str], None]
 Entry = tuple[int, int]
 
 
-def find_compression(files: Sequence[SourceFile], named: Callable[[SourceFile], str]) -> tuple[SourceFile, ...]:
-    """The files with their compression, by their first bytes; `named` gives the extension that says so too, if any."""
+def find_compression(
+    files: Sequence[SourceFile], named: Callable[[SourceFile], str]
+) -> tuple[tuple[SourceFile, ...], tuple[bytes, ...]]:
+    """The files with their compression, by their first bytes, and how their content begins.
+
+    `named` gives the extension that says so too, if any.
+    """
     with ThreadPoolExecutor(16) as pool:
-        return tuple(pool.map(lambda file: _find_one(file, named(file)), files))
+        found = list(pool.map(lambda file: _find_one(file, named(file)), files))
+    return tuple(file for file, _ in found), tuple(head for _, head in found)
 
 
-def _find_one(file: SourceFile, extension: str) -> SourceFile:
+def _find_one(file: SourceFile, extension: str) -> tuple[SourceFile, bytes]:
     if not file.size_bytes:
-        return file
+        return file, b""
     with open_packed(file) as read:
-        start = read(0, min(_MAGIC_BYTES, file.size_bytes))
+        start = read(0, min(HEAD_BYTES, file.size_bytes))
         kind = compression_of(start, extension)
         if not kind and extension:
             raise SourceError(
                 f"{file_name(file.place)} is not compressed as its name says: it begins with {start[:8]!r}.",
                 hint=f"Take {extension} from its name if it is not compressed, or fetch it again.",
             )
-        return replace(file, compression=kind, unpacked_bytes=_estimate(file, kind, read)) if kind else file
+        if not kind:
+            return file, start
+        size, head = _estimate(file, kind, read)
+        return replace(file, compression=kind, unpacked_bytes=size), head
 
 
 def compression_of(start: bytes, extension: str) -> str:
@@ -81,13 +90,13 @@ def compression_of(start: bytes, extension: str) -> str:
     return ""
 
 
-def _estimate(file: SourceFile, kind: str, read: ReadRange) -> int:
-    """The size of the content, as the share of the head makes it; exact for a small file."""
-    source = PackedFile(read, 0, file.size_bytes)
+def _estimate(file: SourceFile, kind: str, read: ReadRange) -> tuple[int, bytes]:
+    """The size of the content, as the share of the head makes it, exact for a small file; and how it begins."""
+    source = RangeFile(read, file.size_bytes)
     packed = replace(file, compression=kind)
     with explained(packed, source, lambda: 0):
-        got = len(open_stream(packed, source).read(_ESTIMATE_BYTES))
-    return got * file.size_bytes // max(source.tell(), 1)
+        content = open_stream(packed, source).read(_ESTIMATE_BYTES)
+    return len(content) * file.size_bytes // max(source.tell(), 1), content[:HEAD_BYTES]
 
 
 def find_entries(files: Sequence[SourceFile], on_progress: Progress) -> tuple[SourceFile, ...]:
@@ -232,7 +241,7 @@ def _small_reads(file: SourceFile, read: ReadRange) -> ReadRange:
     """Many small reads in ascending order: as they are on a disk, in large blocks from afar."""
     if not is_url(file.place):
         return read
-    source = PackedFile(read, 0, file.size_bytes)
+    source = RangeFile(read, file.size_bytes)
 
     def buffered(start: int, stop: int) -> bytes:
         source.seek(start)
@@ -254,7 +263,7 @@ def _with_index(file: SourceFile, read: ReadRange) -> SourceFile:
     try:
         data = store.get(name)
     except FileNotFoundError:
-        data = build_index(file, PackedFile(read, 0, file.size_bytes), read, spacing)
+        data = build_index(file, RangeFile(read, file.size_bytes), read, spacing)
         store.put(name, data)
     index = parse_index(data)
     places = [*index.entries, (file.size_bytes, index.unpacked_bytes)]

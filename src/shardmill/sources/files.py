@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
-from shardmill.errors import SourceError, StaleResume, StoreError
+from shardmill.errors import SourceError, StaleResume, StoreChanged, StoreError
 from shardmill.sources.base import SourceFile
-from shardmill.store import Entry, is_url, locate
+from shardmill.store import Entry, ReadRange, is_exact, is_url, locate
 
-ReadRange = Callable[[int, int], bytes]
 BLOCK_BYTES = 4 << 20
 WINDOW_BYTES = 64 << 10
 
@@ -39,9 +38,11 @@ def open_packed(file: SourceFile) -> Iterator[ReadRange]:
 
         def remote(start: int, stop: int) -> bytes:
             try:
-                return _whole(file, store.get_range(key, start, stop), start, stop)
+                return _whole(file, store.get_range(key, start, stop, file.tag), start, stop)
             except FileNotFoundError:
                 raise _gone(file.place) from None
+            except StoreChanged as error:
+                raise _changed(file, "it was written anew") from error
 
         yield remote
         return
@@ -76,6 +77,12 @@ def check_unchanged(file: SourceFile) -> None:
         raise _changed(file, f"size {file.size_bytes} -> {found.size}")
     if found.tag.strip('"') != file.tag.strip('"'):
         raise _changed(file, f"tag {file.tag} -> {found.tag}")
+
+
+def check_read(file: SourceFile) -> None:
+    """Refuse a file that changed while it was read; a store that knows tags was asked for each range by its tag."""
+    if not is_url(file.place) or not is_exact(file.tag):
+        check_unchanged(file)
 
 
 def stat_file(place: str) -> Entry | None:

@@ -9,9 +9,8 @@ from typing import IO, NamedTuple
 
 from shardmill.errors import SourceError
 from shardmill.sources.base import SourceFile
-from shardmill.sources.files import ReadRange
-from shardmill.sources.unpacking import PackedFile, Stream, damaged
-from shardmill.store import locate
+from shardmill.sources.unpacking import Stream, damaged
+from shardmill.store import RangeFile, ReadRange, locate
 
 # GZIDX, version, flags, packed size, unpacked size, spacing, window size, points; then the points.
 _HEAD = struct.Struct("<5sBBQQIII")
@@ -29,7 +28,7 @@ class GzipIndex(NamedTuple):
     last_member: int
 
 
-def build_index(file: SourceFile, source: PackedFile, read: ReadRange, spacing_bytes: int) -> bytes:
+def build_index(file: SourceFile, source: RangeFile, read: ReadRange, spacing_bytes: int) -> bytes:
     """Read a gzip file through once; refuses one that is damaged or does not end with its own length."""
     import indexed_gzip
 
@@ -62,7 +61,7 @@ def parse_index(data: bytes) -> GzipIndex:
     return GzipIndex(unpacked_bytes, entries, max(members, default=0))
 
 
-def open_indexed(source: PackedFile, index: str, at: int) -> Stream:
+def open_indexed(source: RangeFile, index: str, at: int) -> Stream:
     """The content from `at` on."""
     import indexed_gzip
 

@@ -17,7 +17,7 @@ from shardmill.sources.cuts import Line, Tail, number_shards
 from shardmill.sources.files import (
     BLOCK_BYTES,
     WINDOW_BYTES,
-    ReadRange,
+    check_read,
     check_unchanged,
     empty_source,
     file_name,
@@ -27,6 +27,7 @@ from shardmill.sources.jsonscan import ElementScanner
 from shardmill.sources.lines import BOM, BadLine, parse_json
 from shardmill.sources.sampling import describe_rows
 from shardmill.sources.template import TextTemplate
+from shardmill.store import ReadRange
 
 _MOST_CUTS = 1 << 16
 _SAMPLE_BYTES, _SAMPLE_ROWS = 32 << 20, 500
@@ -71,7 +72,7 @@ class JsonArraySource:
                     yield builder.take(rows)
                 rows += 1
                 self._add(builder, element, rows)
-        check_unchanged(file)
+        check_read(file)
         yield builder.take(rows)
 
     def _add(self, builder: BatchBuilder, element: Line, row: int) -> None:

@@ -9,7 +9,7 @@ from shardmill.sources.base import Fields, ItemBatch, Shard, SourceStat
 from shardmill.sources.batches import BatchBuilder, over_limit
 from shardmill.sources.columns import build_columns
 from shardmill.sources.cuts import cut_evenly, find_line_start, iter_lines, number_shards, weigh
-from shardmill.sources.files import check_unchanged, open_ranges
+from shardmill.sources.files import check_read, check_unchanged, open_ranges
 from shardmill.sources.template import TextTemplate
 
 BOM = b"\xef\xbb\xbf"
@@ -48,7 +48,7 @@ class LineSource:
                     else:
                         self._add(builder, data, lines_done + 1)
                 lines_done += 1
-        check_unchanged(file)
+        check_read(file)
         yield builder.take(lines_done)
 
     def _add(self, builder: BatchBuilder, data: bytes, line: int) -> None:

@@ -9,7 +9,8 @@ from functools import lru_cache
 
 from shardmill.errors import SourceError
 from shardmill.sources.base import SourceFile
-from shardmill.sources.files import ReadRange, file_name, open_ranges
+from shardmill.sources.files import file_name, open_ranges
+from shardmill.store import ReadRange
 
 MAGIC = b"ARROW1"
 END = b"\xff\xff\xff\xff\x00\x00\x00\x00"

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+import io
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import pyarrow as pa
@@ -14,9 +15,11 @@ from shardmill.ranges import split_weighted
 from shardmill.sources.base import Fields, ItemBatch, Shard, SourceFile, SourceStat
 from shardmill.sources.batches import BATCH_BYTES, BATCH_ROWS
 from shardmill.sources.cuts import number_shards
-from shardmill.sources.files import check_unchanged, empty_source, file_name, readable
+from shardmill.sources.files import check_read, check_unchanged, empty_source, file_name, open_packed, readable
 from shardmill.sources.tables import RowMaker, check_schema, column_types
-from shardmill.store import is_url, locate
+from shardmill.store import RangeFile, is_url
+
+_BUFFER_BYTES = 1 << 20
 
 
 class ParquetSource:
@@ -36,7 +39,7 @@ class ParquetSource:
     def _group_weights(self, file: SourceFile) -> list[int]:
         if not file.size_bytes:
             return []
-        with _open(file) as parquet:
+        with open_parquet(file) as parquet:
             check_schema(file, parquet.schema_arrow, self._fields)
             footer = parquet.metadata
         groups = [footer.row_group(i) for i in range(footer.num_row_groups)]
@@ -46,43 +49,63 @@ class ParquetSource:
         file = self._stat.files[shard.file]
         check_unchanged(file)
         names, rows_done = self._rows.names, 0
-        with _open(file) as parquet:
+        with open_parquet(file) as parquet:
             groups = range(shard.start, shard.stop)
             footers = [parquet.metadata.row_group(i) for i in groups]
             weight = shard.weight_bytes / max(1, sum(g.num_rows for g in footers))
             rows = _rows_in_batch(footers, names)
-            for batch in parquet.iter_batches(rows, row_groups=list(groups), columns=names, use_threads=False):
-                if batch.num_rows:
-                    yield self._rows.items(batch, rows_done, weight)
-                    rows_done += batch.num_rows
-        check_unchanged(file)
+            for batch in _read_groups(file, parquet, groups, rows, names):
+                yield self._rows.items(batch, rows_done, weight)
+                rows_done += batch.num_rows
+        check_read(file)
+
+
+def _read_groups(
+    file: SourceFile, parquet: pq.ParquetFile, groups: Iterable[int], rows: int, names: list[str]
+) -> Iterator[pa.RecordBatch]:
+    for group in groups:
+        batches = parquet.iter_batches(rows, row_groups=[group], columns=names, use_threads=False)
+        while True:
+            try:
+                batch = next(batches, None)
+            except (pa.ArrowException, OSError) as error:
+                raise _unreadable(file, error, group) from error
+            if batch is None:
+                break
+            if batch.num_rows:
+                yield batch
 
 
 @contextlib.contextmanager
-def _open(file: SourceFile) -> Iterator[pq.ParquetFile]:
+def open_parquet(file: SourceFile) -> Iterator[pq.ParquetFile]:
     """The file, read a page at a time, so that a large row group does not fill the memory."""
     with contextlib.ExitStack() as stack:
         stack.enter_context(readable(file.place))
         try:
             handle: object = file.place
             if is_url(file.place):
-                store, key = locate(file.place)
-                handle = stack.enter_context(store.reader(key))
+                read = stack.enter_context(open_packed(file))
+                handle = io.BufferedReader(RangeFile(read, file.size_bytes), buffer_size=_BUFFER_BYTES)
             yield stack.enter_context(
-                pq.ParquetFile(handle, buffer_size=1 << 20, pre_buffer=False, page_checksum_verification=True)
+                pq.ParquetFile(handle, buffer_size=_BUFFER_BYTES, pre_buffer=False, page_checksum_verification=True)
             )
-        except (pa.ArrowInvalid, OSError) as error:
+        except (pa.ArrowException, OSError) as error:
             if isinstance(error, FileNotFoundError | PermissionError):
                 raise
-            reason = str(error).partition("\n")[0].rstrip(".")
-            raise SourceError(
-                f"{file_name(file.place)} is not readable Parquet: {reason}.",
-                hint=f"Fetch or write {file.place} again.",
-            ) from error
+            raise _unreadable(file, error) from error
+
+
+def _unreadable(file: SourceFile, error: Exception, group: int | None = None) -> SourceError:
+    where = "" if group is None else f" in row group {group}"
+    reason = str(error).partition("\n")[0].rstrip(".")
+    return SourceError(
+        f"{file_name(file.place)} is not readable Parquet{where}: {reason}.",
+        hint=f"Fetch or write {file.place} again.",
+    )
 
 
 def count_rows(file: SourceFile) -> int:
-    with _open(file) as parquet:
+    with open_parquet(file) as parquet:
         return int(parquet.metadata.num_rows)
 
 
@@ -102,7 +125,7 @@ def describe(files: Sequence[SourceFile], fields: Fields) -> dict[str, str]:
     for file in files:
         if not file.size_bytes:
             continue
-        with _open(file) as parquet:
+        with open_parquet(file) as parquet:
             if not parquet.metadata.num_rows:
                 continue
             schema = parquet.schema_arrow

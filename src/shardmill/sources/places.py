@@ -61,6 +61,9 @@ def _expand_local(place: str) -> Iterator[Found]:
 
 def _expand_url(place: str) -> Iterator[Found]:
     scheme, _, rest = place.partition("://")
+    if scheme in ("http", "https"):
+        yield _stat_http(place)
+        return
     if _WILD.search(rest):
         yield from _match_url(place)
         return
@@ -78,6 +81,16 @@ def _expand_url(place: str) -> Iterator[Found]:
             yield Found(f"{folder}/{entry.key}", entry, named=False)
     if not count:
         raise SourceError(f"{place}: no such file or folder.", hint="Check the bucket, the name and the credentials.")
+
+
+def _stat_http(place: str) -> Found:
+    """HTTP has no folders, and a query is no part of a name."""
+    if "?" in place:
+        raise SourceError(f"{place.partition('?')[0]}: a URL with a query is not read.", hint="Fetch the file first.")
+    entry = None if place.endswith("/") else stat_file(place)
+    if entry is None:
+        raise SourceError(f"{place}: no such file.", hint="Over HTTP each file has to be named: there are no folders.")
+    return Found(place, entry, named=True)
 
 
 def _match_url(place: str) -> Iterator[Found]:

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import bisect
 import contextlib
-import io
 import lzma
 from collections.abc import Callable, Iterator
-from typing import Any, Protocol
+from typing import Protocol
 
 from shardmill.errors import ShardmillError, SourceError
 from shardmill.sources.base import SourceFile
-from shardmill.sources.files import BLOCK_BYTES, ReadRange, file_name
+from shardmill.sources.files import BLOCK_BYTES, file_name
+from shardmill.store import RangeFile, ReadRange
 
-_FIRST_READ_BYTES = 256 << 10
 _XZ_READ_BYTES = 64 << 10
 _CHECKS = {"gzip": "gzip -t", "zstd": "zstd -t", "bzip2": "bzip2 -t", "xz": "xz -t"}
 
@@ -28,7 +27,7 @@ class Unpacked:
     def __init__(self, file: SourceFile, packed: ReadRange) -> None:
         self._file, self._packed = file, packed
         self._stream: Stream | None = None
-        self._source = PackedFile(packed, 0, 0)
+        self._source = RangeFile(packed, 0)
         self._held, self._at = b"", 0
 
     def read(self, start: int, stop: int) -> bytes:
@@ -66,52 +65,11 @@ class Unpacked:
 
     def _enter(self, packed_at: int, unpacked_at: int) -> None:
         self._held, self._at = b"", unpacked_at
-        self._source = PackedFile(self._packed, packed_at, self._file.size_bytes)
+        self._source = RangeFile(self._packed, self._file.size_bytes, packed_at)
         self._stream = open_stream(self._file, self._source, unpacked_at)
 
 
-class PackedFile(io.RawIOBase):
-    """The compressed bytes as a file; it keeps the error of a read, which a library may swallow."""
-
-    def __init__(self, read: ReadRange, start: int, size: int) -> None:
-        self._read, self._size, self._at = read, size, start
-        self._ahead, self._ahead_at, self._width = b"", 0, _FIRST_READ_BYTES
-        self.error: ShardmillError | None = None
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._at
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        self._at = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
-        return self._at
-
-    def readinto(self, buffer: Any, /) -> int:
-        inside = self._at - self._ahead_at
-        if not 0 <= inside < len(self._ahead):
-            self._fetch(len(buffer))
-            inside = 0
-        data = self._ahead[inside : inside + len(buffer)]
-        buffer[: len(data)] = data
-        self._at += len(data)
-        return len(data)
-
-    def _fetch(self, size: int) -> None:
-        stop = min(self._at + max(size, self._width), self._size)
-        try:
-            self._ahead = self._read(self._at, stop) if self._at < stop else b""
-        except ShardmillError as error:
-            self.error = error
-            raise
-        self._ahead_at, self._width = self._at, min(2 * self._width, BLOCK_BYTES)
-
-
-def open_stream(file: SourceFile, source: PackedFile, at: int = 0) -> Stream:
+def open_stream(file: SourceFile, source: RangeFile, at: int = 0) -> Stream:
     """What gives the content of a compressed file from an entry on, one member or frame after another."""
     if file.index:
         from shardmill.sources.gzindex import open_indexed
@@ -129,7 +87,7 @@ def open_stream(file: SourceFile, source: PackedFile, at: int = 0) -> Stream:
 class _XzStream:
     """xz without what Python's LZMAFile does: take a broken second stream for rubbish behind the first."""
 
-    def __init__(self, source: PackedFile) -> None:
+    def __init__(self, source: RangeFile) -> None:
         self._source, self._unpacker = source, lzma.LZMADecompressor(lzma.FORMAT_XZ)
 
     def read(self, size: int) -> bytes:
@@ -160,7 +118,7 @@ class _XzStream:
 
 
 @contextlib.contextmanager
-def explained(file: SourceFile, source: PackedFile, at: Callable[[], int]) -> Iterator[None]:
+def explained(file: SourceFile, source: RangeFile, at: Callable[[], int]) -> Iterator[None]:
     """Say which file is damaged and where; an error of the reading itself goes first."""
     try:
         yield

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from shardmill.errors import SourceError
 from shardmill.passwords import withhold
@@ -25,12 +24,12 @@ from shardmill.sources.csvrecords import Records
 from shardmill.sources.csvs import DELIMITERS, read_header
 from shardmill.sources.cuts import iter_lines
 from shardmill.sources.discovery import find_files
-from shardmill.sources.files import check_unchanged, file_name, open_ranges, readable
+from shardmill.sources.files import check_read, check_unchanged, file_name, open_ranges
 from shardmill.sources.lines import BOM, BadLine, decode
+from shardmill.sources.parquets import open_parquet
 from shardmill.sources.sampling import sample_rows
 from shardmill.sources.sql import open_database, refuse_without_query, stream
 from shardmill.split.blocks import BLOCK_BYTES, Block, gather
-from shardmill.store import is_url, locate
 
 READ = ("jsonl", "text", *DELIMITERS, "parquet")
 _PARQUET_ROWS = 1024
@@ -71,7 +70,7 @@ def feed_files(places: Sequence[str], format: str | None = None, *, bare_text: b
                 feed.share = (before + position) / total
 
             yield from _read(file, kind, bare_text, at)
-            check_unchanged(file)
+            check_read(file)
             before += file.size_bytes
 
     identity: list[list[object]] = [[f.name, f.size_bytes, f.tag, f.edges] for f in files]
@@ -246,7 +245,7 @@ def _read_csv(file: SourceFile, kind: str, at: Callable[[int], None]) -> Blocks:
 
 
 def _read_parquet(file: SourceFile, at: Callable[[int], None]) -> Blocks:
-    with _open_parquet(file) as opened:
+    with open_parquet(file) as opened:
         total, done = max(1, opened.metadata.num_rows), 0
 
         def rows() -> Iterator[bytes]:
@@ -261,28 +260,12 @@ def _read_parquet(file: SourceFile, at: Callable[[int], None]) -> Blocks:
             at(file.size_bytes * done // total)
 
 
-@contextlib.contextmanager
-def _open_parquet(file: SourceFile) -> Iterator[pq.ParquetFile]:
-    with contextlib.ExitStack() as stack:
-        stack.enter_context(readable(file.place))
-        handle: object = file.place
-        if is_url(file.place):
-            store, key = locate(file.place)
-            handle = stack.enter_context(store.reader(key))
-        try:
-            yield stack.enter_context(pq.ParquetFile(handle, buffer_size=1 << 20, pre_buffer=False))
-        except pa.ArrowInvalid as error:
-            raise SourceError(
-                f"{file_name(file.place)} is not readable Parquet: {error}.", hint="Fetch or write it again."
-            ) from error
-
-
 def _schema(kind: str, files: Sequence[SourceFile]) -> pa.Schema | None:
     """The schema of a Parquet source; of JSON Lines one that fits a sample from all over it."""
     from shardmill.split.encoding import infer_schema
 
     if kind == "parquet":
-        with _open_parquet(next(f for f in files if f.size_bytes)) as opened:
+        with open_parquet(next(f for f in files if f.size_bytes)) as opened:
             return opened.schema_arrow.remove_metadata()
     if kind == "jsonl":
         return infer_schema(sample_rows(files)[1])

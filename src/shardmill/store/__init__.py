@@ -11,11 +11,25 @@ from pathlib import Path
 from typing import IO
 
 from shardmill.errors import UsageError
-from shardmill.store.base import Entry, Store
+from shardmill.store.base import Entry, Store, is_exact
+from shardmill.store.clients import SCHEMES
 from shardmill.store.local import LocalStore
-from shardmill.store.remote import SCHEMES, ObjectStore, connect, memory_store
+from shardmill.store.rangefile import RangeFile, ReadRange
+from shardmill.store.remote import ObjectStore, memory_store, object_store
 
-__all__ = ["Entry", "LocalStore", "ObjectStore", "Store", "is_url", "locate", "open_store", "replacing"]
+__all__ = [
+    "Entry",
+    "LocalStore",
+    "ObjectStore",
+    "RangeFile",
+    "ReadRange",
+    "Store",
+    "is_exact",
+    "is_url",
+    "locate",
+    "open_store",
+    "replacing",
+]
 
 _SCHEME = re.compile(r"^([a-z][a-z0-9+]*)://")
 
@@ -39,9 +53,10 @@ def open_store(place: str | os.PathLike[str]) -> Store:
     if scheme == "memory":
         return memory_store(place)
     if scheme in SCHEMES:
-        return ObjectStore(place, connect(place))
+        return object_store(place)
     raise UsageError(
-        f"{place}: no store is known for {scheme}://.", hint="Use a path, file://, s3://, gs://, az:// or memory://."
+        f"{place}: no store is known for {scheme}://.",
+        hint="Use a path, file://, s3://, gs://, az://, https:// or memory://.",
     )
 
 

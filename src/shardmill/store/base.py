@@ -16,6 +16,14 @@ class Entry:
     tag: str
 
 
+MODIFIED = "modified-"
+
+
+def is_exact(tag: str) -> bool:
+    """Whether a server may be asked for just this version: not by a time, nor by a tag that it calls weak."""
+    return bool(tag) and not tag.startswith((MODIFIED, "W/"))
+
+
 class Store(Protocol):
     """What the ledger, the sources and the sinks ask of a store."""
 
@@ -23,7 +31,10 @@ class Store(Protocol):
 
     def get(self, key: str) -> bytes: ...
     def get_tagged(self, key: str) -> tuple[bytes, str]: ...
-    def get_range(self, key: str, start: int, stop: int) -> bytes: ...
+    def get_range(self, key: str, start: int, stop: int, tag: str = "") -> bytes:
+        """Bytes [start, stop), as far as there are any; StoreChanged if the object has another tag by now."""
+        ...
+
     def head(self, key: str) -> Entry | None: ...
     def put(self, key: str, data: bytes) -> None: ...
     def put_if_absent(self, key: str, data: bytes) -> bool: ...

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
-from shardmill.errors import StoreError, StoreFull
+from shardmill.errors import StoreChanged, StoreError, StoreFull
 from shardmill.store.base import Entry
 
 
@@ -34,8 +34,10 @@ class LocalStore:
         data = self.get(key)
         return data, _digest(data)
 
-    def get_range(self, key: str, start: int, stop: int) -> bytes:
+    def get_range(self, key: str, start: int, stop: int, tag: str = "") -> bytes:
         with self._explained(key), open(self.path(key), "rb") as file:
+            if tag and tag != _mtime_tag(os.fstat(file.fileno())):
+                raise StoreChanged(f"{self.path(key)} is no longer what it was when it was first looked at.")
             file.seek(start)
             return file.read(stop - start)
 
@@ -45,7 +47,7 @@ class LocalStore:
                 seen = self.path(key).stat()
             except (FileNotFoundError, NotADirectoryError):
                 return None
-        return Entry(key, seen.st_size, f"mtime-{seen.st_mtime_ns}")
+        return Entry(key, seen.st_size, _mtime_tag(seen))
 
     def put(self, key: str, data: bytes) -> None:
         with self._explained(key), self._staged(key, data) as staged:
@@ -95,7 +97,7 @@ class LocalStore:
             with contextlib.suppress(FileNotFoundError):
                 seen = item.stat()
                 key = Path(item.path).relative_to(self.root).as_posix()
-                yield Entry(key, seen.st_size, f"mtime-{seen.st_mtime_ns}")
+                yield Entry(key, seen.st_size, _mtime_tag(seen))
 
     def delete(self, key: str) -> None:
         with self._explained(key), contextlib.suppress(FileNotFoundError):
@@ -184,6 +186,10 @@ def explain_os_error(error: OSError, place: str) -> StoreError:
         explained.retryable = False
         explained.hint = "Check that this is a folder you may write to, or choose another with --out."
     return explained
+
+
+def _mtime_tag(seen: os.stat_result) -> str:
+    return f"mtime-{seen.st_mtime_ns}"
 
 
 def _digest(data: bytes) -> str:

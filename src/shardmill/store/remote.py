@@ -1,33 +1,39 @@
-"""Object stores over obstore: memory, S3, GCS, Azure, HTTP."""
+"""Object stores over obstore: memory, S3, GCS, Azure, HTTP.
+
+obstore retries requests with back-off, and goes on where the body of an object broke off. What it leaves to us are
+broken bodies of listings and of refusals, and bodies that are shorter than their own heads say.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import io
-import os
-from collections.abc import Callable, Iterator
-from datetime import timedelta
+import time
+from collections.abc import Callable, Iterator, Mapping
 from typing import IO, Any, BinaryIO, TypeVar
 
-from shardmill.errors import StoreError, UsageError
-from shardmill.store.base import Entry
+from shardmill.errors import StoreChanged, StoreError
+from shardmill.store import clients
+from shardmill.store.base import MODIFIED, Entry, is_exact
+from shardmill.store.clients import Clients, connect
+from shardmill.store.rangefile import RangeFile
+from shardmill.store.troubles import explain
 
-SCHEMES = {"s3", "s3a", "gs", "az", "adl", "azure", "abfs", "abfss", "http", "https"}
 _T = TypeVar("_T")
+_TRIES, _PAUSE_S = 5, 0.1
+_BROKEN = ("response body error", "list response body", "invalid list response")
 
 
 class ObjectStore:
     """An object store over obstore: memory, S3, GCS, Azure, HTTP."""
 
-    def __init__(self, url: str, client: Any, prefix: str = "") -> None:
+    def __init__(self, url: str, ways: Clients, prefix: str = "") -> None:
         self.url = url.rstrip("/")
-        self._client = client
+        self._client, self._uploads = ways
         self._prefix = prefix
 
     def get(self, key: str) -> bytes:
-        import obstore
-
-        return self._ask(key, lambda: bytes(obstore.get(self._client, self._prefix + key).bytes()))
+        return self.get_tagged(key)[0]
 
     def get_tagged(self, key: str) -> tuple[bytes, str]:
         import obstore
@@ -38,12 +44,30 @@ class ObjectStore:
 
         return self._ask(key, ask)
 
-    def get_range(self, key: str, start: int, stop: int) -> bytes:
+    def get_range(self, key: str, start: int, stop: int, tag: str = "") -> bytes:
         import obstore
 
         if stop <= start:
             return b""
-        return self._ask(key, lambda: bytes(obstore.get_range(self._client, self._prefix + key, start=start, end=stop)))
+        options: Any = {"range": (start, stop)}
+        if match := self._if_match(tag):
+            options["if_match"] = match
+
+        def ask() -> bytes:
+            answer = obstore.get(self._client, self._prefix + key, options=options)
+            data = bytes(answer.bytes())
+            begins, ends = answer.range
+            if len(data) != ends - begins:
+                raise _CutOff(f"{len(data):,} bytes came where {ends - begins:,} were announced")
+            return data
+
+        return self._ask(key, ask)
+
+    def _if_match(self, tag: str) -> str:
+        """The tag as a condition, "" where it cannot be one."""
+        if not is_exact(tag):
+            return ""
+        return tag if self.url.startswith("memory:") else f'"{tag.strip(chr(34))}"'
 
     def head(self, key: str) -> Entry | None:
         import obstore
@@ -52,7 +76,7 @@ class ObjectStore:
             meta = self._ask(key, lambda: obstore.head(self._client, self._prefix + key))
         except FileNotFoundError:
             return None
-        return Entry(key, int(meta["size"]), str(meta["e_tag"] or meta["last_modified"]))
+        return Entry(key, int(meta["size"]), _tag(meta))
 
     def put(self, key: str, data: bytes) -> None:
         import obstore
@@ -84,7 +108,7 @@ class ObjectStore:
         from obstore.exceptions import PreconditionError
 
         try:
-            obstore.put(self._client, self._prefix + key, data, mode={"e_tag": tag})
+            _again(lambda: obstore.put(self._client, self._prefix + key, data, mode={"e_tag": tag}))
             return True
         except (PreconditionError, FileNotFoundError):
             try:
@@ -96,15 +120,32 @@ class ObjectStore:
 
     def list(self, prefix: str = "") -> Iterator[Entry]:
         """Everything whose key starts with `prefix`; obstore itself only lists whole folders."""
+        folder = (self._prefix + prefix).rpartition("/")[0]
+        for path, meta in self._ask_list(prefix, folder):
+            key = path.removeprefix(self._prefix)
+            if key.startswith(prefix):
+                yield Entry(key, int(meta["size"]), _tag(meta))
+
+    def _ask_list(self, prefix: str, folder: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+        """The objects of a folder, page by page; a page that did not come is asked for again, from the last key on."""
         import obstore
 
-        folder = (self._prefix + prefix).rpartition("/")[0]
-        pages = iter(obstore.list(self._client, prefix=folder or None))
-        while (page := self._ask(prefix, lambda: next(pages, None))) is not None:
+        last: str | None = None
+        pages: Iterator[Any] | None = None
+
+        def ask() -> Any:
+            nonlocal pages
+            try:
+                pages = pages or iter(obstore.list(self._client, prefix=folder or None, offset=last))
+                return next(pages, None)
+            except Exception:
+                pages = None
+                raise
+
+        while (page := self._ask(prefix, ask)) is not None:
             for meta in page:
-                key = meta["path"].removeprefix(self._prefix)
-                if key.startswith(prefix):
-                    yield Entry(key, int(meta["size"]), str(meta["e_tag"] or meta["last_modified"]))
+                last = meta["path"]
+                yield last, meta
 
     def delete(self, key: str) -> None:
         import obstore
@@ -115,61 +156,62 @@ class ObjectStore:
     def writer(self, key: str) -> IO[bytes]:
         import obstore
 
-        upload: Any = self._ask(key, lambda: obstore.open_writer(self._client, self._prefix + key))
+        upload: Any = self._ask(key, lambda: obstore.open_writer(self._uploads, self._prefix + key))
         return _Upload(self, key, upload)
 
     def reader(self, key: str) -> IO[bytes]:
         found = self.head(key)
         if found is None:
             raise FileNotFoundError(f"{self.url}/{key}")
-        return io.BufferedReader(_RangeFile(self, key, found.size), buffer_size=1 << 20)
+        tag = found.tag
+        return io.BufferedReader(
+            RangeFile(lambda start, stop: self.get_range(key, start, stop, tag), found.size), buffer_size=1 << 20
+        )
 
     def _ask(self, key: str, request: Callable[[], _T]) -> _T:
+        """The answer to a request that may be made twice."""
+        with self._explained(key):
+            return _again(request)
+
+    @contextlib.contextmanager
+    def _explained(self, key: str) -> Iterator[None]:
+        from obstore.exceptions import PreconditionError
+
         try:
-            return request()
-        except FileNotFoundError:
+            yield
+        except FileNotFoundError as error:
+            if "<Code>NoSuchBucket<" in str(error):
+                raise self._explain(error, key) from error
             raise
+        except PreconditionError as error:
+            raise StoreChanged(f"{self.url}/{key} is no longer what it was when it was first looked at.") from error
         except Exception as error:
             raise self._explain(error, key) from error
 
     def _explain(self, error: Exception, key: str) -> StoreError:
-        first = str(error).partition("\n")[0]
-        if "169.254.169.254" in first:
-            return StoreError(
-                f"{self.url}/{key}: no credentials were found.",
-                hint="Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_SKIP_SIGNATURE=true for a public bucket.",
-            )
-        explained = StoreError(f"{self.url}/{key}: {first}")
-        if type(error).__name__ in ("PermissionDeniedError", "UnauthenticatedError"):
-            explained.retryable = False
-            explained.hint = "Check the credentials in the environment and what they allow."
-        return explained
+        return explain(f"{self.url}/{key}", error)
 
 
-class _RangeFile(io.RawIOBase):
-    """A seekable file over range reads."""
+class _CutOff(Exception):
+    """An answer that is not whole."""
 
-    def __init__(self, store: ObjectStore, key: str, size: int) -> None:
-        self._store, self._key, self._size, self._at = store, key, size, 0
 
-    def readable(self) -> bool:
-        return True
+def _again(request: Callable[[], _T]) -> _T:
+    """Ask until the answer is whole, for as long as obstore would."""
+    give_up = time.monotonic() + clients.RETRY_S
+    for attempt in range(1, _TRIES):
+        try:
+            return request()
+        except Exception as error:
+            broken = isinstance(error, _CutOff) or any(said in str(error) for said in _BROKEN)
+            if not broken or time.monotonic() > give_up:
+                raise
+            time.sleep(_PAUSE_S * 2**attempt)
+    return request()
 
-    def seekable(self) -> bool:
-        return True
 
-    def tell(self) -> int:
-        return self._at
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        self._at = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
-        return self._at
-
-    def readinto(self, buffer: Any, /) -> int:
-        data = self._store.get_range(self._key, self._at, min(self._size, self._at + len(buffer)))
-        buffer[: len(data)] = data
-        self._at += len(data)
-        return len(data)
+def _tag(meta: Mapping[str, Any]) -> str:
+    return str(meta["e_tag"] or f"{MODIFIED}{meta['last_modified'].isoformat()}")
 
 
 class _Upload(io.RawIOBase, BinaryIO):
@@ -186,14 +228,16 @@ class _Upload(io.RawIOBase, BinaryIO):
 
     def write(self, data: Any, /) -> int:
         size = memoryview(data).nbytes
-        self._store._ask(self._key, lambda: self._upload.write(data))
+        with self._store._explained(self._key):
+            self._upload.write(data)
         self._at += size
         return size
 
     def close(self) -> None:
         if not self.closed:
             try:
-                self._store._ask(self._key, self._upload.close)
+                with self._store._explained(self._key):
+                    self._upload.close()
             finally:
                 super().close()
 
@@ -209,21 +253,9 @@ def memory_store(url: str) -> ObjectStore:
     from obstore.store import MemoryStore
 
     name, _, folder = url.removeprefix("memory://").strip("/").partition("/")
-    return ObjectStore(url, _memory.setdefault(name, MemoryStore()), f"{folder}/" if folder else "")
+    client = _memory.setdefault(name, MemoryStore())
+    return ObjectStore(url, Clients(client, client), f"{folder}/" if folder else "")
 
 
-def connect(url: str) -> Any:
-    from obstore.store import from_url
-
-    endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or ""
-    plain = url.startswith("http://") or (url.startswith("s3") and endpoint.startswith("http://"))
-    config: Any = {"endpoint": endpoint} if endpoint and url.startswith("s3") else {}
-    try:
-        return from_url(
-            url,
-            config=config or None,
-            client_options={"allow_http": plain, "connect_timeout": "10s", "timeout": "120s"},
-            retry_config={"max_retries": 6, "retry_timeout": timedelta(seconds=90)},
-        )
-    except Exception as error:
-        raise UsageError(f"{url}: {str(error).partition(chr(10))[0]}") from error
+def object_store(url: str) -> ObjectStore:
+    return ObjectStore(url, *connect(url))

@@ -1,0 +1,56 @@
+"""What a file is by its first bytes, for files that are to be read as lines and are something else."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from shardmill.errors import SourceError
+from shardmill.sources.base import SourceFile
+from shardmill.sources.files import file_name
+
+HEAD_BYTES = 512
+_READ_BY_FORMAT = {b"PAR1": ("Parquet", "parquet"), b"ARROW1": ("an Arrow file", "arrow")}
+_OTHERS = {
+    b"PK\x03\x04": "a zip archive",
+    b"\x1f\x8b": "gzip",
+    b"\x28\xb5\x2f\xfd": "zstd",
+    b"\xfd7zXZ\0": "xz",
+    b"%PDF-": "PDF",
+    b"SQLite format 3\0": "an SQLite database",
+    b"\x89PNG": "a picture",
+}
+
+
+def refuse_other_kinds(files: Sequence[SourceFile], heads: Sequence[bytes], kind: str) -> None:
+    """Refuse files whose content begins as no file of lines does; `heads` are their first bytes, unpacked."""
+    for file, head in zip(files, heads, strict=True):
+        for magic, (what, format) in _READ_BY_FORMAT.items():
+            if head.startswith(magic) and not file.compression:
+                raise _other(file, what, kind, f"Rename it, or say --format {format}.")
+        for magic, what in {**_OTHERS, **{magic: what for magic, (what, _) in _READ_BY_FORMAT.items()}}.items():
+            if head.startswith(magic):
+                raise _other(file, what, kind, "Unpack or convert it first.")
+        if head[257:262] == b"ustar":
+            raise _other(file, "a tar archive", kind, "Unpack it first: tar -x.")
+        if encoding := wide_encoding(head):
+            convert = f"iconv -f {encoding} -t UTF-8 {file_name(file.place)}"
+            raise _other(file, f"text in {encoding}", kind, f"Convert it to UTF-8: {convert}")
+
+
+def wide_encoding(head: bytes) -> str:
+    """The encoding of text whose characters take several bytes each, by its mark or by its zeros; "" for any other.
+
+    >>> wide_encoding("plain".encode("utf-16-le")), wide_encoding(b"plain"), wide_encoding(bytes(8))
+    ('UTF-16', '', '')
+    """
+    if head.startswith((b"\xff\xfe\0\0", b"\0\0\xfe\xff")):
+        return "UTF-32"
+    if head.startswith((b"\xff\xfe", b"\xfe\xff")):
+        return "UTF-16"
+    even, odd = head[0:16:2], head[1:16:2]
+    one_is_zero = any(even) != any(odd)
+    return "UTF-16" if one_is_zero and len(head) >= 4 and 0 not in (odd if any(odd) else even) else ""
+
+
+def _other(file: SourceFile, what: str, kind: str, hint: str) -> SourceError:
+    return SourceError(f"{file_name(file.place)} is {what} and cannot be read as {kind}.", hint=hint)

@@ -1,0 +1,101 @@
+"""Clients of object stores: one for each bucket and environment, with timeouts and retries that end."""
+
+from __future__ import annotations
+
+import functools
+import os
+import socket
+from datetime import timedelta
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
+
+from shardmill.errors import UsageError
+from shardmill.store.troubles import no_credentials
+
+BUCKETS = {"s3", "s3a", "gs", "az", "adl", "azure", "abfs", "abfss"}
+SCHEMES = BUCKETS | {"http", "https"}
+
+_SETTINGS = ("AWS_", "AZURE_", "GOOGLE_")
+_CREDENTIALS = (
+    "AWS_ACCESS_KEY_ID",
+    "AWS_WEB_IDENTITY_TOKEN_FILE",
+    "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
+    "AWS_CONTAINER_CREDENTIALS_FULL_URI",
+)
+_METADATA = "http://169.254.169.254"
+_METADATA_S = 2.0
+
+CONNECT_S = 10
+SILENCE_S = 30
+UPLOAD_S = 600
+RETRIES, RETRY_S = 10, 180
+
+
+_LONGEST_PAUSE = timedelta(seconds=15)
+
+
+class Clients(NamedTuple):
+    """Two ways to one bucket: `quick` gives up on a server that is silent, `patient` lets a slow line send a part.
+
+    A client's limit on silence also counts the time in which it sends, so one client cannot be both.
+    """
+
+    quick: Any
+    patient: Any
+
+
+def connect(url: str) -> tuple[Clients, str]:
+    """The clients for a place, shared with all other places in its bucket, and the prefix of its keys there."""
+    scheme, _, rest = url.partition("://")
+    bucket, _, folder = rest.strip("/").partition("/")
+    if scheme not in BUCKETS:
+        root, folder = url, ""
+    else:
+        root = f"{scheme}://{bucket}"
+    settings = tuple(sorted((k, v) for k, v in os.environ.items() if k.startswith(_SETTINGS)))
+    return _connect(root, settings), f"{folder}/" if folder else ""
+
+
+@functools.lru_cache(64)
+def _connect(root: str, settings: tuple[tuple[str, str], ...]) -> Clients:
+    known = dict(settings)
+    if root.startswith("s3"):
+        _look_for_credentials(root, known)
+    return Clients(
+        _client(root, known, {"read_timeout": timedelta(seconds=SILENCE_S), "timeout": timedelta(seconds=UPLOAD_S)}),
+        _client(root, known, {"timeout": timedelta(seconds=UPLOAD_S)}),
+    )
+
+
+def _client(root: str, known: dict[str, str], timeouts: dict[str, timedelta]) -> Any:
+    from obstore.store import from_url
+
+    endpoint = known.get("AWS_ENDPOINT_URL_S3") or known.get("AWS_ENDPOINT_URL") or ""
+    config: Any = {"endpoint": endpoint} if endpoint and root.startswith("s3") else None
+    plain = root.startswith("http://") or (config is not None and endpoint.startswith("http://"))
+    options: Any = {"allow_http": plain, "connect_timeout": timedelta(seconds=CONNECT_S), **timeouts}
+    try:
+        return from_url(
+            root,
+            config=config,
+            client_options=options,
+            retry_config={
+                "max_retries": RETRIES,
+                "retry_timeout": timedelta(seconds=RETRY_S),
+                "backoff": {"init_backoff": timedelta(milliseconds=100), "max_backoff": _LONGEST_PAUSE, "base": 3},
+            },
+        )
+    except Exception as error:
+        raise UsageError(f"{root}: {str(error).partition(chr(10))[0]}") from error
+
+
+def _look_for_credentials(root: str, known: dict[str, str]) -> None:
+    """Without credentials the client asks the machine's metadata service, for minutes where there is none."""
+    unsigned = known.get("AWS_SKIP_SIGNATURE", "").lower() in ("true", "1", "yes", "on", "y", "t")
+    if unsigned or any(known.get(name) for name in _CREDENTIALS):
+        return
+    service = urlsplit(known.get("AWS_METADATA_ENDPOINT") or _METADATA)
+    try:
+        socket.create_connection((service.hostname or "", service.port or 80), timeout=_METADATA_S).close()
+    except OSError:
+        raise no_credentials(root) from None

@@ -1,0 +1,79 @@
+"""What a store's refusal means and what to do about it."""
+
+from __future__ import annotations
+
+import re
+
+from shardmill.errors import StoreError
+
+_STATUS = re.compile(r"status code: (\d{3})")
+_CODE = re.compile(r"<Code>(\w+)</Code>")
+
+_EXPIRED = {"ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired", "RequestExpired"}
+_UNKNOWN_KEYS = {"InvalidAccessKeyId", "SignatureDoesNotMatch", "InvalidToken", "InvalidSecurity"}
+_ELSEWHERE = {"PermanentRedirect", "TemporaryRedirect", "AuthorizationHeaderMalformed", "IllegalLocationConstraint"}
+
+NO_CREDENTIALS = {
+    "s3": "Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY; from a profile: "
+    '`eval "$(aws configure export-credentials --format env)"`. Or AWS_SKIP_SIGNATURE=true for a public bucket.',
+    "gs": "Set GOOGLE_APPLICATION_CREDENTIALS, or GOOGLE_SKIP_SIGNATURE=true for a public bucket.",
+    "az": "Set AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY, "
+    "or AZURE_SKIP_SIGNATURE=true for a public container.",
+}
+
+
+def explain(place: str, error: Exception) -> StoreError:
+    """The error of a client as one of ours; what another try cannot mend is not retryable."""
+    said = str(error).partition("\n\nDebug source")[0]
+    code = found.group(1) if (found := _CODE.search(said)) else ""
+    status = int(found.group(1)) if (found := _STATUS.search(said)) else 0
+    if "169.254.169.254" in said or "/latest/api/token" in said or "metadata.google.internal" in said:
+        return no_credentials(place)
+    if code == "NoSuchBucket":
+        return _final(f"{_bucket(place)}: there is no such bucket.", "Check its name, AWS_REGION and AWS_ENDPOINT_URL.")
+    if code in _EXPIRED:
+        return _final(
+            f"{place}: the credentials have expired ({code}).",
+            "Renew those in the environment and run the same command again: it resumes.",
+        )
+    if code == "RequestTimeTooSkewed":
+        return _final(f"{place}: the clock of this machine is wrong ({code}).", "Set the clock.")
+    if code in _UNKNOWN_KEYS:
+        return _final(
+            f"{place}: the store does not accept the credentials ({code}).",
+            "Check the keys in the environment, and that AWS_ENDPOINT_URL is the store they are for.",
+        )
+    if code in _ELSEWHERE or "incorrectly configured region" in said:
+        return _final(
+            f"{_bucket(place)}: the bucket is in another region or behind another endpoint.",
+            "Set AWS_REGION (or AWS_ENDPOINT_URL) to the bucket's own.",
+        )
+    if status in (401, 403) or type(error).__name__ in ("PermissionDeniedError", "UnauthenticatedError"):
+        return _final(
+            f"{place}: access is denied ({code or status or 'refused'}).",
+            "Check the credentials in the environment, whether they have expired and what they allow; "
+            "AWS_REQUEST_PAYER=requester where the reader pays.",
+        )
+    if status == 400:
+        return _final(
+            f"{place}: the store does not understand the request ({code or '400 Bad Request'}).",
+            "Expired credentials or a wrong AWS_REGION are often why.",
+        )
+    first = said.partition("\n")[0]
+    away = "error sending request" in first
+    return StoreError(f"{place}: {first}", hint="Check that the store can be reached from here." if away else "")
+
+
+def no_credentials(place: str) -> StoreError:
+    scheme = {"gs": "gs", "s3": "s3", "s3a": "s3"}.get(place.partition("://")[0], "az")
+    return _final(f"{place}: no credentials were found.", NO_CREDENTIALS[scheme])
+
+
+def _bucket(place: str) -> str:
+    return "/".join(place.split("/")[:3])
+
+
+def _final(message: str, hint: str) -> StoreError:
+    explained = StoreError(message, hint=hint)
+    explained.retryable = False
+    return explained

@@ -59,7 +59,7 @@ class Block:
         return np.flatnonzero(keep if self.prepared.owners is None else keep[self.prepared.owners])
 
     def take_in(self, rows: Rows, made: pa.RecordBatch) -> int:
-        """Keep what the task made of some inputs, or let it be combined; how many items these inputs are the first of."""
+        """Keep or combine what the task made of some inputs; how many items have their first input among them."""
         if self.combined is None:
             self.outputs.append((rows, made))
         else:
@@ -116,7 +116,7 @@ def _join(kept: pa.RecordBatch, made: list[pa.Array], output: pa.Schema) -> pa.T
 
 def _widest(kept: pa.RecordBatch, output: pa.Schema) -> int:
     """About the most bytes that one finished row has."""
-    size = 64 + sum(8 * f.type.list_size for f in output if pa.types.is_fixed_size_list(f.type))
+    size: int = 64 + sum(8 * f.type.list_size for f in output if pa.types.is_fixed_size_list(f.type))
     for column in kept.columns:
         if pa.types.is_string(column.type) or pa.types.is_large_string(column.type) or pa.types.is_binary(column.type):
             size += pc.max(pc.binary_length(column)).as_py() or 0

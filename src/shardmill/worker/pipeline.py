@@ -31,9 +31,9 @@ from shardmill.sources import Fields, ItemBatch, Source, kept_schema, open_sourc
 from shardmill.spec import ErrorLimit, Execution
 from shardmill.tasks import open_task
 from shardmill.tasks.base import Task
+from shardmill.worker.block import Block, prepare
 from shardmill.worker.channel import Channel, Stopped
 from shardmill.worker.pulse import Pulse, quietly
-from shardmill.worker.block import Block, prepare
 from shardmill.worker.runner import Runner, find_suspects
 from shardmill.worker.tally import OpenShard, Tally, peak_rss_bytes, rss_bytes
 

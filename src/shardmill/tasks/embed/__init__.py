@@ -38,7 +38,7 @@ _SPAN = (pa.field(START, pa.int64()), pa.field(STOP, pa.int64()))
 
 
 class EmbedParams(BaseModel):
-    """What `[work.params]` may say: the model, how many dimensions to keep, how they are stored, the prompt, the length.
+    """What `params` may say: the model, how many dimensions to keep, how they are stored, the prompt, the length.
 
     With `window_tokens` a text is cut into windows of so many tokens, special ones included, that overlap by some; the
     result has a row for each of them, or the mean of an item's windows.

@@ -160,9 +160,7 @@ class Tokenizer:
             except UnicodeError:
                 pass
         found = self._encode_whole(texts)
-        return ragged(ids or () for ids in found), {
-            k: _NOT_UNICODE for k, ids in enumerate(found) if ids is None
-        }
+        return ragged(ids or () for ids in found), {k: _NOT_UNICODE for k, ids in enumerate(found) if ids is None}
 
     def _encode_words(self, words: Words, texts: list[str]) -> Ragged:
         """Word by word; of a huge text, as many whole words as are sure to be enough."""

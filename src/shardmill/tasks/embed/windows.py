@@ -59,7 +59,7 @@ class Cutter:
         limit = tokenizer.limit
         if limit is not None and window_tokens > limit:
             raise SpecError(
-                f"window_tokens is {window_tokens:,}, but the model reads {limit:,} tokens at most, special ones included.",
+                f"window_tokens is {window_tokens:,}; the model reads {limit:,} tokens at most, special ones included.",
                 hint=f"Give --window-tokens {limit} or less.",
             )
         self._tokenizer, self._prompt, self._overlap = tokenizer, prompt, overlap
@@ -162,7 +162,9 @@ class Mean:
     Only sums are kept. The vector of a single window stays as it is, to the bit.
     """
 
-    def __init__(self, items: int, dims: int, *, normalize: bool, store: Callable[[NDArray[np.float32]], Output]) -> None:
+    def __init__(
+        self, items: int, dims: int, *, normalize: bool, store: Callable[[NDArray[np.float32]], Output]
+    ) -> None:
         self._sums = np.zeros((items, dims), np.float64)
         self._weights, self._windows = np.zeros(items), np.zeros(items, np.int64)
         self._normalize, self._store = normalize, store

@@ -13,7 +13,6 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from shardmill.batching import plan_batches
 from shardmill.devices import Device, cores
 from shardmill.errors import ShardmillError
 from shardmill.ledger import Commit, Ledger
@@ -317,8 +316,8 @@ def _compute_again(task: Task, prepared: Prepared, stored: pa.Table) -> Iterator
     """How well the rows of one item fit what its text gives; of many windows the last and one more are computed."""
     combined = combine(1) if (combine := getattr(task, "combine", None)) else None
     if combined is not None:
-        for batch in plan_batches(prepared.costs, task.batch_budget):
-            combined.add(np.zeros(len(batch), np.int64), task.run([prepared.inputs[i] for i in batch]).rows)
+        for each in prepared.inputs:
+            combined.add(np.zeros(1, np.int64), task.run([each]).rows)
         made, picked = combined.finish().rows, [0]
     elif stored.num_rows != len(prepared.inputs):
         yield "the number of windows", 0.0

@@ -52,7 +52,7 @@ class WindowCheck:
         first = (windows == 0) & (starts == 0) & (starts <= stops)
         follows = windows == before + 1
         if len(spans) == 2:
-            follows &= (starts > before_start) & (starts <= before_stop) & (stops > before_stop)
+            follows &= (starts >= before_start) & (starts <= before_stop) & (stops >= before_stop)
         if self._last is None:
             follows[0] = False
         self.items += int((windows == 0).sum())

@@ -28,6 +28,7 @@ Write = Callable[..., Path]
 SIZE = 16
 BOTH = pytest.mark.parametrize("mean", [False, True], ids=["each", "mean"])
 processes = multiprocessing.get_context("forkserver")
+processes.set_forkserver_preload(["shardmill.testing", "pyarrow.parquet", "shardmill.sources.lines"])
 
 
 def some_rows(count: int) -> list[dict[str, str]]:

@@ -54,6 +54,14 @@ Model = Annotated[str | None, typer.Option(help="A sentence-transformers folder 
 Dims = Annotated[int | None, typer.Option(help="Keep the first so many dimensions (Matryoshka models).")]
 Dtype = Annotated[str | None, typer.Option(help="What is stored: float32 or float16.")]
 Prompt = Annotated[str | None, typer.Option(help="The name of one of the model's prompts, or a text to put first.")]
+WindowTokens = Annotated[
+    int | None,
+    typer.Option(min=1, help="Cut texts into windows of so many tokens, special ones and the prompt's included."),
+]
+Overlap = Annotated[int | None, typer.Option(min=0, help="Tokens that a window shares with the one before it.")]
+WindowRows = Annotated[
+    str | None, typer.Option("--windows", help="each: a row for each window; mean: one an item.  [default: each]")
+]
 Format = Annotated[
     str | None,
     typer.Option(
@@ -112,6 +120,9 @@ def embed(
     dims: Dims = None,
     dtype: Dtype = None,
     prompt: Prompt = None,
+    window_tokens: WindowTokens = None,
+    overlap: Overlap = None,
+    windows: WindowRows = None,
     format: Format = None,
     spec: SpecFile = None,
     workers: Workers = None,
@@ -133,7 +144,15 @@ def embed(
     whole = _spec(
         spec,
         {"source": source, "query": query, "text": text, "id": id, "keep": keep, "format": format},
-        {"model": model, "dims": dims, "dtype": dtype, "prompt": prompt},
+        {
+            "model": model,
+            "dims": dims,
+            "dtype": dtype,
+            "prompt": prompt,
+            "window_tokens": window_tokens,
+            "overlap": overlap,
+            "windows": windows,
+        },
         {
             "workers": workers,
             "device": device,
@@ -152,8 +171,9 @@ def embed(
     for note in dict.fromkeys(note for worker in state.workers for note in worker["notes"]):
         say(note)
     cut = f", {state.truncated:,} cut at the model's limit" if state.truncated else ""
+    windows = f" of {state.windows:,} windows" if state.windows else ""
     say(
-        f"{state.rows:,} rows in {state.shards} shards, {state.errors:,} errors{cut}, "
+        f"{state.rows:,} rows{windows} in {state.shards} shards, {state.errors:,} errors{cut}, "
         f"{duration(time.monotonic() - began)}."
     )
     say(f'Next: shardmill verify {out}   shardmill search {out} "…"   shardmill merge {out} --out FILE.parquet')
@@ -170,6 +190,9 @@ def plan(
     dims: Dims = None,
     dtype: Dtype = None,
     prompt: Prompt = None,
+    window_tokens: WindowTokens = None,
+    overlap: Overlap = None,
+    windows: WindowRows = None,
     format: Format = None,
     spec: SpecFile = None,
     workers: Workers = None,
@@ -195,7 +218,15 @@ def plan(
     whole = _spec(
         spec,
         {"source": source, "query": query, "text": text, "id": id, "keep": keep, "format": format},
-        {"model": model, "dims": dims, "dtype": dtype, "prompt": prompt},
+        {
+            "model": model,
+            "dims": dims,
+            "dtype": dtype,
+            "prompt": prompt,
+            "window_tokens": window_tokens,
+            "overlap": overlap,
+            "windows": windows,
+        },
         {"workers": workers, "device": device, "precision": precision, "shard_bytes": shard_bytes},
     )
     if gpus or deadline or budget:
@@ -376,7 +407,8 @@ def search(
         print(query)
         for hit in hits:
             values = "  ".join(" ".join(str(v).split())[:100] for v in hit.values.values() if v is not None)
-            print(f"  {hit.score:.3f}  {values or f'row {hit.row}'}")
+            where = f"  [{hit.start}:{hit.stop}]" if hit.start is not None else ""
+            print(f"  {hit.score:.3f}  {values or f'row {hit.row}'}{where}")
 
 
 @app.command()

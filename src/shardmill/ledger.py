@@ -28,7 +28,11 @@ _FOLDERS = ("commits/", "parts/", "errors/", "leases/", "suspects/", "workers/",
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """The durable record that one shard is done."""
+    """The durable record that one shard is done.
+
+    `rows` counts items of the source. `part_rows` and `inputs` say how many rows the part has and how many texts the
+    model was given, where an item can have several of them; 0 stands for one an item.
+    """
 
     shard: int
     plan: str
@@ -48,6 +52,12 @@ class Commit:
     finished_at: float
     seconds: float
     timings: dict[str, float] = field(default_factory=dict)
+    part_rows: int = 0
+    inputs: int = 0
+
+    @property
+    def rows_in_part(self) -> int:
+        return self.part_rows or self.rows
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,11 +11,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from shardmill.errors import ShardmillError, UsageError
-from shardmill.ledger import Ledger
+from shardmill.ledger import Commit, Ledger
 from shardmill.monitor import Bar
 from shardmill.plan import Plan
 from shardmill.sinks.parquet import fill_missing, is_vector, open_writer, read_part, vectors
 from shardmill.store import locate, replacing
+from shardmill.tasks.base import WINDOW
+from shardmill.windows import count_items, has_windows
 
 ROW = "row"
 _ROW_GROUP_ROWS = 65_536
@@ -31,18 +33,28 @@ class Merged:
 
 
 def read_rows(ledger: Ledger, plan: Plan, columns: list[str] | None = None) -> Iterator[pa.RecordBatch]:
-    """The whole result in source order, each row with its number in the source as `row`."""
+    """The whole result in source order, each row with the number of its item in the source as `row`."""
     row = 0
+    windows = has_windows(plan, part_schema(ledger, plan))
+    read = columns if columns is None or not windows else list(dict.fromkeys([*columns, WINDOW]))
     for commit in ledger.all_commits(plan):
-        for batch in read_part(ledger.store, commit.part, columns):
-            numbers = pa.array(np.arange(row, row + batch.num_rows))
-            row += batch.num_rows
+        for batch in read_part(ledger.store, commit.part, read):
+            if windows:
+                numbers = count_items(batch.column(WINDOW), row)
+                batch = batch if columns is None else batch.select(columns)
+            else:
+                numbers = np.arange(row, row + batch.num_rows)
+            row = int(numbers[-1]) + 1 if len(numbers) else row
             schema = pa.schema([pa.field(ROW, pa.int64()), *batch.schema])
-            yield pa.RecordBatch.from_arrays([numbers, *batch.columns], schema=schema)
+            yield pa.RecordBatch.from_arrays([pa.array(numbers), *batch.columns], schema=schema)
 
 
 def part_schema(ledger: Ledger, plan: Plan) -> pa.Schema:
-    with ledger.store.reader(ledger.all_commits(plan)[0].part) as file:
+    return schema_of(ledger, ledger.all_commits(plan)[0])
+
+
+def schema_of(ledger: Ledger, commit: Commit) -> pa.Schema:
+    with ledger.store.reader(commit.part) as file:
         return pq.ParquetFile(file).schema_arrow
 
 
@@ -81,7 +93,7 @@ def write_vectors(ledger: Ledger, plan: Plan, out: str, *, quiet: bool = False) 
 
 
 def _write_parquet(ledger: Ledger, plan: Plan, file: IO[bytes], columns: list[str], quiet: bool) -> int:
-    total = sum(c.rows for c in ledger.all_commits(plan))
+    total = sum(c.rows_in_part for c in ledger.all_commits(plan))
     schema = part_schema(ledger, plan)
     waiting: list[pa.RecordBatch] = []
     done = held = 0
@@ -103,7 +115,7 @@ def _write_parquet(ledger: Ledger, plan: Plan, file: IO[bytes], columns: list[st
 def _write_vectors(ledger: Ledger, plan: Plan, file: IO[bytes], quiet: bool) -> int:
     field = vector_field(part_schema(ledger, plan))
     dims, dtype = field.type.list_size, np.dtype(field.type.value_type.to_pandas_dtype())
-    total = sum(c.rows for c in ledger.all_commits(plan))
+    total = sum(c.rows_in_part for c in ledger.all_commits(plan))
     done = 0
     with Bar("writing vectors", quiet=quiet) as bar:
         header = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": (total, dims)}

@@ -35,6 +35,7 @@ def learn(ledger: Ledger, plan: Plan, devices: Sequence[Device], precision: str,
         return None
     work_s = max(c.finished_at for c in commits) - min(began)
     tokens, rows = sum(c.tokens for c in commits), sum(c.rows for c in commits)
+    inputs = sum(c.inputs or c.rows for c in commits)
     if work_s < _SHORTEST_S or not tokens or not rows:
         return None
     count = count_devices(devices)
@@ -42,7 +43,7 @@ def learn(ledger: Ledger, plan: Plan, devices: Sequence[Device], precision: str,
         tokens_per_s=tokens / work_s / count,
         items_per_s=rows / work_s / count,
         bytes_per_s=sum(plan.shards[c.shard].weight_bytes for c in commits) / work_s / count,
-        mean_tokens=tokens / rows,
+        mean_tokens=tokens / inputs,
         start_s=max(0.0, min(began) - since),
         tokens=tokens,
         workers=len(devices),
@@ -54,7 +55,7 @@ def learn(ledger: Ledger, plan: Plan, devices: Sequence[Device], precision: str,
 
 
 def rated(plan: Plan, device: str, precision: str) -> Rated:
-    return Rated(device, work_digest(plan.work.task, plan.fingerprint), precision)
+    return Rated(device, work_digest(plan.work.task, plan.fingerprint, plan.work.params), precision)
 
 
 def count_devices(devices: Sequence[Device]) -> int:

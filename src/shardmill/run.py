@@ -83,7 +83,7 @@ class Run:
         return pa.Table.from_batches(self.batches(columns))
 
     def search(self, text: str, k: int = 5, *, quiet: bool = True) -> list[Hit]:
-        """The rows nearest in meaning to a text, nearest first."""
+        """The items nearest in meaning to a text, nearest first."""
         return self.search_many([text], k, quiet=quiet)[0]
 
     def search_many(self, texts: Sequence[str], k: int = 5, *, quiet: bool = True) -> list[list[Hit]]:
@@ -130,6 +130,9 @@ def embed(
     dims: int | None = None,
     dtype: str | None = None,
     prompt: str | None = None,
+    window_tokens: int | None = None,
+    overlap: int | None = None,
+    windows: str | None = None,
     format: str | None = None,
     workers: int | None = None,
     device: str | None = None,
@@ -143,7 +146,15 @@ def embed(
 
     run = shardmill.embed("reviews.jsonl", text="reviewText", out="runs/reviews")
     """
-    params = {"model": model, "dims": dims, "dtype": dtype, "prompt": prompt}
+    params = {
+        "model": model,
+        "dims": dims,
+        "dtype": dtype,
+        "prompt": prompt,
+        "window_tokens": window_tokens,
+        "overlap": overlap,
+        "windows": windows,
+    }
     spec = make_spec(
         {
             "source": source,

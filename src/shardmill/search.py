@@ -13,41 +13,61 @@ from numpy.typing import NDArray
 
 from shardmill.errors import UsageError
 from shardmill.ledger import Commit, Ledger
-from shardmill.merge import part_schema, vector_field, write_vectors
+from shardmill.merge import ROW, part_schema, read_rows, vector_field, write_vectors
 from shardmill.plan import Plan
 from shardmill.sinks.parquet import read_part
 from shardmill.store import LocalStore
+from shardmill.tasks.base import START, STOP, WINDOW
+from shardmill.windows import has_windows
 
 _BLOCK_BYTES = 64 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """One answer: its place in the source, how near it is, and its id and kept columns."""
+    """One answer: its place in the source, how near it is, and its id and kept columns.
+
+    Where items have windows it is the nearest of them: its number, and the characters of the item's text it covers.
+    """
 
     row: int
     score: float
     values: dict[str, Any]
+    window: int | None = None
+    start: int | None = None
+    stop: int | None = None
 
     def to_json(self) -> dict[str, Any]:
-        return asdict(self)
+        return {name: value for name, value in asdict(self).items() if value is not None}
 
 
 def search(ledger: Ledger, plan: Plan, query: NDArray[np.float32], k: int = 5, *, quiet: bool = False) -> list[Hit]:
-    """The `k` rows nearest to a query vector, nearest first."""
+    """The `k` items nearest to a query vector, nearest first."""
     if k < 1:
         raise UsageError(f"-k {k}: at least one answer must be asked for.")
     matrix = open_matrix(ledger, plan, quiet=quiet)
     if query.shape != (matrix.shape[1],):
         raise UsageError(f"The query has {query.shape[0]} dimensions, the run has {matrix.shape[1]}.")
-    rows, scores = nearest(matrix, query, k)
-    names = [f.name for f in part_schema(ledger, plan) if f.name in plan.stat.columns]
+    schema = part_schema(ledger, plan)
+    names = [f.name for f in schema if f.name in plan.stat.columns]
     commits = ledger.all_commits(plan)
-    return [Hit(int(r), float(s), _values(ledger, commits, names, int(r))) for r, s in zip(rows, scores, strict=True)]
+    if not has_windows(plan, schema):
+        found = zip(*nearest(matrix, query, k), strict=True)
+        return [Hit(int(r), float(s), _values(ledger, commits, names, int(r))) for r, s in found]
+    items = read_items(ledger, plan)
+    spans = [name for name in (WINDOW, START, STOP) if name in schema.names]
+    hits = []
+    for row, score in zip(*nearest(matrix, query, k, items), strict=True):
+        values = _values(ledger, commits, [*names, *spans], int(row))
+        span = {name: values.pop(name) for name in spans}
+        hits.append(Hit(int(items[row]), float(score), values, **span))
+    return hits
 
 
-def nearest(matrix: NDArray[Any], query: NDArray[np.float32], k: int) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-    """Rows and cosines of the k nearest; rows without a vector are never among them."""
+def nearest(
+    matrix: NDArray[Any], query: NDArray[np.float32], k: int, items: NDArray[np.int64] | None = None
+) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+    """Rows and cosines of the k nearest, one an item at most; rows without a vector are never among them."""
     query = query.astype(np.float32) / max(float(np.linalg.norm(query)), 1e-12)
     block = max(1, _BLOCK_BYTES // (matrix.shape[1] * 4))
     best_rows, best_scores = np.zeros(0, np.int64), np.zeros(0, np.float32)
@@ -58,6 +78,10 @@ def nearest(matrix: NDArray[Any], query: NDArray[np.float32], k: int) -> tuple[N
         scores[~np.isfinite(scores)] = -np.inf
         scores = np.concatenate([best_scores, scores])
         rows = np.concatenate([best_rows, np.arange(start, start + len(part))])
+        if items is not None:
+            order = np.argsort(-scores, kind="stable")
+            order = order[np.sort(np.unique(items[rows[order]], return_index=True)[1])]
+            scores, rows = scores[order], rows[order]
         top = np.argsort(-scores, kind="stable")[:k] if len(scores) <= 4 * k else _top(scores, k)
         best_rows, best_scores = rows[top], scores[top]
     found = np.isfinite(best_scores)
@@ -81,6 +105,11 @@ def open_matrix(ledger: Ledger, plan: Plan, *, quiet: bool = False) -> NDArray[A
     return matrix
 
 
+def read_items(ledger: Ledger, plan: Plan) -> NDArray[np.int64]:
+    """The item of each row of the result."""
+    return np.concatenate([batch.column(ROW).to_numpy() for batch in read_rows(ledger, plan, [WINDOW])])
+
+
 def _matrix_folder(ledger: Ledger) -> Path:
     if isinstance(ledger.store, LocalStore):
         return ledger.store.root / "final"
@@ -89,10 +118,10 @@ def _matrix_folder(ledger: Ledger) -> Path:
 
 
 def _values(ledger: Ledger, commits: list[Commit], names: list[str], row: int) -> dict[str, Any]:
-    """The id and kept columns of one row, by its number in the source."""
+    """Columns of one row, by its number in the result."""
     for commit in commits:
-        if row >= commit.rows:
-            row -= commit.rows
+        if row >= commit.rows_in_part:
+            row -= commit.rows_in_part
             continue
         for batch in read_part(ledger.store, commit.part, names):
             if row < batch.num_rows:

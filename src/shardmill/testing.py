@@ -20,7 +20,7 @@ import pyarrow as pa
 from shardmill.devices import Device
 from shardmill.errors import DeviceOutOfMemory
 from shardmill.ledger import Ledger
-from shardmill.tasks.base import Output, Prepared
+from shardmill.tasks.base import START, STOP, WINDOW, Combined, Output, Prepared
 from shardmill.worker import Worker
 
 STEPS = ("claimed", "batch", "staging", "staged", "committing", "committed")
@@ -31,21 +31,34 @@ class FakeTask:
 
     `!nan` gives a vector that is not finite, `!raise` fails, `!unpreparable` fails earlier, `!kill` kills the process.
     `fits` is the largest batch, in characters, that does not run out of memory. A task that is `broken` by "raise" or
-    "kill" does that with every text.
+    "kill" does that with every text. With `window` a text is cut after so many characters, and each piece has a vector,
+    or with `mean` they have one together.
     """
 
     batch_budget = 2048
 
     def __init__(
-        self, dims: int = 8, fits: int | None = None, version: str = "1", delay_s: float = 0.0, broken: str = ""
+        self,
+        dims: int = 8,
+        fits: int | None = None,
+        version: str = "1",
+        delay_s: float = 0.0,
+        broken: str = "",
+        window: int | None = None,
+        mean: bool = False,
     ) -> None:
         self.dims = dims
         self.fits = fits
         self.version = version
         self.delay_s = delay_s
         self.broken = broken
-        self.output = pa.schema([pa.field("embedding", pa.list_(pa.float32(), dims))])
-        self.unit_norm = True
+        self.window = window
+        self.mean = mean
+        self._made = pa.schema([pa.field("embedding", pa.list_(pa.float32(), dims))])
+        if window and not mean:
+            self._made = pa.schema([pa.field(START, pa.int64()), pa.field(STOP, pa.int64()), *self._made])
+        self.output = pa.schema([pa.field(WINDOW, pa.int32()), *self._made]) if window and not mean else self._made
+        self.unit_norm = not mean
 
     def fingerprint(self) -> dict[str, str]:
         return {"weights": f"fake-{self.version}"}
@@ -56,10 +69,30 @@ class FakeTask:
     def prepare(self, texts: Sequence[str | None]) -> Prepared:
         if any(t and "!unpreparable" in t for t in texts):
             raise LookupError("no tokens for this")
+        if self.window:
+            return self._cut(texts, self.window)
         costs = np.array([len(t) if t else 0 for t in texts], np.int64)
         return Prepared(list(texts), costs, tokens=int(costs.sum()))
 
+    def _cut(self, texts: Sequence[str | None], size: int) -> Prepared:
+        cuts = [(i, at) for i, text in enumerate(texts) if text is not None for at in range(0, len(text) or 1, size)]
+        inputs = [(at, (texts[i] or "")[at : at + size]) for i, at in cuts]
+        costs = np.array([len(piece) for _, piece in inputs], np.int64)
+        return Prepared(inputs, costs, tokens=int(costs.sum()), owners=np.array([i for i, _ in cuts], np.int64))
+
+    def combine(self, items: int) -> Combined | None:
+        return _FakeMean(items, self.dims) if self.mean else None
+
     def run(self, inputs: Sequence[Any]) -> Output:
+        if not self.window:
+            return self._run(inputs)
+        output = self._run([piece for _, piece in inputs])
+        if self.mean:
+            return output
+        spans = [pa.array([at for at, _ in inputs]), pa.array([at + len(piece) for at, piece in inputs])]
+        return Output(pa.RecordBatch.from_arrays([*spans, *output.rows.columns], schema=self._made), output.bad)
+
+    def _run(self, inputs: Sequence[str]) -> Output:
         if self.delay_s:
             time.sleep(self.delay_s)
         if self.fits is not None and len(inputs) * max(len(t) for t in inputs) > self.fits:
@@ -74,7 +107,7 @@ class FakeTask:
             if "!nan" in text:
                 bad[i] = "the model gave NaN or infinity for this text"
         column = pa.FixedSizeListArray.from_arrays(pa.array(vectors.reshape(-1)), self.dims)
-        return Output(pa.RecordBatch.from_arrays([column], schema=self.output), bad)
+        return Output(pa.RecordBatch.from_arrays([column], names=["embedding"]), bad)
 
     def embed_query(self, text: str) -> np.ndarray[Any, Any]:
         return fake_vector(text, self.dims)
@@ -89,6 +122,20 @@ def fake_vector(text: str, dims: int = 8) -> np.ndarray[Any, Any]:
     raw = hashlib.shake_128(text.encode("utf-8", "replace")).digest(dims * 2)
     vector = np.frombuffer(raw, np.int16).astype(np.float32) + 0.5
     return vector / np.linalg.norm(vector)
+
+
+class _FakeMean:
+    def __init__(self, items: int, dims: int) -> None:
+        self._sums, self._counts = np.zeros((items, dims)), np.zeros((items, 1))
+
+    def add(self, items: np.ndarray[Any, Any], rows: pa.RecordBatch) -> None:
+        np.add.at(self._sums, items, np.stack(rows.column("embedding").to_numpy(zero_copy_only=False)))
+        np.add.at(self._counts, items, 1)
+
+    def finish(self) -> Output:
+        means = (self._sums / np.maximum(1, self._counts)).astype(np.float32)
+        column = pa.FixedSizeListArray.from_arrays(pa.array(means.reshape(-1)), means.shape[1])
+        return Output(pa.RecordBatch.from_arrays([column], names=["embedding"]))
 
 
 class InProcessEngine:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from shardmill.devices import Device, cores
 from shardmill.errors import ShardmillError
 from shardmill.ledger import Commit, Ledger
+from shardmill.merge import schema_of
 from shardmill.monitor import Bar
 from shardmill.plan import Plan, Shard
 from shardmill.ranges import split_evenly
@@ -23,7 +24,8 @@ from shardmill.sinks.parquet import is_vector, read_part, vectors
 from shardmill.sources import Fields, ItemBatch, count_lines, count_rows, open_source
 from shardmill.store import Store
 from shardmill.tasks import open_task
-from shardmill.tasks.base import Task
+from shardmill.tasks.base import WINDOW, Prepared, Task
+from shardmill.windows import WindowCheck, count_items, first_rows, has_windows
 
 _READ_BYTES = 4 << 20
 _SAMPLE_SHARDS = 8
@@ -61,6 +63,8 @@ class _Seen:
     """What one pass over the parts adds up to."""
 
     rows: int = 0
+    items: int | None = None
+    wrong_windows: int = 0
     nulls: int = 0
     not_finite: int = 0
     wrong_digest: int = 0
@@ -117,21 +121,27 @@ def _check_commits(plan: Plan, commits: dict[int, Commit]) -> Check:
 def _read_parts(ledger: Ledger, plan: Plan, commits: list[Commit], bar: Bar) -> tuple[_Seen, list[NDArray[np.uint64]]]:
     seen = _Seen()
     hashes: list[NDArray[np.uint64]] = []
-    total = sum(c.rows for c in commits)
+    total = sum(c.rows_in_part for c in commits)
     for commit in commits:
         try:
             if digest(ledger.store, commit.part) != commit.digest:
                 seen.wrong_digest += 1
                 continue
-            rows = 0
+            rows, windows = 0, WindowCheck()
             for batch in read_part(ledger.store, commit.part):
                 rows += batch.num_rows
                 _look_at(batch, seen)
+                if by_window := has_windows(plan, batch.schema):
+                    windows.add(batch)
                 if plan.work.id:
-                    hashes.append(_hash_ids(batch.select(list(plan.work.id))))
+                    items = first_rows(batch) if by_window else batch
+                    hashes.append(_hash_ids(items.select(list(plan.work.id))))
                 bar.count(seen.rows + rows, total, "rows")
-            seen.wrong_rows += rows != commit.rows
+            seen.wrong_rows += rows != commit.rows_in_part
             seen.rows += rows
+            if windows.items:
+                seen.items = (seen.items or 0) + windows.items
+                seen.wrong_windows += windows.wrong + abs(windows.items - commit.rows)
             seen.sound += (commit,)
         except (OSError, ValueError, pa.ArrowException, ShardmillError) as error:
             seen.unreadable = f"{commit.part}: {type(error).__name__}"
@@ -155,11 +165,14 @@ def _look_at(batch: pa.RecordBatch, seen: _Seen) -> None:
 
 
 def _check_parts(seen: _Seen, commits: dict[int, Commit], plan: Plan) -> Iterator[Check]:
-    counted = sum(c.rows for c in commits.values())
+    counted = sum(c.rows_in_part for c in commits.values())
     if seen.unreadable:
         yield Check("parts", False, f"cannot be read: {seen.unreadable}")
     yield Check("digests", not seen.wrong_digest, _amount(seen.wrong_digest, "part", "differs from its commit"))
     yield Check("rows", seen.rows == counted and not seen.wrong_rows, f"{seen.rows:,} rows, {counted:,} committed")
+    if seen.items is not None:
+        wrong = _amount(seen.wrong_windows, "window", "is missing or out of place")
+        yield Check("windows", not seen.wrong_windows, f"{seen.items:,} items have them, {wrong}")
     if not seen.dims:
         return
     errors = sum(c.errors for c in commits.values())
@@ -204,7 +217,7 @@ def _check_ids(ledger: Ledger, plan: Plan, commits: Sequence[Commit], hashes: li
     again: dict[tuple[Any, ...], int] = {}
     row = 0
     for commit in commits:
-        for batch in read_part(ledger.store, commit.part, names):
+        for batch in _read_ids(ledger, plan, commit):
             for value in zip(*(batch.column(n).to_pylist() for n in names), strict=True):
                 if _hash_id(value) in twice and any(v is not None for v in value):
                     if value in first:
@@ -217,6 +230,14 @@ def _check_ids(ledger: Ledger, plan: Plan, commits: Sequence[Commit], hashes: li
     example = ", ".join(str(v) for v in value)
     seen = f"{len(again):,} ids occur more than once, e.g. {example} in rows {first[value]:,} and {where:,}"
     return Check("ids", False, f"{seen}; all rows are kept: give --id more fields, or none")
+
+
+def _read_ids(ledger: Ledger, plan: Plan, commit: Commit) -> Iterator[pa.RecordBatch]:
+    """The id columns of each item of a part, once."""
+    names = list(plan.work.id)
+    windows = has_windows(plan, schema_of(ledger, commit))
+    for batch in read_part(ledger.store, commit.part, [*names, WINDOW] if windows else names):
+        yield first_rows(batch).select(names) if windows else batch
 
 
 def _check_items(plan: Plan, commits: dict[int, Commit]) -> Check:
@@ -254,11 +275,12 @@ def _check_sample(ledger: Ledger, plan: Plan, commits: dict[int, Commit], sample
     """Compute some rows anew from the source, in float32 on the CPU, and hold them against what is stored."""
     compared: set[str] = set()
     differ: set[str] = set()
+    left_out: set[str] = set()
     worst = 1.0
     if plan.work.query and not plan.work.id:
         return Check("sample", True, "none: without --id the rows of a query cannot be found again")
     try:
-        for where, name, fit in _compare(ledger, plan, commits, sample):
+        for where, name, fit in _compare(ledger, plan, commits, sample, left_out):
             compared.add(where)
             if fit >= _LEAST_COSINE:
                 worst = min(worst, fit)
@@ -268,42 +290,75 @@ def _check_sample(ledger: Ledger, plan: Plan, commits: dict[int, Commit], sample
                 return Check("sample", False, f"{where}: {name} is not what the source gives ({fit:.4f})")
     except (ShardmillError, FileNotFoundError) as error:
         return Check("sample", False, str(error).partition("\n")[0])
-    seen = f"{len(compared) - len(differ)} rows computed again in float32, worst cosine {worst:.6f}"
+    seen = f"{len(compared - left_out - differ)} rows computed again in float32, worst cosine {worst:.6f}"
     if differ:
         # Whether such a row changed in the database since, nobody can tell; that most of them did is not believed.
         seen += f"; {len(differ)} of {len(compared)} are gone or differ now"
+    if left_out:
+        seen += f"; {len(left_out)} have too many windows for it"
     return Check("sample", 2 * len(differ) <= len(compared), seen)
 
 
-def _compare(ledger: Ledger, plan: Plan, commits: dict[int, Commit], sample: int) -> Iterator[tuple[str, str, float]]:
-    """Where, which column, and how well what is stored fits what the source gives, each row alone: 1 is the same."""
+def _compare(
+    ledger: Ledger, plan: Plan, commits: dict[int, Commit], sample: int, left_out: set[str]
+) -> Iterator[tuple[str, str, float]]:
+    """Where, which column, and how well what is stored fits what the source gives, each row alone: 1 is the same.
+
+    A row that is made of more windows than are left of the sample is not computed, but `left_out`.
+    """
+    windows_left = sample
     work = plan.work
     task = open_task(work.task, work.params)
     task.open(Device("cpu", "cpu", cores(), precise=True))
     source = open_source(plan.stat, Fields.of(work), work.max_item_bytes)
     for shard, picked in _choose_rows(plan, commits, sample):
-        stored = _pick(read_part(ledger.store, commits[shard.index].part), picked)
+        stored = _pick(read_part(ledger.store, commits[shard.index].part), picked, plan)
         missing = set(picked)
         items = source.read(shard)
         found = _find_items(items, stored, work.id) if work.query else _pick_items(items, picked)
         for texts, kept, rows in found:
             for name in kept.schema.names:
                 for row, value in zip(rows, kept.column(name), strict=True):
-                    yield f"shard {shard.index} row {row}", name, _fit(stored[row][name], value)
+                    fits = [_fit(each, value) for each in stored[row].column(name)] if row in stored else [0.0]
+                    yield f"shard {shard.index} row {row}", name, min(fits)
             for row, text in zip(rows, texts, strict=True):
-                if text is None or not _was_done(stored[row], task):
-                    continue
-                made = task.run(task.prepare([text]).inputs).rows
-                for name in made.schema.names:
-                    yield f"shard {shard.index} row {row}", name, _fit(stored[row][name], made.column(name)[0])
+                if row not in stored:
+                    yield f"shard {shard.index} row {row}", "the row", 0.0
+                elif text is not None and _was_done(stored[row], task):
+                    prepared = task.prepare([text])
+                    if WINDOW not in task.output.names and len(prepared.inputs) > 1:
+                        if len(prepared.inputs) > windows_left:
+                            left_out.add(f"shard {shard.index} row {row}")
+                            continue
+                        windows_left -= len(prepared.inputs)
+                    for name, fit in _compute_again(task, prepared, stored[row]):
+                        yield f"shard {shard.index} row {row}", name, fit
             missing -= set(rows)
         for row in sorted(missing):
             yield f"shard {shard.index} row {row}", "the row", 0.0
 
 
-def _was_done(stored: dict[str, Any], task: Task) -> bool:
+def _compute_again(task: Task, prepared: Prepared, stored: pa.Table) -> Iterator[tuple[str, float]]:
+    """How well the rows of one item fit what its text gives; of many windows the last and one more are computed."""
+    combined = combine(1) if (combine := getattr(task, "combine", None)) else None
+    if combined is not None:
+        for each in prepared.inputs:
+            combined.add(np.zeros(1, np.int64), task.run([each]).rows)
+        made, picked = combined.finish().rows, [0]
+    elif stored.num_rows != len(prepared.inputs):
+        yield "the number of windows", 0.0
+        return
+    else:
+        picked = sorted({stored.num_rows - 1, random.SystemRandom().randrange(stored.num_rows)})
+        made = task.run([prepared.inputs[i] for i in picked]).rows
+    for name in made.schema.names:
+        for again, row in zip(made.column(name), picked, strict=True):
+            yield name, _fit(stored.column(name)[row], again)
+
+
+def _was_done(stored: pa.Table, task: Task) -> bool:
     """Rows on record as errors are not run again: one of them may be what killed a worker."""
-    return any(stored[name].is_valid for name in task.output.names)
+    return any(stored.column(name)[0].is_valid for name in task.output.names if name != WINDOW)
 
 
 def _choose_rows(plan: Plan, commits: dict[int, Commit], sample: int) -> Iterator[tuple[Shard, list[int]]]:
@@ -314,15 +369,20 @@ def _choose_rows(plan: Plan, commits: dict[int, Commit], sample: int) -> Iterato
         yield shard, sorted(choose.sample(range(rows), min(stop - start, rows)))
 
 
-def _pick(batches: Iterator[pa.RecordBatch], rows: list[int]) -> dict[int, dict[str, Any]]:
-    found: dict[int, dict[str, Any]] = {}
+def _pick(batches: Iterator[pa.RecordBatch], rows: list[int], plan: Plan) -> dict[int, pa.Table]:
+    """The rows of each of these items."""
+    found: dict[int, list[pa.RecordBatch]] = {}
     first = 0
     for batch in batches:
+        items = np.arange(first, first + batch.num_rows)
+        if has_windows(plan, batch.schema):
+            items = count_items(batch.column(WINDOW), first)
         for row in rows:
-            if first <= row < first + batch.num_rows:
-                found[row] = {n: batch.column(n)[row - first] for n in batch.schema.names}
-        first += batch.num_rows
-    return found
+            start, stop = np.searchsorted(items, [row, row + 1])
+            if start < stop:
+                found.setdefault(row, []).append(batch.slice(start, stop - start))
+        first = int(items[-1]) + 1 if len(items) else first
+    return {row: pa.Table.from_batches(parts) for row, parts in found.items()}
 
 
 def _pick_items(
@@ -338,10 +398,10 @@ def _pick_items(
 
 
 def _find_items(
-    batches: Iterator[ItemBatch], stored: dict[int, dict[str, Any]], names: Sequence[str]
+    batches: Iterator[ItemBatch], stored: dict[int, pa.Table], names: Sequence[str]
 ) -> Iterator[tuple[list[str | None], pa.RecordBatch, list[int]]]:
     """The same rows by their ids, in a source whose rows may have come and gone since."""
-    wanted = {tuple(values[n].as_py() for n in names): row for row, values in stored.items()}
+    wanted = {tuple(values.column(n)[0].as_py() for n in names): row for row, values in stored.items()}
     for batch in batches:
         ids = zip(*(batch.kept.column(n).to_pylist() for n in names), strict=True)
         own = {wanted[value]: i for i, value in enumerate(ids) if value in wanted}

@@ -18,11 +18,19 @@ _MOST_GPUS = 4096
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """What is to be done: items, the tokens that are read of them in all, and those of the longest."""
+    """What is to be done: items, the tokens that are read of them in all, and those of the longest input.
+
+    `inputs` are the items, or their windows where they have any.
+    """
 
     items: int
     tokens: int
     longest: int
+    inputs: int = 0
+
+    @property
+    def input_tokens(self) -> float:
+        return self.tokens / self.inputs if self.inputs else self.mean_tokens
 
     @property
     def mean_tokens(self) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import asdict, dataclass
+from typing import Any
 
 from shardmill.cache import Cache
 
@@ -46,9 +47,12 @@ class Measured:
             raise ValueError(f"not a measure: {self}")
 
 
-def work_digest(task: str, fingerprint: dict[str, str]) -> str:
-    """A name for a task with a model, the same on every machine."""
-    return f"{task} {fingerprint.get('weights', '')[:16]}"
+def work_digest(task: str, fingerprint: dict[str, str], params: dict[str, Any]) -> str:
+    """A name for a task with a model, the same on every machine; with windows more is done for a byte of source."""
+    windows = (
+        f" windows of {params['window_tokens']}, {params.get('overlap') or 0}" if "window_tokens" in params else ""
+    )
+    return f"{task} {fingerprint.get('weights', '')[:16]}{windows}"
 
 
 def recall_rate(rated: Rated) -> Measured | None:

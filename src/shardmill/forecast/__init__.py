@@ -71,7 +71,7 @@ class _Model:
     needs: dict[str, Need]
 
     def option(self, work: Workload, chip: Chip, count: int) -> Option | None:
-        speed = find_speed(chip, self.shape, work.mean_tokens, self.rates.get(chip.name))
+        speed = find_speed(chip, self.shape, work.input_tokens, self.rates.get(chip.name))
         if speed is None:
             return None
         reckoned = embedding_need(self.shape, dtype_bytes=2 if chip.name != CPU else 4) if self.shape else None
@@ -141,7 +141,8 @@ def sample_source(plan: Plan, task: Task) -> tuple[Workload, int, int]:
         return Workload(0, 0, 0), 0, len(costs) - 1
     lengths = np.concatenate(costs)
     items = max(rows, round(sum(p.weight_bytes for p in pieces) * rows / size_bytes))
-    return Workload(items, round(items * float(lengths.mean())), int(lengths.max())), rows, len(costs) - 1
+    tokens, inputs = (round(items * count / rows) for count in (int(lengths.sum()), len(lengths)))
+    return Workload(items, tokens, int(lengths.max(initial=0)), inputs), rows, len(costs) - 1
 
 
 def _first_items(source: Source, piece: Shard) -> tuple[list[str | None], float]:
@@ -159,7 +160,7 @@ def _know(task: Task, plan: Plan, precision: str, known: Catalogue) -> _Model:
             shape = read_shape(folder.config)
         except ModelError:
             shape = None
-    rates = recall_rates(work_digest(plan.work.task, plan.fingerprint), precision)
+    rates = recall_rates(work_digest(plan.work.task, plan.fingerprint, plan.work.params), precision)
     measured = recall_by_device(identify_model(folder)) if folder is not None else {}
     weights_bytes = 2.0 * shape.parameters if shape else 0.0
     needs = {device: Need(weights_bytes, memory) for device, memory in measured.items()}

@@ -13,7 +13,10 @@ _LATE_S = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """Where a run stands. Shares and the ETA count bytes of source, which stand for tokens, not shards."""
+    """Where a run stands. Shares and the ETA count bytes of source, which stand for tokens, not shards.
+
+    `rows` are items of the source; `windows` what they were cut into, 0 where they were not.
+    """
 
     run: str
     plan: str
@@ -21,6 +24,7 @@ class Status:
     shards: int
     shards_done: int
     rows: int
+    windows: int
     errors: int
     tokens: int
     truncated: int
@@ -62,6 +66,7 @@ def read_status(ledger: Ledger, plan: Plan | None = None) -> Status:
         shards=len(plan.shards),
         shards_done=len(commits),
         rows=rows,
+        windows=sum(c.inputs for c in commits.values()),
         errors=sum(c.errors for c in commits.values()),
         tokens=tokens,
         truncated=sum(c.truncated for c in commits.values()),

@@ -12,12 +12,17 @@ from numpy.typing import NDArray
 
 from shardmill.devices import Device
 
+# The column that tells the rows of one item apart, from 0 on. A task that declares it in its output gives several rows
+# an item, and the worker fills it. `start` and `stop` beside it are characters of the item's text.
+WINDOW, START, STOP = "window", "start", "stop"
+
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """Texts made ready for the device: one input a row, what it costs of a batch budget, and rows that cannot be done.
+    """Texts made ready for the device: inputs, what each costs of a batch budget, and texts that cannot be done.
 
-    `tokens` and `truncated` are for the record.
+    There is one input a text, or as many as it takes: then `owners` has the text of each input, in order, and a text
+    that is None or bad has none. `tokens` and `truncated` are for the record.
     """
 
     inputs: Sequence[Any]
@@ -25,6 +30,7 @@ class Prepared:
     bad: dict[int, str] = field(default_factory=dict)
     tokens: int = 0
     truncated: int = 0
+    owners: NDArray[np.int64] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +39,13 @@ class Output:
 
     rows: pa.RecordBatch
     bad: dict[int, str] = field(default_factory=dict)
+
+
+class Combined(Protocol):
+    """Makes one row an item of the rows of its inputs, which come in any order and in several batches."""
+
+    def add(self, items: NDArray[np.int64], rows: pa.RecordBatch) -> None: ...
+    def finish(self) -> Output: ...
 
 
 @runtime_checkable

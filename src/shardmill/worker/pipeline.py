@@ -31,9 +31,10 @@ from shardmill.sources import Fields, ItemBatch, Source, kept_schema, open_sourc
 from shardmill.spec import ErrorLimit, Execution
 from shardmill.tasks import open_task
 from shardmill.tasks.base import Task
+from shardmill.worker.block import Block, prepare
 from shardmill.worker.channel import Channel, Stopped
 from shardmill.worker.pulse import Pulse, quietly
-from shardmill.worker.runner import Block, Runner, find_suspects, prepare
+from shardmill.worker.runner import Runner, find_suspects
 from shardmill.worker.tally import OpenShard, Tally, peak_rss_bytes, rss_bytes
 
 _OPEN_SHARDS = 2
@@ -233,6 +234,7 @@ class Worker:
             prepared=prepared,
             bad=bad,
             suspects=item.suspects,
+            combined=combine(len(batch)) if (combine := getattr(self.task, "combine", None)) else None,
         )
 
     # main thread: the device
@@ -306,13 +308,15 @@ class Worker:
 
     def _write_block(self, shard: OpenShard, block: Block) -> None:
         started = time.perf_counter()
-        shard.staged.write(block.rows(self.task.output))
+        for rows in block.finish(self.task.output):
+            shard.staged.write(rows)
+            shard.part_rows += rows.num_rows
         shard.add(block, self.plan)
         self._tally.add(block)
         shard.write_s += time.perf_counter() - started
-        errors, rows = self._tally.errors + self._errors_before, self._tally.rows + self._rows_before
-        if block.bad and self.limit.exceeded(errors, max(rows, _FEW_ROWS)):
-            raise too_many_errors(errors, rows, self.execution.max_errors, shard.last_reason)
+        errors, items = self._tally.errors + self._errors_before, self._tally.rows + self._rows_before
+        if block.bad and self.limit.exceeded(errors, max(items, _FEW_ROWS)):
+            raise too_many_errors(errors, items, self.execution.max_errors, shard.last_reason)
 
     def _commit(self, shard: OpenShard) -> None:
         started = time.perf_counter()

@@ -5,18 +5,16 @@ from __future__ import annotations
 import time
 import traceback
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from shardmill.batching import Budget, plan_batches
-from shardmill.errors import DeviceLost, DeviceOutOfMemory, ShardmillError, TaskError, WorkerFailed
+from shardmill.errors import DeviceLost, DeviceOutOfMemory, TaskError, WorkerFailed
 from shardmill.ledger import Claim, Ledger, Suspects
-from shardmill.tasks.base import Output, Prepared, Task
-
-Rows = NDArray[np.int64]
+from shardmill.tasks.base import Output, Task
+from shardmill.worker.block import CONTRACT, Block, Rows
 
 # A shard that two workers died on is run with a record of what is on the device. So many deaths convict a row that is
 # alone there; as many deaths on a plain text convict the device instead.
@@ -27,42 +25,6 @@ _STRIKES = 3
 _HOPELESS_AT_START = 16
 _HOPELESS = 256
 _PLAIN_TEXT = "A plain text."
-_CONTRACT = "A task gives one row for each input, in their order (docs/tasks.md)."
-
-
-@dataclass(slots=True)
-class Block:
-    """Consecutive items of one shard on their way through a worker."""
-
-    claim: Claim
-    first_row: int
-    kept: pa.RecordBatch
-    lines: list[int]
-    line_count: int
-    size_bytes: int
-    prepared: Prepared
-    bad: dict[int, str]
-    suspects: Suspects | None = None
-    outputs: list[tuple[Rows, pa.RecordBatch]] = field(default_factory=list)
-
-    def __len__(self) -> int:
-        return len(self.lines)
-
-    @property
-    def cost(self) -> int:
-        return int(self.prepared.costs.sum())
-
-    def rows(self, output: pa.Schema) -> pa.Table:
-        """The finished rows in source order: kept columns, then what the task made, null where it could not."""
-        if self.outputs:
-            order = np.concatenate([rows for rows, _ in self.outputs])
-            where = np.full(len(self), -1, np.int64)
-            where[order] = np.arange(len(order))
-            made = pa.concat_batches([b for _, b in self.outputs]).take(pa.array(where, mask=where < 0))
-        else:
-            made = pa.RecordBatch.from_arrays([pa.nulls(len(self), f.type) for f in output], schema=output)
-        schema = pa.schema([*self.kept.schema, *output])
-        return pa.Table.from_arrays([*self.kept.columns, *made.columns], schema=schema)
 
 
 @dataclass(slots=True)
@@ -79,12 +41,15 @@ class Load:
         self.token_pairs += int(costs @ costs)
 
 
-# Rows that were handed to the device, and what waits for their results.
+# Inputs of blocks that were handed to the device, and what waits for their results.
 Begun = tuple[list[tuple[Block, int]], Callable[[], Output]]
 
 
 class Runner:
-    """The device's side of a worker, called from one thread. `on_rows` hears of rows of a block, with their cost."""
+    """The device's side of a worker, called from one thread. `on_rows` hears of items of a block, with their cost.
+
+    What is called a row here is one input of a block: an item, or one of several inputs that an item has.
+    """
 
     def __init__(
         self,
@@ -114,7 +79,7 @@ class Runner:
         The last batch may be on the device still when this returns, but none of an earlier call: see `settle`.
         """
         before = self._ahead
-        self._run_rows([(b, _doable(b)) for b in blocks if b.suspects is None])
+        self._run_rows([(b, b.doable()) for b in blocks if b.suspects is None])
         if self._ahead is before or self._again:
             self.settle()
         for block in blocks:
@@ -215,21 +180,23 @@ class Runner:
         finally:
             self.device_s += time.perf_counter() - started
         if output.rows.num_rows != rows:
-            raise TaskError(f"The task gave {output.rows.num_rows} rows for {rows} inputs.", hint=_CONTRACT)
+            raise TaskError(f"The task gave {output.rows.num_rows} rows for {rows} inputs.", hint=CONTRACT)
         return output
 
     def _run_plain_text(self) -> None:
         inputs = self.task.prepare([_PLAIN_TEXT]).inputs
-        self._fetch(lambda: self.task.run(inputs), 1)
+        self._fetch(lambda: self.task.run(inputs), len(inputs))
 
     def _halve(self, rows: list[tuple[Block, int]], reason: str) -> None:
         if len(rows) == 1:
             block, row = rows[0]
-            block.bad[row] = reason[:500]
+            block.bad.setdefault(block.item(row), reason[:500])
             return
         middle = len(rows) // 2
-        self._run_batch(rows[:middle], halved=True)
-        self._run_batch(rows[middle:], halved=True)
+        for half in (rows[:middle], rows[middle:]):
+            # What is left of an item that failed meanwhile is not worth a run.
+            if wanted := [(block, row) for block, row in half if block.item(row) not in block.bad]:
+                self._run_batch(wanted, halved=True)
 
     def _count_failure(self, error: Exception) -> None:
         """After many failures in a row, see whether a plain text runs; if not, it is not the rows' fault."""
@@ -251,29 +218,30 @@ class Runner:
         taken: dict[int, tuple[Block, list[int], list[int]]] = {}
         for i, (block, row) in enumerate(rows):
             if i in output.bad:
-                block.bad[row] = output.bad[i]
+                block.bad.setdefault(block.item(row), output.bad[i])
                 continue
             _, positions, own = taken.setdefault(id(block), (block, [], []))
             positions.append(i)
             own.append(row)
         for block, positions, own in taken.values():
             part = output.rows if len(positions) == len(rows) else output.rows.take(pa.array(positions))
-            block.outputs.append((np.array(own, np.int64), part))
-            self.on_rows(block, len(own), int(block.prepared.costs[own].sum()))
+            items = block.take_in(np.array(own, np.int64), part)
+            self.on_rows(block, items, int(block.prepared.costs[own].sum()))
 
     def _run_carefully(self, block: Block, suspects: Suspects) -> None:
         """Note what goes onto the device before it goes, so that a death there names its cause.
 
-        First a plain text, to see that the device works at all. Then the rows of the last death, in two halves: each
+        First a plain text, to see that the device works at all. Then the items of the last death, in two halves: each
         further death halves them again.
         """
-        rows = _doable(block)
-        under = np.isin(rows + block.first_row, suspects.rows)
-        hot, cold = rows[under], rows[~under]
+        rows = block.doable()
+        items = block.items(rows)
+        hot = np.intersect1d(items, np.array(suspects.rows, np.int64) - block.first_row)
         if block.first_row == 0:
             self._probe(block.claim.shard, suspects)
-        middle = (len(hot) + 1) // 2
-        for group in (hot[:middle], hot[middle:], cold):
+        halves = np.array_split(hot, 2)
+        groups = [*(np.isin(items, half) for half in halves), ~np.isin(items, hot)]
+        for group in (rows[group] for group in groups):
             for batch in plan_batches(block.prepared.costs[group], self.budget.now, padded=self._padded):
                 self._run_noted(block, group[batch], suspects)
         self.ledger.put_suspects(block.claim.shard, Suspects(poison=suspects.poison))
@@ -286,7 +254,7 @@ class Runner:
 
     def _run_noted(self, block: Block, rows: Rows, suspects: Suspects) -> None:
         self.before_batch()
-        noted = tuple(int(r) + block.first_row for r in rows)
+        noted = tuple(int(item) + block.first_row for item in np.unique(block.items(rows)))
         strikes = suspects.strikes if noted == suspects.rows else 0
         alone = len(noted) == 1
         self.ledger.put_suspects(block.claim.shard, Suspects(noted, strikes + alone, 0, suspects.poison))
@@ -310,34 +278,6 @@ def _let_go(error: BaseException) -> None:
 
 def _costs(rows: list[tuple[Block, int]]) -> Rows:
     return np.array([block.prepared.costs[row] for block, row in rows], np.int64)
-
-
-def _doable(block: Block) -> Rows:
-    keep = np.ones(len(block), bool)
-    keep[list(block.bad)] = False
-    return np.flatnonzero(keep)
-
-
-def prepare(task: Task, texts: Sequence[str | None]) -> Prepared:
-    """Prepare texts; where that fails, halve them until the text that is to blame is alone, and set it aside."""
-    try:
-        prepared = task.prepare(texts)
-    except (ShardmillError, MemoryError):
-        raise
-    except Exception as error:
-        if len(texts) == 1:
-            return Prepared([None], np.zeros(1, np.int64), {0: f"{type(error).__name__}: {error}"[:500]})
-        middle = len(texts) // 2
-        return _join(prepare(task, texts[:middle]), prepare(task, texts[middle:]))
-    if not len(texts) == len(prepared.inputs) == len(prepared.costs):
-        raise TaskError(f"The task prepared {len(prepared.inputs)} inputs for {len(texts)} texts.", hint=_CONTRACT)
-    return prepared
-
-
-def _join(a: Prepared, b: Prepared) -> Prepared:
-    bad = {**a.bad, **{row + len(a.inputs): reason for row, reason in b.bad.items()}}
-    costs = np.concatenate([a.costs, b.costs])
-    return Prepared([*a.inputs, *b.inputs], costs, bad, a.tokens + b.tokens, a.truncated + b.truncated)
 
 
 def find_suspects(ledger: Ledger, claim: Claim) -> Suspects | None:

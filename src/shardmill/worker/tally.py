@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from shardmill.ledger import Claim, Commit
 from shardmill.plan import Plan
 from shardmill.sinks.base import Staged
-from shardmill.worker.runner import Block
+from shardmill.worker.block import Block
 
 _RATE_WINDOW_S = 30.0
 
@@ -25,6 +25,8 @@ class OpenShard:
     began: float
     staged: Staged
     rows: int = 0
+    part_rows: int = 0
+    inputs: int = 0
     lines: int = 0
     tokens: int = 0
     truncated: int = 0
@@ -54,6 +56,8 @@ class OpenShard:
             self.errors += 1
             self.last_reason = reason
         self.rows += len(block)
+        if block.prepared.owners is not None:
+            self.inputs += len(block.prepared.inputs)
         self.lines += block.line_count
         self.tokens += block.prepared.tokens
         self.truncated += block.prepared.truncated
@@ -86,6 +90,8 @@ class OpenShard:
             finished_at=now,
             seconds=round(now - self.began, 3),
             timings={name: round(seconds, 4) for name, seconds in stages.items()},
+            part_rows=self.part_rows if self.part_rows != self.rows else 0,
+            inputs=self.inputs,
         )
 
 

@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from shardmill.devices import Device
 from shardmill.errors import ModelError, SpecError, missing_extra
-from shardmill.tasks.base import Output, Prepared
+from shardmill.tasks.base import START, STOP, WINDOW, Combined, Output, Prepared
 from shardmill.tasks.embed.find import MINILM, Location, check_bundled, find_model
 from shardmill.tasks.embed.fingerprint import digest_folder
 from shardmill.tasks.embed.folder import ModelFolder, read_folder
@@ -27,14 +27,22 @@ from shardmill.tasks.embed.golden import GOLDEN
 if TYPE_CHECKING:
     from shardmill.tasks.embed.kernels import Kernel
     from shardmill.tasks.embed.tokens import Tokenizer
+    from shardmill.tasks.embed.windows import Cutter, Window
 
 
 # Weights up to so many bytes: how many workers share a GPU, and how many cores each of them needs.
 _SHARING = ((150 << 20, 4, 2), (600 << 20, 2, 4))
 
+_NOT_FINITE = "the model gave NaN or infinity for this text"
+_SPAN = (pa.field(START, pa.int64()), pa.field(STOP, pa.int64()))
+
 
 class EmbedParams(BaseModel):
-    """What `[task]` may say: the model, how many dimensions to keep, how they are stored, the prompt, the length."""
+    """What `params` may say: the model, how many dimensions to keep, how they are stored, the prompt, the length.
+
+    With `window_tokens` a text is cut into windows of so many tokens, special ones included, that overlap by some; the
+    result has a row for each of them, or the mean of an item's windows.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -43,10 +51,13 @@ class EmbedParams(BaseModel):
     dtype: Literal["float32", "float16"] = "float32"
     prompt: str | None = None
     max_tokens: int | None = Field(None, ge=1)
+    window_tokens: int | None = Field(None, ge=1)
+    overlap: int | None = Field(None, ge=0)
+    windows: Literal["each", "mean"] | None = None
 
 
 class EmbedTask:
-    """The `embed` task: one vector a text, in the column `embedding`."""
+    """The `embed` task: one vector a text, or one for each window of it, in the column `embedding`."""
 
     def __init__(self, **params: Any) -> None:
         try:
@@ -55,6 +66,8 @@ class EmbedTask:
             wrong = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg'].lower()}" for e in error.errors())
             known = ", ".join(EmbedParams.model_fields)
             raise SpecError(f"The embed task cannot be made: {wrong}.", hint=f"Its parameters are {known}.") from error
+        _check_windows(self.params)
+        self._by_window = self.params.window_tokens is not None and self.params.windows != "mean"
         self.batch_budget = 1
         self.padded = True
         self._choice = ""
@@ -85,6 +98,14 @@ class EmbedTask:
     def _prompt(self) -> str:
         return self._folder.prompt_text(self.params.prompt)
 
+    @cached_property
+    def _cutter(self) -> Cutter | None:
+        if self.params.window_tokens is None:
+            return None
+        from shardmill.tasks.embed.windows import Cutter
+
+        return Cutter(self._tokenizer, self._prompt, self.params.window_tokens, self.params.overlap or 0)
+
     @property
     def dims(self) -> int:
         """How many dimensions a stored vector has."""
@@ -100,10 +121,15 @@ class EmbedTask:
 
     @property
     def output(self) -> pa.Schema:
+        return pa.schema([pa.field(WINDOW, pa.int32()), *_SPAN, *self._stored]) if self._by_window else self._stored
+
+    @property
+    def _stored(self) -> pa.Schema:
         kind = pa.float32() if self.params.dtype == "float32" else pa.float16()
         return pa.schema([pa.field("embedding", pa.list_(kind, self.dims), nullable=True)])
 
     def fingerprint(self) -> dict[str, str]:
+        _ = self._cutter  # A run with windows that the model cannot read is not planned.
         return {"model": self._location.name, **digest_folder(self._location.path)}
 
     def open(self, device: Device) -> None:
@@ -164,6 +190,8 @@ class EmbedTask:
 
     def prepare(self, texts: Sequence[str | None]) -> Prepared:
         """Tokenize; None has no tokens and costs nothing."""
+        if self._cutter is not None:
+            return self._cutter.prepare(texts)
         return self._tokenizer.encode(texts, self._prompt).prepared()
 
     def run(self, inputs: Sequence[Any]) -> Output:
@@ -171,11 +199,33 @@ class EmbedTask:
 
     def begin(self, inputs: Sequence[Any]) -> Callable[[], Output]:
         """Hand a batch to the device; what is returned waits for its rows, while the device may go on."""
+        if self._cutter is not None:
+            fetch_windows = self._begin([window.ids for window in inputs], self._skip)
+            return lambda: self._window_rows(inputs, fetch_windows())
         fetch = self._begin(inputs, self._skip)
         return lambda: self._rows(fetch())
 
+    def combine(self, items: int) -> Combined | None:
+        """What takes in the windows of so many items, where the mean of an item's windows is wanted."""
+        if self.params.windows != "mean":
+            return None
+        from shardmill.tasks.embed.windows import Mean
+
+        return Mean(items, self.dims, normalize=self.unit_norm, store=self._rows)
+
+    def _window_rows(self, windows: Sequence[Window], vectors: NDArray[np.float32]) -> Output:
+        if self._by_window:
+            made = self._rows(vectors)
+            spans = [pa.array([w.start for w in windows], pa.int64()), pa.array([w.stop for w in windows], pa.int64())]
+            schema = pa.schema([*_SPAN, *self._stored])
+            return Output(pa.record_batch([*spans, *made.rows.columns], schema=schema), made.bad)
+        bad = dict.fromkeys(_not_finite(vectors), _NOT_FINITE)
+        column = pa.FixedSizeListArray.from_arrays(pa.array(vectors.reshape(-1)), self.dims)
+        tokens = pa.array([w.tokens for w in windows], pa.int64())
+        return Output(pa.record_batch([tokens, column], names=["tokens", "embedding"]), bad)
+
     def _rows(self, vectors: NDArray[np.float32]) -> Output:
-        bad = dict.fromkeys(_not_finite(vectors), "the model gave NaN or infinity for this text")
+        bad = dict.fromkeys(_not_finite(vectors), _NOT_FINITE)
         if self.params.dtype == "float16":
             with np.errstate(over="ignore"):
                 stored: NDArray[Any] = vectors.astype(np.float16)
@@ -185,11 +235,11 @@ class EmbedTask:
         stored[list(bad)] = 0
         null = np.zeros(len(stored), bool)
         null[list(bad)] = True
-        kind = self.output.field("embedding").type
+        kind = self._stored.field("embedding").type
         column = pa.FixedSizeListArray.from_arrays(
             pa.array(stored.reshape(-1)), type=kind, mask=pa.array(null) if bad else None
         )
-        return Output(pa.record_batch([column], schema=self.output), bad)
+        return Output(pa.record_batch([column], schema=self._stored), bad)
 
     def embed_query(self, text: str) -> NDArray[np.float32]:
         """The vector to search with: the model's prompt for queries goes before `text`, and no other."""
@@ -232,6 +282,18 @@ class EmbedTask:
         from shardmill.tasks.embed.kernels import plain_kernel
 
         return plain_kernel(self._folder, self._device, self._tokenizer.pad_id)
+
+
+def _check_windows(params: EmbedParams) -> None:
+    if params.window_tokens is None:
+        for name in ("overlap", "windows"):
+            if getattr(params, name) is not None:
+                raise SpecError(f"{name} is given without window_tokens.", hint="Give --window-tokens 256 as well.")
+    elif (params.overlap or 0) >= params.window_tokens:
+        raise SpecError(
+            f"An overlap of {params.overlap:,} tokens leaves nothing new in a window of {params.window_tokens:,}.",
+            hint="Lower --overlap, or raise --window-tokens.",
+        )
 
 
 def _not_finite(vectors: NDArray[Any]) -> list[int]:

@@ -44,6 +44,20 @@ class Ragged(Sequence[Ids]):
         starts = starts_of(lengths)
         return Ragged(self.flat[np.arange(starts[-1]) + np.repeat(firsts - starts[:-1], lengths)], starts)
 
+    def put_around(self, before: Sequence[int], after: Sequence[int], wanted: NDArray[np.bool_]) -> Ragged:
+        """Ids before and after each row that is wanted to have them."""
+        if not before and not after:
+            return self
+        starts = starts_of(self.lengths + (len(before) + len(after)) * wanted)
+        flat = np.empty(starts[-1], np.int32)
+        body = np.ones(len(flat), bool)
+        for special, at in ((before, starts[:-1]), (after, starts[1:] - len(after))):
+            for offset, value in enumerate(special):
+                flat[at[wanted] + offset] = value
+                body[at[wanted] + offset] = False
+        flat[body] = self.flat
+        return Ragged(flat, starts)
+
 
 def starts_of(lengths: NDArray[np.int64]) -> NDArray[np.int64]:
     return np.concatenate([[0], np.cumsum(lengths)])

@@ -13,7 +13,7 @@ from shardmill.errors import ModelError, missing_extra
 from shardmill.tasks.base import Prepared
 from shardmill.tasks.embed.folder import ModelFolder
 from shardmill.tasks.embed.ragged import Ragged, ragged, starts_of
-from shardmill.tasks.embed.words import Words, is_wordwise
+from shardmill.tasks.embed.words import Spelled, Words, is_wordwise
 
 _HEAD_CHARS = 4096
 _HEAD_CHARS_PER_TOKEN = 8
@@ -24,6 +24,9 @@ _SAFE_WORDS = 4
 _SAFE_TOKENS = 4096
 # transformers writes a limit this large, or larger, for none.
 _NO_LIMIT = 1 << 31
+# Encodings with offsets are large: so many texts have theirs at a time.
+_SPELLED_TOGETHER = 64
+_NOT_UNICODE = "the text is not valid Unicode"
 _PROBES = ("a", "hello world", "1")
 # Their positions are counted from the padding id on, so fewer tokens fit than there are positions.
 _OFFSET_POSITIONS = {"roberta", "xlm-roberta", "xlm-roberta-xl", "camembert", "mpnet", "xmod", "longformer"}
@@ -94,10 +97,45 @@ class Tokenizer:
         framed = np.zeros(len(texts), bool)
         framed[present] = True
         framed[list(reasons)] = False
-        rows = self._put_in_frame(found.take(firsts, lengths), framed)
-        reasons |= dict.fromkeys(np.flatnonzero(framed & (rows.lengths == 0)).tolist(), "the text has no tokens")
-        reasons |= self._not_embedded(rows)
-        return Tokens(rows, truncated, reasons)
+        rows, unfit = self.frame(found.take(firsts, lengths), framed)
+        return Tokens(rows, truncated, reasons | unfit)
+
+    def frame(self, bare: Ragged, framed: NDArray[np.bool_]) -> tuple[Ragged, dict[int, str]]:
+        """Rows with the special ids around them, and which of the framed ones the model cannot be given."""
+        rows = bare.put_around(self._before, self._after, framed)
+        unfit = dict.fromkeys(np.flatnonzero(framed & (rows.lengths == 0)).tolist(), "the text has no tokens")
+        return rows, unfit | self._not_embedded(rows)
+
+    @property
+    def frame_tokens(self) -> int:
+        """How many special tokens are around a text."""
+        return len(self._before) + len(self._after)
+
+    def spell(self, texts: list[str]) -> tuple[Spelled, dict[int, str]]:
+        """Ids of the whole of each text, without special ones, and where in it they are; texts that have none."""
+        if self._words is not None:
+            try:
+                return self._words.spell(texts), {}
+            except UnicodeError:
+                pass
+        ids: list[NDArray[np.int32]] = [np.zeros(0, np.int32)]
+        spans: list[NDArray[np.int32]] = [np.zeros((0, 2), np.int32)]
+        bad: dict[int, str] = {}
+        for first in range(0, len(texts), _SPELLED_TOGETHER):
+            for k, encoding in enumerate(self._spell_some(texts[first : first + _SPELLED_TOGETHER]), first):
+                if encoding is None:
+                    bad[k] = _NOT_UNICODE
+                ids.append(np.array(encoding.ids if encoding is not None else (), np.int32))
+                spans.append(np.array(encoding.offsets if encoding is not None else (), np.int32).reshape(-1, 2))
+        starts, every = starts_of(np.array([len(row) for row in ids[1:]], np.int64)), np.concatenate(spans)
+        return Spelled(Ragged(np.concatenate(ids), starts), every[:, 0], every[:, 1]), bad
+
+    def _spell_some(self, texts: list[str]) -> list[Any]:
+        try:
+            found: list[Any] = self._backend.encode_batch(texts, add_special_tokens=False)
+        except (TypeError, UnicodeError):
+            return [None] if len(texts) == 1 else [each for text in texts for each in self._spell_some([text])]
+        return found
 
     def _not_embedded(self, rows: Ragged) -> dict[int, str]:
         """Rows with an id that the model has no embedding for, which would take a GPU down."""
@@ -107,21 +145,6 @@ class Tokenizer:
             int(row): f"its token {self._backend.id_to_token(int(rows.flat[i]))!r} is not one of the model's"
             for row, i in zip(owners, at, strict=True)
         }
-
-    def _put_in_frame(self, bare: Ragged, framed: NDArray[np.bool_]) -> Ragged:
-        """The special ids before and after each row that is to have them."""
-        frame = len(self._before) + len(self._after)
-        if not frame:
-            return bare
-        starts = starts_of(bare.lengths + frame * framed)
-        flat = np.empty(starts[-1], np.int32)
-        body = np.ones(len(flat), bool)
-        for special, at in ((self._before, starts[:-1]), (self._after, starts[1:] - len(self._after))):
-            for offset, value in enumerate(special):
-                flat[at[framed] + offset] = value
-                body[at[framed] + offset] = False
-        flat[body] = bare.flat
-        return Ragged(flat, starts)
 
     def prompt_tokens(self, prompt: str) -> int:
         """How many tokens at the front of each text are the prompt's."""
@@ -137,9 +160,7 @@ class Tokenizer:
             except UnicodeError:
                 pass
         found = self._encode_whole(texts)
-        return ragged(ids or () for ids in found), {
-            k: "the text is not valid Unicode" for k, ids in enumerate(found) if ids is None
-        }
+        return ragged(ids or () for ids in found), {k: _NOT_UNICODE for k, ids in enumerate(found) if ids is None}
 
     def _encode_words(self, words: Words, texts: list[str]) -> Ragged:
         """Word by word; of a huge text, as many whole words as are sure to be enough."""

@@ -1,0 +1,60 @@
+"""Results in which an item has several rows: which rows are whose, and whether they are all there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from shardmill.plan import Plan
+from shardmill.tasks.base import START, STOP, WINDOW
+
+Numbers = NDArray[np.int64]
+
+
+def has_windows(plan: Plan, schema: pa.Schema) -> bool:
+    """Whether an item has several rows; a column of the source may have that name too, and says nothing."""
+    return WINDOW in schema.names and WINDOW not in plan.stat.columns
+
+
+def count_items(windows: pa.Array, before: int) -> Numbers:
+    """The item of each row, by its number in the source: `before` of them began in the rows before these."""
+    firsts: Numbers = np.cumsum(windows.to_numpy(zero_copy_only=False) == 0)
+    return firsts + (before - 1)
+
+
+def first_rows(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """One row of each item: its first."""
+    return rows.filter(pc.equal(rows.column(WINDOW), 0))
+
+
+@dataclass(slots=True)
+class WindowCheck:
+    """Goes over the rows of a part in order: numbers count from 0 on, and spans follow one another without a gap."""
+
+    items: int = 0
+    wrong: int = 0
+    _last: tuple[int, int, int] | None = None
+
+    def add(self, rows: pa.RecordBatch) -> None:
+        windows = rows.column(WINDOW).to_numpy(zero_copy_only=False).astype(np.int64)
+        if not len(windows):
+            return
+        spans = [rows.column(n).fill_null(0).to_numpy() for n in (START, STOP) if n in rows.schema.names]
+        starts, stops = spans if len(spans) == 2 else (np.zeros_like(windows), windows + 1)
+        last = self._last or (-1, 0, 0)
+        before, before_start, before_stop = (
+            np.append(first, column[:-1]) for first, column in zip(last, (windows, starts, stops), strict=True)
+        )
+        first = (windows == 0) & (starts == 0) & (starts <= stops)
+        follows = windows == before + 1
+        if len(spans) == 2:
+            follows &= (starts >= before_start) & (starts <= before_stop) & (stops >= before_stop)
+        if self._last is None:
+            follows[0] = False
+        self.items += int((windows == 0).sum())
+        self.wrong += int((~np.where(windows == 0, first, follows)).sum())
+        self._last = int(windows[-1]), int(starts[-1]), int(stops[-1])

@@ -1,0 +1,167 @@
+"""Items on their way through a worker: as they were read, as the task made them ready, and as finished rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from shardmill.errors import ShardmillError, TaskError
+from shardmill.ledger import Claim, Suspects
+from shardmill.tasks.base import WINDOW, Combined, Prepared, Task
+
+Rows = NDArray[np.int64]
+
+CONTRACT = "A task gives one row for each input, in their order (docs/tasks.md)."
+_OWNERS = "Prepared.owners names the text of each input, in order; every text has one (docs/tasks.md)."
+# Kept columns are repeated in each row of an item: of wide ones only so much is held at a time.
+_WRITTEN_BYTES = 32 << 20
+
+
+@dataclass(slots=True)
+class Block:
+    """Consecutive items of one shard. `bad` is by item, `prepared.inputs` and `outputs` are by input."""
+
+    claim: Claim
+    first_row: int
+    kept: pa.RecordBatch
+    lines: list[int]
+    line_count: int
+    size_bytes: int
+    prepared: Prepared
+    bad: dict[int, str]
+    suspects: Suspects | None = None
+    combined: Combined | None = None
+    outputs: list[tuple[Rows, pa.RecordBatch]] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        return len(self.lines)
+
+    @property
+    def cost(self) -> int:
+        return int(self.prepared.costs.sum())
+
+    def item(self, row: int) -> int:
+        """The item that an input belongs to."""
+        return row if self.prepared.owners is None else int(self.prepared.owners[row])
+
+    def items(self, rows: Rows) -> Rows:
+        return rows if self.prepared.owners is None else self.prepared.owners[rows]
+
+    def doable(self) -> Rows:
+        """The inputs of all items that can be done."""
+        keep = np.ones(len(self), bool)
+        keep[list(self.bad)] = False
+        return np.flatnonzero(keep if self.prepared.owners is None else keep[self.prepared.owners])
+
+    def take_in(self, rows: Rows, made: pa.RecordBatch) -> int:
+        """Keep or combine what the task made of some inputs; how many items have their first input among them."""
+        if self.combined is None:
+            self.outputs.append((rows, made))
+        else:
+            self.combined.add(self.items(rows), made)
+        owners = self.prepared.owners
+        return len(rows) if owners is None else int(((rows == 0) | (owners[rows] != owners[rows - 1])).sum())
+
+    def finish(self, output: pa.Schema) -> Iterator[pa.Table]:
+        """The finished rows in source order: kept columns, then what the task made, null where it could not."""
+        if self.combined is not None:
+            done = self.combined.finish()
+            for item, reason in done.bad.items():
+                self.bad.setdefault(item, reason)
+            self.outputs = [(np.arange(len(self)), done.rows)]
+        several = WINDOW in output.names
+        inputs = len(self.prepared.inputs) if several else len(self)
+        where = np.full(inputs, -1, np.int64)
+        order = np.concatenate([np.zeros(0, np.int64), *(rows for rows, _ in self.outputs)])
+        where[order] = np.arange(len(order))
+        made = pa.concat_batches([batch for _, batch in self.outputs]) if self.outputs else None
+        if several:
+            yield from self._several(output, where, made)
+        else:
+            where[list(self.bad)] = -1
+            yield _join(self.kept, _take(made, where, output), output)
+
+    def _several(self, output: pa.Schema, where: Rows, made: pa.RecordBatch | None) -> Iterator[pa.Table]:
+        """A row for each input, and one for an item that could not be done, a few thousand at a time."""
+        good, bad = self.doable(), np.array(sorted(self.bad), np.int64)
+        items = np.concatenate([self.items(good), bad])
+        order = np.argsort(items, kind="stable")
+        items, where = items[order], np.concatenate([where[good], np.full(len(bad), -1)])[order]
+        numbers = np.arange(len(items)) - np.searchsorted(items, items)
+        others = pa.schema([f for f in output if f.name != WINDOW])
+        step = max(1, _WRITTEN_BYTES // _widest(self.kept, output))
+        for at in range(0, len(items), step):
+            rows = slice(at, at + step)
+            columns = dict(zip(others.names, _take(made, where[rows], others), strict=True))
+            columns[WINDOW] = pa.array(numbers[rows], output.field(WINDOW).type)
+            yield _join(self.kept.take(pa.array(items[rows])), [columns[n] for n in output.names], output)
+
+
+def _take(made: pa.RecordBatch | None, where: Rows, output: pa.Schema) -> list[pa.Array]:
+    """The rows at `where`, null for -1; all are null where nothing was made."""
+    if made is None:
+        return [pa.nulls(len(where), f.type) for f in output]
+    columns: list[pa.Array] = made.take(pa.array(where, mask=where < 0)).columns
+    return columns
+
+
+def _join(kept: pa.RecordBatch, made: list[pa.Array], output: pa.Schema) -> pa.Table:
+    return pa.Table.from_arrays([*kept.columns, *made], schema=pa.schema([*kept.schema, *output]))
+
+
+def _widest(kept: pa.RecordBatch, output: pa.Schema) -> int:
+    """About the most bytes that one finished row has."""
+    size: int = 64 + sum(8 * f.type.list_size for f in output if pa.types.is_fixed_size_list(f.type))
+    for column in kept.columns:
+        if pa.types.is_string(column.type) or pa.types.is_large_string(column.type) or pa.types.is_binary(column.type):
+            size += pc.max(pc.binary_length(column)).as_py() or 0
+        elif pa.types.is_nested(column.type):
+            size += column.nbytes
+    return size
+
+
+def prepare(task: Task, texts: Sequence[str | None]) -> Prepared:
+    """Prepare texts; where that fails, halve them until the text that is to blame is alone, and set it aside."""
+    try:
+        prepared = task.prepare(texts)
+    except (ShardmillError, MemoryError):
+        raise
+    except Exception as error:
+        if len(texts) == 1:
+            return Prepared([None], np.zeros(1, np.int64), {0: f"{type(error).__name__}: {error}"[:500]})
+        middle = len(texts) // 2
+        return _add(prepare(task, texts[:middle]), prepare(task, texts[middle:]), middle, len(texts) - middle)
+    _check(task, prepared, texts)
+    return prepared
+
+
+def _check(task: Task, prepared: Prepared, texts: Sequence[str | None]) -> None:
+    owners = prepared.owners
+    if owners is None:
+        if not len(texts) == len(prepared.inputs) == len(prepared.costs):
+            raise TaskError(f"The task prepared {len(prepared.inputs)} inputs for {len(texts)} texts.", hint=CONTRACT)
+        return
+    wanted = {i for i, text in enumerate(texts) if text is not None and i not in prepared.bad}
+    in_order = len(owners) == len(prepared.inputs) == len(prepared.costs) and bool((np.diff(owners) >= 0).all())
+    if not in_order or set(owners.tolist()) != wanted:
+        raise TaskError(f"The task does not say which of {len(texts)} texts its inputs belong to.", hint=_OWNERS)
+    if WINDOW not in task.output.names and getattr(task, "combine", None) is None:
+        raise TaskError(
+            "The task prepares several inputs a text and says nothing of how they become rows.",
+            hint=f"It has {WINDOW!r} in its output, or a method combine (docs/tasks.md).",
+        )
+
+
+def _add(a: Prepared, b: Prepared, a_texts: int, b_texts: int) -> Prepared:
+    bad = {**a.bad, **{row + a_texts: reason for row, reason in b.bad.items()}}
+    costs = np.concatenate([a.costs, b.costs])
+    owners = None
+    if a.owners is not None or b.owners is not None:
+        firsts, seconds = (np.arange(n) if p.owners is None else p.owners for p, n in ((a, a_texts), (b, b_texts)))
+        owners = np.concatenate([firsts, seconds + a_texts])
+    return Prepared([*a.inputs, *b.inputs], costs, bad, a.tokens + b.tokens, a.truncated + b.truncated, owners)

@@ -11,6 +11,7 @@ from shardmill.sources.base import SourceFile
 from shardmill.store import Entry, is_url, locate
 
 ReadRange = Callable[[int, int], bytes]
+Fill = Callable[[int, memoryview], int]
 BLOCK_BYTES = 4 << 20
 WINDOW_BYTES = 64 << 10
 
@@ -29,6 +30,32 @@ def open_ranges(file: SourceFile) -> Iterator[ReadRange]:
         from shardmill.sources.unpacking import Unpacked
 
         yield Unpacked(file, packed).read
+
+
+@contextlib.contextmanager
+def open_filling(file: SourceFile) -> Iterator[Fill]:
+    """A function that fills a buffer with the content from a place on, and says with how much."""
+    if file.compression or is_url(file.place):
+        with open_ranges(file) as read:
+
+            def copy(start: int, buffer: memoryview) -> int:
+                data = read(start, min(start + len(buffer), file.end))
+                buffer[: len(data)] = data
+                return len(data)
+
+            yield copy
+        return
+    with readable(file.place), open(file.place, "rb", buffering=0) as handle:
+
+        def fill(start: int, buffer: memoryview) -> int:
+            at, stop = start, min(start + len(buffer), file.end)
+            while at < stop and (got := os.preadv(handle.fileno(), [buffer[at - start : stop - start]], at)):
+                at += got
+            if at < stop:
+                raise _changed(file, f"it ends at byte {at}")
+            return at - start
+
+        yield fill
 
 
 @contextlib.contextmanager

@@ -22,14 +22,15 @@ from shardmill.sources.csvrecords import Records
 from shardmill.sources.csvs import DELIMITERS, read_header
 from shardmill.sources.cuts import iter_lines
 from shardmill.sources.discovery import find_files
-from shardmill.sources.files import check_unchanged, file_name, open_ranges, readable
+from shardmill.sources.files import check_unchanged, file_name, open_filling, open_ranges, readable
 from shardmill.sources.lines import BOM, BadLine, decode
 from shardmill.sources.sampling import sample_rows
-from shardmill.split.blocks import BLOCK_BYTES, Block, gather
+from shardmill.split.blocks import BLOCK_BYTES, Block, Buffers, gather
 from shardmill.store import is_url, locate
 
 READ = ("jsonl", "text", *DELIMITERS, "parquet")
 _PARQUET_ROWS = 1024
+_LINE_BYTES = 64 << 10
 Blocks = Iterator[Block]
 
 
@@ -175,31 +176,26 @@ def _read(file: SourceFile, kind: str, bare_text: bool, at: Callable[[int], None
 
 def _read_lines(file: SourceFile, at: Callable[[int], None]) -> Blocks:
     """The lines of a file; only a block and a line that is not yet whole are held."""
-    carry = b""
-    first = True
-    for piece in _pieces(file, at):
-        piece = piece.removeprefix(BOM) if first else piece
-        first = False
-        cut = piece.rfind(b"\n") + 1
-        data, carry = (carry + memoryview(piece)[:cut], piece[cut:]) if cut else (b"", carry + piece)
-        if len(carry) > MAX_ITEM_BYTES:
-            raise SourceError(
-                f"{file_name(file.place)}: {over_limit('a line', len(carry), MAX_ITEM_BYTES)}.",
-                hint="Check that it holds one item a line.",
-            )
-        if data and len(block := Block.of(data)):
-            yield block
-    if carry.strip():
-        yield Block.of(carry + b"\n")
-
-
-def _pieces(file: SourceFile, at: Callable[[int], None]) -> Iterator[bytes]:
-    start = 0
-    with open_ranges(file) as read:
-        while start < file.end and (piece := read(start, min(start + BLOCK_BYTES, file.end))):
-            yield piece
-            start += len(piece)
-            at(_share(file, start))
+    position, rest, buffers = 0, b"", Buffers(BLOCK_BYTES + _LINE_BYTES)
+    with open_filling(file) as fill:
+        while position < file.end:
+            buffer = buffers.take(len(rest) + BLOCK_BYTES)[: len(rest) + BLOCK_BYTES]
+            buffer[: len(rest)] = rest
+            if not (got := fill(position, buffer[len(rest) :])):
+                break
+            data = buffer[: len(rest) + got]
+            block, rest = Block.cut(data[len(BOM) :] if position == 0 and data[: len(BOM)] == BOM else data)
+            if len(rest) > MAX_ITEM_BYTES:
+                raise SourceError(
+                    f"{file_name(file.place)}: {over_limit('a line', len(rest), MAX_ITEM_BYTES)}.",
+                    hint="Check that it holds one item a line.",
+                )
+            position += got
+            if len(block):
+                yield block
+            at(_share(file, position))
+    if rest.strip():
+        yield Block.of_lines([rest])
 
 
 def _share(file: SourceFile, position: int) -> int:

@@ -121,7 +121,7 @@ def _shown(pieces: Iterator[Piece], feed: Feed, bar: Bar) -> Iterator[Piece]:
     items = 0
     for piece in pieces:
         yield piece
-        items += len(piece.block)
+        items += piece.stop - piece.index
         bar.at(feed.share, f"{items:,} items")
 
 

@@ -114,16 +114,23 @@ def packer(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
+def as_json(rows: list[Row], newline: str, final: bool) -> bytes:
+    return json.dumps(rows, indent=1).replace("\n", newline).encode() + (newline.encode() if final else b"")
+
+
+PACKED_WRITERS = {**{name: WRITERS[name] for name in ("jsonl", "csv", "tsv")}, "json": as_json}
+
+
 def many_rows(count: int) -> list[Row]:
     return [{"key": str(i), "body": f'text {i}, "é"\n' + "x" * (i % 50), "n": i} for i in range(count)]
 
 
-@pytest.mark.parametrize("format", ["jsonl", "csv", "tsv"])
+@pytest.mark.parametrize("format", PACKED_WRITERS)
 def test_every_row_is_read_once_in_order(root: str, format: str, packer: str) -> None:
     ending, pack = PACKERS[packer]
     rows = many_rows(200)
     for i, part in enumerate((rows[:150], rows[150:])):
-        put(root, f"{i}.{format}.{ending}", pack(WRITERS[format](part, "\r\n", i == 0)))
+        put(root, f"{i}.{format}.{ending}", pack(PACKED_WRITERS[format](part, "\r\n", i == 0)))
     stat = discover([f"{root}/*.{format}.{ending}"], FIELDS)
     assert [f.compression for f in stat.files] == [packer.partition(" ")[0].replace("bgzf", "gzip")] * 2
     assert read_all(stat, 1000) == rows
@@ -145,7 +152,7 @@ def test_every_row_is_read_once_from_s3(packer: str, tmp_path: Path) -> None:
 @given(
     rows=rows_strategy,
     target_bytes=st.integers(1, 400),
-    format=st.sampled_from(["jsonl", "csv", "tsv"]),
+    format=st.sampled_from(list(PACKED_WRITERS)),
     newline=st.sampled_from(["\n", "\r\n"]),
     final=st.booleans(),
     bom=st.booleans(),
@@ -162,7 +169,7 @@ def test_cuts_never_lose_or_double_a_row(
 ) -> None:
     ending, pack = PACKERS[packer]
     place = tmp_path / f"{uuid.uuid4().hex}.{format}.{ending}"
-    place.write_bytes(pack((b"\xef\xbb\xbf" if bom else b"") + WRITERS[format](rows, newline, final)))
+    place.write_bytes(pack((b"\xef\xbb\xbf" if bom else b"") + PACKED_WRITERS[format](rows, newline, final)))
     found = read_all(discover([str(place)], FIELDS), target_bytes)
     assert found == [{**row, "body": row["body"] if str(row["body"]).strip() else None} for row in rows]
 

@@ -36,7 +36,7 @@ class ParquetSource:
     def _group_weights(self, file: SourceFile) -> list[int]:
         if not file.size_bytes:
             return []
-        with _open(file) as parquet:
+        with open_parquet(file) as parquet:
             check_schema(file, parquet.schema_arrow, self._fields)
             footer = parquet.metadata
         groups = [footer.row_group(i) for i in range(footer.num_row_groups)]
@@ -46,7 +46,7 @@ class ParquetSource:
         file = self._stat.files[shard.file]
         check_unchanged(file)
         names, rows_done = self._rows.names, 0
-        with _open(file) as parquet:
+        with open_parquet(file) as parquet:
             groups = range(shard.start, shard.stop)
             footers = [parquet.metadata.row_group(i) for i in groups]
             weight = shard.weight_bytes / max(1, sum(g.num_rows for g in footers))
@@ -59,7 +59,7 @@ class ParquetSource:
 
 
 @contextlib.contextmanager
-def _open(file: SourceFile) -> Iterator[pq.ParquetFile]:
+def open_parquet(file: SourceFile) -> Iterator[pq.ParquetFile]:
     """The file, read a page at a time, so that a large row group does not fill the memory."""
     with contextlib.ExitStack() as stack:
         stack.enter_context(readable(file.place))
@@ -82,7 +82,7 @@ def _open(file: SourceFile) -> Iterator[pq.ParquetFile]:
 
 
 def count_rows(file: SourceFile) -> int:
-    with _open(file) as parquet:
+    with open_parquet(file) as parquet:
         return int(parquet.metadata.num_rows)
 
 
@@ -102,7 +102,7 @@ def describe(files: Sequence[SourceFile], fields: Fields) -> dict[str, str]:
     for file in files:
         if not file.size_bytes:
             continue
-        with _open(file) as parquet:
+        with open_parquet(file) as parquet:
             if not parquet.metadata.num_rows:
                 continue
             schema = parquet.schema_arrow

@@ -8,9 +8,7 @@ import hashlib
 import io
 import json
 import lzma
-import shutil
 import struct
-import subprocess
 import uuid
 import zlib
 from collections.abc import Callable
@@ -202,29 +200,6 @@ def test_lines_are_counted(tmp_path: Path, packer: str) -> None:
         place.write_bytes(pack(b"a line\n" * 999 + b"the last" + final))
         stat = discover([str(place)], Fields("text"))
         assert count_lines(stat, stat.files[0]) == 1000
-
-
-PROGRAMS = {
-    "gzip": (["gzip", "-c"], "gz"),
-    "pigz": (["pigz", "-c"], "gz"),
-    "bgzip": (["bgzip", "-c"], "gz"),
-    "zstd": (["zstd", "-q", "-c"], "zst"),
-    "zstd from a pipe": (["zstd", "-q", "-c", "--no-content-size"], "zst"),
-    "bzip2": (["bzip2", "-c"], "bz2"),
-    "xz": (["xz", "-c"], "xz"),
-}
-
-
-@pytest.mark.parametrize("program", PROGRAMS)
-def test_what_other_programs_write_is_read(tmp_path: Path, program: str) -> None:
-    command, ending = PROGRAMS[program]
-    if not shutil.which(command[0]):
-        pytest.skip(f"no {command[0]} here")
-    rows = many_rows(2000)
-    halves = [WRITERS["jsonl"](half, "\n", True) for half in (rows[:900], rows[900:])]
-    packed = [subprocess.run(command, input=half, capture_output=True, check=True).stdout for half in halves]
-    (tmp_path / f"a.jsonl.{ending}").write_bytes(b"".join(packed))
-    assert read_all(discover([str(tmp_path)], FIELDS), 10_000) == rows
 
 
 def read_until_error(place: str) -> str:

@@ -221,7 +221,7 @@ def split(
     source: Annotated[
         list[str],
         typer.Argument(
-            metavar="SOURCE...", help="Files, folders, globs or URLs: JSONL, text (also .gz, .zst), CSV, TSV, Parquet."
+            metavar="SOURCE...", help="Files, folders, globs or URLs: whatever `shardmill embed` reads."
         ),
     ],
     out: Annotated[str, typer.Option(metavar="PLACE", help="Where datasets/NAME is made: a path or a URL.")],

@@ -220,9 +220,7 @@ def plan(
 def split(
     source: Annotated[
         list[str],
-        typer.Argument(
-            metavar="SOURCE...", help="Files, folders, globs or URLs: whatever `shardmill embed` reads."
-        ),
+        typer.Argument(metavar="SOURCE...", help="Files, folders, globs or URLs: whatever `shardmill embed` reads."),
     ],
     out: Annotated[str, typer.Option(metavar="PLACE", help="Where datasets/NAME is made: a path or a URL.")],
     name: Annotated[str | None, typer.Option(help="The dataset's name; if not given, the source's.")] = None,

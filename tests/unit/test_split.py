@@ -426,6 +426,17 @@ def test_a_store_that_fails_ends_the_split_and_a_resume_ends_it_well(write_jsonl
     assert store.head("datasets/d/chunk-progress.json") is None
 
 
+@pytest.mark.timeout(30)
+@pytest.mark.parametrize("format", FORMATS)
+def test_a_source_that_fails_inside_a_chunk_ends_the_split(format: str) -> None:
+    def items() -> Iterator[dict[str, str]]:
+        yield from ({"a": "x" * 10_000} for _ in range(1000))
+        raise OSError("the source is gone")
+
+    with pytest.raises(OSError, match="gone"):
+        split(feed_iterable(items()), memory(), SplitSpec("d", Cut(items=10_000), format), quiet=True)
+
+
 def test_a_source_that_fails_ends_the_split() -> None:
     def items() -> Iterator[dict[str, int]]:
         yield from ({"n": i} for i in range(100))

@@ -111,6 +111,8 @@ class ChunkWriter:
                 self._done[path] = chunk
             if time.monotonic() - self._recorded_at >= self._record_every_s:
                 self._record()
+        except _Dropped:
+            return
         except BaseException as error:
             self._fail(error)
             while waiting.get() is not None:
@@ -148,7 +150,7 @@ class ChunkWriter:
         self._on_step("recorded")
 
     def _fail(self, error: BaseException) -> None:
-        if self._failure is None and not isinstance(error, _Dropped):
+        if self._failure is None:
             self._failure = error
 
 

@@ -1,6 +1,6 @@
 """How fast is a split? Against a plain copy, `zstd -1` and the loop of the seed document, and does its memory grow?
 
-Everything is timed until it is on the disk. The seed's loop is timed over the first 100 MB, written to files.
+All but plain `cp` is timed until it is on the disk. The seed's loop is timed over the first 100 MB, written to files.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 from benchmarks.machine import describe_machine, print_table
 from benchmarks.memory import write_reviews
@@ -31,32 +32,44 @@ WAYS = {
     "parquet": [],
     "jsonl, shuffled": ["--format", "jsonl", "--shuffle", "1"],
 }
+PEERS = {
+    "cp": "cp {source} {copy}",
+    "cp, sync": "cp {source} {copy} && sync {copy}",
+    "zstd -1": "cat {source} | zstd -q -1 > {copy} && sync {copy}",
+}
 
 
-def run(command: list[str]) -> tuple[float, int]:
-    """Seconds and peak RSS in bytes of one command."""
+class Took(NamedTuple):
+    """What one command took: seconds, those of all its cores, and the most memory of its processes."""
+
+    seconds: float
+    cpu_s: float
+    peak_bytes: int
+
+
+def run(command: list[str]) -> Took:
     began = time.monotonic()
-    process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     _, status, usage = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode:
         raise SystemExit(f"{command} ended with {process.returncode}")
-    return time.monotonic() - began, usage.ru_maxrss * 1024
+    return Took(time.monotonic() - began, usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024)
 
 
-def split(source: Path, folder: Path, way: list[str]) -> tuple[float, int]:
-    """Seconds, start-up included, and peak RSS of `shardmill split`."""
+def split(source: Path, folder: Path, way: list[str]) -> Took:
+    """`shardmill split`, start-up included."""
     out = folder / "out"
     found = run([sys.executable, "-m", "shardmill.cli", "split", str(source), "--out", str(out), *way])
     shutil.rmtree(out)
     return found
 
 
-def shell(command: str, source: Path, folder: Path) -> float:
+def shell(command: str, source: Path, folder: Path) -> Took:
     copy = folder / "copy"
-    seconds, _ = run(["sh", "-c", f"{command.format(source=source)} > {copy} && sync {copy}"])
+    found = run(["sh", "-c", command.format(source=source, copy=copy)])
     copy.unlink()
-    return seconds
+    return found
 
 
 def seed_loop(source: Path, folder: Path) -> float:
@@ -90,34 +103,43 @@ def _write_seed_chunk(items: list[object], folder: Path) -> None:
         os.fsync(file.fileno())
 
 
+def compare(source: Path, small: Path, folder: Path, what: str, seed: float) -> list[str]:
+    """One way to split, with its peers before and after it: what else the machine does disturbs all of them."""
+    way, size = WAYS[what], source.stat().st_size
+    peers = ["cp", "cp, sync"] if "--compress" not in way and "parquet" not in what else ["zstd -1"]
+    before = {peer: shell(PEERS[peer], source, folder) for peer in peers}
+    ours = split(source, folder, way)
+    after = {peer: shell(PEERS[peer], source, folder) for peer in peers}
+    shares = {p: (before[p].seconds + after[p].seconds) / 2 / ours.seconds for p in peers}
+    speed = size / ours.seconds
+    return [
+        what,
+        f"{speed / 10**6:,.0f}",
+        f"{speed / seed:.1f}x",
+        ", ".join(f"{100 * share:.0f} % of {peer}" for peer, share in shares.items()),
+        f"{ours.cpu_s:.1f}; " + ", ".join(f"{(before[p].cpu_s + after[p].cpu_s) / 2:.1f}" for p in peers),
+        f"{split(small, folder, way).peak_bytes / 2**20:,.0f} MiB",
+        f"{ours.peak_bytes / 2**20:,.0f} MiB",
+        f"{os.getloadavg()[0]:.1f}",
+    ]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--gb", type=float, default=2.0)
+    parser.add_argument("--only", nargs="*", default=list(WAYS), choices=list(WAYS))
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         small, source = folder / "small.jsonl", folder / "reviews.jsonl"
         write_reviews(small, SLICE_BYTES)
         write_reviews(source, int(args.gb * 10**9))
-        size = source.stat().st_size
         describe_machine()
         seed = seed_loop(source, folder)
-        peers = {"copy (cat)": size / shell("cat {source}", source, folder)}
-        if shutil.which("zstd"):
-            peers["zstd -1"] = size / shell("cat {source} | zstd -q -1", source, folder)
-        rows = [["the seed's loop", f"{seed / 10**6:,.0f}", "1.0x", "", "", ""]]
-        rows += [[what, f"{speed / 10**6:,.0f}", f"{speed / seed:.1f}x", "", "", ""] for what, speed in peers.items()]
-        for what, way in WAYS.items():
-            seconds, peak = split(source, folder, way)
-            _, small_peak = split(small, folder, way)
-            speed = size / seconds
-            peer = peers.get("zstd -1" if "zstd" in way else "copy (cat)", speed)
-            rss = [f"{small_peak / 2**20:,.0f} MiB", f"{peak / 2**20:,.0f} MiB"]
-            share = "" if "gzip" in way else f"{100 * speed / peer:.0f} %"
-            rows.append([f"split: {what}", f"{speed / 10**6:,.0f}", f"{speed / seed:.1f}x", share, *rss])
-    print_table(
-        ["", "MB/s", "of the seed's loop", "of copy or zstd -1", "peak RSS, 0.1 GB", f"peak RSS, {args.gb:g} GB"], rows
-    )
+        print(f"the seed's loop: {seed / 10**6:,.1f} MB/s\n")
+        rows = [compare(source, small, folder, what, seed) for what in args.only]
+    head = ["split to", "MB/s", "of the seed's loop", "of its peers' speed", "CPU-seconds: ours; peers"]
+    print_table([*head, "peak RSS, 0.1 GB", f"peak RSS, {args.gb:g} GB", "load after"], rows)
 
 
 if __name__ == "__main__":

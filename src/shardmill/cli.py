@@ -261,8 +261,7 @@ def split(
     source: Annotated[
         list[str],
         typer.Argument(
-            metavar="SOURCE...",
-            help="Files, folders, globs or URLs: JSONL, text (also .gz, .zst), CSV, TSV, Parquet; or a database.",
+            metavar="SOURCE...", help="Files, folders, globs or URLs, or a database: whatever `shardmill embed` reads."
         ),
     ],
     out: Annotated[str, typer.Option(metavar="PLACE", help="Where datasets/NAME is made: a path or a URL.")],

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import platform
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cache
 
 from shardmill.errors import UsageError
+
+_ARM_PARTS = {
+    ("0x41", "0xd0c"): "Neoverse-N1",
+    ("0x41", "0xd40"): "Neoverse-V1",
+    ("0x41", "0xd49"): "Neoverse-N2",
+    ("0x41", "0xd4f"): "Neoverse-V2",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +48,20 @@ def cores() -> int:
     allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     quota = _cgroup_quota()
     return max(1, min(allowed, quota) if quota else allowed)
+
+
+@cache
+def cpu_model() -> str:
+    """What the CPU is called, as far as the system tells: Linux on ARM gives numbers, of which some are known here."""
+    told: dict[str, str] = {}
+    with contextlib.suppress(OSError), open("/proc/cpuinfo") as file:
+        for line in file:
+            name, _, value = line.partition(":")
+            told.setdefault(name.strip(), value.strip())
+    if "model name" in told:
+        return told["model name"]
+    part = (told.get("CPU implementer", ""), told.get("CPU part", ""))
+    return _ARM_PARTS.get(part) or " ".join(filter(None, (platform.processor() or platform.machine(), *part)))
 
 
 def _cgroup_quota() -> int | None:

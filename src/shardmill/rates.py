@@ -5,14 +5,15 @@ from __future__ import annotations
 import datetime
 from collections.abc import Sequence
 
-from shardmill.devices import Device
-from shardmill.estimate.profile import Measured, Rated, recall_rate, remember_rate, work_digest
+from shardmill.devices import Device, cores, cpu_model
+from shardmill.estimate.profile import Measured, Rated, recall_rate, recall_rates, remember_rate, work_digest
 from shardmill.estimate.speed import measured_speed
 from shardmill.ledger import Commit, Forecast, Ledger
 from shardmill.plan import Plan
 
 # Work that is done sooner than this says little about a rate.
 _SHORTEST_S = 3.0
+_CPU = "cpu"
 
 
 def expect(plan: Plan, devices: Sequence[Device], precision: str, now: float) -> Forecast | None:
@@ -55,7 +56,26 @@ def learn(ledger: Ledger, plan: Plan, devices: Sequence[Device], precision: str,
 
 
 def rated(plan: Plan, device: str, precision: str) -> Rated:
-    return Rated(device, work_digest(plan.work.task, plan.fingerprint, plan.work.params), precision)
+    return Rated(_own_cpu() if device == _CPU else device, _digest(plan), precision)
+
+
+def known_rates(plan: Plan, precision: str) -> dict[str, Measured]:
+    """What was measured for such work, by device; of CPUs, on this machine's alone."""
+    found = recall_rates(_digest(plan), precision)
+    return {
+        _CPU if device == _own_cpu() else device: measured
+        for device, measured in found.items()
+        if device == _own_cpu() or device.partition(" ")[0] != _CPU
+    }
+
+
+def _digest(plan: Plan) -> str:
+    return work_digest(plan.work.task, plan.fingerprint, plan.work.params)
+
+
+def _own_cpu() -> str:
+    """This machine's CPU by its model and the cores that may be used: a cache folder may be shared by machines."""
+    return f"{_CPU} {cpu_model()}, {cores()} cores"
 
 
 def count_devices(devices: Sequence[Device]) -> int:

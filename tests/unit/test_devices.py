@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from shardmill import devices
-from shardmill.devices import Device, cores, gpus, place_workers
+from shardmill.devices import Device, cores, cpu_model, gpus, place_workers
 from shardmill.errors import UsageError
 
 UUIDS = ["GPU-aaaa-1111", "GPU-bbbb-2222", "GPU-cccc-3333"]
@@ -118,3 +118,8 @@ def test_what_cannot_be_placed_is_refused(kind: str, workers: int | None) -> Non
 def test_a_container_has_the_cores_of_its_quota(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(devices, "_cgroup_quota", lambda: 1)
     assert cores() == 1
+
+
+def test_the_cpu_has_a_name() -> None:
+    assert cpu_model().strip()
+    assert "\n" not in cpu_model()

@@ -101,6 +101,26 @@ def test_what_was_measured_here_is_used_and_said(source: Path, model: Path) -> N
     assert {o.device for o in forecast.options if o.basis.startswith("measured")} == {"T4", "CPU"}
 
 
+def test_a_rate_of_another_cpu_is_not_taken_for_this_ones(
+    source: Path, model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A cache folder may be shared, or copied, and a container may be given other cores."""
+    from shardmill.run import make
+
+    spec = make_spec({"source": str(source), "text": "text", "params": {"model": str(model)}})
+    plan = make(spec, [Device("cpu", "cpu")])
+    remember_rate(rates.rated(plan, "cpu", "auto"), RATE)
+    remember_rate(rates.rated(plan, "Tesla T4", "auto"), RATE)
+    for name, other in (("cpu_model", "Another T4 CPU @ 3.00GHz"), ("cores", 999)):
+        with monkeypatch.context() as elsewhere:
+            elsewhere.setattr(rates, name, lambda other=other: other)
+            assert rates.known_rates(plan, "auto") == {"Tesla T4": RATE}
+            assert make_forecast(spec, gpus="CPU").asked.basis == "reckoned from the data sheet"
+            remember_rate(rates.rated(plan, "cpu", "auto"), replace(RATE, tokens_per_s=3.0))
+            assert rates.known_rates(plan, "auto")["cpu"].tokens_per_s == 3.0
+        assert rates.known_rates(plan, "auto") == {"cpu": RATE, "Tesla T4": RATE}
+
+
 def test_a_task_of_unknown_size_needs_a_measure_first(write_jsonl: Write) -> None:
     with pytest.raises(UsageError, match="cannot be reckoned"):
         make_forecast(fake_spec(write_jsonl(fake_rows(50))), gpus="T4")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 import json
+import pickle
 import sqlite3
 import subprocess
 import sys
@@ -24,10 +25,14 @@ from shardmill.errors import RunExists, SourceError, SpecError, StaleResume, Sto
 from shardmill.run import Run, start
 from shardmill.sources import Fields, discover
 from shardmill.split import Cut, SplitSpec, StreamingDatasetSplitter, parse_splits, split, split_files
+from shardmill.split.blocks import Buffers
 from shardmill.split.reading import feed_files, feed_iterable
+from shardmill.split.spec import COMPRESSIONS, FORMATS
 from shardmill.store import Store, open_store
 from shardmill.testing import InProcessEngine
 from tests.conftest import fake_rows, fake_spec
+from tests.contract.test_more_sources import WRITERS as MORE_WRITERS
+from tests.contract.test_more_sources import as_arrow
 
 Write = Callable[..., Path]
 ROWS = fake_rows(100)
@@ -180,6 +185,78 @@ def test_every_format_of_file(tmp_path: Path, write_jsonl: Write) -> None:
     assert pq.read_schema(pa.BufferReader(kept)).field("a").type == pa.int32()
     with pytest.raises(SourceError, match="'xml' is not a format"):
         splitter.stream_and_split_from_file(str(lines), "x", config, file_format="xml")
+
+
+@pytest.mark.parametrize("kind", MORE_WRITERS)
+@pytest.mark.parametrize("format", FORMATS)
+def test_formats_that_are_not_lines(tmp_path: Path, kind: str, format: str) -> None:
+    """Read by the readers that runs have, alone and as a second file."""
+    extension, write = MORE_WRITERS[kind]
+    rows = [{"key": f"k{i}", "body": f'a "b"\n[{i}], {{é' + "x" * (i % 7), "n": i} for i in range(2500)]
+    for i, part in enumerate((rows[:2000], rows[2000:])):
+        (tmp_path / f"{i}.{extension}").write_bytes(write(part))
+    done = split_files([str(tmp_path / f"?.{extension}")], memory().url, items=700, format=format, quiet=True)
+    assert read_back(open_store(done.place.partition("/datasets/")[0]), done.metadata) == rows
+    assert done.metadata["total_chunks"] == 4
+
+
+def test_a_saved_dataset_and_a_compressed_array(tmp_path: Path) -> None:
+    folder, store = tmp_path / "saved", memory()
+    folder.mkdir()
+    for i, part in enumerate((ROWS[:60], ROWS[60:])):
+        (folder / f"data-{i}.arrow").write_bytes(as_arrow(pa.Table.from_pylist(part), 7, stream=True))
+    (folder / "state.json").write_text('{"_data_files": [{"filename": "data-1.arrow"}, {"filename": "data-0.arrow"}]}')
+    made = split_files([str(folder)], store.url, items=30, quiet=True).metadata
+    assert read_back(store, made) == [*ROWS[60:], *ROWS[:60]]
+    (tmp_path / "a.json.gz").write_bytes(gzip.compress(json.dumps(ROWS, indent=1).encode()))
+    made = split_files([str(tmp_path / "a.json.gz")], store.url, items=30, format="jsonl", quiet=True).metadata
+    assert read_back(store, made) == ROWS
+
+
+def test_what_cannot_be_split_is_named(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text('[{"a": 1}, , {"a": 2}]')
+    (tmp_path / "b.pkl").write_bytes(pickle.dumps([{"a": 1}, {"a": b"bytes"}]))
+    table = pa.table({"a": pa.array([b"ok", b"\xff"]).view(pa.string())})
+    (tmp_path / "c.arrow").write_bytes(as_arrow(table, 1, stream=True))
+    two = pa.Table.from_arrays([pa.array([1]), pa.array([2])], names=["a", "a"])
+    (tmp_path / "d.arrow").write_bytes(as_arrow(two, 1, stream=True))
+    for name, reason in (
+        ("a.json", "a.json: element 2: it is empty"),
+        ("b.pkl", "b.pkl: record 2: 'a' is binary"),
+        ("c.arrow", "c.arrow: a row after row 1 is not valid UTF-8"),
+        ("d.arrow", "d.arrow has two columns named 'a'"),
+    ):
+        with pytest.raises(SourceError, match=reason):
+            split_files([str(tmp_path / name)], memory().url, format="jsonl", quiet=True)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.sampled_from([b'{"a": 1}', b"", b" ", b'"' + b"x" * 90 + b'"']), max_size=40), st.booleans())
+def test_lines_over_the_edges_of_blocks(
+    tmp_path_factory: pytest.TempPathFactory, lines: list[bytes], ends: bool
+) -> None:
+    """Lines longer and shorter than a block, blank ones too."""
+    path = tmp_path_factory.mktemp("blocks") / "r.jsonl"
+    path.write_bytes(b"\n".join([*lines, b"{}"]) + (b"\n" if ends else b""))
+    with pytest.MonkeyPatch.context() as patch:
+        for name, size in (("BLOCK_BYTES", 16), ("_LINE_BYTES", 8)):
+            patch.setattr(f"shardmill.split.formats.{name}", size)
+        blocks = list(feed_files([str(path)]).blocks())
+    assert [line for block in blocks for line in block.lines()] == [line for line in [*lines, b"{}"] if line.strip()]
+
+
+def test_a_buffer_is_used_again_only_when_nobody_looks() -> None:
+    buffers = Buffers(100)
+    first = buffers.take(50)
+    first[:3] = b"abc"
+    kept = first[1:3]
+    del first
+    buffers.take(50)[:3] = b"xyz"
+    assert bytes(kept) == b"bc"
+    del kept
+    views = [buffers.take(50), buffers.take(50)]
+    assert {bytes(view[:3]) for view in views} == {b"abc", b"xyz"}
+    assert len(buffers.take(101)) == 101
 
 
 def test_lines_are_copied_byte_by_byte(tmp_path: Path) -> None:
@@ -349,6 +426,17 @@ def test_a_store_that_fails_ends_the_split_and_a_resume_ends_it_well(write_jsonl
     assert store.head("datasets/d/chunk-progress.json") is None
 
 
+@pytest.mark.timeout(30)
+@pytest.mark.parametrize("format", FORMATS)
+def test_a_source_that_fails_inside_a_chunk_ends_the_split(format: str) -> None:
+    def items() -> Iterator[dict[str, str]]:
+        yield from ({"a": "x" * 10_000} for _ in range(1000))
+        raise OSError("the source is gone")
+
+    with pytest.raises(OSError, match="gone"):
+        split(feed_iterable(items()), memory(), SplitSpec("d", Cut(items=10_000), format), quiet=True)
+
+
 def test_a_source_that_fails_ends_the_split() -> None:
     def items() -> Iterator[dict[str, int]]:
         yield from ({"n": i} for i in range(100))
@@ -363,10 +451,11 @@ def test_a_source_that_fails_ends_the_split() -> None:
 # The result as a source.
 
 
-@pytest.mark.parametrize("format", ["parquet", "jsonl"])
-def test_a_split_dataset_is_a_source(write_jsonl: Write, tmp_path: Path, format: str) -> None:
+@pytest.mark.parametrize("compress", COMPRESSIONS)
+@pytest.mark.parametrize("format", FORMATS)
+def test_a_split_dataset_is_a_source(write_jsonl: Write, tmp_path: Path, format: str, compress: str) -> None:
     source = write_jsonl(ROWS)
-    done = split_files([str(source)], str(tmp_path / "o"), items=30, format=format, quiet=True)
+    done = split_files([str(source)], str(tmp_path / "o"), items=30, format=format, compress=compress, quiet=True)
     (Path(done.place) / "chunks" / f"chunk-999999.{format}").write_text("left over")
     run = start(fake_spec(done.place), tmp_path / "run", engine=InProcessEngine())
     assert Run(run.ledger.url).table().column("id").to_pylist() == [row["id"] for row in ROWS]
@@ -392,9 +481,14 @@ def test_what_is_not_whole_is_no_source(write_jsonl: Write, tmp_path: Path) -> N
     (place / "chunk-metadata.json").rename(place / "chunk-progress.json")
     with pytest.raises(SourceError, match="not whole yet"):
         discover([str(place)], Fields("text"))
-    arrays = split_files([source], str(tmp_path / "o"), name="j", format="json", quiet=True)
-    with pytest.raises(SourceError, match="JSON arrays"):
-        discover([arrays.place], Fields("text"))
+
+
+def test_a_chunk_of_json_with_another_count_is_refused(write_jsonl: Write, tmp_path: Path) -> None:
+    made = split_files([str(write_jsonl(ROWS))], str(tmp_path / "o"), format="json", quiet=True)
+    chunk = Path(made.place) / "chunks/chunk-000000.json"
+    chunk.write_bytes(chunk.read_bytes().replace(b'"item_count": 100', b'"item_count": 101'))
+    with pytest.raises(SourceError, match="has 100 items, and its end says otherwise"):
+        discover([made.place], Fields("text"))
 
 
 # The command.

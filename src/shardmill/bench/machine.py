@@ -8,7 +8,7 @@ import platform
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 
-from shardmill.devices import cores, gpus
+from shardmill.devices import cores, cpu_model, gpus
 
 _LIBRARIES = (
     *("shardmill", "torch", "transformers", "tokenizers", "sentence-transformers"),
@@ -43,13 +43,4 @@ def describe_machine() -> Machine:
         except PackageNotFoundError:
             continue
     chips = tuple(g.name for g in gpus())
-    return Machine(_cpu(), cores(), chips, versions, str(datetime.date.today()), round(os.getloadavg()[0], 2))
-
-
-def _cpu() -> str:
-    try:
-        with open("/proc/cpuinfo") as file:
-            names = [line.partition(":")[2].strip() for line in file if line.startswith("model name")]
-    except OSError:
-        names = []
-    return names[0] if names else f"{platform.machine()} CPU"
+    return Machine(cpu_model(), cores(), chips, versions, str(datetime.date.today()), round(os.getloadavg()[0], 2))

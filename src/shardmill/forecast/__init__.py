@@ -21,10 +21,11 @@ from shardmill.errors import ModelError, UsageError
 from shardmill.estimate.catalogue import CPU, Catalogue, Chip, load_catalogue
 from shardmill.estimate.memory import Need, embedding_need
 from shardmill.estimate.options import COUNTS, Option, Workload, choose, fewest, reckon
-from shardmill.estimate.profile import Measured, recall_rates, work_digest
+from shardmill.estimate.profile import Measured
 from shardmill.estimate.shape import Shape, read_shape
 from shardmill.estimate.speed import find_speed
 from shardmill.plan import Plan, Shard
+from shardmill.rates import known_rates
 from shardmill.run import make
 from shardmill.sources import Fields, Source, open_source
 from shardmill.spec import Spec
@@ -160,7 +161,7 @@ def _know(task: Task, plan: Plan, precision: str, known: Catalogue) -> _Model:
             shape = read_shape(folder.config)
         except ModelError:
             shape = None
-    rates = recall_rates(work_digest(plan.work.task, plan.fingerprint, plan.work.params), precision)
+    rates = known_rates(plan, precision)
     measured = recall_by_device(identify_model(folder)) if folder is not None else {}
     weights_bytes = 2.0 * shape.parameters if shape else 0.0
     needs = {device: Need(weights_bytes, memory) for device, memory in measured.items()}

@@ -46,13 +46,9 @@ class ArrowSource:
         file = self._stat.files[shard.file]
         check_unchanged(file)
         rows_done, weight = 0, shard.weight_bytes / (shard.stop - shard.start)
-        step = max(1, min(BATCH_ROWS, int(BATCH_BYTES / max(weight, 1))))
-        for batch in _read_rows(file, shard.start, shard.stop, self._rows.names):
-            for at in range(0, batch.num_rows, step):
-                piece = batch.slice(at, step)
-                _check(file, piece)
-                yield self._rows.items(piece, rows_done, weight)
-                rows_done += piece.num_rows
+        for batch in read_rows(file, shard.start, shard.stop, self._rows.names, weight):
+            yield self._rows.items(batch, rows_done, weight)
+            rows_done += batch.num_rows
         check_read(file)
 
 
@@ -89,8 +85,19 @@ def read_schema(file: SourceFile) -> pa.Schema:
         return schema
 
 
-def _read_rows(file: SourceFile, start: int, stop: int, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """Rows [start, stop), batch by batch, with the named columns."""
+def read_rows(
+    file: SourceFile, start: int, stop: int, names: Sequence[str], row_bytes: float
+) -> Iterator[pa.RecordBatch]:
+    """Rows [start, stop) with the named columns, in batches that are not larger than is good."""
+    step = max(1, min(BATCH_ROWS, int(BATCH_BYTES / max(row_bytes, 1))))
+    for batch in _read_batches(file, start, stop, names):
+        for at in range(0, batch.num_rows, step):
+            piece = batch.slice(at, step)
+            _check(file, piece)
+            yield piece
+
+
+def _read_batches(file: SourceFile, start: int, stop: int, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
     chosen, row = _choose(index_file(file), start, stop)
     schema = read_schema(file)
     options = pa.ipc.IpcReadOptions(included_fields=[schema.get_field_index(n) for n in names], use_threads=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 from shardmill.errors import SourceError
@@ -11,6 +12,10 @@ from shardmill.store import Entry, Store
 METADATA = "chunk-metadata.json"
 PROGRESS = "chunk-progress.json"
 FORMAT = 1
+
+# A chunk that is one JSON document: its items stand in an array, one a line. No line of a JSONL file begins so.
+HEAD = re.compile(rb'\{"chunk_id": "[^"]*", "start_index": \d+, "items": \[\n')
+TAIL = re.compile(rb'\s*, "end_index": -?\d+, "item_count": (\d+)\}\s*')
 
 
 def listed_chunks(store: Store, place: str) -> list[Entry] | None:
@@ -27,11 +32,6 @@ def listed_chunks(store: Store, place: str) -> list[Entry] | None:
         raise SourceError(f"{place}/{METADATA}: {error}.", hint="Split the dataset again.") from error
     if not isinstance(metadata, dict) or metadata.get("format") != FORMAT:
         raise SourceError(f"{place}/{METADATA} is not of this version of shardmill.", hint="Split the dataset again.")
-    if metadata["item_format"] == "json":
-        raise SourceError(
-            f"{place} holds chunks that are JSON arrays.",
-            hint="Split with --format parquet or jsonl to read them here.",
-        )
     there = {entry.key: entry for entry in store.list()}
     return [_entry(there.get(chunk["path"]), place, chunk) for chunk in metadata["chunks"]]
 

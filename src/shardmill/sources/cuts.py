@@ -28,15 +28,18 @@ def even_ranges(start: int, stop: int, target_bytes: int) -> list[Range]:
 
 
 def cut_evenly(file: SourceFile, start: int, target_bytes: int) -> list[Range]:
-    """The content of a file from `start` on in equal ranges; a stream is one range.
+    """The content of a file from `start` on in equal ranges; a stream is one range."""
+    return even_ranges(start, file.end, finest_cut(file, target_bytes))
+
+
+def finest_cut(file: SourceFile, target_bytes: int) -> int:
+    """How large a range of a file must be, at least.
 
     What lies before a range is unpacked in vain from the entry before it, so ranges are no finer than that is worth.
     """
-    if file.streamed:
-        return [(start, file.end)]
     places = [*(unpacked for _, unpacked in file.entries), file.end]
     widest = max((b - a for a, b in itertools.pairwise(places)), default=0)
-    return even_ranges(start, file.end, max(target_bytes, widest // _CUTS_IN_A_GAP))
+    return file.end if file.streamed else max(target_bytes, widest // _CUTS_IN_A_GAP)
 
 
 def weigh(file: SourceFile, start: int, stop: int) -> int:

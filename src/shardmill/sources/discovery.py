@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from shardmill.errors import SourceError, nearest
 from shardmill.sources import entries
 from shardmill.sources.base import Fields, SourceFile, SourceStat
+from shardmill.sources.chunks import HEAD
 from shardmill.sources.files import WINDOW_BYTES, empty_source, file_name, open_packed, open_ranges
 from shardmill.sources.lines import BOM
 from shardmill.sources.places import Found, expand
@@ -33,7 +34,7 @@ EXTENSIONS = {
     ".pickle": ("pickle",),
 }
 FORMATS = ["jsonl", "text", "csv", "tsv", "parquet", "arrow", "json", "pickle", "datasets"]
-PACKABLE = ("jsonl", "text", "csv", "tsv")
+PACKABLE = ("jsonl", "text", "csv", "tsv", "json")
 
 
 def discover(places: Sequence[str], fields: Fields, format: str | None, on_progress: entries.Progress) -> SourceStat:
@@ -157,10 +158,10 @@ def _kind(file: SourceFile, extension: str) -> str:
     if extension != ".json":
         return EXTENSIONS[extension][0]
     with open_ranges(file) as read:
-        start = read(0, min(WINDOW_BYTES, file.end)).removeprefix(BOM).lstrip()[:1]
-    if start == b"[":
+        start = read(0, min(WINDOW_BYTES, file.end)).removeprefix(BOM).lstrip()
+    if start.startswith(b"[") or HEAD.match(start):
         return "json"
-    if start in (b"{", b""):
+    if start[:1] in (b"{", b""):
         return "jsonl"
     raise SourceError(
         f"{file_name(file.place)} is JSON, but neither an array nor one JSON object a line.",

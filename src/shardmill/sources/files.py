@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from shardmill.errors import SourceError, StaleResume, StoreChanged, StoreError
 from shardmill.sources.base import SourceFile
 from shardmill.store import Entry, ReadRange, is_exact, is_url, locate
 
+Fill = Callable[[int, memoryview], int]
 BLOCK_BYTES = 4 << 20
 WINDOW_BYTES = 64 << 10
 
@@ -28,6 +29,32 @@ def open_ranges(file: SourceFile) -> Iterator[ReadRange]:
         from shardmill.sources.unpacking import Unpacked
 
         yield Unpacked(file, packed).read
+
+
+@contextlib.contextmanager
+def open_filling(file: SourceFile) -> Iterator[Fill]:
+    """A function that fills a buffer with the content from a place on, and says with how much."""
+    if file.compression or is_url(file.place):
+        with open_ranges(file) as read:
+
+            def copy(start: int, buffer: memoryview) -> int:
+                data = read(start, min(start + len(buffer), file.end))
+                buffer[: len(data)] = data
+                return len(data)
+
+            yield copy
+        return
+    with readable(file.place), open(file.place, "rb", buffering=0) as handle:
+
+        def fill(start: int, buffer: memoryview) -> int:
+            at, stop = start, min(start + len(buffer), file.end)
+            while at < stop and (got := os.preadv(handle.fileno(), [buffer[at - start : stop - start]], at)):
+                at += got
+            if at < stop:
+                raise _changed(file, f"it ends at byte {at}")
+            return at - start
+
+        yield fill
 
 
 @contextlib.contextmanager

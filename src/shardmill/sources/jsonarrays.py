@@ -12,8 +12,9 @@ from shardmill.errors import SourceError
 from shardmill.ranges import Range, split_weighted
 from shardmill.sources.base import Fields, ItemBatch, Shard, SourceFile, SourceStat
 from shardmill.sources.batches import BatchBuilder, over_limit
+from shardmill.sources.chunks import HEAD, TAIL
 from shardmill.sources.columns import build_columns
-from shardmill.sources.cuts import Line, Tail, number_shards
+from shardmill.sources.cuts import Line, Tail, finest_cut, number_shards
 from shardmill.sources.files import (
     BLOCK_BYTES,
     WINDOW_BYTES,
@@ -59,7 +60,9 @@ class JsonArraySource:
         with ThreadPoolExecutor(4) as pool:
             layouts = list(pool.map(find_layout, self._stat.files))
         return number_shards(
-            (i, cut, cut[1] - cut[0]) for i, found in enumerate(layouts) for cut in found.cut(target_bytes)
+            (i, cut, cut[1] - cut[0])
+            for i, (file, found) in enumerate(zip(self._stat.files, layouts, strict=True))
+            for cut in found.cut(finest_cut(file, target_bytes))
         )
 
     def read(self, shard: Shard) -> Iterator[ItemBatch]:
@@ -114,49 +117,67 @@ def find_layout(file: SourceFile) -> Layout:
     if not file.size_bytes:
         return Layout((), 0, 0)
     with open_ranges(file) as read:
-        first = _find_open(file, read)
-        spacing = max(1, file.size_bytes // _MOST_CUTS)
-        scanner, starts, commas, last = ElementScanner(), [first], 0, first
-        for at in range(first, file.size_bytes, BLOCK_BYTES):
-            found = scanner.scan(read(at, min(at + BLOCK_BYTES, file.size_bytes)))
+        first, in_chunk = _find_open(file, read)
+        spacing = max(1, file.content_bytes // _MOST_CUTS)
+        scanner, starts, commas, end = ElementScanner(), [first], 0, first
+        more = False
+        for at, block in _blocks(file, read, first):
+            found = scanner.scan(block)
             commas += len(found.commas)
             for comma in found.commas:
-                if (last := at + comma + 1) - starts[-1] >= spacing:
-                    starts.append(last)
+                if at + comma + 1 - starts[-1] >= spacing:
+                    starts.append(at + comma + 1)
+            last = found.commas[-1] + 1 if found.commas else 0
+            more = bool(block[last : found.close].strip()) or (more and not last)
             if found.close is not None:
-                close = at + found.close
-                _check_nothing_follows(file, read, close + 1)
-                return Layout(tuple(starts), close, commas + _has_more(read, last, close))
+                rows, close = commas + more, at + found.close
+                _check_end(file, read, close + 1, rows if in_chunk else None)
+                return Layout(tuple(starts), close, rows)
+            end = at + len(block)
     raise SourceError(
-        f"{file_name(file.place)} was cut short: it ends at byte {file.size_bytes:,} inside the array, "
+        f"{file_name(file.place)} was cut short: it ends at byte {end:,} inside the array, "
         f"after {commas:,} complete elements.",
         hint=f"Fetch or write {file.place} again.",
     )
 
 
-def _find_open(file: SourceFile, read: ReadRange) -> int:
-    head = read(0, min(WINDOW_BYTES, file.size_bytes))
+def _blocks(file: SourceFile, read: ReadRange, start: int) -> Iterator[tuple[int, bytes]]:
+    while start < file.end and (block := read(start, min(start + BLOCK_BYTES, file.end))):
+        yield start, block
+        start += len(block)
+
+
+def _find_open(file: SourceFile, read: ReadRange) -> tuple[int, bool]:
+    """Where the first element may begin, and whether the array stands in a chunk that a split wrote."""
+    head = read(0, min(WINDOW_BYTES, file.end))
     data = head.removeprefix(BOM).lstrip()
+    begin = len(head) - len(data)
+    if chunk := HEAD.match(data):
+        return begin + chunk.end(), True
     if not data.startswith(b"["):
         raise SourceError(
             f"{file_name(file.place)} is not a JSON array: it starts with {data[:1].decode('latin1')!r}.",
             hint="One object a line is --format jsonl.",
         )
-    return len(head) - len(data) + 1
+    return begin + 1, False
 
 
-def _check_nothing_follows(file: SourceFile, read: ReadRange, start: int) -> None:
-    for at in range(start, file.size_bytes, BLOCK_BYTES):
-        if read(at, min(at + BLOCK_BYTES, file.size_bytes)).strip():
+def _check_end(file: SourceFile, read: ReadRange, start: int, chunk_rows: int | None) -> None:
+    """That nothing follows the array; after that of a chunk, its count."""
+    if chunk_rows is not None:
+        end = read(start, min(start + WINDOW_BYTES, file.end))
+        if (tail := TAIL.fullmatch(end)) is None or int(tail[1]) != chunk_rows:
+            raise SourceError(
+                f"{file_name(file.place)} has {chunk_rows:,} items, and its end says otherwise.",
+                hint="Split the dataset again with --fresh.",
+            )
+        return
+    for _, block in _blocks(file, read, start):
+        if block.strip():
             raise SourceError(
                 f"{file_name(file.place)}: the array ends at byte {start:,}, and more follows.",
                 hint="A file must hold one array. Objects one a line are read with --format jsonl.",
             )
-
-
-def _has_more(read: ReadRange, start: int, close: int) -> bool:
-    """Whether there is an element after the last comma."""
-    return any(read(at, min(at + BLOCK_BYTES, close)).strip() for at in range(start, close, BLOCK_BYTES))
 
 
 def count_rows(file: SourceFile) -> int:
@@ -164,7 +185,12 @@ def count_rows(file: SourceFile) -> int:
 
 
 def describe(files: Sequence[SourceFile], fields: Fields) -> dict[str, str]:
-    """The types of the id and kept columns, by elements at the start, the middle and the end of some files."""
+    """The types of the id and kept columns in a sample of the elements."""
+    return describe_rows(*sample_rows(files), fields)
+
+
+def sample_rows(files: Sequence[SourceFile]) -> tuple[SourceFile, list[dict[str, object]]]:
+    """The first file with elements, and elements at the start, the middle and the end of some files."""
     head = next((file for file in files if find_layout(file).rows), None)
     if head is None:
         raise empty_source(files)
@@ -177,7 +203,7 @@ def describe(files: Sequence[SourceFile], fields: Fields) -> dict[str, str]:
             except BadLine as bad:
                 reason = reason or str(bad)
     if rows:
-        return describe_rows(head, rows, fields)
+        return head, rows
     raise SourceError(
         f"{file_name(head.place)} does not look like an array of JSON objects: {reason}.",
         hint="Each element must be one JSON object. Name another format with --format.",
@@ -189,7 +215,7 @@ def _sample(file: SourceFile) -> Iterator[bytes]:
     if not layout.rows:
         return
     bounds = [*layout.starts, layout.close]
-    places = sorted({(len(bounds) - 1) * i // 4 for i in range(5)})
+    places = [0, len(bounds) - 1] if file.streamed else sorted({(len(bounds) - 1) * i // 4 for i in range(5)})
     with open_ranges(file) as read:
         for first, last in itertools.pairwise(places):
             stop = min(bounds[last], bounds[first] + _SAMPLE_BYTES)

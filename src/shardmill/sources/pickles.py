@@ -167,13 +167,18 @@ def count_rows(file: SourceFile) -> int:
 
 
 def describe(files: Sequence[SourceFile], fields: Fields) -> dict[str, str]:
-    """The types of the id and kept columns, by records spread over the first file with any."""
+    """The types of the id and kept columns in a sample of the records."""
+    return describe_rows(*sample_rows(files), fields)
+
+
+def sample_rows(files: Sequence[SourceFile]) -> tuple[SourceFile, list[dict[str, object]]]:
+    """The first file with records, and records spread over it."""
     for file in files:
         if not count_rows(file):
             continue
         rows, reason = _sample(hold_records(file))
         if rows:
-            return describe_rows(file, rows, fields)
+            return file, rows
         raise SourceError(
             f"{file_name(file.place)} does not hold records: {reason}.",
             hint="Save a list of dicts, or a dict of lists.",

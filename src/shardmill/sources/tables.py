@@ -84,7 +84,7 @@ def column_types(file: SourceFile, schema: pa.Schema, fields: Fields) -> dict[st
     """The types of the id and kept columns, after checking that the fields are there."""
     check_schema(file, schema, fields)
     chosen = chosen_types(fields)
-    return {name: chosen.get(name) or type_text(_plain(schema.field(name).type)) for name in column_names(fields)}
+    return {name: chosen.get(name) or type_text(plain_type(schema.field(name).type)) for name in column_names(fields)}
 
 
 def check_schema(file: SourceFile, schema: pa.Schema, fields: Fields) -> None:
@@ -94,20 +94,20 @@ def check_schema(file: SourceFile, schema: pa.Schema, fields: Fields) -> None:
             raise SourceError(f"{file_name(file.place)} has two columns named {name!r}.", hint="Rename one of them.")
         if name not in schema.names:
             raise SourceError(f"no field {name!r} in {file_name(file.place)}.", hint=nearest(name, schema.names))
-    if template.single and not pa.types.is_string(kind := _plain(schema.field(template.names[0]).type)):
-        strings = [f.name for f in schema if pa.types.is_string(_plain(f.type))]
+    if template.single and not pa.types.is_string(kind := plain_type(schema.field(template.names[0]).type)):
+        strings = [f.name for f in schema if pa.types.is_string(plain_type(f.type))]
         raise SourceError(
             f"{template.names[0]!r} in {file_name(file.place)} is of type {kind}, not text.",
             hint=f"Fields that hold text: {', '.join(strings) or 'none'}.",
         )
 
 
-def _plain(kind: pa.DataType) -> pa.DataType:
+def plain_type(kind: pa.DataType) -> pa.DataType:
     """The type without its encoding: dictionaries decoded, every width of string one type."""
     if pa.types.is_dictionary(kind):
-        return _plain(kind.value_type)
+        return plain_type(kind.value_type)
     if isinstance(kind, pa.BaseExtensionType):
-        return _plain(kind.storage_type)
+        return plain_type(kind.storage_type)
     if pa.types.is_null(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
         return pa.string()
     return kind

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator
+import weakref
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 BLOCK_BYTES = 2 << 20
+_SLICE_BYTES = 64 << 10
+_NEWLINE = 10
 _BLANKS = np.isin(np.arange(256), list(b" \t\r\n"))
 
 
@@ -24,15 +27,16 @@ class Block:
     ends: NDArray[np.int64]
 
     @classmethod
-    def of(cls, data: bytes) -> Block:
-        """A block of lines out of bytes that end with a newline; blank lines are left out."""
+    def cut(cls, data: bytes | memoryview) -> tuple[Block, bytes]:
+        """The whole lines in some bytes, blank ones left out, and what follows the last newline."""
         raw = np.frombuffer(data, np.uint8)
-        ends = np.flatnonzero(raw == 10) + 1
-        starts = np.concatenate(([0], ends[:-1])) if len(ends) else ends
-        if _BLANKS[raw[starts]].any():
-            kept = [line for line in data.split(b"\n") if line.strip()]
-            return cls.of_lines(kept)
-        return cls(data, ends)
+        ends = _find_newlines(raw)
+        stop = int(ends[-1]) if len(ends) else 0
+        rest = bytes(data[stop:])
+        block = cls(data[:stop], ends)
+        if _BLANKS[raw[block.starts]].any():
+            block = cls.of_lines([line for line in block.lines() if line.strip()])
+        return block, rest
 
     @classmethod
     def of_lines(cls, lines: list[bytes]) -> Block:
@@ -59,7 +63,35 @@ class Block:
         return Block(memoryview(self.data)[first:last], self.ends[start:stop] - first)
 
 
-def join(blocks: list[Block]) -> Block:
+Blocks = Iterator[Block]
+
+
+def _find_newlines(raw: NDArray[np.uint8]) -> NDArray[np.int64]:
+    """The places after newlines; by slices that stay in the cache, which is more than twice as fast."""
+    found = [
+        np.flatnonzero(raw[at : at + _SLICE_BYTES] == _NEWLINE) + (at + 1) for at in range(0, len(raw), _SLICE_BYTES)
+    ]
+    return np.concatenate(found) if found else np.empty(0, np.int64)
+
+
+class Buffers:
+    """Memory to read into. A buffer is used again when nobody looks at it any more: new pages cost time."""
+
+    def __init__(self, size_bytes: int) -> None:
+        self._size_bytes = size_bytes
+        self._free: list[NDArray[np.uint8]] = []
+
+    def take(self, size_bytes: int) -> memoryview:
+        """At least so many bytes; views of it keep it from being used again."""
+        if size_bytes > self._size_bytes:
+            return memoryview(bytearray(size_bytes))
+        held = self._free.pop() if self._free else np.empty(self._size_bytes, np.uint8)
+        lent = held[:]
+        weakref.finalize(lent, self._free.append, held).atexit = False
+        return memoryview(lent)  # type: ignore[arg-type]
+
+
+def join(blocks: Sequence[Block]) -> Block:
     """Several blocks as one."""
     if len(blocks) == 1:
         return blocks[0]

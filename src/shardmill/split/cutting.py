@@ -19,11 +19,20 @@ class Piece:
 
     part: int
     chunk: int
-    block: Block
+    blocks: tuple[Block, ...]
     index: int
     chunk_index: int
     first: bool
     last: bool
+
+    @property
+    def stop(self) -> int:
+        """The items of the part before the next piece."""
+        return self.index + sum(map(len, self.blocks))
+
+    def block(self) -> Block:
+        """All lines together; that copies them where they came in several blocks."""
+        return join(self.blocks)
 
 
 def cut_pieces(routed: Iterator[Routed], cut: Cut, counts: list[int]) -> Iterator[Piece]:
@@ -70,9 +79,9 @@ class _Cutter:
         return min(len(block), size - self._chunk_items)
 
     def _hand_on(self, *, last: bool) -> Piece:
-        block = join(self._held)
-        piece = Piece(self._part, self._chunk, block, self._index, self._chunk_index, self._first, last)
-        self._index += len(block)
+        held = tuple(self._held)
+        piece = Piece(self._part, self._chunk, held, self._index, self._chunk_index, self._first, last)
+        self._index = piece.stop
         self._held, self._held_bytes, self._first = [], 0, last
         if last:
             self._chunk, self._chunk_index = self._chunk + 1, self._index

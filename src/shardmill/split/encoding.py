@@ -26,7 +26,7 @@ _ENDS_INSIDE = 2
 _SAMPLE_ROWS = 10_000
 _HINT = "Mend the line, or write lines as they are with --format jsonl."
 
-# Bytes as they are written, or an Arrow table.
+# Buffers as they are written, one after another, or an Arrow table.
 Encoded = Any
 Buffer = bytes | memoryview
 
@@ -49,11 +49,13 @@ def make_encoder(spec: SplitSpec, schema: pa.Schema | None) -> Callable[[Piece],
     """What turns a piece into bytes, or into rows where a Parquet writer makes the bytes."""
     if spec.format == "parquet":
         assert schema is not None
-        return lambda piece: parse_rows(piece.block, schema, piece.index)
+        return lambda piece: parse_rows(piece.block(), schema, piece.index)
     squeeze = _squeezer(spec.compress)
     if spec.format == "json":
-        return lambda piece: squeeze(_as_array(piece))
-    return lambda piece: squeeze(piece.block.data)
+        return lambda piece: [squeeze(_as_array(piece))]
+    if spec.compress == "none":
+        return lambda piece: [block.data for block in piece.blocks]
+    return lambda piece: [squeeze(piece.block().data)]
 
 
 def _squeezer(compress: str) -> Callable[[Buffer], Buffer]:
@@ -67,17 +69,17 @@ def _squeezer(compress: str) -> Callable[[Buffer], Buffer]:
 
 def _as_array(piece: Piece) -> bytes:
     """The seed's layout: items between the chunk's name and its count."""
-    check_lines(piece.block, piece.index)
+    block = piece.block()
+    check_lines(block, piece.index)
     head = tail = b""
     if piece.first:
         start = {"chunk_id": chunk_id(piece.chunk), "start_index": piece.chunk_index}
         head = json.dumps(start)[:-1].encode() + b', "items": [\n'
     if piece.last:
-        stop = piece.index + len(piece.block)
-        end = {"end_index": stop - 1, "item_count": stop - piece.chunk_index}
+        end = {"end_index": piece.stop - 1, "item_count": piece.stop - piece.chunk_index}
         tail = b"\n], " + json.dumps(end)[1:].encode() + b"\n"
     separator = b"" if piece.first else b",\n"
-    return b"".join((head, separator, bytes(piece.block.data[:-1]).replace(b"\n", b",\n"), tail))
+    return b"".join((head, separator, bytes(block.data[:-1]).replace(b"\n", b",\n"), tail))
 
 
 def check_lines(block: Block, index: int) -> None:
@@ -210,8 +212,9 @@ class ChunkFile:
     def write(self, piece: Encoded) -> None:
         if self._writer is not None:
             self._writer.write_table(piece, row_group_size=max(1, len(piece)))
-        else:
-            self.digest.write(piece)
+            return
+        for data in piece:
+            self.digest.write(data)
 
     def __enter__(self) -> ChunkFile:
         return self

@@ -1,13 +1,9 @@
-"""Sources as blocks of JSON lines: files of every format, a database's rows, any iterable."""
+"""Sources as blocks of JSON lines: files, a database's rows, any iterable."""
 
 from __future__ import annotations
 
 import contextlib
-import datetime
-import decimal
 import itertools
-import json
-import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -17,23 +13,11 @@ import pyarrow as pa
 
 from shardmill.errors import SourceError
 from shardmill.passwords import withhold
-from shardmill.plan import SourceFile
-from shardmill.sources import MAX_ITEM_BYTES
-from shardmill.sources.batches import over_limit
-from shardmill.sources.csvrecords import Records
-from shardmill.sources.csvs import DELIMITERS, read_header
-from shardmill.sources.cuts import iter_lines
 from shardmill.sources.discovery import find_files
-from shardmill.sources.files import check_read, check_unchanged, file_name, open_ranges
-from shardmill.sources.lines import BOM, BadLine, decode
-from shardmill.sources.parquets import open_parquet
-from shardmill.sources.sampling import sample_rows
+from shardmill.sources.files import check_read, check_unchanged, file_name
 from shardmill.sources.sql import open_database, refuse_without_query, stream
-from shardmill.split.blocks import BLOCK_BYTES, Block, gather
-
-READ = ("jsonl", "text", *DELIMITERS, "parquet")
-_PARQUET_ROWS = 1024
-Blocks = Iterator[Block]
+from shardmill.split.blocks import Blocks, gather
+from shardmill.split.formats import encode_item, find_schema, read_file
 
 
 @dataclass(slots=True)
@@ -58,7 +42,7 @@ class Feed:
 def feed_files(places: Sequence[str], format: str | None = None, *, bare_text: bool = False) -> Feed:
     """Files, folders, globs or URLs; with `bare_text` a line of plain text is a JSON string, not an object."""
     refuse_without_query(places)
-    kind, files = _find(places, format)
+    kind, files = find_files(places, format)
     total = max(1, sum(file.size_bytes for file in files))
 
     def blocks() -> Blocks:
@@ -69,12 +53,12 @@ def feed_files(places: Sequence[str], format: str | None = None, *, bare_text: b
             def at(position: int, before: int = before) -> None:
                 feed.share = (before + position) / total
 
-            yield from _read(file, kind, bare_text, at)
+            yield from read_file(file, kind, bare_text, at)
             check_read(file)
             before += file.size_bytes
 
     identity: list[list[object]] = [[f.name, f.size_bytes, f.tag, f.edges] for f in files]
-    feed = Feed(_stem(files[0].place), [[kind], *identity], blocks, schema=lambda: _schema(kind, files))
+    feed = Feed(_stem(files[0].place), [[kind], *identity], blocks, schema=lambda: find_schema(kind, files))
     return feed
 
 
@@ -123,150 +107,11 @@ def _stream_connection(connection: Any, query: str, batch_rows: int) -> Iterator
         yield names, itertools.chain([first], iter(lambda: cursor.fetchmany(batch_rows), []))
 
 
-def encode_item(item: Any, index: int) -> bytes:
-    try:
-        return json.dumps(
-            item, ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=_plain_value
-        ).encode()
-    except (TypeError, ValueError) as error:
-        raise SourceError(
-            f"item {index:,} cannot be written as JSON: {error}.",
-            hint="Give dicts of texts, numbers, lists and dicts; turn other values into text first.",
-        ) from error
-
-
-def _plain_value(value: Any) -> Any:
-    if isinstance(value, datetime.date | datetime.time):
-        return value.isoformat()
-    if isinstance(value, decimal.Decimal | uuid.UUID):
-        return str(value)
-    raise TypeError(f"a {type(value).__name__} has no place in JSON")
-
-
 def _refuse_twins(names: list[str], query: str) -> None:
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
         raise SourceError(f"the query has two columns named {twice!r}.", hint=f"Rename one with AS: {query[:60]}")
 
 
-def _find(places: Sequence[str], format: str | None) -> tuple[str, tuple[SourceFile, ...]]:
-    kind, files = find_files(places, format)
-    if kind not in READ:
-        raise SourceError(
-            f"{file_name(files[0].place)}: {kind} is not split yet.", hint=f"Of files, {', '.join(READ)} are."
-        )
-    return kind, files
-
-
 def _stem(place: str) -> str:
     return file_name(place).partition(".")[0] or "dataset"
-
-
-def _read(file: SourceFile, kind: str, bare_text: bool, at: Callable[[int], None]) -> Blocks:
-    if not file.size_bytes:
-        return
-    if kind == "parquet":
-        yield from _read_parquet(file, at)
-    elif kind in DELIMITERS:
-        yield from _read_csv(file, kind, at)
-    else:
-        blocks = _read_lines(file, at)
-        yield from blocks if kind == "jsonl" else _as_texts(file, blocks, bare_text)
-
-
-def _read_lines(file: SourceFile, at: Callable[[int], None]) -> Blocks:
-    """The lines of a file; only a block and a line that is not yet whole are held."""
-    carry = b""
-    first = True
-    for piece in _pieces(file, at):
-        piece = piece.removeprefix(BOM) if first else piece
-        first = False
-        cut = piece.rfind(b"\n") + 1
-        data, carry = (carry + memoryview(piece)[:cut], piece[cut:]) if cut else (b"", carry + piece)
-        if len(carry) > MAX_ITEM_BYTES:
-            raise SourceError(
-                f"{file_name(file.place)}: {over_limit('a line', len(carry), MAX_ITEM_BYTES)}.",
-                hint="Check that it holds one item a line.",
-            )
-        if data and len(block := Block.of(data)):
-            yield block
-    if carry.strip():
-        yield Block.of(carry + b"\n")
-
-
-def _pieces(file: SourceFile, at: Callable[[int], None]) -> Iterator[bytes]:
-    start = 0
-    with open_ranges(file) as read:
-        while start < file.end and (piece := read(start, min(start + BLOCK_BYTES, file.end))):
-            yield piece
-            start += len(piece)
-            at(_share(file, start))
-
-
-def _share(file: SourceFile, position: int) -> int:
-    """How many bytes of the file have been read when so much of its content has."""
-    return min(file.size_bytes, file.size_bytes * position // max(1, file.content_bytes))
-
-
-def _as_texts(file: SourceFile, blocks: Blocks, bare: bool) -> Blocks:
-    for block in blocks:
-        try:
-            texts = [decode(line.removesuffix(b"\r")) for line in block.lines()]
-        except BadLine as bad:
-            raise SourceError(f"{file_name(file.place)}: {bad}.", hint="Convert it to UTF-8.") from bad
-        yield Block.of_lines([encode_item(text if bare else {"text": text}, i) for i, text in enumerate(texts)])
-
-
-def _read_csv(file: SourceFile, kind: str, at: Callable[[int], None]) -> Blocks:
-    header = read_header(file, DELIMITERS[kind])
-    if header is None:
-        return
-    with open_ranges(file) as read:
-        lines = iter_lines(read, header.stop, file.end, file.end, MAX_ITEM_BYTES)
-        records = Records(lines, DELIMITERS[kind], MAX_ITEM_BYTES, header.lines)
-        position = header.stop
-
-        def rows() -> Iterator[bytes]:
-            nonlocal position
-            for record in records:
-                reason = record.reason
-                if not reason and len(record.fields) != len(header.names):
-                    reason = f"it has {len(record.fields)} fields where the header has {len(header.names)}"
-                if reason:
-                    raise SourceError(
-                        f"{file_name(file.place)}:{record.line}: {reason}.", hint="Mend the record, or leave it out."
-                    )
-                position += record.size
-                yield encode_item(dict(zip(header.names, record.fields, strict=True)), record.line)
-
-        for block in gather(rows()):
-            yield block
-            at(_share(file, position))
-
-
-def _read_parquet(file: SourceFile, at: Callable[[int], None]) -> Blocks:
-    with open_parquet(file) as opened:
-        total, done = max(1, opened.metadata.num_rows), 0
-
-        def rows() -> Iterator[bytes]:
-            nonlocal done
-            for batch in opened.iter_batches(_PARQUET_ROWS, use_threads=False):
-                for row in batch.to_pylist():
-                    yield encode_item(row, done)
-                    done += 1
-
-        for block in gather(rows()):
-            yield block
-            at(file.size_bytes * done // total)
-
-
-def _schema(kind: str, files: Sequence[SourceFile]) -> pa.Schema | None:
-    """The schema of a Parquet source; of JSON Lines one that fits a sample from all over it."""
-    from shardmill.split.encoding import infer_schema
-
-    if kind == "parquet":
-        with open_parquet(next(f for f in files if f.size_bytes)) as opened:
-            return opened.schema_arrow.remove_metadata()
-    if kind == "jsonl":
-        return infer_schema(sample_rows(files)[1])
-    return None

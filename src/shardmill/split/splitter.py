@@ -16,6 +16,7 @@ from shardmill.errors import SourceError, SpecError, nearest
 from shardmill.monitor.bar import Bar
 from shardmill.passwords import withhold
 from shardmill.sources.ahead import ahead
+from shardmill.sources.discovery import FORMATS
 from shardmill.split.blocks import Block
 from shardmill.split.cutting import Piece, cut_pieces
 from shardmill.split.dataset import Dataset
@@ -26,8 +27,7 @@ from shardmill.split.spec import DEFAULT_ITEMS, Cut, SplitSpec
 from shardmill.split.writing import ChunkWriter, OnStep
 from shardmill.store import Store, is_url, open_store
 
-FILE_FORMATS = {"jsonl": "jsonl", "gzipped_jsonl": "jsonl", "csv": "csv", "tsv": "tsv", "text": "text"}
-FILE_FORMATS["parquet"] = "parquet"
+FILE_FORMATS = {"gzipped_jsonl": "jsonl", **{name: name for name in FORMATS}}
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +130,7 @@ def _shown(pieces: Iterator[Piece], feed: Feed, bar: Bar) -> Iterator[Piece]:
     items = 0
     for piece in pieces:
         yield piece
-        items += len(piece.block)
+        items += piece.stop - piece.index
         bar.at(feed.share, f"{items:,} items")
 
 
@@ -171,7 +171,7 @@ class StreamingDatasetSplitter:
     def stream_and_split_from_file(
         self, file_path: str, dataset_name: str, chunk_config: Mapping[str, Any], file_format: str = "jsonl"
     ) -> dict[str, Any]:
-        """Split a file: `file_format` is jsonl, gzipped_jsonl, text, csv, tsv or parquet."""
+        """Split a file: `file_format` is gzipped_jsonl or any format that runs read: jsonl, csv, json, parquet …"""
         return self._split(self._files(os.fspath(file_path), file_format), dataset_name, chunk_config)
 
     def stream_and_split_from_s3(

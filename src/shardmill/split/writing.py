@@ -47,7 +47,7 @@ class ChunkWriter:
         self._encode = make_encoder(dataset.spec, schema)
         self._done = {chunk.path: chunk for chunk in done}
         self._on_step, self._record_every_s = on_step, record_every_s
-        self._slots = threading.Semaphore(threads() + 2)
+        self._slots = threading.Semaphore(2 * threads() + 2)
         self._lock = threading.Lock()
         self._recorded_at = time.monotonic()
         self._failure: BaseException | None = None
@@ -86,8 +86,7 @@ class ChunkWriter:
         return f"{part + '/' if part else ''}chunks/{chunk_id(piece.chunk)}{suffix(self._spec)}"
 
     def _check_known(self, piece: Piece, chunk: Chunk) -> None:
-        stop = piece.index + len(piece.block)
-        if piece.chunk_index != chunk.start_index or (piece.last and stop != chunk.end_index + 1):
+        if piece.chunk_index != chunk.start_index or (piece.last and piece.stop != chunk.end_index + 1):
             raise ShardmillError(
                 f"{chunk.path} held items {chunk.start_index:,} to {chunk.end_index:,} when it was written.",
                 hint="The source gives other items now. Start over with --fresh.",
@@ -112,6 +111,8 @@ class ChunkWriter:
                 self._done[path] = chunk
             if time.monotonic() - self._recorded_at >= self._record_every_s:
                 self._record()
+        except _Dropped:
+            return
         except BaseException as error:
             self._fail(error)
             while waiting.get() is not None:
@@ -131,14 +132,13 @@ class ChunkWriter:
                     self._slots.release()
             if piece is None or not piece.last:
                 raise _Dropped
-        stop = piece.index + len(piece.block)
         return Chunk(
             chunk_id=chunk_id(piece.chunk),
             path=path,
             split=self._spec.parts[piece.part],
-            item_count=stop - piece.chunk_index,
+            item_count=piece.stop - piece.chunk_index,
             start_index=piece.chunk_index,
-            end_index=stop - 1,
+            end_index=piece.stop - 1,
             size_bytes=chunk.digest.size_bytes,
             sha256=chunk.digest.hexdigest(),
         )
@@ -150,7 +150,7 @@ class ChunkWriter:
         self._on_step("recorded")
 
     def _fail(self, error: BaseException) -> None:
-        if self._failure is None and not isinstance(error, _Dropped):
+        if self._failure is None:
             self._failure = error
 
 

@@ -85,11 +85,14 @@ def replacing(place: str | os.PathLike[str], root: Store | None = None) -> Itera
         return
     folder, slash, name = key.rpartition("/")
     partial = f"{folder}{slash}.{name}.{uuid.uuid4().hex}.partial"
-    file = store.writer(partial)
+    file = store.writer(partial, renamed=True)
+    named = False
     try:
         yield file
         file.close()
         store.rename(partial, key)
+        named = True
     finally:
         file.close()
-        store.delete(partial)
+        if not named:
+            store.delete(partial)

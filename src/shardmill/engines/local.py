@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from shardmill import passwords
-from shardmill.devices import Device
+from shardmill.devices import Device, format_cpus
 from shardmill.errors import EXIT_DONE, EXIT_FINAL, EXIT_TRY_AGAIN, WORKER_FAILED, StoreError, WorkerFailed
 from shardmill.ledger import Ledger
 
@@ -111,6 +111,7 @@ class LocalPlacement:
             "SHARDMILL_DEVICE_NAME": seat.device.name,
             "SHARDMILL_THREADS": str(seat.device.threads),
             "SHARDMILL_SHARING": str(seat.device.sharing),
+            "SHARDMILL_CPUS": format_cpus(seat.device.cpus),
             "SHARDMILL_SLOT": str(seat.number / len(self._seats)),
             "SHARDMILL_PARENT": str(os.getpid()),
             "OMP_NUM_THREADS": str(seat.device.threads),

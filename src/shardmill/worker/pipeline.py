@@ -21,7 +21,7 @@ from typing import Any
 import pyarrow as pa
 
 from shardmill.batching import Budget
-from shardmill.devices import Device
+from shardmill.devices import Device, format_cpus
 from shardmill.errors import DeviceLost, too_many_errors
 from shardmill.ledger import Claim, Ledger, Suspects
 from shardmill.plan import Plan
@@ -348,6 +348,8 @@ class Worker:
             "host": socket.gethostname(),
             "pid": os.getpid(),
             "device": self.device.name,
+            "kind": self.device.kind,
+            "cpus": format_cpus(self.device.cpus),
             "share": self.device.share,
             "started": self._started,
             "state": self._state,

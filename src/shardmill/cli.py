@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 import time
+from collections import Counter
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
@@ -70,7 +71,10 @@ Format = Annotated[
 ]
 SpecFile = Annotated[Path | None, typer.Option("--spec", help="A TOML file with [work] and [execution].")]
 Workers = Annotated[int | None, typer.Option(help="How many; if not given, what the GPUs can use, or one on the CPU.")]
-DeviceKind = Annotated[str | None, typer.Option("--device", help="auto, cpu or cuda.")]
+DeviceKind = Annotated[
+    str | None,
+    typer.Option("--device", help="auto, cpu, cuda, or all: the GPUs' --workers and one on the cores they leave."),
+]
 Precision = Annotated[str | None, typer.Option(help="auto, or float32 for exact arithmetic at less speed.")]
 BatchTokens = Annotated[int | None, typer.Option(help="Tokens in a batch, padding included.")]
 MaxErrors = Annotated[str | None, typer.Option(help="Rows that may fail: 1% or a number.  [default: 1%]")]
@@ -250,7 +254,8 @@ def plan(
         table.add_row("source", f"{len(made.stat.files)} {made.stat.format} files, {made.stat.size_bytes:,} bytes")
     table.add_row("columns", ", ".join(f"{n} {t}" for n, t in made.stat.columns.items()) or "none kept")
     table.add_row("model", ", ".join(f"{n} {t}" for n, t in made.fingerprint.items()))
-    table.add_row("workers", f"{len(devices)} x {devices[0].name}")
+    named = Counter(device.name for device in devices)
+    table.add_row("workers", ", ".join(f"{count} x {name}" for name, count in named.items()))
     largest = max((s.weight_bytes for s in made.shards), default=0)
     table.add_row("shards", f"{len(made.shards)}, the largest of {largest:,} bytes")
     Console(soft_wrap=True).print(table)

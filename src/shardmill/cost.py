@@ -69,7 +69,10 @@ def read_cost(ledger: Ledger, plan: Plan, usd_per_hour: float | None = None) -> 
     committed: dict[str, int] = {}
     for commit in ledger.commits().values():
         committed[commit.worker] = committed.get(commit.worker, 0) + commit.rows
-    workers = tuple(_worker(w, committed, usd_per_hour, catalogue) for w in status.workers)
+    # The CPU beside a GPU comes with it.
+    with_gpu = {w["host"] for w in status.workers if w.get("kind") == "cuda"}
+    free = {w["id"] for w in status.workers if w.get("kind") == "cpu" and w["host"] in with_gpu}
+    workers = tuple(_worker(w, committed, 0.0 if w["id"] in free else usd_per_hour, catalogue) for w in status.workers)
     rows = sum(committed.values())
     device_s, start_s, idle_s, retried_s = (
         sum(getattr(w, name) for w in workers) for name in ("device_s", "start_s", "idle_s", "retried_s")
@@ -94,7 +97,7 @@ def read_cost(ledger: Ledger, plan: Plan, usd_per_hour: float | None = None) -> 
         usd=usd,
         usd_per_million=usd * 1e6 / rows if usd is not None and rows else None,
         device_s_per_million=device_s * 1e6 / rows if rows else None,
-        price_of=_price_of(usd_per_hour, {w.device for w in workers}, catalogue),
+        price_of=_price_of(usd_per_hour, {w.device for w in workers if w.worker not in free}, catalogue),
         forecast=forecast,
         off=forecast.likely_s / seconds - 1 if forecast and complete and seconds else None,
         workers=workers,

@@ -6,9 +6,12 @@ import contextlib
 import os
 import platform
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
+from pathlib import Path
+from typing import Any
 
 from shardmill.errors import UsageError
 
@@ -18,6 +21,9 @@ _ARM_PARTS = {
     ("0x41", "0xd49"): "Neoverse-N2",
     ("0x41", "0xd4f"): "Neoverse-V2",
 }
+# What reading, tokenizing and launching take of the CPU, beyond which a GPU is not fed faster.
+_CORES_A_GPU_WORKER = 4
+_CORES_A_GPU = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +31,7 @@ class Device:
     """One thing a worker runs on: `kind` is "cpu" or "cuda"; `visible` is what CUDA_VISIBLE_DEVICES must say.
 
     `sharing` workers use it, this one included; `work_bytes` of the source are to be done. On a `precise` one a task
-    computes in float32, whatever else would be faster.
+    computes in float32, whatever else would be faster. `cpus` are those its worker is pinned to, () for no pinning.
     """
 
     kind: str
@@ -36,6 +42,7 @@ class Device:
     precise: bool = False
     sharing: int = 1
     work_bytes: int = 0
+    cpus: tuple[int, ...] = ()
 
     @property
     def share(self) -> float:
@@ -43,9 +50,14 @@ class Device:
         return 1 / self.sharing if self.kind == "cuda" else min(1.0, self.threads / cores())
 
 
+def allowed_cpus() -> set[int]:
+    """The CPUs this process may run on, by number."""
+    return os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set(range(os.cpu_count() or 1))
+
+
 def cores() -> int:
     """Cores this process may use, which in a container are fewer than the machine has."""
-    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    allowed = len(allowed_cpus())
     quota = _cgroup_quota()
     return max(1, min(allowed, quota) if quota else allowed)
 
@@ -73,6 +85,62 @@ def _cgroup_quota() -> int | None:
         return None
 
 
+def parse_cpus(text: str) -> tuple[int, ...]:
+    """Read a list of CPUs as Linux writes it.
+
+    >>> parse_cpus("0-2,8")
+    (0, 1, 2, 8)
+    """
+    found: list[int] = []
+    for part in filter(None, text.strip().split(",")):
+        first, _, last = part.partition("-")
+        found.extend(range(int(first), int(last or first) + 1))
+    return tuple(found)
+
+
+def format_cpus(cpus: Iterable[int]) -> str:
+    """Write a list of CPUs as Linux does.
+
+    >>> format_cpus([0, 1, 2, 8])
+    '0-2,8'
+    """
+    runs: list[list[int]] = []
+    for cpu in sorted(cpus):
+        if runs and cpu == runs[-1][1] + 1:
+            runs[-1][1] = cpu
+        else:
+            runs.append([cpu, cpu])
+    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in runs)
+
+
+def near_cpus(address: str, root: Path = Path("/sys")) -> tuple[int, ...]:
+    """The allowed CPUs on the node of a PCI device; () where that is not known, or makes no difference.
+
+    NVML writes the PCI domain with eight digits, Linux with four, and more only where it is larger.
+    """
+    domain, _, rest = address.lower().partition(":")
+    try:
+        place = root / "bus/pci/devices" / f"{int(domain, 16):04x}:{rest}" / "local_cpulist"
+        near = set(parse_cpus(place.read_text()))
+    except (OSError, ValueError):
+        return ()
+    allowed = allowed_cpus()
+    return tuple(sorted(near & allowed)) if near & allowed < allowed else ()
+
+
+def pin(cpus: Sequence[int]) -> tuple[int, ...]:
+    """Keep this process to some CPUs, threads that libraries have begun by now included; what it is kept to then."""
+    if not cpus:
+        return ()
+    try:
+        for thread in os.listdir("/proc/self/task"):
+            with suppress(ProcessLookupError):
+                os.sched_setaffinity(int(thread), cpus)
+    except OSError:
+        return ()
+    return tuple(sorted(os.sched_getaffinity(0)))
+
+
 def gpus() -> list[Device]:
     """The NVIDIA GPUs this process may use, by NVML; CUDA_VISIBLE_DEVICES is respected."""
     allowed = os.environ.get("CUDA_VISIBLE_DEVICES")
@@ -91,7 +159,8 @@ def gpus() -> list[Device]:
             uuid = _text(pynvml.nvmlDeviceGetUUID(handle))
             name = _text(pynvml.nvmlDeviceGetName(handle))
             memory = int(pynvml.nvmlDeviceGetMemoryInfo(handle).total)
-            found.append((str(i), uuid, Device("cuda", name, 1, memory, str(i))))
+            cpus = near_cpus(_pci_address(pynvml, handle))
+            found.append((str(i), uuid, Device("cuda", name, 1, memory, str(i), cpus=cpus)))
         if allowed is None:
             return [device for _, _, device in found]
         wanted = [w.strip() for w in allowed.split(",") if w.strip()]
@@ -104,25 +173,60 @@ def _text(value: str | bytes) -> str:
     return value.decode() if isinstance(value, bytes) else value
 
 
+def _pci_address(pynvml: Any, handle: Any) -> str:
+    try:
+        return _text(pynvml.nvmlDeviceGetPciInfo(handle).busId)
+    except pynvml.NVMLError:
+        return ""
+
+
 def place_workers(
     kind: str = "auto", workers: int | None = None, per_gpu: Callable[[int], int] = lambda cores: 1
 ) -> list[Device]:
     """One device for each worker: the GPUs there are, or shares of the CPU's cores.
 
-    Where no number is asked for, `per_gpu` says how many workers share a GPU that so many cores can feed.
+    Where no number is asked for, `per_gpu` says how many workers share a GPU that so many cores can feed. With "all"
+    one worker more has the cores that the GPUs' workers leave, if any.
     """
-    if kind not in ("auto", "cpu", "cuda"):
-        raise UsageError(f"--device {kind}: no such device.", hint="Choose auto, cpu or cuda.")
+    if kind not in ("auto", "cpu", "cuda", "all"):
+        raise UsageError(f"--device {kind}: no such device.", hint="Choose auto, cpu, cuda or all.")
     if workers is not None and workers < 1:
         raise UsageError(f"--workers {workers}: at least one worker is needed.")
     found = gpus() if kind != "cpu" else []
-    if found and workers is None:
-        workers = len(found) * per_gpu(max(1, cores() // len(found)))
-    share = max(1, cores() // max(1, workers or len(found) or 1))
     if found:
-        placed = range(workers or len(found))
-        sharing = Counter(i % len(found) for i in placed)
-        return [replace(found[i % len(found)], threads=share, sharing=sharing[i % len(found)]) for i in placed]
+        placed = _place_on_gpus(found, workers, per_gpu)
+        return _beside_the_cpu(placed) if kind == "all" else placed
     if kind == "cuda":
         raise UsageError("No NVIDIA GPU was found.", hint="Run nvidia-smi to see why, or use --device cpu.")
-    return [Device("cpu", "cpu", share) for _ in range(workers or 1)]
+    return [Device("cpu", "cpu", max(1, cores() // (workers or 1))) for _ in range(workers or 1)]
+
+
+def _place_on_gpus(found: Sequence[Device], workers: int | None, per_gpu: Callable[[int], int]) -> list[Device]:
+    if workers is None:
+        fed_by = min(share_cores([gpu.cpus for gpu in found]))
+        workers = len(found) * per_gpu(fed_by)
+    placed = [found[i % len(found)] for i in range(workers)]
+    sharing = Counter(gpu.visible for gpu in placed)
+    threads = share_cores([gpu.cpus for gpu in placed])
+    return [replace(g, threads=t, sharing=sharing[g.visible]) for g, t in zip(placed, threads, strict=True)]
+
+
+def share_cores(pinned: Sequence[tuple[int, ...]]) -> list[int]:
+    """How many threads each worker should have: each CPU is shared by those that may run on it; () is all of them.
+
+    A quota of the container below the number of CPUs is shared in the same proportion.
+    """
+    allowed = allowed_cpus()
+    used = Counter(cpu for cpus in pinned for cpu in cpus or allowed)
+    shares = [sum(1 / used[cpu] for cpu in cpus or allowed) for cpus in pinned]
+    scale = min(1.0, cores() / sum(shares))
+    return [max(1, int(share * scale + 1e-9)) for share in shares]
+
+
+def _beside_the_cpu(placed: Sequence[Device]) -> list[Device]:
+    """The workers on GPUs with no more cores than they need, and one worker on the CPU with those that are left."""
+    kept = [min(g.threads, _CORES_A_GPU_WORKER, max(1, _CORES_A_GPU // g.sharing)) for g in placed]
+    left = cores() - sum(kept)
+    if left < 1:
+        return list(placed)
+    return [*(replace(g, threads=n) for g, n in zip(placed, kept, strict=True)), Device("cpu", "cpu", left)]

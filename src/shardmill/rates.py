@@ -17,7 +17,9 @@ _CPU = "cpu"
 
 
 def expect(plan: Plan, devices: Sequence[Device], precision: str, now: float) -> Forecast | None:
-    """What a run will take from now on; None where nothing like it was measured here."""
+    """What a run will take from now on; None where nothing like it was measured here, or devices are mixed."""
+    if _mixed(devices):
+        return None
     measured = recall_rate(rated(plan, devices[0].name, precision))
     if measured is None:
         return None
@@ -29,7 +31,9 @@ def expect(plan: Plan, devices: Sequence[Device], precision: str, now: float) ->
 
 
 def learn(ledger: Ledger, plan: Plan, devices: Sequence[Device], precision: str, since: float) -> Measured | None:
-    """Keep the rate of what was done since a time; None where that was too little to tell."""
+    """Keep the rate of what was done since a time; None where that was too little to tell, or by mixed devices."""
+    if _mixed(devices):
+        return None
     commits = [c for c in ledger.commits().values() if c.finished_at >= since]
     began = [float(w["began"]) for w in ledger.workers() if w["began"] >= since and w["rows"]]
     if not commits or not began:
@@ -81,6 +85,10 @@ def _own_cpu() -> str:
 def count_devices(devices: Sequence[Device]) -> int:
     """GPUs, however many workers share one; a machine's CPU is one device."""
     return len({device.visible for device in devices})
+
+
+def _mixed(devices: Sequence[Device]) -> bool:
+    return len({device.name for device in devices}) > 1
 
 
 def _kernel(ledger: Ledger, commits: Sequence[Commit]) -> str:

@@ -64,7 +64,7 @@ class Execution(_Model):
 
     places: tuple[str, ...] = ()
     workers: int | None = Field(default=None, ge=1)
-    device: Literal["auto", "cpu", "cuda"] = "auto"
+    device: Literal["auto", "cpu", "cuda", "all"] = "auto"
     precision: Literal["auto", "float32"] = "auto"
     batch_tokens: int | None = Field(default=None, ge=1)
     max_errors: str = "1%"

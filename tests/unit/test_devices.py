@@ -2,22 +2,40 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
 import sys
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from shardmill import devices
-from shardmill.devices import Device, cores, cpu_model, gpus, place_workers
+from shardmill.devices import (
+    Device,
+    cores,
+    cpu_model,
+    format_cpus,
+    gpus,
+    near_cpus,
+    parse_cpus,
+    place_workers,
+    share_cores,
+)
 from shardmill.errors import UsageError
 
 UUIDS = ["GPU-aaaa-1111", "GPU-bbbb-2222", "GPU-cccc-3333"]
+ADDRESSES: list[str | bytes] = ["00000000:3B:00.0", b"00000000:AF:00.0", "00010000:D8:00.0"]
 
 
 @pytest.fixture(autouse=True)
 def eight_cores(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(devices, "cores", lambda: 8)
+    monkeypatch.setattr(devices, "allowed_cpus", lambda: set(range(8)))
+    monkeypatch.setattr(devices, "_cgroup_quota", lambda: None)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
 
 
@@ -31,6 +49,8 @@ def three_gpus(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
         nvmlDeviceGetUUID=lambda handle: UUIDS[handle].encode() if handle == 1 else UUIDS[handle],
         nvmlDeviceGetName=lambda handle: f"H{handle}",
         nvmlDeviceGetMemoryInfo=lambda handle: SimpleNamespace(total=80 << 30),
+        nvmlDeviceGetPciInfo=lambda handle: SimpleNamespace(busId=ADDRESSES[handle]),
+        NVMLError=RuntimeError,
         ended=0,
     )
 
@@ -48,6 +68,21 @@ def no_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
         raise RuntimeError("Driver Not Loaded")
 
     monkeypatch.setitem(sys.modules, "pynvml", SimpleNamespace(nvmlInit=fail))
+
+
+@pytest.fixture
+def sys_tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]:
+    """A /sys that says which CPUs are near the three GPUs, as far as it is told."""
+
+    def make(*lists: str) -> Path:
+        for address, cpus in zip(("0000:3b:00.0", "0000:af:00.0", "10000:d8:00.0"), lists, strict=False):
+            folder = tmp_path / "bus/pci/devices" / address
+            folder.mkdir(parents=True)
+            (folder / "local_cpulist").write_text(cpus + "\n")
+        monkeypatch.setattr(devices, "near_cpus", partial(near_cpus, root=tmp_path))
+        return tmp_path
+
+    return make
 
 
 def _visible(found: list[Device]) -> list[str]:
@@ -123,3 +158,98 @@ def test_a_container_has_the_cores_of_its_quota(monkeypatch: pytest.MonkeyPatch)
 def test_the_cpu_has_a_name() -> None:
     assert cpu_model().strip()
     assert "\n" not in cpu_model()
+
+
+@pytest.mark.parametrize("text", ["", "3", "0-7", "0-3,8-11,16", "1,3,5-6"])
+def test_lists_of_cpus_go_there_and_back(text: str) -> None:
+    assert format_cpus(parse_cpus(text + "\n")) == text
+
+
+def test_workers_are_near_their_gpu_and_share_its_node(three_gpus: Any, sys_tree: Callable[..., Path]) -> None:
+    sys_tree("0-3,16-19", "0-3,16-19", "4-7,20-23")
+    placed = place_workers()
+    assert [d.cpus for d in placed] == [(0, 1, 2, 3), (0, 1, 2, 3), (4, 5, 6, 7)], "of the node, those that are allowed"
+    assert [d.threads for d in placed] == [2, 2, 4]
+    assert [d.threads for d in place_workers("cuda", 6)] == [1, 1, 2, 1, 1, 2]
+
+
+def test_workers_share_a_gpu_by_the_cores_of_its_node(three_gpus: Any, sys_tree: Callable[..., Path]) -> None:
+    sys_tree("0-3", "0-3", "4-7")
+    asked: list[int] = []
+    place_workers(per_gpu=lambda cores: asked.append(cores) or 1)
+    assert asked == [2]
+
+
+@pytest.mark.parametrize("near", ["0-7", "0-63", "", "8-15", "many"])
+def test_one_node_or_another_or_none_pins_nothing(sys_tree: Callable[..., Path], near: str) -> None:
+    assert near_cpus("00000000:3B:00.0", sys_tree(near)) == ()
+
+
+@pytest.mark.parametrize("address", ["", "N/A", "00000000:AF:00.0"])
+def test_a_gpu_that_the_system_does_not_know_is_not_pinned(sys_tree: Callable[..., Path], address: str) -> None:
+    assert near_cpus(address, sys_tree("0-3")) == ()
+
+
+def test_a_driver_that_gives_no_address_pins_nothing(three_gpus: Any, sys_tree: Callable[..., Path]) -> None:
+    def refuse(handle: int) -> None:
+        raise RuntimeError("Not Supported")
+
+    sys_tree("0-3", "0-3", "4-7")
+    three_gpus.nvmlDeviceGetPciInfo = refuse
+    assert [d.cpus for d in gpus()] == [(), (), ()]
+
+
+@pytest.mark.parametrize(
+    ("pinned", "quota", "threads"),
+    [
+        ([(), ()], None, [4, 4]),
+        ([(0, 1, 2, 3), ()], None, [2, 6]),
+        ([(0, 1, 2, 3), (4, 5, 6, 7)], 4, [2, 2]),
+        ([(0, 1, 2, 3)], 2, [2]),
+        ([(0,)] * 3, None, [1, 1, 1]),
+    ],
+)
+def test_cores_are_shared_fairly(
+    monkeypatch: pytest.MonkeyPatch, pinned: list[tuple[int, ...]], quota: int | None, threads: list[int]
+) -> None:
+    monkeypatch.setattr(devices, "_cgroup_quota", lambda: quota)
+    assert share_cores(pinned) == threads
+
+
+def _kinds_and_threads(placed: list[Device]) -> list[tuple[str, int]]:
+    return [(d.kind, d.threads) for d in placed]
+
+
+def test_all_places_one_on_the_cores_that_gpus_leave(three_gpus: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(devices, "allowed_cpus", lambda: set(range(32)))
+    assert _kinds_and_threads(place_workers("all")) == [("cuda", 4)] * 3 + [("cpu", 20)]
+    assert _kinds_and_threads(place_workers("all", 12)) == [("cuda", 2)] * 12 + [("cpu", 8)], "8 cores feed a GPU"
+    assert _kinds_and_threads(place_workers("all", 1)) == [("cuda", 4), ("cpu", 28)]
+
+
+def test_all_places_none_on_the_cpu_when_the_gpus_need_it(three_gpus: Any) -> None:
+    assert place_workers("all", 8) == place_workers("cuda", 8)
+
+
+def test_all_without_a_gpu_is_the_cpu(no_gpus: None) -> None:
+    assert place_workers("all", 2) == [Device("cpu", "cpu", 4)] * 2
+
+
+PINNED = """
+import json, os, threading
+resting = threading.Event()
+threading.Thread(target=resting.wait, daemon=True).start()
+from shardmill.devices import cores, pin
+kept = pin([CPU])
+threads = [sorted(os.sched_getaffinity(int(t))) for t in os.listdir("/proc/self/task")]
+print(json.dumps([kept, threads, cores(), pin([4000]), pin([])]))
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="this system pins nothing")
+def test_a_process_is_kept_to_its_cpus_with_all_its_threads() -> None:
+    cpu = max(os.sched_getaffinity(0))
+    said = subprocess.run(
+        [sys.executable, "-c", PINNED.replace("CPU", str(cpu))], capture_output=True, text=True, check=True
+    ).stdout
+    assert json.loads(said) == [[cpu], [[cpu], [cpu]], 1, [], []]

@@ -177,6 +177,13 @@ def test_the_forecast_of_a_run_goes_when_it_is_begun_anew(slow_run: Run) -> None
     assert slow_run.ledger.forecast() is None
 
 
+def test_mixed_devices_teach_nothing_about_either(slow_run: Run) -> None:
+    mixed = [Device("cuda", "NVIDIA H200"), Device("cpu", "cpu")]
+    assert rates.learn(slow_run.ledger, slow_run.plan, mixed[1:], "auto", 0.0) is not None
+    assert rates.learn(slow_run.ledger, slow_run.plan, mixed, "auto", 0.0) is None
+    assert rates.expect(slow_run.plan, mixed[::-1], "auto", 0.0) is None
+
+
 def test_devices_that_workers_share_are_counted_once() -> None:
     shared = [Device("cuda", "NVIDIA H200", visible=v, sharing=2) for v in ("0", "0", "1", "1")]
     assert rates.count_devices(shared) == 2

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from shardmill import passwords
-from shardmill.devices import Device
+from shardmill.devices import Device, format_cpus
 from shardmill.errors import EXIT_DONE, EXIT_FINAL, EXIT_TRY_AGAIN, WORKER_FAILED, StoreError, WorkerFailed
 from shardmill.ledger import Ledger
 
@@ -63,6 +63,7 @@ class LocalPlacement:
         self._convicted = 0
         self._narrowest = _WIDEST
         self._failed: WorkerFailed | None = None
+        self._nothing_left = False
 
     def start(self) -> None:
         try:
@@ -79,6 +80,7 @@ class LocalPlacement:
         if time.monotonic() - self._looked_at >= _LOOK_EVERY_S:
             self._looked_at = time.monotonic()
             self._end_stuck()
+            self._end_vain()
         working = any(s.process is not None for s in self._seats)
         if not working and self._failed is not None:
             raise self._failed
@@ -111,6 +113,7 @@ class LocalPlacement:
             "SHARDMILL_DEVICE_NAME": seat.device.name,
             "SHARDMILL_THREADS": str(seat.device.threads),
             "SHARDMILL_SHARING": str(seat.device.sharing),
+            "SHARDMILL_CPUS": format_cpus(seat.device.cpus),
             "SHARDMILL_SLOT": str(seat.number / len(self._seats)),
             "SHARDMILL_PARENT": str(os.getpid()),
             "OMP_NUM_THREADS": str(seat.device.threads),
@@ -207,6 +210,12 @@ class LocalPlacement:
             if silent_s > self._stuck_s or (busy and still_s > self._stuck_s):
                 seat.lines.append(f"no progress for {max(silent_s, still_s):.0f} s: killed")
                 _signal(seat, signal.SIGKILL)
+
+    def _end_vain(self) -> None:
+        """Stop those who are still at a shard that a faster one committed; first they may end by themselves."""
+        if self._nothing_left:
+            self.stop()
+        self._nothing_left = self._all_done()
 
 
 def _signal(seat: _Seat, number: int) -> None:

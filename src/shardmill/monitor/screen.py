@@ -59,7 +59,7 @@ def render(status: Status) -> Group:
     for w in shown:
         table.add_row(
             w["id"],
-            w["device"],
+            f"{w['device']}, CPUs {w['cpus']}" if w.get("cpus") else w["device"],
             w["state"] if w["live"] or w["state"] == "failed" else "gone",
             ", ".join(w["open"]),
             f"{w['rows']:,}",

@@ -21,7 +21,7 @@ from typing import Any
 import pyarrow as pa
 
 from shardmill.batching import Budget
-from shardmill.devices import Device
+from shardmill.devices import Device, format_cpus
 from shardmill.errors import DeviceLost, too_many_errors
 from shardmill.ledger import Claim, Ledger, Suspects
 from shardmill.plan import Plan
@@ -35,6 +35,7 @@ from shardmill.worker.block import Block, prepare
 from shardmill.worker.channel import Channel, Stopped
 from shardmill.worker.pulse import Pulse, quietly
 from shardmill.worker.runner import Runner, find_suspects
+from shardmill.worker.tail import is_left_to_others, live_peers
 from shardmill.worker.tally import OpenShard, Tally, peak_rss_bytes, rss_bytes
 
 _OPEN_SHARDS = 2
@@ -101,6 +102,7 @@ class Worker:
         self._started = self._tally.began
         self._durations: list[float] = []
         self._idle_s = self._idle_between_s = 0.0
+        self._pace = 0.0
         self._state = "starting"
         self._failure: BaseException | None = None
         self._pulse = Pulse(
@@ -187,14 +189,7 @@ class Worker:
                 raise Stopped
         pause = 0.05
         while not self._stop.is_set():
-            claim = self.ledger.claim(
-                self.name,
-                len(self.plan.shards),
-                lease_s=self.execution.lease_s,
-                slot=self.slot,
-                slow_s=max(_SLOW * median(self._durations or [0.0]), self.execution.lease_s),
-                held=[s.claim.shard for s in self._held()],
-            )
+            claim = None if self._leave_to_others() else self._claim()
             if claim is not None:
                 return claim
             if len(self.ledger.done()) >= len(self.plan.shards):
@@ -203,6 +198,23 @@ class Worker:
             self._woken.clear()
             pause = min(2.0, pause * 1.5)
         raise Stopped
+
+    def _claim(self) -> Claim | None:
+        return self.ledger.claim(
+            self.name,
+            len(self.plan.shards),
+            lease_s=self.execution.lease_s,
+            slot=self.slot,
+            slow_s=max(_SLOW * median(self._durations or [0.0]), self.execution.lease_s),
+            held=[s.claim.shard for s in self._held()],
+        )
+
+    def _leave_to_others(self) -> bool:
+        held = {s.claim.shard: s.bytes_run for s in self._held()}
+        if held:
+            self._pace = self._tally.rates()["bytes_per_s"] or self._pace
+        peers = live_peers(self.ledger, self.name, self.execution.lease_s)
+        return is_left_to_others(self.ledger, self.plan, self.device.kind, self._pace, held, peers)
 
     # preparing thread
 
@@ -352,6 +364,8 @@ class Worker:
             "host": socket.gethostname(),
             "pid": os.getpid(),
             "device": self.device.name,
+            "kind": self.device.kind,
+            "cpus": format_cpus(self.device.cpus),
             "share": self.device.share,
             "started": self._started,
             "state": self._state,

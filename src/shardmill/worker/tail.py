@@ -1,0 +1,46 @@
+"""When a slow worker leaves the last shards of a run to faster ones."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from statistics import mean
+from typing import Any
+
+from shardmill.ledger import Ledger, process_alive
+from shardmill.plan import Plan
+
+# The fastest is never slower than the mean of the others, so there is always one who claims.
+_MUCH_SLOWER = 3
+
+
+def live_peers(ledger: Ledger, me: str, late_s: float) -> list[dict[str, Any]]:
+    """The last beats of the other workers that seem to be at the run."""
+    return [
+        beat
+        for beat in ledger.workers()
+        if beat["id"] != me
+        and beat["state"] in ("starting", "loading", "working")
+        and ledger.clock() - beat["at"] < late_s
+        and process_alive(beat["host"], beat["pid"]) is not False
+    ]
+
+
+def is_left_to_others(
+    ledger: Ledger, plan: Plan, kind: str, pace: float, held: Mapping[int, int], peers: Sequence[Mapping[str, Any]]
+) -> bool:
+    """Whether a worker should not claim a shard: those who are much faster do all that is left before it did one more.
+
+    `pace` is its own speed in bytes a second, 0 while that is not known; `held` has the bytes done of each shard it is
+    at. On a CPU beside GPUs it takes no second shard before both speeds are known.
+    """
+    speeds = [float(peer["bytes_per_s"]) for peer in peers if peer["bytes_per_s"]]
+    if not pace or not speeds:
+        return bool(held) and kind == "cpu" and any(peer.get("kind") == "cuda" for peer in peers)
+    if pace * _MUCH_SLOWER >= mean(speeds):
+        return False
+    done = ledger.done()
+    left = [s.weight_bytes for s in plan.shards if s.index not in done and s.index not in held]
+    if not left:
+        return False
+    begun = sum(max(0, plan.shards[shard].weight_bytes - run) for shard, run in held.items())
+    return (begun + mean(left)) / pace > sum(left) / sum(speeds)

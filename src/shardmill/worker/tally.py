@@ -15,6 +15,7 @@ from shardmill.sinks.base import Staged
 from shardmill.worker.block import Block
 
 _RATE_WINDOW_S = 30.0
+_RATE_STEP_S = 0.25
 
 
 @dataclass(slots=True)
@@ -109,8 +110,13 @@ class Tally:
         self.errors += len(block.bad)
 
     def ran(self, rows: int, size_bytes: int, tokens: int) -> None:
-        """Some rows went through the device just now."""
-        self._recent.append((time.time(), rows, size_bytes, tokens))
+        """Some rows went through the device just now; those of one step are kept as one."""
+        now = time.time()
+        if self._recent and now - self._recent[-1][0] < _RATE_STEP_S:
+            began, *before = self._recent.pop()
+            rows, size_bytes, tokens = (a + b for a, b in zip(before, (rows, size_bytes, tokens), strict=True))
+            now = began
+        self._recent.append((now, rows, size_bytes, tokens))
 
     def rates(self) -> dict[str, float]:
         now = time.time()

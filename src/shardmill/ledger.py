@@ -9,6 +9,7 @@ import contextlib
 import hashlib
 import json
 import os
+import random
 import socket
 import time
 import uuid
@@ -349,9 +350,11 @@ class Ledger:
     def beat(self, worker: str, state: dict[str, Any]) -> None:
         self.store.put(f"workers/{worker}.json", _encode({"id": worker, "at": self.clock(), **state}))
 
-    def workers(self) -> list[dict[str, Any]]:
+    def workers(self, most: int | None = None) -> list[dict[str, Any]]:
+        """The last record of each worker; of more than `most`, of some of them."""
+        entries = list(self.store.list("workers/"))
         found = []
-        for entry in self.store.list("workers/"):
+        for entry in entries if most is None or len(entries) <= most else random.sample(entries, most):
             with contextlib.suppress(FileNotFoundError, ValueError):
                 found.append(json.loads(self.store.get(entry.key)))
         return found

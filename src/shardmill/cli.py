@@ -409,7 +409,7 @@ def search(
         print(query)
         for hit in hits:
             values = "  ".join(" ".join(str(v).split())[:100] for v in hit.values.values() if v not in (None, [], {}))
-            print(f"  {hit.score:.3f}  {values or f'row {hit.row}'}")
+            print(f"  {hit.score:.{4 if hybrid else 3}f}  {values or f'row {hit.row}'}")
 
 
 @app.command()

@@ -50,13 +50,14 @@ def start(folder: Path) -> str:
             hint="Check that the folder can be written and that the disk has room.",
         ) from error
     url = f"postgresql://postgres@/postgres?host={quote(str(info.socket_dir), safe='/')}"
-    if not _has_sve():
-        _build_alone(url)
+    suit_processor(url)
     return url
 
 
-def _build_alone(url: str) -> None:
-    """Parallel builds of an index are among what kills the package's pgvector on ARM without SVE."""
+def suit_processor(url: str) -> None:
+    """Parallel builds of an index are among what kills the package's pgvector on ARM without SVE: have none."""
+    if _has_sve():
+        return
     with connect(url, autocommit=True) as connection:
         row = connection.execute("SHOW max_parallel_maintenance_workers").fetchone()
         if row != ("0",):

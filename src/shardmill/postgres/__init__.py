@@ -1,5 +1,5 @@
 """PostgreSQL: how it is reached, and what its errors mean."""
 
-from shardmill.postgres.connect import connect, explain, is_postgres, load, reading
+from shardmill.postgres.connect import address, connect, explain, explained, is_postgres, limit, load, reading
 
-__all__ = ["connect", "explain", "is_postgres", "load", "reading"]
+__all__ = ["address", "connect", "explain", "explained", "is_postgres", "limit", "load", "reading"]

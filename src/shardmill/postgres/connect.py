@@ -91,14 +91,36 @@ def reading(url: str, *, patience_s: float = 0.0) -> Iterator[psycopg.Connection
     try:
         connection.isolation_level = driver.IsolationLevel.REPEATABLE_READ
         connection.read_only = True
-        limits = ", ".join(f"set_config('{name}', '{value}', true)" for name, value in _LIMITS.items())
-        connection.execute(f"SELECT {limits}")
+        limit(connection)
         yield connection
     finally:
         connection.close()
 
 
-def explain(error: Exception, url: str, query: str = "", before: int = 0) -> ShardmillError:
+def limit(connection: psycopg.Connection[Any], **changes: str) -> None:
+    """Set what a transaction may take, and whatever else is changed, for this transaction alone."""
+    settings = {**_LIMITS, **changes}
+    calls = ", ".join(["set_config(%s, %s, true)"] * len(settings))
+    connection.execute(f"SELECT {calls}", [word for pair in settings.items() for word in pair])
+
+
+@contextlib.contextmanager
+def explained(connection: psycopg.Connection[Any], hint: str = "") -> Iterator[None]:
+    """Errors of the server as ours; `hint` is the advice where the server has none."""
+    try:
+        yield
+    except load().Error as error:
+        raise explain(error, address(connection), hint=hint) from error
+
+
+def address(connection: psycopg.Connection[Any]) -> str:
+    """Where a connection leads, for people."""
+    info = connection.info
+    host = "" if info.host.startswith("/") else f"{info.host}:{info.port}"
+    return f"postgresql://{info.user}@{host}/{info.dbname}"
+
+
+def explain(error: Exception, url: str, query: str = "", before: int = 0, hint: str = "") -> ShardmillError:
     """What an error of the server means; `before` is where the user's query begins in what was sent."""
     state = getattr(error, "sqlstate", None) or ""
     said = _first_line(error)
@@ -107,7 +129,8 @@ def explain(error: Exception, url: str, query: str = "", before: int = 0) -> Sha
     position = getattr(getattr(error, "diag", None), "statement_position", None)
     if position and query:
         said += _place_in(query, int(position) - 1 - before)
-    hint = getattr(getattr(error, "diag", None), "message_hint", None) or _HINTS.get(state) or "Try the query in psql."
+    advice = getattr(getattr(error, "diag", None), "message_hint", None)
+    hint = advice or hint or _HINTS.get(state) or "Try the query in psql."
     if state == "25006":
         return DatabaseError(f"The query writes, and a source is only read: {said}.", hint="Give a SELECT.")
     return DatabaseError(f"{url}: {said}.", hint=hint)

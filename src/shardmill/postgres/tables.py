@@ -1,0 +1,328 @@
+"""Tables for vectors: made from a `Target`, or held against it, and entered in the registry `shardmill.tables`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from shardmill.errors import DatabaseError, SpecError, StaleResume
+from shardmill.postgres.connect import address, explained, limit, load
+from shardmill.postgres.target import Target, quoted
+
+if TYPE_CHECKING:
+    import psycopg
+
+DIGEST, SEARCH = "text_digest", "search"
+_LONGEST_NAME_BYTES = 63
+_MOST_DIMS = 16_000
+# A tsvector holds a megabyte; a longer text is searched by its beginning.
+_SEARCHED_CHARACTERS = 200_000
+# Any number will do that nobody else locks.
+_LOCK = 0x5348_4152_444D_494C
+_MAY_CREATE = "Ask the owner of the database for CREATE on it and on the schema."
+
+
+@dataclass(frozen=True, slots=True)
+class Registered:
+    """What `shardmill.tables` knows of a table: enough to embed a query as its rows were embedded."""
+
+    target: Target
+    task: str
+    model: str
+    fingerprint: dict[str, Any]
+    params: dict[str, Any]
+
+
+def create(connection: psycopg.Connection[Any], target: Target) -> bool:
+    """Make the table and say True; or find one that fits and say False. One that does not fit is left as it is."""
+    validate(target)
+    with explained(connection, _MAY_CREATE), connection.transaction():
+        limit(connection)
+        _lock(connection)
+        vector_schema = ensure_vector(connection)
+        _check_language(connection, target.language)
+        there = _one(connection, "SELECT to_regclass(%s)::oid", [target.name])
+        if there is None:
+            _create_schema(connection, target.schema)
+            connection.execute(definition(target, vector_schema))
+            return True
+        check(connection, target)
+        return False
+
+
+def definition(target: Target, vector_schema: str = "public") -> str:
+    """The CREATE TABLE of a target.
+
+    >>> from shardmill.postgres.target import Column
+    >>> print(definition(Target("public", "docs", ("id",), (Column("id", "bigint"),), (), 3)))
+    CREATE TABLE "public"."docs" (
+      "id" bigint,
+      "embedding" "public".vector(3),
+      "text_digest" bytea,
+      PRIMARY KEY ("id")
+    )
+    """
+    lines = [f"{quoted(c.name)} {c.type}" for c in target.columns]
+    lines += [f"{quoted(name)} {kind}" for name, kind in _own_columns(target, vector_schema)]
+    if target.key:
+        lines.append(f"PRIMARY KEY ({', '.join(map(quoted, target.key))})")
+    body = ",\n  ".join(lines)
+    return f"CREATE TABLE {target.name} (\n  {body}\n)"
+
+
+def _own_columns(target: Target, vector_schema: str) -> Iterator[tuple[str, str]]:
+    yield target.vector, f"{quoted(vector_schema)}.{target.vector_type}({target.dims})"
+    yield DIGEST, "bytea"
+    if target.text:
+        yield SEARCH, f"tsvector GENERATED ALWAYS AS ({_search_expression(target)}) STORED"
+
+
+def _search_expression(target: Target) -> str:
+    types = {c.name: c.type for c in target.columns}
+    language = f"{_literal(target.language)}::regconfig"
+    most = _SEARCHED_CHARACTERS // len(target.text)
+    pieces = []
+    for name in target.text:
+        if types[name] == "jsonb":
+            pieces.append(f"to_tsvector({language}, coalesce({quoted(name)}, '[]'::jsonb))")
+        else:
+            pieces.append(f"to_tsvector({language}, left(coalesce({quoted(name)}, ''), {most}))")
+    return " || ".join(pieces)
+
+
+def validate(target: Target) -> None:
+    """Refuse a target that no server could take, before one is asked."""
+    names = [c.name for c in target.columns]
+    own = [target.vector, DIGEST, *([SEARCH] if target.text else [])]
+    for name in (target.schema, target.table, *names, target.vector):
+        if not name or "\0" in name:
+            raise SpecError(f"{name!r} is no name for a table or a column.")
+        if len(name.encode()) > _LONGEST_NAME_BYTES:
+            raise SpecError(
+                f"The name {name!r} has {len(name.encode())} bytes; PostgreSQL takes {_LONGEST_NAME_BYTES}.",
+                hint="Choose a shorter name.",
+            )
+    every = names + own
+    if twice := sorted({name for name in every if every.count(name) > 1}):
+        raise SpecError(f"The table would have two columns {twice[0]!r}.", hint="Rename it in the source.")
+    for name in (*target.key, *target.text):
+        if name not in names:
+            raise SpecError(f"There is no column {name!r} in {target.table}.")
+    for column in target.columns:
+        if column.name in target.text and not column.type.startswith(("text", "character", "jsonb")):
+            raise SpecError(f"{column.name!r} is {column.type}: full-text search looks at text and jsonb.")
+    if not 1 <= target.dims <= _MOST_DIMS:
+        raise SpecError(f"pgvector keeps 1 to {_MOST_DIMS:,} dimensions, not {target.dims:,}.")
+
+
+def check(connection: psycopg.Connection[Any], target: Target) -> None:
+    """Hold a table that is there against a target; one error says all that differs, and the SQL that would mend it."""
+    with explained(connection):
+        found = list(_differences(connection, target))
+    if found:
+        said = "; ".join(said for said, _ in found)
+        mends = [mend for _, mend in found if mend]
+        hint = "Load into another table, or change this one."
+        if mends:
+            hint = "Load into another table, or run: " + " ".join(f"{mend};" for mend in mends)
+        raise DatabaseError(f"{address(connection)}: {target.name} does not fit: {said}.", hint=hint)
+
+
+_COLUMNS = """
+SELECT a.attname, format_type(a.atttypid, a.atttypmod), t.typname, a.atttypmod, a.attgenerated::text,
+       a.attnotnull AND NOT a.atthasdef AND a.attidentity = '' AND a.attgenerated = ''
+FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
+WHERE a.attrelid = %s::regclass AND a.attnum > 0 AND NOT a.attisdropped
+"""
+_UNIQUE_KEYS = """
+SELECT array_agg(a.attname::text)
+FROM pg_index i JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = ANY (i.indkey[:i.indnkeyatts - 1])
+WHERE i.indrelid = %s::regclass AND i.indisunique AND i.indisvalid AND i.indimmediate
+  AND i.indpred IS NULL AND i.indexprs IS NULL
+GROUP BY i.indexrelid
+"""
+
+
+def _differences(connection: psycopg.Connection[Any], target: Target) -> Iterator[tuple[str, str]]:
+    """What differs, and the statement that would mend it, where one would."""
+    kind = _one(connection, "SELECT relkind::text FROM pg_class WHERE oid = to_regclass(%s)", [target.name])
+    if kind not in ("r", "p"):
+        yield ("there is no such table" if kind is None else "it is not a table"), ""
+        return
+    there = {row[0]: row[1:] for row in connection.execute(_COLUMNS, [target.name])}
+    alter = f"ALTER TABLE {target.name}"
+    for column in target.columns:
+        if column.name not in there:
+            yield (
+                f"it has no column {column.name!r}",
+                f"{alter} ADD COLUMN {quoted(column.name)} {column.type}",
+            )
+        elif (seen := there[column.name][0]) != column.type:
+            yield f"{column.name!r} is {seen}, not {column.type}", ""
+    for name, sql in _own_columns(target, vector_schema(connection) or "public"):
+        if name not in there:
+            yield f"it has no column {name!r}", f"{alter} ADD COLUMN {quoted(name)} {sql}"
+        elif wrong := _wrong_own_column(target, name, there[name]):
+            yield wrong, ""
+    known = {c.name for c in target.columns} | {target.vector, DIGEST, SEARCH}
+    for name in there.keys() - known:
+        if there[name][4]:
+            yield f"{name!r} must not be null and nothing is loaded into it", ""
+    keys = [set(row[0]) for row in connection.execute(_UNIQUE_KEYS, [target.name])]
+    if target.key and set(target.key) not in keys:
+        names = ", ".join(map(quoted, target.key))
+        yield f"nothing keeps ({', '.join(target.key)}) unique", f"{alter} ADD PRIMARY KEY ({names})"
+
+
+def _wrong_own_column(target: Target, name: str, seen: tuple[Any, ...]) -> str:
+    shown, kind, modifier, generated, _ = seen
+    if name == target.vector:
+        if kind != target.vector_type or modifier not in (target.dims, -1):
+            return f"{name!r} is {shown}, not {target.vector_type}({target.dims})"
+        return "" if modifier == target.dims else f"{name!r} has no dimension, which an index needs"
+    if name == DIGEST:
+        return "" if kind == "bytea" else f"{name!r} is {shown}, not bytea"
+    if kind != "tsvector" or generated != "s":
+        return f"{name!r} is {shown}{' that nothing fills' * (kind == 'tsvector')}, not a generated tsvector"
+    return ""
+
+
+def ensure_vector(connection: psycopg.Connection[Any]) -> str:
+    """The schema that pgvector is in; it is installed into the database where the server has it and we may."""
+    if (schema := vector_schema(connection)) is not None:
+        return schema
+    if not _one(connection, "SELECT count(*) FROM pg_available_extensions WHERE name = 'vector'"):
+        raise DatabaseError(
+            f"{address(connection)}: the server has no pgvector.",
+            hint="Install it there (Debian: apt install postgresql-NN-pgvector; macOS: brew install pgvector; "
+            "hosted: turn on the extension `vector`), or try it here with --to embedded:PATH.",
+        )
+    driver = load()
+    try:
+        with connection.transaction():
+            connection.execute("CREATE EXTENSION IF NOT EXISTS vector")
+    except driver.errors.InsufficientPrivilege as error:
+        raise DatabaseError(
+            f"{address(connection)}: pgvector is not turned on in this database, and this user may not do it.",
+            hint="Ask its owner to run: CREATE EXTENSION vector;",
+        ) from error
+    return vector_schema(connection) or "public"
+
+
+def vector_schema(connection: psycopg.Connection[Any]) -> str | None:
+    """The schema that pgvector is in, if it is in the database."""
+    found = _one(connection, "SELECT extnamespace::regnamespace::text FROM pg_extension WHERE extname = 'vector'")
+    return None if found is None else _unquoted(found)
+
+
+def vector_version(connection: psycopg.Connection[Any]) -> tuple[int, ...]:
+    found = _one(connection, "SELECT extversion FROM pg_extension WHERE extname = 'vector'") or "0"
+    return tuple(int(piece) for piece in found.split(".") if piece.isdigit())
+
+
+_REGISTRY = """
+CREATE TABLE IF NOT EXISTS shardmill.tables (
+  table_schema text,
+  table_name text,
+  target jsonb NOT NULL,
+  task text NOT NULL,
+  model text NOT NULL,
+  fingerprint jsonb NOT NULL,
+  task_params jsonb NOT NULL,
+  created timestamptz NOT NULL DEFAULT now(),
+  PRIMARY KEY (table_schema, table_name)
+)
+"""
+
+
+def register(
+    connection: psycopg.Connection[Any],
+    target: Target,
+    model: str,
+    fingerprint: dict[str, Any],
+    params: dict[str, Any],
+    task: str = "embed",
+) -> None:
+    """Write down how the vectors of a table are made. Where that is written already, it has to be the same."""
+    jsonb = load().types.json.Jsonb
+    new = Registered(target, task, model, fingerprint, params)
+    with explained(connection, _MAY_CREATE), connection.transaction():
+        limit(connection)
+        _lock(connection)
+        if _one(connection, "SELECT to_regclass('shardmill.tables')") is None:
+            _create_schema(connection, "shardmill")
+            connection.execute(_REGISTRY)
+        old = registered(connection, target.schema, target.table)
+        if old is None:
+            connection.execute(
+                "INSERT INTO shardmill.tables (table_schema, table_name, target, task, model, fingerprint, task_params)"
+                " VALUES (%s, %s, %s, %s, %s, %s, %s)",
+                [target.schema, target.table, jsonb(target.to_json()), task, model, jsonb(fingerprint), jsonb(params)],
+            )
+        elif changes := _changes(old, new):
+            raise StaleResume(
+                f"{target.name} holds vectors of something else: {'; '.join(changes)}.",
+                hint="Vectors of two models cannot be compared: load into another table.",
+            )
+
+
+def registered(connection: psycopg.Connection[Any], schema: str, table: str) -> Registered | None:
+    """How the vectors of a table are made, if shardmill made it or loaded into it."""
+    with explained(connection):
+        if _one(connection, "SELECT to_regclass('shardmill.tables')") is None:
+            return None
+        row = connection.execute(
+            "SELECT target, task, model, fingerprint, task_params FROM shardmill.tables"
+            " WHERE table_schema = %s AND table_name = %s",
+            [schema, table],
+        ).fetchone()
+    return None if row is None else Registered(Target.from_json(row[0]), *row[1:])
+
+
+def _changes(old: Registered, new: Registered) -> list[str]:
+    """What would make new vectors unlike the old; where a model lies, and how numbers are kept, would not."""
+    found = []
+    if old.task != new.task:
+        found.append(f"the task was {old.task}, now {new.task}")
+    if old.fingerprint != new.fingerprint:
+        found.append(f"the model was {old.model}, now {new.model}")
+        if old.model == new.model:
+            found[-1] = f"the files of {old.model} are others now"
+    where = {"model", "dtype"}
+    for name in sorted((old.params.keys() | new.params.keys()) - where):
+        if old.params.get(name) != new.params.get(name):
+            found.append(f"{name} was {old.params.get(name)}, now {new.params.get(name)}")
+    if (old.target.text, old.target.language) != (new.target.text, new.target.language):
+        found.append(f"full text was {', '.join(old.target.text) or 'nothing'} in {old.target.language}")
+    return found
+
+
+def _lock(connection: psycopg.Connection[Any]) -> None:
+    """Two that make the same table at once: IF NOT EXISTS alone lets both try."""
+    connection.execute("SELECT pg_advisory_xact_lock(%s)", [_LOCK])
+
+
+def _create_schema(connection: psycopg.Connection[Any], name: str) -> None:
+    # IF NOT EXISTS asks for the right to create even where nothing is created.
+    if _one(connection, "SELECT to_regnamespace(%s)", [quoted(name)]) is None:
+        connection.execute(f"CREATE SCHEMA {quoted(name)}")
+
+
+def _check_language(connection: psycopg.Connection[Any], language: str) -> None:
+    known = [r[0] for r in connection.execute("SELECT cfgname FROM pg_ts_config ORDER BY 1")]
+    if language not in known:
+        raise SpecError(f"The server has no full-text search in {language!r}.", hint=f"There is: {', '.join(known)}.")
+
+
+def _literal(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
+
+
+def _unquoted(name: str) -> str:
+    return name[1:-1].replace('""', '"') if name.startswith('"') else name
+
+
+def _one(connection: psycopg.Connection[Any], sql: str, values: list[Any] | None = None) -> Any:
+    row = connection.execute(sql, values).fetchone()
+    return row[0] if row else None

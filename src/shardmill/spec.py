@@ -35,6 +35,17 @@ class _Model(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
 
+class To(_Model):
+    """A table that the result goes into. Where the database is found is no part of what the result depends on."""
+
+    url: Annotated[str, BeforeValidator(lambda value: withhold(str(value)))]
+    table: str = Field(min_length=1)
+    mode: Literal["update", "skip", "fail"] = "update"
+    vector: Literal["vector", "halfvec"] = "vector"
+    language: str = "english"
+    changed_only: bool = False
+
+
 class Work(_Model):
     """What the result depends on. It is hashed into the plan's id; a run never mixes two of these."""
 
@@ -47,6 +58,7 @@ class Work(_Model):
     task: str = "embed"
     params: dict[str, Any] = {}
     max_item_bytes: int = Field(default=32 << 20, ge=1 << 10)
+    to: To | None = None
 
     @field_validator("text")
     @classmethod
@@ -67,6 +79,7 @@ class Execution(_Model):
     device: Literal["auto", "cpu", "cuda"] = "auto"
     precision: Literal["auto", "float32"] = "auto"
     batch_tokens: int | None = Field(default=None, ge=1)
+    batch_rows: int = Field(default=512, ge=1)
     max_errors: str = "1%"
     shard_bytes: int | None = Field(default=None, ge=1)
     lease_s: float = Field(default=60.0, gt=0)

@@ -37,6 +37,10 @@ bench = typer.Typer(
 app.add_typer(bench)
 
 RunPlace = Annotated[str, typer.Argument(metavar="RUN", help="The run's folder: a path or a URL.")]
+ResultPlace = Annotated[
+    str,
+    typer.Argument(metavar="RUN", help="The run's folder, or a table: postgresql://HOST/DATABASE/TABLE."),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON to stdout.")]
 Source = Annotated[
     list[str] | None,
@@ -357,12 +361,17 @@ def cost(
 
 @app.command()
 def verify(
-    run: RunPlace,
+    run: ResultPlace,
     sample: Annotated[int, typer.Option(min=0, help="Rows to compute again in float32; 0 for none.")] = 64,
     as_json: AsJson = False,
 ) -> None:
-    """Prove a result: commits, digests, counts, ids, vectors, and a sample computed again."""
-    report = shardmill.Run(run).verify(sample=sample, quiet=as_json)
+    """Prove a result: commits, digests, counts, ids, vectors, and a sample computed again.
+
+    Of a table: its columns, key, rows and vectors, what its index finds, and a sample computed again.
+    """
+    from shardmill.table import open_result
+
+    report = open_result(run).verify(sample=sample, quiet=as_json)
     if as_json:
         _print_json(report.to_json())
     else:
@@ -392,13 +401,36 @@ def merge(
 
 @app.command()
 def search(
-    run: RunPlace,
+    run: ResultPlace,
     text: Annotated[list[str], typer.Argument(metavar="TEXT...", help="What to look for; each text is one search.")],
     k: Annotated[int, typer.Option("-k", help="How many answers.")] = 5,
+    hybrid: Annotated[
+        bool, typer.Option("--hybrid", help="Of a table: by meaning and by words, fused by rank.")
+    ] = False,
+    words: Annotated[
+        bool, typer.Option("--words", help="Of a table: by words alone, as a web search has them.")
+    ] = False,
+    where: Annotated[
+        str, typer.Option(metavar="SQL", help="Of a table: only such rows; an SQL condition, e.g. 'rating <= 2'.")
+    ] = "",
+    sql: Annotated[
+        bool, typer.Option("--sql", help="Of a table: print the statement for psql and run nothing.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Find the rows nearest in meaning."""
-    found = shardmill.Run(run).search_many(text, k, quiet=as_json)
+    from shardmill.table import Table, check_for_runs, choose_mode, open_result
+
+    result, mode = open_result(run), choose_mode(hybrid, words)
+    found: list[list[Any]]
+    if not isinstance(result, Table):
+        check_for_runs(mode, where, sql)
+        found = [*result.search_many(text, k, quiet=as_json)]
+    elif sql:
+        print("\n\n".join(result.show_sql(text, k, mode=mode, where=where)))
+        return
+    else:
+        found = [*result.search_many(text, k, mode=mode, where=where)]
     if as_json:
         answers = [{"text": t, "hits": [h.to_json() for h in hits]} for t, hits in zip(text, found, strict=True)]
         _print_json(answers if len(answers) > 1 else answers[0])
@@ -406,8 +438,8 @@ def search(
     for query, hits in zip(text, found, strict=True):
         print(query)
         for hit in hits:
-            values = "  ".join(" ".join(str(v).split())[:100] for v in hit.values.values() if v is not None)
-            where = f"  [{hit.start}:{hit.stop}]" if hit.start is not None else ""
+            values = "  ".join(" ".join(str(v).split())[:100] for v in hit.values.values() if v not in (None, [], {}))
+            where = f"  [{hit.start}:{hit.stop}]" if getattr(hit, "start", None) is not None else ""
             print(f"  {hit.score:.3f}  {values or f'row {hit.row}'}{where}")
 
 

@@ -8,16 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from shardmill.errors import DatabaseError, SpecError, StaleResume
 from shardmill.postgres.connect import address, explained, limit, load
+from shardmill.postgres.definition import DIGEST, SEARCH, definition, own_columns, validate
 from shardmill.postgres.target import Target, quoted
 
 if TYPE_CHECKING:
     import psycopg
 
-DIGEST, SEARCH = "text_digest", "search"
-_LONGEST_NAME_BYTES = 63
-_MOST_DIMS = 16_000
-# A tsvector holds a megabyte; a longer text is searched by its beginning.
-_SEARCHED_CHARACTERS = 200_000
 # Any number will do that nobody else locks.
 _LOCK = 0x5348_4152_444D_494C
 _MAY_CREATE = "Ask the owner of the database for CREATE on it and on the schema."
@@ -42,78 +38,13 @@ def create(connection: psycopg.Connection[Any], target: Target) -> bool:
         lock(connection)
         vector_schema = ensure_vector(connection)
         _check_language(connection, target.language)
-        there = _one(connection, "SELECT to_regclass(%s)::oid", [target.name])
+        there = one(connection, "SELECT to_regclass(%s)::oid", [target.name])
         if there is None:
             create_schema(connection, target.schema)
             connection.execute(definition(target, vector_schema))
             return True
         check(connection, target)
         return False
-
-
-def definition(target: Target, vector_schema: str = "public") -> str:
-    """The CREATE TABLE of a target.
-
-    >>> from shardmill.postgres.target import Column
-    >>> print(definition(Target("public", "docs", ("id",), (Column("id", "bigint"),), (), 3)))
-    CREATE TABLE "public"."docs" (
-      "id" bigint,
-      "embedding" "public".vector(3),
-      "text_digest" bytea,
-      PRIMARY KEY ("id")
-    )
-    """
-    lines = [f"{quoted(c.name)} {c.type}" for c in target.columns]
-    lines += [f"{quoted(name)} {kind}" for name, kind in _own_columns(target, vector_schema)]
-    if target.key:
-        lines.append(f"PRIMARY KEY ({', '.join(map(quoted, target.key))})")
-    body = ",\n  ".join(lines)
-    return f"CREATE TABLE {target.name} (\n  {body}\n)"
-
-
-def _own_columns(target: Target, vector_schema: str) -> Iterator[tuple[str, str]]:
-    yield target.vector, f"{quoted(vector_schema)}.{target.vector_type}({target.dims})"
-    yield DIGEST, "bytea"
-    if target.text:
-        yield SEARCH, f"tsvector GENERATED ALWAYS AS ({_search_expression(target)}) STORED"
-
-
-def _search_expression(target: Target) -> str:
-    types = {c.name: c.type for c in target.columns}
-    language = f"{_literal(target.language)}::regconfig"
-    most = _SEARCHED_CHARACTERS // len(target.text)
-    pieces = []
-    for name in target.text:
-        if types[name] == "jsonb":
-            pieces.append(f"to_tsvector({language}, coalesce({quoted(name)}, '[]'::jsonb))")
-        else:
-            pieces.append(f"to_tsvector({language}, left(coalesce({quoted(name)}, ''), {most}))")
-    return " || ".join(pieces)
-
-
-def validate(target: Target) -> None:
-    """Refuse a target that no server could take, before one is asked."""
-    names = [c.name for c in target.columns]
-    own = [target.vector, DIGEST, *([SEARCH] if target.text else [])]
-    for name in (target.schema, target.table, *names, target.vector):
-        if not name or "\0" in name:
-            raise SpecError(f"{name!r} is no name for a table or a column.")
-        if len(name.encode()) > _LONGEST_NAME_BYTES:
-            raise SpecError(
-                f"The name {name!r} has {len(name.encode())} bytes; PostgreSQL takes {_LONGEST_NAME_BYTES}.",
-                hint="Choose a shorter name.",
-            )
-    every = names + own
-    if twice := sorted({name for name in every if every.count(name) > 1}):
-        raise SpecError(f"The table would have two columns {twice[0]!r}.", hint="Rename it in the source.")
-    for name in (*target.key, *target.text):
-        if name not in names:
-            raise SpecError(f"There is no column {name!r} in {target.table}.")
-    for column in target.columns:
-        if column.name in target.text and not column.type.startswith(("text", "character", "jsonb")):
-            raise SpecError(f"{column.name!r} is {column.type}: full-text search looks at text and jsonb.")
-    if not 1 <= target.dims <= _MOST_DIMS:
-        raise SpecError(f"pgvector keeps 1 to {_MOST_DIMS:,} dimensions, not {target.dims:,}.")
 
 
 def check(connection: psycopg.Connection[Any], target: Target) -> None:
@@ -146,7 +77,7 @@ GROUP BY i.indexrelid
 
 def _differences(connection: psycopg.Connection[Any], target: Target) -> Iterator[tuple[str, str]]:
     """What differs, and the statement that would mend it, where one would."""
-    kind = _one(connection, "SELECT relkind::text FROM pg_class WHERE oid = to_regclass(%s)", [target.name])
+    kind = one(connection, "SELECT relkind::text FROM pg_class WHERE oid = to_regclass(%s)", [target.name])
     if kind not in ("r", "p"):
         yield ("there is no such table" if kind is None else "it is not a table"), ""
         return
@@ -160,7 +91,7 @@ def _differences(connection: psycopg.Connection[Any], target: Target) -> Iterato
             )
         elif (seen := there[column.name][0]) != column.type:
             yield f"{column.name!r} is {seen}, not {column.type}", ""
-    for name, sql in _own_columns(target, vector_schema(connection) or "public"):
+    for name, sql in own_columns(target, vector_schema(connection) or "public"):
         if name not in there:
             yield f"it has no column {name!r}", f"{alter} ADD COLUMN {quoted(name)} {sql}"
         elif wrong := _wrong_own_column(target, name, there[name]):
@@ -192,7 +123,7 @@ def ensure_vector(connection: psycopg.Connection[Any]) -> str:
     """The schema that pgvector is in; it is installed into the database where the server has it and we may."""
     if (schema := vector_schema(connection)) is not None:
         return schema
-    if not _one(connection, "SELECT count(*) FROM pg_available_extensions WHERE name = 'vector'"):
+    if not one(connection, "SELECT count(*) FROM pg_available_extensions WHERE name = 'vector'"):
         raise DatabaseError(
             f"{address(connection)}: the server has no pgvector.",
             hint="Install it there (Debian: apt install postgresql-NN-pgvector; macOS: brew install pgvector; "
@@ -212,12 +143,12 @@ def ensure_vector(connection: psycopg.Connection[Any]) -> str:
 
 def vector_schema(connection: psycopg.Connection[Any]) -> str | None:
     """The schema that pgvector is in, if it is in the database."""
-    found = _one(connection, "SELECT extnamespace::regnamespace::text FROM pg_extension WHERE extname = 'vector'")
+    found = one(connection, "SELECT extnamespace::regnamespace::text FROM pg_extension WHERE extname = 'vector'")
     return None if found is None else _unquoted(found)
 
 
 def vector_version(connection: psycopg.Connection[Any]) -> tuple[int, ...]:
-    found = _one(connection, "SELECT extversion FROM pg_extension WHERE extname = 'vector'") or "0"
+    found = one(connection, "SELECT extversion FROM pg_extension WHERE extname = 'vector'") or "0"
     return tuple(int(piece) for piece in found.split(".") if piece.isdigit())
 
 
@@ -250,7 +181,7 @@ def register(
     with explained(connection, _MAY_CREATE), connection.transaction():
         limit(connection)
         lock(connection)
-        if _one(connection, "SELECT to_regclass('shardmill.tables')") is None:
+        if one(connection, "SELECT to_regclass('shardmill.tables')") is None:
             create_schema(connection, "shardmill")
             connection.execute(_REGISTRY)
         old = registered(connection, target.schema, target.table)
@@ -270,7 +201,7 @@ def register(
 def registered(connection: psycopg.Connection[Any], schema: str, table: str) -> Registered | None:
     """How the vectors of a table are made, if shardmill made it or loaded into it."""
     with explained(connection):
-        if _one(connection, "SELECT to_regclass('shardmill.tables')") is None:
+        if one(connection, "SELECT to_regclass('shardmill.tables')") is None:
             return None
         row = connection.execute(
             "SELECT target, task, model, fingerprint, task_params FROM shardmill.tables"
@@ -303,9 +234,14 @@ def lock(connection: psycopg.Connection[Any]) -> None:
     connection.execute("SELECT pg_advisory_xact_lock(%s)", [_LOCK])
 
 
+def lock_table(connection: psycopg.Connection[Any], target: Target) -> None:
+    """One at a time does whatever is done to a table as a whole; given back with the transaction."""
+    connection.execute("SELECT pg_advisory_xact_lock(%s, hashtext(%s))", [_LOCK >> 32, target.name])
+
+
 def create_schema(connection: psycopg.Connection[Any], name: str) -> None:
     # IF NOT EXISTS asks for the right to create even where nothing is created.
-    if _one(connection, "SELECT to_regnamespace(%s)", [quoted(name)]) is None:
+    if one(connection, "SELECT to_regnamespace(%s)", [quoted(name)]) is None:
         connection.execute(f"CREATE SCHEMA {quoted(name)}")
 
 
@@ -315,14 +251,11 @@ def _check_language(connection: psycopg.Connection[Any], language: str) -> None:
         raise SpecError(f"The server has no full-text search in {language!r}.", hint=f"There is: {', '.join(known)}.")
 
 
-def _literal(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"
-
-
 def _unquoted(name: str) -> str:
     return name[1:-1].replace('""', '"') if name.startswith('"') else name
 
 
-def _one(connection: psycopg.Connection[Any], sql: str, values: list[Any] | None = None) -> Any:
+def one(connection: psycopg.Connection[Any], sql: str, values: list[Any] | None = None) -> Any:
+    """The first value of the first row."""
     row = connection.execute(sql, values).fetchone()
     return row[0] if row else None

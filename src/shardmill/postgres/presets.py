@@ -1,0 +1,195 @@
+"""Schemas of well-known data: which field becomes which column. `--schema amazon-reviews-2023` takes one.
+
+A field is read from the source as a plain type, and becomes what the column holds by an SQL expression while it is
+inserted. The expressions take whatever the field holds: what does not fit becomes NULL, and no batch fails by it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from shardmill.errors import SpecError, nearest
+from shardmill.postgres.target import Column, Target
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A field of the source, the column it fills, and how; `kept` is the type that --keep reads it as."""
+
+    source: str
+    kept: Literal["string", "int64", "double", "bool"]
+    column: Column
+    sql: str = "{}"
+
+    def expression(self, value: str) -> str:
+        """The SQL that makes the column of a value, which is itself SQL.
+
+        >>> Field("t", "int64", Column("at", "timestamp with time zone"), "to_timestamp({})").expression('s."t"')
+        'to_timestamp(s."t")'
+        """
+        return self.sql.replace("{}", value)
+
+    @property
+    def keep(self) -> str:
+        """As --keep has it."""
+        return f"{self.source}:{self.kept}"
+
+
+@dataclass(frozen=True, slots=True)
+class TablePreset:
+    """A table: its fields, the key, the text that is embedded (of fields) and that is searched (of columns)."""
+
+    table: str
+    fields: tuple[Field, ...]
+    key: tuple[str, ...]
+    text: str
+    searched: tuple[str, ...]
+
+    def target(
+        self, dims: int, *, schema: str = "public", vector_type: Literal["vector", "halfvec"] = "vector"
+    ) -> Target:
+        columns = tuple(field.column for field in self.fields)
+        return Target(schema, self.table, self.key, columns, self.searched, dims, vector_type=vector_type)
+
+    @property
+    def keep(self) -> tuple[str, ...]:
+        return tuple(field.keep for field in self.fields)
+
+
+@dataclass(frozen=True, slots=True)
+class Preset:
+    """Reviews, the products they are of, and the columns of both that meet in a foreign key."""
+
+    reviews: TablePreset
+    metadata: TablePreset
+    product: str
+
+
+# A list or an object of the source arrives as JSON, any other value as it is; its first and last signs tell which.
+_IS_JSON = r"""{} ~ '^(\[\s*(["{\[\]0-9-]|true|false|null).*\]|\[\]|\{\s*["}].*|\{\})$'"""
+_JSON = f"CASE WHEN {_IS_JSON} THEN replace({{}}, '\\u0000', '')::jsonb ELSE to_jsonb({{}}) END"
+_PRICE = "CASE WHEN {} ~ '^\\s*\\$?\\s*[0-9]{1,9}(\\.[0-9]{1,9})?\\s*$' THEN translate({}, '$ ', '')::numeric END"
+_SECONDS = "CASE WHEN {} BETWEEN -62135596800 AND 253402300799 THEN to_timestamp({}) END"
+_MILLISECONDS = "CASE WHEN {} BETWEEN -62135596800000 AND 253402300799999 THEN to_timestamp({} / 1000.0) END"
+
+
+def _text(source: str, name: str = "") -> Field:
+    return Field(source, "string", Column(name or source, "text"))
+
+
+def _json(source: str, name: str = "") -> Field:
+    return Field(source, "string", Column(name or source, "jsonb"), _JSON)
+
+
+def _real(source: str, name: str = "") -> Field:
+    return Field(source, "double", Column(name or source, "real"))
+
+
+def _count(source: str, name: str = "") -> Field:
+    return Field(source, "int64", Column(name or source, "bigint"))
+
+
+def _time(source: str, sql: str, name: str = "") -> Field:
+    return Field(source, "int64", Column(name or source, "timestamp with time zone"), sql)
+
+
+def _price(source: str) -> Field:
+    return Field(source, "string", Column(source, "numeric(12,2)"), _PRICE)
+
+
+# Reviews of 2023 have no id. One person writes of one variant of a product at one moment once: what shares the three
+# is the same review twice.
+_REVIEWS_2023 = TablePreset(
+    "user_reviews",
+    (
+        _text("user_id"),
+        _text("asin"),
+        _time("timestamp", _MILLISECONDS),
+        _text("parent_asin"),
+        _real("rating"),
+        _text("title"),
+        _text("text"),
+        _json("images"),
+        _count("helpful_vote"),
+        Field("verified_purchase", "bool", Column("verified_purchase", "boolean")),
+    ),
+    key=("user_id", "asin", "timestamp"),
+    text="title,text",
+    searched=("title", "text"),
+)
+_METADATA_2023 = TablePreset(
+    "product_metadata",
+    (
+        _text("parent_asin"),
+        _text("main_category"),
+        _text("title"),
+        _real("average_rating"),
+        _count("rating_number"),
+        _json("features"),
+        _json("description"),
+        _price("price"),
+        _json("images"),
+        _json("videos"),
+        _text("store"),
+        _json("categories"),
+        _json("details"),
+        _json("bought_together"),
+    ),
+    key=("parent_asin",),
+    text="title,features,description",
+    searched=("title", "features", "description"),
+)
+# Reviews of 2014 go by the names of 2023, so that the same SQL reads both. A person reviews a product once.
+_REVIEWS_2014 = TablePreset(
+    "user_reviews",
+    (
+        _text("reviewerID", "user_id"),
+        _text("asin"),
+        _time("unixReviewTime", _SECONDS, "timestamp"),
+        _real("overall", "rating"),
+        _text("summary", "title"),
+        _text("reviewText", "text"),
+        _json("helpful"),
+    ),
+    key=("user_id", "asin"),
+    text="summary,reviewText",
+    searched=("title", "text"),
+)
+_METADATA_2014 = TablePreset(
+    "product_metadata",
+    (
+        _text("asin"),
+        _text("title"),
+        _text("description"),
+        _price("price"),
+        _text("brand"),
+        _text("imUrl", "image_url"),
+        _json("categories"),
+        _json("salesRank", "sales_rank"),
+        _json("related"),
+    ),
+    key=("asin",),
+    text="title,description",
+    searched=("title", "description"),
+)
+PRESETS = {
+    "amazon-reviews-2023": Preset(_REVIEWS_2023, _METADATA_2023, "parent_asin"),
+    "amazon-reviews-2014": Preset(_REVIEWS_2014, _METADATA_2014, "asin"),
+}
+
+
+def find_preset(name: str) -> Preset:
+    if name not in PRESETS:
+        raise SpecError(f"No schema is called {name!r}.", hint=nearest(name, list(PRESETS)))
+    return PRESETS[name]
+
+
+def columns_of(fields: Sequence[Field]) -> dict[str, str]:
+    """Source field -> column.
+
+    >>> columns_of(PRESETS["amazon-reviews-2014"].reviews.fields)["reviewerID"]
+    'user_id'
+    """
+    return {field.source: field.column.name for field in fields}

@@ -1,0 +1,233 @@
+"""Search in a table: by meaning, by words, or by both. Each is one statement, which `--sql` shows."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shardmill.errors import UsageError
+from shardmill.postgres.connect import explained, limit
+from shardmill.postgres.definition import SEARCH, literal
+from shardmill.postgres.indexes import existing_indexes
+from shardmill.postgres.tables import one, vector_schema, vector_version
+from shardmill.postgres.target import Target, quoted
+
+if TYPE_CHECKING:
+    import psycopg
+
+Mode = Literal["vector", "text", "hybrid"]
+# Reciprocal rank fusion: a row's score is the sum of 1 / (60 + rank) over the lists it is in.
+RRF = 60
+# HNSW looks at so many candidates; measured in docs/postgres.md.
+EF_SEARCH, _MOST_EF_SEARCH = 100, 1_000
+# For k answers by both, so many times k rows of either list are looked at.
+_CANDIDATES = 4
+_TIMEOUT = "1min"
+_SEARCH = quoted(SEARCH)
+# Where the values go: nothing else in SQL has a NUL.
+_VECTOR, _WORDS = "\0vector\0", "\0words\0"
+
+
+@dataclass(frozen=True, slots=True)
+class TableHit:
+    """One answer: how good it is (a cosine, a rank of words, or the sum of both ranks) and its columns."""
+
+    score: float
+    values: dict[str, Any]
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """What is looked for; `vector` is not needed for words alone, nor `words` for meaning alone."""
+
+    mode: Mode
+    k: int
+    vector: NDArray[np.float32] | None = None
+    words: str = ""
+    where: str = ""
+
+
+def search(connection: psycopg.Connection[Any], target: Target, wanted: Search) -> list[TableHit]:
+    """The best `k` rows. The transaction of `connection` can write nothing, whatever `where` says."""
+    _check(target, wanted)
+    # With values bound, the server takes one statement and no second one behind a semicolon in `where`.
+    sql = _statement(target, wanted, _dialect(connection)).replace("%", "%%")
+    sql = sql.replace(_VECTOR, "%(vector)s").replace(_WORDS, "%(words)s")
+    values = {"words": wanted.words, "vector": _vector_text(wanted.vector)}
+    with explained(connection, "Try it in psql: --sql prints the statement."):
+        limit(connection, statement_timeout=_TIMEOUT, **settings(connection, target, wanted.k))
+        rows = connection.execute(sql, values).fetchall()
+        if wanted.where and wanted.mode != "text" and len(rows) < wanted.k:
+            # An index gives up before it has found rows that are rare.
+            limit(connection, statement_timeout=_TIMEOUT, enable_indexscan="off")
+            rows = connection.execute(sql, values).fetchall()
+    names = [c.name for c in target.columns]
+    return [TableHit(float(row[-1]), dict(zip(names, row[:-1], strict=True))) for row in rows]
+
+
+def show(connection: psycopg.Connection[Any], target: Target, wanted: Search) -> str:
+    """The same, to be read and to be given to psql."""
+    _check(target, wanted)
+    with explained(connection):
+        local = settings(connection, target, wanted.k) if wanted.mode != "text" else {}
+    body = _statement(target, wanted, _dialect(connection))
+    body = body.replace(_VECTOR, literal(_vector_text(wanted.vector))).replace(_WORDS, literal(wanted.words))
+    lines = ["BEGIN READ ONLY;", *(f"SET LOCAL {name} = {value};" for name, value in local.items()), f"{body};"]
+    return "\n".join([*lines, "COMMIT;"])
+
+
+def settings(connection: psycopg.Connection[Any], target: Target, k: int) -> dict[str, str]:
+    """How thoroughly the index on the vectors is searched; iterative scans go on where a filter leaves too few."""
+    index = next((i for i in existing_indexes(connection, target) if i.column == target.vector), None)
+    if index is None:
+        return {}
+    found = {"hnsw.ef_search": str(min(max(EF_SEARCH, 2 * k), _MOST_EF_SEARCH))}
+    if index.method == "ivfflat":
+        lists = one(
+            connection,
+            "SELECT option_value::int FROM pg_class c, pg_options_to_table(c.reloptions)"
+            " WHERE c.oid = to_regclass(%s) AND option_name = 'lists'",
+            [f"{quoted(target.schema)}.{quoted(index.name)}"],
+        )
+        found = {"ivfflat.probes": str(max(1, round(float(lists or 100) ** 0.5)))}
+    if vector_version(connection) >= (0, 8):
+        found[f"{index.method}.iterative_scan"] = "relaxed_order"
+    return found
+
+
+def distances(connection: psycopg.Connection[Any], target: Target, vector: str, k: int) -> list[float]:
+    """How far the `k` nearest are, as the planner of this transaction may find them."""
+    dialect = _dialect(connection)
+    near = f"{quoted(target.vector)} {dialect.distance} {_VECTOR}::{dialect.types}{target.vector_type}({target.dims})"
+    sql = f"SELECT {near} FROM {target.name} ORDER BY {near} LIMIT {k}".replace("%", "%%").replace(
+        _VECTOR, "%(vector)s"
+    )
+    rows = connection.execute(sql, {"vector": vector}).fetchall()
+    return sorted(row[0] for row in rows if row[0] is not None)
+
+
+@dataclass(frozen=True, slots=True)
+class _Dialect:
+    """How pgvector's own things are written here: it need not be in a schema that is searched."""
+
+    distance: str
+    types: str
+
+
+def _dialect(connection: psycopg.Connection[Any]) -> _Dialect:
+    with explained(connection):
+        schema = vector_schema(connection) or "public"
+        seen = one(connection, "SELECT %s = ANY (current_schemas(true))", [schema])
+    return _Dialect("<=>", "") if seen else _Dialect(f"OPERATOR({quoted(schema)}.<=>)", f"{quoted(schema)}.")
+
+
+def _check(target: Target, wanted: Search) -> None:
+    if wanted.k < 1:
+        raise UsageError(f"-k {wanted.k}: at least one answer must be asked for.")
+    if wanted.mode != "vector" and not target.text:
+        raise UsageError(f"{target.table} has no words to search: no text column was loaded.")
+    if wanted.mode == "hybrid" and not target.key:
+        raise UsageError(f"{target.table} has no key to join by: search by meaning or by words.")
+    if "\0" in wanted.where + wanted.words:
+        raise UsageError("A query has no NUL character.")
+    if wanted.vector is not None and len(wanted.vector) != target.dims:
+        raise UsageError(f"The query has {len(wanted.vector)} dimensions, the table has {target.dims}.")
+
+
+def _statement(target: Target, wanted: Search, dialect: _Dialect) -> str:
+    """The statement, with marks where its values go."""
+    kind = f"{dialect.types}{target.vector_type}({target.dims})"
+    parts = _Parts(
+        columns=", ".join(quoted(c.name) for c in target.columns),
+        table=target.name,
+        key=", ".join(map(quoted, target.key)),
+        vector=quoted(target.vector),
+        distance=f"{quoted(target.vector)} {dialect.distance} {_VECTOR}::{kind}",
+        query=f"websearch_to_tsquery({literal(target.language)}::regconfig, {_WORDS})",
+        # On lines of its own, so that a comment in it ends with it.
+        where=f" AND (\n{wanted.where}\n)" if wanted.where else "",
+        k=wanted.k,
+    )
+    return {"vector": _by_vector, "text": _by_text, "hybrid": _by_both}[wanted.mode](parts)
+
+
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    columns: str
+    table: str
+    key: str
+    vector: str
+    distance: str
+    query: str
+    where: str
+    k: int
+
+    @property
+    def then_key(self) -> str:
+        return f", {self.key}" if self.key else ""
+
+
+def _by_vector(p: _Parts) -> str:
+    return f"""\
+WITH nearest AS MATERIALIZED (
+  SELECT {p.columns}, {p.distance} AS _distance
+  FROM {p.table}
+  WHERE {p.vector} IS NOT NULL{p.where}
+  ORDER BY {p.distance}
+  LIMIT {p.k}
+)
+SELECT {p.columns}, 1 - _distance AS _score
+FROM nearest
+ORDER BY _distance{p.then_key}"""
+
+
+def _by_text(p: _Parts) -> str:
+    return f"""\
+SELECT {p.columns}, ts_rank_cd({_SEARCH}, {p.query}) AS _score
+FROM {p.table}
+WHERE {_SEARCH} @@ {p.query}{p.where}
+ORDER BY _score DESC{p.then_key}
+LIMIT {p.k}"""
+
+
+def _by_both(p: _Parts) -> str:
+    candidates = max(_CANDIDATES * p.k, RRF)
+    return f"""\
+WITH nearest AS MATERIALIZED (
+  SELECT {p.key}, {p.distance} AS _distance
+  FROM {p.table}
+  WHERE {p.vector} IS NOT NULL{p.where}
+  ORDER BY {p.distance}
+  LIMIT {candidates}
+), by_meaning AS (
+  SELECT {p.key}, row_number() OVER (ORDER BY _distance, {p.key}) AS _meaning
+  FROM nearest
+), matching AS (
+  SELECT {p.key}, ts_rank_cd({_SEARCH}, {p.query}) AS _rank
+  FROM {p.table}
+  WHERE {_SEARCH} @@ {p.query}{p.where}
+  ORDER BY _rank DESC, {p.key}
+  LIMIT {candidates}
+), by_words AS (
+  SELECT {p.key}, row_number() OVER (ORDER BY _rank DESC, {p.key}) AS _words
+  FROM matching
+), fused AS (
+  SELECT {p.key}, coalesce(1.0 / ({RRF} + _meaning), 0) + coalesce(1.0 / ({RRF} + _words), 0) AS _score
+  FROM by_meaning FULL JOIN by_words USING ({p.key})
+  ORDER BY _score DESC, {p.key}
+  LIMIT {p.k}
+)
+SELECT {p.columns}, _score
+FROM fused JOIN {p.table} USING ({p.key})
+ORDER BY _score DESC, {p.key}"""
+
+
+def _vector_text(vector: NDArray[np.float32] | None) -> str:
+    """As pgvector reads it; numbers are written so that the same float32 is read."""
+    return "[" + ",".join(map(str, np.asarray(vector, np.float32))) + "]" if vector is not None else ""

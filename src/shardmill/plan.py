@@ -158,8 +158,11 @@ class Plan:
         shards = tuple(Shard(i, *row) for i, row in enumerate(data["shards"]))
         return cls(data["id"], Work(**data["work"]), stat, data["fingerprint"], shards, data["generation"])
 
-    def relocated(self, places: Sequence[str]) -> Plan:
+    def relocated(self, places: Sequence[str], to_url: str = "") -> Plan:
         """The same plan over the same files at other places: what is known of a file does not depend on its path."""
+        if to_url and self.work.to is not None:
+            work = self.work.model_copy(update={"to": self.work.to.model_copy(update={"url": to_url})})
+            return replace(self, work=work).relocated(places)
         if not places:
             return self
         files = tuple(replace(f, place=place) for f, place in zip(self.stat.files, places, strict=True))

@@ -192,8 +192,13 @@ def start(
     devices = devices_for(spec)
     new = make(spec, devices, like=None if fresh else ledger.find_plan(), quiet=quiet)
     plan = _settle_plan(ledger, new, fresh=fresh, resume=resume)
+    if plan.work.to is not None:
+        from shardmill.loading import prepare
+
+        prepare(new, fresh=fresh)
     places = [f.place for f in new.stat.files]
-    ledger.put_execution({**spec.execution.model_dump(mode="json"), "places": places})
+    to_url = new.work.to.url if new.work.to is not None else ""
+    ledger.put_execution({**spec.execution.model_dump(mode="json"), "places": places, "to_url": to_url})
     if len(ledger.done()) < len(plan.shards):
         began, precision = time.time(), spec.execution.precision
         if (expected := expect(plan, devices, precision, began)) is not None:

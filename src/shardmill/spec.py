@@ -43,6 +43,7 @@ class To(_Model):
     mode: Literal["update", "skip", "fail"] = "update"
     vector: Literal["vector", "halfvec"] = "vector"
     language: str = "english"
+    preset: str = ""
     changed_only: bool = False
 
 
@@ -71,10 +72,12 @@ class Work(_Model):
 class Execution(_Model):
     """How it is done. It may change from one resume to the next and leaves the result as it is.
 
-    `places` are where the source's files lie now, should they have moved since the run was planned.
+    `places` are where the source's files lie now, should they have moved since the run was planned, and `to_url` is
+    where the database is found that the result goes into.
     """
 
     places: tuple[str, ...] = ()
+    to_url: str = ""
     workers: int | None = Field(default=None, ge=1)
     device: Literal["auto", "cpu", "cuda"] = "auto"
     precision: Literal["auto", "float32"] = "auto"

@@ -18,7 +18,7 @@ FIRST = {"errors", "cache", "ranges", "randoms", "batching", "passwords"}
 SECOND = {"spec", "devices", "store", "estimate", "postgres"}
 THIRD = {"plan", "ledger"}
 NEIGHBOURS = {"sources", "tasks", "sinks"}
-USES = {"merge", "verify", "split", "search", "map", "monitor", "rates", "cost", "windows"}
+USES = {"merge", "verify", "split", "search", "map", "monitor", "rates", "cost", "windows", "loading"}
 BELOW = FIRST | SECOND | THIRD
 
 MAY_IMPORT: dict[str, set[str]] = {

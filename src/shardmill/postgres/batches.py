@@ -22,6 +22,8 @@ _TABLE = """
 CREATE TABLE IF NOT EXISTS shardmill.batches (
   plan text,
   target oid,
+  table_schema text NOT NULL,
+  table_name text NOT NULL,
   shard integer,
   first_row bigint,
   rows bigint NOT NULL,
@@ -112,7 +114,7 @@ class Ledger:
     """The records of one plan in one table, which is known by its oid: dropped and made anew it is another one."""
 
     def __init__(self, plan: str, target: Target) -> None:
-        self._values = {"plan": plan, "name": target.name}
+        self._values = {"plan": plan, "name": target.name, "schema": target.schema, "table": target.table}
 
     def progress(self, connection: psycopg.Connection[Any], shard: int) -> Progress:
         return Progress(tuple(self._read(connection, "AND shard = %(shard)s", {"shard": shard})))
@@ -138,10 +140,10 @@ class Ledger:
         """Enter a batch; False where it does not begin at the end of what is there, or someone entered it before."""
         cursor = connection.execute(
             """
-            INSERT INTO shardmill.batches (plan, target, shard, first_row, rows, last, lines, inputs, tokens, truncated,
-                                           sent, errors, digest, worker)
-            SELECT %(plan)s, %(name)s::regclass, %(shard)s, %(first_row)s, %(rows)s, %(last)s, %(lines)s, %(inputs)s,
-                   %(tokens)s, %(truncated)s, %(sent)s, %(errors)s::jsonb, %(digest)s, %(worker)s
+            INSERT INTO shardmill.batches (plan, target, table_schema, table_name, shard, first_row, rows, last, lines,
+                                           inputs, tokens, truncated, sent, errors, digest, worker)
+            SELECT %(plan)s, %(name)s::regclass, %(schema)s, %(table)s, %(shard)s, %(first_row)s, %(rows)s, %(last)s,
+                   %(lines)s, %(inputs)s, %(tokens)s, %(truncated)s, %(sent)s, %(errors)s::jsonb, %(digest)s, %(worker)s
             WHERE %(first_row)s = (
               SELECT coalesce(max(first_row + rows), 0) FROM shardmill.batches
               WHERE plan = %(plan)s AND target = %(name)s::regclass AND shard = %(shard)s

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -77,6 +77,14 @@ def digest_rows(columns: Sequence[pa.Array], kinds: Sequence[str]) -> int:
 
 def digest_row(row: bytes) -> int:
     return int.from_bytes(hashlib.blake2b(row, digest_size=_DIGEST_BYTES).digest(), "big")
+
+
+def rows_of(stream: Iterable[Any]) -> Iterator[bytes]:
+    """The rows of what COPY sends, one in each message; the first has the header before it."""
+    for i, message in enumerate(stream):
+        row = bytes(message)[len(_HEADER) if i == 0 else 0 :]
+        if row and row != _TRAILER:
+            yield row
 
 
 def add_digests(digests: Sequence[bytes]) -> bytes:

@@ -229,6 +229,17 @@ def _changes(old: Registered, new: Registered) -> list[str]:
     return found
 
 
+def types_of(connection: psycopg.Connection[Any], target: Target) -> dict[str, str]:
+    """The columns of a table with their types as `format_type` writes them; none where it is not there."""
+    with explained(connection):
+        found = connection.execute(
+            "SELECT attname, format_type(atttypid, atttypmod) FROM pg_attribute"
+            " WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped",
+            [target.name],
+        )
+        return dict(found.fetchall())
+
+
 def lock(connection: psycopg.Connection[Any]) -> None:
     """Two that make the same table at once: IF NOT EXISTS alone lets both try."""
     connection.execute("SELECT pg_advisory_xact_lock(%s)", [_LOCK])

@@ -17,8 +17,9 @@ from shardmill.plan import Plan
 from shardmill.postgres.batches import Batch, Progress
 from shardmill.postgres.batches import Ledger as Batches
 from shardmill.postgres.connect import first_line, load
+from shardmill.postgres.definition import DIGEST
+from shardmill.postgres.presets import Field, TablePreset, find_preset
 from shardmill.postgres.session import Session, about_rows
-from shardmill.postgres.tables import DIGEST
 from shardmill.postgres.target import Column, Conflict, Target
 from shardmill.postgres.types import sql_type
 from shardmill.postgres.upsert import Upsert
@@ -38,6 +39,9 @@ def target_of(work: Work, schema: pa.Schema, text: Sequence[str] = ()) -> Target
     assert work.to is not None
     schema_name, _, table = work.to.table.rpartition(".")
     vector = next(f for f in schema if is_vector(f.type))
+    if (preset := preset_of(work)) is not None:
+        known = preset.target(vector.type.list_size, schema=schema_name or "public", vector_type=work.to.vector)
+        return replace(known, table=table, vector=vector.name, language=work.to.language)
     columns = tuple(Column(f.name, sql_type(f.type)) for f in schema if f.name not in (vector.name, DIGEST))
     return Target(
         schema=schema_name or "public",
@@ -52,6 +56,15 @@ def target_of(work: Work, schema: pa.Schema, text: Sequence[str] = ()) -> Target
     )
 
 
+def preset_of(work: Work) -> TablePreset | None:
+    """The well-known table that the rows go into, where one was named: `amazon-reviews-2023:metadata`."""
+    if work.to is None or not work.to.preset:
+        return None
+    name, _, part = work.to.preset.partition(":")
+    preset = find_preset(name)
+    return preset.metadata if part == "metadata" else preset.reviews
+
+
 def open_sink(ledger: Ledger, plan: Plan, schema: pa.Schema, *, batch_rows: int, **settings: Any) -> PostgresSink:
     """The sink of a run whose result goes into a table."""
     to = plan.work.to
@@ -63,6 +76,7 @@ def open_sink(ledger: Ledger, plan: Plan, schema: pa.Schema, *, batch_rows: int,
             url=to.url,
             target=target_of(plan.work, schema),
             schema=schema,
+            fields=preset.fields if (preset := preset_of(plan.work)) is not None else (),
             mode=to.mode,
             batch_rows=batch_rows,
             changed_only=to.changed_only,
@@ -79,6 +93,7 @@ class Destination:
     url: str
     target: Target
     schema: pa.Schema
+    fields: tuple[Field, ...] = ()
     mode: Conflict = "update"
     batch_rows: int = 512
     changed_only: bool = False
@@ -101,7 +116,7 @@ class PostgresSink:
         self.batches = Batches(plan, to.target)
         # Shards are begun on one thread, texts are looked up on a second, and rows are written on a third.
         self._asking, self._looking, self.writing = (Session(to.url, stopped=stopped) for _ in range(3))
-        self.upsert = self._asking.transact(lambda c: Upsert(c, to.target, to.schema, to.mode))
+        self.upsert = self._asking.transact(lambda c: Upsert(c, to.target, to.schema, to.mode, to.fields))
 
     def begin(self, claim: Claim) -> StagedRows:
         found = self._asking.transact(lambda c: self._find(c, claim.shard))
@@ -245,12 +260,12 @@ class StagedRows:
     def _cut(self, stop: int) -> pa.Table:
         """The rows to send: no nulls in the key, no NUL in a text, each key once."""
         rows, items = self._between(stop)
-        reasons = _unfit(rows, self._sink.to.target)
+        reasons = _unfit(rows, self._sink.upsert.key)
         for row, reason in reasons.items():
             self._refuse(int(items[row]), reason)
         if reasons:
             rows, items = self._between(stop)
-        return _once(rows, self._sink.to.target, self._sink.to.mode)
+        return _once(rows, self._sink.upsert.key, self._sink.to.mode)
 
     def _refuse(self, item: int, reason: str) -> None:
         finished = next(f for f in self._finished if f.first_row <= item < f.first_row + f.rows)
@@ -295,7 +310,7 @@ class StagedRows:
 def _find_refused(
     connection: psycopg.Connection[Any], upsert: Upsert, rows: pa.Table, some: NDArray[np.int64], found: dict[int, str]
 ) -> None:
-    wanted = _once(rows.take(pa.array(some)), upsert.target, upsert.mode)
+    wanted = _once(rows.take(pa.array(some)), upsert.key, upsert.mode)
     try:
         with connection.transaction():
             connection.execute("DROP TABLE IF EXISTS pg_temp.shardmill_batch")
@@ -315,12 +330,12 @@ def _from(rows: pa.Table, items: NDArray[np.int64], stop: int) -> tuple[pa.Table
     return rows.slice(start), items[start:]
 
 
-def _unfit(rows: pa.Table, target: Target) -> dict[int, str]:
+def _unfit(rows: pa.Table, key: Sequence[str]) -> dict[int, str]:
     """Rows that no server takes, with the reason."""
     reasons: dict[int, str] = {}
     for name in rows.column_names:
         column = rows.column(name)
-        if name in target.key and column.null_count:
+        if name in key and column.null_count:
             for row in np.flatnonzero(column.is_null().to_numpy()):
                 reasons.setdefault(int(row), f"{name!r} is null, and it is part of the key")
         if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
@@ -329,18 +344,18 @@ def _unfit(rows: pa.Table, target: Target) -> dict[int, str]:
     return reasons
 
 
-def _once(rows: pa.Table, target: Target, mode: Conflict) -> pa.Table:
+def _once(rows: pa.Table, key: Sequence[str], mode: Conflict) -> pa.Table:
     """Each key once: the last row of it where later ones update, the first where they are skipped."""
-    keys = list(zip(*(rows.column(n).to_pylist() for n in target.key), strict=True))
+    keys = list(zip(*(rows.column(n).to_pylist() for n in key), strict=True))
     if len(set(keys)) == len(keys):
         return rows
     if mode == "fail":
         seen: set[tuple[Any, ...]] = set()
-        twice = next(key for key in keys if key in seen or seen.add(key))  # type: ignore[func-returns-value]
-        said = ", ".join(f"{n} {v!r}" for n, v in zip(target.key, twice, strict=True))
+        twice = next(k for k in keys if k in seen or seen.add(k))  # type: ignore[func-returns-value]
+        said = ", ".join(f"{n} {v!r}" for n, v in zip(key, twice, strict=True))
         raise DatabaseError(
             f"The source has {said} twice, and --mode is fail.", hint="--mode update takes the last, skip the first."
         )
     order = enumerate(keys) if mode == "update" else reversed(list(enumerate(keys)))
-    kept = {key: row for row, key in order}
+    kept = {values: row for row, values in order}
     return rows.take(pa.array(sorted(kept.values())))

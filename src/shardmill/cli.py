@@ -419,12 +419,13 @@ def search(
     as_json: AsJson = False,
 ) -> None:
     """Find the rows nearest in meaning."""
-    from shardmill.table import Table, check_for_runs, choose_mode, open_result
+    from shardmill.table import Table, check_options, choose_mode, open_result
 
-    result, mode = open_result(run), choose_mode(hybrid, words)
+    mode = choose_mode(hybrid, words)
+    check_options(run, mode, where, sql)
+    result = open_result(run)
     found: list[list[Any]]
     if not isinstance(result, Table):
-        check_for_runs(mode, where, sql)
         found = [*result.search_many(text, k, quiet=as_json)]
     elif sql:
         print("\n\n".join(result.show_sql(text, k, mode=mode, where=where)))

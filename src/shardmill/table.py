@@ -46,10 +46,12 @@ def choose_mode(hybrid: bool, words: bool) -> Mode:
     return "hybrid" if hybrid else "text" if words else "vector"
 
 
-def check_for_runs(mode: Mode, where: str, sql: bool) -> None:
-    if mode != "vector" or where or sql:
+def check_options(place: str, mode: Mode, where: str, sql: bool) -> None:
+    """Refuse for a run what only a database can do."""
+    if not is_table(place) and (mode != "vector" or where or sql):
         raise UsageError(
-            "--hybrid, --words, --where and --sql are for tables.", hint="Load the run's source: shardmill load --help"
+            "--hybrid, --words, --where and --sql are for tables.",
+            hint="A table is named by a URL: postgresql://HOST/DATABASE/TABLE",
         )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import platform
 import shlex
 import sys
 from collections.abc import Iterator
@@ -19,6 +20,7 @@ from urllib.parse import quote
 from shardmill.cache import Cache
 from shardmill.errors import DatabaseError, UsageError, missing_extra
 from shardmill.passwords import withhold
+from shardmill.postgres.target import Target
 
 SCHEME = "embedded:"
 
@@ -63,6 +65,28 @@ def describe(place: str, url: str) -> str:
     """How a person gets at an embedded server, and how it is stopped."""
     folder = shlex.quote(str(_folder(place)))
     return f"psql {shlex.quote(url)}\nIt goes on running; stop it with: python -m {__spec__.name} stop {folder}"
+
+
+def check_processor(target: Target, index: str) -> None:
+    """Refuse what the package's pgvector cannot compute here: on ARM it was built for processors with SVE.
+
+    Without SVE the server dies of all but HNSW over `vector`s whose dimensions 16 divides, as those of most models.
+    """
+    if _has_sve() or (target.vector_type == "vector" and target.dims % 16 == 0 and index != "ivfflat"):
+        return
+    raise DatabaseError(
+        f"The embedded PostgreSQL cannot do {target.vector_type}({target.dims}), --index {index} on this processor.",
+        hint="Use vector, --index hnsw and a multiple of 16 dimensions, or a server of your own: --to postgresql://…",
+    )
+
+
+def _has_sve() -> bool:
+    if platform.machine() != "aarch64":
+        return True
+    try:
+        return " sve" in Path("/proc/cpuinfo").read_text()
+    except OSError:
+        return True
 
 
 def _folder(place: str) -> Path:

@@ -68,7 +68,7 @@ class Preset:
 
 
 # A list or an object of the source arrives as JSON, any other value as it is; its first and last signs tell which.
-_IS_JSON = r"""{} ~ '^(\[\s*(["{\[\]0-9-]|true|false|null).*\]|\[\]|\{\s*["}].*|\{\})$'"""
+_IS_JSON = r"""{} ~ '^(\[\s*(["{\[0-9-]|true|false|null).*\]|\[\s*\]|\{\s*".*\}|\{\s*\})$'"""
 _JSON = f"CASE WHEN {_IS_JSON} THEN replace({{}}, '\\u0000', '')::jsonb ELSE to_jsonb({{}}) END"
 _PRICE = "CASE WHEN {} ~ '^\\s*\\$?\\s*[0-9]{1,9}(\\.[0-9]{1,9})?\\s*$' THEN translate({}, '$ ', '')::numeric END"
 _SECONDS = "CASE WHEN {} BETWEEN -62135596800 AND 253402300799 THEN to_timestamp({}) END"

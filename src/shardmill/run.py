@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Any
 
@@ -184,8 +184,12 @@ def start(
     resume: bool = False,
     quiet: bool = True,
     engine: Engine | None = None,
+    before: Callable[[Plan], None] = lambda plan: None,
 ) -> Run:
-    """Plan, or find the plan that is there; place workers; wait; leave a complete run."""
+    """Plan, or find the plan that is there; place workers; wait; leave a complete run.
+
+    `before` is called with the plan of a load that is not complete, when its table is not made yet.
+    """
     ledger = Ledger(out)
     if engine is None and ledger.url.startswith("memory:"):
         raise UsageError(f"{out}: memory ends with this process, and workers are others.", hint="Use a path or a URL.")
@@ -195,6 +199,8 @@ def start(
     if plan.work.to is not None:
         from shardmill.loading import prepare
 
+        if len(ledger.done()) < len(plan.shards):
+            before(new)
         prepare(new, fresh=fresh)
     places = [f.place for f in new.stat.files]
     to_url = new.work.to.url if new.work.to is not None else ""

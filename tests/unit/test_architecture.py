@@ -33,10 +33,11 @@ MAY_IMPORT: dict[str, set[str]] = {
     **dict.fromkeys(USES, BELOW | NEIGHBOURS | USES),
     "testing": BELOW | NEIGHBOURS | {"worker"},
     "run": BELOW | NEIGHBOURS | USES | {"engines"},
+    "load": BELOW | NEIGHBOURS | USES | {"run", "engines"},
     "table": BELOW | NEIGHBOURS | USES | {"run"},
     "forecast": BELOW | NEIGHBOURS | USES | {"run"},
     "bench": BELOW | NEIGHBOURS | USES | {"run"},
-    "cli": FIRST | SECOND | USES | {"run", "table", "bench", "forecast", "__init__"},
+    "cli": FIRST | SECOND | USES | {"run", "load", "table", "bench", "forecast", "__init__"},
 }
 
 

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from shardmill.errors import DatabaseError, SpecError
+from shardmill.ledger import Commit
 from shardmill.monitor import Bar, say
 from shardmill.plan import Plan
-from shardmill.postgres import connect, is_postgres
-from shardmill.postgres.batches import Ledger, create_ledger
+from shardmill.postgres import connect, is_postgres, reading
+from shardmill.postgres.batches import Ledger, Progress, create_ledger
+from shardmill.postgres.copy import add_digests
+from shardmill.postgres.definition import DIGEST
 from shardmill.postgres.indexes import build, check_indexable, drop_indexes, existing_indexes, offer
 from shardmill.postgres.tables import create, one, register, types_of
 from shardmill.postgres.target import Target
+from shardmill.postgres.upsert import Upsert
 from shardmill.sinks.postgres import preset_of, target_of
 from shardmill.sources import kept_schema
 from shardmill.sources.columns import split_keep
@@ -122,6 +127,45 @@ def ask_about_indexes(plan: Plan, *, kind: str, rebuild: bool, quiet: bool = Fal
         if rebuild:
             gone = drop_indexes(connection, target)
             say(f"Dropped, to be built again after the load: {', '.join(i.name for i in gone)}.")
+
+
+def check_table(plan: Plan, commits: dict[int, Commit]) -> Iterator[tuple[str, bool, str]]:
+    """The name of a check, whether it holds, and what was seen: commits, batches and rows against one another."""
+    assert plan.work.to is not None
+    target = find_target(plan)
+    task = open_task(plan.work.task, plan.work.params)
+    schema = pa.schema([*kept_schema(plan.stat), pa.field(DIGEST, pa.binary()), *task.output])
+    fields = preset.fields if (preset := preset_of(plan.work)) is not None else ()
+    with reading(plan.work.to.url) as connection:
+        shards = Ledger(plan.id, target).shards(connection)
+        upsert = Upsert(connection, target, schema, plan.work.to.mode, fields)
+        differ = [i for i, c in commits.items() if i not in shards or _sums(shards[i]) != (c.rows, c.errors, c.digest)]
+        gaps = [
+            i for i, p in shards.items() if [b.first_row for b in p.batches] != [0, *(b.stop for b in p.batches)][:-1]
+        ]
+        count = sum(len(p.batches) for p in shards.values())
+        seen = f"{count:,} batches of {len(shards):,} shards, {len(differ)} shards differ from their commits"
+        yield "batches", not differ and not gaps, seen + (f", {len(gaps)} have gaps" if gaps else "")
+        sent, inserted, updated = (sum(p.total(n) for p in shards.values()) for n in ("sent", "inserted", "updated"))
+        rows, digest = upsert.digest_table(connection)
+        yield (
+            "rows",
+            rows >= inserted,
+            f"{rows:,} rows in the table; {inserted:,} were new, {updated:,} replaced others",
+        )
+        if rows == inserted == sent:
+            same = digest == add_digests([p.digest for p in shards.values()])
+            yield (
+                "digests",
+                same,
+                f"keys, texts and vectors of {rows:,} rows are {'' if same else 'not '}as they were sent",
+            )
+        else:
+            yield "digests", True, "not compared: the table has rows of other loads, or some were replaced or skipped"
+
+
+def _sums(progress: Progress) -> tuple[int, int, str]:
+    return progress.rows, len(progress.errors), progress.digest.hex()
 
 
 def finish(plan: Plan, *, kind: str, quiet: bool = False) -> list[str]:

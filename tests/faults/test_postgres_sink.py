@@ -10,7 +10,6 @@ import multiprocessing
 import os
 import random
 import signal
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -20,10 +19,8 @@ import psycopg
 import pytest
 
 from shardmill.devices import Device
-from shardmill.errors import DatabaseError, StaleResume
 from shardmill.ledger import Ledger
 from shardmill.loading import prepare
-from shardmill.postgres import session
 from shardmill.postgres.batches import Ledger as Batches
 from shardmill.run import Run, make, start
 from shardmill.spec import Spec, make_spec
@@ -122,7 +119,9 @@ def assert_as_if_nothing_had_happened(postgres: PostgresServer, run: str, table:
 
 
 @pytest.mark.parametrize("step", [*STEPS, *TABLE_STEPS])
-def test_a_kill_at_any_step(postgres: PostgresServer, source: Path, tmp_path: Path, undisturbed: Any, step: str) -> None:
+def test_a_kill_at_any_step(
+    postgres: PostgresServer, source: Path, tmp_path: Path, undisturbed: Any, step: str
+) -> None:
     table = f"step_{step.replace('-', '_')}"
     run = place(table_spec(source, postgres.url(), table), tmp_path / "run")
     assert _finish(_start(_work_until, run, step, 1)) == -signal.SIGKILL

@@ -29,28 +29,7 @@ from shardmill.sinks.base import Finished
 from shardmill.sinks.postgres import Destination, PostgresSink
 
 DIMS, BATCH = 384, 512
-WORDS = np.array(
-    [
-        "the",
-        "battery",
-        "died",
-        "after",
-        "two",
-        "days",
-        "and",
-        "sound",
-        "is",
-        "fine",
-        "case",
-        "fits",
-        "well",
-        "screen",
-        "broke",
-        "phone",
-        "old",
-        "new",
-    ]
-)
+WORDS = np.array(["battery", "screen", "the", "and", "died", "fits", "well", "broke", "after", "two", "days"])
 
 
 def target(name: str) -> Target:

@@ -29,9 +29,8 @@ def into(postgres: PostgresServer, write_jsonl: Callable[..., Path], tmp_path: P
     """Load rows into a table of a name, in a run of that name."""
 
     def run(rows: list[Any], table: str, run: str = "", *, fresh: bool = False, **settings: Any) -> Run:
-        name = run or table
-        spec = table_spec(write_jsonl(rows, f"{name}.jsonl"), postgres.url(), table, **settings)
-        return start(spec, tmp_path / name, engine=InProcessEngine(), fresh=fresh)
+        spec = table_spec(write_jsonl(rows, f"{table}.jsonl"), postgres.url(), table, **settings)
+        return start(spec, tmp_path / (run or table), engine=InProcessEngine(), fresh=fresh)
 
     return run
 
@@ -94,8 +93,8 @@ def test_rows_that_the_server_refuses_are_set_aside_and_the_rest_is_loaded(
     """A table that was there before, with types and constraints of its own."""
     postgres.execute(
         "CREATE EXTENSION IF NOT EXISTS vector",
-        "CREATE TABLE strict (id varchar(4) PRIMARY KEY, text text CHECK (text NOT LIKE 'text 7 %'), embedding vector(8),"
-        " text_digest bytea, search tsvector GENERATED ALWAYS AS (to_tsvector('english', coalesce(text, ''))) STORED)",
+        "CREATE TABLE strict (id varchar(4) PRIMARY KEY, text text CHECK (text NOT LIKE 'text 7 %'),"
+        " embedding vector(8), text_digest bytea, search tsvector GENERATED ALWAYS AS (to_tsvector('english', coalesce(text, ''))) STORED)",
     )
     rows = fake_rows(60)
     rows[20]["id"], rows[40]["text"], rows[50]["id"] = "too long", "a\0b", None  # type: ignore[call-overload]

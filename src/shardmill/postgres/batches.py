@@ -85,6 +85,10 @@ class Progress:
         return bool(self.batches) and self.batches[-1].last
 
     @property
+    def without_gap(self) -> bool:
+        return [b.first_row for b in self.batches] == [0, *(b.stop for b in self.batches)][:-1]
+
+    @property
     def lines(self) -> int:
         return max((b.lines for b in self.batches), default=0)
 

@@ -94,7 +94,8 @@ def test_rows_that_the_server_refuses_are_set_aside_and_the_rest_is_loaded(
     postgres.execute(
         "CREATE EXTENSION IF NOT EXISTS vector",
         "CREATE TABLE strict (id varchar(4) PRIMARY KEY, text text CHECK (text NOT LIKE 'text 7 %'),"
-        " embedding vector(8), text_digest bytea, search tsvector GENERATED ALWAYS AS (to_tsvector('english', coalesce(text, ''))) STORED)",
+        " embedding vector(8), text_digest bytea,"
+        " search tsvector GENERATED ALWAYS AS (to_tsvector('english', coalesce(text, ''))) STORED)",
     )
     rows = fake_rows(60)
     rows[20]["id"], rows[40]["text"], rows[50]["id"] = "too long", "a\0b", None  # type: ignore[call-overload]
@@ -132,16 +133,18 @@ def test_changed_only_embeds_what_changed_and_updates_the_rest(
     assert np.allclose(json.loads(stored), fake_vector("quite another text"), atol=1e-5)
 
 
-def test_a_table_that_was_emptied_is_not_taken_for_loaded(postgres: PostgresServer, into: Callable[..., Run]) -> None:
-    rows = fake_rows(30)
-    into(rows, "emptied")
+def test_a_table_that_was_emptied_is_not_taken_for_loaded(
+    postgres: PostgresServer, write_jsonl: Callable[..., Path], tmp_path: Path
+) -> None:
+    spec = table_spec(write_jsonl(fake_rows(30)), postgres.url(), "emptied")
+    start(spec, tmp_path / "first", engine=InProcessEngine())
     postgres.execute("TRUNCATE emptied")
     with pytest.raises(DatabaseError, match="is empty"):
-        into(rows, "emptied", "elsewhere")
-    into(rows, "emptied", fresh=True)
+        start(spec, tmp_path / "second", engine=InProcessEngine())
+    start(spec, tmp_path / "second", engine=InProcessEngine(), fresh=True)
     assert postgres.execute("SELECT count(*) FROM emptied") == [(30,)]
     postgres.execute("DROP TABLE emptied")
-    into(rows, "emptied", "anew")
+    start(spec, tmp_path / "third", engine=InProcessEngine())
     assert postgres.execute("SELECT count(*) FROM emptied") == [(30,)]
 
 
@@ -168,16 +171,17 @@ def test_windows_have_a_row_each_and_a_key_of_their_own(postgres: PostgresServer
 def test_a_load_is_indexed_registered_and_searched(
     postgres: PostgresServer, write_jsonl: Callable[..., Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    spec = table_spec(write_jsonl(fake_rows(60)), postgres.url(), "sought")
+    wide = {"params": {"dims": 384}}
+    spec = table_spec(write_jsonl(fake_rows(60)), postgres.url(), "sought", **wide)
     run = load(spec, tmp_path / "run", engine=InProcessEngine())
     hits = Table(place_of(run)).search_many([fake_rows(60)[17]["text"]], 1)[0]
     assert hits[0].values["id"] == "k17"
     made = postgres.execute("SELECT indexdef FROM pg_indexes WHERE tablename = 'sought'")
     assert sorted(next(w for w in ("btree", "gin", "hnsw") if w in d) for (d,) in made) == ["btree", "gin", "hnsw"]
-    more = table_spec(write_jsonl(fake_rows(20, 60), "more.jsonl"), postgres.url(), "sought")
+    more = table_spec(write_jsonl(fake_rows(20, 60), "more.jsonl"), postgres.url(), "sought", **wide)
     load(more, tmp_path / "more", engine=InProcessEngine(), rebuild_indexes=True)
     assert "Dropped" in capsys.readouterr().err
-    assert len(postgres.execute("SELECT FROM pg_indexes WHERE tablename = 'sought'")) == 3
+    assert postgres.execute("SELECT count(*) FROM pg_indexes WHERE tablename = 'sought'") == [(3,)]
 
 
 def test_what_cannot_be_loaded_is_refused_before_anything_is_read(into: Callable[..., Run]) -> None:

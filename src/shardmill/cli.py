@@ -572,7 +572,7 @@ def search(
         for hit in hits:
             values = "  ".join(" ".join(str(v).split())[:100] for v in hit.values.values() if v not in (None, [], {}))
             where = f"  [{hit.start}:{hit.stop}]" if getattr(hit, "start", None) is not None else ""
-            print(f"  {hit.score:.3f}  {values or f'row {hit.row}'}{where}")
+            print(f"  {hit.score:.{4 if hybrid else 3}f}  {values or f'row {hit.row}'}{where}")
 
 
 @app.command()

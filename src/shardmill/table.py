@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import random
 import time
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
@@ -159,7 +158,6 @@ class Table:
         vector = f"{quoted(self.target.vector)}::text"
         columns = [vector, quoted(DIGEST), *map(quoted, self.target.text)]
         rows = checking.sample_rows(connection, self.target, columns, sample)
-        random.shuffle(rows)
         known = [(row[0], text) for row in rows if (text := _text_of(row[2:], row[1])) is not None]
         if not known:
             return Check("sample", True, f"none: the text of {len(rows)} rows is not what their text columns hold")

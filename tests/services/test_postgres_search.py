@@ -140,41 +140,49 @@ def test_a_rare_row_is_found_though_the_index_gives_up_before(
     few = {"hnsw.ef_search": "1", "enable_seqscan": "off", "hnsw.iterative_scan": "off"}
     monkeypatch.setattr(search, "settings", lambda *_: few)
     last = by_meaning("battery dies", set(range(ROWS)))[-1]
-    (hits,) = table.search_many(["battery dies"], 3, where=f"id = {last}")
+    (hits,) = table.search_many(["battery dies"], 3, where=f"id + 0 = {last}")
     assert ids(hits) == [last]
 
 
 def counts(url: str) -> Any:
     with connect(url) as connection:
-        return connection.execute("SELECT count(*), sum(rating) FROM reviews").fetchone()
+        return connection.execute(
+            "SELECT count(*), sum(rating), (SELECT last_value FROM counter) FROM reviews"
+        ).fetchone()
 
 
-@pytest.mark.parametrize(
-    "where",
-    [
-        "true); DELETE FROM reviews; --",
-        "true\n); COMMIT; DELETE FROM reviews; SELECT (1",
-        "id IN (WITH gone AS (DELETE FROM reviews RETURNING id) SELECT id FROM gone)",
-        "write_one() > 0",
-        "set_config('transaction_read_only', 'off', true) = 'off' AND write_one() > 0",
-        "rating <=",
-        "nowhere = 1",
-        "pg_sleep(100) IS NULL",
-    ],
-)
+WRITES = [
+    ("true); DELETE FROM reviews; --", "syntax error"),
+    (
+        "true) LIMIT 1) SELECT 1; COMMIT; DELETE FROM reviews;"
+        " WITH nearest AS (SELECT *, 0.5 AS _distance FROM reviews WHERE (true",
+        "multiple commands",
+    ),
+    ("id IN (WITH gone AS (DELETE FROM reviews RETURNING id) SELECT id FROM gone)", "top level"),
+    ("write_one() > 0", "read-only"),
+    ("nextval('counter') > 0", "read-only"),
+    ("set_config('transaction_read_only', 'off', true) = 'off' AND write_one() > 0", "read-write"),
+    ("rating <=", "syntax error"),
+    ("nowhere = 1", "does not exist"),
+    ("pg_sleep(100) IS NULL", "statement timeout"),
+]
+
+
+@pytest.mark.parametrize(("where", "said"), WRITES, ids=[where for where, _ in WRITES])
 def test_a_condition_can_write_nothing(
-    table: Table, database: tuple[str, str], where: str, monkeypatch: pytest.MonkeyPatch
+    table: Table, database: tuple[str, str], where: str, said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from shardmill.postgres import search
 
-    monkeypatch.setattr(search, "_TIMEOUT", "500ms")
+    monkeypatch.setattr(search, "_TIMEOUT", "2s")
     with connect(database[0], autocommit=True) as connection:
+        connection.execute("CREATE SEQUENCE IF NOT EXISTS counter")
         connection.execute(
             "CREATE OR REPLACE FUNCTION write_one() RETURNS int LANGUAGE plpgsql AS"
-            " $$ BEGIN UPDATE reviews SET rating = 9; RETURN 1; END $$"
+            " $$ BEGIN UPDATE reviews SET rating = 9 WHERE id = -1; RETURN 1; END $$"
         )
     before = counts(database[0])
-    with pytest.raises(DatabaseError):
+    with pytest.raises(DatabaseError, match=said):
         table.search_many(["battery"], 5, where=where)
     assert counts(database[0]) == before
 

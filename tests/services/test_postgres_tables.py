@@ -311,7 +311,7 @@ def test_what_the_embedded_server_cannot_compute_is_refused(monkeypatch: pytest.
             check_processor(target, index)
 
 
-def test_a_long_build_says_how_far_it_is(connection: psycopg.Connection[Any], database: str) -> None:
+def test_a_long_build_can_be_stopped_and_says_how_far_it_is(connection: psycopg.Connection[Any], database: str) -> None:
     target = replace(DOCS, dims=128)
     create(connection, target)
     connection.execute(
@@ -319,6 +319,13 @@ def test_a_long_build_says_how_far_it_is(connection: psycopg.Connection[Any], da
         " SELECT i, (SELECT array_agg(random() + i * j * 0) FROM generate_series(1, 128) j)"
         " FROM generate_series(1, 4000) i"
     )
+
+    def interrupt(share: float, note: str) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        build(database, replace(target, text=()), progress=interrupt)
+    assert existing_indexes(connection, target) == []
     seen: list[tuple[float, str]] = []
     build(database, target, progress=lambda share, note: seen.append((share, note)))
     assert any(0 < share <= 1 and note.startswith("hnsw on embedding: building index") for share, note in seen)

@@ -18,7 +18,8 @@ from shardmill.postgres.target import Target, quoted
 if TYPE_CHECKING:
     import psycopg
 
-RECALL_GOAL = 0.95
+# The aim is 0.95; an index that misses one answer in ten is called a fault.
+_LEAST_RECALL = 0.9
 # Searching the whole table for the truth takes its time where it is large: so long, and no longer.
 _RECALL_S = 60.0
 
@@ -97,7 +98,7 @@ def recall(connection: psycopg.Connection[Any], target: Target, sample: int, k: 
                 break
     share = found / wanted if wanted else 1.0
     how = ", ".join(f"{name} {value}" for name, value in local.items() if "iterative" not in name)
-    return share >= RECALL_GOAL, f"{share:.3f} at {k} by {index.method} ({how}), {asked} rows against exact search"
+    return share >= _LEAST_RECALL, f"{share:.3f} at {k} by {index.method} ({how}), {asked} rows against exact search"
 
 
 def _sample_vectors(connection: psycopg.Connection[Any], target: Target, sample: int) -> Iterator[str]:

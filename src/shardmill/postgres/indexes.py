@@ -24,7 +24,7 @@ _MOST_DIMS = {"vector": 2_000, "halfvec": 4_000}
 _LEAST_MEMORY_MB, _MOST_MEMORY_MB = 64, 1_024
 # What HNSW keeps of a row beside its vector, with m = 16.
 _GRAPH_BYTES = 400
-# The server takes fewer where it has fewer.
+# The server takes fewer where it has fewer; one that is set to none is left at that.
 _PARALLEL = 7
 _LOOK_EVERY_S = 0.5
 
@@ -134,6 +134,8 @@ def _watched(
 ) -> str:
     hint = "Only the owner of a table may make indexes on it."
     with explained(builder, hint), builder.transaction():
+        if one(builder, "SHOW max_parallel_maintenance_workers") == "0":
+            parallel = 0
         limit(builder, statement_timeout="0", lock_timeout="0", max_parallel_maintenance_workers=str(parallel))
         lock_table(builder, target)
         if any((i.method, i.column) == (method, column) for i in existing_indexes(builder, target)):

@@ -23,6 +23,8 @@ Mode = Literal["vector", "text", "hybrid"]
 RRF = 60
 # HNSW looks at so many candidates; measured in docs/postgres.md.
 EF_SEARCH, _MOST_EF_SEARCH = 100, 1_000
+# IVFFlat looks into as many lists as pgvector advises, the root of their number; where that is little, into more.
+_LEAST_PROBES = 10
 # For k answers by both, so many times k rows of either list are looked at.
 _CANDIDATES = 4
 _TIMEOUT = "1min"
@@ -95,7 +97,8 @@ def settings(connection: psycopg.Connection[Any], target: Target, k: int) -> dic
             " WHERE c.oid = to_regclass(%s) AND option_name = 'lists'",
             [f"{quoted(target.schema)}.{quoted(index.name)}"],
         )
-        found = {"ivfflat.probes": str(max(1, round(float(lists or 100) ** 0.5)))}
+        lists = int(lists or 100)
+        found = {"ivfflat.probes": str(min(lists, max(_LEAST_PROBES, round(lists**0.5))))}
     if vector_version(connection) >= (0, 8):
         found[f"{index.method}.iterative_scan"] = "relaxed_order"
     return found

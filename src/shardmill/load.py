@@ -90,7 +90,9 @@ def load_with_products(
         "preset": f"{work['to']['preset']}:metadata",
         "table": ".".join(filter(None, [schema, _PARENT])),
     }
-    products = load(make(_by_preset({**work, "source": metadata}, to) | {"to": to}), f"{out}-products", **settings)
+    products = load(
+        make(_by_preset({**work, "source": metadata, "text": ""}, to) | {"to": to}), f"{out}-products", **settings
+    )
     spec = make(work)
 
     def before(plan: Plan) -> None:

@@ -13,9 +13,10 @@ import pyarrow as pa
 import pytest
 
 from shardmill.errors import DatabaseError, SpecError, UsageError
-from shardmill.load import load, place_of
+from shardmill.load import load, load_with_products, place_of, to_table
 from shardmill.postgres.copy import encode, sent_type
 from shardmill.run import Run, start
+from shardmill.spec import make_spec
 from shardmill.table import Table
 from shardmill.testing import FakeTask, InProcessEngine, fake_vector
 from tests.conftest import PostgresServer, fake_rows
@@ -187,3 +188,41 @@ def test_a_load_is_indexed_registered_and_searched(
 def test_what_cannot_be_loaded_is_refused_before_anything_is_read(into: Callable[..., Run]) -> None:
     with pytest.raises(SpecError, match="--changed-only"):
         into(fake_rows(3), "refused", mode="skip", changed_only=True)
+
+
+def test_reviews_refer_to_products_and_those_of_unknown_ones_are_set_aside(
+    postgres: PostgresServer, write_jsonl: Callable[..., Path], tmp_path: Path
+) -> None:
+    """Fields become columns of other names and types; the products are loaded first."""
+    postgres.execute("CREATE DATABASE shop")
+    rest = {"description": "d", "brand": "b", "imUrl": "u", "categories": [["a"]], "salesRank": {}, "related": {}}
+    prices = ("from 7", "$1.50", "3")
+    products = [{"asin": f"p{i}", "title": f"phone {i}", "price": price, **rest} for i, price in enumerate(prices)]
+    reviews: list[dict[str, Any]] = [
+        {
+            "reviewerID": f"r{i}",
+            "asin": f"p{i % 3}",
+            "unixReviewTime": 1_300_000_000 + i,
+            "overall": 4.0,
+            "helpful": [1, i],
+        }
+        for i in range(30)
+    ]
+    for i, review in enumerate(reviews):
+        review |= {"summary": f"summary {i}", "reviewText": f"a review {i}", "helpful": [1, i]}
+    reviews[5]["asin"] = "unknown"
+    to = {"url": postgres.url(database="shop"), "preset": "amazon-reviews-2014"}
+    settings = {"batch_rows": 16, "max_errors": "100%"}
+    work = to_table({"source": str(write_jsonl(reviews)), "task": "shardmill.testing:FakeTask"}, to)
+    how = {"index": "none", "rebuild_indexes": False, "quiet": True, "engine": InProcessEngine()}
+    meta = [str(write_jsonl(products, "meta.jsonl"))]
+    run = load_with_products(lambda w: make_spec(w, settings), work, meta, str(tmp_path / "run"), **how)
+    with psycopg.connect(postgres.url(database="shop")) as connection:
+        assert connection.execute("SELECT count(*) FROM user_reviews").fetchone() == (29,)
+        row = connection.execute(
+            "SELECT r.rating, extract(epoch FROM r.timestamp)::bigint, r.helpful, p.price::text FROM user_reviews r"
+            " JOIN product_metadata p USING (asin) WHERE user_id = 'r7'"
+        ).fetchone()
+    assert row == (4.0, 1_300_000_007, [1, 7], "1.50")
+    assert [(e["row"], "foreign key" in e["reason"]) for e in run.errors()] == [(5, True)]
+    assert run.verify().verified

@@ -92,8 +92,14 @@ def source(write_jsonl: Callable[..., Path]) -> Path:
     return write_jsonl(ROWS)
 
 
+def spare_the_disk(server: PostgresServer) -> None:
+    """A process that is killed takes nothing from the system's cache with it."""
+    server.execute("ALTER SYSTEM SET fsync = off", "SELECT pg_reload_conf()")
+
+
 @pytest.fixture(scope="module")
 def undisturbed(postgres: PostgresServer, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    spare_the_disk(postgres)
     folder = tmp_path_factory.mktemp("undisturbed")
     path = folder / "items.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in ROWS))
@@ -202,6 +208,7 @@ def own_server() -> Any:
 
     folder = Path(tempfile.mkdtemp(prefix="shardmill-pg-"))
     server = PostgresServer(folder)
+    spare_the_disk(server)
     yield server
     server.stop()
     shutil.rmtree(folder, ignore_errors=True)

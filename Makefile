@@ -7,10 +7,13 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Compiling all of torch at install costs a minute; what is imported is compiled, and kept, when it is imported.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test check bench-memory bench-plan bench-split clean
+.PHONY: demo demo-postgres test check bench-memory bench-plan bench-split clean
 
 demo: $(VENV)/.demo
 	@$(BIN)/python examples/demo.py
+
+demo-postgres: $(VENV)/.dev
+	@$(BIN)/python examples/demo_postgres.py
 
 test: check
 	@$(BIN)/python -m pytest

@@ -116,6 +116,25 @@ def _spec(path: Path | None, work: dict[str, Any], params: dict[str, Any], execu
     return make_spec(work, {**tables["execution"], **{k: v for k, v in execution.items() if v is not None}})
 
 
+ToUrl = Annotated[
+    str | None, typer.Option("--to", metavar="URL", help="Load into a database: postgresql://… or embedded:PATH.")
+]
+TableName = Annotated[str | None, typer.Option("--table", help="The table that rows go into: name or schema.name.")]
+Mode = Annotated[str | None, typer.Option(help="Where a key is there: update, skip or fail.  [default: update]")]
+ChangedOnly = Annotated[
+    bool | None, typer.Option("--changed-only", help="Embed only texts that the table does not have; update the rest.")
+]
+VectorType = Annotated[str | None, typer.Option("--vector", help="vector or halfvec.  [default: vector]")]
+IndexKind = Annotated[str, typer.Option("--index", help="Built after the load: hnsw, ivfflat or none.")]
+RebuildIndexes = Annotated[
+    bool, typer.Option("--rebuild-indexes", help="Drop indexes that are there, and build them again after the load.")
+]
+BatchRows = Annotated[int | None, typer.Option(min=1, help="Items in one transaction.  [default: 512]")]
+Resume = Annotated[
+    bool | None, typer.Option("--resume/--fresh", help="Only go on with a run / delete it and start over.")
+]
+
+
 @app.command()
 def embed(
     source: Source = None,
@@ -139,18 +158,15 @@ def embed(
     batch_tokens: BatchTokens = None,
     max_errors: MaxErrors = None,
     shard_bytes: ShardBytes = None,
-    resume: Annotated[
-        bool | None, typer.Option("--resume/--fresh", help="Only go on with a run / delete it and start over.")
-    ] = None,
+    to: ToUrl = None,
+    table: TableName = None,
+    resume: Resume = None,
     as_json: AsJson = False,
 ) -> None:
     """Embed every item of a source. The same command resumes what was interrupted."""
     from shardmill.run import start
 
-    if not out:
-        raise shardmill.UsageError("No --out was given.", hint="Name a folder for the run: --out runs/mine")
-    whole = _spec(
-        spec,
+    work, params, execution = (
         {"source": source, "query": query, "text": text, "id": id, "keep": keep, "format": format},
         {
             "model": model,
@@ -170,12 +186,23 @@ def embed(
             "shard_bytes": shard_bytes,
         },
     )
+    if to or table:
+        _load(spec, work, params, execution, {"url": to, "table": table}, out, resume=resume, as_json=as_json)
+        return
+    if not out:
+        raise shardmill.UsageError("No --out was given.", hint="Name a folder for the run: --out runs/mine")
+    whole = _spec(spec, work, params, execution)
     began = time.monotonic()
     run = start(whole, out, fresh=resume is False, resume=resume is True, quiet=False)
-    state = run.status()
+    if _tell(run.status(), began, as_json):
+        say(f'Next: shardmill verify {out}   shardmill search {out} "…"   shardmill merge {out} --out FILE.parquet')
+
+
+def _tell(state: Any, began: float, as_json: bool) -> bool:
+    """What a run came to; whether it was said in words."""
     if as_json:
         _print_json(state.to_json())
-        return
+        return False
     for note in dict.fromkeys(note for worker in state.workers for note in worker["notes"]):
         say(note)
     cut = f", {state.truncated:,} cut at the model's limit" if state.truncated else ""
@@ -184,7 +211,111 @@ def embed(
         f"{state.rows:,} rows{windows} in {state.shards} shards, {state.errors:,} errors{cut}, "
         f"{duration(time.monotonic() - began)}."
     )
-    say(f'Next: shardmill verify {out}   shardmill search {out} "…"   shardmill merge {out} --out FILE.parquet')
+    return True
+
+
+def _load(
+    spec: Path | None,
+    work: dict[str, Any],
+    params: dict[str, Any],
+    execution: dict[str, Any],
+    to: dict[str, Any],
+    out: str,
+    *,
+    resume: bool | None,
+    as_json: bool,
+    index: str = "hnsw",
+    rebuild_indexes: bool = False,
+    metadata: list[str] | None = None,
+) -> None:
+    from shardmill.load import default_out, load, load_with_products, place_of, to_table
+    from shardmill.spec import read_spec
+
+    given = {k: v for k, v in work.items() if v not in (None, [])}
+    whole = to_table({**(read_spec(spec)["work"] if spec else {}), **given}, to)
+    out = out or default_out(whole)
+    began = time.monotonic()
+    how: dict[str, Any] = {"fresh": resume is False, "resume": resume is True, "quiet": False}
+    how |= {"index": index, "rebuild_indexes": rebuild_indexes}
+    if metadata:
+        run = load_with_products(lambda w: _spec(spec, w, params, execution), whole, metadata, out, **how)
+    else:
+        run = load(_spec(spec, whole, params, execution), out, **how)
+    if _tell(run.status(), began, as_json):
+        place = place_of(run)
+        say(f"Next: shardmill search '{place}' \"…\"   shardmill verify {out}   shardmill verify '{place}'")
+
+
+@app.command()
+def load(
+    source: Source = None,
+    text: Text = None,
+    id: Id = None,
+    to: ToUrl = None,
+    table: TableName = None,
+    keep: Annotated[
+        str | None, typer.Option("--keep", "--columns", help="Columns of the table besides id and text; price:double.")
+    ] = None,
+    mode: Mode = None,
+    changed_only: ChangedOnly = None,
+    vector: VectorType = None,
+    index: IndexKind = "hnsw",
+    rebuild_indexes: RebuildIndexes = False,
+    batch_rows: BatchRows = None,
+    schema: Annotated[
+        str | None, typer.Option("--schema", help="A known schema: amazon-reviews-2023 or amazon-reviews-2014.")
+    ] = None,
+    metadata: Annotated[
+        list[str] | None, typer.Option("--metadata", help="With --schema: the products, loaded first.")
+    ] = None,
+    out: Annotated[str, typer.Option(metavar="RUN", help="The run's folder.  [default: runs/TABLE]")] = "",
+    query: Query = None,
+    model: Model = None,
+    dims: Dims = None,
+    prompt: Prompt = None,
+    window_tokens: WindowTokens = None,
+    overlap: Overlap = None,
+    windows: WindowRows = None,
+    format: Format = None,
+    spec: SpecFile = None,
+    workers: Workers = None,
+    device: DeviceKind = None,
+    precision: Precision = None,
+    batch_tokens: BatchTokens = None,
+    max_errors: MaxErrors = None,
+    shard_bytes: ShardBytes = None,
+    resume: Resume = None,
+    as_json: AsJson = False,
+) -> None:
+    """Embed every item of a source and load it into PostgreSQL. The same command resumes what was interrupted."""
+    _load(
+        spec,
+        {"source": source, "query": query, "text": text, "id": id, "keep": keep, "format": format},
+        {
+            "model": model,
+            "dims": dims,
+            "prompt": prompt,
+            "window_tokens": window_tokens,
+            "overlap": overlap,
+            "windows": windows,
+        },
+        {
+            "workers": workers,
+            "device": device,
+            "precision": precision,
+            "batch_tokens": batch_tokens,
+            "max_errors": max_errors,
+            "shard_bytes": shard_bytes,
+            "batch_rows": batch_rows,
+        },
+        {"url": to, "table": table, "mode": mode, "changed_only": changed_only, "vector": vector, "preset": schema},
+        out,
+        resume=resume,
+        as_json=as_json,
+        index=index,
+        rebuild_indexes=rebuild_indexes,
+        metadata=metadata,
+    )
 
 
 @app.command()

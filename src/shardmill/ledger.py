@@ -157,7 +157,8 @@ class Ledger:
             self._commits.clear()
             self._free.clear()
         plan = plan.indexed_at([f.index and f"{self.url}/{f.index}" for f in plan.stat.files])
-        return plan.relocated(self.execution().get("places", ()))
+        now = self.execution()
+        return plan.relocated(now.get("places", ()), now.get("to_url", ""))
 
     def put_execution(self, settings: dict[str, Any]) -> None:
         self.store.put("execution.json", _encode({"generation": self._generation, "settings": settings}))

@@ -34,6 +34,7 @@ class Merged:
 
 def read_rows(ledger: Ledger, plan: Plan, columns: list[str] | None = None) -> Iterator[pa.RecordBatch]:
     """The whole result in source order, each row with the number of its item in the source as `row`."""
+    refuse_table(plan)
     row = 0
     windows = has_windows(plan, part_schema(ledger, plan))
     read = columns if columns is None or not windows else list(dict.fromkeys([*columns, WINDOW]))
@@ -49,7 +50,16 @@ def read_rows(ledger: Ledger, plan: Plan, columns: list[str] | None = None) -> I
             yield pa.RecordBatch.from_arrays([pa.array(numbers), *batch.columns], schema=schema)
 
 
+def refuse_table(plan: Plan) -> None:
+    if (to := plan.work.to) is not None:
+        raise UsageError(
+            f"The result of this run is in the table {to.table} of {to.url}.",
+            hint="Ask the table: shardmill search URL",
+        )
+
+
 def part_schema(ledger: Ledger, plan: Plan) -> pa.Schema:
+    refuse_table(plan)
     return schema_of(ledger, ledger.all_commits(plan)[0])
 
 

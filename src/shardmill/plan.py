@@ -158,8 +158,11 @@ class Plan:
         shards = tuple(Shard(i, *row) for i, row in enumerate(data["shards"]))
         return cls(data["id"], Work(**data["work"]), stat, data["fingerprint"], shards, data["generation"])
 
-    def relocated(self, places: Sequence[str]) -> Plan:
+    def relocated(self, places: Sequence[str], to_url: str = "") -> Plan:
         """The same plan over the same files at other places: what is known of a file does not depend on its path."""
+        if to_url and self.work.to is not None:
+            work = self.work.model_copy(update={"to": self.work.to.model_copy(update={"url": to_url})})
+            return replace(self, work=work).relocated(places)
         if not places:
             return self
         files = tuple(replace(f, place=place) for f, place in zip(self.stat.files, places, strict=True))
@@ -178,6 +181,8 @@ def make_plan(work: Work, stat: SourceStat, fingerprint: dict[str, str], shards:
     """Put the pieces together under an id that depends on the content of all of them, and on no path."""
     work_json = _dump(work)
     del work_json["source"]
+    if work.to is not None:
+        del work_json["to"]["url"]
     # A database is known by its tag, wherever it is reached; what is read of it is decided by the bounds.
     bounds = [[s.low, s.high] for s in shards]
     files = [[f.name, f.size_bytes, f.tag, f.edges] for f in stat.files]
@@ -191,8 +196,9 @@ def make_plan(work: Work, stat: SourceStat, fingerprint: dict[str, str], shards:
 
 
 def _dump(work: Work) -> dict[str, Any]:
-    """The work as JSON; runs without a query are written as they were before there were queries."""
-    return work.model_dump(mode="json", exclude=None if work.query else {"query"})
+    """The work as JSON; what is not used is left out, so that plans made before it was there are still the same."""
+    unused = {name for name in ("query", "to") if not getattr(work, name)}
+    return work.model_dump(mode="json", exclude=unused)
 
 
 def _row(shard: Shard) -> list[Any]:
@@ -211,7 +217,7 @@ def shard_target_bytes(total_bytes: int, workers: Sequence[Device]) -> int:
 def differences(old: Plan, new: Plan) -> list[str]:
     """Sentences that say what changed between two plans; empty when a run of one may go on with the other."""
     changes = []
-    before, after = old.work.model_dump(mode="json"), new.work.model_dump(mode="json")
+    before, after = (plan.work.model_dump(mode="json", exclude={"to": {"url"}}) for plan in (old, new))
     for name in before:
         if name in ("source", "params"):
             continue

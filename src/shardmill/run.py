@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Any
 
@@ -184,16 +184,27 @@ def start(
     resume: bool = False,
     quiet: bool = True,
     engine: Engine | None = None,
+    before: Callable[[Plan], None] = lambda plan: None,
 ) -> Run:
-    """Plan, or find the plan that is there; place workers; wait; leave a complete run."""
+    """Plan, or find the plan that is there; place workers; wait; leave a complete run.
+
+    `before` is called with the plan of a load that is not complete, when its table is not made yet.
+    """
     ledger = Ledger(out)
     if engine is None and ledger.url.startswith("memory:"):
         raise UsageError(f"{out}: memory ends with this process, and workers are others.", hint="Use a path or a URL.")
     devices = devices_for(spec)
     new = make(spec, devices, like=None if fresh else ledger.find_plan(), quiet=quiet)
     plan = _settle_plan(ledger, new, fresh=fresh, resume=resume)
+    if plan.work.to is not None:
+        from shardmill.loading import prepare
+
+        if len(ledger.done()) < len(plan.shards):
+            before(new)
+        prepare(new, fresh=fresh)
     places = [f.place for f in new.stat.files]
-    ledger.put_execution({**spec.execution.model_dump(mode="json"), "places": places})
+    to_url = new.work.to.url if new.work.to is not None else ""
+    ledger.put_execution({**spec.execution.model_dump(mode="json"), "places": places, "to_url": to_url})
     if len(ledger.done()) < len(plan.shards):
         began, precision = time.time(), spec.execution.precision
         if (expected := expect(plan, devices, precision, began)) is not None:

@@ -35,6 +35,18 @@ class _Model(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
 
+class To(_Model):
+    """A table that the result goes into. Where the database is found is no part of what the result depends on."""
+
+    url: Annotated[str, BeforeValidator(lambda value: withhold(str(value)))]
+    table: str = Field(min_length=1)
+    mode: Literal["update", "skip", "fail"] = "update"
+    vector: Literal["vector", "halfvec"] = "vector"
+    language: str = "english"
+    preset: str = ""
+    changed_only: bool = False
+
+
 class Work(_Model):
     """What the result depends on. It is hashed into the plan's id; a run never mixes two of these."""
 
@@ -47,6 +59,7 @@ class Work(_Model):
     task: str = "embed"
     params: dict[str, Any] = {}
     max_item_bytes: int = Field(default=32 << 20, ge=1 << 10)
+    to: To | None = None
 
     @field_validator("text")
     @classmethod
@@ -59,14 +72,17 @@ class Work(_Model):
 class Execution(_Model):
     """How it is done. It may change from one resume to the next and leaves the result as it is.
 
-    `places` are where the source's files lie now, should they have moved since the run was planned.
+    `places` are where the source's files lie now, should they have moved since the run was planned, and `to_url` is
+    where the database is found that the result goes into.
     """
 
     places: tuple[str, ...] = ()
+    to_url: str = ""
     workers: int | None = Field(default=None, ge=1)
     device: Literal["auto", "cpu", "cuda", "all"] = "auto"
     precision: Literal["auto", "float32"] = "auto"
     batch_tokens: int | None = Field(default=None, ge=1)
+    batch_rows: int = Field(default=512, ge=1)
     max_errors: str = "1%"
     shard_bytes: int | None = Field(default=None, ge=1)
     lease_s: float = Field(default=60.0, gt=0)

@@ -24,6 +24,8 @@ from shardmill.tasks.base import START, STOP, WINDOW, Combined, Output, Prepared
 from shardmill.worker import Worker
 
 STEPS = ("claimed", "batch", "staging", "staged", "committing", "committed")
+# What happens besides where the result goes into a table: each of them once a batch of rows.
+TABLE_STEPS = ("batch-begun", "batch-recorded", "batch-written", "batch-committing", "batch-committed")
 
 
 class FakeTask:
@@ -172,7 +174,7 @@ def crash_at(step: str, after: int = 0) -> Callable[[str, int], None]:
     return hook
 
 
-def crash_somewhere(seed: int) -> Callable[[str, int], None]:
+def crash_somewhere(seed: int, steps: Sequence[str] = STEPS) -> Callable[[str, int], None]:
     """A hook that kills this process at a step and a moment chosen by the seed."""
     choose = random.Random(seed)
-    return crash_at(choose.choice(STEPS), choose.randrange(6))
+    return crash_at(choose.choice(steps), choose.randrange(6))

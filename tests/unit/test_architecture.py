@@ -18,7 +18,7 @@ FIRST = {"errors", "cache", "ranges", "randoms", "batching", "passwords"}
 SECOND = {"spec", "devices", "store", "estimate", "postgres"}
 THIRD = {"plan", "ledger"}
 NEIGHBOURS = {"sources", "tasks", "sinks"}
-USES = {"merge", "verify", "split", "search", "map", "monitor", "rates", "cost", "windows"}
+USES = {"merge", "verify", "split", "search", "map", "monitor", "rates", "cost", "windows", "loading"}
 BELOW = FIRST | SECOND | THIRD
 
 MAY_IMPORT: dict[str, set[str]] = {
@@ -33,10 +33,11 @@ MAY_IMPORT: dict[str, set[str]] = {
     **dict.fromkeys(USES, BELOW | NEIGHBOURS | USES),
     "testing": BELOW | NEIGHBOURS | {"worker"},
     "run": BELOW | NEIGHBOURS | USES | {"engines"},
+    "load": BELOW | NEIGHBOURS | USES | {"run", "engines"},
     "table": BELOW | NEIGHBOURS | USES | {"run"},
     "forecast": BELOW | NEIGHBOURS | USES | {"run"},
     "bench": BELOW | NEIGHBOURS | USES | {"run"},
-    "cli": FIRST | SECOND | USES | {"run", "table", "bench", "forecast", "__init__"},
+    "cli": FIRST | SECOND | USES | {"run", "load", "table", "bench", "forecast", "__init__"},
 }
 
 

@@ -61,7 +61,7 @@ def connect(url: str, *, patience_s: float = 0.0, **settings: Any) -> psycopg.Co
         given = driver.conninfo.conninfo_to_dict(url)
     except driver.ProgrammingError as error:
         raise DatabaseError(
-            f"{url}: {_first_line(error)}.", hint="Write postgresql://USER@HOST:PORT/DATABASE"
+            f"{url}: {first_line(error)}.", hint="Write postgresql://USER@HOST:PORT/DATABASE"
         ) from error
     options: dict[str, Any] = {**_DEFAULTS, **given, **withheld(url), "client_encoding": "UTF8"}
     deadline, pause_s = time.monotonic() + patience_s, _FIRST_PAUSE_S
@@ -76,7 +76,7 @@ def connect(url: str, *, patience_s: float = 0.0, **settings: Any) -> psycopg.Co
             if time.monotonic() + pause_s > deadline:
                 kind = DatabaseLost if patience_s else DatabaseError
                 raise kind(
-                    f"{url} cannot be reached: {_first_line(error)}.",
+                    f"{url} cannot be reached: {first_line(error)}.",
                     hint="Check host and port, and that the server is up and lets this machine in.",
                 ) from error
         time.sleep(pause_s * random.uniform(0.5, 1.0))
@@ -123,7 +123,7 @@ def address(connection: psycopg.Connection[Any]) -> str:
 def explain(error: Exception, url: str, query: str = "", before: int = 0, hint: str = "") -> ShardmillError:
     """What an error of the server means; `before` is where the user's query begins in what was sent."""
     state = getattr(error, "sqlstate", None) or ""
-    said = _first_line(error)
+    said = first_line(error)
     if _PASSING.fullmatch(state) or (not state and type(error).__name__ in ("OperationalError", "InterfaceError")):
         return DatabaseLost(f"{url} went away: {said}.", hint="What is done is kept: the same command goes on.")
     position = getattr(getattr(error, "diag", None), "statement_position", None)
@@ -154,7 +154,7 @@ def _place_in(query: str, at: int) -> str:
 
 def _explain_refusal(error: Exception, url: str) -> DatabaseError | None:
     """What is wrong with the URL or the user, where another try would not help."""
-    said, whole = _first_line(error), str(error)
+    said, whole = first_line(error), str(error)
     if _WRONG_PASSWORD.search(whole):
         hint = "Check user and password; it may be in the URL, in PGPASSWORD or in ~/.pgpass."
         return DatabaseError(f"{url}: {said}.", hint=hint)
@@ -167,7 +167,7 @@ def _explain_refusal(error: Exception, url: str) -> DatabaseError | None:
     return None
 
 
-def _first_line(error: Exception) -> str:
+def first_line(error: Exception) -> str:
     """What the server said, or what libpq did, without the lines of advice behind it."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
     said = next((line for line in lines if "FATAL:" in line or "ERROR:" in line), lines[0])

@@ -35,12 +35,12 @@ def create(connection: psycopg.Connection[Any], target: Target) -> bool:
     validate(target)
     with explained(connection, _MAY_CREATE), connection.transaction():
         limit(connection)
-        _lock(connection)
+        lock(connection)
         vector_schema = ensure_vector(connection)
         _check_language(connection, target.language)
         there = one(connection, "SELECT to_regclass(%s)::oid", [target.name])
         if there is None:
-            _create_schema(connection, target.schema)
+            create_schema(connection, target.schema)
             connection.execute(definition(target, vector_schema))
             return True
         check(connection, target)
@@ -180,9 +180,9 @@ def register(
     new = Registered(target, task, model, fingerprint, params)
     with explained(connection, _MAY_CREATE), connection.transaction():
         limit(connection)
-        _lock(connection)
+        lock(connection)
         if one(connection, "SELECT to_regclass('shardmill.tables')") is None:
-            _create_schema(connection, "shardmill")
+            create_schema(connection, "shardmill")
             connection.execute(_REGISTRY)
         old = registered(connection, target.schema, target.table)
         if old is None:
@@ -229,7 +229,18 @@ def _changes(old: Registered, new: Registered) -> list[str]:
     return found
 
 
-def _lock(connection: psycopg.Connection[Any]) -> None:
+def types_of(connection: psycopg.Connection[Any], target: Target) -> dict[str, str]:
+    """The columns of a table with their types as `format_type` writes them; none where it is not there."""
+    with explained(connection):
+        found = connection.execute(
+            "SELECT attname, format_type(atttypid, atttypmod) FROM pg_attribute"
+            " WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped",
+            [target.name],
+        )
+        return dict(found.fetchall())
+
+
+def lock(connection: psycopg.Connection[Any]) -> None:
     """Two that make the same table at once: IF NOT EXISTS alone lets both try."""
     connection.execute("SELECT pg_advisory_xact_lock(%s)", [_LOCK])
 
@@ -239,7 +250,7 @@ def lock_table(connection: psycopg.Connection[Any], target: Target) -> None:
     connection.execute("SELECT pg_advisory_xact_lock(%s, hashtext(%s))", [_LOCK >> 32, target.name])
 
 
-def _create_schema(connection: psycopg.Connection[Any], name: str) -> None:
+def create_schema(connection: psycopg.Connection[Any], name: str) -> None:
     # IF NOT EXISTS asks for the right to create even where nothing is created.
     if one(connection, "SELECT to_regnamespace(%s)", [quoted(name)]) is None:
         connection.execute(f"CREATE SCHEMA {quoted(name)}")

@@ -2,21 +2,64 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Protocol
 
+import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from shardmill.ledger import Claim, Commit
 
+# The record of an item that could not be done, as it is written to the run's errors.
+ErrorRecord = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """What is to be known of consecutive items whose rows were written: items are numbered in their shard.
+
+    `describe` makes the record of one of them that the sink cannot take.
+    """
+
+    first_row: int
+    rows: int
+    errors: dict[int, ErrorRecord]
+    describe: Callable[[int, str], ErrorRecord]
+    inputs: int = 0
+    tokens: int = 0
+    truncated: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Sealed:
+    """What a shard adds up to, earlier attempts included, where a sink keeps what they did."""
+
+    rows: int
+    lines: int
+    part_rows: int
+    inputs: int
+    tokens: int
+    truncated: int
+    errors: list[ErrorRecord] = field(default_factory=list)
+
 
 class Staged(Protocol):
-    """The rows of one attempt at one shard."""
+    """The rows of one attempt at one shard. So many items are `done` by earlier attempts, and are not done again."""
 
-    def write(self, rows: pa.Table) -> None: ...
-    def seal(self) -> None: ...
+    @property
+    def done(self) -> int: ...
+    @property
+    def complete(self) -> bool: ...
+    def write(self, rows: pa.Table, items: NDArray[np.int64]) -> None: ...
+    def finish(self, items: Finished) -> list[ErrorRecord]: ...
+    def seal(self, lines: int) -> Sealed | None: ...
     def commit(self, record: Commit) -> bool: ...
     def abandon(self) -> None: ...
 
 
 class Sink(Protocol):
     def begin(self, claim: Claim) -> Staged: ...
+    def unchanged(self, kept: pa.RecordBatch) -> frozenset[int]: ...
+    def close(self) -> None: ...

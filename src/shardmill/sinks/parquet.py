@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from shardmill.ledger import Claim, Commit, Ledger
+from shardmill.sinks.base import ErrorRecord, Finished
 from shardmill.store import Store
 
 _ROW_GROUP_BYTES = 16 << 20
@@ -28,9 +29,17 @@ class ParquetSink:
     def begin(self, claim: Claim) -> StagedPart:
         return StagedPart(self.ledger, claim, self.schema)
 
+    def unchanged(self, kept: pa.RecordBatch) -> frozenset[int]:
+        return frozenset()
+
+    def close(self) -> None:
+        pass
+
 
 class StagedPart:
     """One part under its attempt's own name. It counts for nothing until a commit names it."""
+
+    done, complete = 0, False
 
     def __init__(self, ledger: Ledger, claim: Claim, schema: pa.Schema) -> None:
         self._ledger = ledger
@@ -42,11 +51,14 @@ class StagedPart:
         self._waiting_bytes = 0
         self._committing = False
 
-    def write(self, rows: pa.Table) -> None:
+    def write(self, rows: pa.Table, items: NDArray[np.int64]) -> None:
         self._waiting.append(rows)
         self._waiting_bytes += rows.nbytes
         if self._waiting_bytes >= _ROW_GROUP_BYTES:
             self._flush()
+
+    def finish(self, items: Finished) -> list[ErrorRecord]:
+        return []
 
     def _flush(self) -> None:
         if self._waiting:
@@ -54,7 +66,7 @@ class StagedPart:
             self._writer.write_table(table, row_group_size=max(1, table.num_rows))
             self._waiting, self._waiting_bytes = [], 0
 
-    def seal(self) -> None:
+    def seal(self, lines: int) -> None:
         """Make the part durable. Until this returns nothing may say that the shard is done."""
         self._flush()
         self._writer.close()

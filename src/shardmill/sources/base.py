@@ -49,6 +49,19 @@ class ItemBatch:
     def __len__(self) -> int:
         return len(self.texts)
 
+    def after(self, rows: int) -> ItemBatch:
+        """What is left of the batch without its first rows; all its lines still count."""
+        if rows <= 0:
+            return self
+        return ItemBatch(
+            texts=self.texts.slice(rows),
+            kept=self.kept.slice(rows),
+            lines=self.lines[rows:],
+            line_count=self.line_count,
+            bad={row - rows: reason for row, reason in self.bad.items() if row >= rows},
+            size_bytes=self.size_bytes * max(0, len(self) - rows) // max(1, len(self)),
+        )
+
 
 class Source(Protocol):
     def shards(self, target_bytes: int) -> list[Shard]: ...

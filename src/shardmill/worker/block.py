@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -15,6 +16,7 @@ from shardmill.ledger import Claim, Suspects
 from shardmill.tasks.base import WINDOW, Combined, Prepared, Task
 
 Rows = NDArray[np.int64]
+TEXT_DIGEST = pa.field("text_digest", pa.binary())
 
 CONTRACT = "A task gives one row for each input, in their order (docs/tasks.md)."
 _OWNERS = "Prepared.owners names the text of each input, in order; every text has one (docs/tasks.md)."
@@ -24,7 +26,10 @@ _WRITTEN_BYTES = 32 << 20
 
 @dataclass(slots=True)
 class Block:
-    """Consecutive items of one shard. `bad` is by item, `prepared.inputs` and `outputs` are by input."""
+    """Consecutive items of one shard. `bad` is by item, `prepared.inputs` and `outputs` are by input.
+
+    `unchanged` are items whose vector is in the sink already.
+    """
 
     claim: Claim
     first_row: int
@@ -34,6 +39,7 @@ class Block:
     size_bytes: int
     prepared: Prepared
     bad: dict[int, str]
+    unchanged: frozenset[int] = frozenset()
     suspects: Suspects | None = None
     combined: Combined | None = None
     outputs: list[tuple[Rows, pa.RecordBatch]] = field(default_factory=list)
@@ -55,7 +61,7 @@ class Block:
     def doable(self) -> Rows:
         """The inputs of all items that can be done."""
         keep = np.ones(len(self), bool)
-        keep[list(self.bad)] = False
+        keep[[*self.bad, *self.unchanged]] = False
         return np.flatnonzero(keep if self.prepared.owners is None else keep[self.prepared.owners])
 
     def take_in(self, rows: Rows, made: pa.RecordBatch) -> int:
@@ -67,8 +73,9 @@ class Block:
         owners = self.prepared.owners
         return len(rows) if owners is None else int(((rows == 0) | (owners[rows] != owners[rows - 1])).sum())
 
-    def finish(self, output: pa.Schema) -> Iterator[pa.Table]:
-        """The finished rows in source order: kept columns, then what the task made, null where it could not."""
+    def finish(self, output: pa.Schema) -> Iterator[tuple[pa.Table, Rows]]:
+        """The finished rows in source order, with the item of each: kept columns, then what the task made, null where
+        it could not."""
         if self.combined is not None:
             done = self.combined.finish()
             for item, reason in done.bad.items():
@@ -84,9 +91,9 @@ class Block:
             yield from self._several(output, where, made)
         else:
             where[list(self.bad)] = -1
-            yield _join(self.kept, _take(made, where, output), output)
+            yield _join(self.kept, _take(made, where, output), output), np.arange(len(self))
 
-    def _several(self, output: pa.Schema, where: Rows, made: pa.RecordBatch | None) -> Iterator[pa.Table]:
+    def _several(self, output: pa.Schema, where: Rows, made: pa.RecordBatch | None) -> Iterator[tuple[pa.Table, Rows]]:
         """A row for each input, and one for an item that could not be done, a few thousand at a time."""
         good, bad = self.doable(), np.array(sorted(self.bad), np.int64)
         items = np.concatenate([self.items(good), bad])
@@ -99,7 +106,8 @@ class Block:
             rows = slice(at, at + step)
             columns = dict(zip(others.names, _take(made, where[rows], others), strict=True))
             columns[WINDOW] = pa.array(numbers[rows], output.field(WINDOW).type)
-            yield _join(self.kept.take(pa.array(items[rows])), [columns[n] for n in output.names], output)
+            kept = self.kept.take(pa.array(items[rows]))
+            yield _join(kept, [columns[n] for n in output.names], output), items[rows]
 
 
 def _take(made: pa.RecordBatch | None, where: Rows, output: pa.Schema) -> list[pa.Array]:
@@ -123,6 +131,12 @@ def _widest(kept: pa.RecordBatch, output: pa.Schema) -> int:
         elif pa.types.is_nested(column.type):
             size += column.nbytes
     return size
+
+
+def digest_texts(texts: Sequence[str | None]) -> pa.Array:
+    """What tells whether a text is still the one that a vector was made from."""
+    digests = [None if t is None else hashlib.sha256(t.encode()).digest()[:16] for t in texts]
+    return pa.array(digests, TEXT_DIGEST.type)
 
 
 def prepare(task: Task, texts: Sequence[str | None]) -> Prepared:

@@ -31,7 +31,7 @@ from shardmill.sources import Fields, ItemBatch, Source, kept_schema, open_sourc
 from shardmill.spec import ErrorLimit, Execution
 from shardmill.tasks import open_task
 from shardmill.tasks.base import Task
-from shardmill.worker.block import Block, prepare
+from shardmill.worker.block import TEXT_DIGEST, Block, digest_texts, prepare
 from shardmill.worker.channel import Channel, Stopped
 from shardmill.worker.pulse import Pulse, quietly
 from shardmill.worker.runner import Runner, find_suspects
@@ -58,6 +58,7 @@ class ReadBatch:
 @dataclass(frozen=True, slots=True)
 class ShardEnd:
     claim: Claim
+    lines: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +128,7 @@ class Worker:
             self._state = "loading"
             precise = self.execution.precision == "float32"
             self.task.open(replace(self.device, precise=precise, work_bytes=self.plan.stat.size_bytes))
-            self.sink: Sink = ParquetSink(self.ledger, pa.schema([*kept_schema(self.plan.stat), *self.task.output]))
+            self.sink: Sink = self._open_sink()
             budget = Budget(self.execution.batch_tokens or self.task.batch_budget)
             self.runner = Runner(self.task, self.ledger, budget, before_batch=self._before_batch, on_rows=self._on_rows)
             self._state, self._tally.began = "working", time.time()
@@ -144,9 +145,27 @@ class Worker:
             raise
         finally:
             self.stop()
+            if hasattr(self, "sink"):
+                self.sink.close()
             self._pulse.end()
             self._give_back()
             quietly(self._pulse.beat)
+
+    def _open_sink(self) -> Sink:
+        kept = kept_schema(self.plan.stat)
+        if self.plan.work.to is None:
+            return ParquetSink(self.ledger, pa.schema([*kept, *self.task.output]))
+        from shardmill.sinks.postgres import open_sink
+
+        return open_sink(
+            self.ledger,
+            self.plan,
+            pa.schema([*kept, TEXT_DIGEST, *self.task.output]),
+            batch_rows=self.execution.batch_rows,
+            worker=self.name,
+            on_step=self.on_step,
+            stopped=self._stop.is_set,
+        )
 
     def _start(self, stage: Callable[[], None]) -> threading.Thread:
         thread = threading.Thread(target=self._guard, args=(stage,), name=stage.__name__.strip("_"), daemon=True)
@@ -168,18 +187,22 @@ class Worker:
         while (claim := self._next_claim()) is not None:
             suspects = find_suspects(self.ledger, claim)
             poison = suspects.poison if suspects is not None else ()
-            shard = OpenShard(claim, time.time(), self.sink.begin(claim))
+            staged = self.sink.begin(claim)
+            shard = OpenShard(claim, time.time(), staged, rows_run=staged.done)
             with self._lock:
                 self._open[claim.shard] = shard
             self._pulse.progress()
             self.on_step("claimed", claim.shard)
-            first_row, started = 0, time.perf_counter()
-            for batch in self.source.read(self.plan.shards[claim.shard]):
+            first_row, lines, started = 0, 0, time.perf_counter()
+            for batch in () if staged.complete else self.source.read(self.plan.shards[claim.shard]):
                 shard.read_s += time.perf_counter() - started
-                self._read.put(ReadBatch(claim, first_row, batch, None if claim.shadow else suspects, poison))
+                if len(left := batch.after(staged.done - first_row)) or not staged.done:
+                    start = first_row + len(batch) - len(left)
+                    self._read.put(ReadBatch(claim, start, left, None if claim.shadow else suspects, poison))
                 first_row += len(batch)
+                lines += batch.line_count
                 started = time.perf_counter()
-            self._read.put(ShardEnd(claim))
+            self._read.put(ShardEnd(claim, lines))
         self._read.put(AllDone())
 
     def _next_claim(self) -> Claim | None:
@@ -232,6 +255,11 @@ class Worker:
             if item.first_row <= row < item.first_row + len(batch):
                 bad.setdefault(row - item.first_row, "it crashed every worker that ran it, alone on the device")
         texts = [None if i in bad else text for i, text in enumerate(batch.texts.to_pylist())]
+        kept, unchanged = batch.kept, frozenset[int]()
+        if self.plan.work.to is not None:
+            kept = kept.append_column(TEXT_DIGEST, digest_texts(texts))
+            unchanged = self.sink.unchanged(kept)
+            texts = [None if i in unchanged else text for i, text in enumerate(texts)]
         prepared = prepare(self.task, texts)
         for row, reason in prepared.bad.items():
             bad.setdefault(row, reason)
@@ -239,12 +267,13 @@ class Worker:
         return Block(
             claim=item.claim,
             first_row=item.first_row,
-            kept=batch.kept,
+            kept=kept,
             lines=batch.lines,
             line_count=batch.line_count,
             size_bytes=batch.size_bytes,
             prepared=prepared,
             bad=bad,
+            unchanged=unchanged,
             suspects=item.suspects,
             combined=combine(len(batch)) if (combine := getattr(self.task, "combine", None)) else None,
         )
@@ -314,27 +343,30 @@ class Worker:
             if isinstance(item, Block):
                 self._write_block(self._open[item.claim.shard], item)
             elif isinstance(item, ShardEnd):
-                self._commit(self._open[item.claim.shard])
+                self._commit(self._open[item.claim.shard], item.lines)
             else:
                 return
 
     def _write_block(self, shard: OpenShard, block: Block) -> None:
         started = time.perf_counter()
-        for rows in block.finish(self.task.output):
-            shard.staged.write(rows)
+        for rows, items in block.finish(self.task.output):
+            shard.staged.write(rows, items + block.first_row)
             shard.part_rows += rows.num_rows
-        shard.add(block, self.plan)
+        refused = shard.staged.finish(shard.add(block, self.plan))
+        shard.add_errors(refused)
         self._tally.add(block)
+        self._tally.errors += len(refused)
         shard.write_s += time.perf_counter() - started
-        errors, items = self._tally.errors + self._errors_before, self._tally.rows + self._rows_before
-        if block.bad and self.limit.exceeded(errors, max(items, _FEW_ROWS)):
-            raise too_many_errors(errors, items, self.execution.max_errors, shard.last_reason)
+        errors, count = self._tally.errors + self._errors_before, self._tally.rows + self._rows_before
+        if (block.bad or refused) and self.limit.exceeded(errors, max(count, _FEW_ROWS)):
+            raise too_many_errors(errors, count, self.execution.max_errors, shard.last_reason)
 
-    def _commit(self, shard: OpenShard) -> None:
+    def _commit(self, shard: OpenShard, lines: int) -> None:
         started = time.perf_counter()
         claim = shard.claim
         self.on_step("staging", claim.shard)
-        shard.staged.seal()
+        if (sealed := shard.staged.seal(lines)) is not None:
+            shard.count_as(sealed)
         self.on_step("staged", claim.shard)
         errors_file = self.ledger.put_errors(claim, bytes(shard.error_lines)) if shard.errors else ""
         self.on_step("committing", claim.shard)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from shardmill.ledger import Claim, Commit
 from shardmill.plan import Plan
-from shardmill.sinks.base import Staged
+from shardmill.sinks.base import ErrorRecord, Finished, Sealed, Staged
 from shardmill.worker.block import Block
 
 _RATE_WINDOW_S = 30.0
@@ -41,27 +41,50 @@ class OpenShard:
     error_lines: bytearray = field(default_factory=bytearray)
     last_reason: str = ""
 
-    def add(self, block: Block, plan: Plan) -> None:
+    def add(self, block: Block, plan: Plan) -> Finished:
         """Count a block, and put the rows of it that could not be done on record."""
         file = plan.stat.files[plan.shards[block.claim.shard].file].name
-        for row, reason in sorted(block.bad.items()):
-            record = {
+
+        def describe(item: int, reason: str) -> ErrorRecord:
+            row = item - block.first_row
+            return {
                 "file": file,
                 "shard": block.claim.shard,
-                "row_in_shard": block.first_row + row,
+                "row_in_shard": item,
                 "line_in_shard": block.lines[row],
                 "id": {n: str(block.kept.column(n)[row].as_py()) for n in plan.work.id},
                 "reason": reason,
             }
-            self.error_lines += json.dumps(record, ensure_ascii=False).encode("utf-8", "replace") + b"\n"
-            self.errors += 1
-            self.last_reason = reason
-        self.rows += len(block)
-        if block.prepared.owners is not None:
-            self.inputs += len(block.prepared.inputs)
+
+        done = Finished(
+            block.first_row,
+            len(block),
+            {block.first_row + row: describe(block.first_row + row, why) for row, why in sorted(block.bad.items())},
+            describe,
+            inputs=len(block.prepared.inputs) if block.prepared.owners is not None else 0,
+            tokens=block.prepared.tokens,
+            truncated=block.prepared.truncated,
+        )
+        self.add_errors(list(done.errors.values()))
+        self.rows += done.rows
+        self.inputs += done.inputs
         self.lines += block.line_count
-        self.tokens += block.prepared.tokens
-        self.truncated += block.prepared.truncated
+        self.tokens += done.tokens
+        self.truncated += done.truncated
+        return done
+
+    def add_errors(self, records: list[ErrorRecord]) -> None:
+        for record in records:
+            self.error_lines += json.dumps(record, ensure_ascii=False).encode("utf-8", "replace") + b"\n"
+            self.last_reason = record["reason"]
+        self.errors += len(records)
+
+    def count_as(self, sealed: Sealed) -> None:
+        """Take over what all attempts together add up to."""
+        self.rows, self.lines, self.part_rows = sealed.rows, sealed.lines, sealed.part_rows
+        self.inputs, self.tokens, self.truncated = sealed.inputs, sealed.tokens, sealed.truncated
+        self.errors, self.error_lines = 0, bytearray()
+        self.add_errors(sealed.errors)
 
     def record(self, plan: Plan, *, worker: str, device: str, errors_file: str) -> Commit:
         """The commit of this attempt; the sink adds what it knows of the part."""

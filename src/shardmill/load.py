@@ -1,0 +1,118 @@
+"""A run whose result goes into a table: embedded, loaded, indexed."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable
+from typing import Any
+
+from shardmill import loading
+from shardmill.engines.base import Engine
+from shardmill.errors import SpecError
+from shardmill.monitor import say
+from shardmill.plan import Plan
+from shardmill.postgres import connect
+from shardmill.postgres.embedded import describe, is_embedded, resolve
+from shardmill.postgres.links import link
+from shardmill.postgres.presets import find_preset
+from shardmill.run import Run, start
+from shardmill.spec import Spec
+
+_PARENT = "product_metadata"
+
+
+def to_table(work: dict[str, Any], to: dict[str, Any]) -> dict[str, Any]:
+    """The `[work]` of a load: with where it goes, the fields of a schema that was named, and the text as columns."""
+    given = {**work.get("to", {}), **{k: v for k, v in to.items() if v is not None}}
+    if is_embedded(given.get("url", "")):
+        place, given["url"] = given["url"], resolve(given["url"])
+        say(describe(place, given["url"]))
+    if given.get("preset"):
+        return {**_by_preset(work, given), "to": given}
+    if not given.get("table"):
+        raise SpecError("No --table was given.", hint="Name the table that rows go into: --table documents")
+    if not work.get("text"):
+        raise SpecError("No text was given.", hint="Name the field that is embedded: --text body")
+    id, keep = (_names(work.get(name)) for name in ("id", "keep"))
+    return {**work, "keep": loading.keep_text(work["text"], id, keep), "to": given}
+
+
+def _by_preset(work: dict[str, Any], to: dict[str, Any]) -> dict[str, Any]:
+    name, _, part = to["preset"].partition(":")
+    table = find_preset(name).metadata if part == "metadata" else find_preset(name).reviews
+    to.setdefault("table", table.table)
+    key = tuple(field.source for name in table.key for field in table.fields if field.column.name == name)
+    return {**work, "text": work.get("text") or table.text, "id": key, "keep": table.keep}
+
+
+def _names(value: Any) -> tuple[str, ...]:
+    if value is None:
+        return ()
+    return tuple(part for each in ([value] if isinstance(value, str) else value) for part in re.split(r"\s*,\s*", each))
+
+
+def default_out(work: dict[str, Any]) -> str:
+    return f"runs/{work['to']['table']}"
+
+
+def load(
+    spec: Spec,
+    out: str | os.PathLike[str],
+    *,
+    index: str = "hnsw",
+    rebuild_indexes: bool = False,
+    fresh: bool = False,
+    resume: bool = False,
+    quiet: bool = True,
+    engine: Engine | None = None,
+) -> Run:
+    """Embed and load every item, then build the indexes that are missing. The same call resumes."""
+
+    def before(plan: Plan) -> None:
+        loading.ask_about_indexes(plan, kind=index, rebuild=rebuild_indexes, quiet=quiet)
+
+    run = start(spec, out, fresh=fresh, resume=resume, quiet=quiet, engine=engine, before=before)
+    for line in loading.finish(run.plan, kind=index, quiet=quiet):
+        if not quiet:
+            say(f"Indexed: {line}")
+    return run
+
+
+def load_with_products(
+    make: Callable[[dict[str, Any]], Spec], work: dict[str, Any], metadata: list[str], out: str, **settings: Any
+) -> Run:
+    """Products first, so that reviews can refer to them; a review of an unknown product is set aside with a reason."""
+    preset = find_preset(work["to"]["preset"])
+    schema = work["to"]["table"].rpartition(".")[0]
+    to = {
+        **work["to"],
+        "preset": f"{work['to']['preset']}:metadata",
+        "table": ".".join(filter(None, [schema, _PARENT])),
+    }
+    products = load(
+        make(_by_preset({**work, "source": metadata, "text": ""}, to) | {"to": to}), f"{out}-products", **settings
+    )
+    spec = make(work)
+
+    def before(plan: Plan) -> None:
+        child, parent = loading.prepare(plan), loading.find_target(products.plan)
+        assert plan.work.to is not None
+        with connect(plan.work.to.url, autocommit=True) as connection:
+            if orphans := link(connection, child, parent, preset.product):
+                say(f"{orphans:,} rows of {child.name} are of unknown products: no foreign key is made.")
+        loading.ask_about_indexes(plan, kind=settings["index"], rebuild=settings["rebuild_indexes"], quiet=False)
+
+    own = {k: v for k, v in settings.items() if k not in ("index", "rebuild_indexes")}
+    run = start(spec, out, before=before, **own)
+    for line in loading.finish(run.plan, kind=settings["index"], quiet=settings["quiet"]):
+        say(f"Indexed: {line}")
+    return run
+
+
+def place_of(run: Run) -> str:
+    """The table of a run, as `search` and `verify` take it."""
+    to = run.plan.work.to
+    assert to is not None
+    path, mark, query = to.url.partition("?")
+    return f"{path}/{to.table}{mark}{query}"

@@ -1,0 +1,200 @@
+"""The ledger in the database, `shardmill.batches`: which items of a plan's shards are in the table.
+
+A record is written in the transaction that writes its rows. The batches of a shard follow one another without a gap:
+each begins where the one before it ended, and of two that begin at the same item one is refused.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from shardmill.postgres.connect import limit
+from shardmill.postgres.copy import add_digests
+from shardmill.postgres.tables import create_schema, lock
+from shardmill.postgres.target import Target
+
+if TYPE_CHECKING:
+    import psycopg
+
+_TABLE = """
+CREATE TABLE IF NOT EXISTS shardmill.batches (
+  plan text,
+  target oid,
+  table_schema text NOT NULL,
+  table_name text NOT NULL,
+  shard integer,
+  first_row bigint,
+  rows bigint NOT NULL,
+  last boolean NOT NULL,
+  lines bigint NOT NULL,
+  inputs bigint NOT NULL,
+  tokens bigint NOT NULL,
+  truncated bigint NOT NULL,
+  sent bigint NOT NULL,
+  inserted bigint NOT NULL DEFAULT 0,
+  updated bigint NOT NULL DEFAULT 0,
+  errors jsonb NOT NULL,
+  digest bytea NOT NULL,
+  worker text NOT NULL,
+  at timestamptz NOT NULL DEFAULT now(),
+  PRIMARY KEY (target, plan, shard, first_row)
+)
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Items of one shard that are in the table, or on record as errors.
+
+    `rows` are items; `sent` are rows of the table that were sent, `inserted` and `updated` what became of them.
+    """
+
+    first_row: int
+    rows: int
+    last: bool = False
+    lines: int = 0
+    inputs: int = 0
+    tokens: int = 0
+    truncated: int = 0
+    sent: int = 0
+    inserted: int = 0
+    updated: int = 0
+    errors: list[dict[str, Any]] = field(default_factory=list)
+    digest: bytes = b""
+
+    @property
+    def stop(self) -> int:
+        return self.first_row + self.rows
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """The batches of one shard, in order."""
+
+    batches: tuple[Batch, ...]
+
+    @property
+    def rows(self) -> int:
+        """Items that are done, from the first on."""
+        return self.batches[-1].stop if self.batches else 0
+
+    @property
+    def complete(self) -> bool:
+        return bool(self.batches) and self.batches[-1].last
+
+    @property
+    def without_gap(self) -> bool:
+        return [b.first_row for b in self.batches] == [0, *(b.stop for b in self.batches)][:-1]
+
+    @property
+    def lines(self) -> int:
+        return max((b.lines for b in self.batches), default=0)
+
+    @property
+    def errors(self) -> list[dict[str, Any]]:
+        return [record for b in self.batches for record in b.errors]
+
+    @property
+    def digest(self) -> bytes:
+        return add_digests([b.digest for b in self.batches])
+
+    def total(self, name: str) -> int:
+        return sum(int(getattr(b, name)) for b in self.batches)
+
+
+def create_ledger(connection: psycopg.Connection[Any]) -> None:
+    with connection.transaction():
+        limit(connection)
+        connection.execute("SELECT set_config('client_min_messages', 'warning', true)")
+        lock(connection)
+        if connection.execute("SELECT to_regclass('shardmill.batches')").fetchone() == (None,):
+            create_schema(connection, "shardmill")
+            connection.execute(_TABLE)
+
+
+class Ledger:
+    """The records of one plan in one table, which is known by its oid: dropped and made anew it is another one."""
+
+    def __init__(self, plan: str, target: Target) -> None:
+        self._values = {"plan": plan, "name": target.name, "schema": target.schema, "table": target.table}
+
+    def progress(self, connection: psycopg.Connection[Any], shard: int) -> Progress:
+        return Progress(tuple(self._read(connection, "AND shard = %(shard)s", {"shard": shard})))
+
+    def shards(self, connection: psycopg.Connection[Any]) -> dict[int, Progress]:
+        """All there is of the plan, by shard."""
+        found = connection.execute(
+            "SELECT DISTINCT shard FROM shardmill.batches WHERE plan = %(plan)s AND target = %(name)s::regclass",
+            self._values,
+        )
+        return {shard: self.progress(connection, shard) for (shard,) in sorted(found.fetchall())}
+
+    def _read(self, connection: psycopg.Connection[Any], where: str, values: dict[str, Any]) -> list[Batch]:
+        names = ", ".join(_COLUMNS)
+        rows = connection.execute(
+            f"SELECT {names} FROM shardmill.batches WHERE plan = %(plan)s AND target = %(name)s::regclass {where}"
+            " ORDER BY first_row, last",
+            {**self._values, **values},
+        )
+        return [Batch(*row) for row in rows.fetchall()]
+
+    def record(self, connection: psycopg.Connection[Any], shard: int, batch: Batch, worker: str) -> bool:
+        """Enter a batch; False where it does not begin at the end of what is there, or someone entered it before."""
+        cursor = connection.execute(
+            """
+            INSERT INTO shardmill.batches (plan, target, table_schema, table_name, shard, first_row, rows, last, lines,
+                                           inputs, tokens, truncated, sent, errors, digest, worker)
+            SELECT %(plan)s, %(name)s::regclass, %(schema)s, %(table)s, %(shard)s, %(first_row)s, %(rows)s, %(last)s,
+                   %(lines)s, %(inputs)s, %(tokens)s, %(truncated)s, %(sent)s, %(errors)s::jsonb, %(digest)s, %(worker)s
+            WHERE %(first_row)s = (
+              SELECT coalesce(max(first_row + rows), 0) FROM shardmill.batches
+              WHERE plan = %(plan)s AND target = %(name)s::regclass AND shard = %(shard)s
+            )
+            ON CONFLICT DO NOTHING
+            """,
+            {
+                **self._values,
+                **{name: getattr(batch, name) for name in _COLUMNS},
+                "errors": json.dumps(batch.errors).replace("\\u0000", "�"),
+                "shard": shard,
+                "worker": worker,
+            },
+        )
+        return cursor.rowcount == 1
+
+    def count(
+        self, connection: psycopg.Connection[Any], shard: int, first_row: int, inserted: int, updated: int
+    ) -> None:
+        """What became of the rows of a batch that was entered in this transaction."""
+        connection.execute(
+            "UPDATE shardmill.batches SET inserted = %(inserted)s, updated = %(updated)s WHERE plan = %(plan)s"
+            " AND target = %(name)s::regclass AND shard = %(shard)s AND first_row = %(first_row)s",
+            {**self._values, "shard": shard, "first_row": first_row, "inserted": inserted, "updated": updated},
+        )
+
+    def forget(self, connection: psycopg.Connection[Any], shard: int | None = None) -> int:
+        """Delete the records of the plan, or of one of its shards; the rows stay. How many items they were of."""
+        gone = connection.execute(
+            "WITH gone AS (DELETE FROM shardmill.batches WHERE plan = %(plan)s AND target = %(name)s::regclass"
+            " AND (%(shard)s::integer IS NULL OR shard = %(shard)s) RETURNING rows) SELECT sum(rows) FROM gone",
+            {**self._values, "shard": shard},
+        ).fetchone()
+        return int(gone[0] or 0) if gone else 0
+
+
+_COLUMNS = (
+    "first_row",
+    "rows",
+    "last",
+    "lines",
+    "inputs",
+    "tokens",
+    "truncated",
+    "sent",
+    "inserted",
+    "updated",
+    "errors",
+    "digest",
+)

@@ -1,0 +1,206 @@
+"""Arrow tables as streams that COPY takes in its binary format: a column at a time, never a row."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from shardmill.postgres.types import sql_type
+
+_HEADER = b"PGCOPY\n\xff\r\n\0" + bytes(8)
+_TRAILER = b"\xff\xff"
+_EMPTY = pa.scalar(b"", pa.large_binary())
+# Days and microseconds from 1970, where Arrow counts from, to 2000, where PostgreSQL does.
+_EPOCH_DAYS = 10_957
+_EPOCH_US = _EPOCH_DAYS * 86_400_000_000
+_DIGEST_BYTES = 16
+
+# What the server calls the types of which arrays are sent.
+_OIDS = {
+    "boolean": 16,
+    "bytea": 17,
+    "bigint": 20,
+    "smallint": 21,
+    "integer": 23,
+    "text": 25,
+    "real": 700,
+    "double precision": 701,
+    "date": 1082,
+    "time without time zone": 1083,
+    "timestamp without time zone": 1114,
+    "timestamp with time zone": 1184,
+}
+
+Encode = Callable[[pa.Array], pa.Array]
+
+
+def sent_type(kind: pa.DataType) -> str:
+    """The SQL type in which values of an Arrow type are sent; what has no binary form here is sent as text.
+
+    >>> sent_type(pa.int64()), sent_type(pa.list_(pa.string())), sent_type(pa.decimal128(10, 2))
+    ('bigint', 'text[]', 'text')
+    """
+    sql = sql_type(kind)
+    return sql if sql.removesuffix("[]") in _OIDS else "text"
+
+
+def encode(columns: Sequence[pa.Array], kinds: Sequence[str]) -> bytes:
+    """A whole stream: columns of equal length, sent as these SQL types (`vector` and `halfvec` among them)."""
+    rows = encode_rows(columns, kinds)
+    start, stop = rows.offset, rows.offset + len(rows)
+    offsets = np.frombuffer(rows.buffers()[1], np.int64)
+    data = rows.buffers()[2]
+    body = memoryview(data)[offsets[start] : offsets[stop]] if data is not None and len(rows) else b""
+    return b"".join((_HEADER, body, _TRAILER))
+
+
+def encode_rows(columns: Sequence[pa.Array], kinds: Sequence[str]) -> pa.LargeBinaryArray:
+    """Each row as COPY has it: how many fields, then each with its length before it."""
+    count = len(columns[0])
+    fields = [_repeat(len(columns).to_bytes(2, "big"), count)]
+    for column, kind in zip(columns, kinds, strict=True):
+        fields += _fields(column, kind)
+    return pc.binary_join_element_wise(*fields, _EMPTY)
+
+
+def digest_rows(columns: Sequence[pa.Array], kinds: Sequence[str]) -> int:
+    """The sum of the digests of rows: it depends on what they are, and not on their order or on how they are cut."""
+    return sum(digest_row(row) for row in encode_rows(columns, kinds).to_pylist()) % (1 << 8 * _DIGEST_BYTES)
+
+
+def digest_row(row: bytes) -> int:
+    return int.from_bytes(hashlib.blake2b(row, digest_size=_DIGEST_BYTES).digest(), "big")
+
+
+def rows_of(stream: Iterable[Any]) -> Iterator[bytes]:
+    """The rows of what COPY sends, one in each message; the first has the header before it."""
+    for i, message in enumerate(stream):
+        row = bytes(message)[len(_HEADER) if i == 0 else 0 :]
+        if row and row != _TRAILER:
+            yield row
+
+
+def add_digests(digests: Sequence[bytes]) -> bytes:
+    """Digests of batches as the digest of all of them together."""
+    total = sum(int.from_bytes(d, "big") for d in digests) % (1 << 8 * _DIGEST_BYTES)
+    return total.to_bytes(_DIGEST_BYTES, "big")
+
+
+def _fields(column: pa.Array, kind: str) -> list[pa.Array]:
+    """The lengths of a column's fields, and the fields; or both in one where all are of one length."""
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    if kind in ("vector", "halfvec") and not column.null_count:
+        return [_vectors(column, kind, prefixed=True)]
+    data = _encoder(kind)(column)
+    lengths = pc.binary_length(data).fill_null(-1).to_numpy(zero_copy_only=False).astype(">i4")
+    return [_slices(lengths), data.fill_null(b"")]
+
+
+def _encoder(kind: str) -> Encode:
+    if kind.endswith("[]"):
+        return lambda column: _arrays(column, kind.removesuffix("[]"))
+    if kind in ("vector", "halfvec"):
+        return lambda column: _masked(_vectors(column, kind, prefixed=False), column)
+    return _SCALARS[kind]
+
+
+def _vectors(column: pa.FixedSizeListArray, kind: str, *, prefixed: bool) -> pa.Array:
+    """pgvector's own format: how many numbers, a word that is not used, the numbers."""
+    dims = column.type.list_size
+    number = np.dtype(">f4" if kind == "vector" else ">f2")
+    head = [("length", ">i4")] if prefixed else []
+    made = np.zeros(len(column), [*head, ("dims", ">i2"), ("unused", ">i2"), ("numbers", number, (dims,))])
+    flat = column.values.to_numpy(zero_copy_only=False)[column.offset * dims : (column.offset + len(column)) * dims]
+    if prefixed:
+        made["length"] = 4 + dims * number.itemsize
+    made["dims"] = dims
+    with np.errstate(over="ignore"):
+        made["numbers"] = flat.reshape(len(column), dims)
+    return _slices(made)
+
+
+def _arrays(column: pa.Array, item: str) -> pa.Array:
+    """One-dimensional arrays: a head with their length, and the items as fields."""
+    lists = column.cast(pa.large_list(column.type.value_type))
+    lists = pa.LargeListArray.from_arrays(*_compact(lists))
+    items = pc.binary_join_element_wise(*_fields(lists.values, item), _EMPTY)
+    joined = pc.binary_join(pa.LargeListArray.from_arrays(lists.offsets, items), _EMPTY)
+    sizes = pc.list_value_length(lists).to_numpy(zero_copy_only=False)
+    head = np.zeros(
+        len(column), [("dims", ">i4"), ("nulls", ">i4"), ("kind", ">u4"), ("size", ">i4"), ("first", ">i4")]
+    )
+    head["dims"], head["kind"], head["size"], head["first"] = sizes > 0, _OIDS[item], sizes, 1
+    head["nulls"] = lists.values.null_count > 0
+    heads = _slices(head)
+    heads = pc.if_else(pa.array(sizes > 0), heads, pc.binary_slice(heads, 0, 12))
+    return _masked(pc.binary_join_element_wise(heads, joined, _EMPTY), column)
+
+
+def _compact(lists: pa.LargeListArray) -> tuple[pa.Array, pa.Array]:
+    """Offsets from 0 and the items they cut, none of them of a null or of rows that are sliced away."""
+    sizes = pc.list_value_length(lists).fill_null(0).to_numpy(zero_copy_only=False)
+    return pa.array(np.concatenate([[0], np.cumsum(sizes)]), pa.int64()), lists.flatten()
+
+
+def _masked(data: pa.Array, column: pa.Array) -> pa.Array:
+    return pc.if_else(column.is_valid(), data, None) if column.null_count else data
+
+
+def _numbers(dtype: str, shift: int = 0, through: pa.DataType | None = None) -> Encode:
+    def encode_numbers(column: pa.Array) -> pa.Array:
+        values = column if through is None else column.cast(through)
+        if through is not None:
+            values = values.view(pa.int32() if through == pa.date32() else pa.int64())
+        if not pa.types.is_floating(values.type) and not pa.types.is_boolean(values.type):
+            values = pc.subtract(values.cast(pa.int64()), shift) if shift else values
+        filled = values.fill_null(False if pa.types.is_boolean(values.type) else 0)
+        return _masked(_slices(filled.to_numpy(zero_copy_only=False).astype(dtype)), column)
+
+    return encode_numbers
+
+
+def _texts(column: pa.Array) -> pa.Array:
+    if pa.types.is_nested(column.type):
+        words = [None if v is None else json.dumps(v, ensure_ascii=False, default=str) for v in column.to_pylist()]
+        column = pa.array(words, pa.large_string())
+    return column.cast(pa.large_string()).cast(pa.large_binary())
+
+
+def _bytes(column: pa.Array) -> pa.Array:
+    return column.cast(pa.large_binary())
+
+
+_SCALARS: dict[str, Encode] = {
+    "boolean": _numbers("u1"),
+    "smallint": _numbers(">i2"),
+    "integer": _numbers(">i4"),
+    "bigint": _numbers(">i8"),
+    "real": _numbers(">f4"),
+    "double precision": _numbers(">f8"),
+    "date": _numbers(">i4", _EPOCH_DAYS, pa.date32()),
+    "time without time zone": _numbers(">i8", 0, pa.time64("us")),
+    "timestamp without time zone": _numbers(">i8", _EPOCH_US, pa.timestamp("us")),
+    "timestamp with time zone": _numbers(">i8", _EPOCH_US, pa.timestamp("us", "UTC")),
+    "text": _texts,
+    "bytea": _bytes,
+}
+
+
+def _repeat(value: bytes, count: int) -> pa.Array:
+    return _slices(np.frombuffer(value * count, f"V{len(value)}"))
+
+
+def _slices(values: NDArray[Any]) -> pa.Array:
+    """The bytes of each element of a NumPy array, without a copy."""
+    width = values.dtype.itemsize
+    offsets = np.arange(len(values) + 1, dtype=np.int64) * width
+    data = pa.py_buffer(np.ascontiguousarray(values))
+    return pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(values), [None, pa.py_buffer(offsets), data])

@@ -1,0 +1,171 @@
+"""Rows into a table: a binary COPY into a temporary one, and one INSERT from there, in the order of the key."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from shardmill.errors import DatabaseError
+from shardmill.postgres.connect import load
+from shardmill.postgres.copy import digest_row, digest_rows, encode, rows_of, sent_type
+from shardmill.postgres.definition import DIGEST
+from shardmill.postgres.presets import Field
+from shardmill.postgres.tables import types_of
+from shardmill.postgres.target import Conflict, Target, quoted
+
+if TYPE_CHECKING:
+    import psycopg
+
+_BATCH = "shardmill_batch"
+
+
+class Upsert:
+    """How rows of one shape are written into one table, whose own column types they are turned into.
+
+    `fields` say which of them become a column of another name, or by an expression of their own.
+    """
+
+    def __init__(
+        self,
+        connection: psycopg.Connection[Any],
+        target: Target,
+        schema: pa.Schema,
+        mode: Conflict,
+        fields: Sequence[Field] = (),
+    ) -> None:
+        types = types_of(connection, target)
+        self.target, self.mode = target, mode
+        self._names = schema.names
+        self._kinds = [self._sent_as(field) for field in schema]
+        self._fields = {field.source: field for field in fields}
+        self._columns = [self._fields[n].column.name if n in self._fields else n for n in self._names]
+        missing = [name for name in self._columns if name not in types]
+        if missing:
+            raise DatabaseError(f"{target.name} has no column {missing[0]!r}.", hint="Load into another table.")
+        self._types = types
+        self.key = tuple(self._names[self._columns.index(n)] for n in target.key)
+        self._create, self._copy, self._insert = self._statements()
+
+    def _sent_as(self, field: pa.Field) -> str:
+        return self.target.vector_type if field.name == self.target.vector else sent_type(field.type)
+
+    def _statements(self) -> tuple[bytes, bytes, bytes]:
+        vector = self.target.vector
+        columns = [
+            f"{quoted(name)} {self._types[name] if name == vector else kind}"
+            for name, kind in zip(self._names, self._kinds, strict=True)
+        ]
+        sent, names = (", ".join(map(quoted, each)) for each in (self._names, self._columns))
+        # A vector of 384 numbers is over what a row may have before it is stored elsewhere: not here, for so short.
+        create = (
+            f"CREATE TEMPORARY TABLE {_BATCH} ({', '.join(columns)}) WITH (toast_tuple_target = 8160) ON COMMIT DROP"
+        )
+        copy = f"COPY pg_temp.{_BATCH} ({sent}) FROM STDIN (FORMAT binary)"
+        values = [f"{self._value(i)} AS {quoted(column)}" for i, column in enumerate(self._columns)]
+        key = ", ".join(map(quoted, self.target.key))
+        insert = (
+            f"WITH written AS (INSERT INTO {self.target.name} AS old ({names})"
+            f" SELECT {', '.join(values)} FROM pg_temp.{_BATCH} ORDER BY {key}"
+            f" {self._on_conflict(key)} RETURNING xmax::text = '0' AS new, old.{quoted(vector)} IS NULL AS hollow)"
+            " SELECT count(*) FILTER (WHERE new), count(*) FILTER (WHERE NOT new), count(*) FILTER (WHERE hollow)"
+            " FROM written"
+        )
+        return create.encode(), copy.encode(), insert.encode()
+
+    def _value(self, i: int) -> str:
+        """A column as the table wants it. A cast to varchar(n) would cut what is too long; assignment refuses it."""
+        name, kind, wanted = quoted(self._names[i]), self._kinds[i], self._types[self._columns[i]]
+        if (field := self._fields.get(self._names[i])) is not None:
+            return field.expression(name)
+        if self._names[i] == self.target.vector or kind == wanted or wanted.startswith(("text", "character")):
+            return name
+        return f"{name}::{wanted}"
+
+    def _on_conflict(self, key: str) -> str:
+        """A row without a vector is of a text that did not change: the vector that is there stays, and its digest."""
+        if self.mode == "fail":
+            return ""
+        if self.mode == "skip":
+            return f"ON CONFLICT ({key}) DO NOTHING"
+        vector = quoted(self.target.vector)
+        changes = [f"{quoted(n)} = EXCLUDED.{quoted(n)}" for n in self._columns if n not in self.target.key]
+        kept = f"CASE WHEN EXCLUDED.{vector} IS NULL THEN old.{{0}} ELSE EXCLUDED.{{0}} END"
+        for name in (self.target.vector, DIGEST):
+            old = f"{quoted(name)} = EXCLUDED.{quoted(name)}"
+            changes[changes.index(old)] = f"{quoted(name)} = {kept.format(quoted(name))}"
+        return f"ON CONFLICT ({key}) DO UPDATE SET {', '.join(changes)}"
+
+    def encode(self, rows: pa.Table) -> bytes:
+        """What COPY is sent for these rows."""
+        return encode([rows.column(n).combine_chunks() for n in self._names], self._kinds)
+
+    def unchanged(self, connection: psycopg.Connection[Any], kept: pa.RecordBatch) -> frozenset[int]:
+        """The rows that the table has with the same text digest, and with a vector."""
+        names = ", ".join(f"k{i}" for i in range(len(self.key)))
+        kinds = [self._kinds[self._names.index(name)] for name in self.key]
+        arrays = ", ".join(f"%s::{kind}[]" for kind in kinds)
+        values = [
+            self._value(self._names.index(name)).replace(quoted(name), f"sent.k{i}") for i, name in enumerate(self.key)
+        ]
+        same = " AND ".join(
+            f"old.{quoted(column)} = {value}" for column, value in zip(self.target.key, values, strict=True)
+        )
+        found = connection.execute(
+            f"SELECT sent.row - 1 FROM unnest({arrays}, %s::bytea[]) WITH ORDINALITY AS sent({names}, digest, row)"
+            f" JOIN {self.target.name} old ON {same} AND old.{DIGEST} = sent.digest"
+            f" WHERE old.{quoted(self.target.vector)} IS NOT NULL".encode(),
+            [kept.column(name).to_pylist() for name in (*self.key, DIGEST)],
+        )
+        return frozenset(row for (row,) in found.fetchall())
+
+    def _digested(self) -> list[int]:
+        """The columns that a digest is of: the key, where the table has it as it was sent; the text's; the vector."""
+        names = [*self.target.key, DIGEST, self.target.vector]
+        found = [self._columns.index(name) for name in names]
+        return [i for i in found if self._kinds[i] == self._types[self._columns[i]] or i == found[-1]]
+
+    def digest(self, rows: pa.Table) -> bytes:
+        """A digest of keys and vectors, whatever the order of the rows."""
+        own = self._digested()
+        columns = [rows.column(self._names[i]).combine_chunks() for i in own]
+        return digest_rows(columns, [self._kinds[i] for i in own]).to_bytes(16, "big")
+
+    def digest_table(self, connection: psycopg.Connection[Any]) -> tuple[int, bytes]:
+        """How many rows the table has, and their digest."""
+        names = ", ".join(quoted(self._columns[i]) for i in self._digested())
+        rows = total = 0
+        sql = f"COPY (SELECT {names} FROM {self.target.name}) TO STDOUT (FORMAT binary)"
+        with connection.cursor() as cursor, cursor.copy(sql.encode()) as out:
+            for row in rows_of(out):
+                rows, total = rows + 1, total + digest_row(row)
+        return rows, (total % (1 << 128)).to_bytes(16, "big")
+
+    def write(self, connection: psycopg.Connection[Any], stream: bytes) -> tuple[int, int]:
+        """Write encoded rows as part of a transaction: how many were new, and how many replaced others."""
+        connection.execute(self._create)
+        with connection.cursor() as cursor, cursor.copy(self._copy) as copy:
+            copy.write(stream)
+        return self.merge(connection)
+
+    def merge(self, connection: psycopg.Connection[Any]) -> tuple[int, int]:
+        """From the temporary table into the real one."""
+        try:
+            found = connection.execute(self._insert).fetchone()
+        except load().errors.UniqueViolation as error:
+            if self.mode != "fail":
+                raise
+            detail = error.diag.message_detail or str(error)
+            raise DatabaseError(
+                f"{self.target.name}: {detail.rstrip('.')}, and --mode is fail.",
+                hint="--mode update replaces such rows, --mode skip leaves them as they are.",
+            ) from error
+        assert found is not None
+        new, old, hollow = found
+        if hollow and self.mode == "update":
+            raise DatabaseError(
+                f"{self.target.name}: {hollow} rows whose text had not changed were deleted meanwhile.",
+                hint="Run the same command again: they are embedded then.",
+            )
+        return int(new), int(old)

@@ -1,0 +1,228 @@
+"""Loading into a real PostgreSQL: what becomes of values, keys that are there, and rows that do not fit."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psycopg
+import pyarrow as pa
+import pytest
+
+from shardmill.errors import DatabaseError, SpecError, UsageError
+from shardmill.load import load, load_with_products, place_of, to_table
+from shardmill.postgres.copy import encode, sent_type
+from shardmill.run import Run, start
+from shardmill.spec import make_spec
+from shardmill.table import Table
+from shardmill.testing import FakeTask, InProcessEngine, fake_vector
+from tests.conftest import PostgresServer, fake_rows
+from tests.faults.test_postgres_sink import table_spec
+
+pytestmark = pytest.mark.services
+
+
+@pytest.fixture
+def into(postgres: PostgresServer, write_jsonl: Callable[..., Path], tmp_path: Path) -> Callable[..., Run]:
+    """Load rows into a table of a name, in a run of that name."""
+
+    def run(rows: list[Any], table: str, run: str = "", *, fresh: bool = False, **settings: Any) -> Run:
+        spec = table_spec(write_jsonl(rows, f"{table}.jsonl"), postgres.url(), table, **settings)
+        return start(spec, tmp_path / (run or table), engine=InProcessEngine(), fresh=fresh)
+
+    return run
+
+
+def test_every_type_arrives_as_it_was(postgres: PostgresServer) -> None:
+    """The server reads what we wrote, and writes the same bytes."""
+    columns = {
+        "b": pa.array([True, None, False]),
+        "s": pa.array([1, None, -3], pa.int16()),
+        "i": pa.array([1, None, -3], pa.int32()),
+        "l": pa.array([1, None, -(2**62)]),
+        "r": pa.array([1.5, None, -2.5], pa.float32()),
+        "f": pa.array([1.5, None, 1e300]),
+        "t": pa.array(["é", None, ""]),
+        "y": pa.array([b"\0\1", None, b""]),
+        "d": pa.array([-1, None, 20_000], pa.date32()),
+        "c": pa.array([0, None, 86_399_999_999], pa.time64("us")),
+        "p": pa.array([-1, None, 10**15], pa.timestamp("us")),
+        "z": pa.array([-1, None, 10**12], pa.timestamp("ms", "Europe/Berlin")),
+        "a": pa.array([["x", "yé"], [], None]),
+        "n": pa.array([[1, 2], None, [3]], pa.list_(pa.int32())),
+        "v": pa.FixedSizeListArray.from_arrays(pa.array(np.arange(6, dtype=np.float32)), 2),
+        "h": pa.array([[1.0, 2.0], None, [3.0, 4.0]], pa.list_(pa.float32(), 2)),
+    }
+    kinds = [{"v": "vector", "h": "halfvec"}.get(n) or sent_type(c.type) for n, c in columns.items()]
+    defined = ", ".join(f"{n} {k}" for n, k in zip(columns, kinds, strict=True))
+    for start_row in (0, 1):
+        sent = encode([c.slice(start_row) for c in columns.values()], kinds)
+        with psycopg.connect(postgres.url()) as connection:
+            connection.execute("CREATE EXTENSION IF NOT EXISTS vector")
+            connection.execute(f"CREATE TEMPORARY TABLE types ({defined})")
+            with connection.cursor().copy("COPY types FROM STDIN (FORMAT binary)") as copy:
+                copy.write(sent)
+            with connection.cursor().copy("COPY types TO STDOUT (FORMAT binary)") as copy:
+                assert b"".join(map(bytes, copy)) == sent
+            row = connection.execute("SELECT t, a, v::text, z::text, d::text FROM types LIMIT 1").fetchone()
+        if start_row == 0:
+            assert row == ("é", ["x", "yé"], "[0,1]", "1969-12-31 23:59:59.999+00", "1969-12-31")
+
+
+def test_update_takes_the_last_skip_the_first_and_fail_names_the_key(
+    postgres: PostgresServer, into: Callable[..., Run]
+) -> None:
+    rows = [{"id": "a", "text": "one"}, {"id": "b", "text": "two"}, {"id": "a", "text": "three"}]
+    into(rows, "updated")
+    assert postgres.execute("SELECT id, text FROM updated ORDER BY 1") == [("a", "three"), ("b", "two")]
+    into(rows, "skipped", mode="skip")
+    assert postgres.execute("SELECT id, text FROM skipped ORDER BY 1") == [("a", "one"), ("b", "two")]
+    with pytest.raises(DatabaseError, match=r"id 'a' twice"):
+        into(rows, "failed", mode="fail")
+    into(rows[:2], "failed", "good", mode="fail")
+    with pytest.raises(DatabaseError, match=r"\(id\)=\(b\) already exists"):
+        into([{"id": "c", "text": "new"}, {"id": "b", "text": "two"}], "failed", "bad", mode="fail")
+    assert postgres.execute("SELECT count(*) FROM failed") == [(2,)]
+
+
+def test_rows_that_the_server_refuses_are_set_aside_and_the_rest_is_loaded(
+    postgres: PostgresServer, into: Callable[..., Run]
+) -> None:
+    """A table that was there before, with types and constraints of its own."""
+    postgres.execute(
+        "CREATE EXTENSION IF NOT EXISTS vector",
+        "CREATE TABLE strict (id varchar(4) PRIMARY KEY, text text CHECK (text NOT LIKE 'text 7 %'),"
+        " embedding vector(8), text_digest bytea,"
+        " search tsvector GENERATED ALWAYS AS (to_tsvector('english', coalesce(text, ''))) STORED)",
+    )
+    rows = fake_rows(60)
+    rows[20]["id"], rows[40]["text"], rows[50]["id"] = "too long", "a\0b", None  # type: ignore[call-overload]
+    run = into(rows, "strict")
+    reasons = {e["row"]: e["reason"] for e in run.errors()}
+    assert sorted(reasons) == [7, 20, 40, 50]
+    assert "violates check constraint" in reasons[7]
+    assert "too long for type character varying(4)" in reasons[20]
+    assert "NUL" in reasons[40]
+    assert "null" in reasons[50]
+    assert postgres.execute("SELECT count(*), count(embedding) FROM strict") == [(56, 56)]
+    assert run.status().errors == 4
+    assert run.verify().verified
+
+
+def test_changed_only_embeds_what_changed_and_updates_the_rest(
+    postgres: PostgresServer, into: Callable[..., Run], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = [{**row, "price": i} for i, row in enumerate(fake_rows(50))]
+    into(rows, "prices", keep="text,price")
+    before = postgres.execute("SELECT id, embedding::text FROM prices WHERE id <> 'k3' ORDER BY id")
+    changed = [{**row, "price": row["price"] + 1000} for row in rows]
+    changed[3]["text"] = "quite another text"
+    changed.append({"id": "new", "text": "a new one", "price": 5})
+    seen: list[str] = []
+    run = FakeTask._run
+    monkeypatch.setattr(FakeTask, "_run", lambda self, inputs: seen.extend(inputs) or run(self, inputs))
+    into(changed, "prices", "again", keep="text,price", changed_only=True)
+    assert sorted(seen) == ["a new one", "quite another text"]
+    assert postgres.execute("SELECT count(*), min(price), count(embedding) FROM prices") == [(51, 5, 51)]
+    assert postgres.execute("SELECT count(*) FROM prices WHERE price >= 1000") == [(50,)]
+    after = postgres.execute("SELECT id, embedding::text FROM prices WHERE id NOT IN ('k3', 'new') ORDER BY id")
+    assert after == before
+    (stored,) = postgres.execute("SELECT embedding::text FROM prices WHERE id = 'k3'")[0]
+    assert np.allclose(json.loads(stored), fake_vector("quite another text"), atol=1e-5)
+
+
+def test_a_table_that_was_emptied_is_not_taken_for_loaded(
+    postgres: PostgresServer, write_jsonl: Callable[..., Path], tmp_path: Path
+) -> None:
+    spec = table_spec(write_jsonl(fake_rows(30)), postgres.url(), "emptied")
+    start(spec, tmp_path / "first", engine=InProcessEngine())
+    postgres.execute("TRUNCATE emptied")
+    with pytest.raises(DatabaseError, match="is empty"):
+        start(spec, tmp_path / "second", engine=InProcessEngine())
+    start(spec, tmp_path / "second", engine=InProcessEngine(), fresh=True)
+    assert postgres.execute("SELECT count(*) FROM emptied") == [(30,)]
+    postgres.execute("DROP TABLE emptied")
+    start(spec, tmp_path / "third", engine=InProcessEngine())
+    assert postgres.execute("SELECT count(*) FROM emptied") == [(30,)]
+
+
+def test_verify_finds_what_was_changed_behind_its_back(postgres: PostgresServer, into: Callable[..., Run]) -> None:
+    run = into(fake_rows(60), "proven")
+    report = run.verify()
+    assert report.verified, report
+    assert "60 rows are as they were sent" in next(c.seen for c in report.checks if c.name == "digests")
+    postgres.execute("UPDATE proven SET embedding = (SELECT embedding FROM proven WHERE id = 'k1') WHERE id = 'k2'")
+    assert not run.verify().verified
+    postgres.execute("DELETE FROM proven WHERE id = 'k2'")
+    assert [c.name for c in run.verify().checks if not c.ok] == ["rows"]
+    with pytest.raises(UsageError, match="in the table"):
+        run.table()
+
+
+def test_windows_have_a_row_each_and_a_key_of_their_own(postgres: PostgresServer, into: Callable[..., Run]) -> None:
+    run = into(fake_rows(40), "pieces", params={"window": 10})
+    expected = sum(-(-len(row["text"]) // 10) for row in fake_rows(40))
+    assert postgres.execute("SELECT count(*), count(DISTINCT id) FROM pieces") == [(expected, 40)]
+    assert run.verify().verified
+
+
+def test_a_load_is_indexed_registered_and_searched(
+    postgres: PostgresServer, write_jsonl: Callable[..., Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    wide = {"params": {"dims": 384}}
+    spec = table_spec(write_jsonl(fake_rows(60)), postgres.url(), "sought", **wide)
+    run = load(spec, tmp_path / "run", engine=InProcessEngine())
+    hits = Table(place_of(run)).search_many([fake_rows(60)[17]["text"]], 1)[0]
+    assert hits[0].values["id"] == "k17"
+    made = postgres.execute("SELECT indexdef FROM pg_indexes WHERE tablename = 'sought'")
+    assert sorted(next(w for w in ("btree", "gin", "hnsw") if w in d) for (d,) in made) == ["btree", "gin", "hnsw"]
+    more = table_spec(write_jsonl(fake_rows(20, 60), "more.jsonl"), postgres.url(), "sought", **wide)
+    load(more, tmp_path / "more", engine=InProcessEngine(), rebuild_indexes=True)
+    assert "Dropped" in capsys.readouterr().err
+    assert postgres.execute("SELECT count(*) FROM pg_indexes WHERE tablename = 'sought'") == [(3,)]
+
+
+def test_what_cannot_be_loaded_is_refused_before_anything_is_read(into: Callable[..., Run]) -> None:
+    with pytest.raises(SpecError, match="--changed-only"):
+        into(fake_rows(3), "refused", mode="skip", changed_only=True)
+
+
+def test_reviews_refer_to_products_and_those_of_unknown_ones_are_set_aside(
+    postgres: PostgresServer, write_jsonl: Callable[..., Path], tmp_path: Path
+) -> None:
+    """Fields become columns of other names and types; the products are loaded first."""
+    postgres.execute("CREATE DATABASE shop")
+    rest = {"description": "d", "brand": "b", "imUrl": "u", "categories": [["a"]], "salesRank": {}, "related": {}}
+    prices = ("from 7", "$1.50", "3")
+    products = [{"asin": f"p{i}", "title": f"phone {i}", "price": price, **rest} for i, price in enumerate(prices)]
+    reviews: list[dict[str, Any]] = [
+        {
+            "reviewerID": f"r{i}",
+            "asin": f"p{i % 3}",
+            "unixReviewTime": 1_300_000_000 + i,
+            "overall": 4.0,
+            "helpful": [1, i],
+        }
+        for i in range(30)
+    ]
+    for i, review in enumerate(reviews):
+        review |= {"summary": f"summary {i}", "reviewText": f"a review {i}", "helpful": [1, i]}
+    reviews[5]["asin"] = "unknown"
+    to = {"url": postgres.url(database="shop"), "preset": "amazon-reviews-2014"}
+    settings = {"batch_rows": 16, "max_errors": "100%"}
+    work = to_table({"source": str(write_jsonl(reviews)), "task": "shardmill.testing:FakeTask"}, to)
+    how = {"index": "none", "rebuild_indexes": False, "quiet": True, "engine": InProcessEngine()}
+    meta = [str(write_jsonl(products, "meta.jsonl"))]
+    run = load_with_products(lambda w: make_spec(w, settings), work, meta, str(tmp_path / "run"), **how)
+    with psycopg.connect(postgres.url(database="shop")) as connection:
+        assert connection.execute("SELECT count(*) FROM user_reviews").fetchone() == (29,)
+        row = connection.execute(
+            "SELECT r.rating, extract(epoch FROM r.timestamp)::bigint, r.helpful, p.price::text FROM user_reviews r"
+            " JOIN product_metadata p USING (asin) WHERE user_id = 'r7'"
+        ).fetchone()
+    assert row == (4.0, 1_300_000_007, [1, 7], "1.50")
+    assert [(e["row"], "foreign key" in e["reason"]) for e in run.errors()] == [(5, True)]
+    assert run.verify().verified

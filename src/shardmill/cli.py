@@ -575,8 +575,7 @@ def search(
         print(query)
         for hit in hits:
             values = "  ".join(" ".join(str(v).split())[:100] for v in hit.values.values() if v not in (None, [], {}))
-            where = f"  [{hit.start}:{hit.stop}]" if hit.start is not None else ""
-            print(f"  {hit.score:.{4 if hybrid else 3}f}  {values or f'row {hit.row}'}{where}")
+            print(f"  {hit.score:.{4 if hybrid else 3}f}  {values or f'row {hit.row}'}  {hit.span}".rstrip())
 
 
 @app.command()

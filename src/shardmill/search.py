@@ -37,6 +37,11 @@ class Hit:
     start: int | None = None
     stop: int | None = None
 
+    @property
+    def span(self) -> str:
+        """The characters it covers, where it is a window."""
+        return "" if self.start is None else f"[{self.start}:{self.stop}]"
+
     def to_json(self) -> dict[str, Any]:
         return {name: value for name, value in asdict(self).items() if value is not None}
 

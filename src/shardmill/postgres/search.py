@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,6 +37,7 @@ _VECTOR, _WORDS = "\0vector\0", "\0words\0"
 class TableHit:
     """One answer: how good it is (a cosine, a rank of words, or the sum of both ranks) and its columns."""
 
+    span: ClassVar[str] = ""
     score: float
     values: dict[str, Any]
 

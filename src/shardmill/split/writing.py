@@ -8,14 +8,16 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from queue import SimpleQueue
-
-import pyarrow as pa
+from typing import TYPE_CHECKING
 
 from shardmill.errors import ShardmillError
 from shardmill.split.cutting import Piece
 from shardmill.split.dataset import Chunk, Dataset
 from shardmill.split.encoding import ChunkFile, Encoded, chunk_id, make_encoder, suffix
 from shardmill.store import replacing
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 _MOST_THREADS = 8
 _RECORD_EVERY_S = 2.0
@@ -121,7 +123,7 @@ class ChunkWriter:
     def _write_pieces(self, path: str, waiting: SimpleQueue[Feeding | None]) -> Chunk:
         piece: Piece | None = None
         with (
-            replacing(self._dataset.folder + path, self._dataset.store) as file,
+            replacing(self._dataset.folder + path, self._dataset.store, sync_name=False) as file,
             ChunkFile(file, self._spec, self._schema) as chunk,
         ):
             while (fed := waiting.get()) is not None:

@@ -71,10 +71,13 @@ def locate(place: str | os.PathLike[str]) -> tuple[Store, str]:
 
 
 @contextmanager
-def replacing(place: str | os.PathLike[str], root: Store | None = None) -> Iterator[IO[bytes]]:
+def replacing(
+    place: str | os.PathLike[str], root: Store | None = None, *, sync_name: bool = True
+) -> Iterator[IO[bytes]]:
     """A file that takes its name only when it is whole; what had the name before stays until then.
 
-    `place` is a key of `root` where that is given.
+    `place` is a key of `root` where that is given. Without `sync_name` the content is on a local disk when this ends,
+    the name only after the folder's `sync_names`.
     """
     store, key = (root, os.fspath(place)) if root is not None else locate(place)
     if not isinstance(store, LocalStore):
@@ -90,7 +93,7 @@ def replacing(place: str | os.PathLike[str], root: Store | None = None) -> Itera
     try:
         yield file
         file.close()
-        store.rename(partial, key)
+        store.rename(partial, key, sync=sync_name)
         named = True
     finally:
         file.close()

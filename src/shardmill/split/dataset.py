@@ -10,7 +10,7 @@ from typing import Any
 from shardmill.errors import RunExists, StaleResume
 from shardmill.sources.chunks import FORMAT, METADATA, PROGRESS
 from shardmill.split.spec import SplitSpec
-from shardmill.store import LocalStore, Store
+from shardmill.store import Store
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,13 +69,7 @@ class Dataset:
                 )
 
     def record(self, chunks: list[Chunk]) -> None:
-        """Note what is written, for a later try; it counts for nothing else.
-
-        The chunks' content is on the disk already; their names are from here on.
-        """
-        if isinstance(self.store, LocalStore):
-            for part in self.spec.parts:
-                self.store.sync_names(f"{self.folder}{part}/chunks" if part else f"{self.folder}chunks")
+        """Note what is written, for a later try; it counts for nothing else."""
         note = {"format": FORMAT, "asked": self.asked, "chunks": [asdict(c) for c in chunks]}
         self.store.put(self.folder + PROGRESS, json.dumps(note).encode())
 

@@ -123,7 +123,7 @@ class ChunkWriter:
     def _write_pieces(self, path: str, waiting: SimpleQueue[Feeding | None]) -> Chunk:
         piece: Piece | None = None
         with (
-            replacing(self._dataset.folder + path, self._dataset.store, sync_name=False) as file,
+            replacing(self._dataset.folder + path, self._dataset.store) as file,
             ChunkFile(file, self._spec, self._schema) as chunk,
         ):
             while (fed := waiting.get()) is not None:

@@ -71,13 +71,10 @@ def locate(place: str | os.PathLike[str]) -> tuple[Store, str]:
 
 
 @contextmanager
-def replacing(
-    place: str | os.PathLike[str], root: Store | None = None, *, sync_name: bool = True
-) -> Iterator[IO[bytes]]:
+def replacing(place: str | os.PathLike[str], root: Store | None = None) -> Iterator[IO[bytes]]:
     """A file that takes its name only when it is whole; what had the name before stays until then.
 
-    `place` is a key of `root` where that is given. Without `sync_name` the content is on a local disk when this ends,
-    the name only after the folder's `sync_names`.
+    `place` is a key of `root` where that is given.
     """
     store, key = (root, os.fspath(place)) if root is not None else locate(place)
     if not isinstance(store, LocalStore):
@@ -93,7 +90,7 @@ def replacing(
     try:
         yield file
         file.close()
-        store.rename(partial, key, sync=sync_name)
+        store.rename(partial, key)
         named = True
     finally:
         file.close()

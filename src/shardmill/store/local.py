@@ -113,20 +113,11 @@ class LocalStore:
         with self._explained(key):
             return open(self.path(key), "rb")
 
-    def rename(self, key: str, new: str, *, sync: bool = True) -> None:
-        """Give an object another name in its folder; what had that name is gone.
-
-        Without `sync` the new name is on the disk only after `sync_names`.
-        """
+    def rename(self, key: str, new: str) -> None:
+        """Give an object another name in its folder, durably; what had that name is gone."""
         with self._explained(new):
             os.replace(self.path(key), self.path(new))
-            if sync:
-                _sync_folder(self.path(new).parent)
-
-    def sync_names(self, folder: str) -> None:
-        """The names in a folder are on the disk after this."""
-        with self._explained(folder), contextlib.suppress(FileNotFoundError):
-            _sync_folder(self.path(folder))
+            _sync_folder(self.path(new).parent)
 
     def _make_folder(self, key: str) -> None:
         folder = self.path(key).parent

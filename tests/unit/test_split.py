@@ -546,7 +546,7 @@ def test_a_note_and_the_metadata_come_after_the_chunks_and_their_names_are_on_th
         sync(handle)
         synced = os.fstat(handle).st_ino
         synced_files.add(synced)
-        unsynced_names.difference_update([name for name in unsynced_names if name.parent.stat().st_ino == synced])
+        unsynced_names.difference_update([name for name in list(unsynced_names) if name.parent.stat().st_ino == synced])
 
     def watch_name(give: Callable[[Any, Any], None], old: Any, new: Any) -> None:
         if Path(new).name.startswith("chunk-0"):

@@ -132,6 +132,8 @@ class ChunkWriter:
                     chunk.write(fed[1].result())
                 finally:
                     self._slots.release()
+            # Should the sync or the rename fail, the queue is read again until its end.
+            waiting.put(None)
             if piece is None or not piece.last:
                 raise _Dropped
         return Chunk(

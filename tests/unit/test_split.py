@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import hashlib
 import json
@@ -580,3 +581,18 @@ def test_lines_are_found_wherever_newlines_lie(lines: list[bytes], rest: bytes) 
     assert left == rest
     assert block.lines() == [line for line in lines if line.strip()]
     assert [bytes(block.part(i, i + 1).data) for i in range(len(block))] == [line + b"\n" for line in block.lines()]
+
+
+def test_a_chunk_that_cannot_take_its_name_ends_the_split(
+    tmp_path: Path, write_jsonl: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rename = os.replace
+
+    def refuse(old: Any, new: Any) -> None:
+        if Path(new).name == "chunk-000003.jsonl":
+            raise OSError(errno.ENOSPC, "no room")
+        rename(old, new)
+
+    monkeypatch.setattr(os, "replace", refuse)
+    with pytest.raises(StoreError, match="no room left"):
+        split_files([str(write_jsonl(ROWS))], str(tmp_path / "out"), items=7, format="jsonl", quiet=True)

@@ -17,8 +17,7 @@ from rich.table import Table
 
 import shardmill
 from shardmill.errors import EXIT_TRY_AGAIN, ShardmillError
-from shardmill.monitor import say
-from shardmill.monitor.bar import duration
+from shardmill.monitor.bar import duration, say
 
 app = typer.Typer(
     name="shardmill",

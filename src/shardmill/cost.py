@@ -15,8 +15,8 @@ from rich.text import Text
 
 from shardmill.estimate.catalogue import Catalogue, load_catalogue
 from shardmill.ledger import Forecast, Ledger
-from shardmill.monitor import read_status
 from shardmill.monitor.bar import duration
+from shardmill.monitor.status import read_status
 from shardmill.plan import Plan
 
 

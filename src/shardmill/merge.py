@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 
 from shardmill.errors import ShardmillError, UsageError
 from shardmill.ledger import Commit, Ledger
-from shardmill.monitor import Bar
+from shardmill.monitor.bar import Bar
 from shardmill.plan import Plan
 from shardmill.sinks.parquet import fill_missing, is_vector, open_writer, read_part, vectors
 from shardmill.store import locate, replacing

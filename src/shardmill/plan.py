@@ -7,12 +7,14 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import PurePosixPath
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from shardmill.devices import Device
 from shardmill.errors import ShardmillError
 from shardmill.estimate import SHARD_S, SHARDS_PER_WORKER
-from shardmill.spec import Work
+
+if TYPE_CHECKING:
+    from shardmill.spec import Work
 
 FORMAT = 1
 
@@ -147,6 +149,8 @@ class Plan:
 
     @classmethod
     def from_json(cls, raw: bytes | str) -> Plan:
+        from shardmill.spec import Work
+
         data = json.loads(raw)
         if data.get("format") != FORMAT:
             raise ShardmillError(

@@ -13,8 +13,8 @@ from shardmill.engines.base import Engine
 from shardmill.engines.local import LocalEngine
 from shardmill.errors import Preempted, RunExists, SpecError, StaleResume, UsageError, nearest, too_many_errors
 from shardmill.ledger import Ledger
-from shardmill.monitor import Bar, Status, read_status, say
-from shardmill.monitor.bar import duration
+from shardmill.monitor.bar import Bar, duration, say
+from shardmill.monitor.status import Status, read_status
 from shardmill.plan import Plan, differences, make_plan, shard_target_bytes
 from shardmill.rates import expect, learn
 from shardmill.sources import Fields, Source, discover, open_source

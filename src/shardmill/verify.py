@@ -17,7 +17,7 @@ from shardmill.devices import Device, cores
 from shardmill.errors import ShardmillError
 from shardmill.ledger import Commit, Ledger
 from shardmill.merge import schema_of
-from shardmill.monitor import Bar
+from shardmill.monitor.bar import Bar
 from shardmill.plan import Plan, Shard
 from shardmill.ranges import split_evenly
 from shardmill.sinks.parquet import is_vector, read_part, vectors

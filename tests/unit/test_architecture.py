@@ -132,3 +132,20 @@ def test_help_loads_no_model_library() -> None:
     loaded = _run(HELP).rpartition("LOADED")[2].split()
     assert "typer" in loaded
     assert not {"torch", "transformers", "sentence_transformers", "pyarrow"} & set(loaded)
+
+
+SPLIT = """
+import sys
+from shardmill.split import split_files
+split_files([sys.argv[1]], sys.argv[2], format="jsonl", quiet=True)
+print("LOADED", *{m.partition(".")[0] for m in sys.modules})
+"""
+
+
+def test_splitting_lines_into_lines_loads_neither_arrow_nor_pydantic(tmp_path: Path) -> None:
+    source = tmp_path / "rows.jsonl"
+    source.write_text('{"text": "a"}\n')
+    command = [sys.executable, "-c", SPLIT, str(source), str(tmp_path / "out")]
+    loaded = subprocess.run(command, capture_output=True, text=True, check=True).stdout.rpartition("LOADED")[2].split()
+    assert "numpy" in loaded
+    assert not {"pyarrow", "pydantic", "obstore"} & set(loaded)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import hashlib
 import json
+import os
 import pickle
 import sqlite3
 import subprocess
@@ -25,7 +27,7 @@ from shardmill.errors import RunExists, SourceError, SpecError, StaleResume, Sto
 from shardmill.run import Run, start
 from shardmill.sources import Fields, discover
 from shardmill.split import Cut, SplitSpec, StreamingDatasetSplitter, parse_splits, split, split_files
-from shardmill.split.blocks import Buffers
+from shardmill.split.blocks import Block, Buffers
 from shardmill.split.reading import feed_files, feed_iterable
 from shardmill.split.spec import COMPRESSIONS, FORMATS
 from shardmill.store import Store, open_store
@@ -530,3 +532,67 @@ def test_from_s3_to_s3(s3_server: str, write_jsonl: Write) -> None:
 
 def test_the_name_is_public() -> None:
     assert shardmill.StreamingDatasetSplitter is StreamingDatasetSplitter
+
+
+def test_a_note_and_the_metadata_come_after_the_chunks_and_their_names_are_on_the_disk(
+    tmp_path: Path, write_jsonl: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the system is asked for, in order: a name that was given is synced before anything that relies on it."""
+    synced_files: set[int] = set()
+    unsynced_names: set[Path] = set()
+    announced: list[str] = []
+    sync, rename, link = os.fsync, os.replace, os.link
+
+    def watch_sync(handle: int) -> None:
+        sync(handle)
+        synced = os.fstat(handle).st_ino
+        synced_files.add(synced)
+        unsynced_names.difference_update([name for name in list(unsynced_names) if name.parent.stat().st_ino == synced])
+
+    def watch_name(give: Callable[[Any, Any], None], old: Any, new: Any) -> None:
+        if Path(new).name.startswith("chunk-0"):
+            assert os.stat(old).st_ino in synced_files
+            unsynced_names.add(Path(new))
+        else:
+            announced.append(Path(new).name)
+            noted = {Path(new).parent / c["path"] for c in json.loads(Path(old).read_bytes())["chunks"]}
+            assert not noted & unsynced_names
+        give(old, new)
+
+    monkeypatch.setattr(os, "fsync", watch_sync)
+    monkeypatch.setattr(os, "replace", lambda old, new: watch_name(rename, old, new))
+    monkeypatch.setattr(os, "link", lambda old, new: watch_name(link, old, new))
+    feed = feed_files([str(write_jsonl(ROWS))])
+    spec = SplitSpec("d", Cut(items=7), "jsonl", "none", None, parse_splits("train=0.7,test=0.3"))
+    done = split(feed, open_store(str(tmp_path / "out")), spec, quiet=True)
+    assert not unsynced_names
+    assert announced[-1] == "chunk-metadata.json"
+    assert len(done.metadata["chunks"]) > 10
+
+
+@given(
+    st.lists(st.sampled_from([b"{}", b"", b" ", b"x" * 300, b"y" * 70_000, b"\r", b" z"]), max_size=40),
+    st.binary(max_size=9),
+)
+@settings(deadline=None)
+def test_lines_are_found_wherever_newlines_lie(lines: list[bytes], rest: bytes) -> None:
+    rest = rest.replace(b"\n", b"")
+    block, left = Block.cut(b"".join(line + b"\n" for line in lines) + rest)
+    assert left == rest
+    assert block.lines() == [line for line in lines if line.strip()]
+    assert [bytes(block.part(i, i + 1).data) for i in range(len(block))] == [line + b"\n" for line in block.lines()]
+
+
+def test_a_chunk_that_cannot_take_its_name_ends_the_split(
+    tmp_path: Path, write_jsonl: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rename = os.replace
+
+    def refuse(old: Any, new: Any) -> None:
+        if Path(new).name == "chunk-000003.jsonl":
+            raise OSError(errno.ENOSPC, "no room")
+        rename(old, new)
+
+    monkeypatch.setattr(os, "replace", refuse)
+    with pytest.raises(StoreError, match="no room left"):
+        split_files([str(write_jsonl(ROWS))], str(tmp_path / "out"), items=7, format="jsonl", quiet=True)

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardmill.errors import ShardmillError
-from shardmill.monitor import Bar
+from shardmill.monitor.bar import Bar
 
 Vectors = NDArray[Any]
 

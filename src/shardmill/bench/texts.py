@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardmill.errors import SourceError
-from shardmill.monitor import Bar
+from shardmill.monitor.bar import Bar
 from shardmill.sources import Fields, discover, open_source
 
 CountTokens = Callable[[list[str]], NDArray[np.int64]]

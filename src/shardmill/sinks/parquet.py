@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -16,6 +15,7 @@ from numpy.typing import NDArray
 from shardmill.ledger import Claim, Commit, Ledger
 from shardmill.sinks.base import ErrorRecord, Finished
 from shardmill.store import Store
+from shardmill.store.digests import DigestFile
 
 _ROW_GROUP_BYTES = 16 << 20
 _READ_ROWS = 8192
@@ -150,43 +150,3 @@ def vectors(column: pa.FixedSizeListArray) -> NDArray[Any]:
         matrix = matrix.copy()
         matrix[column.is_null().to_numpy(zero_copy_only=False)] = np.nan
     return matrix
-
-
-class DigestFile:
-    """A file that hashes what passes through it, so that a part's digest costs no second read."""
-
-    def __init__(self, file: IO[bytes]) -> None:
-        self._file = file
-        self._hash = hashlib.sha256()
-        self.size_bytes = 0
-        self.closed = False
-
-    def write(self, data: Any) -> int:
-        view = memoryview(data).cast("B")
-        self._file.write(view)
-        self._hash.update(view)
-        self.size_bytes += len(view)
-        return len(view)
-
-    def tell(self) -> int:
-        return self.size_bytes
-
-    def flush(self) -> None:
-        pass
-
-    def writable(self) -> bool:
-        return True
-
-    def readable(self) -> bool:
-        return False
-
-    def seekable(self) -> bool:
-        return False
-
-    def close(self) -> None:
-        if not self.closed:
-            self.closed = True
-            self._file.close()
-
-    def hexdigest(self) -> str:
-        return self._hash.hexdigest()

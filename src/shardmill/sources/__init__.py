@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-
-import pyarrow as pa
+from typing import TYPE_CHECKING
 
 from shardmill.errors import SourceError
 from shardmill.sources.base import Fields, ItemBatch, Shard, Source, SourceFile, SourceStat
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 __all__ = [
     "Fields",
@@ -79,6 +81,8 @@ def open_source(stat: SourceStat, fields: Fields, max_item_bytes: int = MAX_ITEM
 
 def kept_schema(stat: SourceStat) -> pa.Schema:
     """The id and kept columns every batch of this source has."""
+    import pyarrow as pa
+
     from shardmill.sources.columns import arrow_type
 
     return pa.schema([pa.field(name, arrow_type(kind)) for name, kind in stat.columns.items()])

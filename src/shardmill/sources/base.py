@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Protocol
-
-import pyarrow as pa
+from typing import TYPE_CHECKING, Protocol
 
 from shardmill.plan import Shard, SourceFile, SourceStat
-from shardmill.spec import Work
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from shardmill.spec import Work
 
 
 @dataclass(frozen=True, slots=True)

@@ -79,7 +79,3 @@ def make_kept(arrays: Sequence[pa.Array], schema: pa.Schema, rows: int) -> pa.Re
     if arrays:
         return pa.RecordBatch.from_arrays(list(arrays), schema=schema)
     return pa.RecordBatch.from_struct_array(pa.array([{}] * rows, pa.struct([])))
-
-
-def over_limit(what: str, size_bytes: int, limit_bytes: int) -> str:
-    return f"{what} is {size_bytes / 2**20:.1f} MB, over the limit of {limit_bytes / 2**20:.1f} MB"

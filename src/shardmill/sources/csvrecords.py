@@ -6,8 +6,8 @@ import csv
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from shardmill.sources.batches import over_limit
 from shardmill.sources.cuts import Line
+from shardmill.sources.parsing import over_limit
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ from shardmill.sources.files import (
     file_name,
     open_ranges,
 )
-from shardmill.sources.lines import BOM
+from shardmill.sources.parsing import BOM
 from shardmill.sources.template import TextTemplate
 
 DELIMITERS = {"csv": ",", "tsv": "\t"}

@@ -10,7 +10,7 @@ from shardmill.sources import entries
 from shardmill.sources.base import Fields, SourceFile, SourceStat
 from shardmill.sources.chunks import HEAD
 from shardmill.sources.files import WINDOW_BYTES, empty_source, file_name, open_packed, open_ranges
-from shardmill.sources.lines import BOM
+from shardmill.sources.parsing import BOM
 from shardmill.sources.places import Found, expand
 from shardmill.sources.saveddatasets import choose_saved
 from shardmill.sources.signatures import refuse_other_kinds

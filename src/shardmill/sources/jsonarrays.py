@@ -11,7 +11,7 @@ from functools import lru_cache
 from shardmill.errors import SourceError
 from shardmill.ranges import Range, split_weighted
 from shardmill.sources.base import Fields, ItemBatch, Shard, SourceFile, SourceStat
-from shardmill.sources.batches import BatchBuilder, over_limit
+from shardmill.sources.batches import BatchBuilder
 from shardmill.sources.chunks import HEAD, TAIL
 from shardmill.sources.columns import build_columns
 from shardmill.sources.cuts import Line, Tail, finest_cut, number_shards
@@ -25,7 +25,7 @@ from shardmill.sources.files import (
     open_ranges,
 )
 from shardmill.sources.jsonscan import ElementScanner
-from shardmill.sources.lines import BOM, BadLine, parse_json
+from shardmill.sources.parsing import BOM, BadLine, over_limit, parse_json
 from shardmill.sources.sampling import describe_rows
 from shardmill.sources.template import TextTemplate
 from shardmill.store import ReadRange

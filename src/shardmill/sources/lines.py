@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Mapping
 
 from shardmill.sources.base import Fields, ItemBatch, Shard, SourceStat
-from shardmill.sources.batches import BatchBuilder, over_limit
+from shardmill.sources.batches import BatchBuilder
 from shardmill.sources.columns import build_columns
 from shardmill.sources.cuts import cut_evenly, find_line_start, iter_lines, number_shards, weigh
 from shardmill.sources.files import check_read, check_unchanged, open_ranges
+from shardmill.sources.parsing import BOM, BadLine, over_limit, parse_json, parse_text
 from shardmill.sources.template import TextTemplate
 
-BOM = b"\xef\xbb\xbf"
 ParseLine = Callable[[bytes], Mapping[str, object]]
 
 
@@ -60,37 +59,7 @@ class LineSource:
             builder.add(row, line, len(data))
 
 
-class BadLine(Exception):
-    """A line that holds no row; its text is the reason."""
-
-
 def text_template(spec: str) -> TextTemplate:
     """A plain text line is the item, whatever its one field is called; a template may stand around {text}."""
     template = TextTemplate.parse(spec)
     return TextTemplate.parse("text") if template.single else template
-
-
-def decode(data: bytes) -> str:
-    try:
-        return data.decode()
-    except UnicodeDecodeError as error:
-        raise BadLine(f"not valid UTF-8 at byte {error.start + 1} of the line") from None
-
-
-def parse_text(data: bytes) -> dict[str, object]:
-    return {"text": decode(data.removesuffix(b"\r"))}
-
-
-def parse_json(data: bytes) -> dict[str, object]:
-    text = decode(data)
-    try:
-        row = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise BadLine(f"broken JSON: {error.msg} at column {error.pos + 1}") from None
-    except RecursionError:
-        raise BadLine("broken JSON: nested too deep") from None
-    except ValueError:
-        raise BadLine("broken JSON: a number has too many digits") from None
-    if not isinstance(row, dict):
-        raise BadLine("the line is JSON, but not an object")
-    return row

@@ -14,10 +14,11 @@ from functools import lru_cache
 from shardmill.errors import SourceError
 from shardmill.ranges import split_evenly
 from shardmill.sources.base import Fields, ItemBatch, Shard, SourceFile, SourceStat
-from shardmill.sources.batches import BatchBuilder, over_limit
+from shardmill.sources.batches import BatchBuilder
 from shardmill.sources.columns import build_columns
 from shardmill.sources.cuts import number_shards
 from shardmill.sources.files import check_unchanged, empty_source, file_name, readable
+from shardmill.sources.parsing import over_limit
 from shardmill.sources.safepickle import Array, RefusedPickle, load
 from shardmill.sources.sampling import describe_rows
 from shardmill.sources.template import TextTemplate, kind_of

@@ -9,7 +9,7 @@ from shardmill.errors import SourceError, nearest
 from shardmill.sources.base import Fields, SourceFile
 from shardmill.sources.columns import chosen_types, column_names, infer_type
 from shardmill.sources.files import empty_source, file_name, open_ranges
-from shardmill.sources.lines import BOM, BadLine, parse_json
+from shardmill.sources.parsing import BOM, BadLine, parse_json
 from shardmill.sources.template import TextTemplate, kind_of
 from shardmill.store import ReadRange
 

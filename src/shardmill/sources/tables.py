@@ -6,9 +6,10 @@ import pyarrow as pa
 
 from shardmill.errors import SourceError, nearest
 from shardmill.sources.base import Fields, ItemBatch, SourceFile, SourceStat
-from shardmill.sources.batches import make_kept, over_limit
+from shardmill.sources.batches import make_kept
 from shardmill.sources.columns import Column, build_columns, chosen_types, column_names, type_text
 from shardmill.sources.files import file_name
+from shardmill.sources.parsing import over_limit
 from shardmill.sources.template import TextTemplate
 
 

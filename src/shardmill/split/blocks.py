@@ -11,7 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 BLOCK_BYTES = 2 << 20
-_SLICE_BYTES = 64 << 10
+Buffer = bytes | memoryview
+_SLICE_BYTES = 256 << 10
+_WORD_BYTES = 8
 _NEWLINE = 10
 _BLANKS = np.isin(np.arange(256), list(b" \t\r\n"))
 
@@ -23,18 +25,18 @@ class Block:
     The data may be a view of a larger block: lines are cut without being copied.
     """
 
-    data: bytes | memoryview
+    data: Buffer
     ends: NDArray[np.int64]
 
     @classmethod
-    def cut(cls, data: bytes | memoryview) -> tuple[Block, bytes]:
+    def cut(cls, data: Buffer) -> tuple[Block, bytes]:
         """The whole lines in some bytes, blank ones left out, and what follows the last newline."""
         raw = np.frombuffer(data, np.uint8)
-        ends = _find_newlines(raw)
+        ends = _find_ends(raw)
         stop = int(ends[-1]) if len(ends) else 0
         rest = bytes(data[stop:])
         block = cls(data[:stop], ends)
-        if _BLANKS[raw[block.starts]].any():
+        if _BLANKS[raw.take(block.starts)].any():
             block = cls.of_lines([line for line in block.lines() if line.strip()])
         return block, rest
 
@@ -66,11 +68,21 @@ class Block:
 Blocks = Iterator[Block]
 
 
-def _find_newlines(raw: NDArray[np.uint8]) -> NDArray[np.int64]:
-    """The places after newlines; by slices that stay in the cache, which is more than twice as fast."""
-    found = [
-        np.flatnonzero(raw[at : at + _SLICE_BYTES] == _NEWLINE) + (at + 1) for at in range(0, len(raw), _SLICE_BYTES)
-    ]
+def _find_ends(raw: NDArray[np.uint8]) -> NDArray[np.int64]:
+    """The places after newlines.
+
+    Slices stay in the cache, and only the words of eight bytes that have a newline are looked at closely.
+    """
+    is_newline = np.zeros(_SLICE_BYTES, np.bool_)
+    words = is_newline.reshape(-1, _WORD_BYTES)
+    found = []
+    for at in range(0, len(raw), _SLICE_BYTES):
+        part = raw[at : at + _SLICE_BYTES]
+        np.equal(part, _NEWLINE, out=is_newline[: len(part)])
+        is_newline[len(part) :] = False
+        hits = np.flatnonzero(is_newline.view(np.uint64) != 0)
+        inside = np.flatnonzero(words.take(hits, axis=0))
+        found.append(hits[inside // _WORD_BYTES] * _WORD_BYTES + inside % _WORD_BYTES + (at + 1))
     return np.concatenate(found) if found else np.empty(0, np.int64)
 
 

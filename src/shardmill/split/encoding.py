@@ -5,30 +5,22 @@ from __future__ import annotations
 import contextlib
 import json
 import zlib
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import pyarrow as pa
-import pyarrow.json as pj
-import pyarrow.parquet as pq
-
-from shardmill.errors import SourceError
-from shardmill.sinks.parquet import DigestFile
-from shardmill.sources.lines import BadLine, decode, parse_json
-from shardmill.split.blocks import Block
+from shardmill.split.blocks import Buffer
 from shardmill.split.cutting import Piece
 from shardmill.split.spec import SplitSpec
+from shardmill.store.digests import DigestFile
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 _SUFFIXES = {"none": "", "gzip": ".gz", "zstd": ".zst"}
 _GZIP_LEVEL, _ZSTD_LEVEL = 1, 1
-_ENDS_INSIDE = 2
-_SAMPLE_ROWS = 10_000
-_HINT = "Mend the line, or write lines as they are with --format jsonl."
 
 # Buffers as they are written, one after another, or an Arrow table.
 Encoded = Any
-Buffer = bytes | memoryview
 
 
 def suffix(spec: SplitSpec) -> str:
@@ -48,6 +40,8 @@ def chunk_id(number: int) -> str:
 def make_encoder(spec: SplitSpec, schema: pa.Schema | None) -> Callable[[Piece], Encoded]:
     """What turns a piece into bytes, or into rows where a Parquet writer makes the bytes."""
     if spec.format == "parquet":
+        from shardmill.split.tables import parse_rows
+
         assert schema is not None
         return lambda piece: parse_rows(piece.block(), schema, piece.index)
     squeeze = _squeezer(spec.compress)
@@ -61,6 +55,8 @@ def make_encoder(spec: SplitSpec, schema: pa.Schema | None) -> Callable[[Piece],
 def _squeezer(compress: str) -> Callable[[Buffer], Buffer]:
     """Each piece is a frame or a member of its own: they can be made side by side and simply follow each other."""
     if compress == "zstd":
+        import pyarrow as pa
+
         return lambda data: bytes(pa.Codec("zstd", compression_level=_ZSTD_LEVEL).compress(data, asbytes=True))
     if compress == "gzip":
         return lambda data: zlib.compress(data, _GZIP_LEVEL, wbits=31)
@@ -69,6 +65,8 @@ def _squeezer(compress: str) -> Callable[[Buffer], Buffer]:
 
 def _as_array(piece: Piece) -> bytes:
     """The seed's layout: items between the chunk's name and its count."""
+    from shardmill.split.tables import check_lines
+
     block = piece.block()
     check_lines(block, piece.index)
     head = tail = b""
@@ -82,123 +80,6 @@ def _as_array(piece: Piece) -> bytes:
     return b"".join((head, separator, bytes(block.data[:-1]).replace(b"\n", b",\n"), tail))
 
 
-def check_lines(block: Block, index: int) -> None:
-    """Refuse a block in which a line is not JSON by itself.
-
-    Arrow's parser is quick but does not see lines: that each starts and ends with a brace and that there are as many
-    objects as lines makes up for it. Where it objects, Python's parser has the last word.
-    """
-    raw = np.frombuffer(block.data, np.uint8)
-    ends = raw[block.ends - _ENDS_INSIDE]
-    braces = (raw[block.starts] == ord("{")).all() and (ends == ord("}")).all()
-    if braces and _is_utf8(block.data):
-        nothing = pj.ParseOptions(explicit_schema=pa.schema([]), unexpected_field_behavior="ignore")
-        try:
-            if _parse(block.data, nothing).num_rows == len(block):
-                return
-        except pa.ArrowInvalid:
-            pass
-    for i, line in enumerate(block.lines()):
-        try:
-            json.loads(decode(line))
-        except (BadLine, ValueError, RecursionError) as error:
-            raise SourceError(f"item {index + i:,} is not JSON: {error}.", hint=_HINT) from error
-
-
-def _is_utf8(data: Buffer) -> bool:
-    offsets = pa.py_buffer(np.array([0, len(data)], np.int64))
-    try:
-        pa.LargeStringArray.from_buffers(1, offsets, pa.py_buffer(data)).validate(full=True)
-    except pa.ArrowInvalid:
-        return False
-    return True
-
-
-def _parse(data: Buffer, options: pj.ParseOptions) -> pa.Table:
-    whole = pj.ReadOptions(use_threads=False, block_size=len(data) + 1)
-    # The peak was lower, in single runs, than with Arrow's own pool.
-    return pj.read_json(pa.BufferReader(data), whole, options, memory_pool=pa.system_memory_pool())
-
-
-def parse_rows(block: Block, schema: pa.Schema, index: int) -> pa.Table:
-    """The lines as rows of the schema; refuses what the schema cannot hold."""
-    options = pj.ParseOptions(explicit_schema=schema, unexpected_field_behavior="error")
-    reason: object = "it is not valid UTF-8"
-    if _is_utf8(block.data):
-        try:
-            table = _parse(block.data, options)
-            if table.num_rows == len(block):
-                return table.select(schema.names)
-            reason = f"{len(block)} lines hold {table.num_rows} objects"
-        except pa.ArrowInvalid as error:
-            reason = error
-    raise _misfit(block, schema, index, reason)
-
-
-def _misfit(block: Block, schema: pa.Schema, index: int, reason: object) -> SourceError:
-    """Which item it is, and what about it."""
-    for i, line in enumerate(block.lines()):
-        try:
-            row = parse_json(line)
-        except BadLine as bad:
-            return SourceError(f"item {index + i:,}: {bad}.", hint=_HINT)
-        strange = next((name for name in row if name not in schema.names), None)
-        if strange is not None:
-            return SourceError(
-                f"item {index + i:,} has a field {strange!r} that no item of the sample has.",
-                hint="Write lines as they are with --format jsonl.",
-            )
-        try:
-            pa.Table.from_pylist([row], schema)
-        except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, UnicodeEncodeError) as error:
-            return SourceError(f"item {index + i:,} does not fit the columns: {error}.", hint=_HINT)
-    return SourceError(f"items from {index:,} on do not fit the columns: {reason}.", hint=_HINT)
-
-
-def infer_schema(rows: Iterable[Mapping[str, Any]]) -> pa.Schema:
-    """Columns that hold these rows; a field with values of several kinds has none.
-
-    >>> infer_schema([{"a": 1}, {"a": 2.5, "b": None}]).types
-    [DataType(double), DataType(string)]
-    """
-    rows = list(rows)
-    fields = []
-    for name in dict.fromkeys(name for row in rows for name in row):
-        try:
-            kind = pa.array([row.get(name) for row in rows]).type
-        except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError) as error:
-            raise SourceError(
-                f"the field {name!r} holds values of several kinds: {str(error).partition(chr(10))[0]}.",
-                hint="Parquet has one type a column. Write lines as they are with --format jsonl.",
-            ) from error
-        except UnicodeEncodeError:
-            # Half of a surrogate pair: the row at fault is named when it is written.
-            kind = pa.string()
-        fields.append(pa.field(name, _without_null(kind)))
-    return pa.schema(fields)
-
-
-def _without_null(kind: pa.DataType) -> pa.DataType:
-    if pa.types.is_null(kind):
-        return pa.string()
-    if pa.types.is_list(kind):
-        return pa.list_(_without_null(kind.value_type))
-    if pa.types.is_struct(kind):
-        return pa.struct([pa.field(f.name, _without_null(f.type)) for f in kind])
-    return kind
-
-
-def sample_schema(block: Block) -> pa.Schema:
-    """Columns that hold the first lines of a block."""
-    rows = []
-    for i, line in enumerate(block.lines()[:_SAMPLE_ROWS]):
-        try:
-            rows.append(parse_json(line))
-        except BadLine as bad:
-            raise SourceError(f"item {i:,}: {bad}.", hint=_HINT) from bad
-    return infer_schema(rows)
-
-
 class ChunkFile:
     """One chunk being written: bytes go through as they are, rows by a Parquet writer."""
 
@@ -206,6 +87,9 @@ class ChunkFile:
         self.digest = DigestFile(file)
         self._writer = None
         if schema is not None and spec.format == "parquet":
+            import pyarrow as pa
+            import pyarrow.parquet as pq
+
             pool = pa.system_memory_pool()
             self._writer = pq.ParquetWriter(self.digest, schema, compression=spec.compress, memory_pool=pool)
 

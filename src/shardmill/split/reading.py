@@ -7,9 +7,7 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any
-
-import pyarrow as pa
+from typing import TYPE_CHECKING, Any
 
 from shardmill.errors import SourceError
 from shardmill.passwords import withhold
@@ -17,7 +15,10 @@ from shardmill.sources.discovery import find_files
 from shardmill.sources.files import check_read, check_unchanged, file_name
 from shardmill.sources.sql import open_database, refuse_without_query, stream
 from shardmill.split.blocks import Blocks, gather
-from shardmill.split.formats import encode_item, find_schema, read_file
+from shardmill.split.formats import encode_item, read_file
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 @dataclass(slots=True)
@@ -58,7 +59,13 @@ def feed_files(places: Sequence[str], format: str | None = None, *, bare_text: b
             before += file.size_bytes
 
     identity: list[list[object]] = [[f.name, f.size_bytes, f.tag, f.edges] for f in files]
-    feed = Feed(_stem(files[0].place), [[kind], *identity], blocks, schema=lambda: find_schema(kind, files))
+
+    def schema() -> pa.Schema | None:
+        from shardmill.split.rows import find_schema
+
+        return find_schema(kind, files)
+
+    feed = Feed(_stem(files[0].place), [[kind], *identity], blocks, schema=schema)
     return feed
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardmill.errors import SourceError
-from shardmill.sources.lines import BadLine, parse_json
+from shardmill.sources.parsing import BadLine, parse_json
 from shardmill.split.blocks import Block, gather
 from shardmill.split.spec import SplitSpec, parse_by
 

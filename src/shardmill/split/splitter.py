@@ -7,10 +7,9 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pyarrow as pa
 
 from shardmill.errors import SourceError, SpecError, nearest
 from shardmill.monitor.bar import Bar
@@ -20,12 +19,14 @@ from shardmill.sources.discovery import FORMATS
 from shardmill.split.blocks import Block
 from shardmill.split.cutting import Piece, cut_pieces
 from shardmill.split.dataset import Dataset
-from shardmill.split.encoding import sample_schema
 from shardmill.split.reading import Feed, feed_database, feed_files, feed_iterable
 from shardmill.split.routing import choose_parts, route
 from shardmill.split.spec import DEFAULT_ITEMS, Cut, SplitSpec
 from shardmill.split.writing import ChunkWriter, OnStep
 from shardmill.store import Store, is_url, open_store
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 FILE_FORMATS = {"gzipped_jsonl": "jsonl", **{name: name for name in FORMATS}}
 
@@ -117,6 +118,10 @@ def _with_schema(feed: Feed, spec: SplitSpec) -> tuple[pa.Schema | None, Iterato
     blocks = _blocks(feed)
     if spec.format != "parquet":
         return None, blocks
+    import pyarrow as pa
+
+    from shardmill.split.tables import sample_schema
+
     schema = feed.schema()
     if schema is not None:
         return schema, blocks

@@ -8,14 +8,16 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from queue import SimpleQueue
-
-import pyarrow as pa
+from typing import TYPE_CHECKING
 
 from shardmill.errors import ShardmillError
 from shardmill.split.cutting import Piece
 from shardmill.split.dataset import Chunk, Dataset
 from shardmill.split.encoding import ChunkFile, Encoded, chunk_id, make_encoder, suffix
 from shardmill.store import replacing
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 _MOST_THREADS = 8
 _RECORD_EVERY_S = 2.0
@@ -130,6 +132,8 @@ class ChunkWriter:
                     chunk.write(fed[1].result())
                 finally:
                     self._slots.release()
+            # Should the sync or the rename fail, the queue is read again until its end.
+            waiting.put(None)
             if piece is None or not piece.last:
                 raise _Dropped
         return Chunk(

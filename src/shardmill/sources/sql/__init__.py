@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from shardmill.errors import SourceError
 from shardmill.passwords import withhold
@@ -14,8 +14,10 @@ from shardmill.postgres import is_postgres
 from shardmill.sources.base import Fields
 from shardmill.sources.sql.base import Database
 from shardmill.sources.sql.dbapi import MAGIC, PYTHON, SQLITE, Factory, Sqlite
-from shardmill.sources.sql.source import SqlSource, describe
 from shardmill.store import is_url
+
+if TYPE_CHECKING:
+    from shardmill.sources.sql.source import SqlSource
 
 
 def is_database(place: str) -> bool:
@@ -47,6 +49,8 @@ def open_database(place: str) -> Database:
 
 
 def discover(places: Sequence[str], fields: Fields, format: str | None) -> SourceStat:
+    from shardmill.sources.sql.source import describe
+
     if len(places) != 1:
         raise SourceError("--query is for one database.", hint="Name one source.")
     if format is not None:
@@ -65,6 +69,8 @@ def refuse_without_query(places: Sequence[str]) -> None:
 
 
 def open_query(stat: SourceStat, fields: Fields, max_item_bytes: int) -> SqlSource:
+    from shardmill.sources.sql.source import SqlSource
+
     return SqlSource(open_database(stat.files[0].place), stat, fields, max_item_bytes)
 
 

@@ -12,8 +12,9 @@ from typing import Any
 import pyarrow as pa
 
 from shardmill.sources.base import ItemBatch
-from shardmill.sources.batches import make_kept, over_limit
+from shardmill.sources.batches import make_kept
 from shardmill.sources.columns import Column, infer_type
+from shardmill.sources.parsing import over_limit
 from shardmill.sources.sql.base import Rows
 from shardmill.sources.template import Rendered, TextTemplate
 

@@ -10,7 +10,7 @@ from typing import Any
 from shardmill import loading
 from shardmill.engines.base import Engine
 from shardmill.errors import SpecError
-from shardmill.monitor import say
+from shardmill.monitor.bar import say
 from shardmill.plan import Plan
 from shardmill.postgres import connect
 from shardmill.postgres.embedded import describe, is_embedded, resolve

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from shardmill.errors import DatabaseError, SpecError
 from shardmill.ledger import Commit
-from shardmill.monitor import Bar, say
+from shardmill.monitor.bar import Bar, say
 from shardmill.plan import Plan
 from shardmill.postgres import connect, is_postgres, reading
 from shardmill.postgres.batches import Ledger, Progress, create_ledger

@@ -11,7 +11,7 @@ import numpy as np
 
 from shardmill.devices import Device, cores
 from shardmill.errors import DatabaseError, ShardmillError, UsageError
-from shardmill.monitor import Bar
+from shardmill.monitor.bar import Bar
 from shardmill.postgres import checking, reading
 from shardmill.postgres.definition import DIGEST
 from shardmill.postgres.places import find_table, is_table

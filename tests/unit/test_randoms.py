@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -87,12 +91,30 @@ def test_a_gpu_gives_what_arrays_give() -> None:
     from shardmill.randoms import tensors
 
     key = make_key(7, "x")
-    ids = np.concatenate([np.arange(70_001), (1 << 63) + np.arange(5)]).astype(np.uint64)
+    ids = np.array([*range(70_001), *range(1 << 63, (1 << 63) + 5), 2**64 - 1], np.uint64)
     where = torch.from_numpy(ids.view(np.int64)).cuda()
     for ours, theirs in ((draw5, tensors.draw5), (draw_fine, tensors.draw_fine)):
         for epoch, block in ((0, 0), (1, 3), (LOW, LOW)):
             for a, t in zip(ours(ids, key, epoch, block), theirs(where, key, epoch, block), strict=True):
                 assert a.tobytes() == t.cpu().numpy().tobytes()
+
+
+INTERPRETED = """
+import numpy as np, torch
+from shardmill.randoms import draw5, make_key, tensors
+ids = np.array([*range(1500), *range(1 << 63, (1 << 63) + 5), 2**64 - 1], np.uint64)
+key, kernel = make_key(7, "x"), tensors._kernel()
+for epoch, block in ((0, 0), (1, 3), (2**32 - 1, 2**32 - 1)):
+    found = kernel(torch.from_numpy(ids.view(np.int64)), key, epoch, block)
+    assert all(a.tobytes() == t.numpy().tobytes() for a, t in zip(draw5(ids, key, epoch, block), found))
+"""
+
+
+def test_the_kernel_for_gpus_gives_what_arrays_give_under_tritons_interpreter() -> None:
+    pytest.importorskip("triton")
+    environment = {**os.environ, "TRITON_INTERPRET": "1"}
+    done = subprocess.run([sys.executable, "-c", INTERPRETED], capture_output=True, text=True, env=environment)
+    assert done.returncode == 0, done.stderr
 
 
 def test_draws_split_a_block_as_they_say() -> None:

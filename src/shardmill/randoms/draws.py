@@ -28,11 +28,10 @@ def _chunks(ids: Words, key: Key, epoch: int, block: int) -> Iterator[tuple[slic
     check_counter(epoch, block)
     if not hasattr(_local, "room"):
         _local.room = np.empty((2, 2, CHUNK), np.uint64)
-    schedule = key.schedule()
     for start in range(0, len(ids), CHUNK):
         part = ids[start : start + CHUNK]
         rows, room = _local.room[..., : len(part)]
-        fill(part, schedule, epoch, block, rows, room)
+        fill(part, key, epoch, block, rows, room)
         yield slice(start, start + len(part)), rows, room[0]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from typing import Any, NamedTuple
 
@@ -30,10 +31,12 @@ class Key(NamedTuple):
     def rounds(self) -> list[tuple[int, int]]:
         return [((self.k0 + i * WEYL[0]) & LOW, (self.k1 + i * WEYL[1]) & LOW) for i in range(ROUNDS)]
 
-    def schedule(self) -> list[Words]:
-        """The keys of each two rounds, laid out as `words` takes them."""
-        each = np.array(self.rounds(), np.uint64)
-        return [(each[i] << _SHIFT | each[i + 1]).reshape(2, 1) for i in range(0, ROUNDS, 2)]
+
+@functools.lru_cache(maxsize=256)
+def schedule(key: Key) -> list[Words]:
+    """The keys of each two rounds, laid out as `words` takes them."""
+    each = np.array(key.rounds(), np.uint64)
+    return [(each[i] << _SHIFT | each[i + 1]).reshape(2, 1) for i in range(0, ROUNDS, 2)]
 
 
 def make_key(seed: int, stream: str, view: int | None = None) -> Key:
@@ -94,15 +97,16 @@ def words(ids: Words, key: Key, epoch: int = 0, block: int = 0) -> Words:
     rows = np.empty((2, len(ids)), np.uint64)
     products = np.empty_like(rows)
     if len(ids):
-        fill(ids, key.schedule(), epoch, block, rows, products)
+        fill(ids, key, epoch, block, rows, products)
     return rows
 
 
-def fill(ids: Words, schedule: list[Words], epoch: int, block: int, rows: Words, products: Words) -> None:
+def fill(ids: Words, key: Key, epoch: int, block: int, rows: Words, products: Words) -> None:
     """Write the blocks into `rows`; `products` is room to work in."""
+    keys = schedule(key)
     high = ids[0] >> _SHIFT
     if high == ids[-1] >> _SHIFT and bool((np.right_shift(ids, _SHIFT, out=rows[0]) == high).all()):
-        _first_two(ids, int(high), epoch, block, schedule[0], rows, products)
+        _first_two(ids, int(high), epoch, block, keys[0], rows, products)
         begin = 2
     else:
         np.right_shift(ids, _SHIFT, out=rows[0])
@@ -116,7 +120,7 @@ def fill(ids: Words, schedule: list[Words], epoch: int, block: int, rows: Words,
         np.left_shift(rows, _SHIFT, out=rows)
         np.bitwise_xor(rows, crossed, out=rows)
         if i % 2 == 0:
-            np.bitwise_xor(rows, schedule[i // 2], out=rows)
+            np.bitwise_xor(rows, keys[i // 2], out=rows)
 
 
 def _first_two(ids: Words, high: int, epoch: int, block: int, keys: Words, rows: Words, products: Words) -> None:

@@ -279,6 +279,7 @@ NAN = float("nan")
         {"extra": {"x": uniform(0, 1, probability=NAN, otherwise=0)}},
         {"extra": {"x": uniform(0, 1, probability=0.5)}},
         {"extra": {"x": {"kind": "uniform", "from": 1}}},
+        {"extra": {"x": {"kind": "unform", "a": 0.0, "b": 1.0}}},
     ],
 )
 def test_a_config_that_cannot_be_is_refused_at_birth(wrong: dict[str, Any]) -> None:

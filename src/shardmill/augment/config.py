@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from shardmill.errors import SpecError, nearest
 
@@ -31,6 +31,8 @@ class Parameter:
     otherwise: Value | None = None
 
     def check(self, name: str) -> None:
+        if self.kind not in get_args(Kind):
+            raise SpecError(f"{name}: there is no kind {self.kind!r}.", hint=nearest(str(self.kind), [*get_args(Kind)]))
         if self.kind == "choice":
             if not self.choices:
                 raise SpecError(f"{name}: there is nothing to choose from.", hint="Give at least one choice.")
@@ -99,19 +101,22 @@ def _number(value: Any) -> float:
         raise SpecError(f"{value!r} is not a number.", hint="A range is two numbers: low and high.") from None
 
 
-def _parameter(name: str, value: Any) -> Parameter:
+def _parameter(name: str, given: Any) -> Parameter:
     """A parameter as it is, or a pair of numbers as the ends of a uniform range."""
-    if isinstance(value, Mapping):
+    value: Any = given
+    if isinstance(given, Mapping):
+        plain: dict[str, Any] = {k: tuple(v) if k == "choices" else v for k, v in given.items()}
         try:
-            value = Parameter(**{k: tuple(v) if k == "choices" else v for k, v in value.items()})
+            value = Parameter(**plain)
         except TypeError as error:
             raise SpecError(f"{name}: {error}.", hint="Fields: kind, a, b, choices, probability, otherwise.") from None
     if not isinstance(value, Parameter):
         if isinstance(value, str) or not isinstance(value, Sequence) or len(value) != 2:
             raise SpecError(f"{name}: {value!r} is not a range.", hint="Give (low, high), or uniform(low, high).")
         value = uniform(*value)
-    value.check(name)
-    return value
+    parameter: Parameter = value
+    parameter.check(name)
+    return parameter
 
 
 @dataclass(frozen=True)

@@ -54,6 +54,6 @@ def five(ids: torch.Tensor, key: Key, epoch: int, block: int) -> list[torch.Tens
     out = torch.empty((5, n), dtype=torch.float64, device=ids.device)
     # A bit above the 32 keeps Triton from making kernels for 0, for 1 and for other types; the kernel drops it.
     wide = [1 << 32 | value for value in (epoch, block, key.k0, key.k1)]
-    with torch.cuda.device_of(ids):
+    with torch.cuda.device_of(ids):  # type: ignore[no-untyped-call]
         _five[(triton.cdiv(n, _ITEMS),)](ids, out, n, *wide, _ITEMS)
     return list(out)

@@ -9,6 +9,8 @@ from typing import Any
 
 def size_bytes(sample: Any) -> int:
     """Bytes of a sample with what it holds: containers, arrays and tensors. What it holds twice counts twice."""
+    if isinstance(sample, float | int | str):
+        return sys.getsizeof(sample)
     held = getattr(sample, "nbytes", None)
     if isinstance(held, int):
         return max(held, sys.getsizeof(sample))

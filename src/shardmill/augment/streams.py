@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 import operator
+import re
 from collections.abc import Callable, Iterator
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -15,6 +17,7 @@ from shardmill.errors import CorruptState, UsageError
 
 CHUNK_SIZE = 10_000
 LAST = 1 << 64
+_UNITS = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9, "g": 10**9}
 Progress = Callable[[int, int | None], None]
 
 
@@ -111,6 +114,19 @@ def _dicts(columns: Columns) -> list[dict[str, Value]]:
         {"rotation": rotation, "brightness": brightness, "noise": noise, "scale": scale, "contrast": contrast}
         for rotation, brightness, noise, scale, contrast in values
     ]
+
+
+def parse_count(text: str) -> int:
+    """A number of samples as people write it.
+
+    >>> parse_count("100M"), parse_count("2.5k"), parse_count("1_000")
+    (100000000, 2500, 1000)
+    """
+    match = re.fullmatch(r"([\d_,]*\.?\d+)\s*([kKmMbBgG]?)", text.strip())
+    exact = Fraction(re.sub("[_,]", "", match[1])) * _UNITS[match[2].lower()] if match else Fraction(0)
+    if exact.denominator != 1 or not 0 < exact <= LAST:
+        raise UsageError(f"{text!r} is no number of samples.", hint="Write 250000, 250k, 100M or 1B.")
+    return int(exact)
 
 
 def check_state(state: Any, start: int, stop: int | None) -> tuple[int, int, int]:

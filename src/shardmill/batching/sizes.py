@@ -6,20 +6,25 @@ import os
 import sys
 from typing import Any
 
+_PLAIN = frozenset((float, int, str, bool, bytes, type(None)))
+
 
 def size_bytes(sample: Any) -> int:
     """Bytes of a sample with what it holds: containers, arrays and tensors. What it holds twice counts twice."""
-    if isinstance(sample, float | int | str):
-        return sys.getsizeof(sample)
+    size = sys.getsizeof(sample)
+    kind = type(sample)
+    if kind in _PLAIN:
+        return size
+    if kind is dict:
+        # The keys are nearly always names that all samples share.
+        for value in sample.values():
+            size += sys.getsizeof(value) if type(value) in _PLAIN else size_bytes(value)
+        return size
     held = getattr(sample, "nbytes", None)
     if isinstance(held, int):
-        return max(held, sys.getsizeof(sample))
-    size = sys.getsizeof(sample)
-    if isinstance(sample, dict):
-        # The keys are nearly always names that all samples share.
-        return size + sum(size_bytes(v) for v in sample.values())
-    if isinstance(sample, list | tuple | set | frozenset):
-        return size + sum(size_bytes(v) for v in sample)
+        return max(held, size)
+    if isinstance(sample, dict | list | tuple | set | frozenset):
+        return size + sum(size_bytes(v) for v in (sample.values() if isinstance(sample, dict) else sample))
     return size
 
 

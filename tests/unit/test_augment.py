@@ -130,6 +130,14 @@ def test_one_item_is_the_tables_row_and_the_streams() -> None:
         assert one == {name: column[i].item() for name, column in table.items()} == stream[i]
 
 
+@given(sample_id=st.integers(0, 2**64 - 1), epoch=st.integers(0, 2**32 - 1), view=st.none() | st.integers(0, 9))
+def test_one_item_alone_is_the_item_among_many(sample_id: int, epoch: int, view: int | None) -> None:
+    config = get_preset("aggressive")
+    table = augmentation_table([sample_id], config, seed=5, epoch=epoch, view=view)
+    alone = gen_augmentation_params(sample_id, config, seed=5, epoch=epoch, view=view)
+    assert alone == {name: column[0] for name, column in table.items()}
+
+
 def test_an_endless_stream_goes_on_and_holds_one_chunk() -> None:
     stream = stream_augmentation_chain(float("inf"), get_preset("mild"), start_id=10**18, chunk_size=10)
     rows = [next(stream) for _ in range(25)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -140,8 +141,17 @@ def test_a_key_tells_seeds_streams_and_views_apart() -> None:
     assert make_key(3, "augment") == Key(351573369, 996764552), "a key that moves makes other data"
 
 
-@pytest.mark.parametrize("ids", [[-1], [1 << 64], [0.5], ["a"], [None]])
-def test_what_is_no_id_is_refused(ids: list[object]) -> None:
+@given(start=st.integers(0, 2**64 - 1), stop=st.integers(0, 2**64 - 1), count=st.integers(1, 9))
+def test_a_range_of_ids_is_its_numbers(start: int, stop: int, count: int) -> None:
+    step = max(1, abs(stop - start) // count)
+    numbers = range(start, stop, step if start <= stop else -step)
+    assert randoms.check_ids(numbers).tolist() == list(numbers)
+
+
+@pytest.mark.parametrize(
+    "ids", [range(-1, 5), range(5, -2, -1), range(2**64 - 1, 2**64 + 2), [-1], [1 << 64], [0.5], ["a"], [None]]
+)
+def test_what_is_no_id_is_refused(ids: Sequence[object]) -> None:
     with pytest.raises(UsageError):
         randoms.check_ids(ids)
 

@@ -37,7 +37,13 @@ def gen_augmentation_params(
     >>> sorted(gen_augmentation_params(42, get_preset("mild")))
     ['brightness', 'contrast', 'noise', 'rotation', 'scale']
     """
-    columns = augmentation_table(np.array([_id(sample_id)], np.uint64), config, seed=seed, epoch=epoch, view=view)
+    number, config = _id(sample_id), config.with_seed(seed)
+    randoms.check_counter(epoch)
+    five: list[Parameter] = [getattr(config, name) for name in STANDARD]
+    if not config.extra and all(map(_plain, five)):
+        draws = randoms.draw5_of_one(number, make_key(config.seed, _STREAM, view), int(epoch))
+        return {n: d * ((p.b - p.a) * COARSE) + p.a for n, d, p in zip(STANDARD, draws, five, strict=True)}
+    columns = augmentation_table(np.array([number], np.uint64), config, epoch=epoch, view=view)
     return {name: column[0].item() for name, column in columns.items()}
 
 

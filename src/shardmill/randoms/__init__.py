@@ -5,7 +5,7 @@ The generator is Philox 4x32-10. The key is made from the seed and the name of a
 There is no state: any item of any epoch is drawn at once, and order, chunks, threads and devices leave it as it is.
 """
 
-from shardmill.randoms.draws import CHUNK, COARSE, FINE, SLOTS, draw5, draw_fine, permute
+from shardmill.randoms.draws import CHUNK, COARSE, FINE, SLOTS, draw5, draw5_of_one, draw_fine, permute
 from shardmill.randoms.maths import exp, log, normal
 from shardmill.randoms.philox import Key, check_counter, check_ids, make_key, philox, words
 
@@ -18,6 +18,7 @@ __all__ = [
     "check_counter",
     "check_ids",
     "draw5",
+    "draw5_of_one",
     "draw_fine",
     "exp",
     "log",

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardmill.errors import UsageError
-from shardmill.randoms.philox import Key, Words, check_counter, fill, philox
+from shardmill.randoms.philox import LOW, Key, Words, check_counter, fill, philox
 
 COARSE, FINE = 2.0**-24, 2.0**-53
 SLOTS = 5
@@ -51,6 +51,12 @@ def draw5(ids: Words, key: Key, epoch: int = 0, block: int = 0, out: list[Column
         np.bitwise_and(second, _BYTE, out=second)
         columns[4][at] = np.bitwise_or(room, second, out=room)
     return columns
+
+
+def draw5_of_one(item: int, key: Key, epoch: int = 0, block: int = 0) -> tuple[int, int, int, int, int]:
+    """`draw5` of a single item in Python's integers, which for one are ten times as fast as arrays."""
+    w0, w1, w2, w3 = philox((item & LOW, item >> 32, epoch, block), key)
+    return w0 >> 8, (w0 & 255) << 16 | w1 >> 16, w2 >> 8, (w2 & 255) << 16 | w3 >> 16, (w1 & 65535) << 8 | w3 & 255
 
 
 def draw_fine(ids: Words, key: Key, epoch: int = 0, block: int = 0) -> list[Column]:

@@ -28,17 +28,20 @@ class Key(NamedTuple):
     k0: int
     k1: int
 
-    def rounds(self) -> list[tuple[int, int]]:
-        return [((self.k0 + i * WEYL[0]) & LOW, (self.k1 + i * WEYL[1]) & LOW) for i in range(ROUNDS)]
+
+@functools.lru_cache(maxsize=256)
+def round_keys(key: Key) -> list[tuple[int, int]]:
+    return [((key.k0 + i * WEYL[0]) & LOW, (key.k1 + i * WEYL[1]) & LOW) for i in range(ROUNDS)]
 
 
 @functools.lru_cache(maxsize=256)
 def schedule(key: Key) -> list[Words]:
     """The keys of each two rounds, laid out as `words` takes them."""
-    each = np.array(key.rounds(), np.uint64)
+    each = np.array(round_keys(key), np.uint64)
     return [(each[i] << _SHIFT | each[i + 1]).reshape(2, 1) for i in range(0, ROUNDS, 2)]
 
 
+@functools.lru_cache(maxsize=256)
 def make_key(seed: int, stream: str, view: int | None = None) -> Key:
     """The key of a stream: a hash of seed, name and view, so that no two of them add up to a third.
 
@@ -56,6 +59,9 @@ def make_key(seed: int, stream: str, view: int | None = None) -> Key:
 
 def check_ids(ids: Any) -> Words:
     """Item ids as an array of 64 bits; what is no such id is refused, and never wrapped."""
+    if isinstance(ids, range) and len(ids) and min(ids[0], ids[-1]) >= 0 and max(ids[0], ids[-1]) < 1 << 64:
+        # Wrapping around is what makes this right for steps downwards.
+        return np.arange(len(ids), dtype=np.uint64) * np.uint64(ids.step % (1 << 64)) + np.uint64(ids[0])
     array = np.asarray(ids)
     if array.dtype == np.uint64:
         return array
@@ -79,7 +85,7 @@ def check_counter(epoch: int, block: int = 0) -> None:
 def philox(counter: tuple[Any, Any, Any, Any], key: Key) -> tuple[Any, Any, Any, Any]:
     """One block for each counter, in plain arithmetic: Python's integers, uint64 of NumPy or int64 of torch alike."""
     c0, c1, c2, c3 = counter
-    for k0, k1 in key.rounds():
+    for k0, k1 in round_keys(key):
         p0, p1 = c0 * MULTIPLIERS[0], c2 * MULTIPLIERS[1]
         # The mask after the shift is for torch, whose int64 is shifted with its sign.
         c0, c1, c2, c3 = ((p1 >> 32) & LOW) ^ c1 ^ k0, p1 & LOW, ((p0 >> 32) & LOW) ^ c3 ^ k1, p0 & LOW

@@ -229,6 +229,18 @@ def test_a_stream_is_saved_loaded_and_resumed(tmp_path: Path) -> None:
     assert save_augmentation_stream(resume_augmentation_stream(tmp_path, whole()), tmp_path) == 0
 
 
+def test_a_stream_read_in_part_is_saved_from_there_and_tells_how_far_it_is(tmp_path: Path) -> None:
+    told: list[tuple[int, int | None]] = []
+    stream = stream_augmentation_chain(50, RICH, chunk_size=20, on_progress=lambda *at: told.append(at))
+    first = [next(stream) for _ in range(7)]
+    assert save_augmentation_stream(stream, tmp_path, samples_per_file=30) == 43
+    saved = list(load_augmentation_stream(tmp_path))
+    assert [number for number, _ in saved] == list(range(7, 50))
+    assert [*first, *(params for _, params in saved)] == list(stream_augmentation_chain(50, RICH))
+    assert told == [(27, 50), (37, 50), (50, 50)]
+    assert next(stream, None) is None
+
+
 def test_torn_foreign_and_missing_files_are_found(tmp_path: Path) -> None:
     stream = stream_augmentation_chain(300, get_preset("mild"))
     save_augmentation_stream(stream, tmp_path, samples_per_file=100)

@@ -16,6 +16,8 @@ from shardmill.augment.config import AugmentationConfig, Value
 from shardmill.augment.streams import AugmentationStream
 from shardmill.errors import CorruptState, UsageError
 
+Tables = Iterator[tuple[Any, Any]]
+
 _ABOUT = b"shardmill.augment"
 _FILE = "params-{:06d}.parquet"
 
@@ -32,9 +34,9 @@ def save_augmentation_stream(
     place = Path(folder)
     place.mkdir(parents=True, exist_ok=True)
     files = _files(place)
-    written = 0
+    written, tables = 0, stream.tables()
     for number in count(len(files)):
-        rows = _write(stream, place, number, samples_per_file)
+        rows = _write(stream, tables, place, number, samples_per_file)
         written += rows
         if rows < samples_per_file:
             break
@@ -107,11 +109,11 @@ def _about(path: Path) -> dict[str, Any]:
     return about
 
 
-def _write(stream: AugmentationStream, folder: Path, number: int, limit: int) -> int:
+def _write(stream: AugmentationStream, rest: Tables, folder: Path, number: int, limit: int) -> int:
     """One file of at most `limit` items; none where nothing is left."""
     begin = stream.state
     tables, rows = [], 0
-    for ids, columns in _limited(stream, limit):
+    for ids, columns in _limited(stream, rest, limit):
         tables.append(pa.table({"sample_id": ids, **columns}))
         rows += len(ids)
     if not rows:
@@ -127,12 +129,12 @@ def _write(stream: AugmentationStream, folder: Path, number: int, limit: int) ->
     return rows
 
 
-def _limited(stream: AugmentationStream, limit: int) -> Iterator[tuple[Any, Any]]:
+def _limited(stream: AugmentationStream, rest: Tables, limit: int) -> Tables:
     usual = stream.chunk_size
     try:
         while limit > 0:
             stream.chunk_size = min(usual, limit)
-            found = next(stream.tables(), None)
+            found = next(rest, None)
             if found is None:
                 return
             limit -= len(found[0])

@@ -74,12 +74,20 @@ class AugmentationStream(Iterator[dict[str, Value]]):
             raise CorruptState(
                 f"The state is of seed {seed}, the stream of seed {self.config.seed}.", hint="Use the same config."
             )
-        self._at, self.epoch, self._rows, self._all = at, epoch, iter(()), self._chain()
+        self.epoch = epoch
+        self._go_on_from(at)
 
     def tables(self) -> Iterator[tuple[np.ndarray[Any, np.dtype[np.uint64]], Columns]]:
         """The rest of the stream as ids and columns, chunk by chunk: for speed."""
+        self._go_on_from(self.state)
+        return self._tables()
+
+    def _go_on_from(self, at: int) -> None:
+        """What waits in the chunk is forgotten: it is made again from here on."""
+        self._at, self._rows, self._all = at, iter(()), self._chain()
+
+    def _tables(self) -> Iterator[tuple[np.ndarray[Any, np.dtype[np.uint64]], Columns]]:
         while (chunk := self._next_ids()) is not None:
-            self._rows = iter(())
             yield chunk, augmentation_table(chunk, self.config, epoch=self.epoch)
             self._tell()
 
@@ -95,7 +103,7 @@ class AugmentationStream(Iterator[dict[str, Value]]):
         return np.arange(count, dtype=np.uint64) * np.uint64(step) + np.uint64(begin)
 
     def _chain(self) -> Iterator[dict[str, Value]]:
-        for _, columns in self.tables():
+        for _, columns in self._tables():
             self._rows = iter(_dicts(columns))
             yield from self._rows
 

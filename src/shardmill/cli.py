@@ -318,6 +318,45 @@ def load(
 
 
 @app.command()
+def augment(
+    num_samples: Annotated[str, typer.Option(metavar="N", help="How many items: 250000, 250k, 100M.")],
+    out: Annotated[str, typer.Option(metavar="RUN", help="The run's folder: a path or a URL.")],
+    preset: Annotated[str, typer.Option(help="mild, moderate or aggressive.")] = "moderate",
+    seed: Annotated[int, typer.Option(help="Other parameters for all items.")] = 0,
+    epoch: Annotated[int, typer.Option(help="Which time the items are gone through.")] = 0,
+    start_id: Annotated[int, typer.Option(min=0, help="The first item's id.")] = 0,
+    workers: Annotated[int | None, typer.Option(help="How many; if not given, one.")] = None,
+    resume: Annotated[
+        bool | None, typer.Option("--resume/--fresh", help="Only go on with a run / delete it and start over.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Write the augmentation parameters of items, by seed, id and epoch alone. The same command resumes."""
+    from shardmill.augment.streams import parse_count
+    from shardmill.run import start
+    from shardmill.spec import make_spec
+
+    whole = make_spec(
+        {
+            "source": f"range:{start_id}:{start_id + parse_count(num_samples)}",
+            "text": "sample_id",
+            "id": "sample_id",
+            "task": "augment",
+            "params": {"preset": preset, "seed": seed, "epoch": epoch},
+        },
+        {"workers": workers, "device": "cpu"},
+    )
+    began = time.monotonic()
+    run = start(whole, out, fresh=resume is False, resume=resume is True, quiet=as_json)
+    state = run.status()
+    if as_json:
+        _print_json(state.to_json())
+        return
+    say(f"{state.rows:,} rows in {state.shards} shards, {duration(time.monotonic() - began)}.")
+    say(f"Next: shardmill verify {out}   shardmill merge {out} --out FILE.parquet")
+
+
+@app.command()
 def plan(
     source: Source = None,
     text: Text = None,
@@ -655,6 +694,24 @@ def bench_embed(
         raise typer.Exit(1)
 
 
+@bench.command("augment")
+def bench_augment(
+    samples: Annotated[int, typer.Option(min=1, help="How many, as columns; slower ways get fewer.")] = 1_000_000,
+    preset: Annotated[str, typer.Option(help="mild, moderate or aggressive.")] = "moderate",
+    iterations: Annotated[int, typer.Option(min=1, help="How often each is measured; the median counts.")] = 5,
+    out: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a page of HTML there.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Say how fast augmentation parameters are made: as columns, as dicts, in batches, and by reseeding a generator."""
+    from shardmill.bench.augment import bench_augment as measure
+
+    runner = measure(samples, preset, iterations)
+    if out is not None:
+        out.write_text(runner.report("html"))
+        say(f"Written: {out}")
+    print(runner.report("json" if as_json else "table"))
+
+
 def _print_json(value: Any) -> None:
     print(json.dumps(value, indent=2, ensure_ascii=False, default=str))
 
@@ -676,7 +733,7 @@ def main() -> None:
     if status == _INTERRUPTED:
         say(
             "Stopped. The same command goes on where this ended."
-            if sys.argv[1:2] in (["embed"], ["split"])
+            if sys.argv[1:2] in (["embed"], ["augment"], ["split"])
             else "Stopped."
         )
     sys.exit(status)

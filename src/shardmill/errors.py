@@ -8,6 +8,7 @@ ShardmillError
 │   ├── ModelError        the model cannot be found, read or used
 │   ├── MissingExtra      an optional library is not installed
 │   ├── TaskError         a task broke its contract
+│   ├── CorruptState      a saved state or parameter file is torn, or of something else
 │   ├── RunExists         the output folder holds something else
 │   └── StaleResume       source, model or fields changed since the run began
 ├── StoreError            a store did not do what was asked; often worth another try
@@ -78,6 +79,10 @@ class MissingExtra(UsageError):
 
 
 class TaskError(UsageError):
+    pass
+
+
+class CorruptState(UsageError):
     pass
 
 

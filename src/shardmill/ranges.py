@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable, Sequence
-from itertools import pairwise
+from fractions import Fraction
+from itertools import accumulate, pairwise
+
+from shardmill.errors import UsageError
 
 Range = tuple[int, int]
 
@@ -74,3 +78,98 @@ def cover(parts: Iterable[Range], start: int, stop: int) -> bool:
             return False
         at = b
     return at == stop
+
+
+class DistributedRangeSplitter:
+    """Which samples each rank works on: contiguous ranges, even or by weight, or every n-th one.
+
+    A rank's range can be split again, so clusters, hosts and GPUs are splitters within splitters.
+
+    >>> clusters = DistributedRangeSplitter(250_010, 2)
+    >>> clusters.get_all_ranges()
+    [(0, 125005), (125005, 250010)]
+    >>> clusters.within(1, 8).get_rank_range(0)
+    (125005, 140631)
+    """
+
+    def __init__(
+        self, num_samples: int, world_size: int, *, weights: Sequence[float] | None = None, start: int = 0
+    ) -> None:
+        if world_size < 1:
+            raise UsageError(f"A world size of {world_size} has nobody in it.", hint="It is 1 or more.")
+        if num_samples < 0 or start < 0:
+            raise UsageError(f"{num_samples} samples from {start} on cannot be.", hint="Both are 0 or more.")
+        self.num_samples, self.world_size, self.start = num_samples, world_size, start
+        self._bounds = None if weights is None else self._weighted(weights)
+        if self._bounds is not None:
+            self._guide = [bisect_right(self._bounds, i * num_samples // world_size) - 1 for i in range(world_size)]
+
+    def get_rank_range(self, rank: int) -> Range:
+        """The half-open range of one rank."""
+        self._check(rank)
+        if self._bounds is not None:
+            return self.start + self._bounds[rank], self.start + self._bounds[rank + 1]
+        size, extra = divmod(self.num_samples, self.world_size)
+        begin = self.start + rank * size + min(rank, extra)
+        return begin, begin + size + (rank < extra)
+
+    def get_all_ranges(self) -> list[Range]:
+        return [self.get_rank_range(rank) for rank in range(self.world_size)]
+
+    def get_rank_for_sample(self, sample_id: int) -> int:
+        """Whose sample it is, without a search: by arithmetic, or with weights by a table of first guesses."""
+        at = sample_id - self.start
+        if not 0 <= at < self.num_samples:
+            last = self.start + self.num_samples - 1
+            raise UsageError(f"The sample {sample_id} is nobody's.", hint=f"Samples are {self.start} to {last}.")
+        if self._bounds is not None:
+            rank = self._guide[at * self.world_size // self.num_samples]
+            while self._bounds[rank + 1] <= at:
+                rank += 1
+            return rank
+        size, extra = divmod(self.num_samples, self.world_size)
+        wide = extra * (size + 1)
+        return at // (size + 1) if at < wide else extra + (at - wide) // size
+
+    def validate_ranges(self, ranges: Iterable[Range] | None = None) -> bool:
+        """Whether these ranges, or its own, hold every sample once."""
+        found = self.get_all_ranges() if ranges is None else ranges
+        return cover(found, self.start, self.start + self.num_samples)
+
+    def within(self, rank: int, world_size: int, *, weights: Sequence[float] | None = None) -> DistributedRangeSplitter:
+        """The range of one rank, split once more."""
+        begin, end = self.get_rank_range(rank)
+        return DistributedRangeSplitter(end - begin, world_size, weights=weights, start=begin)
+
+    def interleaved(self, rank: int, done: int = 0) -> range:
+        """Every `world_size`-th sample after the first `done`: what elastic feeding needs.
+
+        After any number of common steps the samples done are the first ones, so another number of ranks goes on from
+        there by one integer.
+
+        >>> [list(DistributedRangeSplitter(7, 3).interleaved(rank)) for rank in range(3)]
+        [[0, 3, 6], [1, 4], [2, 5]]
+        """
+        self._check(rank)
+        if not 0 <= done <= self.num_samples:
+            raise UsageError(f"{done} of {self.num_samples} samples cannot be done.", hint="Is it another dataset?")
+        return range(self.start + done + rank, self.start + self.num_samples, self.world_size)
+
+    def _check(self, rank: int) -> None:
+        if not 0 <= rank < self.world_size:
+            hint = f"Ranks are 0 to {self.world_size - 1}."
+            raise UsageError(f"There is no rank {rank} among {self.world_size}.", hint=hint)
+
+    def _weighted(self, weights: Sequence[float]) -> list[int]:
+        if len(weights) != self.world_size:
+            hint = "Give one for each rank."
+            raise UsageError(f"{len(weights)} weights for {self.world_size} ranks.", hint=hint)
+        # As fractions, so that no sample is lost to rounding however many there are.
+        try:
+            exact = [Fraction(w) for w in weights]
+        except (ValueError, OverflowError, TypeError):
+            exact = []
+        if not exact or min(exact) < 0 or not sum(exact):
+            raise UsageError(f"{list(weights)} are no weights.", hint="Give numbers of 0 or more, not all 0.")
+        total = sum(exact)
+        return [0, *(int(self.num_samples * part / total) for part in accumulate(exact))]

@@ -15,7 +15,7 @@ import shardmill
 SOURCE = Path(shardmill.__file__).parent
 
 FIRST = {"errors", "cache", "ranges", "randoms", "batching", "passwords"}
-SECOND = {"spec", "devices", "store", "estimate", "postgres"}
+SECOND = {"spec", "devices", "store", "estimate", "postgres", "augment"}
 THIRD = {"plan", "ledger"}
 NEIGHBOURS = {"sources", "tasks", "sinks"}
 USES = {"merge", "verify", "split", "search", "map", "monitor", "rates", "cost", "windows", "loading"}
@@ -24,7 +24,7 @@ BELOW = FIRST | SECOND | THIRD
 MAY_IMPORT: dict[str, set[str]] = {
     "__init__": {"errors", "spec", "estimate", "run", "split"},
     **{room: set() for room in FIRST},
-    "passwords": {"errors"},
+    **{room: {"errors"} for room in ("passwords", "randoms", "ranges", "batching")},
     **dict.fromkeys(SECOND, FIRST),
     **dict.fromkeys(THIRD, FIRST | SECOND | THIRD),
     **dict.fromkeys(NEIGHBOURS, BELOW),

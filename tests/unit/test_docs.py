@@ -34,6 +34,14 @@ def test_the_task_in_the_guide_runs(
     sys.modules.pop("lengths", None)
 
 
+def test_the_examples_of_augmentation_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs/augmentation.md").read_text(), re.DOTALL)
+    monkeypatch.chdir(tmp_path)
+    for block in blocks:
+        exec(compile(block, "augmentation.md", "exec"), {})
+    assert len(blocks) == 6
+
+
 @pytest.mark.parametrize("page", sorted(ROOT.glob("*.md")) + sorted(ROOT.glob("docs/**/*.md")), ids=lambda p: p.name)
 def test_links_lead_somewhere(page: Path) -> None:
     for target in re.findall(r"\]\(([^)#]+)\)", page.read_text()):

@@ -34,14 +34,16 @@ def discover(
     format: str | None = None,
     on_progress: Callable[[float, str], None] = lambda share, what: None,
 ) -> SourceStat:
-    """Find the files at the places (files, folders, globs, URLs), or the database, and check for the fields.
+    """Find the files at the places (files, folders, globs, URLs), the database or the ids; check for the fields.
 
     Large compressed files are read through once for places to enter them; `on_progress` hears of that.
     """
-    from shardmill.sources import discovery, sql
+    from shardmill.sources import discovery, numbers, sql
 
     if fields.query:
         return sql.discover(places, fields, format)
+    if any(map(numbers.is_range, places)):
+        return numbers.discover(places, fields)
     sql.refuse_without_query(places)
     return discovery.discover(places, fields, format, on_progress)
 
@@ -52,6 +54,10 @@ def open_source(stat: SourceStat, fields: Fields, max_item_bytes: int = MAX_ITEM
         from shardmill.sources.sql import open_query
 
         return open_query(stat, fields, max_item_bytes)
+    if stat.format == "range":
+        from shardmill.sources.numbers import RangeSource
+
+        return RangeSource(stat)
     if stat.format in ("jsonl", "text"):
         from shardmill.sources.lines import LineSource
 

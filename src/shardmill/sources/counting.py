@@ -11,6 +11,8 @@ def count_lines(stat: SourceStat, file: SourceFile) -> int | None:
     """Lines of a text file, rows of any other; None for what would have to be fetched whole to be counted."""
     if not file.size_bytes:
         return 0
+    if stat.format == "range":
+        return file.size_bytes
     check_unchanged(file)
     if stat.format == "parquet":
         from shardmill.sources.parquets import count_rows

@@ -1,4 +1,4 @@
-"""What is done to every item. A task is named `embed`, or `package.module:Class` for one of your own."""
+"""What is done to every item. A task is named `embed` or `augment`, or `package.module:Class` for one of your own."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from shardmill.errors import SpecError, nearest
 from shardmill.tasks.base import Task
 
-_BUILT_IN = {"embed": "shardmill.tasks.embed:EmbedTask"}
+_BUILT_IN = {"augment": "shardmill.tasks.augment:AugmentTask", "embed": "shardmill.tasks.embed:EmbedTask"}
 
 
 def open_task(name: str, params: dict[str, Any]) -> Task:

@@ -1,0 +1,190 @@
+"""Parameters of items: one at a time as a dict, or many as columns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shardmill import randoms
+from shardmill.augment.config import STANDARD, AugmentationConfig, Parameter, Value
+from shardmill.errors import UsageError
+from shardmill.randoms import COARSE, FINE, Key, make_key
+
+if TYPE_CHECKING:
+    import torch
+
+Columns = dict[str, NDArray[Any]]
+_STREAM = "augment"
+_GATES = 1
+
+
+def check_rank(rank: int, world_size: int) -> None:
+    if isinstance(world_size, bool) or not isinstance(world_size, int | np.integer) or world_size < 1:
+        raise UsageError(f"A world size of {world_size!r} has nobody in it.", hint="It is 1 or more.")
+    if isinstance(rank, bool) or not isinstance(rank, int | np.integer) or not 0 <= rank < world_size:
+        raise UsageError(f"There is no rank {rank!r} among {world_size}.", hint=f"Ranks are 0 to {world_size - 1}.")
+
+
+def gen_augmentation_params(
+    sample_id: int, config: AugmentationConfig, *, seed: int | None = None, epoch: int = 0, view: int | None = None
+) -> dict[str, Value]:
+    """The parameters of one item. `seed` takes the place of the config's own.
+
+    >>> from shardmill.augment import get_preset
+    >>> sorted(gen_augmentation_params(42, get_preset("mild")))
+    ['brightness', 'contrast', 'noise', 'rotation', 'scale']
+    """
+    number, config = _id(sample_id), config.with_seed(seed)
+    randoms.check_counter(epoch)
+    five: list[Parameter] = [getattr(config, name) for name in STANDARD]
+    if not config.extra and all(map(_plain, five)):
+        draws = randoms.draw5_of_one(number, make_key(config.seed, _STREAM, view), int(epoch))
+        return {n: d * ((p.b - p.a) * COARSE) + p.a for n, d, p in zip(STANDARD, draws, five, strict=True)}
+    columns = augmentation_table(np.array([number], np.uint64), config, epoch=epoch, view=view)
+    return {name: column[0].item() for name, column in columns.items()}
+
+
+def gen_distributed_augmentation_params(
+    sample_id: int,
+    rank: int,
+    world_size: int,
+    config: AugmentationConfig,
+    *,
+    seed: int | None = None,
+    epoch: int = 0,
+) -> dict[str, Value]:
+    """The parameters of one item as one rank sees it: another view of the item for every rank.
+
+    The world size only says which ranks there are; it does not enter the numbers.
+    """
+    check_rank(rank, world_size)
+    return gen_augmentation_params(sample_id, config, seed=seed, epoch=epoch, view=int(rank))
+
+
+def augmentation_table(
+    ids: Any, config: AugmentationConfig, *, seed: int | None = None, epoch: int = 0, view: int | None = None
+) -> Columns:
+    """The parameters of many items as columns: a float64 array (or one of the chosen values) for each parameter.
+
+    This is the road for speed: one block of Philox gives the five parameters of an item.
+    """
+    config = config.with_seed(seed)
+    numbers = randoms.check_ids(ids)
+    randoms.check_counter(epoch)
+    if numbers.ndim != 1:
+        raise UsageError(f"Ids come as one row, not as an array of shape {numbers.shape}.", hint="Use .ravel().")
+    key = make_key(config.seed, _STREAM, view)
+    five = [getattr(config, name) for name in STANDARD]
+    if not all(_plain(p) for p in five):
+        return _draw(_Arrays, numbers, config, key, view, epoch)
+    columns = [np.empty(len(numbers)) for _ in STANDARD]
+    # Chunk by chunk, so that what was drawn is still in the cache when it is scaled.
+    for start in range(0, len(numbers), randoms.CHUNK):
+        parts = [c[start : start + randoms.CHUNK] for c in columns]
+        randoms.draw5(numbers[start : start + randoms.CHUNK], key, epoch, out=parts)
+        for part, p in zip(parts, five, strict=True):
+            np.multiply(part, (p.b - p.a) * COARSE, out=part)
+            np.add(part, p.a, out=part)
+    table: Columns = dict(zip(STANDARD, columns, strict=True))
+    return table | _draw_extra(_Arrays, numbers, config, view, epoch)
+
+
+def augmentation_tensors(
+    ids: torch.Tensor, config: AugmentationConfig, *, seed: int | None = None, epoch: int = 0, view: int | None = None
+) -> dict[str, torch.Tensor]:
+    """`augmentation_table` for ids in a tensor, on the device where they are, equal to it to the bit.
+
+    Texts that are chosen from come as their places among the choices; the value for the rest comes after the last.
+    """
+    config = config.with_seed(seed)
+    randoms.check_counter(epoch)
+    if not ids.is_cuda and len(ids) and int(ids.min()) < 0:
+        raise UsageError(f"The item id {int(ids.min())} is below 0.", hint="Number the items from 0 on.")
+    drawn: dict[str, torch.Tensor] = _draw(_tensors(), ids, config, make_key(config.seed, _STREAM, view), view, epoch)
+    return drawn
+
+
+class _Arrays:
+    """How columns are drawn and chosen in NumPy; `_tensors` is the same for torch."""
+
+    draw5: Callable[..., list[Any]] = staticmethod(randoms.draw5)
+    draw_fine: Callable[..., list[Any]] = staticmethod(randoms.draw_fine)
+    where = staticmethod(np.where)
+    clip = staticmethod(np.clip)
+
+    @staticmethod
+    def pick(choices: NDArray[Any], place: Any) -> Any:
+        return choices[place.astype(np.int64)]
+
+
+def _tensors() -> Any:
+    import torch
+
+    from shardmill.randoms import tensors
+
+    class Tensors:
+        draw5 = staticmethod(tensors.draw5)
+        draw_fine = staticmethod(tensors.draw_fine)
+        where = staticmethod(torch.where)
+        clip = staticmethod(torch.clamp)
+
+        @staticmethod
+        def pick(choices: NDArray[Any], place: torch.Tensor) -> torch.Tensor:
+            whole = place.to(torch.int64)
+            return whole if choices.dtype.kind == "U" else torch.as_tensor(choices, device=place.device)[whole]
+
+    return Tensors
+
+
+def _plain(p: Parameter) -> bool:
+    return p.kind == "uniform" and p.probability == 1
+
+
+def _draw(backend: Any, ids: Any, config: AugmentationConfig, key: Key, view: int | None, epoch: int) -> dict[str, Any]:
+    draws = backend.draw5(ids, key, epoch)
+    gates: list[Any] = [None] * len(STANDARD)
+    if any(getattr(config, name).probability < 1 for name in STANDARD):
+        gates = backend.draw5(ids, key, epoch, _GATES)
+    columns = {}
+    for name, draw, gate in zip(STANDARD, draws, gates, strict=True):
+        columns[name] = _value(backend, name, getattr(config, name), draw, gate, COARSE)
+    return columns | _draw_extra(backend, ids, config, view, epoch)
+
+
+def _draw_extra(backend: Any, ids: Any, config: AugmentationConfig, view: int | None, epoch: int) -> dict[str, Any]:
+    """Each extra parameter has a stream of its own name, so that it depends on no other."""
+    columns = {}
+    for name, parameter in config.extra.items():
+        draw, gate = backend.draw_fine(ids, make_key(config.seed, f"{_STREAM}/{name}", view), epoch)
+        columns[name] = _value(backend, name, parameter, draw, gate, FINE)
+    return columns
+
+
+def _value(backend: Any, name: str, p: Parameter, draw: Any, gate: Any, unit: float) -> Any:
+    """From whole numbers below 1 / unit to values. What was rounded over an end is put back on it."""
+    shut = None if p.probability == 1 else gate >= p.probability / unit
+    if p.kind == "choice":
+        place = backend.clip(draw * (len(p.choices) * unit), 0.0, len(p.choices) - 0.5)
+        if shut is None:
+            return backend.pick(np.asarray(p.choices), place)
+        place = backend.where(shut, place * 0.0 + len(p.choices), place)
+        return backend.pick(np.asarray([*p.choices, p.rest(name)]), place)
+    if p.kind == "uniform":
+        value = backend.clip(draw * ((p.b - p.a) * unit) + p.a, p.a, p.b)
+    elif p.kind == "log-uniform":
+        low, high = (float(randoms.log(np.array([end]))[0]) for end in (p.a, p.b))
+        value = backend.clip(randoms.exp(draw * ((high - low) * unit) + low), p.a, p.b)
+    else:
+        value = randoms.normal(backend.clip((draw + 0.5) * unit, FINE / 2, 1 - FINE)) * p.b + p.a
+    return value if shut is None else backend.where(shut, value * 0.0 + float(p.rest(name)), value)
+
+
+def _id(sample_id: Any) -> int:
+    if isinstance(sample_id, bool) or not isinstance(sample_id, int | np.integer):
+        raise UsageError(f"The item id {sample_id!r} is not a whole number.", hint="Number the items from 0 on.")
+    if not 0 <= sample_id < 1 << 64:
+        raise UsageError(f"The item id {sample_id} is not from 0 to 2**64 - 1.", hint="Number the items from 0 on.")
+    return int(sample_id)

@@ -1,0 +1,60 @@
+"""A range of ids as a source: there is nothing to read, and every id is an item. `range:0:100000000`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from shardmill.errors import SourceError
+from shardmill.plan import Shard, SourceFile, SourceStat
+from shardmill.ranges import split_evenly
+from shardmill.sources.base import Fields, ItemBatch
+
+FORMAT = "range"
+COLUMN = "sample_id"
+_BATCH_ROWS = 1 << 16
+
+
+def is_range(place: str) -> bool:
+    return place.startswith(f"{FORMAT}:")
+
+
+def parse_range(place: str) -> tuple[int, int]:
+    match = re.fullmatch(rf"{FORMAT}:(\d+):(\d+)", place)
+    start, stop = (int(match[1]), int(match[2])) if match else (0, 0)
+    if not start < stop <= 1 << 64:
+        raise SourceError(f"{place!r} is no range of ids.", hint="Write range:START:STOP, from 0 up to 2**64.")
+    return start, stop
+
+
+def discover(places: Sequence[str], fields: Fields) -> SourceStat:
+    """A range counts as one file, with a byte an id."""
+    if len(places) != 1:
+        raise SourceError("A range of ids is a source alone.", hint="Name one source.")
+    for name in (fields.text, *fields.id, *fields.keep):
+        if name != COLUMN:
+            raise SourceError(f"A range of ids has no field {name!r}.", hint=f"Its one field is {COLUMN!r}.")
+    start, stop = parse_range(places[0])
+    columns = {COLUMN: "uint64"} if fields.id or fields.keep else {}
+    return SourceStat(FORMAT, (SourceFile(places[0], stop - start, FORMAT, ""),), columns)
+
+
+class RangeSource:
+    def __init__(self, stat: SourceStat) -> None:
+        self._stat = stat
+
+    def shards(self, target_bytes: int) -> list[Shard]:
+        start, stop = parse_range(self._stat.files[0].place)
+        parts = -(-(stop - start) // max(1, target_bytes))
+        return [Shard(i, 0, a, b, b - a) for i, (a, b) in enumerate(split_evenly(start, stop, parts))]
+
+    def read(self, shard: Shard) -> Iterator[ItemBatch]:
+        for start in range(shard.start, shard.stop, _BATCH_ROWS):
+            count = min(_BATCH_ROWS, shard.stop - start)
+            ids = pa.array(np.arange(count, dtype=np.uint64) + np.uint64(start))
+            kept = pa.record_batch({COLUMN: ids}).select(list(self._stat.columns))
+            first = start - shard.start + 1
+            yield ItemBatch(ids.cast(pa.string()), kept, list(range(first, first + count)), count, {}, count)

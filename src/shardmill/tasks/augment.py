@@ -1,0 +1,65 @@
+"""The augmentation parameters of every item: the text of an item is its id."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from shardmill.augment.config import AugmentationConfig, get_preset
+from shardmill.augment.params import augmentation_table
+from shardmill.devices import Device
+from shardmill.errors import SpecError
+from shardmill.randoms import check_counter
+from shardmill.tasks.base import Output, Prepared
+
+_LAST = 1 << 64
+
+
+class AugmentTask:
+    """Made from a preset's name, or from a config as `AugmentationConfig.to_dict` gives it."""
+
+    batch_budget = 1 << 16
+    padded = False
+
+    def __init__(
+        self,
+        preset: str | None = None,
+        config: dict[str, Any] | None = None,
+        seed: int | None = None,
+        epoch: int = 0,
+    ) -> None:
+        if preset is not None and config is not None:
+            raise SpecError("A preset and a config were given.", hint="Give one of them.")
+        check_counter(epoch)
+        made = AugmentationConfig.from_dict(config) if config is not None else get_preset(preset or "moderate")
+        self.config, self.epoch = made.with_seed(seed), epoch
+        columns = augmentation_table(np.zeros(1, np.uint64), self.config)
+        self.output = pa.schema([pa.field(name, pa.array(column).type) for name, column in columns.items()])
+
+    def fingerprint(self) -> dict[str, str]:
+        plain = json.dumps(self.config.to_dict(), sort_keys=True).encode()
+        return {"generator": "philox4x32-10", "config": hashlib.sha256(plain).hexdigest()[:16]}
+
+    def open(self, device: Device) -> None:
+        pass
+
+    def prepare(self, texts: Sequence[str | None]) -> Prepared:
+        bad: dict[int, str] = {}
+        ids = [0] * len(texts)
+        for i, text in enumerate(texts):
+            if text is None:
+                continue
+            if text.isdecimal() and int(text) < _LAST:
+                ids[i] = int(text)
+            else:
+                bad[i] = f"{text[:40]!r} is not an item's id: a number from 0 to 2**64 - 1"
+        return Prepared(ids, np.ones(len(ids), np.int64), bad)
+
+    def run(self, inputs: Sequence[int]) -> Output:
+        columns = augmentation_table(np.array(inputs, np.uint64), self.config, epoch=self.epoch)
+        return Output(pa.RecordBatch.from_arrays([pa.array(c) for c in columns.values()], schema=self.output))

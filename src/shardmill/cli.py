@@ -228,7 +228,7 @@ def _load(
     rebuild_indexes: bool = False,
     metadata: list[str] | None = None,
 ) -> None:
-    from shardmill.load import default_out, load, load_with_products, place_of, to_table
+    from shardmill.load_table import default_out, load, load_with_products, place_of, to_table
     from shardmill.spec import read_spec
 
     given = {k: v for k, v in work.items() if v not in (None, [])}

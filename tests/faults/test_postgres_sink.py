@@ -158,14 +158,14 @@ def test_what_is_loaded_is_not_computed_again(
     assert _finish(_start(_work_until, run, "batch-committed", 6)) == -signal.SIGKILL
     loaded = postgres.execute("SELECT count(*) FROM elsewhere")[0][0]
     assert loaded == 7 * 16
-    seen = _count_texts(monkeypatch)
+    seen = count_texts(monkeypatch)
     again = place(table_spec(source, postgres.url(), "elsewhere", shard_bytes=100_000), tmp_path / "second")
     _work(again)
     assert len(seen) == len(ROWS) - loaded
     assert_as_if_nothing_had_happened(postgres, again, "elsewhere", undisturbed)
 
 
-def _count_texts(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def count_texts(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     from shardmill.testing import FakeTask
 
     seen: list[str] = []
@@ -182,7 +182,7 @@ def test_a_shard_that_is_in_the_table_is_committed_without_being_read(
     ledger = Ledger(run)
     for entry in list(ledger.store.list("commits/")):
         ledger.store.delete(entry.key)
-    seen = _count_texts(monkeypatch)
+    seen = count_texts(monkeypatch)
     _work(run)
     assert seen == []
     assert_as_if_nothing_had_happened(postgres, run, "uncommitted", undisturbed)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -12,8 +14,9 @@ import psycopg
 import pyarrow as pa
 import pytest
 
+import shardmill
 from shardmill.errors import DatabaseError, SpecError, UsageError
-from shardmill.load import load, load_with_products, place_of, to_table
+from shardmill.load_table import load, load_with_products, place_of, to_table
 from shardmill.postgres.copy import encode, sent_type
 from shardmill.run import Run, start
 from shardmill.sinks import postgres as sinks
@@ -21,7 +24,7 @@ from shardmill.spec import make_spec
 from shardmill.table import Table
 from shardmill.testing import FakeTask, InProcessEngine, fake_vector
 from tests.conftest import PostgresServer, fake_rows
-from tests.faults.test_postgres_sink import table_spec
+from tests.faults.test_postgres_sink import count_texts, table_spec
 
 pytestmark = pytest.mark.services
 
@@ -285,3 +288,55 @@ def test_many_reviews_of_unknown_products_are_loaded_without_a_product(
 def test_unknown_products_are_of_a_load_that_has_products() -> None:
     with pytest.raises(SpecError, match="No products"):
         to_table({"source": "x"}, {"url": "", "preset": "amazon-reviews-2014", "unknown_products": "null"})
+
+
+def test_embed_to_a_table_by_command_and_again(postgres: PostgresServer, write_jsonl: Callable[..., Path]) -> None:
+    """In processes of its own: the command that was done is done, and what the table holds is proved and found."""
+    source = write_jsonl(fake_rows(120))
+    spec = source.with_name("spec.toml")
+    spec.write_text(
+        f'[work]\nsource = "{source}"\ntask = "shardmill.testing:FakeTask"\nparams = {{dims = 16}}\n'
+        "[execution]\nbatch_rows = 16\nshard_bytes = 4000\n"
+    )
+    words = ["embed", "--spec", spec, "--text", "text", "--id", "id", "--to", postgres.url(), "--table", "by_command"]
+
+    def command(*words: object) -> str:
+        whole = [sys.executable, "-m", "shardmill.cli", *map(str, words)]
+        done = subprocess.run(whole, capture_output=True, text=True, timeout=60, cwd=source.parent)
+        assert done.returncode == 0, done.stderr
+        return done.stdout + done.stderr
+
+    said = command(*words)
+    assert "120 rows" in said
+    assert "shardmill verify runs/by_command" in said
+    assert postgres.execute("SELECT count(*), count(embedding) FROM by_command") == [(120, 120)]
+    before = postgres.execute("SELECT max(xmin::text::bigint) FROM by_command")
+    command(*words)
+    assert postgres.execute("SELECT max(xmin::text::bigint) FROM by_command") == before
+    command("verify", "runs/by_command")
+
+
+def test_load_and_embed_from_python(
+    postgres: PostgresServer, write_jsonl: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`embed` finds that `load` has done the same work."""
+
+    def fake(work: dict[str, Any], execution: dict[str, Any]) -> Any:
+        return make_spec({**work, "task": "shardmill.testing:FakeTask"}, execution)
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("shardmill.api.make_spec", fake)
+    monkeypatch.setattr("shardmill.run.LocalEngine", lambda devices, **how: InProcessEngine())
+    source = str(write_jsonl(fake_rows(20)))
+    where: dict[str, Any] = {"text": "text", "id": "id", "to": postgres.url(), "table": "from_python", "dims": 16}
+    run = shardmill.load(source, index="none", batch_rows=8, **where)
+    assert postgres.execute("SELECT count(*), min(vector_dims(embedding)) FROM from_python") == [(20, 16)]
+    assert Table(place_of(run)).search_many([fake_rows(20)[3]["text"]], 1)[0][0].values["id"] == "k3"
+    seen = count_texts(monkeypatch)
+    again = shardmill.embed(source, out="elsewhere", **where)
+    assert again.plan.id == run.plan.id
+    assert seen == []
+    with pytest.raises(UsageError, match="Neither"):
+        shardmill.embed(source, text="text")
+    with pytest.raises(SpecError, match="No --table"):
+        shardmill.load(source, text="text", id="id", to=postgres.url())

@@ -30,6 +30,8 @@ def to_table(work: dict[str, Any], to: dict[str, Any], *, products: bool = False
         say(describe(place, given["url"]))
     if given.get("unknown_products") and not products:
         raise SpecError("No products were given.", hint="--unknown-products is for --schema with --metadata FILE.")
+    if not given.get("url"):
+        raise SpecError("No --to was given.", hint="Name a database: --to postgresql://USER@HOST:PORT/DATABASE")
     if given.get("preset"):
         return {**_by_preset(work, given), "to": given}
     if not given.get("table"):
@@ -75,7 +77,11 @@ def load(
         loading.ask_about_indexes(plan, kind=index, rebuild=rebuild_indexes, quiet=quiet)
 
     run = start(spec, out, fresh=fresh, resume=resume, quiet=quiet, engine=engine, before=before)
-    for line in loading.finish(run.plan, kind=index, quiet=quiet):
+    return _index(run, index, quiet)
+
+
+def _index(run: Run, kind: str, quiet: bool) -> Run:
+    for line in loading.finish(run.plan, kind=kind, quiet=quiet):
         if not quiet:
             say(f"Indexed: {line}")
     return run
@@ -103,13 +109,13 @@ def load_with_products(
         with connect(plan.work.to.url, autocommit=True) as connection:
             if orphans := link(connection, child, parent, preset.product):
                 say(f"{orphans:,} rows of {child.name} are of unknown products: no foreign key is made.")
-        loading.ask_about_indexes(plan, kind=settings["index"], rebuild=settings["rebuild_indexes"], quiet=False)
+        loading.ask_about_indexes(
+            plan, kind=settings["index"], rebuild=settings["rebuild_indexes"], quiet=settings["quiet"]
+        )
 
     own = {k: v for k, v in settings.items() if k not in ("index", "rebuild_indexes")}
     run = start(spec, out, before=before, **own)
-    for line in loading.finish(run.plan, kind=settings["index"], quiet=settings["quiet"]):
-        say(f"Indexed: {line}")
-    return run
+    return _index(run, settings["index"], settings["quiet"])
 
 
 def place_of(run: Run) -> str:

@@ -14,10 +14,10 @@ import time
 from pathlib import Path
 
 from benchmarks.machine import describe_machine, print_table
+from shardmill.api import embed
 from shardmill.bench.embed import EmbedBench, bench_embed
 from shardmill.bench.texts import mixed_texts, write_texts
 from shardmill.forecast import make_forecast
-from shardmill.run import embed
 from shardmill.spec import make_spec
 from shardmill.tasks import open_task
 from shardmill.tasks.embed.find import MINILM

@@ -16,7 +16,8 @@ __version__ = "0.1.0"
 _HOMES = {
     "Run": "shardmill.run",
     "calculate_optimal_chunks": "shardmill.estimate.chunks",
-    "embed": "shardmill.run",
+    "embed": "shardmill.api",
+    "load": "shardmill.api",
     "start": "shardmill.run",
     "StreamingDatasetSplitter": "shardmill.split",
     "Spec": "shardmill.spec",
@@ -34,14 +35,16 @@ __all__ = [
     "__version__",
     "calculate_optimal_chunks",
     "embed",
+    "load",
     "make_spec",
     "start",
 ]
 
 if TYPE_CHECKING:
+    from shardmill.api import embed, load
     from shardmill.errors import ShardmillError, UsageError
     from shardmill.estimate.chunks import calculate_optimal_chunks
-    from shardmill.run import Run, embed, start
+    from shardmill.run import Run, start
     from shardmill.spec import Spec, make_spec
     from shardmill.split import StreamingDatasetSplitter
 

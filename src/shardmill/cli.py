@@ -227,11 +227,11 @@ def _load(
     rebuild_indexes: bool = False,
     metadata: list[str] | None = None,
 ) -> None:
-    from shardmill.load import default_out, load, load_with_products, place_of, to_table
+    from shardmill.load_table import default_out, load, load_with_products, place_of, to_table
     from shardmill.spec import read_spec
 
     given = {k: v for k, v in work.items() if v not in (None, [])}
-    whole = to_table({**(read_spec(spec)["work"] if spec else {}), **given}, to)
+    whole = to_table({**(read_spec(spec)["work"] if spec else {}), **given}, to, products=bool(metadata))
     out = out or default_out(whole)
     began = time.monotonic()
     how: dict[str, Any] = {"fresh": resume is False, "resume": resume is True, "quiet": False}
@@ -266,6 +266,13 @@ def load(
     ] = None,
     metadata: Annotated[
         list[str] | None, typer.Option("--metadata", help="With --schema: the products, loaded first.")
+    ] = None,
+    unknown_products: Annotated[
+        str | None,
+        typer.Option(
+            help="Reviews of products that are not in --metadata: quarantine, or null to load them without.  "
+            "[default: quarantine]"
+        ),
     ] = None,
     out: Annotated[str, typer.Option(metavar="RUN", help="The run's folder.  [default: runs/TABLE]")] = "",
     query: Query = None,
@@ -307,7 +314,15 @@ def load(
             "shard_bytes": shard_bytes,
             "batch_rows": batch_rows,
         },
-        {"url": to, "table": table, "mode": mode, "changed_only": changed_only, "vector": vector, "preset": schema},
+        {
+            "url": to,
+            "table": table,
+            "mode": mode,
+            "changed_only": changed_only,
+            "vector": vector,
+            "preset": schema,
+            "unknown_products": unknown_products,
+        },
         out,
         resume=resume,
         as_json=as_json,

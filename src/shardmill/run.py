@@ -18,7 +18,7 @@ from shardmill.monitor.status import Status, read_status
 from shardmill.plan import Plan, differences, make_plan, shard_target_bytes
 from shardmill.rates import expect, learn
 from shardmill.sources import Fields, Source, discover, open_source
-from shardmill.spec import ErrorLimit, Spec, make_spec
+from shardmill.spec import ErrorLimit, Spec
 from shardmill.tasks import open_task
 from shardmill.tasks.base import Task
 
@@ -116,64 +116,6 @@ class Run:
                 }
             lines[shard.file] = None if before is None else before + commit.lines
             row = None if row is None else row + commit.rows
-
-
-def embed(
-    source: str | Sequence[str],
-    *,
-    text: str,
-    out: str | os.PathLike[str],
-    query: str | None = None,
-    id: str | Sequence[str] | None = None,
-    keep: str | Sequence[str] | None = None,
-    model: str | None = None,
-    dims: int | None = None,
-    dtype: str | None = None,
-    prompt: str | None = None,
-    window_tokens: int | None = None,
-    overlap: int | None = None,
-    windows: str | None = None,
-    format: str | None = None,
-    workers: int | None = None,
-    device: str | None = None,
-    precision: str | None = None,
-    batch_tokens: int | None = None,
-    max_errors: str | None = None,
-    fresh: bool = False,
-    quiet: bool = True,
-) -> Run:
-    """Embed every item of a source. Called again with the same arguments it resumes, or finds that all is done.
-
-    run = shardmill.embed("reviews.jsonl", text="reviewText", out="runs/reviews")
-    """
-    params = {
-        "model": model,
-        "dims": dims,
-        "dtype": dtype,
-        "prompt": prompt,
-        "window_tokens": window_tokens,
-        "overlap": overlap,
-        "windows": windows,
-    }
-    spec = make_spec(
-        {
-            "source": source,
-            "query": query,
-            "text": text,
-            "id": id,
-            "keep": keep,
-            "format": format,
-            "params": {k: v for k, v in params.items() if v is not None},
-        },
-        {
-            "workers": workers,
-            "device": device,
-            "precision": precision,
-            "batch_tokens": batch_tokens,
-            "max_errors": max_errors,
-        },
-    )
-    return start(spec, out, fresh=fresh, quiet=quiet)
 
 
 def start(

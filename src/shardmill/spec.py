@@ -44,6 +44,9 @@ class To(_Model):
     vector: Literal["vector", "halfvec"] = "vector"
     language: str = "english"
     preset: str = ""
+    # The table that reviews refer to, and what becomes of one whose product is not there.
+    products: str = ""
+    unknown_products: Literal["quarantine", "null"] = "quarantine"
     changed_only: bool = False
 
 

@@ -59,25 +59,25 @@ def place(spec: Spec, folder: Path) -> str:
     return str(folder)
 
 
-def _work(run: str, hook: Callable[[str, int], None] | None = None) -> None:
+def work_at(run: str, hook: Callable[[str, int], None] | None = None) -> None:
     Worker(Ledger(run), device=Device("cpu", "cpu"), **({} if hook is None else {"on_step": hook})).work()
 
 
 def _work_until(run: str, step: str, after: int) -> None:
-    _work(run, crash_at(step, after))
+    work_at(run, crash_at(step, after))
 
 
 def _work_until_seed(run: str, seed: int) -> None:
-    _work(run, crash_somewhere(seed, (*STEPS, *TABLE_STEPS)))
+    work_at(run, crash_somewhere(seed, (*STEPS, *TABLE_STEPS)))
 
 
-def _start(target: Callable[..., None], *args: Any) -> Any:
+def start_process(target: Callable[..., None], *args: Any) -> Any:
     process = processes.Process(target=target, args=args)
     process.start()
     return process
 
 
-def _finish(process: Any) -> int:
+def finish_process(process: Any) -> int:
     process.join(60)
     assert process.exitcode is not None, "the worker hangs"
     return int(process.exitcode)
@@ -130,8 +130,8 @@ def test_a_kill_at_any_step(
 ) -> None:
     table = f"step_{step.replace('-', '_')}"
     run = place(table_spec(source, postgres.url(), table), tmp_path / "run")
-    assert _finish(_start(_work_until, run, step, 1)) == -signal.SIGKILL
-    assert _finish(_start(_work, run)) == 0
+    assert finish_process(start_process(_work_until, run, step, 1)) == -signal.SIGKILL
+    assert finish_process(start_process(work_at, run)) == 0
     assert_as_if_nothing_had_happened(postgres, run, table, undisturbed)
 
 
@@ -143,10 +143,10 @@ def test_hundreds_of_kills_at_seeded_moments(
     choose = random.Random(seed)
     run = place(table_spec(source, postgres.url(), f"seed_{seed}"), tmp_path / "run")
     for _ in range(CRASHES // 20):
-        pair = [_start(_work_until_seed, run, choose.randrange(1 << 30)) for _ in range(2)]
+        pair = [start_process(_work_until_seed, run, choose.randrange(1 << 30)) for _ in range(2)]
         for process in pair:
-            _finish(process)
-    assert _finish(_start(_work, run)) == 0
+            finish_process(process)
+    assert finish_process(start_process(work_at, run)) == 0
     assert_as_if_nothing_had_happened(postgres, run, f"seed_{seed}", undisturbed)
 
 
@@ -155,17 +155,17 @@ def test_what_is_loaded_is_not_computed_again(
 ) -> None:
     """Not in another run folder either: the plan is known by what it is of."""
     run = place(table_spec(source, postgres.url(), "elsewhere", shard_bytes=100_000), tmp_path / "first")
-    assert _finish(_start(_work_until, run, "batch-committed", 6)) == -signal.SIGKILL
+    assert finish_process(start_process(_work_until, run, "batch-committed", 6)) == -signal.SIGKILL
     loaded = postgres.execute("SELECT count(*) FROM elsewhere")[0][0]
     assert loaded == 7 * 16
-    seen = _count_texts(monkeypatch)
+    seen = count_texts(monkeypatch)
     again = place(table_spec(source, postgres.url(), "elsewhere", shard_bytes=100_000), tmp_path / "second")
-    _work(again)
+    work_at(again)
     assert len(seen) == len(ROWS) - loaded
     assert_as_if_nothing_had_happened(postgres, again, "elsewhere", undisturbed)
 
 
-def _count_texts(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def count_texts(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     from shardmill.testing import FakeTask
 
     seen: list[str] = []
@@ -178,12 +178,12 @@ def test_a_shard_that_is_in_the_table_is_committed_without_being_read(
     postgres: PostgresServer, source: Path, tmp_path: Path, undisturbed: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = place(table_spec(source, postgres.url(), "uncommitted"), tmp_path / "run")
-    _work(run)
+    work_at(run)
     ledger = Ledger(run)
     for entry in list(ledger.store.list("commits/")):
         ledger.store.delete(entry.key)
-    seen = _count_texts(monkeypatch)
-    _work(run)
+    seen = count_texts(monkeypatch)
+    work_at(run)
     assert seen == []
     assert_as_if_nothing_had_happened(postgres, run, "uncommitted", undisturbed)
 
@@ -194,8 +194,8 @@ def test_two_loaders_with_batches_of_two_sizes_on_one_table(
     """Two run folders of one plan do not know of each other; the table's ledger keeps them apart."""
     spec = [table_spec(source, postgres.url(), "shared", batch_rows=n, shard_bytes=100_000) for n in (7, 16)]
     runs = [place(s, tmp_path / f"run{i}") for i, s in enumerate(spec)]
-    pair = [_start(_work, run) for run in runs]
-    assert [_finish(p) for p in pair] == [0, 0]
+    pair = [start_process(work_at, run) for run in runs]
+    assert [finish_process(p) for p in pair] == [0, 0]
     for run in runs:
         assert_as_if_nothing_had_happened(postgres, run, "shared", undisturbed)
 
@@ -221,13 +221,13 @@ def test_the_server_is_killed_and_restarted_while_rows_are_loaded(
     url = own_server.url()
     spec = table_spec(source, url, "undisturbed", params={"delay_s": 0.05}, batch_tokens=200)
     run = place(spec, tmp_path / "run")
-    pair = [_start(_work, run) for _ in range(2)]
+    pair = [start_process(work_at, run) for _ in range(2)]
     for _ in range(3):
         time.sleep(0.4)
         kill_server(own_server)
         time.sleep(0.2)
         own_server.start()
-    assert [_finish(p) for p in pair] == [0, 0]
+    assert [finish_process(p) for p in pair] == [0, 0]
     assert_as_if_nothing_had_happened(own_server, run, "undisturbed", undisturbed)
 
 
@@ -251,7 +251,7 @@ def test_a_lost_connection_is_opened_again(
 ) -> None:
     """Sessions are ended by the server again and again while rows are loaded."""
     run = place(table_spec(source, postgres.url(), "cut_off", params={"delay_s": 0.02}), tmp_path / "run")
-    worker = _start(_work, run)
+    worker = start_process(work_at, run)
     ended = 0
     while worker.is_alive():
         found = postgres.execute(
@@ -259,6 +259,6 @@ def test_a_lost_connection_is_opened_again(
         )
         ended += len(found)
         time.sleep(0.05)
-    assert _finish(worker) == 0
+    assert finish_process(worker) == 0
     assert ended
     assert_as_if_nothing_had_happened(postgres, run, "cut_off", undisturbed)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,15 +14,17 @@ import psycopg
 import pyarrow as pa
 import pytest
 
+import shardmill
 from shardmill.errors import DatabaseError, SpecError, UsageError
-from shardmill.load import load, load_with_products, place_of, to_table
+from shardmill.load_table import load, load_with_products, place_of, to_table
 from shardmill.postgres.copy import encode, sent_type
 from shardmill.run import Run, start
+from shardmill.sinks import postgres as sinks
 from shardmill.spec import make_spec
 from shardmill.table import Table
 from shardmill.testing import FakeTask, InProcessEngine, fake_vector
 from tests.conftest import PostgresServer, fake_rows
-from tests.faults.test_postgres_sink import table_spec
+from tests.faults.test_postgres_sink import count_texts, table_spec
 
 pytestmark = pytest.mark.services
 
@@ -190,11 +194,21 @@ def test_what_cannot_be_loaded_is_refused_before_anything_is_read(into: Callable
         into(fake_rows(3), "refused", mode="skip", changed_only=True)
 
 
-def test_reviews_refer_to_products_and_those_of_unknown_ones_are_set_aside(
-    postgres: PostgresServer, write_jsonl: Callable[..., Path], tmp_path: Path
-) -> None:
-    """Fields become columns of other names and types; the products are loaded first."""
-    postgres.execute("CREATE DATABASE shop")
+Shop = Callable[..., tuple[Run, psycopg.Connection[Any]]]
+
+
+@pytest.fixture
+def shop(postgres: PostgresServer, write_jsonl: Callable[..., Path], tmp_path: Path) -> Iterator[Shop]:
+    """Load reviews of 2014 with three products, in a database of their own; reviews of these rows are of no product."""
+    postgres.execute("DROP DATABASE IF EXISTS shop WITH (FORCE)", "CREATE DATABASE shop")
+    url = postgres.url(database="shop")
+    with psycopg.connect(url, autocommit=True) as connection:
+        yield lambda count, unknown, **to: (_load_shop(url, write_jsonl, tmp_path, count, unknown, to), connection)
+
+
+def _load_shop(
+    url: str, write_jsonl: Callable[..., Path], folder: Path, count: int, unknown: set[int], to: dict[str, Any]
+) -> Run:
     rest = {"description": "d", "brand": "b", "imUrl": "u", "categories": [["a"]], "salesRank": {}, "related": {}}
     prices = ("from 7", "$1.50", "3")
     products = [{"asin": f"p{i}", "title": f"phone {i}", "price": price, **rest} for i, price in enumerate(prices)]
@@ -206,23 +220,123 @@ def test_reviews_refer_to_products_and_those_of_unknown_ones_are_set_aside(
             "overall": 4.0,
             "helpful": [1, i],
         }
-        for i in range(30)
+        for i in range(count)
     ]
     for i, review in enumerate(reviews):
         review |= {"summary": f"summary {i}", "reviewText": f"a review {i}", "helpful": [1, i]}
-    reviews[5]["asin"] = "unknown"
-    to = {"url": postgres.url(database="shop"), "preset": "amazon-reviews-2014"}
+    for i in unknown:
+        reviews[i]["asin"] = f"unknown {i % 7}"
+    to = {"url": url, "preset": "amazon-reviews-2014", **to}
     settings = {"batch_rows": 16, "max_errors": "100%"}
-    work = to_table({"source": str(write_jsonl(reviews)), "task": "shardmill.testing:FakeTask"}, to)
+    work = to_table({"source": str(write_jsonl(reviews)), "task": "shardmill.testing:FakeTask"}, to, products=True)
     how = {"index": "none", "rebuild_indexes": False, "quiet": True, "engine": InProcessEngine()}
     meta = [str(write_jsonl(products, "meta.jsonl"))]
-    run = load_with_products(lambda w: make_spec(w, settings), work, meta, str(tmp_path / "run"), **how)
-    with psycopg.connect(postgres.url(database="shop")) as connection:
-        assert connection.execute("SELECT count(*) FROM user_reviews").fetchone() == (29,)
-        row = connection.execute(
-            "SELECT r.rating, extract(epoch FROM r.timestamp)::bigint, r.helpful, p.price::text FROM user_reviews r"
-            " JOIN product_metadata p USING (asin) WHERE user_id = 'r7'"
-        ).fetchone()
+    return load_with_products(lambda w: make_spec(w, settings), work, meta, str(folder / "run"), **how)
+
+
+def test_reviews_refer_to_products_and_those_of_unknown_ones_are_set_aside(shop: Shop) -> None:
+    """Fields become columns of other names and types; the products are loaded first."""
+    run, connection = shop(30, {5})
+    assert connection.execute("SELECT count(*) FROM user_reviews").fetchone() == (29,)
+    row = connection.execute(
+        "SELECT r.rating, extract(epoch FROM r.timestamp)::bigint, r.helpful, p.price::text FROM user_reviews r"
+        " JOIN product_metadata p ON p.asin = r.parent_asin WHERE user_id = 'r7'"
+    ).fetchone()
     assert row == (4.0, 1_300_000_007, [1, 7], "1.50")
-    assert [(e["row"], "foreign key" in e["reason"]) for e in run.errors()] == [(5, True)]
+    reason = 'asin \'unknown 5\' is not in "public"."product_metadata"'
+    assert [(e["row"], e["reason"]) for e in run.errors()] == [(5, reason)]
     assert run.verify().verified
+
+
+def _refuse_halving(monkeypatch: pytest.MonkeyPatch) -> None:
+    def halve(*args: Any) -> None:
+        raise AssertionError("the server refused rows")
+
+    monkeypatch.setattr(sinks, "_find_refused", halve)
+
+
+def test_many_reviews_of_unknown_products_are_set_aside_by_one_question_a_batch(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _refuse_halving(monkeypatch)
+    unknown = {i for i in range(200) if i % 5 != 1}
+    run, connection = shop(200, unknown)
+    assert {e["row"] for e in run.errors()} == unknown
+    assert connection.execute("SELECT count(*), count(parent_asin) FROM user_reviews").fetchone() == (40, 40)
+    assert run.verify().verified
+
+
+def test_many_reviews_of_unknown_products_are_loaded_without_a_product(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _refuse_halving(monkeypatch)
+    unknown = {i for i in range(200) if i % 5 != 1}
+    run, connection = shop(200, unknown, unknown_products="null")
+    assert list(run.errors()) == []
+    assert connection.execute("SELECT count(*), count(asin), count(parent_asin) FROM user_reviews").fetchone() == (
+        200,
+        200,
+        40,
+    )
+    seen = connection.execute("SELECT user_id FROM user_reviews WHERE parent_asin IS NULL AND asin LIKE 'unknown%'")
+    assert {int(name[1:]) for (name,) in seen} == unknown
+    keys = connection.execute("SELECT count(*) FROM pg_constraint WHERE contype = 'f'").fetchone()
+    assert keys == (1,)
+    assert run.verify().verified
+
+
+def test_unknown_products_are_of_a_load_that_has_products() -> None:
+    with pytest.raises(SpecError, match="No products"):
+        to_table({"source": "x"}, {"url": "", "preset": "amazon-reviews-2014", "unknown_products": "null"})
+
+
+def test_embed_to_a_table_by_command_and_again(postgres: PostgresServer, write_jsonl: Callable[..., Path]) -> None:
+    """In processes of its own: the command that was done is done, and what the table holds is proved and found."""
+    source = write_jsonl(fake_rows(120))
+    spec = source.with_name("spec.toml")
+    spec.write_text(
+        f'[work]\nsource = "{source}"\ntask = "shardmill.testing:FakeTask"\nparams = {{dims = 16}}\n'
+        "[execution]\nbatch_rows = 16\nshard_bytes = 4000\n"
+    )
+    words = ["embed", "--spec", spec, "--text", "text", "--id", "id", "--to", postgres.url(), "--table", "by_command"]
+
+    def command(*words: object) -> str:
+        whole = [sys.executable, "-m", "shardmill.cli", *map(str, words)]
+        done = subprocess.run(whole, capture_output=True, text=True, timeout=60, cwd=source.parent)
+        assert done.returncode == 0, done.stderr
+        return done.stdout + done.stderr
+
+    said = command(*words)
+    assert "120 rows" in said
+    assert "shardmill verify runs/by_command" in said
+    assert postgres.execute("SELECT count(*), count(embedding) FROM by_command") == [(120, 120)]
+    before = postgres.execute("SELECT max(xmin::text::bigint) FROM by_command")
+    command(*words)
+    assert postgres.execute("SELECT max(xmin::text::bigint) FROM by_command") == before
+    command("verify", "runs/by_command")
+
+
+def test_load_and_embed_from_python(
+    postgres: PostgresServer, write_jsonl: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`embed` finds that `load` has done the same work."""
+
+    def fake(work: dict[str, Any], execution: dict[str, Any]) -> Any:
+        return make_spec({**work, "task": "shardmill.testing:FakeTask"}, execution)
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("shardmill.api.make_spec", fake)
+    monkeypatch.setattr("shardmill.run.LocalEngine", lambda devices, **how: InProcessEngine())
+    source = str(write_jsonl(fake_rows(20)))
+    where: dict[str, Any] = {"text": "text", "id": "id", "to": postgres.url(), "table": "from_python", "dims": 16}
+    run = shardmill.load(source, index="none", batch_rows=8, **where)
+    assert postgres.execute("SELECT count(*), min(vector_dims(embedding)) FROM from_python") == [(20, 16)]
+    assert Table(place_of(run)).search_many([fake_rows(20)[3]["text"]], 1)[0][0].values["id"] == "k3"
+    seen = count_texts(monkeypatch)
+    again = shardmill.embed(source, out="elsewhere", **where)
+    assert again.plan.id == run.plan.id
+    assert seen == []
+    with pytest.raises(UsageError, match="Neither"):
+        shardmill.embed(source, text="text")
+    with pytest.raises(SpecError, match="No --table"):
+        shardmill.load(source, text="text", id="id", to=postgres.url())

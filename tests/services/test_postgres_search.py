@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import random
 import subprocess
@@ -16,7 +17,7 @@ import psycopg
 import pytest
 
 from shardmill.errors import DatabaseError, UsageError
-from shardmill.postgres import connect
+from shardmill.postgres import checking, connect
 from shardmill.postgres.indexes import build
 from shardmill.postgres.search import RRF
 from shardmill.postgres.tables import create, register
@@ -256,6 +257,31 @@ def test_a_table_as_it_was_loaded_is_verified(table: Table) -> None:
     assert found["norms"] == (True, "1.0000 to 1.0000")
     assert found["sample"] == (True, "16 rows computed again in float32, worst cosine 1.000000")
     assert found["recall"][1].startswith("1.000 at 10 by hnsw (hnsw.ef_search 100), 100 rows")
+
+
+@pytest.mark.parametrize(("missed_of_20", "ok"), [(1, True), (2, False)])
+def test_an_index_that_misses_more_than_one_answer_in_twenty_is_a_fault(
+    table: Table, monkeypatch: pytest.MonkeyPatch, missed_of_20: int, ok: bool
+) -> None:
+    """Each row is searched for without the index, then with it; answers of the second are lost, over two rows each."""
+    searches = itertools.count()
+
+    def distances(*args: Any) -> list[float]:
+        search, found = next(searches), checking_distances(*args)
+        lost = search % 2 == 1 and (missed_of_20 == 2 or search % 4 == 1)
+        return [*found[:-1], found[-1] + 1] if lost else found
+
+    checking_distances = checking.distances
+    monkeypatch.setattr(checking, "distances", distances)
+    said, seen = table_recall(table)
+    assert (said, seen[:5]) == (ok, f"{1 - missed_of_20 / 20:.3f}")
+
+
+def table_recall(table: Table) -> tuple[bool, str]:
+    with table._open() as connection:
+        found = checking.recall(connection, table.target, 20)
+    assert found is not None
+    return found
 
 
 @pytest.mark.parametrize(

@@ -348,11 +348,12 @@ def test_too_many_dimensions_for_an_index_are_said_before_the_load(kind: Any, di
 def insert(connection: psycopg.Connection[Any], preset: TablePreset, rows: list[dict[str, Any]]) -> None:
     """As a load does it: plain types into a temporary table, and from there by the preset's expressions."""
     plain = {"string": "text", "int64": "bigint", "double": "double precision", "bool": "boolean"}
-    staged = ", ".join(f"{quoted(f.source)} {plain[f.kept]}" for f in preset.fields)
+    sent = {f.source: f for f in preset.fields}
+    staged = ", ".join(f"{quoted(n)} {plain[f.kept]}" for n, f in sent.items())
     connection.execute(f"CREATE TEMPORARY TABLE staged ({staged})")
-    marks = ", ".join(["%s"] * len(preset.fields))
+    marks = ", ".join(["%s"] * len(sent))
     for row in rows:
-        connection.execute(f"INSERT INTO staged VALUES ({marks})", [_kept(row.get(f.source), f) for f in preset.fields])
+        connection.execute(f"INSERT INTO staged VALUES ({marks})", [_kept(row.get(n), f) for n, f in sent.items()])
     names = ", ".join(quoted(f.column.name) for f in preset.fields)
     values = ", ".join(f.expression(quoted(f.source)) for f in preset.fields)
     connection.execute(f"INSERT INTO {preset.table} ({names}) SELECT {values} FROM staged")

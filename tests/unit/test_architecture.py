@@ -22,7 +22,7 @@ USES = {"merge", "verify", "split", "search", "map", "monitor", "rates", "cost",
 BELOW = FIRST | SECOND | THIRD
 
 MAY_IMPORT: dict[str, set[str]] = {
-    "__init__": {"errors", "spec", "estimate", "run", "split"},
+    "__init__": {"errors", "spec", "estimate", "run", "api", "split"},
     **{room: set() for room in FIRST},
     **{room: {"errors"} for room in ("passwords", "randoms", "ranges", "batching")},
     **dict.fromkeys(SECOND, FIRST),
@@ -33,11 +33,12 @@ MAY_IMPORT: dict[str, set[str]] = {
     **dict.fromkeys(USES, BELOW | NEIGHBOURS | USES),
     "testing": BELOW | NEIGHBOURS | {"worker"},
     "run": BELOW | NEIGHBOURS | USES | {"engines"},
-    "load": BELOW | NEIGHBOURS | USES | {"run", "engines"},
+    "load_table": BELOW | NEIGHBOURS | USES | {"run", "engines"},
+    "api": {"errors", "spec", "run", "load_table"},
     "table": BELOW | NEIGHBOURS | USES | {"run"},
     "forecast": BELOW | NEIGHBOURS | USES | {"run"},
-    "bench": BELOW | NEIGHBOURS | USES | {"run"},
-    "cli": FIRST | SECOND | USES | {"run", "load", "table", "bench", "forecast", "__init__"},
+    "bench": BELOW | NEIGHBOURS | USES | {"run", "api"},
+    "cli": FIRST | SECOND | USES | {"run", "load_table", "table", "bench", "forecast", "__init__"},
 }
 
 

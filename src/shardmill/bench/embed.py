@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from shardmill.api import embed
 from shardmill.bench.bounds import STAGES, Bound, find_bound
 from shardmill.bench.chips import Watch, peak_tflops
 from shardmill.bench.flops import count_arithmetic
@@ -23,7 +24,7 @@ from shardmill.bench.peers import MOST_TEXTS, Peer, lowest_cosine, run_peers
 from shardmill.bench.texts import mixed_texts, own_texts, read_texts, write_texts
 from shardmill.devices import gpus
 from shardmill.errors import SourceError, UsageError, missing_extra
-from shardmill.run import Run, embed
+from shardmill.run import Run
 from shardmill.sinks.parquet import vectors
 from shardmill.tasks import open_task
 from shardmill.tasks.base import Task

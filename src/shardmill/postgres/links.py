@@ -1,7 +1,9 @@
-"""A foreign key between two tables that were loaded, made after the load: rows arrive in any order."""
+"""A foreign key between two tables that are loaded, and rows that refer to nothing."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from shardmill.postgres.connect import explained, limit
@@ -15,6 +17,37 @@ _LINKED = """
 SELECT count(*) FROM pg_constraint
 WHERE contype = 'f' AND conrelid = to_regclass(%s) AND confrelid = to_regclass(%s)
 """
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """A column that refers to a table's key: `source` is the field it is made of, `nulls` whether it becomes null where
+    the table has no such row."""
+
+    source: str
+    column: str
+    table: str
+    key: str
+    nulls: bool
+
+    # Under a name that no field has, so that all other names are those of the batch.
+    known = "shardmill_known"
+
+    @property
+    def join(self) -> str:
+        """Behind FROM: the column `known` is the key, or null where there is no such row."""
+        found = f"(SELECT {quoted(self.key)} AS {self.known} FROM {self.table}) shardmill_parent"
+        return f"LEFT JOIN {found} ON {self.known} = {quoted(self.source)}"
+
+    def unknown(self, connection: psycopg.Connection[Any], values: Iterable[str | None]) -> frozenset[str]:
+        """Those of the values that the table does not have; a null refers to nothing, and is none of them."""
+        wanted = list({value for value in values if value is not None})
+        found = connection.execute(
+            f"SELECT wanted FROM unnest(%s::text[]) wanted"
+            f" WHERE NOT EXISTS (SELECT FROM {self.table} WHERE {quoted(self.key)} = wanted)".encode(),
+            [wanted],
+        )
+        return frozenset(value for (value,) in found.fetchall())
 
 
 def link(connection: psycopg.Connection[Any], child: Target, parent: Target, column: str) -> int:

@@ -6,7 +6,6 @@ inserted. The expressions take whatever the field holds: what does not fit becom
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -55,12 +54,12 @@ class TablePreset:
 
     @property
     def keep(self) -> tuple[str, ...]:
-        return tuple(field.keep for field in self.fields)
+        return tuple(dict.fromkeys(field.keep for field in self.fields))
 
 
 @dataclass(frozen=True, slots=True)
 class Preset:
-    """Reviews, the products they are of, and the columns of both that meet in a foreign key."""
+    """Reviews, the products they are of, and the column of a review that refers to the key of its product."""
 
     reviews: TablePreset
     metadata: TablePreset
@@ -141,7 +140,8 @@ _METADATA_2023 = TablePreset(
     text="title,features,description",
     searched=("title", "features", "description"),
 )
-# Reviews of 2014 go by the names of 2023, so that the same SQL reads both. A person reviews a product once.
+# Reviews of 2014 go by the names of 2023, so that the same SQL reads both. A person reviews a product once: its id is
+# part of the key, and what refers to the product is a column of its own, which may be null.
 _REVIEWS_2014 = TablePreset(
     "user_reviews",
     (
@@ -152,6 +152,7 @@ _REVIEWS_2014 = TablePreset(
         _text("summary", "title"),
         _text("reviewText", "text"),
         _json("helpful"),
+        _text("asin", "parent_asin"),
     ),
     key=("user_id", "asin"),
     text="summary,reviewText",
@@ -176,7 +177,7 @@ _METADATA_2014 = TablePreset(
 )
 PRESETS = {
     "amazon-reviews-2023": Preset(_REVIEWS_2023, _METADATA_2023, "parent_asin"),
-    "amazon-reviews-2014": Preset(_REVIEWS_2014, _METADATA_2014, "asin"),
+    "amazon-reviews-2014": Preset(_REVIEWS_2014, _METADATA_2014, "parent_asin"),
 }
 
 
@@ -184,12 +185,3 @@ def find_preset(name: str) -> Preset:
     if name not in PRESETS:
         raise SpecError(f"No schema is called {name!r}.", hint=nearest(name, list(PRESETS)))
     return PRESETS[name]
-
-
-def columns_of(fields: Sequence[Field]) -> dict[str, str]:
-    """Source field -> column.
-
-    >>> columns_of(PRESETS["amazon-reviews-2014"].reviews.fields)["reviewerID"]
-    'user_id'
-    """
-    return {field.source: field.column.name for field in fields}

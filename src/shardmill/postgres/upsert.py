@@ -11,6 +11,7 @@ from shardmill.errors import DatabaseError
 from shardmill.postgres.connect import load
 from shardmill.postgres.copy import digest_row, digest_rows, encode, rows_of, sent_type
 from shardmill.postgres.definition import DIGEST
+from shardmill.postgres.links import Reference
 from shardmill.postgres.presets import Field
 from shardmill.postgres.tables import types_of
 from shardmill.postgres.target import Conflict, Target, quoted
@@ -24,7 +25,8 @@ _BATCH = "shardmill_batch"
 class Upsert:
     """How rows of one shape are written into one table, whose own column types they are turned into.
 
-    `fields` say which of them become a column of another name, or by an expression of their own.
+    `fields` say which of them become a column of another name, or by an expression of their own; one that becomes two
+    columns is there twice.
     """
 
     def __init__(
@@ -34,14 +36,18 @@ class Upsert:
         schema: pa.Schema,
         mode: Conflict,
         fields: Sequence[Field] = (),
+        reference: Reference | None = None,
     ) -> None:
         types = types_of(connection, target)
         self.target, self.mode = target, mode
         self._names = schema.names
         self._kinds = [self._sent_as(field) for field in schema]
-        self._fields = {field.source: field for field in fields}
+        self._reference = reference
+        self._fields: dict[str, Field] = {}
+        again = [field for field in fields if self._fields.setdefault(field.source, field) is not field]
         self._columns = [self._fields[n].column.name if n in self._fields else n for n in self._names]
-        missing = [name for name in self._columns if name not in types]
+        self._again = {field.column.name: field.expression(quoted(field.source)) for field in again}
+        missing = [name for name in (*self._columns, *self._again) if name not in types]
         if missing:
             raise DatabaseError(f"{target.name} has no column {missing[0]!r}.", hint="Load into another table.")
         self._types = types
@@ -57,17 +63,21 @@ class Upsert:
             f"{quoted(name)} {self._types[name] if name == vector else kind}"
             for name, kind in zip(self._names, self._kinds, strict=True)
         ]
-        sent, names = (", ".join(map(quoted, each)) for each in (self._names, self._columns))
+        sent = ", ".join(map(quoted, self._names))
         # A vector of 384 numbers is over what a row may have before it is stored elsewhere: not here, for so short.
         create = (
             f"CREATE TEMPORARY TABLE {_BATCH} ({', '.join(columns)}) WITH (toast_tuple_target = 8160) ON COMMIT DROP"
         )
         copy = f"COPY pg_temp.{_BATCH} ({sent}) FROM STDIN (FORMAT binary)"
-        values = [f"{self._value(i)} AS {quoted(column)}" for i, column in enumerate(self._columns)]
+        values = {column: self._value(i) for i, column in enumerate(self._columns)} | self._again
+        join = ""
+        if (reference := self._reference) is not None and reference.nulls:
+            values[reference.column], join = reference.known, reference.join
+        names, chosen = ", ".join(map(quoted, values)), ", ".join(f"{v} AS {quoted(n)}" for n, v in values.items())
         key = ", ".join(map(quoted, self.target.key))
         insert = (
             f"WITH written AS (INSERT INTO {self.target.name} AS old ({names})"
-            f" SELECT {', '.join(values)} FROM pg_temp.{_BATCH} ORDER BY {key}"
+            f" SELECT {chosen} FROM pg_temp.{_BATCH} {join} ORDER BY {key}"
             f" {self._on_conflict(key)} RETURNING xmax::text = '0' AS new, old.{quoted(vector)} IS NULL AS hollow)"
             " SELECT count(*) FILTER (WHERE new), count(*) FILTER (WHERE NOT new), count(*) FILTER (WHERE hollow)"
             " FROM written"
@@ -90,7 +100,8 @@ class Upsert:
         if self.mode == "skip":
             return f"ON CONFLICT ({key}) DO NOTHING"
         vector = quoted(self.target.vector)
-        changes = [f"{quoted(n)} = EXCLUDED.{quoted(n)}" for n in self._columns if n not in self.target.key]
+        names = [n for n in (*self._columns, *self._again) if n not in self.target.key]
+        changes = [f"{quoted(n)} = EXCLUDED.{quoted(n)}" for n in names]
         kept = f"CASE WHEN EXCLUDED.{vector} IS NULL THEN old.{{0}} ELSE EXCLUDED.{{0}} END"
         for name in (self.target.vector, DIGEST):
             old = f"{quoted(name)} = EXCLUDED.{quoted(name)}"

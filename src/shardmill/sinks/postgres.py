@@ -18,9 +18,10 @@ from shardmill.postgres.batches import Batch, Progress
 from shardmill.postgres.batches import Ledger as Batches
 from shardmill.postgres.connect import first_line, load
 from shardmill.postgres.definition import DIGEST
+from shardmill.postgres.links import Reference
 from shardmill.postgres.presets import Field, TablePreset, find_preset
 from shardmill.postgres.session import Session, about_rows
-from shardmill.postgres.target import Column, Conflict, Target
+from shardmill.postgres.target import Column, Conflict, Target, quoted
 from shardmill.postgres.types import sql_type
 from shardmill.postgres.upsert import Upsert
 from shardmill.sinks.base import ErrorRecord, Finished, Sealed
@@ -65,6 +66,17 @@ def preset_of(work: Work) -> TablePreset | None:
     return preset.metadata if part == "metadata" else preset.reviews
 
 
+def reference_of(work: Work) -> Reference | None:
+    """What reviews refer to, where their products were loaded."""
+    if work.to is None or not work.to.products:
+        return None
+    preset = find_preset(work.to.preset)
+    source = next(field.source for field in preset.reviews.fields if field.column.name == preset.product)
+    schema, _, table = work.to.products.rpartition(".")
+    name = f"{quoted(schema or 'public')}.{quoted(table)}"
+    return Reference(source, preset.product, name, preset.metadata.key[0], work.to.unknown_products == "null")
+
+
 def open_sink(ledger: Ledger, plan: Plan, schema: pa.Schema, *, batch_rows: int, **settings: Any) -> PostgresSink:
     """The sink of a run whose result goes into a table."""
     to = plan.work.to
@@ -77,6 +89,7 @@ def open_sink(ledger: Ledger, plan: Plan, schema: pa.Schema, *, batch_rows: int,
             target=target_of(plan.work, schema),
             schema=schema,
             fields=preset.fields if (preset := preset_of(plan.work)) is not None else (),
+            reference=reference_of(plan.work),
             mode=to.mode,
             batch_rows=batch_rows,
             changed_only=to.changed_only,
@@ -94,6 +107,7 @@ class Destination:
     target: Target
     schema: pa.Schema
     fields: tuple[Field, ...] = ()
+    reference: Reference | None = None
     mode: Conflict = "update"
     batch_rows: int = 512
     changed_only: bool = False
@@ -116,7 +130,7 @@ class PostgresSink:
         self.batches = Batches(plan, to.target)
         # Shards are begun on one thread, texts are looked up on a second, and rows are written on a third.
         self._asking, self._looking, self.writing = (Session(to.url, stopped=stopped) for _ in range(3))
-        self.upsert = self._asking.transact(lambda c: Upsert(c, to.target, to.schema, to.mode, to.fields))
+        self.upsert = self._asking.transact(lambda c: Upsert(c, to.target, to.schema, to.mode, to.fields, to.reference))
 
     def begin(self, claim: Claim) -> StagedRows:
         found = self._asking.transact(lambda c: self._find(c, claim.shard))
@@ -134,6 +148,22 @@ class PostgresSink:
         if not self.to.changed_only:
             return frozenset()
         return self._looking.transact(lambda c: self.upsert.unchanged(c, kept))
+
+    def unfit(self, rows: pa.Table) -> dict[int, str]:
+        return _unfit(rows, self.upsert.key)
+
+    def orphans(self, rows: pa.Table) -> dict[int, str]:
+        """Rows that refer to what is not there and may not be loaded without, with the reason."""
+        reference = self.to.reference
+        if reference is None or reference.nulls or not rows.num_rows:
+            return {}
+        values = rows.column(reference.source).to_pylist()
+        unknown = self.writing.transact(lambda c: reference.unknown(c, values))
+        return {
+            row: f"{reference.source} {value!r} is not in {reference.table}"
+            for row, value in enumerate(values)
+            if value in unknown
+        }
 
     def close(self) -> None:
         self._looking.close()
@@ -258,13 +288,14 @@ class StagedRows:
         return rows.filter(pa.array(good)), items[good]
 
     def _cut(self, stop: int) -> pa.Table:
-        """The rows to send: no nulls in the key, no NUL in a text, each key once."""
+        """The rows to send: no nulls in the key, no NUL in a text, no unknown product, each key once."""
         rows, items = self._between(stop)
-        reasons = _unfit(rows, self._sink.upsert.key)
-        for row, reason in reasons.items():
-            self._refuse(int(items[row]), reason)
-        if reasons:
-            rows, items = self._between(stop)
+        for find in (self._sink.unfit, self._sink.orphans):
+            reasons = find(rows)
+            for row, reason in reasons.items():
+                self._refuse(int(items[row]), reason)
+            if reasons:
+                rows, items = self._between(stop)
         return _once(rows, self._sink.upsert.key, self._sink.to.mode)
 
     def _refuse(self, item: int, reason: str) -> None:

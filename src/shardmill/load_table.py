@@ -22,12 +22,16 @@ from shardmill.spec import Spec
 _PARENT = "product_metadata"
 
 
-def to_table(work: dict[str, Any], to: dict[str, Any]) -> dict[str, Any]:
+def to_table(work: dict[str, Any], to: dict[str, Any], *, products: bool = False) -> dict[str, Any]:
     """The `[work]` of a load: with where it goes, the fields of a schema that was named, and the text as columns."""
     given = {**work.get("to", {}), **{k: v for k, v in to.items() if v is not None}}
     if is_embedded(given.get("url", "")):
         place, given["url"] = given["url"], resolve(given["url"])
         say(describe(place, given["url"]))
+    if given.get("unknown_products") and not products:
+        raise SpecError("No products were given.", hint="--unknown-products is for --schema with --metadata FILE.")
+    if not given.get("url"):
+        raise SpecError("No --to was given.", hint="Name a database: --to postgresql://USER@HOST:PORT/DATABASE")
     if given.get("preset"):
         return {**_by_preset(work, given), "to": given}
     if not given.get("table"):
@@ -73,7 +77,11 @@ def load(
         loading.ask_about_indexes(plan, kind=index, rebuild=rebuild_indexes, quiet=quiet)
 
     run = start(spec, out, fresh=fresh, resume=resume, quiet=quiet, engine=engine, before=before)
-    for line in loading.finish(run.plan, kind=index, quiet=quiet):
+    return _index(run, index, quiet)
+
+
+def _index(run: Run, kind: str, quiet: bool) -> Run:
+    for line in loading.finish(run.plan, kind=kind, quiet=quiet):
         if not quiet:
             say(f"Indexed: {line}")
     return run
@@ -82,18 +90,18 @@ def load(
 def load_with_products(
     make: Callable[[dict[str, Any]], Spec], work: dict[str, Any], metadata: list[str], out: str, **settings: Any
 ) -> Run:
-    """Products first, so that reviews can refer to them; a review of an unknown product is set aside with a reason."""
+    """Products first, so that reviews can refer to them; `unknown_products` says what becomes of a review of none."""
     preset = find_preset(work["to"]["preset"])
     schema = work["to"]["table"].rpartition(".")[0]
     to = {
-        **work["to"],
+        **{name: value for name, value in work["to"].items() if name != "unknown_products"},
         "preset": f"{work['to']['preset']}:metadata",
         "table": ".".join(filter(None, [schema, _PARENT])),
     }
     products = load(
         make(_by_preset({**work, "source": metadata, "text": ""}, to) | {"to": to}), f"{out}-products", **settings
     )
-    spec = make(work)
+    spec = make({**work, "to": {**work["to"], "products": to["table"]}})
 
     def before(plan: Plan) -> None:
         child, parent = loading.prepare(plan), loading.find_target(products.plan)
@@ -101,13 +109,13 @@ def load_with_products(
         with connect(plan.work.to.url, autocommit=True) as connection:
             if orphans := link(connection, child, parent, preset.product):
                 say(f"{orphans:,} rows of {child.name} are of unknown products: no foreign key is made.")
-        loading.ask_about_indexes(plan, kind=settings["index"], rebuild=settings["rebuild_indexes"], quiet=False)
+        loading.ask_about_indexes(
+            plan, kind=settings["index"], rebuild=settings["rebuild_indexes"], quiet=settings["quiet"]
+        )
 
     own = {k: v for k, v in settings.items() if k not in ("index", "rebuild_indexes")}
     run = start(spec, out, before=before, **own)
-    for line in loading.finish(run.plan, kind=settings["index"], quiet=settings["quiet"]):
-        say(f"Indexed: {line}")
-    return run
+    return _index(run, settings["index"], settings["quiet"])
 
 
 def place_of(run: Run) -> str:

@@ -1,0 +1,167 @@
+"""What the commands `embed` and `load` do, as functions."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+from shardmill import load_table
+from shardmill.errors import UsageError
+from shardmill.run import Run, start
+from shardmill.spec import make_spec
+
+Place = str | os.PathLike[str]
+Names = str | Sequence[str]
+
+
+def embed(
+    source: str | Sequence[str],
+    *,
+    text: str,
+    out: Place | None = None,
+    to: str | None = None,
+    table: str | None = None,
+    query: str | None = None,
+    id: Names | None = None,
+    keep: Names | None = None,
+    model: str | None = None,
+    dims: int | None = None,
+    dtype: str | None = None,
+    prompt: str | None = None,
+    window_tokens: int | None = None,
+    overlap: int | None = None,
+    windows: str | None = None,
+    format: str | None = None,
+    workers: int | None = None,
+    device: str | None = None,
+    precision: str | None = None,
+    batch_tokens: int | None = None,
+    max_errors: str | None = None,
+    fresh: bool = False,
+    quiet: bool = True,
+) -> Run:
+    """Embed every item of a source. Called again with the same arguments it resumes, or finds that all is done.
+
+    run = shardmill.embed("reviews.jsonl", text="reviewText", out="runs/reviews")
+
+    With `to`, the URL of a database, and `table` the result goes there, as `load` has it.
+    """
+    work: dict[str, Any] = {"source": source, "query": query, "text": text, "id": id, "keep": keep, "format": format}
+    params = {
+        "model": model,
+        "dims": dims,
+        "dtype": dtype,
+        "prompt": prompt,
+        "window_tokens": window_tokens,
+        "overlap": overlap,
+        "windows": windows,
+    }
+    execution = {
+        "workers": workers,
+        "device": device,
+        "precision": precision,
+        "batch_tokens": batch_tokens,
+        "max_errors": max_errors,
+    }
+    work["params"] = _given(params)
+    if to or table:
+        return _load(work, execution, {"url": to, "table": table}, out, fresh=fresh, quiet=quiet)
+    if out is None:
+        raise UsageError("Neither `out` nor `to` was given.", hint='Name a folder for the run: out="runs/mine"')
+    return start(make_spec(work, execution), out, fresh=fresh, quiet=quiet)
+
+
+def load(
+    source: str | Sequence[str],
+    *,
+    to: str,
+    text: str | None = None,
+    id: Names | None = None,
+    table: str | None = None,
+    keep: Names | None = None,
+    mode: str | None = None,
+    changed_only: bool = False,
+    vector: str | None = None,
+    index: str = "hnsw",
+    rebuild_indexes: bool = False,
+    batch_rows: int | None = None,
+    schema: str | None = None,
+    metadata: str | Sequence[str] | None = None,
+    unknown_products: str | None = None,
+    out: Place | None = None,
+    query: str | None = None,
+    model: str | None = None,
+    dims: int | None = None,
+    prompt: str | None = None,
+    window_tokens: int | None = None,
+    overlap: int | None = None,
+    windows: str | None = None,
+    format: str | None = None,
+    workers: int | None = None,
+    device: str | None = None,
+    precision: str | None = None,
+    batch_tokens: int | None = None,
+    max_errors: str | None = None,
+    fresh: bool = False,
+    quiet: bool = True,
+) -> Run:
+    """Embed every item of a source and load it into PostgreSQL, then build the indexes. The same call resumes.
+
+    shardmill.load("corpus.parquet", text="body", id="doc_id", to="postgresql:///docs", table="documents")
+
+    The run's folder is runs/TABLE where `out` names no other.
+    """
+    work: dict[str, Any] = {"source": source, "query": query, "text": text, "id": id, "keep": keep, "format": format}
+    params = {
+        "model": model,
+        "dims": dims,
+        "prompt": prompt,
+        "window_tokens": window_tokens,
+        "overlap": overlap,
+        "windows": windows,
+    }
+    execution = {
+        "workers": workers,
+        "device": device,
+        "precision": precision,
+        "batch_tokens": batch_tokens,
+        "max_errors": max_errors,
+        "batch_rows": batch_rows,
+    }
+    where = {
+        "url": to,
+        "table": table,
+        "mode": mode,
+        "changed_only": changed_only or None,
+        "vector": vector,
+        "preset": schema,
+        "unknown_products": unknown_products,
+    }
+    work["params"] = _given(params)
+    how: dict[str, Any] = {"index": index, "rebuild_indexes": rebuild_indexes, "fresh": fresh, "quiet": quiet}
+    return _load(work, execution, where, out, metadata=metadata, **how)
+
+
+def _load(
+    work: dict[str, Any],
+    execution: dict[str, Any],
+    to: dict[str, Any],
+    out: Place | None,
+    *,
+    metadata: str | Sequence[str] | None = None,
+    index: str = "hnsw",
+    rebuild_indexes: bool = False,
+    **how: Any,
+) -> Run:
+    whole = load_table.to_table(_given(work), to, products=bool(metadata))
+    how |= {"index": index, "rebuild_indexes": rebuild_indexes}
+    place = os.fspath(out or load_table.default_out(whole))
+    if not metadata:
+        return load_table.load(make_spec(whole, execution), place, **how)
+    products = [metadata] if isinstance(metadata, str) else list(metadata)
+    return load_table.load_with_products(lambda work: make_spec(work, execution), whole, products, place, **how)
+
+
+def _given(values: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value is not None}

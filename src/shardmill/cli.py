@@ -569,6 +569,7 @@ def search(
     as_json: AsJson = False,
 ) -> None:
     """Find the rows nearest in meaning."""
+    from shardmill.search import Hit
     from shardmill.table import Table, check_options, choose_mode, open_result
 
     mode = choose_mode(hybrid, words)
@@ -590,8 +591,10 @@ def search(
         print(query)
         for hit in hits:
             values = "  ".join(" ".join(str(v).split())[:100] for v in hit.values.values() if v not in (None, [], {}))
-            where = f"  [{hit.start}:{hit.stop}]" if hit.start is not None else ""
-            print(f"  {hit.score:.{4 if hybrid else 3}f}  {values or f'row {hit.row}'}{where}")
+            if isinstance(hit, Hit):
+                values = values or f"row {hit.row}"
+                values += f"  [{hit.start}:{hit.stop}]" if hit.start is not None else ""
+            print(f"  {hit.score:.{4 if hybrid else 3}f}  {values}")
 
 
 @app.command()

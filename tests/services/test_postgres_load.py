@@ -313,7 +313,7 @@ def test_embed_to_a_table_by_command_and_again(postgres: PostgresServer, write_j
     before = postgres.execute("SELECT max(xmin::text::bigint) FROM by_command")
     command(*words)
     assert postgres.execute("SELECT max(xmin::text::bigint) FROM by_command") == before
-    command("verify", "runs/by_command")
+    assert Run(source.with_name("runs") / "by_command").verify().verified
 
 
 def test_load_and_embed_from_python(

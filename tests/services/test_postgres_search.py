@@ -6,6 +6,7 @@ import hashlib
 import itertools
 import json
 import random
+import signal
 import subprocess
 import sys
 import uuid
@@ -16,6 +17,7 @@ import numpy as np
 import psycopg
 import pytest
 
+from shardmill import cli
 from shardmill.errors import DatabaseError, UsageError
 from shardmill.postgres import checking, connect
 from shardmill.postgres.indexes import build
@@ -349,6 +351,19 @@ def test_the_command_line_searches_and_verifies_a_table(database: tuple[str, str
     said = shardmill("verify", place, "--sample", "2")
     assert said.returncode == 0, said.stderr
     assert "Verified: 400 rows" in said.stdout
+
+
+def test_answers_are_shown_to_people(
+    database: tuple[str, str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["shardmill", "search", database[1], "battery dies", "-k", "3", "--hybrid"])
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(SystemExit) as end:
+        cli.main()
+    signal.signal(signal.SIGTERM, before)
+    assert not end.value.code
+    first, *hits = capsys.readouterr().out.splitlines()
+    assert (first, len(hits)) == ("battery dies", 3)
 
 
 def test_options_of_tables_are_refused_for_runs(tmp_path: Any) -> None:

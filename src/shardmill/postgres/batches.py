@@ -82,7 +82,7 @@ class Progress:
 
     @property
     def complete(self) -> bool:
-        return bool(self.batches) and self.batches[-1].last
+        return bool(self.batches) and self.batches[-1].last and self.without_gap
 
     @property
     def without_gap(self) -> bool:
@@ -175,12 +175,18 @@ class Ledger:
         )
 
     def forget(self, connection: psycopg.Connection[Any], shard: int | None = None) -> int:
-        """Delete the records of the plan, or of one of its shards; the rows stay. How many items they were of."""
-        gone = connection.execute(
-            "WITH gone AS (DELETE FROM shardmill.batches WHERE plan = %(plan)s AND target = %(name)s::regclass"
-            " AND (%(shard)s::integer IS NULL OR shard = %(shard)s) RETURNING rows) SELECT sum(rows) FROM gone",
-            {**self._values, "shard": shard},
-        ).fetchone()
+        """Delete the records of the plan, or of one of its shards; the rows stay. How many items they were of.
+
+        A batch that is being entered meanwhile is waited for, or waits: it would else be the end of a chain without
+        a beginning.
+        """
+        with connection.transaction():
+            connection.execute("LOCK TABLE shardmill.batches IN SHARE ROW EXCLUSIVE MODE")
+            gone = connection.execute(
+                "WITH gone AS (DELETE FROM shardmill.batches WHERE plan = %(plan)s AND target = %(name)s::regclass"
+                " AND (%(shard)s::integer IS NULL OR shard = %(shard)s) RETURNING rows) SELECT sum(rows) FROM gone",
+                {**self._values, "shard": shard},
+            ).fetchone()
         return int(gone[0] or 0) if gone else 0
 
 

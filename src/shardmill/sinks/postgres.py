@@ -138,7 +138,7 @@ class PostgresSink:
 
     def _find(self, connection: psycopg.Connection[Any], shard: int) -> Progress:
         found = self.batches.progress(connection, shard)
-        if self.to.resumes or found.complete or not found.batches:
+        if found.without_gap and (self.to.resumes or found.complete or not found.batches):
             return found
         self.batches.forget(connection, shard)
         return Progress(())

@@ -87,21 +87,27 @@ class ObjectStore:
         """Whether our bytes are the ones that stand there, however many times the request had to be sent.
 
         A request that timed out may have been carried out, and its repetition then answers "exists" about our own
-        write. So the answer is settled by reading back; the bytes must say who wrote them.
+        write. So the answer is settled by reading back; the bytes must say who wrote them. Where nothing is there, the
+        request is sent again, which obstore does not do with one that it takes for not repeatable.
         """
         import obstore
         from obstore.exceptions import AlreadyExistsError, PreconditionError
 
-        try:
-            obstore.put(self._client, self._prefix + key, data, mode="create")
-            return True
-        except (AlreadyExistsError, PreconditionError):
-            return self.get(key) == data
-        except Exception as error:
-            found = self.head(key)
-            if found is None:
-                raise self._explain(error, key) from error
-            return self.get(key) == data
+        attempt = 0
+        while True:
+            attempt += 1
+            try:
+                obstore.put(self._client, self._prefix + key, data, mode="create")
+                return True
+            except (AlreadyExistsError, PreconditionError):
+                return self.get(key) == data
+            except Exception as error:
+                if self.head(key) is not None:
+                    return self.get(key) == data
+                explained = self._explain(error, key)
+                if attempt == _TRIES or not explained.retryable:
+                    raise explained from error
+            time.sleep(_PAUSE_S * 2**attempt)
 
     def replace_if_same(self, key: str, data: bytes, tag: str) -> bool:
         import obstore

@@ -23,14 +23,14 @@ from shardmill.tasks.embed.packed import PackedEncoder
 
 Rows = Sequence[NDArray[np.int32]]
 
-# Padded tokens on a CPU, where caches are small: the first that is as fast as the next.
+# Padded tokens on a CPU, where caches are small: the smallest that is as fast as the others.
 _CPU_BUDGETS_TOKENS = (1024, 2048, 4096)
-_TIMED_RUNS = 3
+_TIMED_RUNS = 5
+_TYPICAL_TOKENS = 128
 _LONG_RUN_S = 0.5
 _WORTH_IT = 0.97
 # Compiling takes seconds on a GPU and a minute on two cores, which less work than this does not win back.
 _COMPILE_FROM_BYTES = 32 << 20
-_COMPILE_ON_CPU_FROM_BYTES = 64 << 20
 # Of a model that takes longer texts, this much is tried before the work begins.
 _TRIED_TOKENS = 512
 _PROBED_TOKENS = 8192
@@ -79,7 +79,7 @@ def choose_kernel(
 
     `limit` is the most tokens of a text, and `skip` tokens of each sentence are a prompt's.
     """
-    trial = _Trial(folder, device, pad_id, golden, skip)
+    trial = _Trial(folder, device, pad_id, limit, golden, skip)
     kernel: Kernel = trial.reference
     if device.precise and (device.kind == "cuda" or not device.work_bytes):
         trial.why.append("as asked")
@@ -99,12 +99,15 @@ def choose_kernel(
 class _Trial:
     """A model on a device, the vectors it should give for the golden sentences, and why kernels were refused."""
 
-    def __init__(self, folder: ModelFolder, device: Device, pad_id: int, golden: Rows, skip: int) -> None:
+    def __init__(
+        self, folder: ModelFolder, device: Device, pad_id: int, limit: int | None, golden: Rows, skip: int
+    ) -> None:
         self.folder = folder
         self.device = device
         self.pad_id = pad_id
         self.golden = golden
         self.skip = skip
+        self.typical = np.resize(max(golden, key=len), min(limit or _TYPICAL_TOKENS, _TYPICAL_TOKENS))
         self.why: list[str] = []
         self.cpu_budget = _CPU_BUDGETS_TOKENS[0]
         self.reference = Encoder(folder, device=_torch_device(device), pad_id=pad_id)
@@ -166,7 +169,7 @@ class _Trial:
     def _compiled_on_cpu(self, right: Sequence[_Timed]) -> _Timed | None:
         """The fastest of the torch kernels compiled, where there is so much to do that it pays."""
         eager = [timed for timed in right if isinstance(timed.kernel, Encoder)]
-        if not eager or self.device.work_bytes < _COMPILE_ON_CPU_FROM_BYTES:
+        if not eager or self.device.work_bytes < _COMPILE_FROM_BYTES:
             return None
         fastest = min(eager, key=lambda timed: timed.token_s).kernel
         assert isinstance(fastest, Encoder)
@@ -204,24 +207,25 @@ class _Trial:
         return False
 
     def _time(self, kernel: Kernel) -> tuple[float, int]:
-        """Seconds a token, and the batch budget that is as fast: a larger one is tried while that pays."""
-        best, budget = self._time_batch(kernel, _CPU_BUDGETS_TOKENS[0]), _CPU_BUDGETS_TOKENS[0]
-        for larger in _CPU_BUDGETS_TOKENS[1:]:
-            if best * larger > _LONG_RUN_S or (took := self._time_batch(kernel, larger)) > best * _WORTH_IT:
+        """Seconds a token, and the batch budget at which it takes them."""
+        took: dict[int, float] = {}
+        for budget in _CPU_BUDGETS_TOKENS:
+            if took and min(took.values()) * budget > _LONG_RUN_S:
                 break
-            best, budget = took, larger
-        return best, budget
+            took[budget] = self._time_batch(kernel, budget)
+        fastest = min(took.values())
+        chosen = min(budget for budget, token_s in took.items() if token_s * _WORTH_IT <= fastest)
+        return took[chosen], chosen
 
     def _time_batch(self, kernel: Kernel, budget: int) -> float:
         """Of batches as full as those to come; the first, for whose shape things are compiled, does not count."""
-        middle = sorted(self.golden, key=len)[len(self.golden) // 2]
-        batch = [middle] * max(1, budget // len(middle))
+        batch = [self.typical] * (budget // len(self.typical))
         took = []
         for _ in range(_TIMED_RUNS):
             began = time.perf_counter()
             kernel.encode(batch, self.skip)
             took.append(time.perf_counter() - began)
-        return min(took[1:]) / (len(batch) * len(middle))
+        return min(took[1:]) / (len(batch) * len(self.typical))
 
     def warm_up(self, kernel: Kernel, longest: int) -> None:
         """Run a long text and many short ones, so that nothing is left to be compiled when the work begins."""

@@ -1,0 +1,152 @@
+"""What one core does is in `shardmill bench augment`; this is the rest: a GPU, many ranks, memory, and no two alike.
+
+python -m benchmarks.augment ranks memory collisions gpu [--samples 100000000] [--ranks 16]
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import resource
+import time
+from collections.abc import Callable
+from multiprocessing.synchronize import Barrier
+from typing import Any
+
+import numpy as np
+
+from benchmarks.machine import describe_machine, print_table
+from shardmill.augment import augmentation_table, get_preset, stream_distributed_augmentation_chain
+from shardmill.augment.params import augmentation_tensors
+from shardmill.randoms import make_key
+
+CONFIG = get_preset("moderate")
+EPOCHS, VIEWS = 2, 2
+
+
+def take(samples: int, rank: int = 0, world_size: int = 1) -> int:
+    stream = stream_distributed_augmentation_chain(samples, rank, world_size, CONFIG, chunk_size=1 << 13)
+    return sum(len(ids) for ids, _ in stream.tables())
+
+
+def one_rank(samples: int, rank: int, world_size: int, ready: Barrier, out: Any) -> None:
+    """Samples of a rank, its seconds and its CPU-seconds, from the moment all of them begin."""
+    take(100_000)
+    ready.wait()
+    began, cpu = time.perf_counter(), time.process_time()
+    made = take(samples, rank, world_size)
+    out.put((made, time.perf_counter() - began, time.process_time() - cpu))
+
+
+def side_by_side(work: list[tuple[int, int, int]]) -> tuple[float, float]:
+    """Samples a second of processes that take `samples, rank, world_size`, and the longest one did not run."""
+    context = multiprocessing.get_context("spawn")
+    ready, out = context.Barrier(len(work)), context.Queue()
+    processes = [context.Process(target=one_rank, args=(*each, ready, out)) for each in work]
+    for each in processes:
+        each.start()
+    found = [out.get() for _ in processes]
+    for each in processes:
+        each.join()
+    slowest = max(seconds for _, seconds, _ in found)
+    return sum(made for made, _, _ in found) / slowest, max(1 - cpu / seconds for _, seconds, cpu in found)
+
+
+def ranks(samples: int, most: int) -> None:
+    """Ranks of one stream, and as many strangers with nothing in common: what the machine itself gives.
+
+    Every process has as much to do as the one that is alone, so the time should not grow.
+    """
+    table, alone, each = [], 0.0, samples // 4
+    count = 1
+    while count <= most:
+        strangers, _ = side_by_side([(each, 0, 1)] * count)
+        together, waited = side_by_side([(each * count, rank, count) for rank in range(count)])
+        alone = alone or together
+        shares = [f"{together / count / alone:.1%}", f"{strangers / count / alone:.1%}", f"{together / strangers:.1%}"]
+        table.append([str(count), f"{together / 10**6:.1f} M", *shares, f"{waited:.2%}"])
+        count *= 2
+    head = [
+        "ranks",
+        "samples/s",
+        "of so many single ones",
+        "strangers",
+        "ranks of strangers",
+        "most time a rank did not run",
+    ]
+    print_table(head, table)
+
+
+def memory(samples: int, _most: int) -> None:
+    table, done = [], 0
+    for size in [10**5, 10**6, 10**7, 10**8, 10**9]:
+        if size > samples * 10:
+            break
+        done = take(size)
+        table.append([f"{done:,}", f"{resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.1f} MiB"])
+    print_table(["samples", "most memory so far"], table)
+
+
+def collisions(samples: int, _most: int) -> None:
+    """Blocks of 128 bits whose first 64 agree: none of those is none of the others."""
+    import torch
+
+    from shardmill.randoms.tensors import _words
+
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    found: list[Any] = []
+    for view in range(VIEWS):
+        for epoch in range(EPOCHS):
+            for start in range(0, samples, 1 << 24):
+                ids = torch.arange(start, min(samples, start + (1 << 24)), device=device)
+                w0, w1, _, _ = _words(ids, make_key(CONFIG.seed, "augment", view), epoch, 0)
+                found.append(w0 << 32 | w1)
+    first, _ = torch.sort(torch.cat(found))
+    alike = int((first[1:] == first[:-1]).sum())
+    by_chance = len(first) ** 2 / 2 / 2**64
+    made = f"{samples:,} samples x {EPOCHS} epochs x {VIEWS} ranks"
+    print(f"{made}: {alike} pairs agree in their first 64 bits; chance gives {by_chance:.4f}.")
+
+
+def gpu(samples: int, _most: int) -> None:
+    import torch
+
+    ids = torch.arange(samples, device="cuda")
+    seconds = []
+    for _ in range(12):
+        torch.cuda.synchronize()
+        began = time.perf_counter()
+        columns = augmentation_tensors(ids, CONFIG)
+        torch.cuda.synchronize()
+        seconds.append(time.perf_counter() - began)
+    rate = samples / sorted(seconds)[len(seconds) // 2]
+    print(f"{torch.cuda.get_device_name()}: {rate / 10**9:.2f} billion samples/s, five float64 columns")
+    step, equal = 1 << 22, True
+    for start in range(0, samples, step):
+        here = augmentation_table(np.arange(start, min(samples, start + step), dtype=np.uint64), CONFIG)
+        equal &= all(columns[n][start : start + step].cpu().numpy().tobytes() == c.tobytes() for n, c in here.items())
+    print(f"all {samples:,} samples equal to those of the CPU, to the bit: {equal}")
+
+
+PARTS: dict[str, Callable[[int, int], None]] = {
+    "ranks": ranks,
+    "memory": memory,
+    "collisions": collisions,
+    "gpu": gpu,
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("parts", nargs="+", choices=list(PARTS))
+    parser.add_argument("--samples", type=int, default=100_000_000)
+    parser.add_argument("--ranks", type=int, default=16)
+    args = parser.parse_args()
+    describe_machine()
+    for part in args.parts:
+        print(f"\n{part}\n")
+        PARTS[part](args.samples, args.ranks)
+
+
+if __name__ == "__main__":
+    main()

@@ -78,10 +78,34 @@ DeviceKind = Annotated[
     str | None,
     typer.Option("--device", help="auto, cpu, cuda, or all: the GPUs' --workers and one on the cores they leave."),
 ]
+EngineName = Annotated[
+    str | None, typer.Option("--engine", help="What places the workers: local, ssh, slurm or ray.  [default: local]")
+]
+Hosts = Annotated[str | None, typer.Option(metavar="FILE", help="With --engine ssh: the hosts, a cluster.toml.")]
+Partition = Annotated[str | None, typer.Option(help="With --engine slurm: the partition to queue in.")]
+Address = Annotated[str | None, typer.Option(help="With --engine ray: the cluster, auto for the one at hand.")]
+Set = Annotated[
+    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Another option of the engine; repeatable.")
+]
 Precision = Annotated[str | None, typer.Option(help="auto, or float32 for exact arithmetic at less speed.")]
 BatchTokens = Annotated[int | None, typer.Option(help="Tokens in a batch, padding included.")]
 MaxErrors = Annotated[str | None, typer.Option(help="Rows that may fail: 1% or a number.  [default: 1%]")]
 ShardBytes = Annotated[int | None, typer.Option(help="Bytes of source in a shard, instead of a computed size.")]
+
+
+def _engine(
+    engine: str | None, hosts: str | None, partition: str | None, address: str | None, more: list[str] | None
+) -> dict[str, Any]:
+    """What an execution says of its engine, of the options of the command line."""
+    options: dict[str, str] = {}
+    for each in more or ():
+        key, equals, value = each.partition("=")
+        if not (key and equals):
+            raise shardmill.UsageError(f"--set {each!r} is not KEY=VALUE.", hint="For example: --set account=mine")
+        options[key] = value
+    named = {"hosts": hosts, "partition": partition, "address": address}
+    options |= {k: v for k, v in named.items() if v is not None}
+    return {"engine": engine, "engine_options": options or None}
 
 
 # What typer answers for Ctrl-C.
@@ -153,6 +177,11 @@ def embed(
     spec: SpecFile = None,
     workers: Workers = None,
     device: DeviceKind = None,
+    engine: EngineName = None,
+    hosts: Hosts = None,
+    partition: Partition = None,
+    address: Address = None,
+    set_: Set = None,
     precision: Precision = None,
     batch_tokens: BatchTokens = None,
     max_errors: MaxErrors = None,
@@ -183,6 +212,7 @@ def embed(
             "batch_tokens": batch_tokens,
             "max_errors": max_errors,
             "shard_bytes": shard_bytes,
+            **_engine(engine, hosts, partition, address, set_),
         },
     )
     if to or table:
@@ -286,6 +316,11 @@ def load(
     spec: SpecFile = None,
     workers: Workers = None,
     device: DeviceKind = None,
+    engine: EngineName = None,
+    hosts: Hosts = None,
+    partition: Partition = None,
+    address: Address = None,
+    set_: Set = None,
     precision: Precision = None,
     batch_tokens: BatchTokens = None,
     max_errors: MaxErrors = None,
@@ -313,6 +348,7 @@ def load(
             "max_errors": max_errors,
             "shard_bytes": shard_bytes,
             "batch_rows": batch_rows,
+            **_engine(engine, hosts, partition, address, set_),
         },
         {
             "url": to,
@@ -341,6 +377,11 @@ def augment(
     epoch: Annotated[int, typer.Option(help="Which time the items are gone through.")] = 0,
     start_id: Annotated[int, typer.Option(min=0, help="The first item's id.")] = 0,
     workers: Annotated[int | None, typer.Option(help="How many; if not given, one.")] = None,
+    engine: EngineName = None,
+    hosts: Hosts = None,
+    partition: Partition = None,
+    address: Address = None,
+    set_: Set = None,
     resume: Annotated[
         bool | None, typer.Option("--resume/--fresh", help="Only go on with a run / delete it and start over.")
     ] = None,
@@ -359,7 +400,7 @@ def augment(
             "task": "augment",
             "params": {"preset": preset, "seed": seed, "epoch": epoch},
         },
-        {"workers": workers, "device": "cpu"},
+        {"workers": workers, "device": "cpu", **_engine(engine, hosts, partition, address, set_)},
     )
     began = time.monotonic()
     run = start(whole, out, fresh=resume is False, resume=resume is True, quiet=as_json)

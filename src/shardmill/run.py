@@ -9,7 +9,8 @@ from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Any
 
 from shardmill.devices import Device, cores, place_workers
-from shardmill.engines.base import Engine
+from shardmill.engines import LOCAL, open_engine
+from shardmill.engines.base import Engine, check_options
 from shardmill.engines.local import LocalEngine
 from shardmill.errors import Preempted, RunExists, SpecError, StaleResume, UsageError, nearest, too_many_errors
 from shardmill.ledger import Ledger
@@ -135,7 +136,12 @@ def start(
     ledger = Ledger(out)
     if engine is None and ledger.url.startswith("memory:"):
         raise UsageError(f"{out}: memory ends with this process, and workers are others.", hint="Use a path or a URL.")
-    devices = devices_for(spec)
+    if engine is None and spec.execution.engine != LOCAL:
+        engine = open_engine(spec.execution)
+        devices = list(engine.devices)
+    else:
+        check_options(LOCAL, spec.execution.engine_options, ())
+        devices = devices_for(spec)
     new = make(spec, devices, like=None if fresh else ledger.find_plan(), quiet=quiet)
     plan = _settle_plan(ledger, new, fresh=fresh, resume=resume)
     if plan.work.to is not None:

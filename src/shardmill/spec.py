@@ -76,9 +76,12 @@ class Execution(_Model):
     """How it is done. It may change from one resume to the next and leaves the result as it is.
 
     `places` are where the source's files lie now, should they have moved since the run was planned, and `to_url` is
-    where the database is found that the result goes into.
+    where the database is found that the result goes into. `engine` places the workers; what it needs to know besides is
+    in `engine_options`, in which nothing is secret.
     """
 
+    engine: str = "local"
+    engine_options: dict[str, Any] = Field(default_factory=dict)
     places: tuple[str, ...] = ()
     to_url: str = ""
     workers: int | None = Field(default=None, ge=1)

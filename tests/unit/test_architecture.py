@@ -29,7 +29,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     **dict.fromkeys(THIRD, FIRST | SECOND | THIRD),
     **dict.fromkeys(NEIGHBOURS, BELOW),
     "worker": BELOW | NEIGHBOURS,
-    "engines": {"plan", "ledger", "devices", "errors", "passwords"},
+    "engines": BELOW | {"monitor"},
     **dict.fromkeys(USES, BELOW | NEIGHBOURS | USES),
     "testing": BELOW | NEIGHBOURS | {"worker"},
     "run": BELOW | NEIGHBOURS | USES | {"engines"},
@@ -38,7 +38,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "table": BELOW | NEIGHBOURS | USES | {"run"},
     "forecast": BELOW | NEIGHBOURS | USES | {"run"},
     "bench": BELOW | NEIGHBOURS | USES | {"run", "api"},
-    "cli": FIRST | SECOND | USES | {"run", "load_table", "table", "bench", "forecast", "__init__"},
+    "cli": FIRST | SECOND | USES | {"run", "engines", "load_table", "table", "bench", "forecast", "__init__"},
 }
 
 

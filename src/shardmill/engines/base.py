@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Protocol
+
+from shardmill.devices import Device
+from shardmill.errors import SpecError, nearest
 
 
 class Placement(Protocol):
@@ -18,4 +22,19 @@ class Placement(Protocol):
 
 
 class Engine(Protocol):
+    @property
+    def devices(self) -> Sequence[Device]:
+        """What its workers run on, as far as that is known before they do: shards are cut for so many."""
+        ...
+
     def start(self, run: str) -> Placement: ...
+
+
+def check_options(engine: str, given: Mapping[str, Any], known: Iterable[str]) -> None:
+    """Refuse an option that an engine does not have."""
+    known = sorted(known)
+    for name in given:
+        if name not in known:
+            raise SpecError(
+                f"The engine {engine!r} has no option {name!r}.", hint=nearest(name, known) if known else "It has none."
+            )

@@ -3,26 +3,23 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import threading
 import time
-import uuid
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from shardmill import passwords
-from shardmill.devices import Device, format_cpus
-from shardmill.errors import EXIT_DONE, EXIT_FINAL, EXIT_TRY_AGAIN, WORKER_FAILED, StoreError, WorkerFailed
+from shardmill.devices import Device
+from shardmill.engines.deaths import Deaths
+from shardmill.engines.process import MODULE, name_worker, worker_environment
+from shardmill.errors import StoreError, WorkerFailed
 from shardmill.ledger import Ledger
 
 _LOOK_EVERY_S = 5.0
-_WIDEST = (1 << 62, 0)
 
 
 @dataclass(slots=True)
@@ -34,7 +31,6 @@ class _Seat:
     process: subprocess.Popen[bytes] | None = None
     worker: str = ""
     placed_at: float = 0.0
-    deaths: int = 0
     listener: threading.Thread | None = None
     lines: deque[str] = field(default_factory=lambda: deque(maxlen=20))
 
@@ -55,13 +51,10 @@ class LocalPlacement:
     def __init__(self, run: str, devices: Sequence[Device], max_restarts: int, stuck_s: float) -> None:
         self._run = run
         self._ledger = Ledger(run)
-        self._shards = len(self._ledger.plan().shards)
+        self._deaths = Deaths(self._ledger, max_restarts)
         self._seats = [_Seat(i, d) for i, d in enumerate(devices)]
-        self._max_restarts = max_restarts
         self._stuck_s = stuck_s
         self._looked_at = time.monotonic()
-        self._convicted = 0
-        self._narrowest = _WIDEST
         self._failed: WorkerFailed | None = None
         self._nothing_left = False
 
@@ -104,28 +97,11 @@ class LocalPlacement:
             seat.process = None
 
     def _place(self, seat: _Seat) -> None:
-        seat.worker = f"{socket.gethostname()}-{seat.number}-{uuid.uuid4().hex[:6]}"
-        environment = {
-            **os.environ,
-            **passwords.environment(),
-            "SHARDMILL_WORKER": seat.worker,
-            "SHARDMILL_DEVICE": seat.device.kind,
-            "SHARDMILL_DEVICE_NAME": seat.device.name,
-            "SHARDMILL_THREADS": str(seat.device.threads),
-            "SHARDMILL_SHARING": str(seat.device.sharing),
-            "SHARDMILL_CPUS": format_cpus(seat.device.cpus),
-            "SHARDMILL_SLOT": str(seat.number / len(self._seats)),
-            "SHARDMILL_PARENT": str(os.getpid()),
-            "OMP_NUM_THREADS": str(seat.device.threads),
-            "OPENBLAS_NUM_THREADS": str(seat.device.threads),
-            "MKL_NUM_THREADS": str(seat.device.threads),
-            "RAYON_NUM_THREADS": str(seat.device.threads),
-            "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
-            "CUDA_VISIBLE_DEVICES": seat.device.visible,
-            "PYTHONUNBUFFERED": "1",
-        }
+        seat.worker = name_worker(seat.number)
+        slot = seat.number / len(self._seats)
+        environment = {**os.environ, **worker_environment(seat.worker, seat.device, slot, os.getpid())}
         seat.process = subprocess.Popen(
-            [sys.executable, "-m", "shardmill.worker", self._run],
+            [sys.executable, "-m", MODULE, self._run],
             env=environment,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -152,50 +128,15 @@ class LocalPlacement:
 
     def _ended(self, seat: _Seat, status: int) -> None:
         seat.process = None
-        if status in (EXIT_DONE, EXIT_TRY_AGAIN) or self._all_done():
+        if self._deaths.is_peaceful(status):
             return
         if seat.listener is not None:
             seat.listener.join(1.0)
-        self._ledger.bury(seat.worker)
-        if status == EXIT_FINAL:
-            raise self._failure(seat, "stopped")
-        seat.deaths = 1 if self._came_forward(seat.worker) else seat.deaths + 1
-        if seat.deaths > self._max_restarts:
-            # The others may finish without this seat; if none is left, this is why.
-            self._failed = self._failure(seat, f"died {seat.deaths} times in a row ({_say(status)})")
-        else:
+        if (failed := self._deaths.judge(seat.number, seat.worker, status, seat.lines)) is None:
             self._place(seat)
-
-    def _all_done(self) -> bool:
-        """A library may crash as its process ends; what is committed stays committed."""
-        return len(self._ledger.done()) >= self._shards
-
-    def _came_forward(self, worker: str) -> bool:
-        """Whether a dead worker left less to do: a shard done, a row convicted of killing workers, or fewer rows under
-        that suspicion than ever before. Each can happen only so often."""
-        suspects = [self._ledger.suspects(shard) for shard in self._ledger.leases()]
-        convicted = sum(len(s.poison) for s in suspects)
-        narrowest = min(((len(s.rows), -s.strikes) for s in suspects if s.rows), default=_WIDEST)
-        if convicted > self._convicted:
-            self._convicted, self._narrowest = convicted, narrowest
-            return True
-        if narrowest < self._narrowest:
-            self._narrowest = narrowest
-            return True
-        return any(b["commits"] for b in self._ledger.workers() if b["id"] == worker)
-
-    def _failure(self, seat: _Seat, what: str) -> WorkerFailed:
-        for line in reversed(seat.lines):
-            if line.startswith(WORKER_FAILED):
-                said = json.loads(line.removeprefix(WORKER_FAILED))
-                return WorkerFailed(said["message"], hint=said["hint"])
-        if not seat.lines:
-            return WorkerFailed(
-                f"Worker {seat.number} {what} and said nothing.",
-                hint="SIGKILL is often the system out of memory: try fewer --workers. What is done is kept.",
-            )
-        last = "\n".join(f"  {line}" for line in list(seat.lines)[-8:])
-        return WorkerFailed(f"Worker {seat.number} {what}; its last lines:\n{last}", hint="What is done is kept.")
+        else:
+            # The others may finish without this seat; if none is left, this is why.
+            self._failed = failed
 
     def _end_stuck(self) -> None:
         """Kill workers that do not beat, and those that beat but do not move; their shards go to others."""
@@ -215,13 +156,9 @@ class LocalPlacement:
         """Stop those who are still at a shard that a faster one committed; first they may end by themselves."""
         if self._nothing_left:
             self.stop()
-        self._nothing_left = self._all_done()
+        self._nothing_left = self._deaths.all_done()
 
 
 def _signal(seat: _Seat, number: int) -> None:
     if seat.process is not None and seat.process.poll() is None:
         os.killpg(seat.process.pid, number)
-
-
-def _say(status: int) -> str:
-    return f"signal {signal.Signals(-status).name}" if status < 0 else f"exit status {status}"

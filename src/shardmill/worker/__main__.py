@@ -34,7 +34,7 @@ def main(argv: list[str]) -> int:
             slot=float(os.environ.get("SHARDMILL_SLOT", "0")),
             parent=int(parent) if parent else None,
         )
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):
             signal.signal(number, lambda *_: worker.stop())
         return EXIT_DONE if worker.work() else EXIT_TRY_AGAIN
     except ShardmillError as error:

@@ -1,0 +1,40 @@
+"""The process that every engine starts, wherever that is: a command, and an environment that says the rest."""
+
+from __future__ import annotations
+
+import socket
+import uuid
+
+from shardmill import passwords
+from shardmill.devices import Device, format_cpus
+
+MODULE = "shardmill.worker"
+
+
+def name_worker(seat: int, host: str = "") -> str:
+    return f"{host or socket.gethostname()}-{seat}-{uuid.uuid4().hex[:6]}"
+
+
+def worker_environment(worker: str, device: Device, slot: float, parent: int | None = None) -> dict[str, str]:
+    """What a worker reads; on top of what its machine has. `slot`, 0 to 1, is where it begins to look for shards.
+
+    A worker ends with the process `parent`, where there is one to end with.
+    """
+    return {
+        **passwords.environment(),
+        "SHARDMILL_WORKER": worker,
+        "SHARDMILL_DEVICE": device.kind,
+        "SHARDMILL_DEVICE_NAME": device.name,
+        "SHARDMILL_THREADS": str(device.threads),
+        "SHARDMILL_SHARING": str(device.sharing),
+        "SHARDMILL_CPUS": format_cpus(device.cpus),
+        "SHARDMILL_SLOT": str(slot),
+        **({"SHARDMILL_PARENT": str(parent)} if parent is not None else {}),
+        "OMP_NUM_THREADS": str(device.threads),
+        "OPENBLAS_NUM_THREADS": str(device.threads),
+        "MKL_NUM_THREADS": str(device.threads),
+        "RAYON_NUM_THREADS": str(device.threads),
+        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
+        "CUDA_VISIBLE_DEVICES": device.visible,
+        "PYTHONUNBUFFERED": "1",
+    }

@@ -9,7 +9,7 @@ from typing import Any
 from shardmill import load_table
 from shardmill.errors import UsageError
 from shardmill.run import Run, start
-from shardmill.spec import make_spec
+from shardmill.spec import arrange, make_spec
 
 Place = str | os.PathLike[str]
 Names = str | Sequence[str]
@@ -49,31 +49,12 @@ def embed(
 
     With `to`, the URL of a database, and `table` the result goes there, as `load` has it.
     """
-    work: dict[str, Any] = {"source": source, "query": query, "text": text, "id": id, "keep": keep, "format": format}
-    params = {
-        "model": model,
-        "dims": dims,
-        "dtype": dtype,
-        "prompt": prompt,
-        "window_tokens": window_tokens,
-        "overlap": overlap,
-        "windows": windows,
-    }
-    execution = {
-        "workers": workers,
-        "device": device,
-        "engine": engine,
-        "engine_options": engine_options,
-        "precision": precision,
-        "batch_tokens": batch_tokens,
-        "max_errors": max_errors,
-    }
-    work["params"] = _given(params)
+    values = locals()
     if to or table:
-        return _load(work, execution, {"url": to, "table": table}, out, fresh=fresh, quiet=quiet)
+        return _load(values, out, fresh=fresh, quiet=quiet)
     if out is None:
         raise UsageError("Neither `out` nor `to` was given.", hint='Name a folder for the run: out="runs/mine"')
-    return start(make_spec(work, execution), out, fresh=fresh, quiet=quiet)
+    return start(make_spec(*arrange(values)), out, fresh=fresh, quiet=quiet)
 
 
 def load(
@@ -118,58 +99,16 @@ def load(
 
     The run's folder is runs/TABLE where `out` names no other.
     """
-    work: dict[str, Any] = {"source": source, "query": query, "text": text, "id": id, "keep": keep, "format": format}
-    params = {
-        "model": model,
-        "dims": dims,
-        "prompt": prompt,
-        "window_tokens": window_tokens,
-        "overlap": overlap,
-        "windows": windows,
-    }
-    execution = {
-        "workers": workers,
-        "device": device,
-        "engine": engine,
-        "engine_options": engine_options,
-        "precision": precision,
-        "batch_tokens": batch_tokens,
-        "max_errors": max_errors,
-        "batch_rows": batch_rows,
-    }
-    where = {
-        "url": to,
-        "table": table,
-        "mode": mode,
-        "changed_only": changed_only or None,
-        "vector": vector,
-        "preset": schema,
-        "unknown_products": unknown_products,
-    }
-    work["params"] = _given(params)
+    values = locals()
     how: dict[str, Any] = {"index": index, "rebuild_indexes": rebuild_indexes, "fresh": fresh, "quiet": quiet}
-    return _load(work, execution, where, out, metadata=metadata, **how)
+    return _load(values, out, metadata=metadata, **how)
 
 
-def _load(
-    work: dict[str, Any],
-    execution: dict[str, Any],
-    to: dict[str, Any],
-    out: Place | None,
-    *,
-    metadata: str | Sequence[str] | None = None,
-    index: str = "hnsw",
-    rebuild_indexes: bool = False,
-    **how: Any,
-) -> Run:
-    whole = load_table.to_table(_given(work), to, products=bool(metadata))
-    how |= {"index": index, "rebuild_indexes": rebuild_indexes}
+def _load(values: dict[str, Any], out: Place | None, *, metadata: str | Sequence[str] | None = None, **how: Any) -> Run:
+    work, execution = arrange(values)
+    whole = load_table.to_table(work, values, products=bool(metadata))
     place = os.fspath(out or load_table.default_out(whole))
     if not metadata:
         return load_table.load(make_spec(whole, execution), place, **how)
     products = [metadata] if isinstance(metadata, str) else list(metadata)
     return load_table.load_with_products(lambda work: make_spec(work, execution), whole, products, place, **how)
-
-
-def _given(values: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in values.items() if value is not None}

@@ -129,14 +129,14 @@ def root(
         os.environ["SHARDMILL_DEBUG"] = "1"
 
 
-def _spec(path: Path | None, work: dict[str, Any], params: dict[str, Any], execution: dict[str, Any]) -> Any:
-    from shardmill.spec import make_spec, read_spec
+def _given(path: Path | None, values: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The `[work]` and `[execution]` of a spec file, completed by the options of a command."""
+    from shardmill.spec import arrange, read_spec
 
+    work, execution = arrange(values)
     tables = read_spec(path) if path else {"work": {}, "execution": {}}
-    given = {k: v for k, v in params.items() if v is not None}
-    work = {**tables["work"], **{k: v for k, v in work.items() if v not in (None, [])}}
-    work["params"] = {**work.get("params", {}), **given}
-    return make_spec(work, {**tables["execution"], **{k: v for k, v in execution.items() if v is not None}})
+    work["params"] = {**tables["work"].get("params", {}), **work["params"]}
+    return {**tables["work"], **work}, {**tables["execution"], **execution}
 
 
 ToUrl = Annotated[
@@ -192,37 +192,17 @@ def embed(
     as_json: AsJson = False,
 ) -> None:
     """Embed every item of a source. The same command resumes what was interrupted."""
-    from shardmill.run import start
-
-    work, params, execution = (
-        {"source": source, "query": query, "text": text, "id": id, "keep": keep, "format": format},
-        {
-            "model": model,
-            "dims": dims,
-            "dtype": dtype,
-            "prompt": prompt,
-            "window_tokens": window_tokens,
-            "overlap": overlap,
-            "windows": windows,
-        },
-        {
-            "workers": workers,
-            "device": device,
-            "precision": precision,
-            "batch_tokens": batch_tokens,
-            "max_errors": max_errors,
-            "shard_bytes": shard_bytes,
-            **_engine(engine, hosts, partition, address, set_),
-        },
-    )
+    values = locals() | _engine(engine, hosts, partition, address, set_)
     if to or table:
-        _load(spec, work, params, execution, {"url": to, "table": table}, out, resume=resume, as_json=as_json)
+        _load(values, as_json=as_json)
         return
     if not out:
         raise shardmill.UsageError("No --out was given.", hint="Name a folder for the run: --out runs/mine")
-    whole = _spec(spec, work, params, execution)
+    from shardmill.run import start
+    from shardmill.spec import make_spec
+
     began = time.monotonic()
-    run = start(whole, out, fresh=resume is False, resume=resume is True, quiet=False)
+    run = start(make_spec(*_given(spec, values)), out, fresh=resume is False, resume=resume is True, quiet=False)
     if _tell(run.status(), began, as_json):
         say(f'Next: shardmill verify {out}   shardmill search {out} "…"   shardmill merge {out} --out FILE.parquet')
 
@@ -244,32 +224,26 @@ def _tell(state: Any, began: float, as_json: bool) -> bool:
 
 
 def _load(
-    spec: Path | None,
-    work: dict[str, Any],
-    params: dict[str, Any],
-    execution: dict[str, Any],
-    to: dict[str, Any],
-    out: str,
+    values: dict[str, Any],
     *,
-    resume: bool | None,
     as_json: bool,
     index: str = "hnsw",
     rebuild_indexes: bool = False,
     metadata: list[str] | None = None,
 ) -> None:
     from shardmill.load_table import default_out, load, load_with_products, place_of, to_table
-    from shardmill.spec import read_spec
+    from shardmill.spec import make_spec
 
-    given = {k: v for k, v in work.items() if v not in (None, [])}
-    whole = to_table({**(read_spec(spec)["work"] if spec else {}), **given}, to, products=bool(metadata))
-    out = out or default_out(whole)
+    work, execution = _given(values["spec"], values)
+    whole = to_table(work, values, products=bool(metadata))
+    out = values["out"] or default_out(whole)
     began = time.monotonic()
-    how: dict[str, Any] = {"fresh": resume is False, "resume": resume is True, "quiet": False}
+    how: dict[str, Any] = {"fresh": values["resume"] is False, "resume": values["resume"] is True, "quiet": False}
     how |= {"index": index, "rebuild_indexes": rebuild_indexes}
     if metadata:
-        run = load_with_products(lambda w: _spec(spec, w, params, execution), whole, metadata, out, **how)
+        run = load_with_products(lambda w: make_spec(w, execution), whole, metadata, out, **how)
     else:
-        run = load(_spec(spec, whole, params, execution), out, **how)
+        run = load(make_spec(whole, execution), out, **how)
     if _tell(run.status(), began, as_json):
         place = place_of(run)
         say(f"Next: shardmill search '{place}' \"…\"   shardmill verify {out}   shardmill verify '{place}'")
@@ -329,43 +303,8 @@ def load(
     as_json: AsJson = False,
 ) -> None:
     """Embed every item of a source and load it into PostgreSQL. The same command resumes what was interrupted."""
-    _load(
-        spec,
-        {"source": source, "query": query, "text": text, "id": id, "keep": keep, "format": format},
-        {
-            "model": model,
-            "dims": dims,
-            "prompt": prompt,
-            "window_tokens": window_tokens,
-            "overlap": overlap,
-            "windows": windows,
-        },
-        {
-            "workers": workers,
-            "device": device,
-            "precision": precision,
-            "batch_tokens": batch_tokens,
-            "max_errors": max_errors,
-            "shard_bytes": shard_bytes,
-            "batch_rows": batch_rows,
-            **_engine(engine, hosts, partition, address, set_),
-        },
-        {
-            "url": to,
-            "table": table,
-            "mode": mode,
-            "changed_only": changed_only,
-            "vector": vector,
-            "preset": schema,
-            "unknown_products": unknown_products,
-        },
-        out,
-        resume=resume,
-        as_json=as_json,
-        index=index,
-        rebuild_indexes=rebuild_indexes,
-        metadata=metadata,
-    )
+    values = locals() | _engine(engine, hosts, partition, address, set_)
+    _load(values, as_json=as_json, index=index, rebuild_indexes=rebuild_indexes, metadata=metadata)
 
 
 @app.command()
@@ -446,22 +385,11 @@ def plan(
 
     With --gpus, --deadline or --budget: how long it would take and what it would cost, there and elsewhere.
     """
+    values = locals()
     from shardmill.run import devices_for, make
+    from shardmill.spec import make_spec
 
-    whole = _spec(
-        spec,
-        {"source": source, "query": query, "text": text, "id": id, "keep": keep, "format": format},
-        {
-            "model": model,
-            "dims": dims,
-            "dtype": dtype,
-            "prompt": prompt,
-            "window_tokens": window_tokens,
-            "overlap": overlap,
-            "windows": windows,
-        },
-        {"workers": workers, "device": device, "precision": precision, "shard_bytes": shard_bytes},
-    )
+    whole = make_spec(*_given(spec, values))
     if gpus or deadline or budget:
         from shardmill.forecast import make_forecast
         from shardmill.forecast.screen import show as show_forecast

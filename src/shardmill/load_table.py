@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from shardmill import loading
@@ -22,9 +22,19 @@ from shardmill.spec import Spec
 _PARENT = "product_metadata"
 
 
-def to_table(work: dict[str, Any], to: dict[str, Any], *, products: bool = False) -> dict[str, Any]:
-    """The `[work]` of a load: with where it goes, the fields of a schema that was named, and the text as columns."""
-    given = {**work.get("to", {}), **{k: v for k, v in to.items() if v is not None}}
+# What a table is asked for by name, and what a spec calls it.
+_TO = {"to": "url", "schema": "preset"} | dict.fromkeys(
+    ("table", "mode", "vector", "changed_only", "unknown_products"), ""
+)
+
+
+def to_table(work: dict[str, Any], values: Mapping[str, Any], *, products: bool = False) -> dict[str, Any]:
+    """The `[work]` of a load: with where it goes, the fields of a schema that was named, and the text as columns.
+
+    `values` are by the names that commands and functions have for them.
+    """
+    asked = {_TO[name] or name: value for name, value in values.items() if name in _TO and value is not None}
+    given = {**work.get("to", {}), **asked}
     if is_embedded(given.get("url", "")):
         place, given["url"] = given["url"], resolve(given["url"])
         say(describe(place, given["url"]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -29,6 +30,11 @@ def _as_places(value: Any) -> Any:
 
 Names = Annotated[tuple[str, ...], BeforeValidator(_as_tuple)]
 Places = Annotated[tuple[str, ...], BeforeValidator(_as_places)]
+
+
+# What a source is asked for by name, and the embed task; what the task makes of it is its own business.
+_SOURCE = ("source", "query", "format", "text", "id", "keep")
+_EMBEDDING = ("model", "dims", "dtype", "prompt", "window_tokens", "overlap", "windows")
 
 
 class _Model(BaseModel):
@@ -139,6 +145,17 @@ class ErrorLimit:
         if self.count is not None:
             return errors > self.count
         return errors > (self.share or 0.0) * rows
+
+
+def arrange(values: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Values by the names that commands and functions have for them, as the `[work]` and `[execution]` they belong to.
+
+    What was not given, and what belongs to neither, is left out.
+    """
+    given = {name: value for name, value in values.items() if value is not None and value != []}
+    work = {name: given[name] for name in _SOURCE if name in given}
+    work["params"] = {name: given[name] for name in _EMBEDDING if name in given}
+    return work, {name: given[name] for name in Execution.model_fields if name in given}
 
 
 def make_spec(work: dict[str, Any], execution: dict[str, Any] | None = None) -> Spec:

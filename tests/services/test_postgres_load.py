@@ -226,7 +226,7 @@ def _load_shop(
         review |= {"summary": f"summary {i}", "reviewText": f"a review {i}", "helpful": [1, i]}
     for i in unknown:
         reviews[i]["asin"] = f"unknown {i % 7}"
-    to = {"url": url, "preset": "amazon-reviews-2014", **to}
+    to = {"to": url, "schema": "amazon-reviews-2014", **to}
     settings = {"batch_rows": 16, "max_errors": "100%"}
     work = to_table({"source": str(write_jsonl(reviews)), "task": "shardmill.testing:FakeTask"}, to, products=True)
     how = {"index": "none", "rebuild_indexes": False, "quiet": True, "engine": InProcessEngine()}
@@ -287,7 +287,7 @@ def test_many_reviews_of_unknown_products_are_loaded_without_a_product(
 
 def test_unknown_products_are_of_a_load_that_has_products() -> None:
     with pytest.raises(SpecError, match="No products"):
-        to_table({"source": "x"}, {"url": "", "preset": "amazon-reviews-2014", "unknown_products": "null"})
+        to_table({"source": "x"}, {"to": "", "schema": "amazon-reviews-2014", "unknown_products": "null"})
 
 
 def test_embed_to_a_table_by_command_and_again(postgres: PostgresServer, write_jsonl: Callable[..., Path]) -> None:

@@ -12,6 +12,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from statistics import median
@@ -27,10 +28,16 @@ from shardmill.postgres.batches import create_ledger
 from shardmill.postgres.tables import create
 from shardmill.postgres.target import Column, Target
 from shardmill.sinks.base import Finished
-from shardmill.sinks.postgres import Destination, PostgresSink
+from shardmill.sinks.destination import Destination
+from shardmill.sinks.postgres import PostgresSink
 
 DIMS, BATCH = 384, 512
 WORDS = np.array(["battery", "screen", "the", "and", "died", "fits", "well", "broke", "after", "two", "days"])
+
+WAITS = """
+SELECT concat_ws(' ', l.locktype, l.relation::regclass), l.mode, left(regexp_replace(a.query, '\\s+', ' ', 'g'), 60)
+FROM pg_locks l JOIN pg_stat_activity a USING (pid) WHERE NOT l.granted
+"""
 
 
 def target(name: str) -> Target:
@@ -99,14 +106,15 @@ def two_at_once(url: str, rows: pa.Table) -> None:
     code = "import sys; from benchmarks.postgres import *; ours(sys.argv[1], 'two', make_rows(int(sys.argv[2])).slice("
     code += "int(sys.argv[3]), int(sys.argv[4])), int(sys.argv[3]))"
     half = len(rows) // 2
-    waits: list[int] = []
+    looks, waits = 0, Counter[str]()
     done = threading.Event()
 
     def watch() -> None:
+        nonlocal looks
         with psycopg.connect(url, autocommit=True) as connection:
-            while not done.wait(0.01):
-                found = connection.execute("SELECT count(*) FROM pg_locks WHERE NOT granted").fetchone()
-                waits.append(found[0] if found else 0)
+            while not done.wait(0.005):
+                looks += 1
+                waits.update(f"{on} {mode}: {query}" for on, mode, query in connection.execute(WAITS))
 
     with psycopg.connect(url, autocommit=True) as connection:
         create(connection, target("two"))
@@ -122,7 +130,9 @@ def two_at_once(url: str, rows: pa.Table) -> None:
             "SELECT extract(epoch FROM max(at) - min(at)), sum(sent) FROM shardmill.batches WHERE table_name = 'two'"
         ).fetchone()
     assert span is not None
-    print(f"two at once: {float(span[1]) / float(span[0]):,.0f} rows/s; {sum(waits)} waits in {len(waits)} looks")
+    print(f"two at once: {float(span[1]) / float(span[0]):,.0f} rows/s; {waits.total()} waits in {looks} looks")
+    for what, count in waits.most_common():
+        print(f"{count} x {what}")
 
 
 def main() -> None:

@@ -5,14 +5,16 @@ python -m benchmarks.postgres [ROWS]
 
 from __future__ import annotations
 
-import resource
+import os
 import shutil
 import subprocess
 import sys
 import tempfile
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -27,10 +29,29 @@ from shardmill.postgres.batches import create_ledger
 from shardmill.postgres.tables import create
 from shardmill.postgres.target import Column, Target
 from shardmill.sinks.base import Finished
-from shardmill.sinks.postgres import Destination, PostgresSink
+from shardmill.sinks.destination import Destination
+from shardmill.sinks.postgres import PostgresSink
 
 DIMS, BATCH = 384, 512
 WORDS = np.array(["battery", "screen", "the", "and", "died", "fits", "well", "broke", "after", "two", "days"])
+
+WAITS = """
+SELECT concat_ws(' ', l.locktype, l.relation::regclass), l.mode, left(regexp_replace(a.query, '\\s+', ' ', 'g'), 60)
+FROM pg_locks l JOIN pg_stat_activity a USING (pid) WHERE NOT l.granted
+"""
+
+
+@dataclass(frozen=True)
+class Server:
+    """A private server: where it is reached, and what it has computed for sessions that have ended."""
+
+    folder: Path
+    url: str
+
+    def cpu_s(self) -> float:
+        pid = (self.folder / "postmaster.pid").read_text().split()[0]
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
 
 
 def target(name: str) -> Target:
@@ -81,17 +102,20 @@ def by_text_copy(url: str, table: str, rows: pa.Table) -> None:
             connection.commit()
 
 
-def timed(name: str, url: str, table: str, rows: pa.Table, load: Callable[[], Any]) -> float:
-    with psycopg.connect(url, autocommit=True) as connection:
+def timed(name: str, server: Server, table: str, rows: pa.Table, load: Callable[[], Any]) -> float:
+    with psycopg.connect(server.url, autocommit=True) as connection:
         create(connection, target(table))
-        began, own = time.perf_counter(), resource.getrusage(resource.RUSAGE_SELF)
+        began, client_s, server_s = time.perf_counter(), time.process_time(), server.cpu_s()
         load()
-        took, after = time.perf_counter() - began, resource.getrusage(resource.RUSAGE_SELF)
+        took_s, client_s = time.perf_counter() - began, time.process_time() - client_s
+        # Of a session that has ended; it ends a moment after the client has left.
+        time.sleep(0.5)
+        server_s = server.cpu_s() - server_s
         found = connection.execute(f"SELECT count(*) FROM {table}").fetchone()
         assert found == (len(rows),), found
-    cpu = after.ru_utime + after.ru_stime - own.ru_utime - own.ru_stime
-    print(f"| {name} | {len(rows):,} | {took:.2f} s | {len(rows) / took:,.0f} | {cpu:.2f} s |", flush=True)
-    return took
+    speed = f"{took_s:.2f} s | {len(rows) / took_s:,.0f}"
+    print(f"| {name} | {len(rows):,} | {speed} | {client_s:.2f} s | {server_s:.2f} s |", flush=True)
+    return took_s
 
 
 def two_at_once(url: str, rows: pa.Table) -> None:
@@ -99,14 +123,15 @@ def two_at_once(url: str, rows: pa.Table) -> None:
     code = "import sys; from benchmarks.postgres import *; ours(sys.argv[1], 'two', make_rows(int(sys.argv[2])).slice("
     code += "int(sys.argv[3]), int(sys.argv[4])), int(sys.argv[3]))"
     half = len(rows) // 2
-    waits: list[int] = []
+    looks, waits = 0, Counter[str]()
     done = threading.Event()
 
     def watch() -> None:
+        nonlocal looks
         with psycopg.connect(url, autocommit=True) as connection:
-            while not done.wait(0.01):
-                found = connection.execute("SELECT count(*) FROM pg_locks WHERE NOT granted").fetchone()
-                waits.append(found[0] if found else 0)
+            while not done.wait(0.005):
+                looks += 1
+                waits.update(f"{on} {mode}: {query}" for on, mode, query in connection.execute(WAITS))
 
     with psycopg.connect(url, autocommit=True) as connection:
         create(connection, target("two"))
@@ -122,7 +147,9 @@ def two_at_once(url: str, rows: pa.Table) -> None:
             "SELECT extract(epoch FROM max(at) - min(at)), sum(sent) FROM shardmill.batches WHERE table_name = 'two'"
         ).fetchone()
     assert span is not None
-    print(f"two at once: {float(span[1]) / float(span[0]):,.0f} rows/s; {sum(waits)} waits in {len(waits)} looks")
+    print(f"two at once: {float(span[1]) / float(span[0]):,.0f} rows/s; {waits.total()} waits in {looks} looks")
+    for what, count in waits.most_common():
+        print(f"{count} x {what}")
 
 
 def main() -> None:
@@ -130,11 +157,12 @@ def main() -> None:
     folder = Path(tempfile.mkdtemp(prefix="shardmill-bench-"))
     try:
         url = embedded.start(folder / "db")
+        server = Server(folder / "db", url)
         rows = make_rows(count)
         with psycopg.connect(url, autocommit=True) as connection:
             connection.execute("CREATE EXTENSION IF NOT EXISTS vector")
             create_ledger(connection)
-        print("| way | rows | time | rows/s | CPU of the client |\n| --- | --- | --- | --- | --- |")
+        print(f"| way | rows | time | rows/s | CPU of the client | of the server |\n|{' --- |' * 6}")
         took_s: dict[str, list[float]] = {}
         for i in range(5):
             ways: dict[str, tuple[pa.Table, Callable[[str, str, pa.Table], None]]] = {
@@ -144,7 +172,7 @@ def main() -> None:
             }
             for name, (some, load) in ways.items():
                 table = f"t{i}_{name[:4].strip().lower()}"
-                took = timed(name, url, table, some, lambda load=load, t=table, s=some: load(url, t, s))  # type: ignore[misc]
+                took = timed(name, server, table, some, lambda load=load, t=table, s=some: load(url, t, s))  # type: ignore[misc]
                 took_s.setdefault(name, []).append(took)
         for name in ("COPY, text", "executemany"):
             print(f"shardmill against {name}: {median(took_s[name]) / median(took_s['shardmill']):.1f}x (medians)")

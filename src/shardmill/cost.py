@@ -25,6 +25,7 @@ class WorkerCost:
     """Seconds of a device that one worker took, by what they went into. Of workers that share one, each has its share.
 
     `retried_s` went into rows that another attempt committed: they were done twice, or this worker was lost.
+    `sink_s` is the part of `idle_s` in which the device waited for results to be written.
     """
 
     worker: str
@@ -33,6 +34,7 @@ class WorkerCost:
     start_s: float
     work_s: float
     idle_s: float
+    sink_s: float
     retried_s: float
     rows: int
     usd: float | None
@@ -50,6 +52,7 @@ class Cost:
     device_s: float
     start_s: float
     idle_s: float
+    sink_s: float
     retried_s: float
     usd: float | None
     usd_per_million: float | None
@@ -74,8 +77,8 @@ def read_cost(ledger: Ledger, plan: Plan, usd_per_hour: float | None = None) -> 
     free = {w["id"] for w in status.workers if w.get("kind") == "cpu" and w["host"] in with_gpu}
     workers = tuple(_worker(w, committed, 0.0 if w["id"] in free else usd_per_hour, catalogue) for w in status.workers)
     rows = sum(committed.values())
-    device_s, start_s, idle_s, retried_s = (
-        sum(getattr(w, name) for w in workers) for name in ("device_s", "start_s", "idle_s", "retried_s")
+    device_s, start_s, idle_s, sink_s, retried_s = (
+        sum(getattr(w, name) for w in workers) for name in ("device_s", "start_s", "idle_s", "sink_s", "retried_s")
     )
     usd = None if any(w.usd is None for w in workers) else sum(w.usd or 0.0 for w in workers)
     forecast, spans = ledger.forecast(), [_span(w) for w in status.workers]
@@ -93,6 +96,7 @@ def read_cost(ledger: Ledger, plan: Plan, usd_per_hour: float | None = None) -> 
         device_s=device_s,
         start_s=start_s,
         idle_s=idle_s,
+        sink_s=sink_s,
         retried_s=retried_s,
         usd=usd,
         usd_per_million=usd * 1e6 / rows if usd is not None and rows else None,
@@ -111,7 +115,8 @@ def _worker(
     share = float(record.get("share", 1.0))
     span_s = max(0.0, ended - started)
     start_s = min(span_s, max(0.0, record["began"] - started)) if record["rows"] else span_s
-    idle_s = min(span_s - start_s, record["idle_s"])
+    sink_s = record.get("sink_wait_s", 0.0)
+    idle_s = min(span_s - start_s, record["idle_s"] + sink_s)
     work_s = span_s - start_s - idle_s
     rows = committed.get(record["id"], 0)
     lost = max(0, record["rows"] - rows) if not record["live"] else 0
@@ -125,6 +130,7 @@ def _worker(
         start_s=share * start_s,
         work_s=share * (work_s - retried_s),
         idle_s=share * idle_s,
+        sink_s=share * min(idle_s, sink_s),
         retried_s=share * retried_s,
         rows=rows,
         usd=None if price is None else share * span_s * price / 3600,
@@ -181,7 +187,8 @@ def show(cost: Cost) -> None:
 
 def figures(cost: Cost) -> list[tuple[str, str]]:
     """Each figure with its name."""
-    parts = f"{cost.start_s:,.1f} to start, {cost.idle_s:,.1f} idle, {cost.retried_s:,.1f} retried"
+    idle = f"{cost.idle_s:,.1f} idle ({cost.sink_s:,.1f} of it for results to be written)"
+    parts = f"{cost.start_s:,.1f} to start, {idle}, {cost.retried_s:,.1f} retried"
     per_million = (
         f"{cost.device_s_per_million:,.0f} device-seconds" if cost.device_s_per_million is not None else "none"
     )

@@ -21,7 +21,7 @@ from shardmill.postgres.indexes import build, check_indexable, drop_indexes, exi
 from shardmill.postgres.tables import create, one, register, types_of
 from shardmill.postgres.target import Target
 from shardmill.postgres.upsert import Upsert
-from shardmill.sinks.postgres import preset_of, target_of
+from shardmill.sinks.destination import preset_of, target_of
 from shardmill.sources import kept_schema
 from shardmill.sources.columns import split_keep
 from shardmill.sources.template import TextTemplate

@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from shardmill.devices import Device, cores, place_workers
@@ -15,6 +16,7 @@ from shardmill.engines.local import LocalEngine
 from shardmill.errors import Preempted, RunExists, SpecError, StaleResume, UsageError, nearest, too_many_errors
 from shardmill.ledger import Ledger
 from shardmill.monitor.bar import Bar, duration, say
+from shardmill.monitor.loads import read_load
 from shardmill.monitor.status import Status, read_status
 from shardmill.plan import Plan, differences, make_plan, shard_target_bytes
 from shardmill.rates import expect, learn
@@ -47,7 +49,8 @@ class Run:
         return f"Run({self.ledger.url!r})"
 
     def status(self) -> Status:
-        return read_status(self.ledger, self.plan)
+        """Where the run stands, by its folder; where its result goes into a table, by the ledger there as well."""
+        return replace(read_status(self.ledger, self.plan), load=read_load(self.plan))
 
     def verify(self, *, sample: int = 64, quiet: bool = True) -> Report:
         """Check the result against plan and source; the report is also written to the folder."""
@@ -292,7 +295,7 @@ def _finished(status: Status) -> tuple[float, str]:
 
 
 def _judge(run: Run, spec: Spec) -> None:
-    status = run.status()
+    status = read_status(run.ledger, run.plan)
     if status.shards_done < status.shards:
         raise Preempted(
             f"The workers were told to stop; {status.shards - status.shards_done} of {status.shards} shards are left.",

@@ -51,7 +51,7 @@ def assert_whole_batches(postgres: PostgresServer, table: str) -> int:
 
 
 def wait_for_rows(postgres: PostgresServer, table: str, least: int) -> None:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while postgres.execute(f"SELECT to_regclass('{table}')")[0][0] is None and time.monotonic() < deadline:
         time.sleep(0.02)
     while postgres.execute(f"SELECT count(*) FROM {table}")[0][0] < least and time.monotonic() < deadline:

@@ -17,6 +17,7 @@ import pytest
 import shardmill
 from shardmill.errors import DatabaseError, SpecError, UsageError
 from shardmill.load_table import load, load_with_products, place_of, to_table
+from shardmill.monitor.screen import describe_shard, show
 from shardmill.postgres.copy import encode, sent_type
 from shardmill.run import Run, start
 from shardmill.sinks import postgres as sinks
@@ -114,6 +115,78 @@ def test_rows_that_the_server_refuses_are_set_aside_and_the_rest_is_loaded(
     assert postgres.execute("SELECT count(*), count(embedding) FROM strict") == [(56, 56)]
     assert run.status().errors == 4
     assert run.verify().verified
+
+
+def test_a_batch_is_made_while_the_server_is_at_the_one_before(
+    postgres: PostgresServer, into: Callable[..., Run], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is wrong in the next one is its own, and leaves the one that is under way alone."""
+    postgres.execute(
+        "CREATE EXTENSION IF NOT EXISTS vector",
+        "CREATE TABLE ahead (id text PRIMARY KEY, text text, embedding vector(8), text_digest bytea,"
+        " search tsvector GENERATED ALWAYS AS (to_tsvector('english', coalesce(text, ''))) STORED)",
+        "CREATE FUNCTION linger() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(0.2); RETURN NULL; END'",
+        "CREATE TRIGGER linger BEFORE INSERT ON ahead FOR EACH STATEMENT EXECUTE FUNCTION linger()",
+    )
+    made: list[int] = []
+    make = sinks.StagedRows._make
+
+    def watch(self: sinks.StagedRows, start: int, stop: int) -> Any:
+        busy = "SELECT count(*) FROM pg_stat_activity WHERE state = 'active' AND query LIKE 'WITH written%'"
+        made.extend([start] * postgres.execute(busy)[0][0])
+        return make(self, start, stop)
+
+    monkeypatch.setattr(sinks.StagedRows, "_make", watch)
+    rows = fake_rows(60)
+    rows[20]["text"] = "a\0b"
+    run = into(rows, "ahead", shard_bytes=1_000_000)
+    assert made == [16, 32], "not the last, which is not full"
+    errors = postgres.execute(
+        "SELECT first_row, jsonb_array_length(errors) FROM shardmill.batches WHERE table_name = 'ahead' ORDER BY 1"
+    )
+    assert errors == [(0, 0), (16, 1), (32, 0), (48, 0)]
+    assert run.verify().verified
+    rows = fake_rows(60)
+    rows[20]["id"] = rows[21]["id"]
+    with pytest.raises(DatabaseError, match="twice"):
+        into(rows, "ahead_fails", mode="fail", shard_bytes=1_000_000)
+    assert postgres.execute("SELECT count(*) FROM ahead_fails") == [(16,)]
+
+
+def test_status_says_what_each_worker_loaded(
+    postgres: PostgresServer, into: Callable[..., Run], capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = fake_rows(60)
+    into(rows[:20], "counted", "first")
+    rows[40]["text"] = "a\0b"
+    run = into(rows, "counted")
+    load = run.status().load
+    assert load is not None
+    assert (load.table, load.rows, load.inserted, load.updated, load.errors) == ("counted", 59, 39, 20, 1)
+    assert [(each.worker, each.rows, each.errors) for each in load.loaders] == [(run.status().workers[0]["id"], 59, 1)]
+    assert load.rows_per_s > 0
+    assert json.loads(json.dumps(run.status().to_json()))["load"]["loaders"][0]["inserted"] == 39
+    show(run.status())
+    assert "counted: 59 rows loaded · 39 inserted · 20 updated · 1 errors" in capsys.readouterr().out
+    assert describe_shard(run.ledger, run.plan, 0)["commit"]["rows"] > 0
+
+
+def test_status_without_the_database_has_what_the_folder_knows(into: Callable[..., Run]) -> None:
+    run = into(fake_rows(20), "far")
+    ledger = run.ledger
+    ledger.put_execution({**ledger.execution(), "to_url": "postgresql://localhost:1/none?connect_timeout=1"})
+    status = Run(ledger.url).status()
+    assert status.rows == 20
+    assert status.load is not None
+    assert "cannot be reached" in status.load.trouble
+
+
+def test_the_device_hardly_waits_for_the_database(into: Callable[..., Run]) -> None:
+    run = into(fake_rows(400), "waited", params={"delay_s": 0.05})
+    status, cost = run.status(), run.cost()
+    assert status.device_s > 0.5
+    assert cost.sink_s < 0.1 * status.device_s
+    assert cost.sink_s == status.workers[0]["sink_wait_s"]
 
 
 def test_changed_only_embeds_what_changed_and_updates_the_rest(
@@ -252,7 +325,7 @@ def _refuse_halving(monkeypatch: pytest.MonkeyPatch) -> None:
     def halve(*args: Any) -> None:
         raise AssertionError("the server refused rows")
 
-    monkeypatch.setattr(sinks, "_find_refused", halve)
+    monkeypatch.setattr(sinks, "find_refused", halve)
 
 
 def test_many_reviews_of_unknown_products_are_set_aside_by_one_question_a_batch(

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
-from rich.console import Console, Group
+from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
@@ -16,6 +16,7 @@ from rich.text import Text
 from shardmill.errors import UsageError
 from shardmill.ledger import Ledger
 from shardmill.monitor.bar import duration
+from shardmill.monitor.loads import Load
 from shardmill.monitor.status import Status
 from shardmill.plan import Plan
 
@@ -51,8 +52,9 @@ def render(status: Status) -> Group:
         f"{duration(status.eta_s)} left"
     )
     shown = [w for w in status.workers if w["live"] or w["state"] == "failed"]
+    load = [] if status.load is None else _render_load(status.load)
     if not shown:
-        return Group(head, line)
+        return Group(head, line, *load)
     table = Table(box=None)
     for name in ("worker", "device", "state", "shards", "rows", "rows/s", "memory", "beat"):
         table.add_column(name)
@@ -67,7 +69,23 @@ def render(status: Status) -> Group:
             f"{w['rss_bytes'] / 2**20:,.0f} MiB",
             f"{w['beat_age_s']:.0f} s ago",
         )
-    return Group(head, line, table)
+    return Group(head, line, table, *load)
+
+
+def _render_load(load: Load) -> list[RenderableType]:
+    if load.trouble:
+        return [Text(f"{load.table}: {load.trouble}")]
+    line = Text(
+        f"{load.table}: {load.rows:,} rows loaded · {load.inserted:,} inserted · {load.updated:,} updated · "
+        f"{load.errors:,} errors · {load.rows_per_s:,.0f} rows/s"
+    )
+    table = Table(box=None)
+    for name in ("loader", "batches", "rows", "inserted", "updated", "errors", "rows/s"):
+        table.add_column(name, justify="left" if name == "loader" else "right")
+    for each in load.loaders:
+        counts = (each.batches, each.rows, each.inserted, each.updated, each.errors, round(each.rows_per_s))
+        table.add_row(each.worker, *(f"{count:,}" for count in counts))
+    return [line, table] if load.loaders else [line]
 
 
 def describe_shard(ledger: Ledger, plan: Plan, index: int) -> dict[str, Any]:
@@ -85,7 +103,7 @@ def describe_shard(ledger: Ledger, plan: Plan, index: int) -> dict[str, Any]:
         "commit": asdict(commit) if commit else None,
         "lease": asdict(lease) if lease else None,
         "errors": list(ledger.errors(commit)) if commit else [],
-        "first_rows": _first_rows(ledger, commit.part, 3) if commit else [],
+        "first_rows": _first_rows(ledger, commit.part, 3) if commit and commit.part else [],
     }
 
 

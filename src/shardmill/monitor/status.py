@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from shardmill.ledger import Ledger, process_alive
+from shardmill.monitor.loads import Load
 from shardmill.plan import Plan
 
 _LATE_S = 30.0
@@ -15,7 +16,8 @@ _LATE_S = 30.0
 class Status:
     """Where a run stands. Shares and the ETA count bytes of source, which stand for tokens, not shards.
 
-    `rows` are items of the source; `windows` what they were cut into, 0 where they were not.
+    `rows` are items of the source; `windows` what they were cut into, 0 where they were not. `load` is of a run into a
+    table, where the database was asked too.
     """
 
     run: str
@@ -34,6 +36,7 @@ class Status:
     eta_s: float | None
     device_s: float
     workers: list[dict[str, Any]]
+    load: Load | None = None
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)

@@ -104,6 +104,40 @@ class Progress:
         return sum(int(getattr(b, name)) for b in self.batches)
 
 
+@dataclass(frozen=True, slots=True)
+class Loader:
+    """What one worker has put into a table; its speed is that of the load's last minute."""
+
+    worker: str
+    batches: int
+    rows: int
+    inserted: int
+    updated: int
+    errors: int
+    rows_per_s: float
+
+
+_LOADERS = """
+WITH own AS (
+  SELECT *, min(at) OVER () AS began, max(at) OVER () - interval '1 minute' AS lately FROM shardmill.batches
+  WHERE plan = %(plan)s AND target = %(name)s::regclass
+)
+SELECT worker, count(*), sum(sent)::bigint, sum(inserted)::bigint, sum(updated)::bigint,
+       sum(jsonb_array_length(errors)),
+       (coalesce(sum(sent) FILTER (WHERE at > lately), 0)
+         / least(60, greatest(1, extract(epoch FROM max(lately) - min(began)) + 60)))::float8
+FROM own GROUP BY worker ORDER BY worker
+"""
+
+
+def read_loaders(connection: psycopg.Connection[Any], plan: str, name: str) -> list[Loader]:
+    """What each worker has put into the table of that quoted name; none where it or the ledger is not there."""
+    there = connection.execute("SELECT to_regclass('shardmill.batches'), to_regclass(%s)", [name]).fetchone()
+    if there is None or None in there:
+        return []
+    return [Loader(*row) for row in connection.execute(_LOADERS, {"plan": plan, "name": name}).fetchall()]
+
+
 def create_ledger(connection: psycopg.Connection[Any]) -> None:
     with connection.transaction():
         limit(connection)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -153,17 +153,25 @@ class Upsert:
                 rows, total = rows + 1, total + digest_row(row)
         return rows, (total % (1 << 128)).to_bytes(16, "big")
 
-    def write(self, connection: psycopg.Connection[Any], stream: bytes) -> tuple[int, int]:
-        """Write encoded rows as part of a transaction: how many were new, and how many replaced others."""
+    def write(
+        self, connection: psycopg.Connection[Any], stream: bytes, meanwhile: Callable[[], None] = lambda: None
+    ) -> tuple[int, int]:
+        """Write encoded rows as part of a transaction: how many were new, and how many replaced others.
+
+        `meanwhile` is done while the server is at it, and may be done again where the transaction is.
+        """
         connection.execute(self._create)
         with connection.cursor() as cursor, cursor.copy(self._copy) as copy:
             copy.write(stream)
-        return self.merge(connection)
+        return self._merge(connection, meanwhile)
 
-    def merge(self, connection: psycopg.Connection[Any]) -> tuple[int, int]:
+    def _merge(self, connection: psycopg.Connection[Any], meanwhile: Callable[[], None]) -> tuple[int, int]:
         """From the temporary table into the real one."""
         try:
-            found = connection.execute(self._insert).fetchone()
+            with connection.pipeline():
+                cursor = connection.execute(self._insert)
+                meanwhile()
+                found = cursor.fetchone()
         except load().errors.UniqueViolation as error:
             if self.mode != "fail":
                 raise

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from shardmill.errors import DatabaseError, DatabaseLost
@@ -17,102 +17,19 @@ from shardmill.plan import Plan
 from shardmill.postgres.batches import Batch, Progress
 from shardmill.postgres.batches import Ledger as Batches
 from shardmill.postgres.connect import first_line, load
-from shardmill.postgres.definition import DIGEST
-from shardmill.postgres.links import Reference
-from shardmill.postgres.presets import Field, TablePreset, find_preset
+from shardmill.postgres.fitting import find_refused, once, unfit
 from shardmill.postgres.session import Session, about_rows
-from shardmill.postgres.target import Column, Conflict, Target, quoted
-from shardmill.postgres.types import sql_type
 from shardmill.postgres.upsert import Upsert
 from shardmill.sinks.base import ErrorRecord, Finished, Sealed
-from shardmill.sinks.parquet import is_vector
-from shardmill.spec import Work
+from shardmill.sinks.destination import Destination
 
 if TYPE_CHECKING:
     import psycopg
 
-# What a task calls the column that tells several rows of one item apart.
-WINDOW = "window"
-
-
-def target_of(work: Work, schema: pa.Schema, text: Sequence[str] = ()) -> Target:
-    """The table that rows of this schema go into: `text` are the columns that full-text search looks at."""
-    assert work.to is not None
-    schema_name, _, table = work.to.table.rpartition(".")
-    vector = next(f for f in schema if is_vector(f.type))
-    if (preset := preset_of(work)) is not None:
-        known = preset.target(vector.type.list_size, schema=schema_name or "public", vector_type=work.to.vector)
-        return replace(known, table=table, vector=vector.name, language=work.to.language)
-    columns = tuple(Column(f.name, sql_type(f.type)) for f in schema if f.name not in (vector.name, DIGEST))
-    return Target(
-        schema=schema_name or "public",
-        table=table,
-        key=(*work.id, WINDOW) if WINDOW in schema.names else work.id,
-        columns=columns,
-        text=tuple(text),
-        dims=vector.type.list_size,
-        vector=vector.name,
-        vector_type=work.to.vector,
-        language=work.to.language,
-    )
-
-
-def preset_of(work: Work) -> TablePreset | None:
-    """The well-known table that the rows go into, where one was named: `amazon-reviews-2023:metadata`."""
-    if work.to is None or not work.to.preset:
-        return None
-    name, _, part = work.to.preset.partition(":")
-    preset = find_preset(name)
-    return preset.metadata if part == "metadata" else preset.reviews
-
-
-def reference_of(work: Work) -> Reference | None:
-    """What reviews refer to, where their products were loaded."""
-    if work.to is None or not work.to.products:
-        return None
-    preset = find_preset(work.to.preset)
-    source = next(field.source for field in preset.reviews.fields if field.column.name == preset.product)
-    schema, _, table = work.to.products.rpartition(".")
-    name = f"{quoted(schema or 'public')}.{quoted(table)}"
-    return Reference(source, preset.product, name, preset.metadata.key[0], work.to.unknown_products == "null")
-
 
 def open_sink(ledger: Ledger, plan: Plan, schema: pa.Schema, *, batch_rows: int, **settings: Any) -> PostgresSink:
     """The sink of a run whose result goes into a table."""
-    to = plan.work.to
-    assert to is not None
-    return PostgresSink(
-        ledger,
-        plan.id,
-        Destination(
-            url=to.url,
-            target=target_of(plan.work, schema),
-            schema=schema,
-            fields=preset.fields if (preset := preset_of(plan.work)) is not None else (),
-            reference=reference_of(plan.work),
-            mode=to.mode,
-            batch_rows=batch_rows,
-            changed_only=to.changed_only,
-            resumes=not plan.work.query,
-        ),
-        **settings,
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class Destination:
-    """Where rows go and how."""
-
-    url: str
-    target: Target
-    schema: pa.Schema
-    fields: tuple[Field, ...] = ()
-    reference: Reference | None = None
-    mode: Conflict = "update"
-    batch_rows: int = 512
-    changed_only: bool = False
-    # Of a source whose rows come and go it is not known which ones an earlier attempt did.
-    resumes: bool = True
+    return PostgresSink(ledger, plan.id, Destination.of(plan, schema, batch_rows), **settings)
 
 
 class PostgresSink:
@@ -150,12 +67,17 @@ class PostgresSink:
         return self._looking.transact(lambda c: self.upsert.unchanged(c, kept))
 
     def unfit(self, rows: pa.Table) -> dict[int, str]:
-        return _unfit(rows, self.upsert.key)
+        return unfit(rows, self.upsert.key)
+
+    @property
+    def asks(self) -> bool:
+        """Whether the server is asked which rows of a batch refer to what is not there."""
+        return self.to.reference is not None and not self.to.reference.nulls
 
     def orphans(self, rows: pa.Table) -> dict[int, str]:
         """Rows that refer to what is not there and may not be loaded without, with the reason."""
         reference = self.to.reference
-        if reference is None or reference.nulls or not rows.num_rows:
+        if reference is None or not self.asks or not rows.num_rows:
             return {}
         values = rows.column(reference.source).to_pylist()
         unknown = self.writing.transact(lambda c: reference.unknown(c, values))
@@ -171,6 +93,14 @@ class PostgresSink:
         self.writing.close()
 
 
+@dataclass(frozen=True, slots=True)
+class _Ready:
+    """A batch as it is sent. Whether it is a shard's last is known when its turn comes."""
+
+    batch: Batch
+    stream: bytes
+
+
 class StagedRows:
     """Finished rows on their way into the table. What is written stays written: the next attempt goes on behind it."""
 
@@ -184,6 +114,7 @@ class StagedRows:
         self._finished: list[Finished] = []
         self._errors: dict[int, ErrorRecord] = {}
         self._refused: list[ErrorRecord] = []
+        self._ahead: _Ready | None = None
 
     def write(self, rows: pa.Table, items: NDArray[np.int64]) -> None:
         self._rows.append(rows.select(self._sink.to.schema.names))
@@ -220,12 +151,11 @@ class StagedRows:
     def _flush(self, stop: int, *, last: bool = False, lines: int = 0) -> None:
         """Write the items up to `stop`, unless others did so meanwhile; rows that are refused are set aside."""
         while True:
-            rows = self._cut(stop)
-            batch = self._describe(stop, rows, last, lines)
-            stream = self._sink.upsert.encode(rows)
+            ready = self._take(stop)
+            batch = replace(ready.batch, last=last, lines=lines)
             self._sink.on_step("batch-begun", self._shard)
             try:
-                written = self._sink.writing.transact(lambda c, b=batch, s=stream: self._write(c, b, s))  # type: ignore[misc]
+                written = self._sink.writing.transact(lambda c, b=batch, s=ready.stream: self._write(c, b, s))  # type: ignore[misc]
             except load().Error as error:
                 if not about_rows(error):
                     raise
@@ -247,11 +177,31 @@ class StagedRows:
             return False
         sink.on_step("batch-recorded", shard)
         if batch.sent:
-            inserted, updated = sink.upsert.write(connection, stream)
+            inserted, updated = sink.upsert.write(connection, stream, lambda: self._look_ahead(batch.stop))
             sink.on_step("batch-written", shard)
             sink.batches.count(connection, shard, batch.first_row, inserted, updated)
         sink.on_step("batch-committing", shard)
         return True
+
+    def _take(self, stop: int) -> _Ready:
+        ready, self._ahead = self._ahead, None
+        if ready is not None and (ready.batch.first_row, ready.batch.stop) == (self._at, stop):
+            return ready
+        return self._make(self._at, stop)
+
+    def _look_ahead(self, start: int) -> None:
+        """Make the batch behind the one that the server is at. It is not asked anything: this is in a transaction."""
+        stop = start + self._sink.to.batch_rows
+        there = max((f.first_row + f.rows for f in self._finished), default=0)
+        if self._ahead is not None or self._sink.asks or there < stop:
+            return
+        # An error of its own is raised when its turn comes.
+        with contextlib.suppress(DatabaseError):
+            self._ahead = self._make(start, stop)
+
+    def _make(self, start: int, stop: int) -> _Ready:
+        rows = self._cut(start, stop)
+        return _Ready(self._describe(start, stop, rows), self._sink.upsert.encode(rows))
 
     def _catch_up(self) -> None:
         """Another attempt at this shard is ahead: go on where it is."""
@@ -279,24 +229,24 @@ class StagedRows:
         self._finished = [f for f in self._finished if f.first_row + f.rows > stop]
         self._errors = {item: record for item, record in self._errors.items() if item >= stop}
 
-    def _between(self, stop: int) -> tuple[pa.Table, NDArray[np.int64]]:
-        """The rows of items from here to `stop` that are not errors."""
+    def _between(self, start: int, stop: int) -> tuple[pa.Table, NDArray[np.int64]]:
+        """The rows of items from `start` to `stop` that are not errors."""
         if not self._rows:
             return self._sink.to.schema.empty_table(), np.zeros(0, np.int64)
         rows, items = pa.concat_tables(self._rows), np.concatenate(self._items)
-        good = (items >= self._at) & (items < stop) & ~np.isin(items, list(self._errors))
+        good = (items >= start) & (items < stop) & ~np.isin(items, list(self._errors))
         return rows.filter(pa.array(good)), items[good]
 
-    def _cut(self, stop: int) -> pa.Table:
+    def _cut(self, start: int, stop: int) -> pa.Table:
         """The rows to send: no nulls in the key, no NUL in a text, no unknown product, each key once."""
-        rows, items = self._between(stop)
+        rows, items = self._between(start, stop)
         for find in (self._sink.unfit, self._sink.orphans):
             reasons = find(rows)
             for row, reason in reasons.items():
                 self._refuse(int(items[row]), reason)
             if reasons:
-                rows, items = self._between(stop)
-        return _once(rows, self._sink.upsert.key, self._sink.to.mode)
+                rows, items = self._between(start, stop)
+        return once(rows, self._sink.upsert.key, self._sink.to.mode)
 
     def _refuse(self, item: int, reason: str) -> None:
         finished = next(f for f in self._finished if f.first_row <= item < f.first_row + f.rows)
@@ -304,32 +254,32 @@ class StagedRows:
             self._errors[item] = finished.describe(item, reason)
             self._refused.append(self._errors[item])
 
-    def _describe(self, stop: int, rows: pa.Table, last: bool, lines: int) -> Batch:
+    def _describe(self, start: int, stop: int, rows: pa.Table) -> Batch:
         sums = dict.fromkeys(("inputs", "tokens", "truncated"), 0)
         for block in self._finished:
-            low, high = (min(max(at - block.first_row, 0), block.rows) for at in (self._at, stop))
+            low, high = (min(max(at - block.first_row, 0), block.rows) for at in (start, stop))
             for name in sums:
                 whole = getattr(block, name)
                 sums[name] += whole * high // max(1, block.rows) - whole * low // max(1, block.rows)
         return Batch(
-            first_row=self._at,
-            rows=stop - self._at,
-            last=last,
-            lines=lines,
+            first_row=start,
+            rows=stop - start,
+            last=False,
+            lines=0,
             sent=rows.num_rows,
-            errors=[record for item, record in sorted(self._errors.items()) if item < stop],
+            errors=[record for item, record in sorted(self._errors.items()) if start <= item < stop],
             digest=self._sink.upsert.digest(rows),
             **sums,
         )
 
     def _set_aside(self, stop: int, error: Exception) -> None:
         """Find the rows that the server refuses, by halves, in a transaction that is not kept."""
-        rows, items = self._between(stop)
+        rows, items = self._between(self._at, stop)
         found: dict[int, str] = {}
 
         def look(connection: psycopg.Connection[Any]) -> None:
             found.clear()
-            _find_refused(connection, self._sink.upsert, rows, np.arange(len(items)), found)
+            find_refused(connection, self._sink.upsert, rows, np.arange(len(items)), found)
 
         self._sink.writing.transact(look, keep=False)
         if not found:
@@ -338,55 +288,6 @@ class StagedRows:
             self._refuse(int(items[row]), reason)
 
 
-def _find_refused(
-    connection: psycopg.Connection[Any], upsert: Upsert, rows: pa.Table, some: NDArray[np.int64], found: dict[int, str]
-) -> None:
-    wanted = _once(rows.take(pa.array(some)), upsert.key, upsert.mode)
-    try:
-        with connection.transaction():
-            connection.execute("DROP TABLE IF EXISTS pg_temp.shardmill_batch")
-            upsert.write(connection, upsert.encode(wanted))
-    except load().Error as error:
-        if not about_rows(error):
-            raise
-        if len(some) == 1:
-            found[int(some[0])] = f"PostgreSQL: {first_line(error)}"[:500]
-            return
-        for half in np.array_split(some, 2):
-            _find_refused(connection, upsert, rows, half, found)
-
-
 def _from(rows: pa.Table, items: NDArray[np.int64], stop: int) -> tuple[pa.Table, NDArray[np.int64]]:
     start = int(np.searchsorted(items, stop))
     return rows.slice(start), items[start:]
-
-
-def _unfit(rows: pa.Table, key: Sequence[str]) -> dict[int, str]:
-    """Rows that no server takes, with the reason."""
-    reasons: dict[int, str] = {}
-    for name in rows.column_names:
-        column = rows.column(name)
-        if name in key and column.null_count:
-            for row in np.flatnonzero(column.is_null().to_numpy()):
-                reasons.setdefault(int(row), f"{name!r} is null, and it is part of the key")
-        if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
-            for row in np.flatnonzero(pc.match_substring(column, "\0").fill_null(False).to_numpy()):
-                reasons.setdefault(int(row), f"{name!r} has a NUL character, which PostgreSQL does not store")
-    return reasons
-
-
-def _once(rows: pa.Table, key: Sequence[str], mode: Conflict) -> pa.Table:
-    """Each key once: the last row of it where later ones update, the first where they are skipped."""
-    keys = list(zip(*(rows.column(n).to_pylist() for n in key), strict=True))
-    if len(set(keys)) == len(keys):
-        return rows
-    if mode == "fail":
-        seen: set[tuple[Any, ...]] = set()
-        twice = next(k for k in keys if k in seen or seen.add(k))  # type: ignore[func-returns-value]
-        said = ", ".join(f"{n} {v!r}" for n, v in zip(key, twice, strict=True))
-        raise DatabaseError(
-            f"The source has {said} twice, and --mode is fail.", hint="--mode update takes the last, skip the first."
-        )
-    order = enumerate(keys) if mode == "update" else reversed(list(enumerate(keys)))
-    kept = {values: row for row, values in order}
-    return rows.take(pa.array(sorted(kept.values())))

@@ -102,7 +102,7 @@ class Worker:
         self._tally = Tally()
         self._started = self._tally.began
         self._durations: list[float] = []
-        self._idle_s = self._idle_between_s = 0.0
+        self._idle_s = self._idle_between_s = self._sink_wait_s = 0.0
         self._pace = 0.0
         self._state = "starting"
         self._failure: BaseException | None = None
@@ -297,8 +297,10 @@ class Worker:
         self._hand_on(behind)
 
     def _hand_on(self, items: list[Block | ShardEnd | AllDone]) -> None:
+        began = time.perf_counter()
         for item in items:
             self._made.put(item)
+        self._sink_wait_s += time.perf_counter() - began
         items.clear()
 
     def _next_window(self, behind: list[Block | ShardEnd | AllDone]) -> list[Block | ShardEnd | AllDone]:
@@ -410,6 +412,7 @@ class Worker:
             "open": {str(s.claim.shard): {"rows": s.rows_run, "bytes": s.bytes_run} for s in self._held()},
             "idle_s": round(self._idle_s, 2),
             "idle_between_s": round(self._idle_between_s, 3),
+            "sink_wait_s": round(self._sink_wait_s, 3),
             "batch_budget": self.runner.budget.now if hasattr(self, "runner") else None,
             "load": asdict(self.runner.load) if hasattr(self, "runner") else None,
             "device_clock": getattr(self.task, "device_clock", None),

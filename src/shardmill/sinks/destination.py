@@ -1,0 +1,94 @@
+"""Where the rows of a run go: the table of a plan, and what is made of its fields on the way."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+
+from shardmill.plan import Plan
+from shardmill.postgres.definition import DIGEST
+from shardmill.postgres.links import Reference
+from shardmill.postgres.presets import Field, TablePreset, find_preset
+from shardmill.postgres.target import Column, Conflict, Target, quoted
+from shardmill.postgres.types import sql_type
+from shardmill.sinks.parquet import is_vector
+from shardmill.spec import Work
+
+# What a task calls the column that tells several rows of one item apart.
+WINDOW = "window"
+
+
+def target_of(work: Work, schema: pa.Schema, text: Sequence[str] = ()) -> Target:
+    """The table that rows of this schema go into: `text` are the columns that full-text search looks at."""
+    assert work.to is not None
+    schema_name, _, table = work.to.table.rpartition(".")
+    vector = next(f for f in schema if is_vector(f.type))
+    if (preset := preset_of(work)) is not None:
+        known = preset.target(vector.type.list_size, schema=schema_name or "public", vector_type=work.to.vector)
+        return replace(known, table=table, vector=vector.name, language=work.to.language)
+    columns = tuple(Column(f.name, sql_type(f.type)) for f in schema if f.name not in (vector.name, DIGEST))
+    return Target(
+        schema=schema_name or "public",
+        table=table,
+        key=(*work.id, WINDOW) if WINDOW in schema.names else work.id,
+        columns=columns,
+        text=tuple(text),
+        dims=vector.type.list_size,
+        vector=vector.name,
+        vector_type=work.to.vector,
+        language=work.to.language,
+    )
+
+
+def preset_of(work: Work) -> TablePreset | None:
+    """The well-known table that the rows go into, where one was named: `amazon-reviews-2023:metadata`."""
+    if work.to is None or not work.to.preset:
+        return None
+    name, _, part = work.to.preset.partition(":")
+    preset = find_preset(name)
+    return preset.metadata if part == "metadata" else preset.reviews
+
+
+def reference_of(work: Work) -> Reference | None:
+    """What reviews refer to, where their products were loaded."""
+    if work.to is None or not work.to.products:
+        return None
+    preset = find_preset(work.to.preset)
+    source = next(field.source for field in preset.reviews.fields if field.column.name == preset.product)
+    schema, _, table = work.to.products.rpartition(".")
+    name = f"{quoted(schema or 'public')}.{quoted(table)}"
+    return Reference(source, preset.product, name, preset.metadata.key[0], work.to.unknown_products == "null")
+
+
+@dataclass(frozen=True, slots=True)
+class Destination:
+    """Where rows go and how."""
+
+    url: str
+    target: Target
+    schema: pa.Schema
+    fields: tuple[Field, ...] = ()
+    reference: Reference | None = None
+    mode: Conflict = "update"
+    batch_rows: int = 512
+    changed_only: bool = False
+    # Of a source whose rows come and go it is not known which ones an earlier attempt did.
+    resumes: bool = True
+
+    @classmethod
+    def of(cls, plan: Plan, schema: pa.Schema, batch_rows: int) -> Destination:
+        to = plan.work.to
+        assert to is not None
+        return cls(
+            url=to.url,
+            target=target_of(plan.work, schema),
+            schema=schema,
+            fields=preset.fields if (preset := preset_of(plan.work)) is not None else (),
+            reference=reference_of(plan.work),
+            mode=to.mode,
+            batch_rows=batch_rows,
+            changed_only=to.changed_only,
+            resumes=not plan.work.query,
+        )

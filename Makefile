@@ -44,6 +44,8 @@ $(VENV)/.demo: $(BIN)/python pyproject.toml constraints.txt
 $(VENV)/.dev: $(VENV)/.demo
 	@echo "Installing what the tests need …"
 	@$(BIN)/pip install --quiet --quiet --no-compile --constraint constraints.txt --requirement tests/requirements.txt
+	@# Apart, where transformers does not find it: beside another build of torch than the index's it fails at import.
+	@$(BIN)/pip install --quiet --quiet --no-compile --constraint constraints.txt --upgrade --no-deps --target $(VENV)/torchvision torchvision
 	@touch $@
 
 clean:

@@ -25,7 +25,7 @@ from shardmill.augment import (  # noqa: E402
     get_preset,
     stream_augmentation_chain,
 )
-from shardmill.augment.adapters import apply_with_kornia, apply_with_torchvision  # noqa: E402
+from shardmill.augment.adapters import apply_with_kornia  # noqa: E402
 from shardmill.augment.images import apply, pixel_noise  # noqa: E402
 from shardmill.augment.loading import AugmentedDataset, AugmentedIterable, ElasticSampler, collate  # noqa: E402
 from shardmill.errors import CorruptState, UsageError  # noqa: E402
@@ -109,12 +109,6 @@ def test_what_cannot_be_applied_is_refused(images: Any) -> None:
         apply(images, {"noise": 0.1})
     with pytest.raises(UsageError, match="no parameters"):
         apply(images, 3)
-
-
-def test_torchvision_turns_the_same_way(images: Any) -> None:
-    pytest.importorskip("torchvision")
-    params = {"rotation": [0.0, 90.0, 180.0, -90.0]}
-    assert torch.allclose(apply_with_torchvision(images, params), apply(images, params), atol=1e-6)
 
 
 def test_kornia_turns_the_same_way(images: Any) -> None:

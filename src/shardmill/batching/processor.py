@@ -18,7 +18,7 @@ from shardmill.errors import UsageError
 T = TypeVar("T")
 _STEP = 1.5
 _BETTER = 1.05
-_LOOK_AGAIN = 256
+_LOOK_AGAIN_BYTES = 1 << 20
 
 
 class BatchStrategy(enum.Enum):
@@ -140,28 +140,33 @@ class BatchProcessor:
         """As large as memory allows. Under pressure batches shrink, down to the minimum; the limit holds always."""
         config, limit = self.config, self.config.max_memory_mb * (1 << 20)
         batch: list[T] = []
-        held, pressed = 0, config.free_bytes() / 2
+        held, looked, allowed = 0, 0, min(limit, config.free_bytes() / 2)
         for sample in stream:
             size = size_bytes(sample)
-            if size > limit:
-                raise UsageError(
-                    f"One sample takes {size:,} bytes, over the limit of {limit:,.0f}.", hint="Raise max_memory_mb."
-                )
-            enough = len(batch) >= config.min_batch_size
-            if held + size > limit and not enough:
-                raise UsageError(
-                    f"{config.min_batch_size} samples of about {held // len(batch):,} bytes are over {limit:,.0f}.",
-                    hint="Raise max_memory_mb or lower min_batch_size.",
-                )
-            if enough and (held + size > min(limit, pressed) or len(batch) >= config.max_batch_size):
-                yield batch
-                batch, held, pressed = [], 0, config.free_bytes() / 2
+            if held + size > allowed or len(batch) >= config.max_batch_size:
+                self._check_memory(batch, held, size, limit)
+                if len(batch) >= config.min_batch_size:
+                    yield batch
+                    batch, held, looked, allowed = [], 0, 0, min(limit, config.free_bytes() / 2)
             batch.append(sample)
             held += size
-            if len(batch) % _LOOK_AGAIN == 0:
-                pressed = held + config.free_bytes() / 2
+            if held - looked >= _LOOK_AGAIN_BYTES:
+                looked, allowed = held, min(limit, held + config.free_bytes() / 2)
         if batch:
             yield batch
+
+    def _check_memory(self, batch: list[T], held: int, size: int, limit: float) -> None:
+        """Refuse a sample that is over the limit, alone or together with the least that a batch has."""
+        least = self.config.min_batch_size
+        if size > limit:
+            raise UsageError(
+                f"One sample takes {size:,} bytes, over the limit of {limit:,.0f}.", hint="Raise max_memory_mb."
+            )
+        if held + size > limit and len(batch) < least:
+            raise UsageError(
+                f"{least} samples of about {held // len(batch):,} bytes are over {limit:,.0f}.",
+                hint="Raise max_memory_mb or lower min_batch_size.",
+            )
 
     def _adaptive(self, stream: Iterator[T]) -> Iterator[list[T]]:
         """Climb: go on in the direction that made the consumer faster, turn where it did not."""

@@ -7,18 +7,19 @@ import sys
 from typing import Any
 
 _PLAIN = frozenset((float, int, str, bool, bytes, type(None)))
+_FLOAT_BYTES = sys.getsizeof(0.0)
 
 
 def size_bytes(sample: Any) -> int:
     """Bytes of a sample with what it holds: containers, arrays and tensors. What it holds twice counts twice."""
     size = sys.getsizeof(sample)
     kind = type(sample)
-    if kind in _PLAIN:
-        return size
     if kind is dict:
         # The keys are nearly always names that all samples share.
         for value in sample.values():
-            size += sys.getsizeof(value) if type(value) in _PLAIN else size_bytes(value)
+            size += _FLOAT_BYTES if type(value) is float else size_bytes(value)
+        return size
+    if kind in _PLAIN:
         return size
     held = getattr(sample, "nbytes", None)
     if isinstance(held, int):

@@ -152,7 +152,7 @@ def test_a_shard_that_was_done_since_the_last_listing_is_not_claimed(ledger: Led
 def test_a_claim_lists_the_run_once_for_many_shards(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
     listed = []
     plain = ledger.store.list
-    monkeypatch.setattr(ledger.store, "list", lambda prefix="": [listed.append(prefix), *plain(prefix)][1:])
+    monkeypatch.setattr(ledger.store, "list", lambda prefix="", after="": [listed.append(prefix), *plain(prefix, after)][1:])
     taken = [ledger.claim("w", 50, lease_s=60) for _ in range(50)]
     assert [claim.shard for claim in taken if claim] == list(range(50))
     assert listed == ["commits/", "leases/"]

@@ -115,7 +115,7 @@ def test_who_takes_one_more_of_thirty_shards_of_ten_bytes(
     for shard in range(done):
         ledger.commit(make_commit(shard))
     peers = [_peer(speed) for speed in speeds]
-    assert is_left_to_others(ledger, plan, "cpu", pace, held, peers) is left_to_others
+    assert is_left_to_others(ledger, plan, "cpu", pace, held, peers)[0] is left_to_others
 
 
 def test_who_works_in_vain_does_not_hold_up_the_end(

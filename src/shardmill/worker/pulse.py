@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from shardmill.ledger import Claim, Ledger
+from shardmill.ledger import Ledger
 from shardmill.spec import Execution
 
 _LONGEST_PAUSE_S = 2.0
@@ -27,11 +27,11 @@ class Pulse:
         *,
         parent: int | None,
         describe: Callable[[], dict[str, Any]],
-        held: Callable[[], list[Claim]],
+        renew: Callable[[], None],
         orphaned: Callable[[], None],
     ) -> None:
         self._ledger, self._worker, self._execution = ledger, worker, execution
-        self._parent, self._describe, self._held, self._orphaned = parent, describe, held, orphaned
+        self._parent, self._describe, self._renew, self._orphaned = parent, describe, renew, orphaned
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._beat_on, name="heartbeat", daemon=True)
         self.progress_at = time.time()
@@ -61,8 +61,7 @@ class Pulse:
             now = time.time()
             if now - renewed >= lease_s / 4 and now - self.progress_at < stuck_s:
                 renewed = now
-                for claim in self._held():
-                    quietly(self._ledger.renew, claim, self._worker, lease_s)
+                self._renew()
 
     def _notice_a_new_run(self) -> None:
         if not self._ledger.is_current():

@@ -18,7 +18,7 @@ import time
 from bisect import bisect_left, bisect_right, insort
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from typing import IO
 
 import numpy as np
@@ -31,12 +31,14 @@ from shardmill.store import Entry
 from shardmill.worker.choice import Choice
 
 LEASE_S, BEAT_S = 60.0, 2.0
+# So many beats are counted for each that is simulated: others seldom read them.
+BEATS_AT_ONCE = 5
 OPEN_SHARDS = 2
 WEIGHT_BYTES = 1 << 20
 PAGE = 1000
 # Of each request the median and what one in a hundred exceeds, in seconds.
 LATENCY_S = {"GET": (0.020, 0.080), "PUT": (0.040, 0.160), "DELETE": (0.025, 0.100), "LIST": (0.070, 0.250)}
-_P99 = 2.326
+_LOG_NORMAL = {kind: (math.log(median), math.log(rare / median) / 2.326) for kind, (median, rare) in LATENCY_S.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,8 +179,7 @@ class SlowStore:
 
     def _ask(self, kind: str) -> None:
         self._objects.requests[kind] += 1
-        median, rare = LATENCY_S[kind]
-        took = self._chance.lognormvariate(math.log(median), math.log(rare / median) / _P99)
+        took = self._chance.lognormvariate(*_LOG_NORMAL[kind])
         self._turns.wait_until(self._turns.now + took, self._lock)
 
     def get(self, key: str) -> bytes:
@@ -270,6 +271,7 @@ class Simulation:
         sigma = world.spread
         self.work_s = chance.lognormal(math.log(world.shard_s) - sigma**2 / 2, sigma, world.shards)
         self.plan = _make_plan(world.shards)
+        self.heart = Ledger(_Instant(self.objects), self.turns.clock)
         self.claim_s: list[float] = []
         self.shadows = 0
         self.spent: list[tuple[int, str, float]] = []
@@ -329,8 +331,8 @@ class Worker:
                 renew_at = self.turns.now + LEASE_S / 4
                 self._renew()
             elif look_at <= self.turns.now and len(self.open) < OPEN_SHARDS:
-                if self.choice.has_enough(self._held()):
-                    look_at = self.turns.now + 1.0
+                if spare_s := self.choice.spare_s(self._held()):
+                    look_at = self.turns.now + max(0.01, spare_s)
                 elif self._claim():
                     look_at, pause = self.turns.now, 0.05
                 elif not self.open and self.choice.is_over():
@@ -406,9 +408,9 @@ class Worker:
             return
         self._held()
         state = {"state": self.state, "host": "elsewhere", "pid": 1, "kind": "cuda", "bytes_per_s": self.choice.pace}
-        Ledger(_Instant(self.simulation.objects), self.turns.clock).beat(self.name, state)
+        self.simulation.heart.beat(self.name, state)
         if self.state == "working":
-            self.turns.at(self.turns.now + BEAT_S, self._beat)
+            self.turns.at(self.turns.now + BEATS_AT_ONCE * BEAT_S, self._beat)
 
 
 class _Instant(SlowStore):
@@ -419,7 +421,7 @@ class _Instant(SlowStore):
 
     def _ask(self, kind: str) -> None:
         # With each beat a worker also looks whether the run is still the same.
-        self._objects.requests["beats"] += 2
+        self._objects.requests["heartbeat"] += 2 * BEATS_AT_ONCE
 
 
 def _make_plan(shards: int) -> Plan:

@@ -98,13 +98,17 @@ class Folder:
 
     def _indices(self, folder: str, start: int = 0, stop: int | None = None) -> Iterator[int]:
         """The shards in [start, stop) that have something in a folder, in this life of the run."""
-        ending = f"{self._known_generation()}.json"
+        ending = f".{self._known_generation()}.json"
+        head, tail = len(folder) + 1, -len(ending)
+        last = f"{folder}/{stop - 1:06d}/" if stop else ""
         for entry in self.store.list(f"{folder}/", f"{folder}/{start:06d}" if start else ""):
-            if stop is not None and entry.key > f"{folder}/{stop - 1:06d}/":
+            key = entry.key
+            if last and key > last:
                 return
-            shard, _, rest = entry.key.rpartition("/")[2].partition(".")
-            if rest == ending and (stop is None or start <= int(shard) < stop):
-                yield int(shard)
+            if key.endswith(ending):
+                shard = int(key[head:tail])
+                if shard >= start and (stop is None or shard < stop):
+                    yield shard
 
     def _known_generation(self) -> str:
         if not self._generation:

@@ -33,9 +33,9 @@ class Choice:
     def committed(self, seconds: float) -> None:
         self._durations.append(seconds)
 
-    def has_enough(self, held: Mapping[int, int]) -> bool:
-        """Whether the shards at hand last for a while: one that is not begun is better claimed by another."""
-        return self._left_s(held) > _AHEAD_S
+    def spare_s(self, held: Mapping[int, int]) -> float:
+        """How long what is at hand lasts before more should be: until then it is better claimed by another."""
+        return max(0.0, self._left_s(held) - _AHEAD_S)
 
     def claim(self, held: Mapping[int, int]) -> Claim | None:
         if self._leave_to_others(held):

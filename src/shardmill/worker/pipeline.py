@@ -209,7 +209,7 @@ class Worker:
         while not self._slots.acquire(timeout=0.2):
             if self._stop.is_set():
                 raise Stopped
-        while not self._ready.is_empty() and self.choice.has_enough(self._bytes_held()):
+        while not self._ready.is_empty() and self.choice.spare_s(self._bytes_held()):
             if self._stop.wait(_LOOK_EVERY_S):
                 raise Stopped
         pause = 0.05

@@ -396,6 +396,8 @@ class Worker:
         self.store.put(f"parts/{claim.shard:06d}.{claim.attempt}.parquet", b"")
         if self.ledger.commit(_record(claim, self.name, self.turns.now)):
             simulation.winners[claim.shard] = claim.attempt
+            if len(simulation.winners) % 10_000 == 0:
+                print(f"{len(simulation.winners):,} shards at {self.turns.now:,.0f} s", file=sys.stderr, flush=True)
             simulation.end = max(simulation.end, self.turns.now)
         self.choice.committed(self.turns.now - shard.start)
         self._drop(shard)

@@ -11,7 +11,6 @@ import os
 import random
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +40,7 @@ class Ledger(Leases):
 
     def commit(self, record: Commit) -> bool:
         """Whether this attempt is the one that counts. The first wins; coming second is no error."""
-        return self.store.put_if_absent(self._key("commits", record.shard), encode(asdict(record)))
+        return self.store.put_if_absent(self._key("commits", record.shard), encode(record))
 
     def done(self) -> set[int]:
         """Which shards are committed."""
@@ -84,7 +83,7 @@ class Ledger(Leases):
             return Suspects()
 
     def put_suspects(self, shard: int, suspects: Suspects) -> None:
-        self.store.put(self._key("suspects", shard), encode(asdict(suspects)))
+        self.store.put(self._key("suspects", shard), encode(suspects))
 
     def drop_suspects(self, shard: int) -> None:
         self.store.delete(self._key("suspects", shard))

@@ -8,7 +8,7 @@ import os
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any
 
 from shardmill.errors import UsageError
@@ -85,7 +85,7 @@ class Folder:
 
     def put_forecast(self, forecast: Forecast) -> None:
         """Keep the first forecast of a run; later ones would be of what was left."""
-        self.store.put_if_absent("forecast.json", encode(asdict(forecast)))
+        self.store.put_if_absent("forecast.json", encode(forecast))
 
     def forecast(self) -> Forecast | None:
         try:

@@ -13,7 +13,7 @@ import socket
 import time
 import uuid
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import asdict, replace
+from dataclasses import replace
 
 from shardmill.ledger.folder import Folder
 from shardmill.ledger.free import WINDOW, Search
@@ -120,7 +120,7 @@ class Leases(Folder):
             if shard in held:
                 continue
             lease = self._new_lease(worker, lease_s)
-            if self.store.put_if_absent(self._key("leases", shard), encode(asdict(lease))):
+            if self.store.put_if_absent(self._key("leases", shard), encode(lease)):
                 if not self._is_done(shard):
                     return Claim(shard, _attempt())
                 self.store.delete(self._key("leases", shard))
@@ -146,7 +146,7 @@ class Leases(Folder):
                     self.retire(shard)
                     continue
                 taken = self._new_lease(worker, lease_s, lease.crashes + 1)
-                if self.store.replace_if_same(self._key("leases", shard), encode(asdict(taken)), tag):
+                if self.store.replace_if_same(self._key("leases", shard), encode(taken), tag):
                     return Claim(shard, _attempt(), taken.crashes)
             elif lease.worker != worker and not lease.shadow:
                 gain = _gain_s(lease, now, slow_s, own_s)
@@ -159,7 +159,7 @@ class Leases(Folder):
             self.retire(shard)
             return None
         shadowed = replace(lease, shadow=worker)
-        if self.store.replace_if_same(self._key("leases", shard), encode(asdict(shadowed)), tag):
+        if self.store.replace_if_same(self._key("leases", shard), encode(shadowed), tag):
             return Claim(shard, _attempt(), shadow=True)
         return None
 
@@ -170,7 +170,7 @@ class Leases(Folder):
         if found is not None and mine:
             lease, tag = found
             renewed = replace(lease, until=self.clock() + lease_s, due=due)
-            self.store.replace_if_same(self._key("leases", claim.shard), encode(asdict(renewed)), tag)
+            self.store.replace_if_same(self._key("leases", claim.shard), encode(renewed), tag)
             if not lease.shadow:
                 return True
         return self.store.head(self._key("commits", claim.shard)) is None
@@ -185,7 +185,7 @@ class Leases(Folder):
             self.store.delete(self._key("leases", claim.shard))
         elif lease.shadow == worker:
             alone = replace(lease, shadow="")
-            self.store.replace_if_same(self._key("leases", claim.shard), encode(asdict(alone)), tag)
+            self.store.replace_if_same(self._key("leases", claim.shard), encode(alone), tag)
 
     def retire(self, shard: int) -> None:
         """The shard is committed: nobody need be at it."""
@@ -199,7 +199,7 @@ class Leases(Folder):
                 continue
             lease, tag = found
             buried = replace(lease, until=0.0)
-            self.store.replace_if_same(self._key("leases", shard), encode(asdict(buried)), tag)
+            self.store.replace_if_same(self._key("leases", shard), encode(buried), tag)
 
     def leases(self) -> dict[int, Lease]:
         found = {shard: self._lease(shard) for shard in self._indices("leases")}

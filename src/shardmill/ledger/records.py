@@ -93,5 +93,11 @@ class Forecast:
     basis: str
 
 
-def encode(value: dict[str, Any]) -> bytes:
-    return json.dumps(value, separators=(",", ":"), sort_keys=True, ensure_ascii=False).encode("utf-8", "replace")
+_to_json = json.JSONEncoder(separators=(",", ":"), sort_keys=True, ensure_ascii=False).encode
+
+
+def encode(value: dict[str, Any] | Commit | Lease | Suspects | Forecast) -> bytes:
+    """As it is written; a record by the names of its fields, without the copying of `asdict`."""
+    if not isinstance(value, dict):
+        value = {name: getattr(value, name) for name in value.__slots__}
+    return _to_json(value).encode("utf-8", "replace")

@@ -15,6 +15,7 @@ import time
 import uuid
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
@@ -89,8 +90,6 @@ class Worker:
         work = self.plan.work
         self.task: Task = open_task(work.task, work.params)
         self.source: Source = open_source(self.plan.stat, Fields.of(work), work.max_item_bytes)
-        before = ledger.commits().values()
-        self._rows_before, self._errors_before = sum(c.rows for c in before), sum(c.errors for c in before)
         self._stop, self._woken = threading.Event(), threading.Event()
         self._slots = threading.Semaphore(_OPEN_SHARDS)
         self._lock = threading.Lock()
@@ -362,9 +361,17 @@ class Worker:
         self._tally.add(block)
         self._tally.errors += len(refused)
         shard.write_s += time.perf_counter() - started
-        errors, count = self._tally.errors + self._errors_before, self._tally.rows + self._rows_before
-        if (block.bad or refused) and self.limit.exceeded(errors, max(count, _FEW_ROWS)):
-            raise too_many_errors(errors, count, self.execution.max_errors, shard.last_reason)
+        if block.bad or refused:
+            rows, errors = self._of_others
+            errors, count = self._tally.errors + errors, self._tally.rows + rows
+            if self.limit.exceeded(errors, max(count, _FEW_ROWS)):
+                raise too_many_errors(errors, count, self.execution.max_errors, shard.last_reason)
+
+    @cached_property
+    def _of_others(self) -> tuple[int, int]:
+        """Rows and errors that others have committed; each commit is a request, so this waits for the first error."""
+        commits = [c for c in self.ledger.commits().values() if c.worker != self.name]
+        return sum(c.rows for c in commits), sum(c.errors for c in commits)
 
     def _commit(self, shard: OpenShard, lines: int) -> None:
         started = time.perf_counter()

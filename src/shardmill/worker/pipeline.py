@@ -362,15 +362,15 @@ class Worker:
         self._tally.errors += len(refused)
         shard.write_s += time.perf_counter() - started
         if block.bad or refused:
-            rows, errors = self._of_others
+            rows, errors = self._before
             errors, count = self._tally.errors + errors, self._tally.rows + rows
             if self.limit.exceeded(errors, max(count, _FEW_ROWS)):
                 raise too_many_errors(errors, count, self.execution.max_errors, shard.last_reason)
 
     @cached_property
-    def _of_others(self) -> tuple[int, int]:
-        """Rows and errors that others have committed; each commit is a request, so this waits for the first error."""
-        commits = [c for c in self.ledger.commits().values() if c.worker != self.name]
+    def _before(self) -> tuple[int, int]:
+        """Rows and errors of before this worker; each commit is a request, so this waits for the first error."""
+        commits = [c for c in self.ledger.commits().values() if c.finished_at < self._started]
         return sum(c.rows for c in commits), sum(c.errors for c in commits)
 
     def _commit(self, shard: OpenShard, lines: int) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from statistics import mean
+from statistics import fmean
 from typing import Any
 
 from shardmill.ledger import Ledger, process_alive
@@ -46,14 +46,14 @@ def is_left_to_others(
     speeds = [float(peer["bytes_per_s"]) for peer in peers if peer["bytes_per_s"]]
     if not pace or not speeds:
         return bool(held) and kind == "cpu" and any(peer.get("kind") == "cuda" for peer in peers), 0.0
-    if pace * _MUCH_SLOWER >= mean(speeds):
+    if pace * _MUCH_SLOWER >= fmean(speeds):
         return False, 0.0
     done = ledger.done()
     left = [s.weight_bytes for s in plan.shards if s.index not in done and s.index not in held]
     if not left:
         return False, 0.0
     rest_s = sum(left) / (sum(speeds) * crowd)
-    return remaining_s(plan, held, pace) + mean(left) / pace > rest_s, rest_s
+    return remaining_s(plan, held, pace) + fmean(left) / pace > rest_s, rest_s
 
 
 def remaining_s(plan: Plan, held: Mapping[int, int], pace: float) -> float:

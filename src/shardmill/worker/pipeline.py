@@ -126,7 +126,14 @@ class Worker:
             self.task.open(replace(self.device, precise=precise, work_bytes=self.plan.stat.size_bytes))
             self.sink: Sink = self._open_sink()
             budget = Budget(self.execution.batch_tokens or self.task.batch_budget)
-            self.runner = Runner(self.task, self.ledger, budget, before_batch=self._before_batch, on_rows=self._on_rows)
+            self.runner = Runner(
+                self.task,
+                self.ledger,
+                budget,
+                before_batch=self._before_batch,
+                on_rows=self._on_rows,
+                is_wanted=lambda block: not self._open[block.claim.shard].lost,
+            )
             self._state, self._tally.began = "working", time.time()
             stages = [self._start(self._read_shards), self._start(self._prepare), self._start(self._write)]
             self._guard(self._run)
@@ -285,7 +292,7 @@ class Worker:
         behind: list[Block | ShardEnd | AllDone] = []
         while not (behind and isinstance(behind[-1], AllDone)):
             items = self._next_window(behind)
-            blocks = [i for i in items if isinstance(i, Block) and not self._open[i.claim.shard].lost]
+            blocks = [i for i in items if isinstance(i, Block)]
             before = self.runner.device_s
             self.runner.run(blocks)
             total = sum(b.cost for b in blocks) or 1

@@ -12,6 +12,9 @@ from shardmill.worker.tail import is_left_to_others, live_peers, remaining_s
 _SLOW = 3
 _AHEAD_S = 15.0
 _LONGEST_PAUSE_S = 2.0
+# All workers together beat about so often a second, however many they are; others take them for dead after 30 s.
+_BEATS_PER_S = 100
+_BEAT_S = (2.0, 10.0)
 # Who is not slow now will hardly be so some shards later, and each time costs a dozen requests.
 _ASK_AFTER_SHARDS = 8
 
@@ -29,6 +32,7 @@ class Choice:
         self._durations: list[float] = []
         self._mean_bytes = fmean(s.weight_bytes for s in plan.shards) if plan.shards else 0.0
         self._ask_at, self.leaves = 0.0, False
+        self._crowd = 1.0
 
     def committed(self, seconds: float) -> None:
         self._durations.append(seconds)
@@ -61,6 +65,11 @@ class Choice:
         """How long to wait at most before looking again; the longer shards take, the less is missed."""
         return max(_LONGEST_PAUSE_S, min(self.own_s() / 8, self.lease_s / 4))
 
+    def beat_s(self) -> float:
+        """How long the heart rests between two beats."""
+        least, most = _BEAT_S
+        return min(max(least, self._crowd / _BEATS_PER_S), most, self.lease_s / 4)
+
     def due(self, shard: int, held: Mapping[int, int]) -> float:
         """When the worker expects to commit a shard that it is at, 0 while it cannot tell."""
         if not self.pace:
@@ -76,6 +85,7 @@ class Choice:
         if now < self._ask_at:
             return self.leaves
         peers, crowd = live_peers(self.ledger, self.worker, self.lease_s)
+        self._crowd = crowd * len(peers) + 1
         self.leaves, rest_s = is_left_to_others(self.ledger, self.plan, self.kind, self.pace, held, peers, crowd)
         known = self.pace and any(peer["bytes_per_s"] for peer in peers)
         again_s = rest_s / 4 if rest_s else _ASK_AFTER_SHARDS * self.own_s() if known else 0.0

@@ -107,6 +107,7 @@ class Worker:
             self.name,
             self.execution,
             parent=parent,
+            rest_s=self.choice.beat_s,
             describe=self._describe,
             renew=self._renew,
             orphaned=self.stop,

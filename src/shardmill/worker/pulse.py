@@ -13,8 +13,6 @@ from typing import Any
 from shardmill.ledger import Ledger
 from shardmill.spec import Execution
 
-_LONGEST_PAUSE_S = 2.0
-
 
 class Pulse:
     """Beats on a thread of its own. A worker that makes no progress lets its leases run out."""
@@ -26,12 +24,14 @@ class Pulse:
         execution: Execution,
         *,
         parent: int | None,
+        rest_s: Callable[[], float],
         describe: Callable[[], dict[str, Any]],
         renew: Callable[[], None],
         orphaned: Callable[[], None],
     ) -> None:
         self._ledger, self._worker, self._execution = ledger, worker, execution
-        self._parent, self._describe, self._renew, self._orphaned = parent, describe, renew, orphaned
+        self._parent, self._rest_s = parent, rest_s
+        self._describe, self._renew, self._orphaned = describe, renew, orphaned
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._beat_on, name="heartbeat", daemon=True)
         self.progress_at = time.time()
@@ -53,7 +53,7 @@ class Pulse:
     def _beat_on(self) -> None:
         lease_s, stuck_s = self._execution.lease_s, self._execution.stuck_s
         renewed = time.time()
-        while not self._ended.wait(min(_LONGEST_PAUSE_S, lease_s / 4)):
+        while not self._ended.wait(self._rest_s()):
             if self._parent is not None and os.getppid() != self._parent:
                 self._orphaned()
             quietly(self._notice_a_new_run)

@@ -6,6 +6,7 @@ import json
 import os
 import socket
 import subprocess
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
 from typing import Any
@@ -89,6 +90,16 @@ def test_commits_are_fetched_once(ledger: Ledger, monkeypatch: pytest.MonkeyPatc
     ledger.commit(make_commit(4))
     assert ledger.commits().keys() == ledger.done() == {0, 4}
     assert [key.partition(".")[0] for key in fetched] == ["commits/000000", "commits/000004"]
+
+
+def test_many_commits_and_leases_are_fetched_as_one_by_one(ledger: Ledger, place: str) -> None:
+    for shard in range(80):
+        assert ledger.claim(f"w{shard % 2}", 80, lease_s=60) is not None
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda i: ledger.commit(make_commit(i, f"a{i}")), range(80)))
+    assert [c.attempt for _, c in sorted(Ledger(place).commits().items())] == [f"a{i}" for i in range(80)]
+    ledger.bury("w0")
+    assert Counter(lease.worker for lease in Ledger(place).leases().values() if not lease.until) == {"w0": 40}
 
 
 def test_all_commits_come_in_source_order_or_not_at_all(ledger: Ledger) -> None:

@@ -5,7 +5,6 @@ A commit is the only truth about progress. Everything else here is a hint that s
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import random
@@ -48,8 +47,9 @@ class Ledger(Leases):
 
     def commits(self) -> dict[int, Commit]:
         """All commits by shard; only those not seen before are fetched."""
-        for index in sorted(self.done() - self._commits.keys()):
-            self._commits[index] = Commit(**json.loads(self.store.get(self._key("commits", index))))
+        new = sorted(self.done() - self._commits.keys())
+        for index, data in zip(new, self._each(self.store.get, [self._key("commits", i) for i in new]), strict=True):
+            self._commits[index] = Commit(**json.loads(data))
         return self._commits
 
     def all_commits(self, plan: Plan) -> list[Commit]:
@@ -101,11 +101,14 @@ class Ledger(Leases):
         """The last records of some workers, and how many workers each of them stands for."""
         entries = list(self.store.list("workers/"))
         asked = entries if most is None or len(entries) <= most else random.sample(entries, most)
-        found = []
-        for entry in asked:
-            with contextlib.suppress(FileNotFoundError, ValueError):
-                found.append(json.loads(self.store.get(entry.key)))
-        return found, len(entries) / max(1, len(asked))
+        found = self._each(self._worker, [entry.key for entry in asked])
+        return [worker for worker in found if worker is not None], len(entries) / max(1, len(asked))
+
+    def _worker(self, key: str) -> dict[str, Any] | None:
+        try:
+            return dict(json.loads(self.store.get(key)))
+        except (FileNotFoundError, ValueError):
+            return None
 
     def log_path(self, name: str) -> Path | None:
         """Where a worker on this machine may write its log; None when the run is in an object store."""

@@ -7,14 +7,19 @@ import json
 import os
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 from shardmill.errors import UsageError
 from shardmill.ledger.records import Forecast, encode
 from shardmill.plan import Plan
-from shardmill.store import Store, locate, open_store
+from shardmill.store import LocalStore, Store, locate, open_store
+
+_AT_ONCE = 16
+_Asked = TypeVar("_Asked")
+_Answer = TypeVar("_Answer")
 
 
 class Folder:
@@ -92,6 +97,13 @@ class Folder:
             return Forecast(**json.loads(self.store.get("forecast.json")))
         except FileNotFoundError:
             return None
+
+    def _each(self, ask: Callable[[_Asked], _Answer], asked: Sequence[_Asked]) -> list[_Answer]:
+        """The answers in order; many requests to a server are under way at once."""
+        if len(asked) <= 2 * _AT_ONCE or isinstance(self.store, LocalStore):
+            return [ask(one) for one in asked]
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            return list(pool.map(ask, asked))
 
     def _key(self, folder: str, shard: int) -> str:
         return f"{folder}/{shard:06d}.{self._known_generation()}.json"

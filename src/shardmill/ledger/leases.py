@@ -193,8 +193,8 @@ class Leases(Folder):
 
     def bury(self, worker: str) -> None:
         """Let go of everything a dead worker held, counting its death against each shard it was at."""
-        for shard in list(self._indices("leases")):
-            found = self._lease(shard)
+        shards = list(self._indices("leases"))
+        for shard, found in zip(shards, self._each(self._lease, shards), strict=True):
             if found is None or found[0].worker != worker:
                 continue
             lease, tag = found
@@ -202,8 +202,9 @@ class Leases(Folder):
             self.store.replace_if_same(self._key("leases", shard), encode(buried), tag)
 
     def leases(self) -> dict[int, Lease]:
-        found = {shard: self._lease(shard) for shard in self._indices("leases")}
-        return {shard: pair[0] for shard, pair in found.items() if pair is not None}
+        shards = list(self._indices("leases"))
+        found = zip(shards, self._each(self._lease, shards), strict=True)
+        return {shard: pair[0] for shard, pair in found if pair is not None}
 
     def _lease(self, shard: int) -> tuple[Lease, str] | None:
         try:

@@ -520,6 +520,8 @@ def cost(
 def verify(
     run: ResultPlace,
     sample: Annotated[int, typer.Option(min=0, help="Rows to compute again in float32; 0 for none.")] = 64,
+    rows: Annotated[int | None, typer.Option(min=0, help="The rows that the result must have.")] = None,
+    dims: Annotated[int | None, typer.Option(min=1, help="The numbers that each vector must have.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Prove a result: commits, digests, counts, ids, vectors, and a sample computed again.
@@ -528,7 +530,7 @@ def verify(
     """
     from shardmill.table import open_result
 
-    report = open_result(run).verify(sample=sample, quiet=as_json)
+    report = open_result(run).verify(sample=sample, rows=rows, dims=dims, quiet=as_json)
     if as_json:
         _print_json(report.to_json())
     else:

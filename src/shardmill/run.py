@@ -52,11 +52,16 @@ class Run:
         """Where the run stands, by its folder; where its result goes into a table, by the ledger there as well."""
         return replace(read_status(self.ledger, self.plan), load=read_load(self.plan))
 
-    def verify(self, *, sample: int = 64, quiet: bool = True) -> Report:
-        """Check the result against plan and source; the report is also written to the folder."""
-        from shardmill.verify import verify
+    def verify(
+        self, *, sample: int = 64, rows: int | None = None, dims: int | None = None, quiet: bool = True
+    ) -> Report:
+        """Check the result against plan and source, and against the rows and dimension that it must have.
 
-        return verify(self.ledger, self.plan, sample=sample, quiet=quiet)
+        The report is also written to the folder.
+        """
+        from shardmill.verify import Expected, verify
+
+        return verify(self.ledger, self.plan, sample=sample, expected=Expected(rows, dims), quiet=quiet)
 
     def cost(self, usd_per_hour: float | None = None) -> Cost:
         """What the run cost so far; without a price that of the catalogue is taken."""

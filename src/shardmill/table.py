@@ -20,7 +20,7 @@ from shardmill.postgres.tables import Registered, registered
 from shardmill.postgres.target import quoted
 from shardmill.tasks import open_task
 from shardmill.tasks.base import Task
-from shardmill.verify import Check, Report
+from shardmill.verify.report import Check, Expected, Report
 
 if TYPE_CHECKING:
     import psycopg
@@ -111,19 +111,23 @@ class Table:
         task.open(Device("cpu", "cpu", cores(), precise=True))
         return task
 
-    def verify(self, *, sample: int = 64, quiet: bool = True) -> Report:
+    def verify(
+        self, *, sample: int = 64, rows: int | None = None, dims: int | None = None, quiet: bool = True
+    ) -> Report:
         """Check what the table holds; `sample` rows are computed again in float32."""
         began = time.monotonic()
+        expected = Expected(rows, dims)
         with self._open() as connection, Bar("verifying", quiet=quiet) as bar:
             bar.at(0.0, "columns")
             checks = [Check("table", *checking.fits(connection, self.target))]
-            rows = 0
+            count = 0
             if checks[0].ok:
                 bar.at(0.1, "rows")
                 seen = checking.look(connection, self.target)
-                rows = seen.rows
+                count = seen.rows
                 checks += self._check_rows(seen)
-                checks.append(Check("ledger", *checking.loaded(connection, self.target, rows)))
+                checks += expected.check(count, {self.target.dims})
+                checks.append(Check("ledger", *checking.loaded(connection, self.target, count)))
                 bar.at(0.4, "searching with and without the index")
                 found = checking.recall(connection, self.target, _RECALL_SAMPLE)
                 checks.append(Check("recall", *(found or (True, "no index on the vectors: every search is exact"))))
@@ -135,7 +139,7 @@ class Table:
             run=str(self),
             plan="",
             verified=all(check.ok for check in checks),
-            rows=rows,
+            rows=count,
             errors=0,
             checks=tuple(checks),
             seconds=round(time.monotonic() - began, 2),

@@ -6,6 +6,7 @@ import json
 import os
 import socket
 import subprocess
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
 from typing import Any
@@ -91,6 +92,16 @@ def test_commits_are_fetched_once(ledger: Ledger, monkeypatch: pytest.MonkeyPatc
     assert [key.partition(".")[0] for key in fetched] == ["commits/000000", "commits/000004"]
 
 
+def test_many_commits_and_leases_are_fetched_as_one_by_one(ledger: Ledger, place: str) -> None:
+    for shard in range(80):
+        assert ledger.claim(f"w{shard % 2}", 80, lease_s=60) is not None
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda i: ledger.commit(make_commit(i, f"a{i}")), range(80)))
+    assert [c.attempt for _, c in sorted(Ledger(place).commits().items())] == [f"a{i}" for i in range(80)]
+    ledger.bury("w0")
+    assert Counter(lease.worker for lease in Ledger(place).leases().values() if not lease.until) == {"w0": 40}
+
+
 def test_all_commits_come_in_source_order_or_not_at_all(ledger: Ledger) -> None:
     for shard in (2, 0):
         ledger.commit(make_commit(shard))
@@ -152,7 +163,9 @@ def test_a_shard_that_was_done_since_the_last_listing_is_not_claimed(ledger: Led
 def test_a_claim_lists_the_run_once_for_many_shards(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
     listed = []
     plain = ledger.store.list
-    monkeypatch.setattr(ledger.store, "list", lambda prefix="": [listed.append(prefix), *plain(prefix)][1:])
+    monkeypatch.setattr(
+        ledger.store, "list", lambda prefix="", after="": [listed.append(prefix), *plain(prefix, after)][1:]
+    )
     taken = [ledger.claim("w", 50, lease_s=60) for _ in range(50)]
     assert [claim.shard for claim in taken if claim] == list(range(50))
     assert listed == ["commits/", "leases/"]
@@ -239,6 +252,101 @@ def test_a_worker_does_not_shadow_itself(ledger: Ledger, clock: Clock) -> None:
     ledger.claim("only", 1, lease_s=1000)
     clock.now += 500
     assert ledger.claim("only", 1, lease_s=10, slow_s=60) is None
+
+
+def test_who_would_be_later_than_the_one_who_asks_is_shadowed(ledger: Ledger, clock: Clock) -> None:
+    soon, late = (ledger.claim(name, 2, lease_s=1000) for name in ("soon", "late"))
+    assert soon is not None
+    assert late is not None
+    ledger.renew(soon, "soon", 1000, due=clock.now + 30)
+    ledger.renew(late, "late", 1000, due=clock.now + 300)
+    assert ledger.claim("as slow", 2, lease_s=10, own_s=290) is None
+    shadow = ledger.claim("fast", 2, lease_s=10, own_s=25)
+    assert shadow is not None
+    assert (shadow.shard, shadow.shadow) == (late.shard, True)
+    assert ledger.claim("fast", 2, lease_s=10, own_s=25) is None
+    ledger.release(shadow, "fast")
+    again = ledger.claim("third", 2, lease_s=10, own_s=25)
+    assert again is not None
+    assert again.shadow
+
+
+def test_who_was_overtaken_is_told_when_it_renews(ledger: Ledger, clock: Clock) -> None:
+    slow = ledger.claim("slow", 1, lease_s=1000)
+    assert slow is not None
+    clock.now += 100
+    fast = ledger.claim("fast", 1, lease_s=1000, slow_s=60)
+    assert fast is not None
+    assert ledger.renew(slow, "slow", 1000)
+    assert ledger.renew(fast, "fast", 1000)
+    ledger.commit(make_commit(0))
+    assert not ledger.renew(slow, "slow", 1000)
+    ledger.retire(0)
+    assert not ledger.renew(slow, "slow", 1000)
+    assert not ledger.renew(fast, "fast", 1000)
+    assert ledger.leases() == {}
+
+
+def test_a_lease_left_on_a_shard_that_is_done_is_not_taken_over(ledger: Ledger, clock: Clock) -> None:
+    ledger.claim("gone", 2, lease_s=10)
+    second = ledger.claim("gone", 2, lease_s=10)
+    assert second is not None
+    assert ledger.claim("next", 2, lease_s=10) is None
+    ledger.commit(make_commit(0))
+    clock.now += 11
+    heir = ledger.claim("next", 2, lease_s=10)
+    assert heir is not None
+    assert heir.shard == 1
+    assert ledger.leases().keys() == {1}
+
+
+def test_a_shard_that_was_given_back_late_is_found(ledger: Ledger) -> None:
+    claim = ledger.claim("leaving", 1, lease_s=1000)
+    assert claim is not None
+    assert ledger.claim("next", 1, lease_s=10) is None
+    ledger.release(claim, "leaving")
+    found = ledger.claim("next", 1, lease_s=10)
+    assert found is not None
+    assert found.crashes == 0
+
+
+def test_a_run_is_complete_when_every_shard_is_committed(ledger: Ledger) -> None:
+    assert ledger.is_complete(0)
+    for shard in (0, 2):
+        ledger.commit(make_commit(shard))
+    assert not ledger.is_complete(3)
+    ledger.commit(make_commit(1))
+    assert ledger.is_complete(3)
+    assert not ledger.is_complete(4)
+
+
+def test_what_a_claim_asks_for_does_not_grow_with_the_run(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    """5,000 shards of which all but a few in the last window are done, and a worker whose place is the first."""
+    shards = 5000
+    ledger = Ledger("memory://a-long-run", clock)
+    ledger.create(a_plan(shards=3))
+    for shard in range(shards - 3):
+        ledger.commit(make_commit(shard))
+    listed: list[int] = []
+    plain = ledger.store.list
+
+    def count(prefix: str = "", after: str = "") -> Any:
+        listed.append(0)
+        for entry in plain(prefix, after):
+            listed[-1] += 1
+            yield entry
+
+    monkeypatch.setattr(ledger.store, "list", count)
+    taken = [ledger.claim("w", shards, lease_s=60) for _ in range(3)]
+    assert sorted(claim.shard for claim in taken if claim) == [4997, 4998, 4999]
+    assert len(listed) <= 10
+    assert max(listed) <= 1001
+    listed.clear()
+    assert not ledger.is_complete(shards)
+    assert sum(listed) <= 4100
+    listed.clear()
+    assert not ledger.is_complete(shards)
+    assert sum(listed) <= 1001
 
 
 def _held_by(ledger: Ledger, host: str, pid: int) -> None:

@@ -78,6 +78,14 @@ def test_list_is_by_prefix(store: Store) -> None:
     assert sorted(e.key for e in store.list("b/")) == ["b/c/4"]
 
 
+def test_a_listing_begins_after_a_key_and_is_in_order(store: Store) -> None:
+    for key in ("a/000010.x", "a/000009.x", "a/000011.x", "b/000012.x"):
+        store.put(key, b"x")
+    assert [e.key for e in store.list("a/", "a/000009.x")] == ["a/000010.x", "a/000011.x"]
+    assert [e.key for e in store.list("a/", "a/000010")] == ["a/000010.x", "a/000011.x"]
+    assert list(store.list("a/", "a/000012")) == []
+
+
 def test_a_tag_changes_with_the_content(store: Store) -> None:
     store.put("k", b"one")
     _, before = store.get_tagged("k")

@@ -6,6 +6,7 @@ import os
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from shardmill.devices import Device
 from shardmill.engines import local
 from shardmill.engines.local import LocalEngine
 from shardmill.ledger import Ledger
+from shardmill.ledger.records import encode
 from shardmill.run import Run, make
 from shardmill.worker import Worker
 from shardmill.worker.tail import is_left_to_others
@@ -115,7 +117,30 @@ def test_who_takes_one_more_of_thirty_shards_of_ten_bytes(
     for shard in range(done):
         ledger.commit(make_commit(shard))
     peers = [_peer(speed) for speed in speeds]
-    assert is_left_to_others(ledger, plan, "cpu", pace, held, peers) is left_to_others
+    assert is_left_to_others(ledger, plan, "cpu", pace, held, peers)[0] is left_to_others
+
+
+def test_who_is_overtaken_stops_at_the_next_renewal(tmp_path: Path, write_jsonl: Write) -> None:
+    """One shard of more than a hundred batches; another commits it while the second of them runs."""
+    ledger = _place(tmp_path / "run", write_jsonl(fake_rows(400)), lease_s=0.8, batch_tokens=60, shard_bytes=1 << 20)
+    batches = 0
+
+    def overtake(step: str, shard: int) -> None:
+        nonlocal batches
+        if step != "batch":
+            return
+        batches += 1
+        time.sleep(0.05)
+        if batches == 2:
+            ((held, lease),) = ledger.leases().items()
+            ledger.store.put(ledger._key("leases", held), encode(replace(lease, shadow="another")))
+            ledger.commit(make_commit(held, "theirs"))
+
+    assert Worker(Ledger(ledger.url), device=Device("cpu", "cpu"), on_step=overtake).work()
+    assert batches < 60
+    assert [c.attempt for c in ledger.commits().values()] == ["theirs"]
+    assert ledger.leases() == {}
+    assert list(ledger.store.list("parts/")) == []
 
 
 def test_who_works_in_vain_does_not_hold_up_the_end(

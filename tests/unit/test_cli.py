@@ -113,6 +113,19 @@ def test_verify_ends_with_0_when_all_holds_and_1_when_it_does_not(shardmill: Cli
     assert shardmill("verify", run.ledger.url, "--json").status == 1
 
 
+def test_verify_holds_a_result_against_what_is_asked_of_it(shardmill: Cli, run: Run) -> None:
+    good = shardmill("verify", run.ledger.url, "--rows", 60, "--dims", 8)
+    assert (good.status, "60 rows, 8 numbers each, as asked" in good.out) == (0, True)
+    bad = shardmill("verify", run.ledger.url, "--rows", 61, "--dims", 1024)
+    assert bad.status == 1
+    assert "61 rows, 1,024 numbers each were asked for; 60 rows are there, 8 numbers each are there" in bad.out
+    assert shardmill("verify", run.ledger.url, "--dims", 9).status == 1
+    (asked,) = [
+        c for c in json.loads(shardmill("verify", run.ledger.url, "--rows", 1, "--json").out)["checks"] if not c["ok"]
+    ]
+    assert asked == {"name": "expected", "ok": False, "seen": "1 rows were asked for; 60 rows are there"}
+
+
 def test_json_is_all_there_is_on_stdout(shardmill: Cli, run: Run, tmp_path: Path) -> None:
     url, spec = run.ledger.url, _toml(tmp_path, tmp_path / "items.jsonl")
     plan = json.loads(shardmill("plan", "--spec", spec, "--json").out)

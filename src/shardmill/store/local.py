@@ -78,12 +78,12 @@ class LocalStore:
             self.put(key, data)
             return True
 
-    def list(self, prefix: str = "") -> Iterator[Entry]:
+    def list(self, prefix: str = "", after: str = "") -> Iterator[Entry]:
         folder, _, start = prefix.rpartition("/")
         with self._explained(prefix):
-            yield from self._walk(self.root / folder, start)
+            yield from self._walk(self.root / folder, start, after)
 
-    def _walk(self, folder: Path, start: str = "") -> Iterator[Entry]:
+    def _walk(self, folder: Path, start: str, after: str) -> Iterator[Entry]:
         try:
             found = sorted(os.scandir(folder), key=lambda e: e.name)
         except FileNotFoundError:
@@ -92,11 +92,13 @@ class LocalStore:
             if item.name.startswith(".") or not item.name.startswith(start):
                 continue
             if item.is_dir():
-                yield from self._walk(Path(item.path))
+                yield from self._walk(Path(item.path), "", after)
+                continue
+            key = Path(item.path).relative_to(self.root).as_posix()
+            if key <= after:
                 continue
             with contextlib.suppress(FileNotFoundError):
                 seen = item.stat()
-                key = Path(item.path).relative_to(self.root).as_posix()
                 yield Entry(key, seen.st_size, _mtime_tag(seen))
 
     def delete(self, key: str) -> None:

@@ -124,19 +124,18 @@ class ObjectStore:
         except Exception as error:
             raise self._explain(error, key) from error
 
-    def list(self, prefix: str = "") -> Iterator[Entry]:
+    def list(self, prefix: str = "", after: str = "") -> Iterator[Entry]:
         """Everything whose key starts with `prefix`; obstore itself only lists whole folders."""
         folder = (self._prefix + prefix).rpartition("/")[0]
-        for path, meta in self._ask_list(prefix, folder):
+        for path, meta in self._ask_list(prefix, folder, self._prefix + after if after else None):
             key = path.removeprefix(self._prefix)
             if key.startswith(prefix):
                 yield Entry(key, int(meta["size"]), _tag(meta))
 
-    def _ask_list(self, prefix: str, folder: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    def _ask_list(self, prefix: str, folder: str, last: str | None) -> Iterator[tuple[str, Mapping[str, Any]]]:
         """The objects of a folder, page by page; a page that did not come is asked for again, from the last key on."""
         import obstore
 
-        last: str | None = None
         pages: Iterator[Any] | None = None
 
         def ask() -> Any:

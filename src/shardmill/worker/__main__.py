@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import signal
 import sys
 
@@ -31,7 +32,7 @@ def main(argv: list[str]) -> int:
             Ledger(argv[1]),
             device=device_from_environment(),
             name=os.environ.get("SHARDMILL_WORKER"),
-            slot=float(os.environ.get("SHARDMILL_SLOT", "0")),
+            slot=float(os.environ.get("SHARDMILL_SLOT") or random.random()),
             parent=int(parent) if parent else None,
         )
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):

@@ -42,3 +42,6 @@ class Channel(Generic[_T]):
             return self._queue.get_nowait()
         except queue.Empty:
             return None
+
+    def is_empty(self) -> bool:
+        return self._queue.empty()

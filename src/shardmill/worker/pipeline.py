@@ -15,7 +15,7 @@ import time
 import uuid
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
-from statistics import median
+from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
@@ -33,15 +33,15 @@ from shardmill.tasks import open_task
 from shardmill.tasks.base import Task
 from shardmill.worker.block import TEXT_DIGEST, Block, digest_texts, prepare
 from shardmill.worker.channel import Channel, Stopped
+from shardmill.worker.choice import Choice
 from shardmill.worker.pulse import Pulse, quietly
 from shardmill.worker.runner import Runner, find_suspects
-from shardmill.worker.tail import is_left_to_others, live_peers
 from shardmill.worker.tally import OpenShard, Tally, peak_rss_bytes, rss_bytes
 
 _OPEN_SHARDS = 2
 _WINDOW_BUDGETS = 16
 _FEW_ROWS = 1000
-_SLOW = 3
+_LOOK_EVERY_S = 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,16 +82,14 @@ class Worker:
         self.ledger = ledger
         self.device = device
         self.name = name or f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:4]}"
-        self.slot = slot
         self.on_step = on_step
         self.plan: Plan = ledger.plan()
         self.execution = Execution(**ledger.execution())
+        self.choice = Choice(ledger, self.plan, self.name, kind=device.kind, slot=slot, lease_s=self.execution.lease_s)
         self.limit = ErrorLimit.parse(self.execution.max_errors)
         work = self.plan.work
         self.task: Task = open_task(work.task, work.params)
         self.source: Source = open_source(self.plan.stat, Fields.of(work), work.max_item_bytes)
-        before = ledger.commits().values()
-        self._rows_before, self._errors_before = sum(c.rows for c in before), sum(c.errors for c in before)
         self._stop, self._woken = threading.Event(), threading.Event()
         self._slots = threading.Semaphore(_OPEN_SHARDS)
         self._lock = threading.Lock()
@@ -101,9 +99,7 @@ class Worker:
         self._made: Channel[Block | ShardEnd | AllDone] = Channel(8, self._stop)
         self._tally = Tally()
         self._started = self._tally.began
-        self._durations: list[float] = []
         self._idle_s = self._idle_between_s = self._sink_wait_s = 0.0
-        self._pace = 0.0
         self._state = "starting"
         self._failure: BaseException | None = None
         self._pulse = Pulse(
@@ -111,8 +107,9 @@ class Worker:
             self.name,
             self.execution,
             parent=parent,
+            rest_s=self.choice.beat_s,
             describe=self._describe,
-            held=lambda: [s.claim for s in self._held()],
+            renew=self._renew,
             orphaned=self.stop,
         )
 
@@ -130,7 +127,14 @@ class Worker:
             self.task.open(replace(self.device, precise=precise, work_bytes=self.plan.stat.size_bytes))
             self.sink: Sink = self._open_sink()
             budget = Budget(self.execution.batch_tokens or self.task.batch_budget)
-            self.runner = Runner(self.task, self.ledger, budget, before_batch=self._before_batch, on_rows=self._on_rows)
+            self.runner = Runner(
+                self.task,
+                self.ledger,
+                budget,
+                before_batch=self._before_batch,
+                on_rows=self._on_rows,
+                is_wanted=lambda block: not self._open[block.claim.shard].lost,
+            )
             self._state, self._tally.began = "working", time.time()
             stages = [self._start(self._read_shards), self._start(self._prepare), self._start(self._write)]
             self._guard(self._run)
@@ -202,6 +206,8 @@ class Worker:
                 first_row += len(batch)
                 lines += batch.line_count
                 started = time.perf_counter()
+                if shard.lost:
+                    break
             self._read.put(ShardEnd(claim, lines))
         self._read.put(AllDone())
 
@@ -210,34 +216,36 @@ class Worker:
         while not self._slots.acquire(timeout=0.2):
             if self._stop.is_set():
                 raise Stopped
+        while not self._ready.is_empty() and self.choice.spare_s(self._bytes_held()):
+            if self._stop.wait(_LOOK_EVERY_S):
+                raise Stopped
         pause = 0.05
         while not self._stop.is_set():
-            claim = None if self._leave_to_others() else self._claim()
+            claim = self.choice.claim(self._bytes_held())
             if claim is not None:
                 return claim
-            if len(self.ledger.done()) >= len(self.plan.shards):
+            if self.choice.is_over():
                 return None
             self._woken.wait(pause)
             self._woken.clear()
-            pause = min(2.0, pause * 1.5)
+            pause = min(self.choice.longest_pause_s(), pause * 1.5)
         raise Stopped
 
-    def _claim(self) -> Claim | None:
-        return self.ledger.claim(
-            self.name,
-            len(self.plan.shards),
-            lease_s=self.execution.lease_s,
-            slot=self.slot,
-            slow_s=max(_SLOW * median(self._durations or [0.0]), self.execution.lease_s),
-            held=[s.claim.shard for s in self._held()],
-        )
-
-    def _leave_to_others(self) -> bool:
+    def _bytes_held(self) -> dict[int, int]:
         held = {s.claim.shard: s.bytes_run for s in self._held()}
         if held:
-            self._pace = self._tally.rates()["bytes_per_s"] or self._pace
-        peers = live_peers(self.ledger, self.name, self.execution.lease_s)
-        return is_left_to_others(self.ledger, self.plan, self.device.kind, self._pace, held, peers)
+            self.choice.pace = self._tally.rates()["bytes_per_s"] or self.choice.pace
+        return held
+
+    def _renew(self) -> None:
+        """Say that the shards are being worked on; stop work on those that others have done."""
+        held = self._bytes_held()
+        for shard in self._held():
+            if shard.claim.shard in held:
+                quietly(self._renew_one, shard, self.choice.due(shard.claim.shard, held))
+
+    def _renew_one(self, shard: OpenShard, due: float) -> None:
+        shard.lost = not self.ledger.renew(shard.claim, self.name, self.execution.lease_s, due)
 
     # preparing thread
 
@@ -342,12 +350,16 @@ class Worker:
     def _write(self) -> None:
         while True:
             item = self._made.get()
-            if isinstance(item, Block):
-                self._write_block(self._open[item.claim.shard], item)
-            elif isinstance(item, ShardEnd):
-                self._commit(self._open[item.claim.shard], item.lines)
-            else:
+            if isinstance(item, AllDone):
                 return
+            shard = self._open[item.claim.shard]
+            if isinstance(item, Block):
+                if not shard.lost:
+                    self._write_block(shard, item)
+            elif shard.lost:
+                self._give_up(shard)
+            else:
+                self._commit(shard, item.lines)
 
     def _write_block(self, shard: OpenShard, block: Block) -> None:
         started = time.perf_counter()
@@ -359,9 +371,17 @@ class Worker:
         self._tally.add(block)
         self._tally.errors += len(refused)
         shard.write_s += time.perf_counter() - started
-        errors, count = self._tally.errors + self._errors_before, self._tally.rows + self._rows_before
-        if (block.bad or refused) and self.limit.exceeded(errors, max(count, _FEW_ROWS)):
-            raise too_many_errors(errors, count, self.execution.max_errors, shard.last_reason)
+        if block.bad or refused:
+            rows, errors = self._before
+            errors, count = self._tally.errors + errors, self._tally.rows + rows
+            if self.limit.exceeded(errors, max(count, _FEW_ROWS)):
+                raise too_many_errors(errors, count, self.execution.max_errors, shard.last_reason)
+
+    @cached_property
+    def _before(self) -> tuple[int, int]:
+        """Rows and errors of before this worker; each commit is a request, so this waits for the first error."""
+        commits = [c for c in self.ledger.commits().values() if c.finished_at < self._started]
+        return sum(c.rows for c in commits), sum(c.errors for c in commits)
 
     def _commit(self, shard: OpenShard, lines: int) -> None:
         started = time.perf_counter()
@@ -375,15 +395,23 @@ class Worker:
         shard.write_s += time.perf_counter() - started
         record = shard.record(self.plan, worker=self.name, device=self.device.name, errors_file=errors_file)
         won = shard.staged.commit(record)
-        with self._lock:
-            del self._open[claim.shard]
         self.on_step("committed", claim.shard)
         if not won and errors_file:
             quietly(self.ledger.store.delete, errors_file)
         self._tally.commits += won
-        self._durations.append(record.seconds)
-        quietly(self.ledger.drop_suspects, claim.shard)
-        quietly(self.ledger.release, claim, self.name)
+        self.choice.committed(record.seconds)
+        self._close(shard)
+
+    def _give_up(self, shard: OpenShard) -> None:
+        """Another has done it: what was staged here is for nobody."""
+        shard.staged.abandon()
+        self._close(shard)
+
+    def _close(self, shard: OpenShard) -> None:
+        with self._lock:
+            del self._open[shard.claim.shard]
+        quietly(self.ledger.drop_suspects, shard.claim.shard)
+        quietly(self.ledger.retire, shard.claim.shard)
         self._slots.release()
         self._woken.set()
 

@@ -10,10 +10,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from shardmill.ledger import Claim, Ledger
+from shardmill.ledger import Ledger
 from shardmill.spec import Execution
-
-_LONGEST_PAUSE_S = 2.0
 
 
 class Pulse:
@@ -26,12 +24,14 @@ class Pulse:
         execution: Execution,
         *,
         parent: int | None,
+        rest_s: Callable[[], float],
         describe: Callable[[], dict[str, Any]],
-        held: Callable[[], list[Claim]],
+        renew: Callable[[], None],
         orphaned: Callable[[], None],
     ) -> None:
         self._ledger, self._worker, self._execution = ledger, worker, execution
-        self._parent, self._describe, self._held, self._orphaned = parent, describe, held, orphaned
+        self._parent, self._rest_s = parent, rest_s
+        self._describe, self._renew, self._orphaned = describe, renew, orphaned
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._beat_on, name="heartbeat", daemon=True)
         self.progress_at = time.time()
@@ -53,7 +53,7 @@ class Pulse:
     def _beat_on(self) -> None:
         lease_s, stuck_s = self._execution.lease_s, self._execution.stuck_s
         renewed = time.time()
-        while not self._ended.wait(min(_LONGEST_PAUSE_S, lease_s / 4)):
+        while not self._ended.wait(self._rest_s()):
             if self._parent is not None and os.getppid() != self._parent:
                 self._orphaned()
             quietly(self._notice_a_new_run)
@@ -61,8 +61,7 @@ class Pulse:
             now = time.time()
             if now - renewed >= lease_s / 4 and now - self.progress_at < stuck_s:
                 renewed = now
-                for claim in self._held():
-                    quietly(self._ledger.renew, claim, self._worker, lease_s)
+                self._renew()
 
     def _notice_a_new_run(self) -> None:
         if not self._ledger.is_current():

@@ -59,12 +59,14 @@ class Runner:
         *,
         before_batch: Callable[[], None],
         on_rows: Callable[[Block, int, int], None],
+        is_wanted: Callable[[Block], bool] = lambda block: True,
     ) -> None:
         self.task = task
         self.ledger = ledger
         self.budget = budget
         self.before_batch = before_batch
         self.on_rows = on_rows
+        self.is_wanted = is_wanted
         self.device_s = 0.0
         self.load = Load()
         self._padded = bool(getattr(task, "padded", True))
@@ -112,8 +114,12 @@ class Runner:
             budget = self.budget.now
             ran = np.zeros(len(left), bool)
             for batch in plan_batches(costs[left], budget, padded=self._padded):
-                begun = self._begin([(blocks[owner[i]], int(row[i])) for i in left[batch]])
                 ran[batch] = True
+                wanted_now = [self.is_wanted(block) for block in blocks]
+                picked = [(blocks[owner[i]], int(row[i])) for i in left[batch] if wanted_now[owner[i]]]
+                if not picked:
+                    continue
+                begun = self._begin(picked)
                 self._take_in()
                 self._ahead = begun
                 if self.budget.now != budget:

@@ -40,6 +40,7 @@ class OpenShard:
     errors: int = 0
     error_lines: bytearray = field(default_factory=bytearray)
     last_reason: str = ""
+    lost: bool = False
 
     def add(self, block: Block, plan: Plan) -> Finished:
         """Count a block, and put the rows of it that could not be done on record."""

@@ -1,0 +1,195 @@
+"""A clock that is made up, and a store whose requests take their time on it."""
+
+from __future__ import annotations
+
+import heapq
+import math
+import random
+import threading
+from bisect import bisect_left, bisect_right, insort
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import IO
+
+from shardmill.store import Entry
+
+PAGE = 1000
+# Of each request the median and what one in a hundred exceeds, in seconds.
+LATENCY_S = {"GET": (0.020, 0.080), "PUT": (0.040, 0.160), "DELETE": (0.025, 0.100), "LIST": (0.070, 0.250)}
+_LOG_NORMAL = {kind: (math.log(median), math.log(rare / median) / 2.326) for kind, (median, rare) in LATENCY_S.items()}
+
+
+class Turns:
+    """Lets of many threads the one run whose time has come. Time stands still while it runs."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self._queue: list[tuple[float, int, threading.Lock | Callable[[], None]]] = []
+        self._count = 0
+        self._over = threading.Event()
+        self._failure: BaseException | None = None
+
+    def clock(self) -> float:
+        return self.now
+
+    def at(self, when: float, what: threading.Lock | Callable[[], None]) -> None:
+        self._count += 1
+        heapq.heappush(self._queue, (when, self._count, what))
+
+    def wait_until(self, when: float, mine: threading.Lock) -> None:
+        if not self._queue or self._queue[0][0] > when:
+            self.now = max(self.now, when)
+            return
+        self.at(max(self.now, when), mine)
+        if self._hand_on(mine):
+            mine.acquire()
+
+    def run(self, bodies: list[tuple[Callable[[], None], threading.Lock]]) -> None:
+        """Run all bodies to their ends, each on a thread that waits for its lock."""
+        size = threading.stack_size(512 << 10)
+        for body, lock in bodies:
+            lock.acquire()
+            self.at(0.0, lock)
+            threading.Thread(target=self._run, args=(body, lock), daemon=True).start()
+        threading.stack_size(size)
+        self._hand_on(None)
+        self._over.wait()
+        if self._failure is not None:
+            raise self._failure
+
+    def _run(self, body: Callable[[], None], lock: threading.Lock) -> None:
+        lock.acquire()
+        try:
+            body()
+        except BaseException as error:
+            self._failure = error
+            self._over.set()
+            return
+        self._hand_on(None)
+
+    def _hand_on(self, mine: threading.Lock | None) -> bool:
+        """Give the turn to who is next; False when that is the caller."""
+        while self._queue:
+            self.now, _, what = heapq.heappop(self._queue)
+            if what is mine:
+                return False
+            if callable(what):
+                what()
+                continue
+            what.release()
+            return True
+        self._over.set()
+        return True
+
+
+class Objects:
+    """What lies in the store that all workers share."""
+
+    def __init__(self) -> None:
+        self.data: dict[str, tuple[bytes, str]] = {}
+        self.keys: dict[str, list[str]] = {}
+        self.requests: Counter[str] = Counter()
+        self._writes = 0
+
+    def put(self, key: str, data: bytes) -> None:
+        if key not in self.data:
+            insort(self.keys.setdefault(_folder(key), []), key)
+        self._writes += 1
+        self.data[key] = (data, str(self._writes))
+
+    def delete(self, key: str) -> None:
+        if self.data.pop(key, None) is not None:
+            keys = self.keys[_folder(key)]
+            del keys[bisect_left(keys, key)]
+
+
+class SlowStore:
+    """The shared objects as one worker reaches them: each request takes its time, which is the worker's."""
+
+    url = "memory://simulation"
+
+    def __init__(self, objects: Objects, turns: Turns, lock: threading.Lock, chance: random.Random) -> None:
+        self._objects, self._turns, self._lock, self._chance = objects, turns, lock, chance
+
+    def _ask(self, kind: str) -> None:
+        self._objects.requests[kind] += 1
+        took = self._chance.lognormvariate(*_LOG_NORMAL[kind])
+        self._turns.wait_until(self._turns.now + took, self._lock)
+
+    def get(self, key: str) -> bytes:
+        return self.get_tagged(key)[0]
+
+    def get_tagged(self, key: str) -> tuple[bytes, str]:
+        self._ask("GET")
+        if key not in self._objects.data:
+            raise FileNotFoundError(key)
+        return self._objects.data[key]
+
+    def head(self, key: str) -> Entry | None:
+        self._ask("GET")
+        found = self._objects.data.get(key)
+        return Entry(key, len(found[0]), found[1]) if found else None
+
+    def put(self, key: str, data: bytes) -> None:
+        self._ask("PUT")
+        self._objects.put(key, data)
+
+    def put_if_absent(self, key: str, data: bytes) -> bool:
+        self._ask("PUT")
+        if key not in self._objects.data:
+            self._objects.put(key, data)
+            return True
+        self._objects.requests["refused PUT"] += 1
+        try:
+            return self.get(key) == data
+        except FileNotFoundError:
+            return False
+
+    def replace_if_same(self, key: str, data: bytes, tag: str) -> bool:
+        self._ask("PUT")
+        found = self._objects.data.get(key)
+        if found is None or found[1] != tag:
+            self._objects.requests["refused PUT"] += 1
+            self._ask("GET")
+            return False
+        self._objects.put(key, data)
+        return True
+
+    def list(self, prefix: str = "", after: str = "") -> Iterator[Entry]:
+        keys = self._objects.keys.setdefault(_folder(prefix), [])
+        while True:
+            self._ask("LIST")
+            first = bisect_right(keys, after)
+            page = keys[first : first + PAGE]
+            for key in page:
+                yield Entry(key, 0, "")
+            if len(page) < PAGE:
+                return
+            after = page[-1]
+
+    def delete(self, key: str) -> None:
+        self._ask("DELETE")
+        self._objects.delete(key)
+
+    def get_range(self, key: str, start: int, stop: int, tag: str = "") -> bytes:
+        raise NotImplementedError
+
+    def writer(self, key: str) -> IO[bytes]:
+        raise NotImplementedError
+
+    def reader(self, key: str) -> IO[bytes]:
+        raise NotImplementedError
+
+
+def _folder(key: str) -> str:
+    return key.rpartition("/")[0]
+
+
+class InstantStore(SlowStore):
+    """Requests that nobody waits for, and that are counted elsewhere."""
+
+    def __init__(self, objects: Objects) -> None:
+        self._objects = objects
+
+    def _ask(self, kind: str) -> None:
+        pass

@@ -1,0 +1,308 @@
+"""A thousand workers on a hundred thousand shards: the real ledger and the real choices, on a clock that is made up.
+
+python -m benchmarks.simulation --workers 1000 --shards 100000
+
+Each worker is a thread, but only one runs at a time: the one whose time comes first. Every request to the store costs
+its worker what such a request costs at S3, so the requests of different workers meet in the order of their times.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import random
+import sys
+import threading
+import time
+from collections import Counter
+from dataclasses import dataclass, fields
+
+import numpy as np
+
+from benchmarks.machine import describe_machine, print_table
+from benchmarks.simulated import InstantStore, Objects, SlowStore, Turns
+from shardmill.ledger import Claim, Commit, Ledger
+from shardmill.plan import Plan, Shard, SourceFile, SourceStat, make_plan
+from shardmill.spec import Work
+from shardmill.worker.choice import Choice
+
+LEASE_S = 60.0
+# Of the beats between two of these one is simulated, since others seldom read them; all are counted.
+LEAST_BEAT_S = 10.0
+OPEN_SHARDS = 2
+_SOON_S = 2.0
+WEIGHT_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """What is simulated. `spread` is the sigma of the log-normal times of shards, whose mean is `shard_s`.
+
+    `straggling` of the workers are `slowness` times as slow; `vanishing` of them are gone at some time of the run. With
+    `one_slot` all begin to look for shards at the same place.
+    """
+
+    workers: int = 1000
+    shards: int = 100_000
+    shard_s: float = 60.0
+    spread: float = 0.3
+    straggling: float = 0.05
+    slowness: float = 5.0
+    vanishing: float = 0.01
+    one_slot: bool = False
+    seed: int = 1
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What came of it, in seconds of the simulated clock where nothing else is said."""
+
+    makespan_s: float
+    ideal_s: float
+    tail_s: float
+    work_s: float
+    wasted_s: float
+    claims: int
+    claim_s: list[float]
+    shadows: int
+    requests: Counter[str]
+    ledger_bytes: int
+    committed: int
+
+    @property
+    def tail_share(self) -> float:
+        return self.tail_s / self.makespan_s
+
+    @property
+    def wasted_share(self) -> float:
+        return self.wasted_s / self.work_s
+
+
+@dataclass(slots=True)
+class Open:
+    """A shard that a worker is at: on the device from `start` to `end`."""
+
+    claim: Claim
+    start: float
+    end: float
+
+    def bytes_run(self, now: float) -> int:
+        share = (now - self.start) / (self.end - self.start)
+        return int(WEIGHT_BYTES * min(1.0, max(0.0, share)))
+
+
+class Simulation:
+    def __init__(self, world: World) -> None:
+        self.world, self.turns, self.objects = world, Turns(), Objects()
+        chance = np.random.default_rng(world.seed)
+        sigma = world.spread
+        self.work_s = chance.lognormal(math.log(world.shard_s) - sigma**2 / 2, sigma, world.shards)
+        self.plan = _make_plan(world.shards)
+        self.heart = Ledger(InstantStore(self.objects), self.turns.clock)
+        self.claim_s: list[float] = []
+        self.shadows = 0
+        self.spent: list[tuple[int, str, float]] = []
+        self.winners: dict[int, str] = {}
+        self.dry_at = math.inf
+        self.end = 0.0
+        slow = set(chance.choice(world.workers, round(world.straggling * world.workers), replace=False).tolist())
+        speeds = [1 / world.slowness if i in slow else 1.0 for i in range(world.workers)]
+        self.ideal_s = float(self.work_s.sum() / sum(speeds))
+        gone = chance.choice(world.workers, round(world.vanishing * world.workers), replace=False).tolist()
+        vanish = dict(zip(gone, chance.uniform(0.05, 0.95, len(gone)) * self.ideal_s, strict=True))
+        self.workers = [Worker(self, i, speeds[i], vanish.get(i, math.inf)) for i in range(world.workers)]
+
+    def run(self) -> Outcome:
+        random.seed(self.world.seed)
+        self.turns.run([(w.work, w.lock) for w in self.workers])
+        return Outcome(
+            makespan_s=self.end,
+            ideal_s=self.ideal_s,
+            tail_s=self.end - min(self.dry_at, self.end),
+            work_s=sum(s for _, _, s in self.spent),
+            wasted_s=sum(s for shard, attempt, s in self.spent if self.winners.get(shard) != attempt),
+            claims=len(self.claim_s),
+            claim_s=self.claim_s,
+            shadows=self.shadows,
+            requests=self.objects.requests,
+            ledger_bytes=max(size_of(w.ledger) for w in self.workers),
+            committed=len(self.winners),
+        )
+
+
+class Worker:
+    """A worker without items: its shards take their time, and everything else is as in the worker."""
+
+    def __init__(self, simulation: Simulation, number: int, speed: float, vanish_at: float) -> None:
+        self.simulation, self.turns, self.speed, self.vanish_at = simulation, simulation.turns, speed, vanish_at
+        self.name, self.lock = f"w{number:05d}", threading.Lock()
+        world = simulation.world
+        self.store = SlowStore(simulation.objects, self.turns, self.lock, random.Random(f"{world.seed}/{number}"))
+        self.ledger = Ledger(self.store, self.turns.clock)
+        # Each worker reads the plan once, at its start; a thousand parsings of it would only heat this machine.
+        self.ledger._generation = simulation.plan.generation
+        slot = 0.0 if world.one_slot else number / world.workers
+        self.choice = Choice(self.ledger, simulation.plan, self.name, kind="cuda", slot=slot, lease_s=LEASE_S)
+        self.open: list[Open] = []
+        self.state = "working"
+
+    def work(self) -> None:
+        self._beat()
+        renew_at = self.turns.now + LEASE_S / 4
+        look_at, pause = self.turns.now, 0.05
+        while self.turns.now < self.vanish_at:
+            if self.open and self.open[0].end <= self.turns.now:
+                self._commit(self.open[0])
+                look_at, pause = self.turns.now, 0.05
+            elif renew_at <= self.turns.now:
+                renew_at = self.turns.now + LEASE_S / 4
+                self._renew()
+            elif look_at <= self.turns.now and len(self.open) < OPEN_SHARDS:
+                if spare_s := self.choice.spare_s(self._held()):
+                    look_at = self.turns.now + max(0.01, spare_s)
+                elif self._claim():
+                    look_at, pause = self.turns.now, 0.05
+                elif not self.open and self.choice.is_over():
+                    break
+                else:
+                    look_at = self.turns.now + pause
+                    pause = min(self.choice.longest_pause_s(), pause * 1.5)
+            else:
+                soon = [renew_at, self.vanish_at, *(o.end for o in self.open[:1])]
+                self.turns.wait_until(min([*soon, look_at] if len(self.open) < OPEN_SHARDS else soon), self.lock)
+        for shard in self.open:
+            self._spent(shard)
+        self.state = "done" if self.turns.now < self.vanish_at else "gone"
+
+    def _claim(self) -> bool:
+        began = self.turns.now
+        claim = self.choice.claim(self._held())
+        now = self.turns.now
+        simulation = self.simulation
+        if (claim is None and not self.choice.leaves) or (claim is not None and claim.shadow):
+            simulation.dry_at = min(simulation.dry_at, began)
+        if claim is None:
+            return False
+        simulation.claim_s.append(now - began)
+        simulation.shadows += claim.shadow
+        self.ledger.suspects(claim.shard)
+        start = max(self.turns.now, self.open[-1].end if self.open else 0.0)
+        self.open.append(Open(claim, start, start + float(simulation.work_s[claim.shard]) / self.speed))
+        return True
+
+    def _held(self) -> dict[int, int]:
+        now = self.turns.now
+        if self.open and now - self.open[0].start > _SOON_S:
+            self.choice.pace = WEIGHT_BYTES / (self.open[0].end - self.open[0].start)
+        return {o.claim.shard: o.bytes_run(now) for o in self.open}
+
+    def _renew(self) -> None:
+        held = self._held()
+        for shard in list(self.open):
+            if not self.ledger.renew(shard.claim, self.name, LEASE_S, self.choice.due(shard.claim.shard, held)):
+                self._drop(shard)
+                self.ledger.retire(shard.claim.shard)
+
+    def _drop(self, shard: Open) -> None:
+        """End the work on a shard; what waits behind it comes forward."""
+        self._spent(shard)
+        self.open.remove(shard)
+        free_at = self.turns.now
+        for behind in self.open:
+            if behind.start > free_at:
+                behind.start, behind.end = free_at, free_at + behind.end - behind.start
+            free_at = behind.end
+
+    def _spent(self, shard: Open) -> None:
+        seconds = min(self.turns.now, shard.end) - shard.start
+        if seconds > 0:
+            self.simulation.spent.append((shard.claim.shard, shard.claim.attempt, seconds))
+
+    def _commit(self, shard: Open) -> None:
+        claim, simulation = shard.claim, self.simulation
+        self.store.put(f"parts/{claim.shard:06d}.{claim.attempt}.parquet", b"")
+        if self.ledger.commit(_record(claim, self.name, self.turns.now)):
+            simulation.winners[claim.shard] = claim.attempt
+            if len(simulation.winners) % 10_000 == 0:
+                print(f"{len(simulation.winners):,} shards at {self.turns.now:,.0f} s", file=sys.stderr, flush=True)
+            simulation.end = max(simulation.end, self.turns.now)
+        self.choice.committed(self.turns.now - shard.start)
+        self._drop(shard)
+        self.ledger.drop_suspects(claim.shard)
+        self.ledger.retire(claim.shard)
+
+    def _beat(self) -> None:
+        """The heartbeat's thread: it takes part in time, but waits for nobody."""
+        if self.state == "gone" or self.turns.now > self.vanish_at:
+            return
+        self._held()
+        state = {"state": self.state, "host": "elsewhere", "pid": 1, "kind": "cuda", "bytes_per_s": self.choice.pace}
+        self.simulation.heart.beat(self.name, state)
+        beat_s = self.choice.beat_s()
+        pause_s = max(beat_s, LEAST_BEAT_S)
+        # A beat is a PUT, and a GET to see whether the run is still the same.
+        self.simulation.objects.requests["heartbeat"] += round(2 * pause_s / beat_s)
+        if self.state == "working":
+            self.turns.at(self.turns.now + pause_s, self._beat)
+
+
+def _make_plan(shards: int) -> Plan:
+    stat = SourceStat("jsonl", (SourceFile("/x.jsonl", shards * WEIGHT_BYTES, "t", "e"),), {"id": "string"})
+    cut = [Shard(i, 0, i * WEIGHT_BYTES, (i + 1) * WEIGHT_BYTES, WEIGHT_BYTES) for i in range(shards)]
+    plan = make_plan(Work(source=("/x.jsonl",), text="text"), stat, {"weights": "1"}, cut)
+    return Plan(**{f.name: getattr(plan, f.name) for f in fields(plan)} | {"generation": "simulated"})
+
+
+def _record(claim: Claim, worker: str, now: float) -> Commit:
+    counts = dict.fromkeys(("part_bytes", "rows", "lines", "errors", "tokens", "truncated"), 0)
+    texts = dict.fromkeys(("plan", "generation", "part", "digest", "errors_file", "device"), "")
+    return Commit(claim.shard, attempt=claim.attempt, worker=worker, finished_at=now, seconds=0.0, **counts, **texts)
+
+
+def size_of(thing: object, seen: set[int] | None = None) -> int:
+    """The bytes that a ledger holds, what it shares with others left out."""
+    seen = set() if seen is None else seen
+    if id(thing) in seen or isinstance(thing, SlowStore | Turns | type) or callable(thing):
+        return 0
+    seen.add(id(thing))
+    inside: list[object] = list(getattr(thing, "__dict__", {}).values())
+    if isinstance(thing, dict):
+        inside += [*thing.keys(), *thing.values()]
+    elif isinstance(thing, list | tuple | set) or type(thing).__name__ == "deque":
+        inside += list(thing)  # type: ignore[call-overload]
+    return sys.getsizeof(thing) + sum(size_of(part, seen) for part in inside)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    for name in fields(World):
+        kind = type(name.default)
+        if kind is bool:
+            parser.add_argument(f"--{name.name.replace('_', '-')}", action="store_true")
+        else:
+            parser.add_argument(f"--{name.name.replace('_', '-')}", type=kind, default=name.default)
+    world = World(**vars(parser.parse_args()))
+    describe_machine()
+    began = time.monotonic()
+    simulation = Simulation(world)
+    outcome = simulation.run()
+    claim_s = np.array(outcome.claim_s)
+    rows = [
+        ["committed shards", f"{outcome.committed:,}"],
+        ["makespan", f"{outcome.makespan_s:,.0f} s"],
+        ["all work at all speed", f"{outcome.ideal_s:,.0f} s ({outcome.makespan_s / outcome.ideal_s - 1:+.1%})"],
+        ["tail", f"{outcome.tail_s:,.0f} s ({outcome.tail_share:.2%} of the makespan)"],
+        ["double work", f"{outcome.wasted_s:,.0f} s ({outcome.wasted_share:.2%} of all work)"],
+        ["shadows", f"{outcome.shadows:,}"],
+        ["claims", f"{outcome.claims:,} ({outcome.claims / outcome.makespan_s:,.1f} a second)"],
+        ["a claim takes, median", f"{np.quantile(claim_s, 0.5) * 1000:,.0f} ms"],
+        ["one in a hundred takes more than", f"{np.quantile(claim_s, 0.99) * 1000:,.0f} ms"],
+        ["a ledger holds", f"{outcome.ledger_bytes / 1024:,.0f} KiB"],
+    ]
+    rows += [[f"{kind} a shard", f"{count / world.shards:.2f}"] for kind, count in sorted(outcome.requests.items())]
+    print_table(["", ""], rows)
+    print(f"\n{world}\nsimulated in {time.monotonic() - began:,.0f} s")
+
+
+if __name__ == "__main__":
+    main()

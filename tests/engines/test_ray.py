@@ -41,7 +41,7 @@ def cluster() -> Iterator[Cluster]:
     with pytest.MonkeyPatch.context() as patch:
         # Processes that Ray starts find the package where the tests do.
         patch.setenv("PYTHONPATH", os.pathsep.join(filter(None, os.sys.path)))  # type: ignore[attr-defined]
-        patch.setenv("RAY_DISABLE_IMPORT_WARNING", "1")
+        patch.setenv("RAY_prestart_worker_first_driver", "0")
         patch.delenv("RAY_ADDRESS", raising=False)
         made = Cluster(initialize_head=True, head_node_args=HEAD)
         for _ in range(2):
@@ -107,11 +107,12 @@ def test_a_node_is_lost_and_another_comes(cluster: Cluster, tmp_path: Path) -> N
     wait_for(lambda: placement.poll() and len(live_workers(ledger)) == 2 and len(ledger.done()) >= 2)
     before = {w["id"] for w in ledger.workers()}
     cluster.remove_node(node)
-    cluster.add_node(**SMALL, resources={"here": 1})
+    node = cluster.add_node(**SMALL, resources={"here": 1})
     finish(placement, lambda: notes.append(placement.note))
+    cluster.remove_node(node)
     after = {w["id"] for w in ledger.workers()} - before
     assert len(after) == 1, "there was room for one"
-    assert any("1 workers wait" in note for note in notes)
+    assert any("1 of 2 workers wait for a place" in note for note in notes)
     assert_complete(Run(ledger.url), 900)
 
 
@@ -157,7 +158,7 @@ def test_workers_join_as_an_autoscaler_adds_nodes(cluster: Cluster, tmp_path: Pa
         for _ in range(4):
             assert placement.poll()
             time.sleep(0.1)
-        assert "1 workers wait" in placement.note
+        assert "1 of 1 workers wait for a place" in placement.note
         assert not ledger.workers()
         node = cluster.add_node(**SMALL, resources={"late": 1})
         finish(placement)
@@ -276,8 +277,8 @@ def test_inside_a_larger_ray_program(cluster: Cluster, tmp_path: Path) -> None:
         assert run.verify().verified
         assert run.table(["id"]).num_rows == 50
         assert len(run.ledger.workers()) == 2, "one a bundle"
+        spec = fake_spec(source)
         with pytest.raises(UsageError, match="the placement group has 2 CPU"):
-            spec = fake_spec(source)
             shardmill.ray.map_shards(spec, out=tmp_path / "b", workers=1, num_cpus=3, placement_group=group)
         assert ray.is_initialized()
     finally:

@@ -39,7 +39,7 @@ class Connection:
         try:
             ray.init(address or "local", log_to_driver=False, logging_level=logging.ERROR)
         except (ConnectionError, RuntimeError, ValueError) as error:
-            raise UsageError(f"--address {address}: {_first_line(error)}", hint=_START) from error
+            raise UsageError(f"--address {address}: {' '.join(str(error).split())}", hint=_START) from error
         self._end = weakref.finalize(self, _end, _hush())
 
     def close(self) -> None:
@@ -47,7 +47,7 @@ class Connection:
             self._end()
 
 
-_START = "Is the cluster up (`ray status`)? Without --address a Ray is started on this machine."
+_START = "Is the cluster up (`ray status`)? Without --address, and RAY_ADDRESS, a Ray is started on this machine."
 
 
 def _hush() -> ExitStack:
@@ -146,5 +146,10 @@ def group(hexadecimal: str) -> Any:
     return PlacementGroup(ray.PlacementGroupID(bytes.fromhex(hexadecimal)))
 
 
-def _first_line(error: BaseException) -> str:
-    return str(error).strip().partition("\n")[0]
+def bundles(hexadecimal: str) -> list[dict[str, float]]:
+    """What each bundle of a placement group holds."""
+    return [dict(bundle) for bundle in group(hexadecimal).bundle_specs]
+
+
+def total(have: Sequence[Resources]) -> dict[str, float]:
+    return {name: sum(each.get(name, 0) for each in have) for name in sorted({n for each in have for n in each})}

@@ -22,7 +22,7 @@ from shardmill.engines.rays.cluster import Connection, is_alive
 from shardmill.engines.rays.demand import Demand
 from shardmill.engines.rays.gauges import Gauges
 from shardmill.engines.rays.options import Options, read_options
-from shardmill.engines.rays.post import Birth, End, Post
+from shardmill.engines.rays.post import Birth, End, Post, installed
 from shardmill.engines.stuck import find_stuck
 from shardmill.errors import SpecError, StoreError, UsageError, WorkerFailed
 from shardmill.ledger import Ledger
@@ -39,7 +39,7 @@ class RayEngine:
         self._execution = execution
         self._options = read_options(execution.engine_options)
         self._connection = Connection(self._options.address)
-        self._demand = Demand.of(self._options, execution.device)
+        self._demand = Demand.of(self._options, execution.device, execution.workers)
         self._workers = execution.workers or self._demand.room()
 
     @property
@@ -122,7 +122,7 @@ class RayPlacement:
         name = f"shardmill-{folder}-{seat.number}-{uuid.uuid4().hex[:4]}"
         try:
             post = ray.remote(Post).options(name=name, **self._demand.actor_options(self._options))
-            seat.actor = post.remote(self._run, self._generation, self._demand.device(seat.number))
+            seat.actor = post.remote(self._run, self._generation, self._demand.device(seat.number), installed())
         except (TypeError, ValueError) as error:
             raise SpecError(f"Ray does not take this: {error}", hint="See --set runtime_env=…, resources=….") from error
         seat.node = seat.worker = ""
@@ -190,7 +190,8 @@ class RayPlacement:
         elif self._idle_since is None:
             self._idle_since = time.monotonic()
         missing = self._demand.missing() if waiting or not self._somebody_worked else ""
-        self.note = f" · {waiting} workers wait: {missing or 'the cluster is busy'}" if waiting else ""
+        why = f": {missing}" if missing else ""
+        self.note = f" · {waiting} of {len(self._seats)} workers wait for a place{why}" if waiting else ""
         if self._idle_since is None:
             return
         patience_s = self._options.wait_s

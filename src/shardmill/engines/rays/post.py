@@ -11,6 +11,7 @@ import threading
 from collections import deque
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from importlib import metadata
 
 import ray
 
@@ -42,14 +43,16 @@ class End:
 class Post:
     """A process of its own, so that a crash in a native library ends the worker and not the one who tells of it."""
 
-    def __init__(self, run: str, generation: str, device: Device) -> None:
+    def __init__(self, run: str, generation: str, device: Device, version: str) -> None:
         self._run, self._generation, self._device = run, generation, device
+        self._version = version
         self._worker: subprocess.Popen[bytes] | None = None
         self._stopped = False
 
     def look(self) -> Birth:
         host, trouble = socket.gethostname(), None
         try:
+            self._see_version(host)
             self._see_run(host)
             self._device = _find(self._device, host)
         except ShardmillError as error:
@@ -93,6 +96,13 @@ class Post:
             with suppress(ProcessLookupError):
                 os.killpg(self._worker.pid, number)
 
+    def _see_version(self, host: str) -> None:
+        if installed() != self._version:
+            raise UsageError(
+                f"{host} has shardmill {installed()}, and the run is of {self._version}.",
+                hint="Install the same version on all nodes, or name it in the runtime_env.",
+            )
+
     def _see_run(self, host: str) -> None:
         found = Ledger(self._run).find_plan()
         if found is None or found.generation != self._generation:
@@ -100,6 +110,11 @@ class Post:
                 f"{self._run} is not the run's folder on {host}.",
                 hint="All nodes work in one folder: use a path that they share, or a URL such as s3://…",
             )
+
+
+def installed() -> str:
+    """The version of shardmill that this process has."""
+    return metadata.version("shardmill")
 
 
 def _find(device: Device, host: str) -> Device:

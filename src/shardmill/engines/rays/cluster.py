@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import socket
+import threading
 import weakref
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
 import ray
@@ -34,12 +36,14 @@ class Connection:
         if ray.is_initialized():
             _same_cluster(address)
             return
-        address = address or os.environ.get("RAY_ADDRESS", "")
+        if address in ("", "auto"):
+            address = os.environ.get("RAY_ADDRESS", address)
         _ask(address)
-        try:
-            ray.init(address or "local", log_to_driver=False, logging_level=logging.ERROR)
-        except (ConnectionError, RuntimeError, ValueError) as error:
-            raise UsageError(f"--address {address}: {' '.join(str(error).split())}", hint=_START) from error
+        with _own_sigterm():
+            try:
+                ray.init(address or "local", log_to_driver=False, logging_level=logging.ERROR)
+            except (ConnectionError, RuntimeError, ValueError) as error:
+                raise UsageError(f"--address {address}: {' '.join(str(error).split())}", hint=_START) from error
         self._end = weakref.finalize(self, _end, _hush())
 
     def close(self) -> None:
@@ -48,6 +52,17 @@ class Connection:
 
 
 _START = "Is the cluster up (`ray status`)? Without --address, and RAY_ADDRESS, a Ray is started on this machine."
+
+
+@contextmanager
+def _own_sigterm() -> Iterator[None]:
+    """Ray takes SIGTERM from the program that uses it, and then dies of it with a stack trace."""
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        yield
+    finally:
+        if before is not None and threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, before)
 
 
 def _hush() -> ExitStack:

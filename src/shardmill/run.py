@@ -48,6 +48,10 @@ class Run:
     def __repr__(self) -> str:
         return f"Run({self.ledger.url!r})"
 
+    def __reduce__(self) -> tuple[type[Run], tuple[str]]:
+        """Another process opens the folder for itself."""
+        return Run, (self.ledger.url,)
+
     def status(self) -> Status:
         """Where the run stands, by its folder; where its result goes into a table, by the ledger there as well."""
         return replace(read_status(self.ledger, self.plan), load=read_load(self.plan))
@@ -278,7 +282,7 @@ def _watch(engine: Engine, ledger: Ledger, plan: Plan, spec: Spec, quiet: bool) 
                     continue
                 shown = time.monotonic()
                 status = read_status(ledger, plan)
-                bar.at(status.share, describe(status))
+                bar.at(status.share, describe(status) + getattr(placement, "note", ""))
                 if limit.exceeded(status.errors, max(status.rows, 1000)):
                     raise too_many_errors(status.errors, status.rows, spec.execution.max_errors)
             bar.at(*_finished(read_status(ledger, plan)))

@@ -34,6 +34,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "testing": BELOW | NEIGHBOURS | {"worker"},
     "run": BELOW | NEIGHBOURS | USES | {"engines"},
     "load_table": BELOW | NEIGHBOURS | USES | {"run", "engines"},
+    "ray": {"spec", "run"},
     "api": {"errors", "spec", "run", "load_table"},
     "table": BELOW | NEIGHBOURS | USES | {"run"},
     "forecast": BELOW | NEIGHBOURS | USES | {"run"},

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from shardmill.devices import Device
 from shardmill.engines.deaths import Deaths
 from shardmill.engines.process import MODULE, name_worker, worker_environment
+from shardmill.engines.stuck import find_stuck
 from shardmill.errors import StoreError, WorkerFailed
 from shardmill.ledger import Ledger
 
@@ -140,16 +141,11 @@ class LocalPlacement:
 
     def _end_stuck(self) -> None:
         """Kill workers that do not beat, and those that beat but do not move; their shards go to others."""
-        now = time.time()
-        beats = {b["id"]: b for b in self._ledger.workers()}
+        placed = {s.worker: s.placed_at for s in self._seats if s.process is not None}
+        stuck = find_stuck(self._ledger, placed, self._stuck_s)
         for seat in self._seats:
-            if seat.process is None:
-                continue
-            beat = beats.get(seat.worker, {"at": seat.placed_at, "progress_at": seat.placed_at, "state": "starting"})
-            silent_s, still_s = now - beat["at"], now - beat["progress_at"]
-            busy = beat["state"] in ("starting", "loading") or beat.get("open")
-            if silent_s > self._stuck_s or (busy and still_s > self._stuck_s):
-                seat.lines.append(f"no progress for {max(silent_s, still_s):.0f} s: killed")
+            if seat.process is not None and seat.worker in stuck:
+                seat.lines.append(f"no progress for {stuck[seat.worker]:.0f} s: killed")
                 _signal(seat, signal.SIGKILL)
 
     def _end_vain(self) -> None:

@@ -1,0 +1,84 @@
+"""What does placing workers elsewhere cost once they work? Each engine against the local one on the same items.
+
+An engine is NAME, or NAME:KEY=VALUE,KEY=VALUE with its options: `python -m benchmarks.engines local ray:num_cpus=1`.
+The task sleeps for each batch, so that the time hardly depends on what else the machine does.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from benchmarks.machine import describe_machine, print_table
+
+
+def parse_engine(text: str) -> tuple[str, dict[str, str]]:
+    name, _, rest = text.partition(":")
+    return name, dict(pair.split("=", 1) for pair in rest.split(",") if pair)
+
+
+def write_items(path: Path, count: int) -> None:
+    """Items of one length, so that all batches have as many."""
+    path.write_text("".join(json.dumps({"id": i, "text": f"item {i:09d} of many"}) + "\n" for i in range(count)))
+
+
+def measure(engine: str, source: Path, folder: Path, args: argparse.Namespace) -> tuple[float, float]:
+    """Seconds from the command to the first claim, and from there to the last commit."""
+    from shardmill.run import start
+    from shardmill.spec import make_spec
+
+    name, options = parse_engine(engine)
+    work: dict[str, Any] = {"source": str(source), "text": "text", "id": "id", "task": "shardmill.testing:FakeTask"}
+    execution = {
+        "engine": name,
+        "engine_options": options,
+        "workers": args.workers,
+        "device": "cpu",
+        "shard_bytes": max(1, source.stat().st_size // args.shards),
+        "batch_rows": args.batch_rows,
+    }
+    began = time.time()
+    run = start(make_spec({**work, "params": {"delay_s": args.delay_s}}, execution), folder)
+    commits = run.ledger.commits().values()
+    first = min(c.finished_at - c.seconds for c in commits)
+    assert run.verify().verified
+    return first - began, max(c.finished_at for c in commits) - first
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("engines", nargs="+", help="NAME or NAME:KEY=VALUE,…; local is always there.")
+    parser.add_argument("--items", type=int, default=5_000)
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--shards", type=int, default=40)
+    parser.add_argument("--batch-rows", type=int, default=10)
+    parser.add_argument("--delay-s", type=float, default=0.1, help="What a batch takes at least.")
+    parser.add_argument("--rounds", type=int, default=3)
+    args = parser.parse_args()
+
+    engines = ["local", *(e for e in args.engines if e != "local")]
+    taken: dict[str, list[tuple[float, float]]] = {engine: [] for engine in engines}
+    with tempfile.TemporaryDirectory() as folder:
+        source = Path(folder) / "items.jsonl"
+        write_items(source, args.items)
+        for turn in range(args.rounds):
+            for number, engine in enumerate(engines):
+                taken[engine].append(measure(engine, source, Path(folder) / f"run-{turn}-{number}", args))
+    describe_machine()
+    local_s = statistics.median(work_s for _, work_s in taken["local"])
+    rows = []
+    for engine, each in taken.items():
+        start_s, work_s = (statistics.median(values) for values in zip(*each, strict=True))
+        spread = f"{min(w for _, w in each):.2f} to {max(w for _, w in each):.2f} s"
+        rows.append([engine, f"{start_s:.1f} s", f"{work_s:.2f} s", spread, f"{100 * (work_s / local_s - 1):+.1f} %"])
+    print(f"{args.items:,} items, {args.workers} workers, {args.rounds} rounds in turns, medians\n")
+    print_table(["engine", "to the first claim", "to the last commit", "rounds", "against local"], rows)
+
+
+if __name__ == "__main__":
+    main()

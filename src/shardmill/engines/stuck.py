@@ -1,0 +1,22 @@
+"""Workers that live and get nothing done."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+
+from shardmill.ledger import Ledger
+
+
+def find_stuck(ledger: Ledger, placed: Mapping[str, float], stuck_s: float) -> dict[str, float]:
+    """Of workers, each placed at a time: those that do not beat, or beat but do not move, and for how many seconds."""
+    now = time.time()
+    beats = {b["id"]: b for b in ledger.workers()}
+    found = {}
+    for worker, at in placed.items():
+        beat = beats.get(worker, {"at": at, "progress_at": at, "state": "starting"})
+        silent_s, still_s = now - beat["at"], now - beat["progress_at"]
+        busy = beat["state"] in ("starting", "loading") or beat.get("open")
+        if silent_s > stuck_s or (busy and still_s > stuck_s):
+            found[worker] = max(silent_s, still_s)
+    return found

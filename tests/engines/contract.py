@@ -1,0 +1,142 @@
+"""What every engine has to do, as plain functions. An engine is what an execution says of it: its name and options.
+
+def test_a_killed_worker_is_replaced(tmp_path):
+    contract.a_killed_worker_is_replaced({"engine": "ray", "engine_options": {…}}, tmp_path)
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from shardmill.engines import LOCAL, open_engine
+from shardmill.engines.base import Engine, Placement
+from shardmill.engines.local import LocalEngine
+from shardmill.errors import WorkerFailed
+from shardmill.ledger import Ledger
+from shardmill.run import Run, devices_for, make, start
+from shardmill.spec import Spec
+from tests.conftest import fake_rows, fake_spec
+
+Execution = dict[str, Any]
+LOCALLY: Execution = {"engine": LOCAL, "device": "cpu"}
+
+
+def every_row_comes_out_once(engine: Execution, tmp_path: Path) -> None:
+    run = start(_spec(tmp_path, engine, 3_000, shard_bytes=30_000, batch_tokens=None, delay_s=0.0), tmp_path / "run")
+    assert_complete(run, 3_000)
+    assert len({c.worker for c in run.ledger.commits().values()}) == 2
+
+
+def a_killed_worker_is_replaced(engine: Execution, tmp_path: Path) -> None:
+    ledger, placement = begin({**engine, "workers": 1}, tmp_path, 600)
+    (first,) = wait_for(lambda: placement.poll() and len(ledger.done()) >= 2 and live_workers(ledger))
+    os.kill(first["pid"], signal.SIGKILL)
+    finish(placement)
+    assert len(ledger.workers()) == 2
+    assert_complete(Run(ledger.url), 600)
+
+
+def stopping_leaves_nothing_behind(engine: Execution, tmp_path: Path) -> None:
+    ledger, placement = begin(engine, tmp_path, 600, lease_s=600)
+    wait_for(lambda: placement.poll() and len(ledger.done()) >= 2)
+    pids = [w["pid"] for w in ledger.workers()]
+    placement.stop()
+    wait_for(lambda: not [p for p in pids if psutil.pid_exists(p)], 5)
+    assert ledger.leases() == {}
+    assert 2 <= len(ledger.done()) < len(ledger.plan().shards)
+
+
+def a_worker_that_always_dies_stops_the_run(engine: Execution, tmp_path: Path) -> None:
+    """After so many tries, and with what it said last."""
+    spec = _spec(tmp_path, {**engine, "workers": 1, "max_restarts": 1}, 20)
+    ledger, engine_ = _plan(spec, tmp_path)
+    ledger.put_execution({**spec.execution.model_dump(mode="json"), "no_such_setting": 1})
+    placement = engine_.start(ledger.url)
+    try:
+        with pytest.raises(WorkerFailed, match=r"(?s)died 2 times in a row.*no_such_setting"):
+            finish(placement)
+    finally:
+        placement.stop()
+
+
+def engines_take_turns(engines: Sequence[Execution], tmp_path: Path) -> None:
+    """Each does a little more of one run and is stopped; the last one finishes it."""
+    *some, last = engines
+    done: set[int] = set()
+    for engine in some:
+        ledger, placement = begin(engine, tmp_path, 900)
+        before = len(done)
+        wait_for(lambda: placement.poll() and len(ledger.done()) >= before + 2)  # noqa: B023
+        placement.stop()
+        assert ledger.leases() == {}
+        assert done < ledger.done()
+        done = ledger.done()
+    run = start(_spec(tmp_path, last, 900), tmp_path / "run")
+    assert len(run.plan.shards) > len(done)
+    assert_complete(run, 900)
+
+
+def begin(engine: Execution, tmp_path: Path, rows: int, **execution: Any) -> tuple[Ledger, Placement]:
+    """Two workers at so many rows that take a while."""
+    spec = _spec(tmp_path, {**engine, **execution}, rows)
+    ledger, placed = _plan(spec, tmp_path)
+    ledger.put_execution(spec.execution.model_dump(mode="json"))
+    return ledger, placed.start(ledger.url)
+
+
+def finish(placement: Placement, each: Callable[[], None] = lambda: None, timeout_s: float = 60.0) -> None:
+    def ended() -> bool:
+        each()
+        return not placement.poll()
+
+    try:
+        wait_for(ended, timeout_s)
+    finally:
+        placement.stop()
+
+
+def wait_for(what: Callable[[], Any], timeout_s: float = 30.0) -> Any:
+    deadline = time.monotonic() + timeout_s
+    while time.monotonic() < deadline:
+        if found := what():
+            return found
+        time.sleep(0.05)
+    raise AssertionError("it did not happen")
+
+
+def live_workers(ledger: Ledger) -> list[dict[str, Any]]:
+    return [w for w in Run(ledger.url).status().workers if w["live"]]
+
+
+def assert_complete(run: Run, rows: int) -> None:
+    assert run.table(["id"]).column("id").to_pylist() == [r["id"] for r in fake_rows(rows)]
+    report = run.verify()
+    assert report.verified, report
+
+
+def _spec(tmp_path: Path, execution: Execution, rows: int, delay_s: float = 0.01, **more: Any) -> Spec:
+    source = tmp_path / "items.jsonl"
+    if not source.exists():
+        source.write_text("".join(json.dumps(row) + "\n" for row in fake_rows(rows)))
+    settings = {"workers": 2, "batch_tokens": 300, **execution, **more}
+    return fake_spec(source, params={"delay_s": delay_s}, **settings)
+
+
+def _plan(spec: Spec, tmp_path: Path) -> tuple[Ledger, Engine]:
+    engine: Engine
+    if spec.execution.engine == LOCAL:
+        engine = LocalEngine(devices_for(spec), max_restarts=spec.execution.max_restarts)
+    else:
+        engine = open_engine(spec.execution)
+    ledger = Ledger(tmp_path / "run")
+    ledger.create(make(spec, engine.devices))
+    return ledger, engine

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import signal
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from shardmill.errors import EXIT_DONE, EXIT_FINAL, EXIT_TRY_AGAIN, WORKER_FAILED, WorkerFailed
 from shardmill.ledger import Ledger
@@ -75,5 +76,17 @@ def failure(seat: int, what: str, lines: Sequence[str]) -> WorkerFailed:
     return WorkerFailed(f"Worker {seat} {what}; its last lines:\n{last}", hint="What is done is kept.")
 
 
+def idle_s(beat: Mapping[str, Any], now: float) -> float:
+    """How long a worker has not beaten, or has beaten without moving although it is at something."""
+    silent_s, still_s = now - beat["at"], now - beat["progress_at"]
+    busy = beat["state"] in ("starting", "loading") or beat.get("open")
+    return float(max(silent_s, still_s) if busy else silent_s)
+
+
 def _say(status: int) -> str:
-    return f"signal {signal.Signals(-status).name}" if status < 0 else f"exit status {status}"
+    if status >= 0:
+        return f"exit status {status}"
+    try:
+        return f"signal {signal.Signals(-status).name}"
+    except ValueError:
+        return f"signal {-status}"

@@ -51,8 +51,9 @@ def render(status: Status) -> Group:
         f"{duration(status.eta_s)} left"
     )
     shown = [w for w in status.workers if w["live"] or w["state"] == "failed"]
+    lines = [head, line, *([Text(status.placement)] if status.placement else [])]
     if not shown:
-        return Group(head, line)
+        return Group(*lines)
     table = Table(box=None)
     for name in ("worker", "device", "state", "shards", "rows", "rows/s", "memory", "beat"):
         table.add_column(name)
@@ -67,7 +68,7 @@ def render(status: Status) -> Group:
             f"{w['rss_bytes'] / 2**20:,.0f} MiB",
             f"{w['beat_age_s']:.0f} s ago",
         )
-    return Group(head, line, table)
+    return Group(*lines, table)
 
 
 def describe_shard(ledger: Ledger, plan: Plan, index: int) -> dict[str, Any]:

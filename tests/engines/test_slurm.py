@@ -105,9 +105,11 @@ def test_workers_are_placed_over_both_nodes_each_with_a_gpu_of_its_own(
     """Six are asked for, in arrays of at most four tasks, and four have room: the late ones join or are not needed."""
     rows, run = fake_rows(1200), tmp_path / "run 100%"
     note = 'echo "seat $SLURMD_NODENAME $CUDA_VISIBLE_DEVICES $SHARDMILL_SLOT $SHARDMILL_THREADS"'
-    home = _home(_spec(write_jsonl(rows), workers=6, options={"setup": note, "cpus": "2"}), run)
+    options = {"setup": note, "cpus": "2", "wrap": "env SHARDMILL_DEVICE_NAME=wrapped", "directives": "--comment=mine"}
+    home = _home(_spec(write_jsonl(rows), workers=6, options=options), run)
     _wait_for(lambda: (run / "placement.json").exists())
     assert re.search(r"slurm jobs \d+, \d+: .*2 pending \((Resources|Priority|None)\)", Run(run).status().placement)
+    assert set(slurm.squeue("%k")) == {"mine"}
     assert home.wait(60) == 0, home.stderr and home.stderr.read()
     assert_complete(run, rows)
     seats = re.findall(r"^seat (\w+) (\d) (\S+) (\d)$", _logs(run), re.MULTILINE)
@@ -116,7 +118,7 @@ def test_workers_are_placed_over_both_nodes_each_with_a_gpu_of_its_own(
     assert {slot for _, _, slot, _ in seats} >= {"0.000000", "0.166666", "0.333333", "0.500000"}
     workers = Ledger(run).workers()
     assert {w["id"].partition("-")[0] for w in workers} == {"n1", "n2"}
-    assert {w["state"] for w in workers} == {"done"}
+    assert {(w["state"], w["device"]) for w in workers} == {("done", "wrapped")}
     assert not _jobs(slurm)
     assert Run(run).status().placement == ""
 
@@ -137,7 +139,7 @@ def test_before_the_time_limit_leases_are_given_back_and_the_run_goes_on(
     assert [w["state"] for w in told] == ["stopped"]
     assert slurm.squeue("%T", "--states=all", f"--jobs={job}") == ["FAILED"], "it ended before the limit did it"
     assert len(again) == 1
-    _wait_for(lambda: [lease for lease in Ledger(run).leases().values() if job not in lease.worker])
+    _wait_for(lambda: [lease for lease in Ledger(run).leases().values() if f"-{job}_" not in lease.worker])
     assert not [lease for lease in Ledger(run).leases().values() if f"-{job}_" in lease.worker]
     os.kill(home.pid, signal.SIGINT)
     assert home.wait(30) != 0
@@ -153,7 +155,7 @@ def test_before_the_time_limit_leases_are_given_back_and_the_run_goes_on(
 def test_a_node_is_lost_a_task_requeued_and_home_killed(
     slurm: SlurmCluster, tmp_path: Path, write_jsonl: Write
 ) -> None:
-    rows, run = fake_rows(8000), tmp_path / "run"
+    rows, run = fake_rows(5000), tmp_path / "run"
     spec = _spec(write_jsonl(rows), delay_s=0.04, workers=4, lease_s=600.0)
     home = _home(spec, run)
     _wait_for(lambda: len({w["id"].partition("-")[0] for w in Ledger(run).workers()}) == 2 and _done(run))
@@ -177,14 +179,22 @@ def test_a_node_is_lost_a_task_requeued_and_home_killed(
     assert any(name.endswith(f"-{task}-1") for name in names), names
 
 
-def test_a_worker_that_dies_at_once_every_time_ends_the_run_with_its_last_lines(
-    slurm: SlurmCluster, tmp_path: Path, write_jsonl: Write
+@pytest.mark.parametrize(
+    ("setup", "restarts", "says"),
+    [
+        ("echo all is broken\nexit 3", 1, r"died 2 times in a row \(exit status 3\); its last lines:\n  all is broken"),
+        ("exit 75", 0, "came to its time limit again and again"),
+        ("sleep 60", 0, "no progress for . s: cancelled"),
+    ],
+    ids=["dies", "is told to stop", "is stuck"],
+)
+def test_a_worker_that_gets_nothing_done_ends_the_run(
+    slurm: SlurmCluster, tmp_path: Path, write_jsonl: Write, setup: str, restarts: int, says: str
 ) -> None:
-    broken = {"setup": "echo the environment is broken\nexit 3", "gres": ""}
-    spec = _spec(write_jsonl(fake_rows(20)), max_restarts=1, options=broken)
-    with pytest.raises(WorkerFailed, match=r"died 2 times in a row \(exit status 3\)(?s:.*)the environment is broken"):
+    spec = _spec(write_jsonl(fake_rows(20)), max_restarts=restarts, stuck_s=2.0, options={"setup": setup})
+    with pytest.raises(WorkerFailed, match=says):
         start(spec, tmp_path / "run")
-    assert not _jobs(slurm)
+    _wait_for(lambda: not _jobs(slurm))
 
 
 def test_a_killed_worker_is_replaced_and_what_someone_cancels_is_not(

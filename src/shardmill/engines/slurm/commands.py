@@ -18,6 +18,7 @@ ENDING = {"COMPLETING"}
 
 _ANSWER_S = 90.0
 _FIELDS = ("ArrayJobID", "ArrayTaskID", "State", "exit_code", "RestartCnt", "Name", "Reason")
+_SILENCE = ("Unable to contact", "timed out", "onnection", "onfiguration file", "configuration source")
 # Indices of an array are below MaxArraySize; this is the default of Slurm.
 _ARRAY_SIZE = 1001
 
@@ -107,15 +108,14 @@ def _explain(command: Sequence[str], stderr: str) -> ShardmillError:
     """Slurm's own words, and what to do about them."""
     said = [re.sub(r"^\w+: (error: |fatal: )?", "", line).strip() for line in stderr.splitlines() if line.strip()]
     words = "; ".join(dict.fromkeys(said)) or "it says nothing"
-    low = words.lower()
-    if any(silence in low for silence in ("unable to contact", "timed out", "connection", "configuration")) and (
-        "node configuration" not in low
-    ):
+    if command[0] == "squeue" or any(sign in words for sign in _SILENCE):
         return EngineSilent(f"{command[0]}: {words}.", hint="See whether Slurm is up: scontrol ping")
-    return EngineRefused(f"Slurm says no ({command[0]}): {words}.", hint=_hint(command, low))
+    return EngineRefused(f"Slurm says no ({command[0]}): {words}.", hint=_hint(command, words.lower()))
 
 
 def _hint(command: Sequence[str], words: str) -> str:
+    if "policy" in words:
+        return "A limit of the account or QOS is in the way: ask for fewer --workers, or less --set time=…"
     if "account" in words:
         return "Give one of yours with --set account=NAME: sacctmgr show associations user=$USER lists them."
     if "partition" in words and "time limit" not in words:

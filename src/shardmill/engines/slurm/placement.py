@@ -9,6 +9,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from shardmill.devices import format_cpus
 from shardmill.engines.deaths import Deaths, idle_s
@@ -18,7 +19,6 @@ from shardmill.engines.slurm.options import Options
 from shardmill.engines.slurm.reasons import describe
 from shardmill.engines.slurm.script import make_script, worker_ending
 from shardmill.errors import (
-    EXIT_DONE,
     EXIT_TRY_AGAIN,
     EngineRefused,
     EngineSilent,
@@ -78,6 +78,7 @@ class SlurmPlacement:
         self._array_size = 0
         self._looked_at = self._changed_at = self._said_at = 0.0
         self._line = ""
+        self._beats: list[dict[str, Any]] | None = None
         self._failed: WorkerFailed | None = None
         self._refused: ShardmillError | None = None
         self._done_since = 0.0
@@ -112,11 +113,21 @@ class SlurmPlacement:
         """Cancel what is in the queue. Slurm tells what runs to stop, and kills it if it does not."""
         jobs = {s.job for s in self._seats if s.job}
         if jobs:
-            commands.cancel(*map(str, sorted(jobs)))
+            self._cancel(jobs)
             self._wait_for_the_end(jobs)
         for seat in self._seats:
             seat.job = 0
         self._ledger.put_placement("")
+
+    def _cancel(self, jobs: set[int]) -> None:
+        numbers = list(map(str, sorted(jobs)))
+        try:
+            commands.cancel(*numbers)
+        except EngineSilent as error:
+            raise EngineSilent(
+                f"Slurm has not heard that its workers are to stop, and they go on: {error.message}",
+                hint=f"Once it answers: scancel {' '.join(numbers)}",
+            ) from error
 
     def _wait_for_the_end(self, jobs: set[int]) -> None:
         deadline = time.monotonic() + _STOP_S
@@ -139,6 +150,7 @@ class SlurmPlacement:
     # looking
 
     def _look(self) -> None:
+        self._beats = None
         try:
             found = {(t.job, t.index): t for t in commands.tasks(self._names())}
         except EngineSilent as error:
@@ -175,15 +187,16 @@ class SlurmPlacement:
         if task is not None:
             seat.seen = task
         cancelled = task.state in _CANCELLED if task is not None else not began
-        lines, worker = self._last_lines(seat), self._worker(seat)
-        self._leave(seat)
-        if cancelled or (task is not None and task.status == EXIT_DONE and task.state == "COMPLETED"):
+        if cancelled or (task is not None and task.state == "COMPLETED"):
             seat.closed = True
         elif not self._deaths.all_done():
-            state = task.state if task is not None else ""
-            self._judge(seat, worker, state, task.status if task is not None else -signal.SIGKILL, lines)
+            state, status = (task.state, task.status) if task is not None else ("", -signal.SIGKILL)
+            self._judge(seat, state, status, self._last_lines(seat))
+        seat.job = 0
 
-    def _judge(self, seat: _Seat, worker: str, state: str, status: int, lines: Sequence[str]) -> None:
+    def _judge(self, seat: _Seat, state: str, status: int, lines: Sequence[str]) -> None:
+        """Whether the seat of a worker that did not end well is queued again."""
+        worker = self._worker(seat)
         if state in _NOT_ITS_FAULT:
             self._ledger.bury(worker)
             seat.waits = True
@@ -213,15 +226,14 @@ class SlurmPlacement:
         """Replace workers that do not beat, and those that beat but do not move."""
         now = time.time()
         running = [s for s in self._seats if s.job and s.running_since and now - s.running_since > self._stuck_s]
-        beats = self._ledger.workers() if running else []
         for seat in running:
             since = {"at": seat.running_since, "progress_at": seat.running_since, "state": "starting"}
-            beat = next((b for b in beats if b["id"].endswith(seat.ending)), since)
+            beat = self._beat(seat) or since
             if (idle := idle_s(beat, now)) > self._stuck_s:
                 commands.cancel(f"{seat.job}_{seat.index}")
-                worker, lines = self._worker(seat), [*self._last_lines(seat), f"no progress for {idle:.0f} s: killed"]
-                self._leave(seat)
-                self._judge(seat, worker, "", -signal.SIGKILL, lines)
+                lines = [*self._last_lines(seat), f"no progress for {idle:.0f} s: cancelled"]
+                self._judge(seat, "", -signal.SIGKILL, lines)
+                seat.job = 0
 
     def _end_vain(self) -> None:
         """When all is committed, nobody has to begin; and who is at work still is given a moment to see it."""
@@ -272,9 +284,6 @@ class SlurmPlacement:
         seat.job, seat.index, seat.seen, seat.waits, seat.running_since = job, index, seen, False, 0.0
         self._changed_at = seat.queued_at = time.monotonic()
 
-    def _leave(self, seat: _Seat) -> None:
-        seat.job, seat.waits = 0, False
-
     def _names(self) -> list[str]:
         return [self._job_name(offset) for offset in range(0, len(self._seats), self._array_size)]
 
@@ -292,7 +301,13 @@ class SlurmPlacement:
 
     def _worker(self, seat: _Seat) -> str:
         """What the worker of a seat is called, if it ever beat: the name of its node is a part of that."""
-        return next((b["id"] for b in self._ledger.workers() if b["id"].endswith(seat.ending)), "")
+        return str((self._beat(seat) or {"id": ""})["id"])
+
+    def _beat(self, seat: _Seat) -> dict[str, Any] | None:
+        """The record of the worker of a seat; the records are read once a look."""
+        if self._beats is None:
+            self._beats = self._ledger.workers()
+        return next((b for b in self._beats if b["id"].endswith(seat.ending)), None)
 
     def _logs(self) -> Path:
         own = self._ledger.log_path("slurm")

@@ -9,6 +9,7 @@ ShardmillError
 │   ├── MissingExtra      an optional library is not installed
 │   ├── TaskError         a task broke its contract
 │   ├── CorruptState      a saved state or parameter file is torn, or of something else
+│   ├── EngineRefused     what an engine stands on does not take workers as they were asked for
 │   ├── RunExists         the output folder holds something else
 │   └── StaleResume       source, model or fields changed since the run began
 ├── StoreError            a store did not do what was asked; often worth another try
@@ -18,6 +19,7 @@ ShardmillError
 ├── TooManyErrors         more rows failed than the user allows
 ├── NotComplete           the run has shards that are not committed
 │   └── Preempted         because its workers were told to stop (exit status 75)
+├── EngineSilent          what an engine stands on does not answer now
 ├── WorkerFailed          workers died more often than they are restarted
 ├── DeviceOutOfMemory     a batch does not fit; the worker answers with a smaller one
 └── DeviceLost            the device is unusable in this process; the worker is started anew
@@ -86,6 +88,10 @@ class CorruptState(UsageError):
     pass
 
 
+class EngineRefused(UsageError):
+    pass
+
+
 class RunExists(UsageError):
     pass
 
@@ -120,6 +126,10 @@ class NotComplete(ShardmillError):
 
 class Preempted(NotComplete):
     exit_status = EXIT_TRY_AGAIN
+    retryable = True
+
+
+class EngineSilent(ShardmillError):
     retryable = True
 
 

@@ -295,6 +295,8 @@ def describe(status: Status) -> str:
     loading = [w for w in status.workers if w["live"] and w["state"] in ("starting", "loading")]
     if not status.rows and loading:
         return "loading the model"
+    if status.placement and not any(w["live"] for w in status.workers):
+        return status.placement
     errors = f" · {status.errors:,} errors" if status.errors else ""
     return f"{status.rows:,} rows · {status.rows_per_s:,.0f}/s{errors} · {duration(status.eta_s)} left"
 

@@ -76,4 +76,9 @@ def failure(seat: int, what: str, lines: Sequence[str]) -> WorkerFailed:
 
 
 def _say(status: int) -> str:
-    return f"signal {signal.Signals(-status).name}" if status < 0 else f"exit status {status}"
+    if status >= 0:
+        return f"exit status {status}"
+    try:
+        return f"signal {signal.Signals(-status).name}"
+    except ValueError:
+        return f"signal {-status}"

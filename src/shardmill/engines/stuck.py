@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from typing import Any
 
 from shardmill.ledger import Ledger
 
@@ -15,8 +16,13 @@ def find_stuck(ledger: Ledger, placed: Mapping[str, float], stuck_s: float) -> d
     found = {}
     for worker, at in placed.items():
         beat = beats.get(worker, {"at": at, "progress_at": at, "state": "starting"})
-        silent_s, still_s = now - beat["at"], now - beat["progress_at"]
-        busy = beat["state"] in ("starting", "loading") or beat.get("open")
-        if silent_s > stuck_s or (busy and still_s > stuck_s):
-            found[worker] = max(silent_s, still_s)
+        if (idle := idle_s(beat, now)) > stuck_s:
+            found[worker] = idle
     return found
+
+
+def idle_s(beat: Mapping[str, Any], now: float) -> float:
+    """How long a worker has not beaten, or has beaten without moving although it is at something."""
+    silent_s, still_s = now - beat["at"], now - beat["progress_at"]
+    busy = beat["state"] in ("starting", "loading") or beat.get("open")
+    return float(max(silent_s, still_s) if busy else silent_s)

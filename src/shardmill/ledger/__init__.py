@@ -140,7 +140,7 @@ class Ledger(Leases):
         for folder in _FOLDERS:
             for entry in list(self.store.list(folder)):
                 self.store.delete(entry.key)
-        for name in ("report.json", "forecast.json", "execution.json", "plan.json"):
+        for name in ("report.json", "forecast.json", "placement.json", "execution.json", "plan.json"):
             self.store.delete(name)
         self._forget()
 

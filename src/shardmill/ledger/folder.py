@@ -92,6 +92,18 @@ class Folder:
         """Keep the first forecast of a run; later ones would be of what was left."""
         self.store.put_if_absent("forecast.json", encode(forecast))
 
+    def put_placement(self, line: str) -> None:
+        """What an engine has to say of workers that are not here yet, for who looks at the run; "" when nothing."""
+        self.store.put("placement.json", encode({"at": self.clock(), "line": line}))
+
+    def placement(self) -> tuple[str, float]:
+        """What an engine said last of its workers, and when."""
+        try:
+            said = json.loads(self.store.get("placement.json"))
+            return str(said["line"]), float(said["at"])
+        except FileNotFoundError:
+            return "", 0.0
+
     def forecast(self) -> Forecast | None:
         try:
             return Forecast(**json.loads(self.store.get("forecast.json")))

@@ -52,9 +52,10 @@ def render(status: Status) -> Group:
         f"{duration(status.eta_s)} left"
     )
     shown = [w for w in status.workers if w["live"] or w["state"] == "failed"]
+    lines = [head, line, *([Text(status.placement)] if status.placement else [])]
     load = [] if status.load is None else _render_load(status.load)
     if not shown:
-        return Group(head, line, *load)
+        return Group(*lines, *load)
     table = Table(box=None)
     for name in ("worker", "device", "state", "shards", "rows", "rows/s", "memory", "beat"):
         table.add_column(name)
@@ -69,7 +70,7 @@ def render(status: Status) -> Group:
             f"{w['rss_bytes'] / 2**20:,.0f} MiB",
             f"{w['beat_age_s']:.0f} s ago",
         )
-    return Group(head, line, table, *load)
+    return Group(*lines, table, *load)
 
 
 def _render_load(load: Load) -> list[RenderableType]:

@@ -6,18 +6,21 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from shardmill.ledger import Ledger, process_alive
+from shardmill.monitor.bar import duration
 from shardmill.monitor.loads import Load
 from shardmill.plan import Plan
 
 _LATE_S = 30.0
+_OLD_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class Status:
     """Where a run stands. Shares and the ETA count bytes of source, which stand for tokens, not shards.
 
-    `rows` are items of the source; `windows` what they were cut into, 0 where they were not. `load` is of a run into a
-    table, where the database was asked too.
+    `rows` are items of the source; `windows` what they were cut into, 0 where they were not. `placement` is what an
+    engine says of its workers, those included that are not there yet. `load` is of a run into a table, where the
+    database was asked too.
     """
 
     run: str
@@ -35,6 +38,7 @@ class Status:
     tokens_per_s: float
     eta_s: float | None
     device_s: float
+    placement: str
     workers: list[dict[str, Any]]
     load: Load | None = None
 
@@ -78,8 +82,16 @@ def read_status(ledger: Ledger, plan: Plan | None = None) -> Status:
         tokens_per_s=sum(w["tokens_per_s"] for w in live),
         eta_s=0.0 if complete else (total - weight_done) / speed if speed else None,
         device_s=round(sum(c.timings["device_s"] for c in commits.values()), 3),
+        placement="" if complete else _placement(ledger),
         workers=workers,
     )
+
+
+def _placement(ledger: Ledger) -> str:
+    """An engine's line, with its age where the engine has stopped talking."""
+    line, at = ledger.placement()
+    age_s = ledger.clock() - at
+    return f"{line} ({duration(age_s)} ago)" if line and age_s > _OLD_S else line
 
 
 def _with_liveness(worker: dict[str, Any], now: float) -> dict[str, Any]:

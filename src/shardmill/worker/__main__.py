@@ -8,7 +8,7 @@ import random
 import signal
 import sys
 
-from shardmill.devices import Device, cores, parse_cpus, pin
+from shardmill.devices import Device, cores, gpus, parse_cpus, pin
 from shardmill.errors import EXIT_DONE, EXIT_FAILED, EXIT_FINAL, EXIT_TRY_AGAIN, WORKER_FAILED, ShardmillError
 from shardmill.ledger import Ledger
 from shardmill.worker import Worker
@@ -17,7 +17,7 @@ from shardmill.worker import Worker
 def device_from_environment() -> Device:
     """The device the engine chose for this process, and the CPUs it is kept to from here on."""
     kind = os.environ.get("SHARDMILL_DEVICE", "cpu")
-    name = os.environ.get("SHARDMILL_DEVICE_NAME", kind)
+    name = os.environ.get("SHARDMILL_DEVICE_NAME") or next((g.name for g in gpus() if kind == "cuda"), kind)
     threads, sharing = (int(os.environ.get(f"SHARDMILL_{n}", d)) for n, d in (("THREADS", cores()), ("SHARING", 1)))
     return Device(kind, name, threads, sharing=sharing, cpus=pin(parse_cpus(os.environ.get("SHARDMILL_CPUS", ""))))
 

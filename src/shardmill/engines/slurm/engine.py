@@ -1,0 +1,49 @@
+"""The engine: what is asked for, checked, and the array job that it becomes."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+
+from shardmill import passwords
+from shardmill.devices import Device
+from shardmill.engines.slurm.commands import check_installed
+from shardmill.engines.slurm.options import read_options
+from shardmill.engines.slurm.placement import SlurmPlacement
+from shardmill.errors import UsageError
+from shardmill.spec import Execution
+
+
+class SlurmEngine:
+    def __init__(self, execution: Execution) -> None:
+        self._execution = execution
+        self.options = read_options(execution.engine_options, execution.device)
+        self.kind = "cpu" if execution.device == "cpu" else "cuda"
+        check_installed()
+        if passwords.environment():
+            raise UsageError(
+                "A password in a URL cannot go along with a Slurm job: Slurm would write it down.",
+                hint="Leave it out of the URL and put it into ~/.pgpass, where the nodes see it too.",
+            )
+
+    @property
+    def devices(self) -> list[Device]:
+        """As many as are asked for. They have names of their own, as what they are is known when they are granted."""
+        name = f"slurm {self.options.partition} {self.options.gres or self.kind}"
+        count = self._execution.workers or 1
+        return [Device(self.kind, name, max(1, self.options.cpus), visible=str(i)) for i in range(count)]
+
+    def start(self, run: str) -> SlurmPlacement:
+        placement = SlurmPlacement(run, job_name(run), self.options, self.kind, self._execution)
+        placement.start()
+        return placement
+
+
+def job_name(run: str) -> str:
+    """By the run's folder, so that a home that comes back finds what it queued, whatever it had time to write down.
+
+    >>> job_name("/data/runs/my wiki")
+    'my_wiki-448cbcd8'
+    """
+    last = run.rstrip("/").rpartition("/")[2]
+    return f"{re.sub(r'[^A-Za-z0-9._-]', '_', last)[:40]}-{hashlib.sha256(run.encode()).hexdigest()[:8]}"

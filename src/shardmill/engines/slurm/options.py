@@ -1,0 +1,81 @@
+"""What can be said to the Slurm engine, and what it says to sbatch."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+from shardmill.engines.base import check_options
+from shardmill.errors import SpecError
+
+_FLAGS = {"partition", "account", "qos", "time", "gres", "mem"}
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """`gres` is what one worker gets. `setup` are lines of shell before it, `wrap` the words before its command.
+
+    `signal_s` before the time limit a worker hears of it; `array_limit` tasks run at once at most. `logs` is a folder
+    that nodes and home see, if the run's own is none.
+    """
+
+    partition: str = ""
+    account: str = ""
+    qos: str = ""
+    time: str = ""
+    gres: str = "gpu:1"
+    mem: str = ""
+    cpus: int = 0
+    array_limit: int = 0
+    signal_s: int = 120
+    directives: tuple[str, ...] = ()
+    setup: tuple[str, ...] = ()
+    wrap: str = ""
+    python: str = sys.executable
+    logs: str = ""
+
+    def flags(self) -> list[str]:
+        """What of it sbatch is told on its command line."""
+        given = [f"--{name}={value}" for name in sorted(_FLAGS) if (value := getattr(self, name))]
+        return [*given, *([f"--cpus-per-task={self.cpus}"] if self.cpus else [])]
+
+
+def read_options(given: Mapping[str, Any], device: str) -> Options:
+    """The options as they come from a command line, where all are texts, or from Python."""
+    check_options("slurm", given, (f.name for f in fields(Options)))
+    if device == "all":
+        raise SpecError("--device all is not for Slurm: its tasks get what they ask for.", hint="Use cuda or cpu.")
+    if device == "cpu" and given.get("gres"):
+        raise SpecError(f"gres={given['gres']} is for workers on a GPU, and --device is cpu.")
+    values: dict[str, Any] = {"gres": ""} if device == "cpu" else {}
+    for name, value in given.items():
+        if name in ("cpus", "array_limit", "signal_s"):
+            values[name] = _number(name, value)
+        elif name == "setup":
+            values[name] = _lines(value, "\n")
+        elif name == "directives":
+            values[name] = tuple(d.removeprefix("#SBATCH").strip() for d in _lines(value, "\n|;"))
+        else:
+            values[name] = _one_line(name, value)
+    return Options(**values)
+
+
+def _number(name: str, value: Any) -> int:
+    text = str(value).strip()
+    if not text.isdecimal():
+        raise SpecError(f"The option {name}={value} of the engine 'slurm' is not a whole number.")
+    return int(text)
+
+
+def _lines(value: str | Sequence[str], cut: str) -> tuple[str, ...]:
+    whole = value if isinstance(value, str) else "\n".join(value)
+    return tuple(line.strip() for line in re.split(cut, whole) if line.strip())
+
+
+def _one_line(name: str, value: Any) -> str:
+    if "\n" in str(value):
+        raise SpecError(f"The option {name} of the engine 'slurm' has more than one line.")
+    return str(value)

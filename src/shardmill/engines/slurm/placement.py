@@ -1,0 +1,334 @@
+"""Seats in a queue: who sits there, who ended and why, and who is queued again."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from shardmill.devices import format_cpus
+from shardmill.engines.deaths import Deaths
+from shardmill.engines.slurm import commands
+from shardmill.engines.slurm.commands import Task
+from shardmill.engines.slurm.options import Options
+from shardmill.engines.slurm.reasons import describe
+from shardmill.engines.slurm.script import make_script, worker_ending
+from shardmill.engines.stuck import idle_s
+from shardmill.errors import (
+    EXIT_TRY_AGAIN,
+    EngineRefused,
+    EngineSilent,
+    ShardmillError,
+    StoreError,
+    WorkerFailed,
+)
+from shardmill.ledger import Ledger
+from shardmill.spec import Execution
+
+# Asked often where things change, seldom where they do not: squeue is a burden on a cluster.
+_LOOK_S, _LOOK_AT_MOST_S = 2.0, 15.0
+_SAY_AGAIN_S = 20.0
+# Slurm kills what does not end by itself after KillWait, 30 s unless the site says otherwise.
+_STOP_S = 60.0
+_BEATS_WITHIN_S = 10.0
+# Some sites answer squeue from a cache.
+_SHOWN_WITHIN_S = 30.0
+_TAIL_BYTES = 8192
+# What slurmstepd makes of a log file that it cannot open.
+_NO_LOG = -53
+
+_TOLD_TO = (EXIT_TRY_AGAIN, -signal.SIGUSR1, -signal.SIGTERM)
+_CANCELLED = {"CANCELLED", "DEADLINE", "REVOKED"}
+_NOT_ITS_FAULT = {"NODE_FAIL", "PREEMPTED", "BOOT_FAIL"}
+
+
+@dataclass(slots=True)
+class _Seat:
+    """A task of an array, or none while it waits to be queued; `seen` is the last that was heard of it."""
+
+    number: int
+    job: int = 0
+    index: int = 0
+    seen: Task | None = None
+    queued_at: float = 0.0
+    running_since: float = 0.0
+    waits: bool = True
+    closed: bool = False
+
+    @property
+    def restarts(self) -> int:
+        return self.seen.restarts if self.seen is not None else 0
+
+    @property
+    def ending(self) -> str:
+        return f"-{worker_ending(self.job, self.index, self.restarts)}"
+
+
+class SlurmPlacement:
+    def __init__(self, run: str, name: str, options: Options, kind: str, execution: Execution) -> None:
+        self._run, self._name, self._options, self._kind = run, name, options, kind
+        self._stuck_s = execution.stuck_s
+        self._ledger = Ledger(run)
+        self._deaths = Deaths(self._ledger, execution.max_restarts)
+        self._seats = [_Seat(i) for i in range(execution.workers or 1)]
+        self._array_size = 0
+        self._looked_at = self._changed_at = self._said_at = 0.0
+        self._line = ""
+        self._beats: list[dict[str, Any]] | None = None
+        self._failed: WorkerFailed | None = None
+        self._refused: ShardmillError | None = None
+        self._done_since = 0.0
+
+    def start(self) -> None:
+        """Take the seats whose tasks are in the queue already, from a home that was lost, and queue the others."""
+        self._array_size = commands.array_size()
+        for task in commands.tasks(self._names()):
+            number = self._offset_of(task) + task.index
+            if task.active and number < len(self._seats):
+                self._sit(self._seats[number], task.job, task.index, task)
+        try:
+            self._queue()
+            self._look()
+        except BaseException:
+            self.stop()
+            raise
+
+    def poll(self) -> bool:
+        now = time.monotonic()
+        quiet_s = now - self._changed_at
+        if now - self._looked_at >= (_LOOK_S if self._done_since else min(max(_LOOK_S, quiet_s / 20), _LOOK_AT_MOST_S)):
+            self._look()
+        if any(s.job for s in self._seats):
+            return True
+        why = self._refused or self._failed
+        if why is not None and not self._deaths.all_done():
+            raise why
+        return False
+
+    def stop(self) -> None:
+        """Cancel what is in the queue. Slurm tells what runs to stop, and kills it if it does not."""
+        jobs = {s.job for s in self._seats if s.job}
+        if jobs:
+            self._cancel(jobs)
+            self._wait_for_the_end(jobs)
+        for seat in self._seats:
+            seat.job = 0
+        self._ledger.put_placement("")
+
+    def _cancel(self, jobs: set[int]) -> None:
+        numbers = list(map(str, sorted(jobs)))
+        try:
+            commands.cancel(*numbers)
+        except EngineSilent as error:
+            raise EngineSilent(
+                f"Slurm has not heard that its workers are to stop, and they go on: {error.message}",
+                hint=f"Once it answers: scancel {' '.join(numbers)}",
+            ) from error
+
+    def _wait_for_the_end(self, jobs: set[int]) -> None:
+        deadline = time.monotonic() + _STOP_S
+        while time.monotonic() < deadline:
+            try:
+                active = [t for t in commands.tasks(self._names()) if t.job in jobs and t.active]
+            except EngineSilent:
+                return
+            if all(t.state in commands.ENDING for t in active) and not self._alive(active):
+                return
+            time.sleep(0.3)
+
+    def _alive(self, ending: Sequence[Task]) -> bool:
+        """Whether tasks that Slurm clears away still have a worker that has not said its last word."""
+        endings = tuple(f"-{worker_ending(t.job, t.index, t.restarts)}" for t in ending)
+        beats = [b for b in self._ledger.workers() if b["id"].endswith(endings)] if endings else []
+        lately = time.time() - _BEATS_WITHIN_S
+        return any(b["at"] > lately and b["state"] not in ("done", "stopped", "failed") for b in beats)
+
+    # looking
+
+    def _look(self) -> None:
+        self._beats = None
+        try:
+            found = {(t.job, t.index): t for t in commands.tasks(self._names())}
+        except EngineSilent as error:
+            self._say(f"slurm does not answer: {error.message}")
+        else:
+            for seat in self._seats:
+                if seat.job:
+                    self._notice(seat, found.get((seat.job, seat.index)))
+            self._end_stuck()
+            self._queue()
+            self._say(describe([s.seen for s in self._seats if s.job and s.seen is not None]))
+        self._end_vain()
+        self._looked_at = time.monotonic()
+
+    def _notice(self, seat: _Seat, task: Task | None) -> None:
+        before = seat.seen
+        late = time.monotonic() - seat.queued_at > _SHOWN_WITHIN_S
+        if task == before and (task.active if task is not None else not late):
+            return
+        self._changed_at = time.monotonic()
+        if before is not None and task is not None and task.restarts > before.restarts:
+            self._bury(seat)
+            seat.running_since = 0.0
+        if task is None or not task.active:
+            self._ended(seat, task)
+            return
+        seat.seen = task
+        if task.state in commands.RUNNING and not seat.running_since:
+            seat.running_since = time.time()
+
+    def _ended(self, seat: _Seat, task: Task | None) -> None:
+        """What becomes of the seat of a task that is over, or gone from the queue."""
+        began = seat.running_since > 0.0
+        if task is not None:
+            seat.seen = task
+        cancelled = task.state in _CANCELLED if task is not None else not began
+        if cancelled or (task is not None and task.state == "COMPLETED"):
+            seat.closed = True
+        elif not self._deaths.all_done():
+            state, status = (task.state, task.status) if task is not None else ("", -signal.SIGKILL)
+            self._judge(seat, state, status, self._last_lines(seat))
+        seat.job = 0
+
+    def _judge(self, seat: _Seat, state: str, status: int, lines: Sequence[str]) -> None:
+        """Whether the seat of a worker that did not end well is queued again."""
+        worker = self._worker(seat)
+        if state in _NOT_ITS_FAULT:
+            self._ledger.bury(worker)
+            seat.waits = True
+            return
+        if status == _NO_LOG:
+            raise WorkerFailed(
+                f"A node could not write the log of its task into {self._logs()}.",
+                hint="The run's folder has to be on a disk that nodes see; or give such a folder: --set logs=FOLDER",
+            )
+        failed = self._deaths.judge(seat.number, worker, status, lines)
+        if failed is None:
+            seat.waits = True
+            return
+        if state == "TIMEOUT" or status in _TOLD_TO:
+            failed = WorkerFailed(
+                f"Worker {seat.number} came to its time limit again and again with nothing done.",
+                hint="Give it more with --set time=…, or smaller --shard-bytes with --fresh. What is done is kept.",
+            )
+        elif state == "OUT_OF_MEMORY":
+            failed = WorkerFailed(
+                f"Worker {seat.number} needed more memory than Slurm gives it.", hint="Give it more: --set mem=32G"
+            )
+        seat.closed = True
+        self._failed = failed
+
+    def _end_stuck(self) -> None:
+        """Replace workers that do not beat, and those that beat but do not move."""
+        now = time.time()
+        running = [s for s in self._seats if s.job and s.running_since and now - s.running_since > self._stuck_s]
+        for seat in running:
+            since = {"at": seat.running_since, "progress_at": seat.running_since, "state": "starting"}
+            beat = self._beat(seat) or since
+            if (idle := idle_s(beat, now)) > self._stuck_s:
+                commands.cancel(f"{seat.job}_{seat.index}")
+                lines = [*self._last_lines(seat), f"no progress for {idle:.0f} s: cancelled"]
+                self._judge(seat, "", -signal.SIGKILL, lines)
+                seat.job = 0
+
+    def _end_vain(self) -> None:
+        """When all is committed, nobody has to begin; and who is at work still is given a moment to see it."""
+        if not any(s.job for s in self._seats) or not self._deaths.all_done():
+            return
+        if not self._done_since:
+            self._done_since = time.monotonic()
+            commands.cancel("--state=PENDING", *map(str, sorted({s.job for s in self._seats if s.job})))
+        elif time.monotonic() - self._done_since > 2 * _LOOK_S:
+            self.stop()
+
+    # queueing
+
+    def _queue(self) -> None:
+        """An array for all seats that wait; several where Slurm does not take one so large."""
+        self._refused = None
+        waiting = defaultdict(list)
+        for seat in self._seats:
+            if seat.waits and not seat.job and not seat.closed:
+                waiting[seat.number // self._array_size * self._array_size].append(seat)
+        for offset, seats in waiting.items():
+            script = make_script(self._run, self._options, self._kind, offset, len(self._seats))
+            try:
+                job = commands.submit(self._flags(offset, seats), script)
+            except (EngineRefused, EngineSilent) as error:
+                if not any(s.job for s in self._seats):
+                    raise
+                self._refused = error
+                return
+            for seat in seats:
+                self._sit(seat, job, seat.number - offset, None)
+
+    def _flags(self, offset: int, seats: Sequence[_Seat]) -> list[str]:
+        limit = f"%{self._options.array_limit}" if self._options.array_limit else ""
+        return [
+            f"--job-name={self._job_name(offset)}",
+            f"--array={format_cpus(s.number - offset for s in seats)}{limit}",
+            "--nodes=1",
+            "--ntasks=1",
+            "--requeue",
+            f"--signal=B:USR1@{self._options.signal_s}",
+            f"--output={str(self._logs()).replace('%', '%%')}/slurm-%A_%a.log",
+            "--open-mode=append",
+            *self._options.flags(),
+        ]
+
+    def _sit(self, seat: _Seat, job: int, index: int, seen: Task | None) -> None:
+        seat.job, seat.index, seat.seen, seat.waits, seat.running_since = job, index, seen, False, 0.0
+        self._changed_at = seat.queued_at = time.monotonic()
+
+    def _names(self) -> list[str]:
+        return [self._job_name(offset) for offset in range(0, len(self._seats), self._array_size)]
+
+    def _job_name(self, offset: int) -> str:
+        return f"{self._name}.{offset}" if offset else self._name
+
+    def _offset_of(self, task: Task) -> int:
+        return int(task.name.removeprefix(self._name).removeprefix(".") or 0)
+
+    # what workers said
+
+    def _bury(self, seat: _Seat) -> None:
+        if worker := self._worker(seat):
+            self._ledger.bury(worker)
+
+    def _worker(self, seat: _Seat) -> str:
+        """What the worker of a seat is called, if it ever beat: the name of its node is a part of that."""
+        return str((self._beat(seat) or {"id": ""})["id"])
+
+    def _beat(self, seat: _Seat) -> dict[str, Any] | None:
+        """The record of the worker of a seat; the records are read once a look."""
+        if self._beats is None:
+            self._beats = self._ledger.workers()
+        return next((b for b in self._beats if b["id"].endswith(seat.ending)), None)
+
+    def _logs(self) -> Path:
+        own = self._ledger.log_path("slurm")
+        folder = Path(self._options.logs or (own.parent if own is not None else "shardmill-logs")).absolute()
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise StoreError(f"{folder}: {error.strerror}.") from error
+        return folder
+
+    def _last_lines(self, seat: _Seat) -> list[str]:
+        try:
+            with open(self._logs() / f"slurm-{seat.job}_{seat.index}.log", "rb") as log:
+                log.seek(max(0, log.seek(0, os.SEEK_END) - _TAIL_BYTES))
+                return log.read().decode("utf-8", "replace").splitlines()[-20:]
+        except OSError:
+            return []
+
+    def _say(self, line: str) -> None:
+        now = time.monotonic()
+        if line != self._line or now - self._said_at > _SAY_AGAIN_S:
+            self._line, self._said_at = line, now
+            self._ledger.put_placement(line)

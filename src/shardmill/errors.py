@@ -19,6 +19,8 @@ ShardmillError
 ├── NotComplete           the run has shards that are not committed
 │   └── Preempted         because its workers were told to stop (exit status 75)
 ├── WorkerFailed          workers died more often than they are restarted
+├── HostError             a host cannot be used as it is
+├── HostLost              a host does not answer; it is asked again
 ├── DeviceOutOfMemory     a batch does not fit; the worker answers with a smaller one
 └── DeviceLost            the device is unusable in this process; the worker is started anew
 """
@@ -125,6 +127,14 @@ class Preempted(NotComplete):
 
 class WorkerFailed(ShardmillError):
     pass
+
+
+class HostError(ShardmillError):
+    pass
+
+
+class HostLost(ShardmillError):
+    retryable = True
 
 
 class DeviceOutOfMemory(ShardmillError):

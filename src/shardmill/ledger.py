@@ -85,6 +85,14 @@ class Claim:
 
 
 @dataclass(frozen=True, slots=True)
+class Hand:
+    """What a folder that is only a branch of a run may work on. More may be handed to it, until some time."""
+
+    shards: tuple[int, ...]
+    until: float
+
+
+@dataclass(frozen=True, slots=True)
 class Suspects:
     """Rows of a shard that were on the device when a worker vanished, and rows that were found to do that alone.
 
@@ -224,19 +232,23 @@ class Ledger:
         slot: float = 0.0,
         slow_s: float = 60.0,
         held: Collection[int] = (),
+        among: Collection[int] | None = None,
     ) -> Claim | None:
         """Take a shard nobody is at: a free one, else one whose holder is gone, else the slowest near the end.
 
         `slot` in [0, 1) is where in the list this worker starts looking, so that many workers do not all try the same;
         `held` are the shards it is at already. What is there is listed only when the shards that were free at the last
-        listing are used up: listing for each claim is more than a store of thousands of shards bears.
+        listing are used up: listing for each claim is more than a store of thousands of shards bears. Where a
+        hand was dealt to this folder, or `among` names some shards, it is one of those.
         """
         lease = self._new_lease(worker, lease_s)
-        claim = self._take_free(lease, held)
+        if among is None and (hand := self.hand()) is not None:
+            among = hand.shards
+        claim = self._take_free(lease, held) if among is None else None
         if claim is not None:
             return claim
         done = self.done()
-        pending = [i for i in range(shards) if i not in done and i not in held]
+        pending = [i for i in (range(shards) if among is None else among) if i not in done and i not in held]
         if not pending:
             return None
         start = int(slot * len(pending))
@@ -320,6 +332,38 @@ class Ledger:
     def _new_lease(self, worker: str, lease_s: float, crashes: int = 0) -> Lease:
         now = self.clock()
         return Lease(worker, socket.gethostname(), os.getpid(), now, now + lease_s, crashes)
+
+    # a branch of a run: its shards are dealt to it, its commits are fetched
+
+    def deal(self, hand: Hand) -> None:
+        self.store.put("hand.json", _encode(asdict(hand)))
+
+    def hand(self) -> Hand | None:
+        """What was dealt to this folder, which is a branch then; branches are on disks."""
+        if not isinstance(self.store, LocalStore):
+            return None
+        try:
+            raw = json.loads(self.store.get("hand.json"))
+        except FileNotFoundError:
+            return None
+        return Hand(tuple(raw["shards"]), raw["until"])
+
+    def is_over(self, shards: int) -> bool:
+        """Whether nothing is left to do here, nor will be."""
+        hand = self.hand()
+        if hand is None:
+            return len(self.done()) >= shards
+        return self.clock() >= hand.until and self.done().issuperset(hand.shards)
+
+    def forget(self, shards: Collection[int]) -> None:
+        """Drop what a branch has of these shards: it was fetched, or is not wanted."""
+        for shard in shards:
+            with contextlib.suppress(FileNotFoundError):
+                commit = json.loads(self.store.get(self._key("commits", shard)))
+                for key in filter(None, (commit["part"], commit["errors_file"])):
+                    self.store.delete(key)
+            self.store.delete(self._key("commits", shard))
+            self._commits.pop(shard, None)
 
     # rows that could not be done
 

@@ -18,12 +18,14 @@ _ELSEWHERE = {
 }
 
 
-def open_engine(execution: Execution) -> Engine:
-    """The engine that a run's execution names, if it is not this machine's own."""
+def open_engine(execution: Execution, quiet: bool = True) -> Engine:
+    """The engine that a run's execution names, if it is not this machine's own; it says nothing if it is `quiet`."""
     place = _ELSEWHERE.get(execution.engine)
     if place is None:
         known = [LOCAL, *_ELSEWHERE]
         raise SpecError(f"There is no engine {execution.engine!r}.", hint=nearest(execution.engine, known))
     module, _, name = place.partition(":")
     made: Any = getattr(importlib.import_module(module), name)
-    return cast(Engine, made(execution))
+    engine = made(execution)
+    engine.quiet = quiet
+    return cast(Engine, engine)

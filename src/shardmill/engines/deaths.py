@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import signal
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from shardmill.errors import EXIT_DONE, EXIT_FINAL, EXIT_TRY_AGAIN, WORKER_FAILED, WorkerFailed
 from shardmill.ledger import Ledger
@@ -58,6 +59,14 @@ class Deaths:
             self._narrowest = narrowest
             return True
         return any(b["commits"] for b in self._ledger.workers() if b["id"] == worker)
+
+
+def still_s(beat: Mapping[str, Any] | None, placed_at: float, now: float) -> float:
+    """For how long a worker that was placed has not beaten, or has beaten and not moved though it has work."""
+    if beat is None:
+        return now - placed_at
+    busy = beat["state"] in ("starting", "loading") or beat.get("open")
+    return float(max(now - beat["at"], now - beat["progress_at"] if busy else 0.0))
 
 
 def failure(seat: int, what: str, lines: Sequence[str]) -> WorkerFailed:

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from shardmill.devices import Device
-from shardmill.engines.deaths import Deaths
+from shardmill.engines.deaths import Deaths, still_s
 from shardmill.engines.process import MODULE, name_worker, worker_environment
 from shardmill.errors import StoreError, WorkerFailed
 from shardmill.ledger import Ledger
@@ -145,11 +145,8 @@ class LocalPlacement:
         for seat in self._seats:
             if seat.process is None:
                 continue
-            beat = beats.get(seat.worker, {"at": seat.placed_at, "progress_at": seat.placed_at, "state": "starting"})
-            silent_s, still_s = now - beat["at"], now - beat["progress_at"]
-            busy = beat["state"] in ("starting", "loading") or beat.get("open")
-            if silent_s > self._stuck_s or (busy and still_s > self._stuck_s):
-                seat.lines.append(f"no progress for {max(silent_s, still_s):.0f} s: killed")
+            if (still := still_s(beats.get(seat.worker), seat.placed_at, now)) > self._stuck_s:
+                seat.lines.append(f"no progress for {still:.0f} s: killed")
                 _signal(seat, signal.SIGKILL)
 
     def _end_vain(self) -> None:

@@ -215,7 +215,7 @@ class Worker:
             claim = None if self._leave_to_others() else self._claim()
             if claim is not None:
                 return claim
-            if len(self.ledger.done()) >= len(self.plan.shards):
+            if self.ledger.is_over(len(self.plan.shards)):
                 return None
             self._woken.wait(pause)
             self._woken.clear()

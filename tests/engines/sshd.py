@@ -177,6 +177,7 @@ def _toml(value: object) -> str:
 @contextlib.contextmanager
 def running_hosts(folder: Path, count: int) -> Iterator[list[TestHost]]:
     find_sshd()
+    folder.mkdir(exist_ok=True)
     key = make_key(folder / "key")
     hosts = [TestHost(folder / f"host{i}", f"127.0.0.{i + 2}", key) for i in range(count)]
     try:

@@ -30,7 +30,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     **dict.fromkeys(NEIGHBOURS, BELOW),
     "worker": BELOW | NEIGHBOURS,
     # A host without a common disk is sent the bytes that its shards need, and the sources know which these are.
-    "engines": BELOW | {"monitor", "sources"},
+    "engines": BELOW | {"monitor", "sources", "__init__"},
     **dict.fromkeys(USES, BELOW | NEIGHBOURS | USES),
     "testing": BELOW | NEIGHBOURS | {"worker"},
     "run": BELOW | NEIGHBOURS | USES | {"engines"},

@@ -12,7 +12,7 @@ from shardmill.spec import Execution
 LOCAL = "local"
 # By name, where the class is; each takes the execution, whose engine_options are its own.
 _ELSEWHERE = {
-    "ssh": "shardmill.engines.ssh:SshEngine",
+    "ssh": "shardmill.engines.ssh.engine:SshEngine",
     "slurm": "shardmill.engines.slurm:SlurmEngine",
     "ray": "shardmill.engines.rays:RayEngine",
 }

@@ -65,6 +65,7 @@ class Home:
         self._pulling: set[int] = set()
         path = ledger.log_path("ssh")
         self._log: IO[str] | None = open(path, "a", buffering=1) if path is not None else None  # noqa: SIM115
+        self.log("home begins")
 
     def log(self, text: str) -> None:
         if self._log is not None:
@@ -136,8 +137,7 @@ class Home:
             for key in filter(None, (commit.part, commit.errors_file)):
                 store.delete(key)
         self.part_bytes += commit.part_bytes * won
-        said = "committed" if won else "there already"
-        self.log(f"shard {commit.shard} is {said}; {self.pulled_bytes} bytes pulled for {self.part_bytes} of parts")
+        self.log(f"shard {commit.shard} is {'committed' if won else 'there already'}")
 
     async def _pull(self, link: Link, there: str, commit: Commit) -> bool:
         """A part, from where an earlier attempt to fetch it broke off; False if its digest is not the committed one."""
@@ -146,6 +146,7 @@ class Home:
         here = store.path(_staged(commit.part))
         await asyncio.to_thread(here.parent.mkdir, parents=True, exist_ok=True)
         at = here.stat().st_size if here.exists() else 0
+        self.log(f"pulling {commit.part_bytes - at} bytes of shard {commit.shard} from {link.host.name}")
         with lost(link.host):
             async with link.sftp.open(there, "rb", encoding=None) as remote:
                 while at < commit.part_bytes:
@@ -161,6 +162,7 @@ class Home:
         return False
 
     def close(self) -> None:
+        self.log(f"{self.pulled_bytes} bytes were pulled for {self.part_bytes} bytes of parts")
         store = self.ledger.store
         if isinstance(store, LocalStore):
             for left in store.path("parts").glob(".*.pulled"):

@@ -185,7 +185,9 @@ def _explained(host: Host) -> Iterator[None]:
                 hint="Check its address in the hosts' file.",
             ) from error
         if isinstance(cause, FileNotFoundError | PermissionError) and cause.filename:
-            raise HostError(f"Host {host.name}: {cause.filename}: {cause.strerror}.") from error
+            raise HostError(
+                f"Host {host.name}: {cause.filename}: {cause.strerror}.", hint="Check key and known_hosts in its entry."
+            ) from error
         raise
     except (asyncssh.KeyImportError, asyncssh.KeyEncryptionError) as error:
         raise HostError(

@@ -125,7 +125,7 @@ def refusal(tmp_path: Path, write_jsonl: Write, options: dict[str, Any], **setti
 
 
 def test_hosts_that_cannot_be_used_are_refused_before_anything_begins(
-    tmp_path: Path, write_jsonl: Write, hosts: list[TestHost], capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, write_jsonl: Write, hosts: list[TestHost]
 ) -> None:
     host, other = hosts
     stranger = tmp_path / "stranger"
@@ -240,8 +240,9 @@ def test_only_the_bytes_of_its_shards_are_on_a_host(tmp_path: Path, write_jsonl:
 
 
 def test_hosts_are_checked_stopped_and_cleaned(
-    tmp_path: Path, write_jsonl: Write, hosts: list[TestHost], capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, write_jsonl: Write, hosts: list[TestHost], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", secret := "kept-off-every-disk")
     options = cluster(tmp_path, hosts)
     file = options["engine_options"]["hosts"]
     spec = fake_spec(write_jsonl(fake_rows(4000)), params={"delay_s": 0.1}, **options)
@@ -251,6 +252,9 @@ def test_hosts_are_checked_stopped_and_cleaned(
     checked = subprocess.run([*command, "check", file, "--json"], capture_output=True, text=True, check=True)
     assert [found["trouble"] for found in json.loads(checked.stdout)] == ["", ""]
     home.kill()
+    assert hosts[0].workers()[0].environ()["AWS_SECRET_ACCESS_KEY"] == secret
+    kept = [p for host in hosts for p in host.home.rglob("*") if p.is_file() and secret.encode() in p.read_bytes()]
+    assert kept == []
     stopped = subprocess.run([*command, "stop", file], capture_output=True, text=True, check=True)
     assert stopped.stderr.count("1 workers stopped") == 2
     assert [host.workers() for host in hosts] == [[], []]

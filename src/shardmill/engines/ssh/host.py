@@ -67,7 +67,7 @@ class HostAtWork:
         self._progress, self._tell = progress, tell
         self.share = Share(f"ssh-{host.name}")
         self.looked_up = asyncio.Event()
-        self.is_linked = self.is_settled = False
+        self.is_at_work = self.is_settled = False
         self._uploads = Uploads(home.plan, home.ledger.store, progress.add)
         self._finished: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
         self._forget: set[int] = set()
@@ -88,7 +88,7 @@ class HostAtWork:
                 except HostLost as error:
                     self._miss(error)
                 finally:
-                    self.is_linked, self.is_settled = False, True
+                    self.is_at_work, self.is_settled = False, True
                     self.looked_up.set()
                 await asyncio.sleep(self._pause_s)
                 self._pause_s = min(2 * self._pause_s, _LONGEST_PAUSE_S, self._home.lease_s)
@@ -101,14 +101,12 @@ class HostAtWork:
 
     async def _connect(self, stack: contextlib.AsyncExitStack) -> Link:
         try:
-            link = await stack.enter_async_context(connect(self.host, self._home.lease_s))
+            return await stack.enter_async_context(connect(self.host, self._home.lease_s))
         except HostError as error:
             # A host that let us in before may do so again.
             if self._reached:
                 raise HostLost(error.message) from error
             raise
-        self.is_linked = True
-        return link
 
     def _miss(self, error: ShardmillError) -> None:
         self._home.log(error.message)
@@ -163,7 +161,7 @@ class HostAtWork:
         )
         self.share.seats = len(opened["devices"])
         self._home.log(f"{self.host.name} is ready with {self.share.seats} workers")
-        self.is_settled = True
+        self.is_at_work = self.is_settled = True
         await self._go_on(link)
 
     async def _adopt(self, link: Link) -> None:
@@ -191,7 +189,12 @@ class HostAtWork:
         loops: list[Coroutine[Any, Any, None]] = [self._rounds(link)]
         if not self._common:
             loops += [self._feed(link), *(self._pull(link) for _ in range(_PULLS))]
-        await _until_first(loops)
+        try:
+            await _until_first(loops)
+        except (HostError, WorkerFailed):
+            with contextlib.suppress(ShardmillError):
+                await link.ask("stop")
+            raise
 
     async def _rounds(self, link: Link) -> None:
         while not self._home.over:

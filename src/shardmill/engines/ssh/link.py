@@ -25,7 +25,10 @@ except ImportError as error:
 
 CONNECT_S = 15.0
 _SILENCES = 3
+_IS_IT_UP = "Check that it is up, and that its sshd listens there."
 _ANSWER_S = 120.0
+# The code is taken in before anything is looked for: a line that nobody reads from breaks.
+_RUN_CODE = 'python=$1; shift; code=$(cat); exec "$python" -c "$code" "$@"'
 _CONDA = (
     'for c in conda "$HOME"/miniconda3/bin/conda "$HOME"/miniforge3/bin/conda "$HOME"/anaconda3/bin/conda '
     '/opt/conda/bin/conda; do command -v "$c" >/dev/null && exec "$c" run -n {name} python -c '
@@ -66,7 +69,7 @@ class Link:
     async def remote(self, action: str) -> dict[str, Any]:
         """Run one of the actions of remote.py there."""
         python = await self._interpreter()
-        words = [python or "python3", "-", action, self.host.work, python]
+        words = ["sh", "-c", _RUN_CODE, "sh", python or "python3", action, self.host.work, python]
         status, said, complaint = await self.run(" ".join(map(quote, words)), inspect.getsource(remote))
         if status in (126, 127):
             what = f"there is no interpreter {python!r}" if python else "there is no python3"
@@ -140,7 +143,10 @@ async def connect(host: Host, silence_s: float = 60.0) -> AsyncIterator[Link]:
         connection = await asyncssh.connect(host.address, **options)
     try:
         with lost(host):
-            sftp = await connection.start_sftp_client()
+            try:
+                sftp = await connection.start_sftp_client()
+            except asyncssh.ChannelOpenError as error:
+                raise HostError(f"Host {host.name} has no SFTP.", hint="Turn it on in its sshd_config.") from error
         yield Link(host, connection, sftp)
     finally:
         connection.abort()
@@ -155,13 +161,13 @@ def lost(host: Host) -> Iterator[None]:
         raise
     except asyncssh.SFTPError as error:
         if isinstance(error, asyncssh.SFTPConnectionLost | asyncssh.SFTPNoConnection):
-            raise HostLost(f"Host {host.name} does not answer: {_say(error)}.") from error
+            raise HostLost(f"Host {host.name} does not answer: {_say(error)}.", hint=_IS_IT_UP) from error
         raise HostError(
             f"Host {host.name}: a file could not be read or written ({_say(error)}).",
             hint="Often the disk there is full: `shardmill hosts check` says how much is free.",
         ) from error
     except (asyncssh.Error, OSError, EOFError, TimeoutError, ConnectionError) as error:
-        raise HostLost(f"Host {host.name} does not answer: {_say(error)}.") from error
+        raise HostLost(f"Host {host.name} does not answer: {_say(error)}.", hint=_IS_IT_UP) from error
 
 
 @contextlib.contextmanager

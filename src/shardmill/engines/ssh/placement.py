@@ -43,6 +43,13 @@ class SshPlacement:
     def start(self) -> None:
         """Begin, and show how hosts are set up; those that are ready work meanwhile."""
         self._thread.start()
+        try:
+            self._show_setting_up()
+        except BaseException:
+            self.stop()
+            raise
+
+    def _show_setting_up(self) -> None:
         count = len(self._hosts)
         with Bar("setting up hosts", quiet=self._quiet) as bar:
             while self._thread.is_alive() and (ready := sum(h.is_settled for h in self._hosts)) < count:
@@ -85,7 +92,7 @@ class SshPlacement:
         finally:
             self._home.over = FINISH if await self._is_done() else STOP
             for host, task in zip(self._hosts, tasks, strict=True):
-                if not host.is_linked:
+                if not host.is_at_work:
                     task.cancel()
             _, late = await asyncio.wait(tasks, timeout=_END_S)
             for task in late:

@@ -19,9 +19,11 @@ import pyarrow.csv
 import pyarrow.parquet
 import pytest
 
+import shardmill
 from shardmill.errors import HostError, ShardmillError, WorkerFailed
 from shardmill.ledger import Ledger
 from shardmill.run import Run, start
+from shardmill.testing import FakeTask
 from tests.conftest import fake_rows, fake_spec, hear_ctrl_c
 from tests.engines.sshd import TestHost, make_key
 
@@ -193,6 +195,34 @@ def test_a_full_disk_on_a_host_is_said(tmp_path: Path, write_jsonl: Write, hosts
         subprocess.run(["umount", "-l", str(work)], check=True)
 
 
+class FolderTask(FakeTask):
+    """A task with a folder of its own."""
+
+    def __init__(self, model: str) -> None:
+        super().__init__()
+        self._model = Path(model)
+
+    def fingerprint(self) -> dict[str, str]:
+        return {"weights": (self._model / "weights").read_text()}
+
+
+def test_a_folder_that_the_task_needs_is_sent_once(tmp_path: Path, write_jsonl: Write, hosts: list[TestHost]) -> None:
+    model = tmp_path / "model"
+    model.mkdir()
+    (model / "weights").write_text("1")
+    rows = fake_rows(200)
+    spec = fake_spec(write_jsonl(rows), params={"model": str(model)}, **cluster(tmp_path, hosts[:1]))
+    work = spec.work.model_copy(update={"task": "tests.engines.test_ssh:FolderTask"})
+    start(spec.model_copy(update={"work": work}), tmp_path / "run")
+    assert_complete(tmp_path / "run", rows)
+    (copy,) = hosts[0].home.rglob("weights")
+    assert copy.parent.name == "model"
+    # Another model of that name there: what was sent before is not taken for it.
+    copy.write_text("2")
+    with pytest.raises(WorkerFailed, match="not the one that the run was planned with"):
+        start(spec.model_copy(update={"work": work}), tmp_path / "again")
+
+
 def test_with_a_common_folder_nothing_is_copied(tmp_path: Path, write_jsonl: Write, hosts: list[TestHost]) -> None:
     rows = fake_rows(600)
     start(fake_spec(write_jsonl(rows), **cluster(tmp_path, hosts, "shared = true\n")), tmp_path / "run")
@@ -243,6 +273,11 @@ def test_hosts_are_checked_stopped_and_cleaned(
     tmp_path: Path, write_jsonl: Write, hosts: list[TestHost], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", secret := "kept-off-every-disk")
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    (tools / "nvidia-smi").write_text("#!/bin/sh\necho '0, NVIDIA H200, 570.1, 143771'\n")
+    (tools / "nvidia-smi").chmod(0o755)
+    hosts[0].python.write_text(hosts[0].python.read_text().replace("exec", f"export PATH={tools}:$PATH\nexec"))
     options = cluster(tmp_path, hosts)
     file = options["engine_options"]["hosts"]
     spec = fake_spec(write_jsonl(fake_rows(4000)), params={"delay_s": 0.1}, **options)
@@ -250,7 +285,11 @@ def test_hosts_are_checked_stopped_and_cleaned(
     wait_for(lambda: hosts[0].workers() and hosts[1].workers())
     command = [sys.executable, "-m", "shardmill.cli", "hosts"]
     checked = subprocess.run([*command, "check", file, "--json"], capture_output=True, text=True, check=True)
-    assert [found["trouble"] for found in json.loads(checked.stdout)] == ["", ""]
+    first, second = json.loads(checked.stdout)
+    assert (first["gpus"], first["driver"], first["trouble"]) == (["NVIDIA H200"], "570.1", "")
+    assert (second["gpus"], second["shardmill"], second["trouble"]) == ([], shardmill.__version__, "")
+    assert first["free_bytes"] > 0
+    assert abs(first["clock_skew_s"]) < 1
     home.kill()
     assert hosts[0].workers()[0].environ()["AWS_SECRET_ACCESS_KEY"] == secret
     kept = [p for host in hosts for p in host.home.rglob("*") if p.is_file() and secret.encode() in p.read_bytes()]

@@ -98,7 +98,7 @@ def _host(place: str, number: int, table: dict[str, Any]) -> Host:
     try:
         return Host(**table)
     except ValidationError as error:
-        first = error.errors()[0]
+        first = min(error.errors(), key=lambda e: e["type"] != "extra_forbidden")
         field = str(first["loc"][0]) if first["loc"] else ""
         where = f"{place}: host {table.get('name') or table.get('address') or number}"
         if first["type"] == "extra_forbidden":

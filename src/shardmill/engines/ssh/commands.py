@@ -42,7 +42,7 @@ def check(file: File, as_json: AsJson = False) -> None:
         names = [gpu["name"] for gpu in found.gpus]
         seen = {
             "python": ".".join(map(str, found.python_version)),
-            "shardmill": found.shardmill or ("" if host.python or host.conda else "is installed"),
+            "shardmill": found.shardmill or ("" if host.python or host.conda else "to be sent"),
             "free_bytes": found.free_bytes,
             "work": found.work,
             "gpus": names,

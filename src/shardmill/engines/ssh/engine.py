@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 
 from shardmill.devices import Device
@@ -38,7 +39,9 @@ class SshEngine:
     @cached_property
     def devices(self) -> Sequence[Device]:
         """What the hosts that answer have. One that is not as its entry says is refused, before anything is begun."""
-        found = asyncio.run(look_at(self._cluster))
+        # On a thread of its own: a notebook has a loop that runs already.
+        with ThreadPoolExecutor(1) as pool:
+            found = pool.submit(asyncio.run, look_at(self._cluster)).result()
         missed = [looked for looked in found.values() if isinstance(looked, HostLost)]
         if len(missed) == len(found):
             raise missed[0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import hashlib
 import os
 import time
@@ -13,7 +14,7 @@ from typing import IO, Any, cast
 import asyncssh
 
 from shardmill.engines.ssh.link import Link, lost
-from shardmill.errors import ShardmillError
+from shardmill.errors import RunExists, ShardmillError
 from shardmill.ledger import Claim, Commit, Ledger
 from shardmill.store import LocalStore
 from shardmill.store.local import explain_os_error
@@ -52,6 +53,7 @@ class Home:
     def __init__(self, ledger: Ledger, lease_s: float) -> None:
         self.ledger, self.lease_s = ledger, lease_s
         self.plan = ledger.plan()
+        self._lock = _lock(ledger)
         self.shares: list[Share] = []
         self.failures: list[ShardmillError] = []
         self.seconds: list[float] = []
@@ -168,8 +170,25 @@ class Home:
             for left in store.path("parts").glob(".*.pulled"):
                 if self.over == FINISH:
                     left.unlink(missing_ok=True)
-        if self._log is not None:
-            self._log.close()
+        for file in (self._log, self._lock):
+            if file is not None:
+                file.close()
+
+
+def _lock(ledger: Ledger) -> IO[bytes] | None:
+    """Two that hand out the same run would take the hosts' hands from one another."""
+    if not isinstance(ledger.store, LocalStore):
+        return None
+    lock = open(ledger.store.path(".ssh.lock"), "ab")  # noqa: SIM115
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        lock.close()
+        raise RunExists(
+            f"{ledger.url}: another process hands this run out to hosts.",
+            hint="Wait for it, or stop it first. Other engines may work on the run beside it.",
+        ) from None
+    return lock
 
 
 def _staged(part: str) -> str:

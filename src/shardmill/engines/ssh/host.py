@@ -39,8 +39,9 @@ _TIMES = ("at", "progress_at", "started", "began")
 
 @dataclass(slots=True)
 class Progress:
-    """Bytes that hosts are to be sent, and those they were sent."""
+    """Bytes that hosts are to be sent, and those they were sent; what was begun last."""
 
+    doing: str = ""
     wanted_bytes: int = 0
     sent_bytes: int = 0
 
@@ -136,7 +137,9 @@ class HostAtWork:
         if not self._common:
             await self._adopt(link)
         self.looked_up.set()
+        self._progress.doing = f"getting the environment of {self.host.name} ready"
         await link.start_agent(await prepare(link, found, plan))
+        self._progress.doing = f"sending to {self.host.name}"
         there = None
         settings = self._execution.model_dump(mode="json")
         if not self._common:

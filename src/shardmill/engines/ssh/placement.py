@@ -55,7 +55,9 @@ class SshPlacement:
             while self._thread.is_alive() and (ready := sum(h.is_settled for h in self._hosts)) < count:
                 time.sleep(_LOOK_S)
                 sent, wanted = self._progress.sent_bytes, self._progress.wanted_bytes
-                note = f"{ready} of {count} hosts · {sent / 1e6:,.1f} of {wanted / 1e6:,.1f} MB sent"
+                note = f"{ready} of {count} hosts · {self._progress.doing}"
+                if wanted:
+                    note += f" · {sent / 1e6:,.1f} of {wanted / 1e6:,.1f} MB"
                 bar.at((ready + sent / max(1, wanted)) / (count + 1), note)
 
     def poll(self) -> bool:

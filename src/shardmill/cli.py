@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.table import Table
 
 import shardmill
+from shardmill.engines.ssh.commands import app as hosts_app
 from shardmill.errors import EXIT_TRY_AGAIN, ShardmillError
 from shardmill.monitor.bar import duration, say
 
@@ -35,6 +36,7 @@ bench = typer.Typer(
     rich_markup_mode=None,
 )
 app.add_typer(bench)
+app.add_typer(hosts_app)
 
 RunPlace = Annotated[str, typer.Argument(metavar="RUN", help="The run's folder: a path or a URL.")]
 ResultPlace = Annotated[

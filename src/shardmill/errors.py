@@ -21,6 +21,8 @@ ShardmillError
 │   └── Preempted         because its workers were told to stop (exit status 75)
 ├── EngineSilent          what an engine stands on does not answer now
 ├── WorkerFailed          workers died more often than they are restarted
+├── HostError             a host cannot be used as it is
+├── HostLost              a host does not answer; it is asked again
 ├── DeviceOutOfMemory     a batch does not fit; the worker answers with a smaller one
 └── DeviceLost            the device is unusable in this process; the worker is started anew
 """
@@ -135,6 +137,14 @@ class EngineSilent(ShardmillError):
 
 class WorkerFailed(ShardmillError):
     pass
+
+
+class HostError(ShardmillError):
+    pass
+
+
+class HostLost(ShardmillError):
+    retryable = True
 
 
 class DeviceOutOfMemory(ShardmillError):

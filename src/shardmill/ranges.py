@@ -66,6 +66,21 @@ def subtract(whole: Iterable[Range], taken: Iterable[Range]) -> list[Range]:
     return left
 
 
+def join(parts: Iterable[Range]) -> list[Range]:
+    """The same places in as few ranges as there can be.
+
+    >>> join([(4, 6), (0, 2), (2, 5)])
+    [(0, 6)]
+    """
+    joined: list[Range] = []
+    for start, stop in sorted(parts):
+        if joined and start <= joined[-1][1]:
+            joined[-1] = (joined[-1][0], max(stop, joined[-1][1]))
+        else:
+            joined.append((start, stop))
+    return joined
+
+
 def cover(parts: Iterable[Range], start: int, stop: int) -> bool:
     """Whether the parts tile [start, stop) exactly: no gap, no overlap, nothing outside.
 

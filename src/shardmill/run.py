@@ -149,7 +149,7 @@ def start(
     if engine is None and ledger.url.startswith("memory:"):
         raise UsageError(f"{out}: memory ends with this process, and workers are others.", hint="Use a path or a URL.")
     if engine is None and spec.execution.engine != LOCAL:
-        engine = open_engine(spec.execution)
+        engine = open_engine(spec.execution, quiet)
         devices = list(engine.devices)
     else:
         check_options(LOCAL, spec.execution.engine_options, ())

@@ -29,7 +29,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     **dict.fromkeys(THIRD, FIRST | SECOND | THIRD),
     **dict.fromkeys(NEIGHBOURS, BELOW),
     "worker": BELOW | NEIGHBOURS,
-    "engines": BELOW | {"monitor"},
+    # A host without a common disk is sent the bytes that its shards need, and the sources know which these are.
+    "engines": BELOW | {"monitor", "sources", "__init__"},
     **dict.fromkeys(USES, BELOW | NEIGHBOURS | USES),
     "testing": BELOW | NEIGHBOURS | {"worker"},
     "run": BELOW | NEIGHBOURS | USES | {"engines"},

@@ -5,21 +5,22 @@ A commit is the only truth about progress. Everything else here is a hint that s
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import random
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any
 
 from shardmill.errors import NotComplete, StoreError
 from shardmill.ledger.leases import Leases, process_alive
-from shardmill.ledger.records import Claim, Commit, Forecast, Lease, Suspects, encode
+from shardmill.ledger.records import Claim, Commit, Forecast, Hand, Lease, Suspects, encode
 from shardmill.plan import Plan
 from shardmill.store import LocalStore, Store
 
-__all__ = ["Claim", "Commit", "Forecast", "Lease", "Ledger", "Suspects", "process_alive"]
+__all__ = ["Claim", "Commit", "Forecast", "Hand", "Lease", "Ledger", "Suspects", "process_alive"]
 
 _FOLDERS = ("commits/", "parts/", "errors/", "leases/", "suspects/", "workers/", "logs/", "final/", "index/")
 
@@ -62,6 +63,16 @@ class Ledger(Leases):
                 hint="Run the same command again: it resumes.",
             )
         return [commits[s.index] for s in plan.shards]
+
+    def forget(self, shards: Collection[int]) -> None:
+        """Drop what a branch has of these shards: it was fetched, or is not wanted."""
+        for shard in shards:
+            with contextlib.suppress(FileNotFoundError):
+                commit = json.loads(self.store.get(self._key("commits", shard)))
+                for key in filter(None, (commit["part"], commit["errors_file"])):
+                    self.store.delete(key)
+            self.store.delete(self._key("commits", shard))
+            self._commits.pop(shard, None)
 
     # rows that could not be done
 

@@ -15,7 +15,7 @@ import uuid
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
 
-from shardmill.ledger.folder import Folder
+from shardmill.ledger.branch import Branch
 from shardmill.ledger.free import WINDOW, Search
 from shardmill.ledger.records import Claim, Lease, encode
 from shardmill.store import Store
@@ -26,7 +26,7 @@ _ASKED_WINDOWS = 8
 _WORTH = 1.25
 
 
-class Leases(Folder):
+class Leases(Branch):
     def __init__(self, place: str | os.PathLike[str] | Store, clock: Callable[[], float] = time.time) -> None:
         super().__init__(place, clock)
         self._searches: dict[tuple[str, int], Search] = {}
@@ -47,14 +47,24 @@ class Leases(Folder):
         slow_s: float = 60.0,
         own_s: float = 0.0,
         held: Collection[int] = (),
+        among: Collection[int] | None = None,
     ) -> Claim | None:
         """Take a shard nobody is at: a free one, else one whose holder is gone, else the slowest near the end.
 
         `slot` in [0, 1) is where in the list this worker starts looking, so that many workers do not all try the same;
         `held` are the shards it is at already. A holder is slow who would be done later than this worker, which takes
-        `own_s` for a shard; where one of the two is not known, who has been at it for `slow_s`.
+        `own_s` for a shard; where one of the two is not known, who has been at it for `slow_s`. Where a hand was dealt
+        to this folder, or `among` names some shards, it is one of those.
         """
         self._make_room(shards)
+        if among is None and (hand := self.hand()) is not None:
+            among = hand.shards
+        if among is not None:
+            pending = [i for i in sorted(among) if i not in held and not self._is_done(i)]
+            first = int(slot * len(pending))
+            found = (self._try(i, worker, lease_s) for i in [*pending[first:], *pending[:first]])
+            claim = next(filter(None, found), None)
+            return claim or self._take_over(worker, pending, lease_s, slow_s, own_s)
         key = (worker, shards)
         search = self._searches.get(key) or self._searches.setdefault(key, Search(shards, int(slot * shards)))
         claim = self._claim_free(search, worker, shards, lease_s, held)
@@ -67,6 +77,14 @@ class Leases(Folder):
             if (claim := self._claim_free(search, worker, shards, lease_s, held)) is not None:
                 return claim
         return self._take_over(worker, sorted(leased), lease_s, slow_s, own_s)
+
+    def is_over(self, shards: int) -> bool:
+        """Whether nothing is left to do here, nor will be: all shards are committed, or all of a hand that is final."""
+        hand = self.hand()
+        if hand is None:
+            return self.is_complete(shards)
+        self._make_room(shards)
+        return self.clock() >= hand.until and all(map(self._is_done, hand.shards))
 
     def is_complete(self, shards: int) -> bool:
         """Whether all shards are committed; only those are asked for that were not when last looked at."""
@@ -119,12 +137,17 @@ class Leases(Folder):
         while (shard := search.next()) is not None:
             if shard in held:
                 continue
-            lease = self._new_lease(worker, lease_s)
-            if self.store.put_if_absent(self._key("leases", shard), encode(lease)):
-                if not self._is_done(shard):
-                    return Claim(shard, _attempt())
-                self.store.delete(self._key("leases", shard))
+            if (claim := self._try(shard, worker, lease_s)) is not None:
+                return claim
             search.give_up()
+        return None
+
+    def _try(self, shard: int, worker: str, lease_s: float) -> Claim | None:
+        """Take a shard, unless another is at it or it is done."""
+        if self.store.put_if_absent(self._key("leases", shard), encode(self._new_lease(worker, lease_s))):
+            if not self._is_done(shard):
+                return Claim(shard, _attempt())
+            self.store.delete(self._key("leases", shard))
         return None
 
     def _is_done(self, shard: int) -> bool:

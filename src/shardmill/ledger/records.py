@@ -69,6 +69,14 @@ class Claim:
 
 
 @dataclass(frozen=True, slots=True)
+class Hand:
+    """What a folder that is only a branch of a run may work on. More may be handed to it, until some time."""
+
+    shards: tuple[int, ...]
+    until: float
+
+
+@dataclass(frozen=True, slots=True)
 class Suspects:
     """Rows of a shard that were on the device when a worker vanished, and rows that were found to do that alone.
 
@@ -96,7 +104,7 @@ class Forecast:
 _to_json = json.JSONEncoder(separators=(",", ":"), sort_keys=True, ensure_ascii=False).encode
 
 
-def encode(value: dict[str, Any] | Commit | Lease | Suspects | Forecast) -> bytes:
+def encode(value: dict[str, Any] | Commit | Lease | Hand | Suspects | Forecast) -> bytes:
     """As it is written; a record by the names of its fields, without the copying of `asdict`."""
     if not isinstance(value, dict):
         value = {name: getattr(value, name) for name in value.__slots__}

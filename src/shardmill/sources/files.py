@@ -96,13 +96,13 @@ def _whole(file: SourceFile, data: bytes, start: int, stop: int) -> bytes:
 
 
 def check_unchanged(file: SourceFile) -> None:
-    """Refuse a file whose size or tag is no longer the planned one."""
+    """Refuse a file whose size or tag is no longer the planned one. A copy that was proved when made has no tag."""
     found = stat_file(file.place)
     if found is None:
         raise _gone(file.place)
     if found.size != file.size_bytes:
         raise _changed(file, f"size {file.size_bytes} -> {found.size}")
-    if found.tag.strip('"') != file.tag.strip('"'):
+    if file.tag and found.tag.strip('"') != file.tag.strip('"'):
         raise _changed(file, f"tag {file.tag} -> {found.tag}")
 
 

@@ -55,7 +55,7 @@ class Choice:
         )
 
     def is_over(self) -> bool:
-        return self.ledger.is_complete(len(self.plan.shards))
+        return self.ledger.is_over(len(self.plan.shards))
 
     def own_s(self) -> float:
         """What a shard takes this worker, 0 while that is not known."""

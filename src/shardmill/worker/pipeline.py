@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from shardmill.batching import Budget
 from shardmill.devices import Device, format_cpus
-from shardmill.errors import DeviceLost, too_many_errors
+from shardmill.errors import DeviceLost, ModelError, too_many_errors
 from shardmill.ledger import Claim, Ledger, Suspects
 from shardmill.plan import Plan
 from shardmill.sinks.base import Sink
@@ -123,6 +123,7 @@ class Worker:
         self._pulse.start()
         try:
             self._state = "loading"
+            self._check_model()
             precise = self.execution.precision == "float32"
             self.task.open(replace(self.device, precise=precise, work_bytes=self.plan.stat.size_bytes))
             self.sink: Sink = self._open_sink()
@@ -154,6 +155,15 @@ class Worker:
             self._pulse.end()
             self._give_back()
             quietly(self._pulse.beat)
+
+    def _check_model(self) -> None:
+        """A branch of a run is on another machine, where a model of the same name may be another."""
+        if self.ledger.hand() is not None and (here := self.task.fingerprint()) != self.plan.fingerprint:
+            changed = [name for name in here if here[name] != self.plan.fingerprint.get(name)]
+            raise ModelError(
+                f"The model on this host is not the one that the run was planned with ({', '.join(changed)} differ).",
+                hint="Pass the model's folder, which is then sent to the hosts.",
+            )
 
     def _open_sink(self) -> Sink:
         kept = kept_schema(self.plan.stat)

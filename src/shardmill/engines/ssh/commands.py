@@ -1,0 +1,140 @@
+"""`shardmill hosts`: look at the hosts of a cluster.toml, stop what runs there, clean up."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+import shardmill
+from shardmill.errors import ShardmillError
+from shardmill.monitor.bar import say
+
+if TYPE_CHECKING:
+    from shardmill.engines.ssh.cluster import Host
+
+app = typer.Typer(
+    name="hosts",
+    help="The hosts that --engine ssh places workers on.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+File = Annotated[str, typer.Argument(metavar="FILE", help="The hosts, a cluster.toml.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON to stdout.")]
+
+_COLUMNS = ("host", "python", "shardmill", "disk free", "GPUs", "driver", "clock", "")
+_LATE_S = 5.0
+
+
+@app.command()
+def check(file: File, as_json: AsJson = False) -> None:
+    """Say what each host has, and whether it can be used as its entry says."""
+    from shardmill.engines.ssh.environment import check_look
+
+    async def look(host: Host) -> dict[str, Any]:
+        from shardmill.engines.ssh.link import connect
+
+        async with connect(host) as link:
+            found = await link.look()
+        names = [gpu["name"] for gpu in found.gpus]
+        seen = {
+            "python": ".".join(map(str, found.python_version)),
+            "shardmill": found.shardmill or ("" if host.python or host.conda else "to be sent"),
+            "free_bytes": found.free_bytes,
+            "work": found.work,
+            "gpus": names,
+            "driver": found.gpus[0]["driver"] if found.gpus else "",
+            "cores": found.cores,
+            "clock_skew_s": round(found.skew_s, 3),
+        }
+        try:
+            check_look(host, found)
+        except ShardmillError as error:
+            return {**seen, "trouble": str(error)}
+        return {**seen, "trouble": ""}
+
+    results = _each(file, look)
+    if as_json:
+        print(json.dumps(results, indent=2, ensure_ascii=False))
+    else:
+        _show(results)
+    if any(result["trouble"] for result in results):
+        raise typer.Exit(1)
+
+
+@app.command()
+def stop(file: File, as_json: AsJson = False) -> None:
+    """End the workers of all runs on the hosts. What they finished stays there, and the run resumes."""
+    _act(file, "stop", as_json)
+
+
+@app.command()
+def clean(file: File, as_json: AsJson = False) -> None:
+    """Stop the workers and remove the work folders: environments, models, copies of sources, logs."""
+    _act(file, "clean", as_json)
+
+
+def _act(file: str, action: str, as_json: bool) -> None:
+    async def act(host: Host) -> dict[str, Any]:
+        from shardmill.engines.ssh.link import connect
+
+        async with connect(host) as link:
+            return {**await link.remote(action), "trouble": ""}
+
+    results = _each(file, act)
+    if as_json:
+        print(json.dumps(results, indent=2, ensure_ascii=False))
+    for result in results if not as_json else ():
+        freed = f", {result['freed_bytes'] / 2**20:,.0f} MiB freed" if "freed_bytes" in result else ""
+        say(result["trouble"] or f"{result['host']}: {result['stopped']} workers stopped{freed}.")
+    if any(result["trouble"] for result in results):
+        raise typer.Exit(1)
+
+
+def _each(file: str, do: Any) -> list[dict[str, Any]]:
+    """Do something on all hosts at once; what goes wrong on one is its result."""
+    import asyncio
+
+    from shardmill.engines.ssh.cluster import read_cluster
+
+    async def guarded(host: Host) -> dict[str, Any]:
+        try:
+            return {"host": host.name, **await do(host)}
+        except ShardmillError as error:
+            return {"host": host.name, "trouble": str(error)}
+
+    async def all_of_them() -> list[dict[str, Any]]:
+        return await asyncio.gather(*map(guarded, read_cluster(file).hosts))
+
+    return asyncio.run(all_of_them())
+
+
+def _show(results: list[dict[str, Any]]) -> None:
+    table = Table(box=None)
+    for name in _COLUMNS:
+        table.add_column(name)
+    for found in results:
+        if "python" not in found:
+            table.add_row(found["host"], *[""] * (len(_COLUMNS) - 2), "not reached")
+            continue
+        gpus = found["gpus"]
+        skew = found["clock_skew_s"]
+        table.add_row(
+            found["host"],
+            found["python"],
+            found["shardmill"] or "none",
+            f"{found['free_bytes'] / 2**30:,.1f} GiB",
+            f"{len(gpus)} x {gpus[0]}" if gpus else f"none, {found['cores']} cores",
+            found["driver"],
+            f"{skew:+.1f} s" if abs(skew) >= _LATE_S else "right",
+            "cannot be used" if found["trouble"] else "good",
+        )
+    Console(highlight=False, soft_wrap=True).print(table)
+    for found in results:
+        if found["trouble"]:
+            say(found["trouble"])
+    if not any(found["trouble"] for found in results):
+        say(f"All hosts can be used with shardmill {shardmill.__version__}.")

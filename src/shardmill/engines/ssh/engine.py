@@ -1,0 +1,107 @@
+"""The engine `ssh`: looks at its hosts, then places workers on them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property
+
+from shardmill.devices import Device
+from shardmill.engines.base import check_options
+from shardmill.engines.ssh.cluster import Cluster, Host, read_cluster
+from shardmill.engines.ssh.environment import check_look
+from shardmill.engines.ssh.home import Home
+from shardmill.engines.ssh.link import Looked, connect
+from shardmill.engines.ssh.placement import SshPlacement
+from shardmill.engines.ssh.uploads import Uploads, check_reach
+from shardmill.errors import HostLost, SpecError
+from shardmill.ledger import Ledger
+from shardmill.monitor.bar import say
+from shardmill.spec import Execution
+from shardmill.store import is_url
+
+_MIB = 1 << 20
+
+
+class SshEngine:
+    quiet = True
+
+    def __init__(self, execution: Execution) -> None:
+        check_options("ssh", execution.engine_options, ("hosts",))
+        if "hosts" not in execution.engine_options:
+            raise SpecError("The engine 'ssh' needs its hosts.", hint="Give their file: --hosts cluster.toml")
+        if execution.workers is not None:
+            raise SpecError("--workers does not say on which hosts.", hint="Give each host its own in cluster.toml.")
+        self._execution = execution
+        self._cluster: Cluster = read_cluster(str(execution.engine_options["hosts"]))
+
+    @cached_property
+    def devices(self) -> Sequence[Device]:
+        """What the hosts that answer have. One that is not as its entry says is refused, before anything is begun."""
+        # On a thread of its own: a notebook has a loop that runs already.
+        with ThreadPoolExecutor(1) as pool:
+            found = pool.submit(asyncio.run, look_at(self._cluster)).result()
+        missed = [looked for looked in found.values() if isinstance(looked, HostLost)]
+        if len(missed) == len(found):
+            raise missed[0]
+        for lost in missed:
+            if not self.quiet:
+                say(f"{lost.message} The others begin without it.")
+        return [
+            device
+            for host in self._cluster.hosts
+            if isinstance(looked := found[host.name], Looked)
+            for device in _devices(host, looked, self._execution.device)
+        ]
+
+    def start(self, run: str) -> SshPlacement:
+        ledger = Ledger(run)
+        common = self._cluster.shared or (is_url(ledger.url) and not ledger.url.startswith("file:"))
+        home = Home(ledger, self._execution.lease_s)
+        check_reach(home.plan, self._cluster.shared, is_url(ledger.url))
+        if not common and not self.quiet:
+            self._announce(home)
+        placement = SshPlacement(home, self._cluster, self._execution, common=common, quiet=self.quiet)
+        placement.start()
+        return placement
+
+    def _announce(self, home: Home) -> None:
+        uploads, stat = Uploads(home.plan, home.ledger.store, lambda wanted, sent: None), home.plan.stat
+        whole = [f for i, f in enumerate(stat.files) if not is_url(f.place) and not uploads.is_ranged(i)]
+        if whole and stat.format != "range" and not home.plan.work.query:
+            size = sum(f.size_bytes for f in whole)
+            say(f"Each host is sent all of the source ({size / _MIB:,.0f} MiB): only plain lines are sent in parts.")
+
+
+async def look_at(cluster: Cluster) -> dict[str, Looked | HostLost]:
+    """What each host has, asked of all at once; or why one does not answer."""
+
+    async def look(host: Host) -> Looked | HostLost:
+        try:
+            async with connect(host) as link:
+                found = await link.look()
+        except HostLost as error:
+            return error
+        check_look(host, found)
+        return found
+
+    found = await asyncio.gather(*(look(host) for host in cluster.hosts))
+    return {host.name: looked for host, looked in zip(cluster.hosts, found, strict=True)}
+
+
+def _devices(host: Host, found: Looked, kind: str) -> list[Device]:
+    """What shards are cut for; the host itself says later which of its CPUs go with which GPU."""
+    gpus = [] if kind == "cpu" else list(found.gpus)
+    if isinstance(host.gpus, int):
+        gpus = gpus[: host.gpus]
+    elif host.gpus != "auto":
+        gpus = [gpu for gpu in gpus if int(gpu["index"]) in host.gpus]
+    if not gpus:
+        threads = max(1, found.cores // (host.workers or 1))
+        return [Device("cpu", f"cpu of {host.name}", threads, visible=host.name)] * (host.workers or 1)
+    made = [
+        Device("cuda", gpu["name"], 1, int(float(gpu["memory_mib"])) * _MIB, f"{host.name}:{gpu['index']}")
+        for gpu in gpus
+    ]
+    return [made[i % len(made)] for i in range(host.workers or len(made))]

@@ -1,7 +1,7 @@
 """Who is at which shard. Leases are hints that save double work; they decide nothing.
 
-What a claim costs does not grow with the run: shards are looked for in windows of as many as a store lists at once, and
-when none is free, a few leases stand for all.
+What a claim costs does not grow with the run, but for one pass at its end: shards are looked for in windows of as many
+as a store lists at once, and when none is free, a few leases stand for all.
 """
 
 from __future__ import annotations

@@ -87,6 +87,7 @@ class Objects:
 
     def __init__(self) -> None:
         self.data: dict[str, tuple[bytes, str]] = {}
+        self.entries: dict[str, Entry] = {}
         self.keys: dict[str, list[str]] = {}
         self.requests: Counter[str] = Counter()
         self._writes = 0
@@ -94,6 +95,7 @@ class Objects:
     def put(self, key: str, data: bytes) -> None:
         if key not in self.data:
             insort(self.keys.setdefault(_folder(key), []), key)
+            self.entries[key] = Entry(key, len(data), "")
         self._writes += 1
         self.data[key] = (data, str(self._writes))
 
@@ -161,8 +163,7 @@ class SlowStore:
             self._ask("LIST")
             first = bisect_right(keys, after)
             page = keys[first : first + PAGE]
-            for key in page:
-                yield Entry(key, 0, "")
+            yield from map(self._objects.entries.__getitem__, page)
             if len(page) < PAGE:
                 return
             after = page[-1]

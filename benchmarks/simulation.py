@@ -227,6 +227,7 @@ class Worker:
                 print(f"{len(simulation.winners):,} shards at {self.turns.now:,.0f} s", file=sys.stderr, flush=True)
             simulation.end = max(simulation.end, self.turns.now)
         self.choice.committed(self.turns.now - shard.start)
+        self.choice.pace = WEIGHT_BYTES / (shard.end - shard.start)
         self._drop(shard)
         self.ledger.drop_suspects(claim.shard)
         self.ledger.retire(claim.shard)

@@ -287,6 +287,18 @@ def test_who_was_overtaken_is_told_when_it_renews(ledger: Ledger, clock: Clock) 
     assert ledger.leases() == {}
 
 
+def test_a_shard_whose_holder_vanished_is_left_to_its_shadow(ledger: Ledger, clock: Clock) -> None:
+    ledger.claim("gone", 1, lease_s=100)
+    clock.now += 90
+    shadow = ledger.claim("shadow", 1, lease_s=100, slow_s=60)
+    assert shadow is not None
+    assert ledger.renew(shadow, "shadow", 100)
+    clock.now += 90
+    assert ledger.claim("third", 1, lease_s=100) is None
+    clock.now += 20
+    assert ledger.claim("third", 1, lease_s=100) is not None
+
+
 def test_a_lease_left_on_a_shard_that_is_done_is_not_taken_over(ledger: Ledger, clock: Clock) -> None:
     ledger.claim("gone", 2, lease_s=10)
     second = ledger.claim("gone", 2, lease_s=10)

@@ -43,7 +43,7 @@ class Deaths:
 
     def all_done(self) -> bool:
         """A library may crash as its process ends; what is committed stays committed."""
-        return len(self._ledger.done()) >= self._shards
+        return self._ledger.is_complete(self._shards)
 
     def _came_forward(self, worker: str) -> bool:
         """Whether a dead worker left less to do: a shard done, a row convicted of killing workers, or fewer rows under

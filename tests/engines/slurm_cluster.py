@@ -54,7 +54,7 @@ GresTypes=gpu
 ReturnToService=2
 KillWait=10
 MaxArraySize=4
-UnkillableStepTimeout=10
+UnkillableStepTimeout=180
 EnforcePartLimits=ALL
 {nodes}
 PartitionName=gpu Nodes={names} Default=YES MaxTime=60 State=UP

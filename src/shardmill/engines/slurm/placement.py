@@ -2,29 +2,27 @@
 
 from __future__ import annotations
 
-import os
+import contextlib
 import signal
 import time
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from shardmill.devices import format_cpus
 from shardmill.engines.deaths import Deaths
-from shardmill.engines.slurm import commands
+from shardmill.engines.slurm import commands, ends
 from shardmill.engines.slurm.commands import Task
+from shardmill.engines.slurm.ends import last_lines, log_folder
 from shardmill.engines.slurm.options import Options
 from shardmill.engines.slurm.reasons import describe
 from shardmill.engines.slurm.script import make_script, worker_ending
 from shardmill.engines.stuck import idle_s
 from shardmill.errors import (
-    EXIT_TRY_AGAIN,
     EngineRefused,
     EngineSilent,
     ShardmillError,
-    StoreError,
     WorkerFailed,
 )
 from shardmill.ledger import Ledger
@@ -38,13 +36,6 @@ _STOP_S = 60.0
 _BEATS_WITHIN_S = 10.0
 # Some sites answer squeue from a cache.
 _SHOWN_WITHIN_S = 30.0
-_TAIL_BYTES = 8192
-# What slurmstepd makes of a log file that it cannot open.
-_NO_LOG = -53
-
-_TOLD_TO = (EXIT_TRY_AGAIN, -signal.SIGUSR1, -signal.SIGTERM)
-_CANCELLED = {"CANCELLED", "DEADLINE", "REVOKED"}
-_NOT_ITS_FAULT = {"NODE_FAIL", "PREEMPTED", "BOOT_FAIL"}
 
 
 @dataclass(slots=True)
@@ -58,7 +49,6 @@ class _Seat:
     queued_at: float = 0.0
     running_since: float = 0.0
     waits: bool = True
-    closed: bool = False
 
     @property
     def restarts(self) -> int:
@@ -75,6 +65,7 @@ class SlurmPlacement:
         self._stuck_s = execution.stuck_s
         self._ledger = Ledger(run)
         self._deaths = Deaths(self._ledger, execution.max_restarts)
+        self._logs = log_folder(self._ledger, options)
         self._seats = [_Seat(i) for i in range(execution.workers or 1)]
         self._array_size = 0
         self._looked_at = self._changed_at = self._said_at = 0.0
@@ -90,7 +81,7 @@ class SlurmPlacement:
         for task in commands.tasks(self._names()):
             number = self._offset_of(task) + task.index
             if task.active and number < len(self._seats):
-                self._sit(self._seats[number], task.job, task.index, task)
+                self._sit(self._seats[number], task.job, task.index)
         try:
             self._queue()
             self._look()
@@ -113,11 +104,11 @@ class SlurmPlacement:
     def stop(self) -> None:
         """Cancel what is in the queue. Slurm tells what runs to stop, and kills it if it does not."""
         jobs = {s.job for s in self._seats if s.job}
+        for seat in self._seats:
+            seat.job = 0
         if jobs:
             self._cancel(jobs)
             self._wait_for_the_end(jobs)
-        for seat in self._seats:
-            seat.job = 0
         self._ledger.put_placement("")
 
     def _cancel(self, jobs: set[int]) -> None:
@@ -162,7 +153,8 @@ class SlurmPlacement:
                     self._notice(seat, found.get((seat.job, seat.index)))
             self._end_stuck()
             self._queue()
-            self._say(describe([s.seen for s in self._seats if s.job and s.seen is not None]))
+            refused = f"; no more are taken: {self._refused.message}" if self._refused is not None else ""
+            self._say(describe([s.seen for s in self._seats if s.job and s.seen is not None]) + refused)
         self._end_vain()
         self._looked_at = time.monotonic()
 
@@ -187,41 +179,27 @@ class SlurmPlacement:
         began = seat.running_since > 0.0
         if task is not None:
             seat.seen = task
-        cancelled = task.state in _CANCELLED if task is not None else not began
-        if cancelled or (task is not None and task.state == "COMPLETED"):
-            seat.closed = True
-        elif not self._deaths.all_done():
+        over = task.state in ends.OVER if task is not None else not began
+        if not over and self._ledger.is_current() and not self._deaths.all_done():
             state, status = (task.state, task.status) if task is not None else ("", -signal.SIGKILL)
-            self._judge(seat, state, status, self._last_lines(seat))
+            self._judge(seat, state, status, last_lines(self._logs, seat.job, seat.index))
         seat.job = 0
 
     def _judge(self, seat: _Seat, state: str, status: int, lines: Sequence[str]) -> None:
         """Whether the seat of a worker that did not end well is queued again."""
         worker = self._worker(seat)
-        if state in _NOT_ITS_FAULT:
+        out_of_time = ends.is_out_of_time(state, status)
+        came_forward = bool((self._beat(seat) or {}).get("commits"))
+        if state in ends.NOT_ITS_FAULT or (out_of_time and came_forward):
             self._ledger.bury(worker)
             seat.waits = True
             return
-        if status == _NO_LOG:
-            raise WorkerFailed(
-                f"A node could not write the log of its task into {self._logs()}.",
-                hint="The run's folder has to be on a disk that nodes see; or give such a folder: --set logs=FOLDER",
-            )
+        ends.refuse_without_log(status, self._logs)
         failed = self._deaths.judge(seat.number, worker, status, lines)
-        if failed is None:
-            seat.waits = True
-            return
-        if state == "TIMEOUT" or status in _TOLD_TO:
-            failed = WorkerFailed(
-                f"Worker {seat.number} came to its time limit again and again with nothing done.",
-                hint="Give it more with --set time=…, or smaller --shard-bytes with --fresh. What is done is kept.",
-            )
-        elif state == "OUT_OF_MEMORY":
-            failed = WorkerFailed(
-                f"Worker {seat.number} needed more memory than Slurm gives it.", hint="Give it more: --set mem=32G"
-            )
-        seat.closed = True
-        self._failed = failed
+        seat.waits = failed is None
+        if failed is not None:
+            # The others may finish without this seat; if none is left, this is why.
+            self._failed = ends.explain(seat.number, state, status, failed)
 
     def _end_stuck(self) -> None:
         """Replace workers that do not beat, and those that beat but do not move."""
@@ -232,7 +210,7 @@ class SlurmPlacement:
             beat = self._beat(seat) or since
             if (idle := idle_s(beat, now)) > self._stuck_s:
                 commands.cancel(f"{seat.job}_{seat.index}")
-                lines = [*self._last_lines(seat), f"no progress for {idle:.0f} s: cancelled"]
+                lines = [*last_lines(self._logs, seat.job, seat.index), f"no progress for {idle:.0f} s: cancelled"]
                 self._judge(seat, "", -signal.SIGKILL, lines)
                 seat.job = 0
 
@@ -240,11 +218,12 @@ class SlurmPlacement:
         """When all is committed, nobody has to begin; and who is at work still is given a moment to see it."""
         if not any(s.job for s in self._seats) or not self._deaths.all_done():
             return
-        if not self._done_since:
-            self._done_since = time.monotonic()
-            commands.cancel("--state=PENDING", *map(str, sorted({s.job for s in self._seats if s.job})))
-        elif time.monotonic() - self._done_since > 2 * _LOOK_S:
-            self.stop()
+        with contextlib.suppress(EngineSilent):
+            if not self._done_since:
+                self._done_since = time.monotonic()
+                commands.cancel("--state=PENDING", *map(str, sorted({s.job for s in self._seats if s.job})))
+            elif time.monotonic() - self._done_since > 2 * _LOOK_S:
+                self.stop()
 
     # queueing
 
@@ -253,7 +232,7 @@ class SlurmPlacement:
         self._refused = None
         waiting = defaultdict(list)
         for seat in self._seats:
-            if seat.waits and not seat.job and not seat.closed:
+            if seat.waits and not seat.job:
                 waiting[seat.number // self._array_size * self._array_size].append(seat)
         for offset, seats in waiting.items():
             script = make_script(self._run, self._options, self._kind, offset, len(self._seats))
@@ -265,7 +244,7 @@ class SlurmPlacement:
                 self._refused = error
                 return
             for seat in seats:
-                self._sit(seat, job, seat.number - offset, None)
+                self._sit(seat, job, seat.number - offset)
 
     def _flags(self, offset: int, seats: Sequence[_Seat]) -> list[str]:
         limit = f"%{self._options.array_limit}" if self._options.array_limit else ""
@@ -276,13 +255,13 @@ class SlurmPlacement:
             "--ntasks=1",
             "--requeue",
             f"--signal=B:USR1@{self._options.signal_s}",
-            f"--output={str(self._logs()).replace('%', '%%')}/slurm-%A_%a.log",
+            f"--output={str(self._logs).replace('%', '%%')}/slurm-%A_%a.log",
             "--open-mode=append",
             *self._options.flags(),
         ]
 
-    def _sit(self, seat: _Seat, job: int, index: int, seen: Task | None) -> None:
-        seat.job, seat.index, seat.seen, seat.waits, seat.running_since = job, index, seen, False, 0.0
+    def _sit(self, seat: _Seat, job: int, index: int) -> None:
+        seat.job, seat.index, seat.seen, seat.waits, seat.running_since = job, index, None, False, 0.0
         self._changed_at = seat.queued_at = time.monotonic()
 
     def _names(self) -> list[str]:
@@ -309,23 +288,6 @@ class SlurmPlacement:
         if self._beats is None:
             self._beats = self._ledger.workers()
         return next((b for b in self._beats if b["id"].endswith(seat.ending)), None)
-
-    def _logs(self) -> Path:
-        own = self._ledger.log_path("slurm")
-        folder = Path(self._options.logs or (own.parent if own is not None else "shardmill-logs")).absolute()
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise StoreError(f"{folder}: {error.strerror}.") from error
-        return folder
-
-    def _last_lines(self, seat: _Seat) -> list[str]:
-        try:
-            with open(self._logs() / f"slurm-{seat.job}_{seat.index}.log", "rb") as log:
-                log.seek(max(0, log.seek(0, os.SEEK_END) - _TAIL_BYTES))
-                return log.read().decode("utf-8", "replace").splitlines()[-20:]
-        except OSError:
-            return []
 
     def _say(self, line: str) -> None:
         now = time.monotonic()

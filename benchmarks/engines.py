@@ -40,7 +40,7 @@ def measure(engine: str, source: Path, folder: Path, args: argparse.Namespace) -
         "workers": args.workers,
         "device": "cpu",
         "shard_bytes": max(1, source.stat().st_size // args.shards),
-        "batch_rows": args.batch_rows,
+        "batch_tokens": args.batch_tokens,
     }
     began = time.time()
     run = start(make_spec({**work, "params": {"delay_s": args.delay_s}}, execution), folder)
@@ -56,7 +56,7 @@ def main() -> None:
     parser.add_argument("--items", type=int, default=5_000)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--shards", type=int, default=40)
-    parser.add_argument("--batch-rows", type=int, default=10)
+    parser.add_argument("--batch-tokens", type=int, default=250, help="Characters, for the fake task: ten items.")
     parser.add_argument("--delay-s", type=float, default=0.1, help="What a batch takes at least.")
     parser.add_argument("--rounds", type=int, default=3)
     args = parser.parse_args()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -16,7 +17,7 @@ import pytest
 
 from shardmill.devices import gpus
 from shardmill.engines import open_engine
-from shardmill.errors import SpecError, UsageError
+from shardmill.errors import MissingExtra, SpecError, UsageError
 from shardmill.ledger import Ledger
 from shardmill.run import Run, make, start
 from shardmill.spec import Execution
@@ -40,7 +41,7 @@ HEAD = {**SMALL, "include_dashboard": False}
 def cluster() -> Iterator[Cluster]:
     with pytest.MonkeyPatch.context() as patch:
         # Processes that Ray starts find the package where the tests do.
-        patch.setenv("PYTHONPATH", os.pathsep.join(filter(None, os.sys.path)))  # type: ignore[attr-defined]
+        patch.setenv("PYTHONPATH", os.pathsep.join(filter(None, sys.path)))
         patch.setenv("RAY_prestart_worker_first_driver", "0")
         patch.delenv("RAY_ADDRESS", raising=False)
         made = Cluster(initialize_head=True, head_node_args=HEAD)
@@ -192,6 +193,33 @@ def test_a_folder_that_only_the_driver_has(cluster: Cluster, tmp_path: Path) -> 
     ledger.create(make(spec, engine.devices))
     with pytest.raises(UsageError, match="memory://only-here is not the run's folder on"):
         finish(engine.start(ledger.url))
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "said"),
+    [
+        ("shardmill/__init__.py", "raise ModuleNotFoundError(\"No module named 'shardmill'\")", "has no shardmill"),
+        ("shardmill-0.0.1.dist-info/METADATA", "Name: shardmill\nVersion: 0.0.1\n", "has shardmill 0.0.1, and the run"),
+    ],
+)
+def test_a_node_with_another_shardmill_or_none(
+    cluster: Cluster, tmp_path: Path, file: str, text: str, said: str
+) -> None:
+    other = tmp_path / "other" / file
+    other.parent.mkdir(parents=True)
+    other.write_text(text)
+    path = os.pathsep.join([str(tmp_path / "other"), os.environ["PYTHONPATH"]])
+    engine = on(cluster, runtime_env={"env_vars": {"PYTHONPATH": path}})
+    with pytest.raises(UsageError, match=said):
+        finish(begin({**engine, "workers": 1}, tmp_path, 20)[1])
+
+
+def test_without_ray_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    for name in [name for name in sys.modules if name.startswith("shardmill.engines.rays")]:
+        monkeypatch.delitem(sys.modules, name)
+    with pytest.raises(MissingExtra, match=r"shardmill\[ray\]"):
+        open_engine(Execution(engine="ray"))
 
 
 def test_a_runtime_env_that_does_not_come_up(cluster: Cluster, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from shardmill.errors import SpecError, nearest
 
 
 class Placement(Protocol):
-    """Workers that were placed."""
+    """Workers that were placed. One may have a `note`: what the bar says of them besides."""
 
     def poll(self) -> bool:
         """Look after the workers; True while some are at work. Raises when they cannot go on."""

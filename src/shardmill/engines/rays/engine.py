@@ -29,7 +29,7 @@ from shardmill.ledger import Ledger
 from shardmill.spec import Execution
 
 _LOOK_EVERY_S = 5.0
-_STOP_S = 10.0
+_STOP_S, _KILL_S = 10.0, 2.0
 # What a place that was lost may take to come back, where nothing else was said.
 _COMES_BACK_S = 60.0
 
@@ -83,7 +83,7 @@ class RayPlacement:
         self._seats = [_Seat(i) for i in range(workers)]
         self._gauges = Gauges(run)
         self._failed: WorkerFailed | None = None
-        self._idle_since: float | None = time.monotonic()
+        self._in_vain_since: float | None = None
         self._looked_at = 0.0
         self._somebody_worked = self._nothing_left = False
         # What the bar says besides.
@@ -136,6 +136,8 @@ class RayPlacement:
         ready, _ = ray.wait(list(asked), num_returns=len(asked), timeout=0)
         for answer in ready:
             seat = asked[answer]
+            if seat.actor is None:
+                continue
             try:
                 said = ray.get(answer)
             except RayError as error:
@@ -152,7 +154,7 @@ class RayPlacement:
         seat.node, seat.worker, seat.placed_at = birth.node, name_worker(seat.number, birth.host), time.time()
         slot = seat.number / len(self._seats)
         seat.answer = seat.actor.work.remote(seat.worker, seat.number, slot, passwords.environment())
-        self._somebody_worked, self._idle_since = True, None
+        self._somebody_worked = True
 
     def _ended(self, seat: _Seat, status: int, lines: Sequence[str]) -> None:
         _kill(seat)
@@ -184,22 +186,21 @@ class RayPlacement:
 
     def _see_who_waits(self) -> None:
         """Waiting for what can come is fine and said; waiting for what cannot come is an error, at once or soon."""
+        working = any(s.worker for s in self._seats if s.actor is not None)
         waiting = sum(not s.worker for s in self._seats if s.actor is not None)
-        if any(s.worker for s in self._seats if s.actor is not None):
-            self._idle_since = None
-        elif self._idle_since is None:
-            self._idle_since = time.monotonic()
         missing = self._demand.missing() if waiting or not self._somebody_worked else ""
         why = f": {missing}" if missing else ""
         self.note = f" · {waiting} of {len(self._seats)} workers wait for a place{why}" if waiting else ""
-        if self._idle_since is None:
+        if working or not missing:
+            self._in_vain_since = None
             return
+        self._in_vain_since = self._in_vain_since or time.monotonic()
         patience_s = self._options.wait_s
         if patience_s is None:
-            patience_s = float("inf") if not missing else _COMES_BACK_S if self._somebody_worked else 0.0
-        if time.monotonic() - self._idle_since >= patience_s:
+            patience_s = _COMES_BACK_S if self._somebody_worked else 0.0
+        if time.monotonic() - self._in_vain_since >= patience_s:
             raise UsageError(
-                f"No worker has a place on the Ray cluster: {missing or 'it is busy with other work'}.",
+                f"No worker has a place on the Ray cluster: {missing}.",
                 hint="See `ray status`. Ask for less with --set num_gpus=… or num_cpus=…, or wait: --set wait_s=600",
             )
 
@@ -226,20 +227,26 @@ class RayPlacement:
 
     def _end_all(self) -> None:
         working = [s for s in self._seats if s.actor is not None and s.worker]
-        with suppress(RayError):
-            for seat in working:
-                seat.actor.tell.remote(signal.SIGTERM)
-            if working:
-                ray.wait([s.answer for s in working], num_returns=len(working), timeout=_STOP_S)
-        for seat in working:
-            if not _gave_back(seat):
-                with suppress(StoreError):
-                    self._ledger.bury(seat.worker)
+        deaf = _tell(working, signal.SIGTERM, _STOP_S)
+        _tell(deaf, signal.SIGKILL, _KILL_S)
+        for seat in deaf:
+            with suppress(StoreError):
+                self._ledger.bury(seat.worker)
         for seat in self._seats:
             _kill(seat)
 
 
-def _gave_back(seat: _Seat) -> bool:
+def _tell(seats: Sequence[_Seat], number: int, wait_s: float) -> list[_Seat]:
+    """Send workers a signal and wait for their end; those that did not end in good order."""
+    with suppress(RayError):
+        for seat in seats:
+            seat.actor.tell.remote(number)
+        if seats:
+            ray.wait([s.answer for s in seats], num_returns=len(seats), timeout=wait_s)
+    return [seat for seat in seats if not _has_ended(seat)]
+
+
+def _has_ended(seat: _Seat) -> bool:
     try:
         return isinstance(ray.get(seat.answer, timeout=0), End)
     except RayError:

@@ -20,7 +20,7 @@ _NAMES = ("address", "num_gpus", "num_cpus", "resources", "placement", "placemen
 class Options:
     """`num_gpus`, `num_cpus` and `resources` are one worker's. None is what the cluster suggests.
 
-    `wait_s` is how long a run waits while not one worker has a place.
+    `wait_s` is how long a run waits for a node that could hold a worker, while there is none and nobody works.
     """
 
     address: str = ""

@@ -2,8 +2,8 @@
 
 python -m benchmarks.augment_peers [--samples 200000]
 
-Only the drawing of parameters is timed, which each of them lets one call alone. The shuffled order of an epoch is apart:
-that is what MosaicML streaming makes again on any number of GPUs.
+Only the drawing of parameters is timed, which each of them lets one call alone. The order of an epoch is apart: that is
+what MosaicML streaming makes again on any number of GPUs.
 """
 
 from __future__ import annotations

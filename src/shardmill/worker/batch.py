@@ -43,7 +43,7 @@ class Batch:
     def inputs(self) -> Any:
         """An array where every block has one, else a list."""
         parts = list(self.parts())
-        if any(not isinstance(block.prepared.inputs, np.ndarray) for block, _, _ in parts):
+        if not parts or any(not isinstance(block.prepared.inputs, np.ndarray) for block, _, _ in parts):
             pairs = zip(self.owners.tolist(), self.rows.tolist(), strict=True)
             return [self.blocks[owner].prepared.inputs[row] for owner, row in pairs]
         made = np.concatenate([block.prepared.inputs[rows] for block, _, rows in parts])

@@ -10,6 +10,7 @@ import multiprocessing
 import resource
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from multiprocessing.synchronize import Barrier
 from typing import Any
 
@@ -38,8 +39,17 @@ def one_rank(samples: int, rank: int, world_size: int, ready: Barrier, out: Any)
     out.put((made, time.perf_counter() - began, time.process_time() - cpu))
 
 
-def side_by_side(work: list[tuple[int, int, int]]) -> tuple[float, float]:
-    """Samples a second of processes that take `samples, rank, world_size`, and the longest one did not run."""
+@dataclass(frozen=True)
+class Together:
+    """What processes side by side came to: all their samples by the slowest one's time, and by the CPU time of all."""
+
+    per_s: float
+    per_cpu_s: float
+    waited: float
+
+
+def side_by_side(work: list[tuple[int, int, int]]) -> Together:
+    """Processes that take `samples, rank, world_size`; `waited`: the longest share of its time that one did not run."""
     context = multiprocessing.get_context("spawn")
     ready, out = context.Barrier(len(work)), context.Queue()
     processes = [context.Process(target=one_rank, args=(*each, ready, out)) for each in work]
@@ -48,30 +58,41 @@ def side_by_side(work: list[tuple[int, int, int]]) -> tuple[float, float]:
     found = [out.get() for _ in processes]
     for each in processes:
         each.join()
-    slowest = max(seconds for _, seconds, _ in found)
-    return sum(made for made, _, _ in found) / slowest, max(1 - cpu / seconds for _, seconds, cpu in found)
+    made = sum(samples for samples, _, _ in found)
+    return Together(
+        made / max(seconds for _, seconds, _ in found),
+        made / sum(cpu for _, _, cpu in found),
+        max(1 - cpu / seconds for _, seconds, cpu in found),
+    )
 
 
 def ranks(samples: int, most: int) -> None:
     """Ranks of one stream, and as many strangers with nothing in common: what the machine itself gives.
 
-    Every process has as much to do as the one that is alone, so the time should not grow.
+    Every process has as much to do as the one that is alone, so the time should not grow. By CPU time a rank that waits
+    for a core costs nothing, and one that does more work for the others' sake does.
     """
-    table, alone, each = [], 0.0, samples // 4
-    count = 1
+    table, each, count = [], samples // 4, 1
+    alone: Together | None = None
     while count <= most:
-        strangers, _ = side_by_side([(each, 0, 1)] * count)
-        together, waited = side_by_side([(each * count, rank, count) for rank in range(count)])
+        strangers = side_by_side([(each, 0, 1)] * count)
+        together = side_by_side([(each * count, rank, count) for rank in range(count)])
         alone = alone or together
-        shares = [f"{together / count / alone:.1%}", f"{strangers / count / alone:.1%}", f"{together / strangers:.1%}"]
-        table.append([str(count), f"{together / 10**6:.1f} M", *shares, f"{waited:.2%}"])
+        shares = [
+            f"{together.per_s / count / alone.per_s:.1%}",
+            f"{strangers.per_s / count / alone.per_s:.1%}",
+            f"{together.per_cpu_s / alone.per_cpu_s:.1%}",
+            f"{strangers.per_cpu_s / alone.per_cpu_s:.1%}",
+        ]
+        table.append([str(count), f"{together.per_s / 10**6:.1f} M", *shares, f"{together.waited:.2%}"])
         count *= 2
     head = [
         "ranks",
         "samples/s",
         "of so many single ones",
         "strangers",
-        "ranks of strangers",
+        "by CPU time",
+        "strangers by CPU time",
         "most time a rank did not run",
     ]
     print_table(head, table)

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardmill.errors import UsageError
-from shardmill.randoms.philox import LOW, Key, Words, check_counter, fill, philox
+from shardmill.randoms.philox import LOW, Key, Words, check_counter, fill, philox, words
 
 COARSE, FINE = 2.0**-24, 2.0**-53
 SLOTS = 5
@@ -89,8 +89,7 @@ def permute(position: NDArray[np.int64], size: int, key: Key, epoch: int = 0) ->
         now = values[open_]
         left, right = now >> np.uint64(half), now & np.uint64(mask)
         for turn in range(6):
-            zero = np.zeros_like(right)
-            mixed = philox((right, zero + np.uint64(turn), zero + np.uint64(epoch), zero), key)[0]
+            mixed = words(right | np.uint64(turn << 32), key, epoch)[0] >> np.uint64(32)
             left, right = right, (left ^ mixed) & np.uint64(mask)
         values[open_] = (left << np.uint64(half)) | right
         open_ = open_[values[open_] >= size]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -22,12 +22,13 @@ _READ_ROWS = 8192
 
 
 class ParquetSink:
-    def __init__(self, ledger: Ledger, schema: pa.Schema) -> None:
+    def __init__(self, ledger: Ledger, kept: pa.Schema, made: pa.Schema) -> None:
         self.ledger = ledger
-        self.schema = schema
+        self.schema = pa.schema([*kept, *made])
+        self._numbers = [f.name for f in made if pa.types.is_floating(f.type)]
 
     def begin(self, claim: Claim) -> StagedPart:
-        return StagedPart(self.ledger, claim, self.schema)
+        return StagedPart(self.ledger, claim, self.schema, self._numbers)
 
     def unchanged(self, kept: pa.RecordBatch) -> frozenset[int]:
         return frozenset()
@@ -41,12 +42,12 @@ class StagedPart:
 
     done, complete = 0, False
 
-    def __init__(self, ledger: Ledger, claim: Claim, schema: pa.Schema) -> None:
+    def __init__(self, ledger: Ledger, claim: Claim, schema: pa.Schema, numbers: Sequence[str]) -> None:
         self._ledger = ledger
         self._schema = schema
         self._key = f"parts/{claim.shard:06d}.{claim.attempt}.parquet"
         self._file = DigestFile(ledger.store.writer(self._key))
-        self._writer = open_writer(self._file, schema)
+        self._writer = open_writer(self._file, schema, numbers)
         self._waiting: list[pa.Table] = []
         self._waiting_bytes = 0
         self._committing = False
@@ -92,17 +93,26 @@ class StagedPart:
             self._ledger.store.delete(self._key)
 
 
-def open_writer(file: Any, schema: pa.Schema) -> pq.ParquetWriter:
-    """A writer that squeezes the kept columns and leaves vectors, which do not squeeze, as they are."""
+def open_writer(file: Any, schema: pa.Schema, numbers: Sequence[str] = ()) -> pq.ParquetWriter:
+    """A writer that squeezes the kept columns and leaves vectors, which do not squeeze, as they are.
+
+    `numbers` are columns of floats that hardly repeat: a dictionary of them is as long as they are, while their first
+    bytes are alike.
+    """
     compression = {}
     for field in schema:
         if pa.types.is_fixed_size_list(field.type):
             compression[f"{field.name}.list.element"] = "none"
         elif not pa.types.is_nested(field.type):
             compression[field.name] = "zstd"
-    plain = [f.name for f in schema if not pa.types.is_nested(f.type)]
+    plain = [f.name for f in schema if not pa.types.is_nested(f.type) and f.name not in numbers]
     return pq.ParquetWriter(
-        file, schema, compression=compression or "zstd", use_dictionary=plain or False, write_page_index=False
+        file,
+        schema,
+        compression=compression or "zstd",
+        use_dictionary=plain or False,
+        use_byte_stream_split=list(numbers) or False,
+        write_page_index=False,
     )
 
 

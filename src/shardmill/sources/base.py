@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
@@ -43,7 +43,7 @@ class ItemBatch:
 
     texts: pa.StringArray
     kept: pa.RecordBatch
-    lines: list[int]
+    lines: Sequence[int]
     line_count: int
     bad: dict[int, str] = field(default_factory=dict)
     size_bytes: int = 0

@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from shardmill.augment.config import AugmentationConfig, get_preset
 from shardmill.augment.params import augmentation_table
@@ -49,17 +51,30 @@ class AugmentTask:
         pass
 
     def prepare(self, texts: Sequence[str | None]) -> Prepared:
+        digits = pa.array(texts, pa.string())
+        try:
+            # Arrow would take 0x10 as well.
+            usual = pc.all(pc.utf8_is_decimal(digits), skip_nulls=True).as_py() is not False
+            ids = digits.cast(pa.uint64()).fill_null(0).to_numpy() if usual else None
+        except pa.ArrowInvalid:
+            ids = None
         bad: dict[int, str] = {}
-        ids = [0] * len(texts)
-        for i, text in enumerate(texts):
-            if text is None:
-                continue
-            if text.isdecimal() and int(text) < _LAST:
-                ids[i] = int(text)
-            else:
-                bad[i] = f"{text[:40]!r} is not an item's id: a number from 0 to 2**64 - 1"
+        if ids is None:
+            ids, bad = _one_by_one(texts)
         return Prepared(ids, np.ones(len(ids), np.int64), bad)
 
     def run(self, inputs: Sequence[int]) -> Output:
-        columns = augmentation_table(np.array(inputs, np.uint64), self.config, epoch=self.epoch)
+        columns = augmentation_table(np.asarray(inputs, np.uint64), self.config, epoch=self.epoch)
         return Output(pa.RecordBatch.from_arrays([pa.array(c) for c in columns.values()], schema=self.output))
+
+
+def _one_by_one(texts: Sequence[str | None]) -> tuple[NDArray[np.uint64], dict[int, str]]:
+    ids, bad = np.zeros(len(texts), np.uint64), {}
+    for i, text in enumerate(texts):
+        if text is None:
+            continue
+        if text.isdecimal() and int(text) < _LAST:
+            ids[i] = int(text)
+        else:
+            bad[i] = f"{text[:40]!r} is not an item's id: a number from 0 to 2**64 - 1"
+    return ids, bad

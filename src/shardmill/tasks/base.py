@@ -21,11 +21,12 @@ WINDOW, START, STOP = "window", "start", "stop"
 class Prepared:
     """Texts made ready for the device: inputs, what each costs of a batch budget, and texts that cannot be done.
 
-    There is one input a text, or as many as it takes: then `owners` has the text of each input, in order, and a text
-    that is None or bad has none. `tokens` and `truncated` are for the record.
+    `inputs` is a sequence, of which `run` gets lists, or an array, of which it gets arrays. There is one input a text,
+    or as many as it takes: then `owners` has the text of each input, in order, and a text that is None or bad has none.
+    `tokens` and `truncated` are for the record.
     """
 
-    inputs: Sequence[Any]
+    inputs: Any
     costs: NDArray[np.int64]
     bad: dict[int, str] = field(default_factory=dict)
     tokens: int = 0

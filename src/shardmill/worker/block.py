@@ -34,7 +34,7 @@ class Block:
     claim: Claim
     first_row: int
     kept: pa.RecordBatch
-    lines: list[int]
+    lines: Sequence[int]
     line_count: int
     size_bytes: int
     prepared: Prepared
@@ -114,6 +114,8 @@ def _take(made: pa.RecordBatch | None, where: Rows, output: pa.Schema) -> list[p
     """The rows at `where`, null for -1; all are null where nothing was made."""
     if made is None:
         return [pa.nulls(len(where), f.type) for f in output]
+    if len(where) == made.num_rows and bool((where == np.arange(len(where))).all()):
+        return list(made.columns)
     columns: list[pa.Array] = made.take(pa.array(where, mask=where < 0)).columns
     return columns
 

@@ -168,7 +168,7 @@ class Worker:
     def _open_sink(self) -> Sink:
         kept = kept_schema(self.plan.stat)
         if self.plan.work.to is None:
-            return ParquetSink(self.ledger, pa.schema([*kept, *self.task.output]))
+            return ParquetSink(self.ledger, pa.schema(kept), self.task.output)
         from shardmill.sinks.postgres import open_sink
 
         return open_sink(
@@ -272,7 +272,9 @@ class Worker:
         for row in item.poison:
             if item.first_row <= row < item.first_row + len(batch):
                 bad.setdefault(row - item.first_row, "it crashed every worker that ran it, alone on the device")
-        texts = [None if i in bad else text for i, text in enumerate(batch.texts.to_pylist())]
+        texts: list[str | None] = batch.texts.to_pylist()
+        for row in bad:
+            texts[row] = None
         kept, unchanged = batch.kept, frozenset[int]()
         if self.plan.work.to is not None:
             kept = kept.append_column(TEXT_DIGEST, digest_texts(texts))

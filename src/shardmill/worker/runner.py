@@ -14,6 +14,7 @@ from shardmill.batching import Budget, plan_batches
 from shardmill.errors import DeviceLost, DeviceOutOfMemory, TaskError, WorkerFailed
 from shardmill.ledger import Claim, Ledger, Suspects
 from shardmill.tasks.base import Output, Task
+from shardmill.worker.batch import Batch
 from shardmill.worker.block import CONTRACT, Block, Rows
 
 # A shard that two workers died on is run with a record of what is on the device. So many deaths convict a row that is
@@ -41,8 +42,8 @@ class Load:
         self.token_pairs += int(costs @ costs)
 
 
-# Inputs of blocks that were handed to the device, and what waits for their results.
-Begun = tuple[list[tuple[Block, int]], Callable[[], Output]]
+# What was handed to the device, and what waits for its results.
+Begun = tuple[Batch, Callable[[], Output]]
 
 
 class Runner:
@@ -71,7 +72,7 @@ class Runner:
         self.load = Load()
         self._padded = bool(getattr(task, "padded", True))
         self._ahead: Begun | None = None
-        self._again: list[tuple[Block, int]] = []
+        self._again: list[Batch] = []
         self._succeeded = False
         self._failures_in_a_row = 0
 
@@ -81,7 +82,7 @@ class Runner:
         The last batch may be on the device still when this returns, but none of an earlier call: see `settle`.
         """
         before = self._ahead
-        self._run_rows([(b, b.doable()) for b in blocks if b.suspects is None])
+        self._run_all(Batch.of([(b, b.doable()) for b in blocks if b.suspects is None]))
         if self._ahead is before or self._again:
             self.settle()
         for block in blocks:
@@ -93,51 +94,45 @@ class Runner:
         """Take in the batch that is on the device, and run again what had too little memory beside another."""
         self._take_in()
         again, self._again = self._again, []
-        for row in again:
-            self._finish(self._begin([row]), alone=True)
+        for one in again:
+            self._finish(self._begin(one), alone=True)
 
     def _take_in(self) -> None:
         ahead, self._ahead = self._ahead, None
         if ahead is not None:
             self._finish(ahead)
 
-    def _run_rows(self, wanted: Sequence[tuple[Block, Rows]]) -> None:
-        wanted = [(block, rows) for block, rows in wanted if len(rows)]
-        if not wanted:
-            return
-        blocks = [block for block, _ in wanted]
-        owner = np.concatenate([np.full(len(rows), i) for i, (_, rows) in enumerate(wanted)])
-        row = np.concatenate([rows for _, rows in wanted])
-        costs = np.concatenate([block.prepared.costs[rows] for block, rows in wanted])
-        left = np.arange(len(row))
+    def _run_all(self, everything: Batch) -> None:
+        costs = everything.costs()
+        left = np.arange(len(everything))
         while len(left):
             budget = self.budget.now
             ran = np.zeros(len(left), bool)
-            for batch in plan_batches(costs[left], budget, padded=self._padded):
-                ran[batch] = True
-                wanted_now = [self.is_wanted(block) for block in blocks]
-                picked = [(blocks[owner[i]], int(row[i])) for i in left[batch] if wanted_now[owner[i]]]
-                if not picked:
+            for places in plan_batches(costs[left], budget, padded=self._padded):
+                ran[places] = True
+                wanted = np.array([self.is_wanted(block) for block in everything.blocks])
+                batch = everything.take(left[places])
+                batch = batch.take(np.flatnonzero(wanted[batch.owners]))
+                if not len(batch):
                     continue
-                begun = self._begin(picked)
+                begun = self._begin(batch)
                 self._take_in()
                 self._ahead = begun
                 if self.budget.now != budget:
                     break
             left = left[~ran]
 
-    def _run_batch(self, rows: list[tuple[Block, int]], *, halved: bool = False) -> None:
-        self._finish(self._begin(rows), halved=halved)
+    def _run_batch(self, batch: Batch, *, halved: bool = False) -> None:
+        self._finish(self._begin(batch), halved=halved)
 
-    def _begin(self, rows: list[tuple[Block, int]]) -> Begun:
+    def _begin(self, batch: Batch) -> Begun:
         """Hand a batch to the device. A task that can do so works on it while the next one is made ready."""
         self.before_batch()
-        inputs = [block.prepared.inputs[row] for block, row in rows]
-        costs = _costs(rows)
+        inputs, costs = batch.inputs(), batch.costs()
         self.load.add(costs, self._cost(costs))
         begin = getattr(self.task, "begin", None)
         if begin is None:
-            return rows, lambda: self.task.run(inputs)
+            return batch, lambda: self.task.run(inputs)
         started = time.perf_counter()
         try:
             fetch: Callable[[], Output] = begin(inputs)
@@ -147,34 +142,34 @@ class Runner:
             def fail() -> Output:
                 raise failed
 
-            return rows, fail
+            return batch, fail
         finally:
             self.device_s += time.perf_counter() - started
-        return rows, fetch
+        return batch, fetch
 
     def _finish(self, begun: Begun, *, halved: bool = False, alone: bool = False) -> None:
         """Take in one batch; halve it when it failed, until what fails is one row, `alone` on the device."""
-        rows, fetch = begun
+        batch, fetch = begun
         try:
-            output = self._fetch(fetch, len(rows))
+            output = self._fetch(fetch, len(batch))
         except DeviceOutOfMemory as error:
             _let_go(error)
-            if len(rows) == 1 and not alone:
-                self._again += rows
+            if len(batch) == 1 and not alone:
+                self._again.append(batch)
                 return
-            if not halved and len(rows) > 1:
-                self.budget.shrink(self._cost(_costs(rows)))
-            self._halve(rows, f"it does not fit into the device's memory, even alone: {error.message}")
+            if not halved and len(batch) > 1:
+                self.budget.shrink(self._cost(batch.costs()))
+            self._halve(batch, f"it does not fit into the device's memory, even alone: {error.message}")
         except (DeviceLost, TaskError, MemoryError):
             raise
         except Exception as error:
-            self._halve(rows, f"{type(error).__name__}: {error}")
-            if len(rows) == 1:
+            self._halve(batch, f"{type(error).__name__}: {error}")
+            if len(batch) == 1:
                 self._count_failure(error)
         else:
             self._succeeded, self._failures_in_a_row = True, 0
             self.budget.succeed()
-            self._hand_out(rows, output)
+            self._hand_out(batch, output)
 
     def _cost(self, costs: Rows) -> int:
         return len(costs) * int(costs.max()) if self._padded else int(costs.sum())
@@ -193,15 +188,15 @@ class Runner:
         inputs = self.task.prepare([_PLAIN_TEXT]).inputs
         self._fetch(lambda: self.task.run(inputs), len(inputs))
 
-    def _halve(self, rows: list[tuple[Block, int]], reason: str) -> None:
-        if len(rows) == 1:
-            block, row = rows[0]
-            block.bad.setdefault(block.item(row), reason[:500])
+    def _halve(self, batch: Batch, reason: str) -> None:
+        if len(batch) == 1:
+            for block, _, rows in batch.parts():
+                block.bad.setdefault(block.item(int(rows[0])), reason[:500])
             return
-        middle = len(rows) // 2
-        for half in (rows[:middle], rows[middle:]):
+        middle = len(batch) // 2
+        for half in (batch.take(slice(middle)), batch.take(slice(middle, None))):
             # What is left of an item that failed meanwhile is not worth a run.
-            if wanted := [(block, row) for block, row in half if block.item(row) not in block.bad]:
+            if len(wanted := half.where(lambda block, row: block.item(row) not in block.bad)):
                 self._run_batch(wanted, halved=True)
 
     def _count_failure(self, error: Exception) -> None:
@@ -220,19 +215,16 @@ class Runner:
             raise hopeless from again
         self._succeeded, self._failures_in_a_row = True, 0
 
-    def _hand_out(self, rows: list[tuple[Block, int]], output: Output) -> None:
-        taken: dict[int, tuple[Block, list[int], list[int]]] = {}
-        for i, (block, row) in enumerate(rows):
-            if i in output.bad:
-                block.bad.setdefault(block.item(row), output.bad[i])
-                continue
-            _, positions, own = taken.setdefault(id(block), (block, [], []))
-            positions.append(i)
-            own.append(row)
-        for block, positions, own in taken.values():
-            part = output.rows if len(positions) == len(rows) else output.rows.take(pa.array(positions))
-            items = block.take_in(np.array(own, np.int64), part)
-            self.on_rows(block, items, int(block.prepared.costs[own].sum()))
+    def _hand_out(self, batch: Batch, output: Output) -> None:
+        good = np.ones(len(batch), bool)
+        good[list(output.bad)] = False
+        for block, places, rows in batch.parts():
+            for i in np.flatnonzero(~good[places]):
+                block.bad.setdefault(block.item(int(rows[i])), output.bad[int(places[i])])
+            places, rows = places[good[places]], rows[good[places]]
+            if len(rows):
+                items = block.take_in(rows, _at(output.rows, places))
+                self.on_rows(block, items, int(block.prepared.costs[rows].sum()))
 
     def _run_carefully(self, block: Block, suspects: Suspects) -> None:
         """Note what goes onto the device before it goes, so that a death there names its cause.
@@ -265,7 +257,7 @@ class Runner:
         alone = len(noted) == 1
         self.ledger.put_suspects(block.claim.shard, Suspects(noted, strikes + alone, 0, suspects.poison))
         try:
-            self._run_batch([(block, int(r)) for r in rows])
+            self._run_batch(Batch.of([(block, rows)]))
             self.settle()
         except DeviceLost:
             raise
@@ -282,8 +274,10 @@ def _let_go(error: BaseException) -> None:
         seen = seen.__cause__ or seen.__context__
 
 
-def _costs(rows: list[tuple[Block, int]]) -> Rows:
-    return np.array([block.prepared.costs[row] for block, row in rows], np.int64)
+def _at(rows: pa.RecordBatch, places: Rows) -> pa.RecordBatch:
+    """The rows at these places, which are in order; without a copy where none is left out between them."""
+    first, last = int(places[0]), int(places[-1])
+    return rows.slice(first, len(places)) if last - first + 1 == len(places) else rows.take(pa.array(places))
 
 
 def find_suspects(ledger: Ledger, claim: Claim) -> Suspects | None:

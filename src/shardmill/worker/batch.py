@@ -1,0 +1,61 @@
+"""Inputs of several blocks that go onto the device together. All of it by whole arrays: a batch may be large."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from shardmill.worker.block import Block, Rows
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """`rows[i]` is an input of `blocks[owners[i]]`."""
+
+    blocks: Sequence[Block]
+    owners: Rows
+    rows: Rows
+
+    @classmethod
+    def of(cls, wanted: Sequence[tuple[Block, Rows]]) -> Batch:
+        owners = [np.full(len(rows), i) for i, (_, rows) in enumerate(wanted)]
+        none = np.zeros(0, np.int64)
+        rows = np.concatenate([none, *(rows for _, rows in wanted)])
+        return cls([block for block, _ in wanted], np.concatenate([none, *owners]), rows)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def take(self, places: Rows | slice) -> Batch:
+        return Batch(self.blocks, self.owners[places], self.rows[places])
+
+    def parts(self) -> Iterator[tuple[Block, Rows, Rows]]:
+        """Block by block: the places in the batch and the inputs of the block."""
+        order = np.argsort(self.owners, kind="stable")
+        owners, counts = np.unique(self.owners, return_counts=True)
+        for owner, count, stop in zip(owners, counts, np.cumsum(counts), strict=True):
+            places = order[stop - count : stop]
+            yield self.blocks[owner], places, self.rows[places]
+
+    def inputs(self) -> Any:
+        """An array where every block has one, else a list."""
+        parts = list(self.parts())
+        if not parts or any(not isinstance(block.prepared.inputs, np.ndarray) for block, _, _ in parts):
+            pairs = zip(self.owners.tolist(), self.rows.tolist(), strict=True)
+            return [self.blocks[owner].prepared.inputs[row] for owner, row in pairs]
+        made = np.concatenate([block.prepared.inputs[rows] for block, _, rows in parts])
+        made[np.concatenate([places for _, places, _ in parts])] = made.copy()
+        return made
+
+    def where(self, wanted: Callable[[Block, int], bool]) -> Batch:
+        pairs = zip(self.owners.tolist(), self.rows.tolist(), strict=True)
+        return self.take(np.flatnonzero([wanted(self.blocks[owner], row) for owner, row in pairs]))
+
+    def costs(self) -> Rows:
+        costs = np.empty(len(self), np.int64)
+        for block, places, rows in self.parts():
+            costs[places] = block.prepared.costs[rows]
+        return costs

@@ -251,7 +251,7 @@ def test_other_sources_are_read_there_as_here(tmp_path: Path, hosts: list[TestHo
 def test_only_the_bytes_of_its_shards_are_on_a_host(tmp_path: Path, write_jsonl: Write, hosts: list[TestHost]) -> None:
     rows = fake_rows(4000)
     source = write_jsonl(rows)
-    spec = fake_spec(source, params={"delay_s": 0.05}, shard_bytes=20_000, **cluster(tmp_path, hosts))
+    spec = fake_spec(source, params={"delay_s": 0.5}, shard_bytes=4_000, **cluster(tmp_path, hosts))
     home = start_home(spec, tmp_path / "run")
     wait_for(lambda: done(tmp_path / "run") >= 4)
     home.send_signal(signal.SIGINT)

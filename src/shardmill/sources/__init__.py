@@ -99,7 +99,7 @@ def kept_schema(stat: SourceStat) -> pa.Schema:
 
 def extents(stat: SourceStat, shard: Shard) -> list[Range] | None:
     """The bytes of its file that reading a shard takes; None where that may be any of them."""
-    from shardmill.sources.extents import extents
+    from shardmill.sources.spans import extents
 
     return extents(stat, shard)
 

@@ -44,7 +44,9 @@ class Agent:
         file = Path(path)
         file.parent.mkdir(parents=True, exist_ok=True)
         free = shutil.disk_usage(file.parent).free
-        ranges = [r for r in _read_ranges(file) if file.exists()]
+        if not file.exists() or file.stat().st_size != size:
+            _beside(file).unlink(missing_ok=True)
+        ranges = _read_ranges(file)
         needed = min(more_bytes, sum(b - a for a, b in subtract([(0, size)], ranges)))
         if needed and free < needed + min(_SPARE_BYTES, needed):
             raise HostError(

@@ -14,7 +14,7 @@ from shardmill.engines.ssh.environment import check_look
 from shardmill.engines.ssh.home import Home
 from shardmill.engines.ssh.link import Looked, connect
 from shardmill.engines.ssh.placement import SshPlacement
-from shardmill.engines.ssh.uploads import Uploads, check_reach
+from shardmill.engines.ssh.uploads import Progress, Uploads, check_reach
 from shardmill.errors import HostLost, SpecError
 from shardmill.ledger import Ledger
 from shardmill.monitor.bar import say
@@ -67,7 +67,7 @@ class SshEngine:
         return placement
 
     def _announce(self, home: Home) -> None:
-        uploads, stat = Uploads(home.plan, home.ledger.store, lambda wanted, sent: None), home.plan.stat
+        uploads, stat = Uploads(home.plan, home.ledger.store, Progress()), home.plan.stat
         whole = [f for i, f in enumerate(stat.files) if not is_url(f.place) and not uploads.is_ranged(i)]
         if whole and stat.format != "range" and not home.plan.work.query:
             size = sum(f.size_bytes for f in whole)

@@ -9,7 +9,6 @@ import asyncio
 import hashlib
 import json
 import os
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -36,11 +35,24 @@ class Copy:
     size_bytes: int
 
 
-class Uploads:
-    """The files of one run for one host. `on_bytes` hears of bytes to come, and of bytes sent."""
+@dataclass(slots=True)
+class Progress:
+    """Bytes that hosts are to be sent, and those they were sent; what was begun last."""
 
-    def __init__(self, plan: Plan, store: Store, on_bytes: Callable[[int, int], None]) -> None:
-        self._plan, self._store, self._on_bytes = plan, store, on_bytes
+    doing: str = ""
+    wanted_bytes: int = 0
+    sent_bytes: int = 0
+
+    def add(self, wanted: int, sent: int) -> None:
+        self.wanted_bytes += wanted
+        self.sent_bytes += sent
+
+
+class Uploads:
+    """The files of one run for one host."""
+
+    def __init__(self, plan: Plan, store: Store, progress: Progress) -> None:
+        self._plan, self._store, self._progress = plan, store, progress
         self._copies: dict[int, Copy] = {}
         self._have: dict[str, list[Range]] = {}
         self._turn = asyncio.Lock()
@@ -114,7 +126,7 @@ class Uploads:
                 answer = await link.ask("covered", path=copy.there, size=copy.size_bytes, more_bytes=total)
                 self._have[copy.there] = [(start, stop) for start, stop in answer["ranges"]]
             missing = _pieces(subtract(wanted, self._have[copy.there]))
-            self._on_bytes(sum(stop - start for start, stop in missing), 0)
+            self._progress.add(sum(stop - start for start, stop in missing), 0)
             for _ in range(_TRIES):
                 missing = await self._send_pieces(link, copy, missing)
                 if not missing:
@@ -136,7 +148,7 @@ class Uploads:
                         bad.append((start, stop))
                         continue
                     self._have[copy.there] = join([*self._have[copy.there], (start, stop)])
-                    self._on_bytes(0, stop - start)
+                    self._progress.add(0, stop - start)
         return bad
 
 

@@ -26,7 +26,7 @@ from shardmill.errors import EXIT_TRY_AGAIN, HostError, ShardmillError, WorkerFa
 from shardmill.ledger import Hand, Ledger
 from shardmill.ranges import Range, join, subtract
 
-_END_S, _STOP_S = 5.0, 10.0
+_END_S, _STOP_S = 2.0, 10.0
 _READ_BYTES = 1 << 20
 _SPARE_BYTES = 64 << 20
 

@@ -17,8 +17,8 @@ from shardmill.engines.ssh.link import Link, lost
 from shardmill.errors import HostError, SpecError
 from shardmill.plan import Plan
 from shardmill.ranges import Range, join, subtract
-from shardmill.sources import extents
 from shardmill.sources.files import check_unchanged
+from shardmill.sources.spans import extents, is_ranged
 from shardmill.store import LocalStore, Store, is_url
 
 _PIECE_BYTES = 8 << 20
@@ -70,7 +70,7 @@ class Uploads:
             self._copies[number] = copy
             # Home checks its file whenever it reads it, and the copy is proved piece by piece.
             files.append(replace(file, place=copy.there, tag="", index=_index_key(file.index)))
-            if not self.is_ranged(number):
+            if not is_ranged(plan.stat, file):
                 whole.append(copy)
         for file in files:
             if file.index:
@@ -80,11 +80,6 @@ class Uploads:
         params, models = self._lay_out_params(work)
         work_there = plan.work.model_copy(update={"params": params})
         return replace(plan, work=work_there, stat=replace(plan.stat, files=tuple(files))), [*whole, *models]
-
-    def is_ranged(self, number: int) -> bool:
-        """Whether only some bytes of a file are sent."""
-        shard = next((s for s in self._plan.shards if s.file == number), None)
-        return shard is not None and extents(self._plan.stat, shard) is not None
 
     def _lay_out_params(self, work: str) -> tuple[dict[str, Any], list[Copy]]:
         """A parameter of the task that names a folder here names its copy there."""
@@ -109,14 +104,10 @@ class Uploads:
     async def send_shard(self, link: Link, shard: int) -> None:
         """The bytes of a shard that are not there yet."""
         cut = self._plan.shards[shard]
-        copy = self._copies.get(cut.file)
-        if copy is None:
-            return
-        wanted = await asyncio.to_thread(extents, self._plan.stat, cut)
-        if wanted is not None:
-            file = self._plan.stat.files[cut.file]
+        copy, file = self._copies.get(cut.file), self._plan.stat.files[cut.file]
+        if copy is not None and is_ranged(self._plan.stat, file):
             await asyncio.to_thread(check_unchanged, file)
-            await self._send(link, copy, wanted)
+            await self._send(link, copy, await asyncio.to_thread(extents, self._plan.stat, cut))
             await asyncio.to_thread(check_unchanged, file)
 
     async def _send(self, link: Link, copy: Copy, wanted: list[Range]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 import os
 import re
@@ -231,16 +230,14 @@ def test_with_a_common_folder_nothing_is_copied(tmp_path: Path, write_jsonl: Wri
     assert not [p for host in hosts for p in host.home.rglob("*.jsonl")]
 
 
-@pytest.mark.parametrize("kind", ["csv", "gzip", "parquet"])
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
 def test_other_sources_are_read_there_as_here(tmp_path: Path, hosts: list[TestHost], kind: str) -> None:
     rows = fake_rows(300)
     rows[7]["text"] = "!raise"
     table = pa.Table.from_pylist(rows)
-    source = tmp_path / {"csv": "a.csv", "gzip": "a.jsonl.gz", "parquet": "a.parquet"}[kind]
+    source = tmp_path / f"a.{kind}"
     if kind == "csv":
         pyarrow.csv.write_csv(table, source)
-    elif kind == "gzip":
-        source.write_bytes(gzip.compress("".join(json.dumps(row) + "\n" for row in rows).encode()))
     else:
         pyarrow.parquet.write_table(table, source, row_group_size=100)
     run = start(fake_spec(source, shard_bytes=5_000, **cluster(tmp_path, hosts[:1])), tmp_path / "run")
@@ -251,7 +248,7 @@ def test_other_sources_are_read_there_as_here(tmp_path: Path, hosts: list[TestHo
 def test_only_the_bytes_of_its_shards_are_on_a_host(tmp_path: Path, write_jsonl: Write, hosts: list[TestHost]) -> None:
     rows = fake_rows(4000)
     source = write_jsonl(rows)
-    spec = fake_spec(source, params={"delay_s": 0.05}, shard_bytes=20_000, **cluster(tmp_path, hosts))
+    spec = fake_spec(source, params={"delay_s": 0.5}, shard_bytes=4_000, **cluster(tmp_path, hosts))
     home = start_home(spec, tmp_path / "run")
     wait_for(lambda: done(tmp_path / "run") >= 4)
     home.send_signal(signal.SIGINT)

@@ -11,8 +11,6 @@ from shardmill.sources.base import Fields, ItemBatch, Shard, Source, SourceFile,
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from shardmill.ranges import Range
-
 __all__ = [
     "Fields",
     "ItemBatch",
@@ -23,7 +21,6 @@ __all__ = [
     "count_lines",
     "count_rows",
     "discover",
-    "extents",
     "kept_schema",
     "open_source",
 ]
@@ -95,13 +92,6 @@ def kept_schema(stat: SourceStat) -> pa.Schema:
     from shardmill.sources.columns import arrow_type
 
     return pa.schema([pa.field(name, arrow_type(kind)) for name, kind in stat.columns.items()])
-
-
-def extents(stat: SourceStat, shard: Shard) -> list[Range] | None:
-    """The bytes of its file that reading a shard takes; None where that may be any of them."""
-    from shardmill.sources.extents import extents
-
-    return extents(stat, shard)
 
 
 def count_lines(stat: SourceStat, file: SourceFile) -> int | None:

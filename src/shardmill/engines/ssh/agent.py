@@ -27,7 +27,7 @@ from shardmill.errors import EXIT_TRY_AGAIN, HostError, ShardmillError, WorkerFa
 from shardmill.ledger import Hand, Ledger
 from shardmill.ranges import Range, join, subtract
 
-_END_S, _STOP_S = 5.0, 10.0
+_END_S, _STOP_S = 2.0, 10.0
 _READ_BYTES = 1 << 20
 _SPARE_BYTES = 64 << 20
 
@@ -45,7 +45,9 @@ class Agent:
         file = Path(path)
         file.parent.mkdir(parents=True, exist_ok=True)
         free = shutil.disk_usage(file.parent).free
-        ranges = [r for r in _read_ranges(file) if file.exists()]
+        if not file.exists() or file.stat().st_size != size:
+            _beside(file).unlink(missing_ok=True)
+        ranges = _read_ranges(file)
         needed = min(more_bytes, sum(b - a for a, b in subtract([(0, size)], ranges)))
         if needed and free < needed + min(_SPARE_BYTES, needed):
             raise HostError(

@@ -95,8 +95,11 @@ def read_cluster(place: str) -> Cluster:
 
 
 def _host(place: str, number: int, table: dict[str, Any]) -> Host:
+    """One host; the files it names lie beside the file that names them, unless their paths say where else."""
+    folder = Path(place).expanduser().absolute().parent
+    files = {n: str(folder / Path(table[n]).expanduser()) for n in ("key", "known_hosts") if _is_path(table.get(n))}
     try:
-        return Host(**table)
+        return Host(**{**table, **files})
     except ValidationError as error:
         first = min(error.errors(), key=lambda e: e["type"] != "extra_forbidden")
         field = str(first["loc"][0]) if first["loc"] else ""
@@ -110,3 +113,7 @@ def _host(place: str, number: int, table: dict[str, Any]) -> Host:
         raise SpecError(
             f"{where}: {field} {said} (it is {table.get(field)!r})." if field else f"{where} {said}."
         ) from error
+
+
+def _is_path(value: Any) -> bool:
+    return isinstance(value, str) and bool(value)

@@ -118,7 +118,7 @@ def _show(results: list[dict[str, Any]]) -> None:
         table.add_column(name)
     for found in results:
         if "python" not in found:
-            table.add_row(found["host"], *[""] * (len(_COLUMNS) - 2), "not reached")
+            table.add_row(found["host"], *[""] * (len(_COLUMNS) - 2), "cannot be used")
             continue
         gpus = found["gpus"]
         skew = found["clock_skew_s"]

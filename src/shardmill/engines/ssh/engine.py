@@ -14,10 +14,12 @@ from shardmill.engines.ssh.environment import check_look
 from shardmill.engines.ssh.home import Home
 from shardmill.engines.ssh.link import Looked, connect
 from shardmill.engines.ssh.placement import SshPlacement
-from shardmill.engines.ssh.uploads import Uploads, check_reach
+from shardmill.engines.ssh.uploads import check_reach, is_remote
 from shardmill.errors import HostLost, SpecError
 from shardmill.ledger import Ledger
 from shardmill.monitor.bar import say
+from shardmill.plan import Plan
+from shardmill.sources.spans import is_ranged
 from shardmill.spec import Execution
 from shardmill.store import is_url
 
@@ -61,15 +63,14 @@ class SshEngine:
         home = Home(ledger, self._execution.lease_s)
         check_reach(home.plan, self._cluster.shared, is_url(ledger.url))
         if not common and not self.quiet:
-            self._announce(home)
+            self._announce(home.plan)
         placement = SshPlacement(home, self._cluster, self._execution, common=common, quiet=self.quiet)
         placement.start()
         return placement
 
-    def _announce(self, home: Home) -> None:
-        uploads, stat = Uploads(home.plan, home.ledger.store, lambda wanted, sent: None), home.plan.stat
-        whole = [f for i, f in enumerate(stat.files) if not is_url(f.place) and not uploads.is_ranged(i)]
-        if whole and stat.format != "range" and not home.plan.work.query:
+    def _announce(self, plan: Plan) -> None:
+        whole = [f for f in plan.stat.files if not is_remote(plan, f.place) and not is_ranged(plan.stat, f)]
+        if whole:
             size = sum(f.size_bytes for f in whole)
             say(f"Each host is sent all of the source ({size / _MIB:,.0f} MiB): only plain lines are sent in parts.")
 

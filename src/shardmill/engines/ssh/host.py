@@ -9,7 +9,6 @@ import math
 import os
 import time
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
 from typing import Any
 
 import asyncssh
@@ -20,7 +19,7 @@ from shardmill.engines.ssh.environment import check_look, prepare
 from shardmill.engines.ssh.home import FINISH, Home, Share
 from shardmill.engines.ssh.link import Link, connect, lost
 from shardmill.engines.ssh.remote import MARK
-from shardmill.engines.ssh.uploads import Uploads
+from shardmill.engines.ssh.uploads import Progress, Uploads
 from shardmill.errors import HostError, HostLost, ShardmillError, StoreError, WorkerFailed
 from shardmill.ledger import Claim
 from shardmill.spec import Execution
@@ -35,19 +34,6 @@ _PAUSE_S, _LONGEST_PAUSE_S = 0.5, 30.0
 _PATIENCE_S = 1800.0
 _FORWARDED = ("AWS_", "AZURE_", "GOOGLE_", "HF_TOKEN")
 _TIMES = ("at", "progress_at", "started", "began")
-
-
-@dataclass(slots=True)
-class Progress:
-    """Bytes that hosts are to be sent, and those they were sent; what was begun last."""
-
-    doing: str = ""
-    wanted_bytes: int = 0
-    sent_bytes: int = 0
-
-    def add(self, wanted: int, sent: int) -> None:
-        self.wanted_bytes += wanted
-        self.sent_bytes += sent
 
 
 class HostAtWork:
@@ -69,7 +55,7 @@ class HostAtWork:
         self.share = Share(f"ssh-{host.name}")
         self.looked_up = asyncio.Event()
         self.is_at_work = self.is_settled = False
-        self._uploads = Uploads(home.plan, home.ledger.store, progress.add)
+        self._uploads = Uploads(home.plan, home.ledger.store, progress)
         self._finished: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
         self._forget: set[int] = set()
         self._reached = self._is_missed = False
@@ -183,12 +169,15 @@ class HostAtWork:
             claim = await asyncio.to_thread(self._claim, [shard])
             if claim is not None:
                 self.share.held[shard] = claim
-                self.share.ready.add(shard)
 
     # at work
 
     async def _go_on(self, link: Link) -> None:
         self._finished = asyncio.Queue()
+        # What the host was sent before it was lost may be gone: it was cleaned, or is another machine by now.
+        self.share.ready.clear()
+        for shard in sorted(self.share.held):
+            await self._make_ready(link, shard)
         loops: list[Coroutine[Any, Any, None]] = [self._rounds(link)]
         if not self._common:
             loops += [self._feed(link), *(self._pull(link) for _ in range(_PULLS))]
@@ -252,9 +241,12 @@ class HostAtWork:
                 await asyncio.sleep(0.2 if self._room() <= 0 else 1.0)
                 continue
             self.share.held[claim.shard] = claim
-            await self._uploads.send_shard(link, claim.shard)
-            if claim.shard in self.share.held:
-                self.share.ready.add(claim.shard)
+            await self._make_ready(link, claim.shard)
+
+    async def _make_ready(self, link: Link, shard: int) -> None:
+        await self._uploads.send_shard(link, shard)
+        if shard in self.share.held:
+            self.share.ready.add(shard)
 
     def _room(self) -> int:
         seats, now = self.share.seats, time.monotonic()

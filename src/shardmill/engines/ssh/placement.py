@@ -8,7 +8,8 @@ import time
 
 from shardmill.engines.ssh.cluster import Cluster
 from shardmill.engines.ssh.home import FINISH, STOP, Home
-from shardmill.engines.ssh.host import HostAtWork, Progress
+from shardmill.engines.ssh.host import HostAtWork
+from shardmill.engines.ssh.uploads import Progress
 from shardmill.errors import HostError
 from shardmill.monitor.bar import Bar, say
 from shardmill.spec import Execution

@@ -9,7 +9,6 @@ import asyncio
 import hashlib
 import json
 import os
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -18,8 +17,8 @@ from shardmill.engines.ssh.link import Link, lost
 from shardmill.errors import HostError, SpecError
 from shardmill.plan import Plan
 from shardmill.ranges import Range, join, subtract
-from shardmill.sources import extents
 from shardmill.sources.files import check_unchanged
+from shardmill.sources.spans import extents, is_ranged
 from shardmill.store import LocalStore, Store, is_url
 
 _PIECE_BYTES = 8 << 20
@@ -36,11 +35,24 @@ class Copy:
     size_bytes: int
 
 
-class Uploads:
-    """The files of one run for one host. `on_bytes` hears of bytes to come, and of bytes sent."""
+@dataclass(slots=True)
+class Progress:
+    """Bytes that hosts are to be sent, and those they were sent; what was begun last."""
 
-    def __init__(self, plan: Plan, store: Store, on_bytes: Callable[[int, int], None]) -> None:
-        self._plan, self._store, self._on_bytes = plan, store, on_bytes
+    doing: str = ""
+    wanted_bytes: int = 0
+    sent_bytes: int = 0
+
+    def add(self, wanted: int, sent: int) -> None:
+        self.wanted_bytes += wanted
+        self.sent_bytes += sent
+
+
+class Uploads:
+    """The files of one run for one host."""
+
+    def __init__(self, plan: Plan, store: Store, progress: Progress) -> None:
+        self._plan, self._store, self._progress = plan, store, progress
         self._copies: dict[int, Copy] = {}
         self._have: dict[str, list[Range]] = {}
         self._turn = asyncio.Lock()
@@ -58,7 +70,7 @@ class Uploads:
             self._copies[number] = copy
             # Home checks its file whenever it reads it, and the copy is proved piece by piece.
             files.append(replace(file, place=copy.there, tag="", index=_index_key(file.index)))
-            if not self.is_ranged(number):
+            if not is_ranged(plan.stat, file):
                 whole.append(copy)
         for file in files:
             if file.index:
@@ -68,11 +80,6 @@ class Uploads:
         params, models = self._lay_out_params(work)
         work_there = plan.work.model_copy(update={"params": params})
         return replace(plan, work=work_there, stat=replace(plan.stat, files=tuple(files))), [*whole, *models]
-
-    def is_ranged(self, number: int) -> bool:
-        """Whether only some bytes of a file are sent."""
-        shard = next((s for s in self._plan.shards if s.file == number), None)
-        return shard is not None and extents(self._plan.stat, shard) is not None
 
     def _lay_out_params(self, work: str) -> tuple[dict[str, Any], list[Copy]]:
         """A parameter of the task that names a folder here names its copy there."""
@@ -97,14 +104,10 @@ class Uploads:
     async def send_shard(self, link: Link, shard: int) -> None:
         """The bytes of a shard that are not there yet."""
         cut = self._plan.shards[shard]
-        copy = self._copies.get(cut.file)
-        if copy is None:
-            return
-        wanted = await asyncio.to_thread(extents, self._plan.stat, cut)
-        if wanted is not None:
-            file = self._plan.stat.files[cut.file]
+        copy, file = self._copies.get(cut.file), self._plan.stat.files[cut.file]
+        if copy is not None and is_ranged(self._plan.stat, file):
             await asyncio.to_thread(check_unchanged, file)
-            await self._send(link, copy, wanted)
+            await self._send(link, copy, await asyncio.to_thread(extents, self._plan.stat, cut))
             await asyncio.to_thread(check_unchanged, file)
 
     async def _send(self, link: Link, copy: Copy, wanted: list[Range]) -> None:
@@ -114,7 +117,7 @@ class Uploads:
                 answer = await link.ask("covered", path=copy.there, size=copy.size_bytes, more_bytes=total)
                 self._have[copy.there] = [(start, stop) for start, stop in answer["ranges"]]
             missing = _pieces(subtract(wanted, self._have[copy.there]))
-            self._on_bytes(sum(stop - start for start, stop in missing), 0)
+            self._progress.add(sum(stop - start for start, stop in missing), 0)
             for _ in range(_TRIES):
                 missing = await self._send_pieces(link, copy, missing)
                 if not missing:
@@ -136,7 +139,7 @@ class Uploads:
                         bad.append((start, stop))
                         continue
                     self._have[copy.there] = join([*self._have[copy.there], (start, stop)])
-                    self._on_bytes(0, stop - start)
+                    self._progress.add(0, stop - start)
         return bad
 
 

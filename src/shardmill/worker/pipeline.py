@@ -41,6 +41,8 @@ from shardmill.worker.tally import OpenShard, Tally, peak_rss_bytes, rss_bytes
 _OPEN_SHARDS = 2
 _WINDOW_BUDGETS = 16
 _FEW_ROWS = 1000
+# A branch is on a disk, and its shards come one after another.
+_LONGEST_PAUSE_S, _BRANCH_PAUSE_S = 2.0, 0.3
 _SLOW = 3
 
 
@@ -220,7 +222,7 @@ class Worker:
         while not self._slots.acquire(timeout=0.2):
             if self._stop.is_set():
                 raise Stopped
-        pause = 0.05
+        pause, longest = 0.05, _BRANCH_PAUSE_S if self.ledger.hand() is not None else _LONGEST_PAUSE_S
         while not self._stop.is_set():
             claim = None if self._leave_to_others() else self._claim()
             if claim is not None:
@@ -229,7 +231,7 @@ class Worker:
                 return None
             self._woken.wait(pause)
             self._woken.clear()
-            pause = min(2.0, pause * 1.5)
+            pause = min(longest, pause * 1.5)
         raise Stopped
 
     def _claim(self) -> Claim | None:

@@ -17,7 +17,6 @@ from shardmill.engines.ssh.cluster import read_cluster
 from shardmill.engines.ssh.home import Home, Share
 from shardmill.errors import RunExists, SpecError
 from shardmill.ledger import Hand, Ledger
-from shardmill.ranges import join
 from shardmill.run import make
 from shardmill.sources import Fields, discover, open_source
 from shardmill.sources.spans import extents
@@ -76,13 +75,13 @@ def test_a_host_with_too_little_takes_over_what_another_has_not_begun(tmp_path: 
     home.close()
 
 
-lines = st.lists(st.text(st.characters(codec="utf-8", exclude_characters="\x00"), max_size=40), min_size=1, max_size=30)
+lines = st.lists(st.text(st.characters(codec="utf-8", exclude_characters="\x00"), max_size=12), min_size=1, max_size=12)
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(texts=lines, target=st.integers(1, 200), kind=st.sampled_from(["jsonl", "csv"]), data=st.data())
+@given(texts=lines, target=st.integers(20, 90), kind=st.sampled_from(["jsonl", "csv"]))
 def test_a_shard_reads_the_same_from_a_copy_with_only_its_bytes(
-    tmp_path: Path, texts: list[str], target: int, kind: str, data: st.DataObject
+    tmp_path: Path, texts: list[str], target: int, kind: str
 ) -> None:
     original, copy = tmp_path / f"a.{kind}", tmp_path / "copy"
     with open(original, "w", newline="") as file:
@@ -96,15 +95,14 @@ def test_a_shard_reads_the_same_from_a_copy_with_only_its_bytes(
             )
     fields = Fields("text", ("id",))
     stat = discover([str(original)], fields)
-    shards = open_source(stat, fields).shards(target)
-    shard = data.draw(st.sampled_from(shards))
-    whole, ranges = original.read_bytes(), extents(stat, shard)
-    sparse = bytearray(len(whole))
-    for start, stop in join(ranges):
-        sparse[start:stop] = whole[start:stop]
-    copy.write_bytes(sparse)
-    copied = replace(stat, files=(replace(stat.files[0], place=str(copy), tag=""),))
-    assert list(open_source(copied, fields).read(shard)) == list(open_source(stat, fields).read(shard))
+    whole = original.read_bytes()
+    for shard in open_source(stat, fields).shards(target):
+        sparse = bytearray(len(whole))
+        for start, stop in extents(stat, shard):
+            sparse[start:stop] = whole[start:stop]
+        copy.write_bytes(sparse)
+        copied = replace(stat, files=(replace(stat.files[0], place=str(copy), tag=""),))
+        assert list(open_source(copied, fields).read(shard)) == list(open_source(stat, fields).read(shard))
 
 
 @pytest.mark.parametrize(

@@ -145,7 +145,7 @@ def test_hosts_that_cannot_be_used_are_refused_before_anything_begins(
         ({"address": "no-such-host.invalid"}, "is not known"),
         ({"known_hosts": str(nothing)}, "is not in"),
         ({"known_hosts": str(tmp_path / "changed")}, "is not the one in"),
-        ({"key": str(stranger)}, "lets this user not in"),
+        ({"key": str(stranger)}, "does not let this user in"),
         ({"key": str(tmp_path / "absent")}, "No such file"),
         ({"gpus": 1}, "GPU 0 is asked for"),
         ({"python": "/no/such/python"}, "there is no interpreter '/no/such/python'"),

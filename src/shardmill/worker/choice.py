@@ -11,7 +11,8 @@ from shardmill.worker.tail import is_left_to_others, live_peers, remaining_s
 
 _SLOW = 3
 _AHEAD_S = 15.0
-_LONGEST_PAUSE_S = 2.0
+# A branch is on a disk, and its shards come one after another.
+_LONGEST_PAUSE_S, _BRANCH_PAUSE_S = 2.0, 0.3
 # All workers together beat about so often a second, however many they are; others take them for dead after 30 s.
 _BEATS_PER_S = 100
 _BEAT_S = (2.0, 10.0)
@@ -32,6 +33,7 @@ class Choice:
         self._durations: list[float] = []
         self._mean_bytes = fmean(s.weight_bytes for s in plan.shards) if plan.shards else 0.0
         self._ask_at, self.leaves = 0.0, False
+        self._others_done_at = 0.0
         self._crowd = 1.0
 
     def committed(self, seconds: float) -> None:
@@ -63,6 +65,8 @@ class Choice:
 
     def longest_pause_s(self) -> float:
         """How long to wait at most before looking again; the longer shards take, the less is missed."""
+        if self.ledger.hand() is not None:
+            return _BRANCH_PAUSE_S
         return max(_LONGEST_PAUSE_S, min(self.own_s() / 8, self.lease_s / 4))
 
     def beat_s(self) -> float:
@@ -82,12 +86,17 @@ class Choice:
 
     def _leave_to_others(self, held: Mapping[int, int]) -> bool:
         now = self.ledger.clock()
-        if now < self._ask_at:
-            return self.leaves
+        if now >= self._ask_at:
+            self._ask(held, now)
+        elif self._others_done_at:
+            self.leaves = now + self._left_s(held) + self.own_s() > self._others_done_at
+        return self.leaves
+
+    def _ask(self, held: Mapping[int, int], now: float) -> None:
         peers, crowd = live_peers(self.ledger, self.worker, self.lease_s)
         self._crowd = crowd * len(peers) + 1
         self.leaves, rest_s = is_left_to_others(self.ledger, self.plan, self.kind, self.pace, held, peers, crowd)
+        self._others_done_at = now + rest_s if rest_s else 0.0
         known = self.pace and any(peer["bytes_per_s"] for peer in peers)
         again_s = rest_s / 4 if rest_s else _ASK_AFTER_SHARDS * self.own_s() if known else 0.0
         self._ask_at = now + again_s
-        return self.leaves

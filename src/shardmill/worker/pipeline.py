@@ -411,6 +411,7 @@ class Worker:
         if not won and errors_file:
             quietly(self.ledger.store.delete, errors_file)
         self._tally.commits += won
+        self._bytes_held()
         self.choice.committed(record.seconds)
         self._close(shard)
 

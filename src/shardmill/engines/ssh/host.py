@@ -24,9 +24,10 @@ from shardmill.errors import HostError, HostLost, ShardmillError, StoreError, Wo
 from shardmill.ledger import Claim
 from shardmill.spec import Execution
 
-_ROUND_S = 1.0
+_ROUND_S, _SHORTEST_ROUND_S = 1.0, 0.2
 _PULLS = 4
-_QUEUED_PER_SEAT = 2
+# One on the device, one read ahead, one to come.
+_QUEUED_PER_SEAT = 3
 _AHEAD_S = 10.0
 _MOST_PER_SEAT = 64
 _PAUSE_S, _LONGEST_PAUSE_S = 0.5, 30.0
@@ -53,7 +54,7 @@ class HostAtWork:
         self.host, self._home, self._execution, self._slot, self._common = host, home, execution, slot, common
         self._progress, self._tell = progress, tell
         self.share = Share(f"ssh-{host.name}")
-        self.looked_up = asyncio.Event()
+        self.looked_up, self._news = asyncio.Event(), asyncio.Event()
         self.is_at_work = self.is_settled = False
         self._uploads = Uploads(home.plan, home.ledger.store, progress)
         self._finished: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
@@ -191,7 +192,10 @@ class HostAtWork:
     async def _rounds(self, link: Link) -> None:
         while not self._home.over:
             await self._round(link)
-            await asyncio.sleep(_ROUND_S)
+            await asyncio.sleep(_SHORTEST_ROUND_S)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._news.wait(), _ROUND_S - _SHORTEST_ROUND_S)
+            self._news.clear()
         if self._home.over == FINISH:
             await link.ask("finish", folder=self._folder)
         else:
@@ -247,6 +251,7 @@ class HostAtWork:
         await self._uploads.send_shard(link, shard)
         if shard in self.share.held:
             self.share.ready.add(shard)
+            self._news.set()
 
     def _room(self) -> int:
         seats, now = self.share.seats, time.monotonic()

@@ -182,7 +182,7 @@ def _explained(host: Host) -> Iterator[None]:
             raise _unproved(host, where) from error
         if isinstance(cause, asyncssh.PermissionDenied):
             raise HostError(
-                f"Host {host.name}: {where} lets {host.user or 'this user'} not in.",
+                f"Host {host.name}: {where} does not let {host.user or 'this user'} in.",
                 hint="Check user and key in the hosts' file: with them `ssh` gets in without a password.",
             ) from error
         if isinstance(cause, socket.gaierror):

@@ -179,6 +179,7 @@ class RayPlacement:
             _kill(seat)
             self._ledger.bury(seat.worker)
             self._place(seat)
+            self._looked_at = 0.0
         elif isinstance(error, RayActorError):
             self._ended(seat, -signal.SIGKILL, [*str(error).splitlines(), *seat.lines])
         else:

@@ -167,10 +167,10 @@ def test_a_node_is_lost_a_task_requeued_and_home_killed(
     home.kill()
     home.wait()
     before = {j.partition("_")[0] for j in _jobs(slurm)}
-    done = _done(run)
     slurm.revive_node("n2")
+    killed_at = time.time()
     again = _home(spec, run)
-    _wait_for(lambda: _done(run) > done + 2)
+    _wait_for(lambda: Ledger(run).placement()[1] > killed_at)
     assert {j.partition("_")[0] for j in _jobs(slurm)} == before, "the job that is there is joined"
     assert again.wait(120) == 0, again.stderr and again.stderr.read()
     assert_complete(run, rows)
@@ -287,6 +287,21 @@ def test_a_slurm_that_does_not_answer_is_said(
     with pytest.raises(EngineSilent, match="Unable to contact slurm controller") as silent:
         start(_spec(write_jsonl(fake_rows(20))), tmp_path / "run")
     assert "scontrol ping" in silent.value.hint
+
+
+def test_a_controller_that_is_away_for_a_while_is_waited_for(
+    slurm: SlurmCluster, tmp_path: Path, write_jsonl: Write
+) -> None:
+    rows, run = fake_rows(3000), tmp_path / "run"
+    home = _home(_spec(write_jsonl(rows), delay_s=0.05), run)
+    _wait_for(lambda: _done(run))
+    slurm.kill_controller()
+    try:
+        _wait_for(lambda: "Unable to contact slurm controller" in Run(run).status().placement)
+    finally:
+        slurm.start_controller()
+    assert home.wait(120) == 0, home.stderr and home.stderr.read()
+    assert_complete(run, rows)
 
 
 def test_passwords_do_not_go_along_with_a_job(slurm: SlurmCluster, monkeypatch: pytest.MonkeyPatch) -> None:

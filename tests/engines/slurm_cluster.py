@@ -101,8 +101,11 @@ class SlurmCluster:
     def start_controller(self, *words: str) -> None:
         self._daemons["slurmctld"] = self._daemon("slurmctld", "-D", *words)
 
-    def kill_controller(self) -> None:
-        self._kill("slurmctld")
+    def stop_controller(self) -> None:
+        """As for an update: it writes down what it knows before it goes."""
+        controller = self._daemons.pop("slurmctld")
+        controller.terminate()
+        controller.wait(30)
 
     def start_node(self, node: str) -> None:
         hidden = ["unshare", "--mount", "sh", "-c", 'mount -t tmpfs none "$0" && exec "$@"', str(self.only_at_home)]

@@ -292,16 +292,18 @@ def test_a_slurm_that_does_not_answer_is_said(
 def test_a_controller_that_is_away_for_a_while_is_waited_for(
     slurm: SlurmCluster, tmp_path: Path, write_jsonl: Write
 ) -> None:
-    rows, run = fake_rows(3000), tmp_path / "run"
-    home = _home(_spec(write_jsonl(rows), delay_s=0.05), run)
-    _wait_for(lambda: _done(run))
-    slurm.kill_controller()
+    run = tmp_path / "run"
+    home = _home(_spec(write_jsonl(fake_rows(20)), options={"partition": "down"}), run)
+    _wait_for(lambda: (run / "placement.json").exists() and "pending" in Run(run).status().placement)
+    slurm.stop_controller()
     try:
         _wait_for(lambda: "Unable to contact slurm controller" in Run(run).status().placement)
     finally:
         slurm.start_controller()
+    _wait_for(lambda: "1 pending" in Run(run).status().placement)
+    slurm.scontrol("update", "PartitionName=down", "State=UP")
     assert home.wait(120) == 0, home.stderr and home.stderr.read()
-    assert_complete(run, rows)
+    assert Run(run).verify().verified
 
 
 def test_passwords_do_not_go_along_with_a_job(slurm: SlurmCluster, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -123,6 +123,22 @@ def test_workers_are_placed_over_both_nodes_each_with_a_gpu_of_its_own(
     assert Run(run).status().placement == ""
 
 
+def test_a_killed_worker_is_replaced_and_what_someone_cancels_is_not(
+    slurm: SlurmCluster, tmp_path: Path, write_jsonl: Write
+) -> None:
+    rows, run = fake_rows(1200), tmp_path / "run"
+    home = _home(_spec(write_jsonl(rows), workers=2, lease_s=600.0, device="cpu"), run)
+    first, second = _wait_for(lambda: len(found := Ledger(run).workers()) == 2 and _done(run) and found)
+    os.kill(first["pid"], signal.SIGKILL)
+    cancelled = second["id"].split("-")[1]
+    slurm.scancel(cancelled)
+    assert home.wait(120) == 0, home.stderr and home.stderr.read()
+    assert_complete(run, rows)
+    third = [w for w in Ledger(run).workers() if w["id"] not in (first["id"], second["id"])]
+    assert len(third) == 1
+    assert {w["device"] for w in Ledger(run).workers()} == {"cpu"}
+
+
 def test_before_the_time_limit_leases_are_given_back_and_the_run_goes_on(
     slurm: SlurmCluster, tmp_path: Path, write_jsonl: Write
 ) -> None:
@@ -194,22 +210,6 @@ def test_a_worker_that_gets_nothing_done_ends_the_run(
     with pytest.raises(WorkerFailed, match=says):
         start(spec, tmp_path / "run")
     _wait_for(lambda: not _jobs(slurm))
-
-
-def test_a_killed_worker_is_replaced_and_what_someone_cancels_is_not(
-    slurm: SlurmCluster, tmp_path: Path, write_jsonl: Write
-) -> None:
-    rows, run = fake_rows(1200), tmp_path / "run"
-    home = _home(_spec(write_jsonl(rows), workers=2, lease_s=600.0, device="cpu"), run)
-    first, second = _wait_for(lambda: len(found := Ledger(run).workers()) == 2 and _done(run) and found)
-    os.kill(first["pid"], signal.SIGKILL)
-    cancelled = second["id"].split("-")[1]
-    slurm.scancel(cancelled)
-    assert home.wait(120) == 0, home.stderr and home.stderr.read()
-    assert_complete(run, rows)
-    third = [w for w in Ledger(run).workers() if w["id"] not in (first["id"], second["id"])]
-    assert len(third) == 1
-    assert {w["device"] for w in Ledger(run).workers()} == {"cpu"}
 
 
 def test_waiting_for_what_does_not_come_is_said(slurm: SlurmCluster, tmp_path: Path, write_jsonl: Write) -> None:

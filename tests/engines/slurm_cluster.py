@@ -87,7 +87,7 @@ class SlurmCluster:
             f"--seed-file={self.folder}/munged.seed",
         )
         _wait_for(lambda: (self.folder / "munge.socket").exists(), "munged")
-        self._daemons["slurmctld"] = self._daemon("slurmctld", "-D", "-c")
+        self.start_controller("-c")
         for node in NODES:
             self.start_node(node)
         _wait_for(lambda: self._idle() == set(NODES), "slurmd")
@@ -97,6 +97,15 @@ class SlurmCluster:
             if name != "munged":
                 self._kill(name)
         self._kill("munged")
+
+    def start_controller(self, *words: str) -> None:
+        self._daemons["slurmctld"] = self._daemon("slurmctld", "-D", *words)
+
+    def stop_controller(self) -> None:
+        """As for an update: it writes down what it knows before it goes."""
+        controller = self._daemons.pop("slurmctld")
+        controller.terminate()
+        controller.wait(30)
 
     def start_node(self, node: str) -> None:
         hidden = ["unshare", "--mount", "sh", "-c", 'mount -t tmpfs none "$0" && exec "$@"', str(self.only_at_home)]

@@ -123,6 +123,22 @@ def test_workers_are_placed_over_both_nodes_each_with_a_gpu_of_its_own(
     assert Run(run).status().placement == ""
 
 
+def test_a_killed_worker_is_replaced_and_what_someone_cancels_is_not(
+    slurm: SlurmCluster, tmp_path: Path, write_jsonl: Write
+) -> None:
+    rows, run = fake_rows(1200), tmp_path / "run"
+    home = _home(_spec(write_jsonl(rows), workers=2, lease_s=600.0, device="cpu"), run)
+    first, second = _wait_for(lambda: len(found := Ledger(run).workers()) == 2 and _done(run) and found)
+    os.kill(first["pid"], signal.SIGKILL)
+    cancelled = second["id"].split("-")[1]
+    slurm.scancel(cancelled)
+    assert home.wait(120) == 0, home.stderr and home.stderr.read()
+    assert_complete(run, rows)
+    third = [w for w in Ledger(run).workers() if w["id"] not in (first["id"], second["id"])]
+    assert len(third) == 1
+    assert {w["device"] for w in Ledger(run).workers()} == {"cpu"}
+
+
 def test_before_the_time_limit_leases_are_given_back_and_the_run_goes_on(
     slurm: SlurmCluster, tmp_path: Path, write_jsonl: Write
 ) -> None:
@@ -167,10 +183,10 @@ def test_a_node_is_lost_a_task_requeued_and_home_killed(
     home.kill()
     home.wait()
     before = {j.partition("_")[0] for j in _jobs(slurm)}
-    done = _done(run)
     slurm.revive_node("n2")
+    killed_at = time.time()
     again = _home(spec, run)
-    _wait_for(lambda: _done(run) > done + 2)
+    _wait_for(lambda: Ledger(run).placement()[1] > killed_at)
     assert {j.partition("_")[0] for j in _jobs(slurm)} == before, "the job that is there is joined"
     assert again.wait(120) == 0, again.stderr and again.stderr.read()
     assert_complete(run, rows)
@@ -194,22 +210,6 @@ def test_a_worker_that_gets_nothing_done_ends_the_run(
     with pytest.raises(WorkerFailed, match=says):
         start(spec, tmp_path / "run")
     _wait_for(lambda: not _jobs(slurm))
-
-
-def test_a_killed_worker_is_replaced_and_what_someone_cancels_is_not(
-    slurm: SlurmCluster, tmp_path: Path, write_jsonl: Write
-) -> None:
-    rows, run = fake_rows(1200), tmp_path / "run"
-    home = _home(_spec(write_jsonl(rows), workers=2, lease_s=600.0, device="cpu"), run)
-    first, second = _wait_for(lambda: len(found := Ledger(run).workers()) == 2 and _done(run) and found)
-    os.kill(first["pid"], signal.SIGKILL)
-    cancelled = second["id"].split("-")[1]
-    slurm.scancel(cancelled)
-    assert home.wait(120) == 0, home.stderr and home.stderr.read()
-    assert_complete(run, rows)
-    third = [w for w in Ledger(run).workers() if w["id"] not in (first["id"], second["id"])]
-    assert len(third) == 1
-    assert {w["device"] for w in Ledger(run).workers()} == {"cpu"}
 
 
 def test_waiting_for_what_does_not_come_is_said(slurm: SlurmCluster, tmp_path: Path, write_jsonl: Write) -> None:
@@ -287,6 +287,23 @@ def test_a_slurm_that_does_not_answer_is_said(
     with pytest.raises(EngineSilent, match="Unable to contact slurm controller") as silent:
         start(_spec(write_jsonl(fake_rows(20))), tmp_path / "run")
     assert "scontrol ping" in silent.value.hint
+
+
+def test_a_controller_that_is_away_for_a_while_is_waited_for(
+    slurm: SlurmCluster, tmp_path: Path, write_jsonl: Write
+) -> None:
+    run = tmp_path / "run"
+    home = _home(_spec(write_jsonl(fake_rows(20)), options={"partition": "down"}), run)
+    _wait_for(lambda: (run / "placement.json").exists() and "pending" in Run(run).status().placement)
+    slurm.stop_controller()
+    try:
+        _wait_for(lambda: "Unable to contact slurm controller" in Run(run).status().placement)
+    finally:
+        slurm.start_controller()
+    _wait_for(lambda: "1 pending" in Run(run).status().placement)
+    slurm.scontrol("update", "PartitionName=down", "State=UP")
+    assert home.wait(120) == 0, home.stderr and home.stderr.read()
+    assert Run(run).verify().verified
 
 
 def test_passwords_do_not_go_along_with_a_job(slurm: SlurmCluster, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -73,6 +73,7 @@ class SlurmPlacement:
         self._beats: list[dict[str, Any]] | None = None
         self._failed: WorkerFailed | None = None
         self._refused: ShardmillError | None = None
+        self._was_silent = False
         self._done_since = 0.0
 
     def start(self) -> None:
@@ -146,11 +147,13 @@ class SlurmPlacement:
         try:
             found = {(t.job, t.index): t for t in commands.tasks(self._names())}
         except EngineSilent as error:
+            self._was_silent = True
             self._say(f"slurm does not answer: {error.message}")
         else:
             for seat in self._seats:
                 if seat.job:
                     self._notice(seat, found.get((seat.job, seat.index)))
+            self._was_silent = False
             self._end_stuck()
             self._queue()
             refused = f"; no more are taken: {self._refused.message}" if self._refused is not None else ""
@@ -175,11 +178,14 @@ class SlurmPlacement:
             seat.running_since = time.time()
 
     def _ended(self, seat: _Seat, task: Task | None) -> None:
-        """What becomes of the seat of a task that is over, or gone from the queue."""
-        began = seat.running_since > 0.0
+        """What becomes of the seat of a task that is over, or gone from the queue.
+
+        One that goes before it runs was cancelled by someone; unless Slurm was away, and came back without it.
+        """
+        lost = seat.running_since > 0.0 or self._was_silent
         if task is not None:
             seat.seen = task
-        over = task.state in ends.OVER if task is not None else not began
+        over = task.state in ends.OVER if task is not None else not lost
         if not over and self._ledger.is_current() and not self._deaths.all_done():
             state, status = (task.state, task.status) if task is not None else ("", -signal.SIGKILL)
             self._judge(seat, state, status, last_lines(self._logs, seat.job, seat.index))

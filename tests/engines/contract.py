@@ -31,7 +31,9 @@ LOCALLY: Execution = {"engine": LOCAL, "device": "cpu"}
 
 
 def every_row_comes_out_once(engine: Execution, tmp_path: Path) -> None:
-    run = start(_spec(tmp_path, engine, 3_000, shard_bytes=30_000, batch_tokens=None, delay_s=0.0), tmp_path / "run")
+    run = start(
+        make_spec(tmp_path, engine, 3_000, shard_bytes=30_000, batch_tokens=None, delay_s=0.0), tmp_path / "run"
+    )
     assert_complete(run, 3_000)
     assert len({c.worker for c in run.ledger.commits().values()}) == 2
 
@@ -57,7 +59,7 @@ def stopping_leaves_nothing_behind(engine: Execution, tmp_path: Path) -> None:
 
 def a_worker_that_always_dies_stops_the_run(engine: Execution, tmp_path: Path) -> None:
     """After so many tries, and with what it said last."""
-    spec = _spec(tmp_path, {**engine, "workers": 1, "max_restarts": 1}, 20)
+    spec = make_spec(tmp_path, {**engine, "workers": 1, "max_restarts": 1}, 20)
     ledger, engine_ = _plan(spec, tmp_path)
     ledger.put_execution({**spec.execution.model_dump(mode="json"), "no_such_setting": 1})
     placement = engine_.start(ledger.url)
@@ -80,14 +82,14 @@ def engines_take_turns(engines: Sequence[Execution], tmp_path: Path) -> None:
         assert ledger.leases() == {}
         assert done < ledger.done()
         done = ledger.done()
-    run = start(_spec(tmp_path, last, 900), tmp_path / "run")
+    run = start(make_spec(tmp_path, last, 900), tmp_path / "run")
     assert len(run.plan.shards) > len(done)
     assert_complete(run, 900)
 
 
 def begin(engine: Execution, tmp_path: Path, rows: int, **execution: Any) -> tuple[Ledger, Placement]:
     """Two workers at so many rows that take a while."""
-    spec = _spec(tmp_path, {**engine, **execution}, rows)
+    spec = make_spec(tmp_path, {**engine, **execution}, rows)
     ledger, placed = _plan(spec, tmp_path)
     ledger.put_execution(spec.execution.model_dump(mode="json"))
     return ledger, placed.start(ledger.url)
@@ -123,7 +125,7 @@ def assert_complete(run: Run, rows: int) -> None:
     assert report.verified, report
 
 
-def _spec(tmp_path: Path, execution: Execution, rows: int, delay_s: float = 0.01, **more: Any) -> Spec:
+def make_spec(tmp_path: Path, execution: Execution, rows: int, delay_s: float = 0.01, **more: Any) -> Spec:
     source = tmp_path / "items.jsonl"
     if not source.exists():
         source.write_text("".join(json.dumps(row) + "\n" for row in fake_rows(rows)))

@@ -32,26 +32,13 @@ except ImportError:
     unavailable("ray is not installed: pip install ray")
 
 import shardmill.ray
+from tests.engines.conftest import RAY_HEAD as HEAD
+from tests.engines.conftest import RAY_NODE as SMALL
 
-SMALL = {"num_cpus": 2, "object_store_memory": 80 << 20}
-HEAD = {**SMALL, "include_dashboard": False}
 
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[Cluster]:
-    with pytest.MonkeyPatch.context() as patch:
-        # Processes that Ray starts find the package where the tests do.
-        patch.setenv("PYTHONPATH", os.pathsep.join(filter(None, sys.path)))
-        patch.setenv("RAY_prestart_worker_first_driver", "0")
-        patch.delenv("RAY_ADDRESS", raising=False)
-        made = Cluster(initialize_head=True, head_node_args=HEAD)
-        for _ in range(2):
-            made.add_node(**SMALL)
-        try:
-            yield made
-        finally:
-            ray.shutdown()
-            made.shutdown()
+@pytest.fixture
+def cluster(ray_nodes: Cluster) -> Cluster:
+    return ray_nodes
 
 
 @pytest.fixture(autouse=True)

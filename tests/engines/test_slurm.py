@@ -22,7 +22,7 @@ from shardmill.ledger import Ledger
 from shardmill.run import Run, start
 from shardmill.spec import Execution, Spec
 from tests.conftest import fake_rows, fake_spec, hear_ctrl_c, unavailable
-from tests.engines.slurm_cluster import SlurmCluster, install, slurm_cluster
+from tests.engines.slurm_cluster import SlurmCluster
 
 Write = Callable[..., Path]
 
@@ -35,28 +35,10 @@ start(make_spec(spec["work"], spec["execution"]), sys.argv[2])
 """
 
 
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[SlurmCluster]:
-    """Started once, its configuration in the environment as a user of a cluster has it."""
-    try:
-        install()
-        made = slurm_cluster()
-        running = made.__enter__()
-    except (LookupError, OSError) as error:
-        unavailable(f"no Slurm: {error}")
-        raise
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("SLURM_CONF", str(running.conf))
-        try:
-            yield running
-        finally:
-            made.__exit__(None, None, None)
-
-
 @pytest.fixture
-def slurm(cluster: SlurmCluster) -> Iterator[SlurmCluster]:
-    yield cluster
-    cluster.cancel_all()
+def slurm(slurm_nodes: SlurmCluster) -> Iterator[SlurmCluster]:
+    yield slurm_nodes
+    slurm_nodes.cancel_all()
 
 
 def _spec(source: Path, *, delay_s: float = 0.01, options: dict[str, Any] | None = None, **execution: Any) -> Spec:

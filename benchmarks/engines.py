@@ -40,7 +40,8 @@ def measure(engine: str, source: Path, folder: Path, args: argparse.Namespace) -
     execution = {
         "engine": name,
         "engine_options": options,
-        "workers": args.workers,
+        # Hosts over SSH are as many as their file says, with a worker each.
+        "workers": None if name == "ssh" else args.workers,
         "device": "cpu",
         "shard_bytes": max(1, source.stat().st_size // args.shards),
         "batch_tokens": args.batch_tokens,

@@ -19,7 +19,7 @@ import numpy as np
 from benchmarks.machine import describe_machine, print_table
 from shardmill.augment import augmentation_table, get_preset, stream_distributed_augmentation_chain
 from shardmill.augment.params import augmentation_tensors
-from shardmill.randoms import make_key
+from shardmill.random import make_key
 
 CONFIG = get_preset("moderate")
 EPOCHS, VIEWS = 2, 2
@@ -112,7 +112,7 @@ def collisions(samples: int, _most: int) -> None:
     """Blocks of 128 bits whose first 64 agree: none of those is none of the others."""
     import torch
 
-    from shardmill.randoms.tensors import _words
+    from shardmill.random.tensors import _words
 
     device = "cuda" if torch.cuda.is_available() else "cpu"
     found: list[Any] = []

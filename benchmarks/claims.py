@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from benchmarks.machine import print_table
-from shardmill.estimate.catalogue import load_catalogue
-from shardmill.estimate.chunks import BERT_BASE, calculate_optimal_chunks
-from shardmill.estimate.memory import embedding_need
-from shardmill.estimate.options import Option, Workload, reckon
-from shardmill.estimate.shape import read_shape
-from shardmill.estimate.speed import Range, reckoned_speed
+from shardmill.sizing.catalogue import load_catalogue
+from shardmill.sizing.chunks import BERT_BASE, calculate_optimal_chunks
+from shardmill.sizing.memory import embedding_need
+from shardmill.sizing.options import Option, Workload, reckon
+from shardmill.sizing.shape import read_shape
+from shardmill.sizing.speed import Range, reckoned_speed
 
 TOKENS = 128
 BIGGER_INSTANCE_USD = 0.752

@@ -38,14 +38,15 @@ class Measured(NamedTuple):
 
 def measure(source: Path, workers: int, room: Path) -> Measured:
     """A run of the fake task from nothing; planning is measured apart as well, and `rows` is a digest of the result."""
-    from shardmill.run import devices_for, make, start
+    from shardmill.planner import devices_for, make_plan
+    from shardmill.run import start
     from shardmill.spec import make_spec
 
     work = {"source": str(source), "text": "reviewText", "id": "reviewerID", "task": "shardmill.testing:FakeTask"}
     spec = make_spec(work, {"workers": workers, "device": "cpu"})
     with tempfile.TemporaryDirectory(dir=room) as folder:
         os.environ["XDG_CACHE_HOME"] = f"{folder}/first"
-        planning_s, _ = timed(lambda: make(spec, devices_for(spec)))
+        planning_s, _ = timed(lambda: make_plan(spec, devices_for(spec)))
         os.environ["XDG_CACHE_HOME"] = f"{folder}/second"
         seconds, run = timed(lambda: start(spec, f"{folder}/run"))
         digest = hashlib.sha256()

@@ -55,11 +55,11 @@ def main() -> None:
 
     import torch
 
-    from shardmill.tasks.embed.encoder import Encoder
-    from shardmill.tasks.embed.find import MINILM, find_model
-    from shardmill.tasks.embed.folder import read_folder
-    from shardmill.tasks.embed.openvino import OpenVinoEncoder, precisions
-    from shardmill.tasks.embed.tokens import load_tokenizer
+    from shardmill.models.encoder import Encoder
+    from shardmill.models.folder import read_folder
+    from shardmill.models.location import MINILM, find_model
+    from shardmill.models.openvino import OpenVinoEncoder, precisions
+    from shardmill.models.tokenizer import load_tokenizer
 
     torch.set_num_threads(args.threads)
     folder = read_folder(find_model(MINILM).path)

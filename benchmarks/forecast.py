@@ -17,10 +17,10 @@ from benchmarks.machine import describe_machine, print_table
 from shardmill.api import embed
 from shardmill.bench.embed import EmbedBench, bench_embed
 from shardmill.bench.texts import mixed_texts, write_texts
-from shardmill.forecast import make_forecast
+from shardmill.costs.forecast import make_forecast
+from shardmill.models.location import MINILM
 from shardmill.spec import make_spec
 from shardmill.tasks import open_task
-from shardmill.tasks.embed.find import MINILM
 
 
 def compare(model: str, bench_texts: int, texts: int, folder: Path) -> list[list[str]]:

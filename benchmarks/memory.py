@@ -47,13 +47,13 @@ def measure(source: Path, folder: Path) -> tuple[float, int]:
     """Seconds and peak RSS in bytes of one worker over one source; run in a process of its own."""
     from shardmill.devices import Device
     from shardmill.ledger import Ledger
-    from shardmill.run import make
+    from shardmill.planner import make_plan
     from shardmill.spec import make_spec
 
     task = {"task": "shardmill.testing:FakeTask", "params": {"dims": 384}}
     spec = make_spec({"source": str(source), "text": "reviewText", "id": "reviewerID", "keep": "asin", **task})
     ledger = Ledger(folder / "run")
-    ledger.create(make(spec, [Device("cpu", "cpu")]))
+    ledger.create(make_plan(spec, [Device("cpu", "cpu")]))
     ledger.put_execution(spec.execution.model_dump(mode="json"))
     began = time.monotonic()
     subprocess.run([sys.executable, "-m", "shardmill.worker", ledger.url], check=True)

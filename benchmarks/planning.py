@@ -23,7 +23,7 @@ def main() -> None:
     args = parser.parse_args()
 
     from shardmill.devices import Device
-    from shardmill.run import make
+    from shardmill.planner import make_plan
     from shardmill.spec import make_spec
 
     task = {"task": "shardmill.testing:FakeTask"}
@@ -34,7 +34,7 @@ def main() -> None:
             write_reviews(source, int(gigabytes * 10**9))
             spec = make_spec({"source": str(source), "text": "reviewText", "id": "reviewerID", **task})
             before, began = bytes_read(), time.perf_counter()
-            plan = make(spec, [Device("cpu", "cpu")])
+            plan = make_plan(spec, [Device("cpu", "cpu")])
             took, read = time.perf_counter() - began, bytes_read() - before
         rows.append([f"{gigabytes:g} GB", f"{len(plan.shards):,}", f"{1000 * took:.0f} ms", f"{read / 2**20:.2f} MiB"])
     describe_machine()

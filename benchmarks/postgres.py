@@ -27,7 +27,7 @@ from shardmill.ledger import Claim, Ledger
 from shardmill.postgres import embedded
 from shardmill.postgres.batches import create_ledger
 from shardmill.postgres.tables import create
-from shardmill.postgres.target import Column, Target
+from shardmill.postgres.target import TableColumn, Target
 from shardmill.sinks.base import Finished
 from shardmill.sinks.destination import Destination
 from shardmill.sinks.postgres import PostgresSink
@@ -55,7 +55,7 @@ class Server:
 
 
 def target(name: str) -> Target:
-    return Target("public", name, ("id",), (Column("id", "bigint"), Column("body", "text")), ("body",), DIMS)
+    return Target("public", name, ("id",), (TableColumn("id", "bigint"), TableColumn("body", "text")), ("body",), DIMS)
 
 
 def make_rows(count: int) -> pa.Table:

@@ -22,7 +22,7 @@ import numpy as np
 from benchmarks.machine import describe_machine, print_table
 from benchmarks.simulated import InstantStore, Objects, SlowStore, Turns
 from shardmill.ledger import Claim, Commit, Ledger
-from shardmill.plan import Plan, Shard, SourceFile, SourceStat, make_plan
+from shardmill.plan import Plan, Shard, SourceFile, SourceStat
 from shardmill.spec import Work
 from shardmill.worker.choice import Choice
 
@@ -250,7 +250,7 @@ class Worker:
 def _make_plan(shards: int) -> Plan:
     stat = SourceStat("jsonl", (SourceFile("/x.jsonl", shards * WEIGHT_BYTES, "t", "e"),), {"id": "string"})
     cut = [Shard(i, 0, i * WEIGHT_BYTES, (i + 1) * WEIGHT_BYTES, WEIGHT_BYTES) for i in range(shards)]
-    plan = make_plan(Work(source=("/x.jsonl",), text="text"), stat, {"weights": "1"}, cut)
+    plan = Plan.of(Work(source=("/x.jsonl",), text="text"), stat, {"weights": "1"}, cut)
     return Plan(**{f.name: getattr(plan, f.name) for f in fields(plan)} | {"generation": "simulated"})
 
 

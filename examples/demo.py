@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import shardmill
-from shardmill.monitor.bar import Bar, say
+from shardmill.console import Bar, say
 
 HOME = Path("demo")
 QUESTIONS = ("read a compressed file", "run a function every few seconds", "find the differences between two texts")

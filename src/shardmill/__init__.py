@@ -11,11 +11,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
+from shardmill._version import __version__
 
 _HOMES = {
     "Run": "shardmill.run",
-    "calculate_optimal_chunks": "shardmill.estimate.chunks",
+    "calculate_optimal_chunks": "shardmill.sizing.chunks",
     "embed": "shardmill.api",
     "load": "shardmill.api",
     "start": "shardmill.run",
@@ -43,8 +43,8 @@ __all__ = [
 if TYPE_CHECKING:
     from shardmill.api import embed, load
     from shardmill.errors import ShardmillError, UsageError
-    from shardmill.estimate.chunks import calculate_optimal_chunks
     from shardmill.run import Run, start
+    from shardmill.sizing.chunks import calculate_optimal_chunks
     from shardmill.spec import Spec, make_spec
     from shardmill.split import StreamingDatasetSplitter
 

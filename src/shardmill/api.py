@@ -6,10 +6,10 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
-from shardmill import load_table
 from shardmill.errors import UsageError
 from shardmill.run import Run, start
-from shardmill.spec import arrange, make_spec
+from shardmill.spec import make_spec, sort_options
+from shardmill.tables import load as load_table
 
 Place = str | os.PathLike[str]
 Names = str | Sequence[str]
@@ -54,7 +54,7 @@ def embed(
         return _load(values, out, fresh=fresh, quiet=quiet)
     if out is None:
         raise UsageError("Neither `out` nor `to` was given.", hint='Name a folder for the run: out="runs/mine"')
-    return start(make_spec(*arrange(values)), out, fresh=fresh, quiet=quiet)
+    return start(make_spec(*sort_options(values)), out, fresh=fresh, quiet=quiet)
 
 
 def load(
@@ -105,7 +105,7 @@ def load(
 
 
 def _load(values: dict[str, Any], out: Place | None, *, metadata: str | Sequence[str] | None = None, **how: Any) -> Run:
-    work, execution = arrange(values)
+    work, execution = sort_options(values)
     whole = load_table.to_table(work, values, products=bool(metadata))
     place = os.fspath(out or load_table.default_out(whole))
     if not metadata:

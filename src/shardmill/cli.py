@@ -16,9 +16,9 @@ from rich.console import Console
 from rich.table import Table
 
 import shardmill
+from shardmill.console import duration, say
 from shardmill.engines.ssh.commands import app as hosts_app
 from shardmill.errors import EXIT_TRY_AGAIN, ShardmillError
-from shardmill.monitor.bar import duration, say
 
 app = typer.Typer(
     name="shardmill",
@@ -133,9 +133,9 @@ def root(
 
 def _given(path: Path | None, values: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """The `[work]` and `[execution]` of a spec file, completed by the options of a command."""
-    from shardmill.spec import arrange, read_spec
+    from shardmill.spec import read_spec, sort_options
 
-    work, execution = arrange(values)
+    work, execution = sort_options(values)
     tables = read_spec(path) if path else {"work": {}, "execution": {}}
     work["params"] = {**tables["work"].get("params", {}), **work["params"]}
     return {**tables["work"], **work}, {**tables["execution"], **execution}
@@ -233,8 +233,8 @@ def _load(
     rebuild_indexes: bool = False,
     metadata: list[str] | None = None,
 ) -> None:
-    from shardmill.load_table import default_out, load, load_with_products, place_of, to_table
     from shardmill.spec import make_spec
+    from shardmill.tables.load import default_out, load, load_with_products, place_of, to_table
 
     work, execution = _given(values["spec"], values)
     whole = to_table(work, values, products=bool(metadata))
@@ -388,19 +388,19 @@ def plan(
     With --gpus, --deadline or --budget: how long it would take and what it would cost, there and elsewhere.
     """
     values = locals()
-    from shardmill.run import devices_for, make
+    from shardmill.planner import devices_for, make_plan
     from shardmill.spec import make_spec
 
     whole = make_spec(*_given(spec, values))
     if gpus or deadline or budget:
-        from shardmill.forecast import make_forecast
-        from shardmill.forecast.screen import show as show_forecast
+        from shardmill.costs.forecast import make_forecast
+        from shardmill.costs.screen import show as show_forecast
 
         forecast = make_forecast(whole, gpus=gpus, deadline=deadline, budget=budget, catalogue=catalogue)
         _print_json(forecast.to_json()) if as_json else show_forecast(forecast)
         return
     devices = devices_for(whole)
-    made = make(whole, devices, quiet=False)
+    made = make_plan(whole, devices, quiet=False)
     if as_json:
         _print_json(made.to_json())
         return
@@ -491,7 +491,7 @@ def status(
     as_json: AsJson = False,
 ) -> None:
     """Say how a run goes, from its folder alone."""
-    from shardmill.monitor.screen import follow, show
+    from shardmill.status.screen import follow, show
 
     opened = shardmill.Run(run)
     if watch:
@@ -512,7 +512,7 @@ def cost(
     as_json: AsJson = False,
 ) -> None:
     """Say what a run cost: device-seconds by worker, idle and retried time apart, forecast against actual."""
-    from shardmill.cost import show as show_cost
+    from shardmill.costs.cost import show as show_cost
 
     found = shardmill.Run(run).cost(price)
     _print_json(found.to_json()) if as_json else show_cost(found)
@@ -530,7 +530,7 @@ def verify(
 
     Of a table: its columns, key, rows and vectors, what its index finds, and a sample computed again.
     """
-    from shardmill.table import open_result
+    from shardmill.tables.table import open_result
 
     report = open_result(run).verify(sample=sample, rows=rows, dims=dims, quiet=as_json)
     if as_json:
@@ -580,7 +580,7 @@ def search(
     as_json: AsJson = False,
 ) -> None:
     """Find the rows nearest in meaning."""
-    from shardmill.table import Table, check_options, choose_mode, open_result
+    from shardmill.tables.table import Table, check_options, choose_mode, open_result
 
     mode = choose_mode(hybrid, words)
     check_options(run, mode, where, sql)
@@ -615,7 +615,7 @@ def show(
     """Look into a run: one shard, or the rows that failed."""
     from itertools import islice
 
-    from shardmill.monitor.screen import describe_shard
+    from shardmill.status.screen import describe_shard
 
     opened = shardmill.Run(run)
     if errors or shard is None:

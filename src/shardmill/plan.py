@@ -11,12 +11,17 @@ from typing import TYPE_CHECKING, Any
 
 from shardmill.devices import Device
 from shardmill.errors import ShardmillError
-from shardmill.estimate import SHARD_S, SHARDS_PER_WORKER
+from shardmill.sizing import SHARD_S, SHARDS_PER_WORKER
 
 if TYPE_CHECKING:
     from shardmill.spec import Work
 
 FORMAT = 1
+
+# Columns of a result that are not of the source: the number of a row, and, where an item has several rows, what tells
+# them apart (from 0 on) and the characters of the item's text that each covers.
+ROW = "row"
+WINDOW, START, STOP = "window", "start", "stop"
 
 # Bytes of source that one worker turns into vectors in a second, to the order of magnitude. It only sizes shards.
 _BYTES_PER_S = {"cpu": 20_000, "cuda": 2_000_000}
@@ -29,7 +34,7 @@ _FILE_FIELDS = ("place", "size_bytes", "tag", "edges")
 
 
 # A value of the column that a query is cut by; None where a range is open.
-Key = int | float | str | None
+KeyValue = int | float | str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,8 +118,8 @@ class Shard:
     start: int
     stop: int
     weight_bytes: int
-    low: Key = None
-    high: Key = None
+    low: KeyValue = None
+    high: KeyValue = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +153,24 @@ class Plan:
         }
 
     @classmethod
+    def of(cls, work: Work, stat: SourceStat, fingerprint: dict[str, str], shards: Sequence[Shard]) -> Plan:
+        """Put the pieces together under an id that depends on the content of all of them, and on no path."""
+        work_json = _dump(work)
+        del work_json["source"]
+        if work.to is not None:
+            del work_json["to"]["url"]
+        # A database is known by its tag, wherever it is reached; what is read of it is decided by the bounds.
+        bounds = [[s.low, s.high] for s in shards]
+        files = [[f.name, f.size_bytes, f.tag, f.edges] for f in stat.files]
+        identity = {
+            "work": work_json,
+            "files": [[f.tag for f in stat.files], bounds] if work.query else files,
+            "columns": stat.columns,
+            "fingerprint": fingerprint,
+        }
+        return cls(_hash(identity), work, stat, fingerprint, tuple(shards))
+
+    @classmethod
     def from_json(cls, raw: bytes | str) -> Plan:
         from shardmill.spec import Work
 
@@ -179,24 +202,6 @@ class Plan:
 
     def encode(self) -> bytes:
         return json.dumps(self.to_json(), separators=(",", ":")).encode()
-
-
-def make_plan(work: Work, stat: SourceStat, fingerprint: dict[str, str], shards: Sequence[Shard]) -> Plan:
-    """Put the pieces together under an id that depends on the content of all of them, and on no path."""
-    work_json = _dump(work)
-    del work_json["source"]
-    if work.to is not None:
-        del work_json["to"]["url"]
-    # A database is known by its tag, wherever it is reached; what is read of it is decided by the bounds.
-    bounds = [[s.low, s.high] for s in shards]
-    files = [[f.name, f.size_bytes, f.tag, f.edges] for f in stat.files]
-    identity = {
-        "work": work_json,
-        "files": [[f.tag for f in stat.files], bounds] if work.query else files,
-        "columns": stat.columns,
-        "fingerprint": fingerprint,
-    }
-    return Plan(_hash(identity), work, stat, fingerprint, tuple(shards))
 
 
 def _dump(work: Work) -> dict[str, Any]:

@@ -5,37 +5,35 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from shardmill.devices import Device, cores, place_workers
+from shardmill.console import Bar, duration
+from shardmill.costs.rates import expect, learn
+from shardmill.devices import Device, cores
 from shardmill.engines import LOCAL, open_engine
 from shardmill.engines.base import Engine, check_options
 from shardmill.engines.local import LocalEngine
-from shardmill.errors import Preempted, RunExists, SpecError, StaleResume, UsageError, nearest, too_many_errors
+from shardmill.errors import Preempted, RunExists, StaleResume, UsageError, nearest, too_many_errors
 from shardmill.ledger import Ledger
-from shardmill.monitor.bar import Bar, duration, say
-from shardmill.monitor.loads import read_load
-from shardmill.monitor.status import Status, read_status
-from shardmill.plan import Plan, differences, make_plan, shard_target_bytes
-from shardmill.rates import expect, learn
-from shardmill.sources import Fields, Source, discover, open_source
+from shardmill.plan import Plan, differences
+from shardmill.planner import devices_for, make_plan, result_schema
 from shardmill.spec import ErrorLimit, Spec
+from shardmill.status.load import read_load
+from shardmill.status.state import Status, read_status
 from shardmill.tasks import open_task
-from shardmill.tasks.base import Task
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from shardmill.cost import Cost
-    from shardmill.merge import Merged
-    from shardmill.search import Hit
-    from shardmill.verify import Report
+    from shardmill.costs.cost import Cost
+    from shardmill.results.merge import Merged
+    from shardmill.results.search import Hit
+    from shardmill.results.verify import Report
 
 _POLL_S = 0.1
 _SHOW_EVERY_S = 0.5
-_RESERVED = "row"
 
 
 class Run:
@@ -63,25 +61,25 @@ class Run:
 
         The report is also written to the folder.
         """
-        from shardmill.verify import Expected, verify
+        from shardmill.results.verify import Expected, verify
 
         return verify(self.ledger, self.plan, sample=sample, expected=Expected(rows, dims), quiet=quiet)
 
     def cost(self, usd_per_hour: float | None = None) -> Cost:
         """What the run cost so far; without a price that of the catalogue is taken."""
-        from shardmill.cost import read_cost
+        from shardmill.costs.cost import read_cost
 
         return read_cost(self.ledger, self.plan, usd_per_hour)
 
     def merge(self, out: str | os.PathLike[str], *, quiet: bool = True) -> Merged:
         """Write the result as one .parquet or .npy file, in source order."""
-        from shardmill.merge import merge
+        from shardmill.results.merge import merge
 
         return merge(self.ledger, self.plan, os.fspath(out), quiet=quiet)
 
     def batches(self, columns: list[str] | None = None) -> Iterator[pa.RecordBatch]:
         """The result in source order, a batch at a time."""
-        from shardmill.merge import part_schema, read_rows
+        from shardmill.results.merge import part_schema, read_rows
 
         names = part_schema(self.ledger, self.plan).names
         for name in columns or ():
@@ -101,7 +99,7 @@ class Run:
 
     def search_many(self, texts: Sequence[str], k: int = 5, *, quiet: bool = True) -> list[list[Hit]]:
         """Several searches with the model loaded once."""
-        from shardmill.search import search
+        from shardmill.results.search import search
 
         task = open_task(self.plan.work.task, self.plan.work.params)
         embed_query = getattr(task, "embed_query", None)
@@ -154,14 +152,14 @@ def start(
     else:
         check_options(LOCAL, spec.execution.engine_options, ())
         devices = devices_for(spec)
-    new = make(spec, devices, like=None if fresh else ledger.find_plan(), quiet=quiet)
+    new = make_plan(spec, devices, like=None if fresh else ledger.find_plan(), quiet=quiet)
     plan = _settle_plan(ledger, new, fresh=fresh, resume=resume)
     if plan.work.to is not None:
-        from shardmill.loading import prepare
+        from shardmill.sinks.table import prepare
 
         if len(ledger.done()) < len(plan.shards):
             before(new)
-        prepare(new, fresh=fresh)
+        prepare(new, result_schema(new), fresh=fresh)
     places = [f.place for f in new.stat.files]
     to_url = new.work.to.url if new.work.to is not None else ""
     ledger.put_execution({**spec.execution.model_dump(mode="json"), "places": places, "to_url": to_url})
@@ -179,65 +177,6 @@ def start(
     with suppress(FileNotFoundError):
         run.ledger.sweep()
     return run
-
-
-def devices_for(spec: Spec) -> list[Device]:
-    """The devices that workers are placed on: as asked, or as many as the task can use."""
-    per_gpu = getattr(open_task(spec.work.task, spec.work.params), "workers_per_gpu", lambda cores: 1)
-    return place_workers(spec.execution.device, spec.execution.workers, per_gpu)
-
-
-def make(spec: Spec, devices: Sequence[Device], *, like: Plan | None = None, quiet: bool = True) -> Plan:
-    """The plan of a spec: the source looked at, the model's fingerprint taken, the shards laid out.
-
-    A query is not cut again where it was cut already, in the plan it is to be `like`: its rows may have changed.
-    """
-    work = spec.work
-    task = open_task(work.task, work.params)
-    fields = Fields.of(work)
-    with _LateBar("looking for entries", quiet) as bar:
-        stat = discover(work.source, fields, work.format, bar.at)
-    _check_names(task, list(stat.columns))
-    target = spec.execution.shard_bytes or shard_target_bytes(stat.size_bytes, devices)
-    if like is not None and like.work.query and like.work.query == work.query and like.work.id == work.id:
-        return make_plan(work, stat, task.fingerprint(), like.shards)
-    source = open_source(stat, fields, work.max_item_bytes)
-    shards = source.shards(target)
-    if not quiet:
-        _tell(source, len(shards), len(devices))
-    return make_plan(work, stat, task.fingerprint(), shards)
-
-
-def _tell(source: Source, shards: int, workers: int) -> None:
-    """What a source has to say about how it is cut."""
-    notes: list[str] = getattr(source, "notes", [])
-    if notes and shards < workers:
-        notes = [*notes, f"There is work for {shards} of the {workers} workers."]
-    for note in notes:
-        say(note)
-
-
-class _LateBar(ExitStack):
-    """A bar that is not seen before there is something to say."""
-
-    def __init__(self, label: str, quiet: bool) -> None:
-        super().__init__()
-        self._label, self._quiet = label, quiet
-        self._bar: Bar | None = None
-
-    def at(self, share: float, note: str) -> None:
-        self._bar = self._bar or self.enter_context(Bar(self._label, quiet=self._quiet))
-        self._bar.at(share, note)
-
-
-def _check_names(task: Task, columns: list[str]) -> None:
-    taken = {_RESERVED, *task.output.names}
-    for name in columns:
-        if name in taken:
-            raise SpecError(
-                f"The column {name!r} would hide the result's own column of that name.",
-                hint="Leave it out of --id and --keep, or rename it in the source.",
-            )
 
 
 def _settle_plan(ledger: Ledger, plan: Plan, *, fresh: bool, resume: bool) -> Plan:

@@ -41,7 +41,7 @@ class _Model(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
 
-class To(_Model):
+class TableSpec(_Model):
     """A table that the result goes into. Where the database is found is no part of what the result depends on."""
 
     url: Annotated[str, BeforeValidator(lambda value: withhold(str(value)))]
@@ -68,7 +68,7 @@ class Work(_Model):
     task: str = "embed"
     params: dict[str, Any] = {}
     max_item_bytes: int = Field(default=32 << 20, ge=1 << 10)
-    to: To | None = None
+    to: TableSpec | None = None
 
     @field_validator("text")
     @classmethod
@@ -147,7 +147,7 @@ class ErrorLimit:
         return errors > (self.share or 0.0) * rows
 
 
-def arrange(values: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+def sort_options(values: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Values by the names that commands and functions have for them, as the `[work]` and `[execution]` they belong to.
 
     What was not given, and what belongs to neither, is left out.

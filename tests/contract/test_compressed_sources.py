@@ -24,8 +24,11 @@ from shardmill.devices import Device
 from shardmill.errors import SourceError
 from shardmill.ledger import Ledger
 from shardmill.plan import Plan
-from shardmill.run import make, start
-from shardmill.sources import Fields, SourceStat, count_lines, discover, entries, gzindex, open_source
+from shardmill.planner import make_plan
+from shardmill.run import start
+from shardmill.sources import Fields, SourceStat, count_lines, discover, open_source
+from shardmill.sources.compressed import entries
+from shardmill.sources.compressed import gzip as gzindex
 from shardmill.spec import make_spec
 from shardmill.testing import InProcessEngine
 from tests.conftest import fake_spec
@@ -304,7 +307,7 @@ def read_backwards(stat: SourceStat, fields: Fields) -> list[dict[str, Any]]:
 def test_the_index_is_in_the_run_for_workers_elsewhere(tmp_path: Path) -> None:
     source = write_gzip(tmp_path)
     spec = fake_spec(source, shard_bytes=100_000)
-    plan = make(spec, [Device("cpu", "cpu")])
+    plan = make_plan(spec, [Device("cpu", "cpu")])
     ledger = Ledger(tmp_path / "run")
     found = ledger.create(plan)
     Path(plan.stat.files[0].index).unlink()
@@ -341,7 +344,7 @@ def test_a_plan_remembers_how_a_file_is_entered(tmp_path: Path) -> None:
     place = tmp_path / "a.jsonl.zst"
     place.write_bytes(PACKERS["zstd frames"][1](WRITERS["jsonl"](many_rows(300), "\n", True)))
     spec = make_spec({"source": str(place), "text": "body", "task": "shardmill.testing:FakeTask"}, {})
-    plan = make(spec, [Device("cpu", "cpu")])
+    plan = make_plan(spec, [Device("cpu", "cpu")])
     assert len(plan.stat.files[0].entries) > 3
     assert Plan.from_json(plan.encode()) == plan
 

@@ -15,7 +15,7 @@ import pytest
 
 from shardmill.errors import NotComplete, UsageError
 from shardmill.ledger import Commit, Lease, Ledger, Suspects
-from shardmill.plan import Plan, Shard, SourceFile, SourceStat, make_plan
+from shardmill.plan import Plan, Shard, SourceFile, SourceStat
 from shardmill.spec import Work
 
 
@@ -65,7 +65,7 @@ def make_commit(shard: int, attempt: str = "a1", **changes: Any) -> Commit:
 def a_plan(text: str = "text", shards: int = 3) -> Plan:
     stat = SourceStat("jsonl", (SourceFile("/x.jsonl", 30, "t", "e"),), {"id": "string"})
     work = Work(source=("/x.jsonl",), text=text)
-    return make_plan(work, stat, {"weights": "1"}, [Shard(i, 0, 10 * i, 10 * i + 10, 10) for i in range(shards)])
+    return Plan.of(work, stat, {"weights": "1"}, [Shard(i, 0, 10 * i, 10 * i + 10, 10) for i in range(shards)])
 
 
 def test_the_first_commit_wins_and_the_second_is_told(ledger: Ledger) -> None:
@@ -98,7 +98,7 @@ def test_many_commits_and_leases_are_fetched_as_one_by_one(ledger: Ledger, place
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda i: ledger.commit(make_commit(i, f"a{i}")), range(80)))
     assert [c.attempt for _, c in sorted(Ledger(place).commits().items())] == [f"a{i}" for i in range(80)]
-    ledger.bury("w0")
+    ledger.record_death("w0")
     assert Counter(lease.worker for lease in Ledger(place).leases().values() if not lease.until) == {"w0": 40}
 
 
@@ -227,7 +227,7 @@ def test_a_buried_worker_leaves_its_shards_with_its_death_on_them(ledger: Ledger
     for _ in range(2):
         ledger.claim("dead", 3, lease_s=1000)
     ledger.claim("alive", 3, lease_s=1000)
-    ledger.bury("dead")
+    ledger.record_death("dead")
     taken = [ledger.claim("heir", 3, lease_s=1000) for _ in range(3)]
     assert [(c.shard, c.crashes) if c else None for c in taken] == [(0, 1), (1, 1), None]
 

@@ -347,7 +347,7 @@ json_values = st.recursive(
 
 @given(values=st.lists(json_values, max_size=6), block_bytes=st.integers(1, 20), indent=st.sampled_from([None, 1]))
 def test_elements_end_where_json_says(values: list[object], block_bytes: int, indent: int | None) -> None:
-    from shardmill.sources.jsonscan import ElementScanner
+    from shardmill.sources.json.scan import ElementScanner
 
     data = json.dumps(values, indent=indent).encode()
     scanner, commas, close = ElementScanner(), [], None

@@ -19,7 +19,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from shardmill.sources import SourceStat, discover, entries
+from shardmill.sources import SourceStat, discover
+from shardmill.sources.compressed import entries
 from shardmill.split import split_files
 from shardmill.store import open_store
 from tests.conftest import PostgresServer, unavailable

@@ -19,11 +19,11 @@ import pytest
 
 from shardmill.errors import RunExists, SourceError, StaleResume, UsageError
 from shardmill.ledger import Commit
+from shardmill.results.verify import Report, digest
 from shardmill.run import Run, start
 from shardmill.spec import Spec, make_spec
 from shardmill.store import locate, open_store
 from shardmill.testing import InProcessEngine, fake_vector
-from shardmill.verify import Report, digest
 from tests.conftest import fake_rows, fake_spec
 
 ROWS = fake_rows(60)

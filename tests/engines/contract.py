@@ -22,7 +22,8 @@ from shardmill.engines.base import Engine, Placement
 from shardmill.engines.local import LocalEngine
 from shardmill.errors import WorkerFailed
 from shardmill.ledger import Ledger
-from shardmill.run import Run, devices_for, make, start
+from shardmill.planner import devices_for, make_plan
+from shardmill.run import Run, start
 from shardmill.spec import Spec
 from tests.conftest import fake_rows, fake_spec
 
@@ -140,5 +141,5 @@ def _plan(spec: Spec, tmp_path: Path) -> tuple[Ledger, Engine]:
     else:
         engine = open_engine(spec.execution)
     ledger = Ledger(tmp_path / "run")
-    ledger.create(make(spec, engine.devices))
+    ledger.create(make_plan(spec, engine.devices))
     return ledger, engine

@@ -13,11 +13,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from shardmill.devices import Device
+from shardmill.engines.ssh.at_home.home import Home, Share
 from shardmill.engines.ssh.cluster import read_cluster
-from shardmill.engines.ssh.home import Home, Share
 from shardmill.errors import RunExists, SpecError
-from shardmill.ledger import Hand, Ledger
-from shardmill.run import make
+from shardmill.ledger import Assignment, Ledger
+from shardmill.planner import make_plan
 from shardmill.sources import Fields, discover, open_source
 from shardmill.sources.spans import extents
 from tests.conftest import fake_rows, fake_spec
@@ -28,7 +28,7 @@ Write = Callable[..., Path]
 def _ledger(tmp_path: Path, write_jsonl: Write) -> Ledger:
     spec = fake_spec(write_jsonl(fake_rows(400)))
     ledger = Ledger(tmp_path / "run")
-    ledger.create(make(spec, [Device("cpu", "cpu")]))
+    ledger.create(make_plan(spec, [Device("cpu", "cpu")]))
     ledger.put_execution(spec.execution.model_dump(mode="json"))
     return ledger
 
@@ -38,18 +38,18 @@ def test_a_branch_works_on_its_hand_and_waits_for_more(tmp_path: Path, write_jso
     ledger.clock = lambda: now[0]
     shards = len(ledger.plan().shards)
     assert shards > 6
-    ledger.deal(Hand((3, 5), until=200.0))
+    ledger.assign(Assignment((3, 5), until=200.0))
     claims = [ledger.claim("w", shards, lease_s=60, held=held) for held in ((), (3,), (3, 5))]
     assert [c and c.shard for c in claims] == [3, 5, None]
-    ledger.deal(Hand((3, 6), until=200.0))
+    ledger.assign(Assignment((3, 6), until=200.0))
     taken = ledger.claim("w", shards, lease_s=60, held=(3, 5))
     assert taken is not None
     assert taken.shard == 6
-    ledger.deal(Hand((), until=200.0))
+    ledger.assign(Assignment((), until=200.0))
     assert not ledger.is_over(shards)
     now[0] = 200.0
     assert ledger.is_over(shards)
-    ledger.deal(Hand((3,), until=200.0))
+    ledger.assign(Assignment((3,), until=200.0))
     assert not ledger.is_over(shards)
 
 

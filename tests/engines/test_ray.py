@@ -19,7 +19,8 @@ from shardmill.devices import gpus
 from shardmill.engines import open_engine
 from shardmill.errors import MissingExtra, SpecError, UsageError
 from shardmill.ledger import Ledger
-from shardmill.run import Run, make, start
+from shardmill.planner import make_plan
+from shardmill.run import Run, start
 from shardmill.spec import Execution
 from tests.conftest import fake_spec, unavailable
 from tests.engines import contract
@@ -118,7 +119,7 @@ def test_an_actor_is_killed(engine: dict[str, Any], tmp_path: Path, capfd: pytes
 
 
 def test_what_cannot_come_is_said_at_once(cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shardmill.engines.rays.engine._LOOK_EVERY_S", 0.5)
+    monkeypatch.setattr("shardmill.engines.ray.engine._LOOK_EVERY_S", 0.5)
     source = tmp_path / "items.jsonl"
     source.write_text('{"id": "a", "text": "b"}\n')
     for options, device, said in (
@@ -178,7 +179,7 @@ def test_a_folder_that_only_the_driver_has(cluster: Cluster, tmp_path: Path) -> 
     spec = fake_spec(source, **on(cluster), workers=1)
     engine = open_engine(spec.execution)
     ledger = Ledger("memory://only-here")
-    ledger.create(make(spec, engine.devices))
+    ledger.create(make_plan(spec, engine.devices))
     with pytest.raises(UsageError, match="memory://only-here is not the run's folder on"):
         finish(engine.start(ledger.url))
 
@@ -204,7 +205,7 @@ def test_a_node_with_another_shardmill_or_none(
 
 def test_without_ray_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
-    for name in [name for name in sys.modules if name.startswith("shardmill.engines.rays")]:
+    for name in [name for name in sys.modules if name.startswith("shardmill.engines.ray")]:
         monkeypatch.delitem(sys.modules, name)
     with pytest.raises(MissingExtra, match=r"shardmill\[ray\]"):
         open_engine(Execution(engine="ray"))
@@ -227,7 +228,7 @@ def _listener() -> socket.socket:
 
 @pytest.mark.parametrize("kind", ["dead", "deaf", "other", "client", "junk"])
 def test_an_address_without_a_cluster(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shardmill.engines.rays.cluster._ANSWER_S", 1.0)
+    monkeypatch.setattr("shardmill.engines.ray.cluster._ANSWER_S", 1.0)
     with _listener() as listener:
         port = listener.getsockname()[1]
         if kind == "other":

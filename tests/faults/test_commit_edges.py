@@ -15,7 +15,8 @@ import pytest
 from shardmill.devices import Device
 from shardmill.errors import Preempted, StoreError
 from shardmill.ledger import Ledger
-from shardmill.run import Run, make, start
+from shardmill.planner import make_plan
+from shardmill.run import Run, start
 from shardmill.store import LocalStore
 from shardmill.testing import InProcessEngine
 from shardmill.worker import Worker
@@ -26,7 +27,7 @@ Write = Callable[..., Path]
 
 def _place(run: Path, spec: Any) -> Ledger:
     ledger = Ledger(run)
-    ledger.create(make(spec, [Device("cpu", "cpu")]))
+    ledger.create(make_plan(spec, [Device("cpu", "cpu")]))
     ledger.put_execution(spec.execution.model_dump(mode="json"))
     return ledger
 

@@ -17,7 +17,8 @@ import pytest
 
 from shardmill.devices import Device
 from shardmill.ledger import Claim, Ledger
-from shardmill.run import Run, make
+from shardmill.planner import make_plan
+from shardmill.run import Run
 from shardmill.testing import STEPS, crash_at, crash_somewhere, fake_vector
 from shardmill.worker import Worker
 from tests.conftest import fake_rows, fake_spec
@@ -58,7 +59,7 @@ def _finish(process: Any) -> int:
 def run(tmp_path: Path, write_jsonl: Callable[..., Path]) -> str:
     spec = fake_spec(write_jsonl(ROWS), batch_tokens=400)
     ledger = Ledger(tmp_path / "run")
-    ledger.create(make(spec, [Device("cpu", "cpu")]))
+    ledger.create(make_plan(spec, [Device("cpu", "cpu")]))
     ledger.put_execution(spec.execution.model_dump(mode="json"))
     return ledger.url
 

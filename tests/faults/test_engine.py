@@ -19,7 +19,8 @@ from shardmill.devices import Device
 from shardmill.engines.local import LocalEngine
 from shardmill.errors import WorkerFailed
 from shardmill.ledger import Ledger
-from shardmill.run import Run, make, start
+from shardmill.planner import make_plan
+from shardmill.run import Run, start
 from tests.conftest import fake_rows, fake_spec, hear_ctrl_c
 
 Write = Callable[..., Path]
@@ -124,7 +125,7 @@ def test_two_parents_on_one_run(tmp_path: Path, write_jsonl: Write) -> None:
 def _place(tmp_path: Path, write_jsonl: Write, rows: list[dict[str, str]], **execution: Any) -> Ledger:
     spec = _spec(write_jsonl(rows), **execution)
     ledger = Ledger(tmp_path / "run")
-    ledger.create(make(spec, [Device("cpu", "cpu")]))
+    ledger.create(make_plan(spec, [Device("cpu", "cpu")]))
     ledger.put_execution(spec.execution.model_dump(mode="json"))
     return ledger
 
@@ -180,7 +181,7 @@ def test_a_stuck_worker_is_found_and_replaced(tmp_path: Path, write_jsonl: Write
 def test_a_worker_that_dies_at_once_is_not_restarted_for_ever(tmp_path: Path, write_jsonl: Write) -> None:
     spec = fake_spec(write_jsonl(fake_rows(20)), max_restarts=2)
     ledger = Ledger(tmp_path / "run")
-    ledger.create(make(spec, [Device("cpu", "cpu")]))
+    ledger.create(make_plan(spec, [Device("cpu", "cpu")]))
     broken = {**spec.execution.model_dump(mode="json"), "no_such_setting": 1}
     ledger.put_execution(broken)
     placement = LocalEngine([Device("cpu", "cpu")], max_restarts=2).start(ledger.url)

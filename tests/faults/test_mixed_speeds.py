@@ -17,7 +17,8 @@ from shardmill.engines import local
 from shardmill.engines.local import LocalEngine
 from shardmill.ledger import Ledger
 from shardmill.ledger.records import encode
-from shardmill.run import Run, make
+from shardmill.planner import make_plan
+from shardmill.run import Run
 from shardmill.worker import Worker
 from shardmill.worker.tail import is_left_to_others
 from tests.conftest import fake_rows, fake_spec
@@ -29,7 +30,7 @@ Write = Callable[..., Path]
 def _place(run: Path, source: Path, params: dict[str, Any] | None = None, **execution: Any) -> Ledger:
     spec = fake_spec(source, params=params, **execution)
     ledger = Ledger(run)
-    ledger.create(make(spec, [Device("cpu", "cpu")]))
+    ledger.create(make_plan(spec, [Device("cpu", "cpu")]))
     ledger.put_execution(spec.execution.model_dump(mode="json"))
     return ledger
 

@@ -20,10 +20,11 @@ import psycopg
 import pytest
 
 from shardmill.devices import Device
-from shardmill.ledger import Ledger
-from shardmill.loading import prepare
-from shardmill.postgres.batches import Ledger as Batches
-from shardmill.run import Run, make, start
+from shardmill.ledger import BatchLedger
+from shardmill.planner import make_plan
+from shardmill.postgres.batches import BatchLedger as Batches
+from shardmill.run import Run, start
+from shardmill.sinks.table import prepare
 from shardmill.spec import Spec, make_spec
 from shardmill.testing import STEPS, TABLE_STEPS, InProcessEngine, crash_at, crash_somewhere
 from shardmill.worker import Worker
@@ -51,8 +52,8 @@ def table_spec(source: Path, url: str, table: str, **settings: Any) -> Spec:
 
 def place(spec: Spec, folder: Path) -> str:
     """A run that is planned and whose table is made; no worker is at it."""
-    plan = make(spec, [Device("cpu", "cpu")])
-    ledger = Ledger(str(folder))
+    plan = make_plan(spec, [Device("cpu", "cpu")])
+    ledger = BatchLedger(str(folder))
     prepare(plan)
     ledger.create(plan)
     ledger.put_execution(spec.execution.model_dump(mode="json"))
@@ -60,7 +61,7 @@ def place(spec: Spec, folder: Path) -> str:
 
 
 def work_at(run: str, hook: Callable[[str, int], None] | None = None) -> None:
-    Worker(Ledger(run), device=Device("cpu", "cpu"), **({} if hook is None else {"on_step": hook})).work()
+    Worker(BatchLedger(run), device=Device("cpu", "cpu"), **({} if hook is None else {"on_step": hook})).work()
 
 
 def _work_until(run: str, step: str, after: int) -> None:
@@ -179,7 +180,7 @@ def test_a_shard_that_is_in_the_table_is_committed_without_being_read(
 ) -> None:
     run = place(table_spec(source, postgres.url(), "uncommitted"), tmp_path / "run")
     work_at(run)
-    ledger = Ledger(run)
+    ledger = BatchLedger(run)
     for entry in list(ledger.store.list("commits/")):
         ledger.store.delete(entry.key)
     seen = count_texts(monkeypatch)

@@ -12,7 +12,8 @@ import pytest
 from shardmill.devices import Device
 from shardmill.errors import TaskError, TooManyErrors, WorkerFailed
 from shardmill.ledger import Ledger, Suspects
-from shardmill.run import Run, make, start
+from shardmill.planner import make_plan
+from shardmill.run import Run, start
 from shardmill.testing import FakeTask, InProcessEngine, fake_vector
 from shardmill.worker import Worker
 from tests.conftest import fake_rows, fake_spec
@@ -120,7 +121,7 @@ def test_stops_in_good_order_convict_nobody(tmp_path: Path, write_jsonl: Write) 
     rows = fake_rows(40)
     spec = fake_spec(write_jsonl(rows), shard_bytes=1_000_000, batch_tokens=1)
     ledger = Ledger(tmp_path / "run")
-    ledger.create(make(spec, [Device("cpu", "cpu")]))
+    ledger.create(make_plan(spec, [Device("cpu", "cpu")]))
     ledger.put_execution(spec.execution.model_dump(mode="json"))
     ledger.put_suspects(0, Suspects(rows=(5,), strikes=1))
     for _ in range(5):

@@ -17,10 +17,11 @@ import pytest
 from shardmill.devices import Device
 from shardmill.errors import SpecError, TaskError
 from shardmill.ledger import Ledger
-from shardmill.run import Run, make, start
+from shardmill.planner import make_plan
+from shardmill.results.verify import digest
+from shardmill.run import Run, start
 from shardmill.tasks.base import Prepared
 from shardmill.testing import STEPS, FakeTask, InProcessEngine, crash_at, fake_vector
-from shardmill.verify import digest
 from shardmill.worker import Worker
 from tests.conftest import fake_rows, fake_spec
 
@@ -128,7 +129,7 @@ def test_a_worker_killed_at_each_step(tmp_path: Path, write_jsonl: Write, mean: 
     rows = some_rows(60)
     spec = fake_spec(write_jsonl(rows), params=params(mean), batch_tokens=150)
     ledger = Ledger(tmp_path / "run")
-    ledger.create(make(spec, [Device("cpu", "cpu")]))
+    ledger.create(make_plan(spec, [Device("cpu", "cpu")]))
     ledger.put_execution(spec.execution.model_dump(mode="json"))
     for step in STEPS:
         assert _finish(ledger.url, step) in (-signal.SIGKILL, 0)

@@ -14,7 +14,7 @@ from typing import Any
 
 from shardmill.devices import Device
 from shardmill.plan import Plan
-from shardmill.run import make
+from shardmill.planner import make_plan
 from shardmill.spec import make_spec
 
 GOLDEN = Path(__file__).with_name("plan.json")
@@ -35,7 +35,7 @@ def make_golden(folder: Path) -> dict[str, Any]:
         "task": "shardmill.testing:FakeTask",
         "params": {"dims": 4},
     }
-    plan = make(make_spec(work, {"shard_bytes": 600}), [Device("cpu", "cpu")]).to_json()
+    plan = make_plan(make_spec(work, {"shard_bytes": 600}), [Device("cpu", "cpu")]).to_json()
     plan["work"]["source"] = [source.name]
     plan["source"]["files"] = [{**file, "place": source.name} for file in plan["source"]["files"]]
     return json.loads(json.dumps(plan))  # type: ignore[no-any-return]

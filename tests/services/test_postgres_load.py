@@ -16,13 +16,13 @@ import pytest
 
 import shardmill
 from shardmill.errors import DatabaseError, SpecError, UsageError
-from shardmill.load_table import load, load_with_products, place_of, to_table
-from shardmill.monitor.screen import describe_shard, show
 from shardmill.postgres.copy import encode, sent_type
 from shardmill.run import Run, start
 from shardmill.sinks import postgres as sinks
 from shardmill.spec import make_spec
-from shardmill.table import Table
+from shardmill.status.screen import describe_shard, show
+from shardmill.tables.load import load, load_with_products, place_of, to_table
+from shardmill.tables.table import Table
 from shardmill.testing import FakeTask, InProcessEngine, fake_vector
 from tests.conftest import PostgresServer, fake_rows
 from tests.faults.test_postgres_sink import count_texts, table_spec

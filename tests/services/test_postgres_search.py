@@ -23,8 +23,8 @@ from shardmill.postgres import checking, connect
 from shardmill.postgres.indexes import build
 from shardmill.postgres.search import RRF
 from shardmill.postgres.tables import create, register
-from shardmill.postgres.target import Column, Target
-from shardmill.table import Table
+from shardmill.postgres.target import TableColumn, Target
+from shardmill.tables.table import Table
 from shardmill.testing import FakeTask, fake_vector
 from tests.conftest import PostgresServer
 
@@ -36,7 +36,12 @@ TARGET = Target(
     "public",
     "reviews",
     ("id",),
-    (Column("id", "bigint"), Column("rating", "real"), Column("body", "text"), Column("tags", "jsonb")),
+    (
+        TableColumn("id", "bigint"),
+        TableColumn("rating", "real"),
+        TableColumn("body", "text"),
+        TableColumn("tags", "jsonb"),
+    ),
     ("body",),
     DIMS,
 )

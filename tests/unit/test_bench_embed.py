@@ -31,8 +31,8 @@ from shardmill.bench.report import FILES, figures, print_result, save
 from shardmill.bench.texts import mixed_texts, own_texts, read_texts, write_texts
 from shardmill.devices import Device
 from shardmill.errors import MissingExtra, UsageError
+from shardmill.models.folder import ModelFolder, Pooling
 from shardmill.run import start
-from shardmill.tasks.embed.folder import ModelFolder, Pooling
 from shardmill.testing import InProcessEngine
 from tests.conftest import fake_rows, fake_spec, unavailable
 

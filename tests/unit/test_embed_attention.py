@@ -16,8 +16,8 @@ CHECK = """
 import sys
 import numpy as np
 import torch
-from shardmill.tasks.embed.attention import attend
-from shardmill.tasks.embed.packed import Pack, _one_by_one
+from shardmill.models.attention import attend
+from shardmill.models.packed import Pack, _one_by_one
 
 device = sys.argv[1]
 dtype, most = (torch.float16, 4e-3) if device == "cuda" else (torch.float32, 1e-5)

@@ -14,11 +14,11 @@ from tests.tiny_models import bert, needed, pooling, qwen3, write_model
 torch = needed("torch")
 
 from shardmill.devices import Device  # noqa: E402
-from shardmill.tasks.embed.compiling import compile_layers, join_gelu  # noqa: E402
-from shardmill.tasks.embed.encoder import Encoder  # noqa: E402
-from shardmill.tasks.embed.folder import read_folder  # noqa: E402
-from shardmill.tasks.embed.kernels import choose_kernel  # noqa: E402
-from shardmill.tasks.embed.packed import PackedEncoder  # noqa: E402
+from shardmill.models.compiling import compile_layers, join_gelu  # noqa: E402
+from shardmill.models.encoder import Encoder  # noqa: E402
+from shardmill.models.folder import read_folder  # noqa: E402
+from shardmill.models.kernels import choose_kernel  # noqa: E402
+from shardmill.models.packed import PackedEncoder  # noqa: E402
 
 
 @pytest.fixture

@@ -12,10 +12,11 @@ from typing import Any
 import pytest
 
 from shardmill.errors import MissingExtra, ModelError
-from shardmill.tasks.embed import EmbedTask, find
-from shardmill.tasks.embed.find import check_bundled, find_model
-from shardmill.tasks.embed.fingerprint import digest_folder
-from shardmill.tasks.embed.folder import Dense, Normalize, Pooling, read_folder
+from shardmill.models import location as find
+from shardmill.models.fingerprint import digest_folder
+from shardmill.models.folder import Dense, Normalize, Pooling, read_folder
+from shardmill.models.location import check_bundled, find_model
+from shardmill.tasks.embed import EmbedTask
 
 ST = "sentence_transformers.models."
 

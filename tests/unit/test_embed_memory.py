@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 
 from shardmill.batching import plan_batches
 from shardmill.errors import DeviceLost, DeviceOutOfMemory
-from shardmill.tasks.embed.memory import (
-    Key,
+from shardmill.models.memory import (
+    MemoryKey,
     MemoryModel,
     Probe,
     find_model,
@@ -32,7 +32,7 @@ from shardmill.tasks.embed.memory import (
 )
 
 MIB, GIB = 1 << 20, 1 << 30
-KEY = Key("NVIDIA H200", "float16", "torch float16, packed", "9f3a", "torch 2.13.0, transformers 5.1.0", 512)
+KEY = MemoryKey("NVIDIA H200", "float16", "torch float16, packed", "9f3a", "torch 2.13.0, transformers 5.1.0", 512)
 MODEL = MemoryModel(1.5e6, 8192.25, 3.0)
 
 whole_models = st.builds(MemoryModel, st.integers(0, 500), st.integers(1, 50), st.integers(0, 5))

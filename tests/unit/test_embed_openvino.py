@@ -15,16 +15,16 @@ import pytest
 from numpy.typing import NDArray
 
 from shardmill.errors import DeviceOutOfMemory, MissingExtra, ModelError
-from shardmill.tasks.embed.folder import ModelFolder, read_folder
+from shardmill.models.folder import ModelFolder, read_folder
 from tests.tiny_models import MINILM, needed, save_file, torch, transformers
 
 # Imported here it would report its use; shardmill imports it without.
 if importlib.util.find_spec("openvino") is None:
     needed("openvino")
 
-from shardmill.tasks.embed import openvino as ours
-from shardmill.tasks.embed.encoder import Encoder
-from shardmill.tasks.embed.openvino import OpenVinoEncoder, precisions, split_evenly
+from shardmill.models import openvino as ours
+from shardmill.models.encoder import Encoder
+from shardmill.models.openvino import OpenVinoEncoder, precisions, split_evenly
 
 Rows = list[NDArray[np.int32]]
 MODES = ["cls", "max", "mean", "mean_sqrt_len_tokens", "weightedmean", "lasttoken", ["lasttoken", "cls", "mean"]]
@@ -117,8 +117,8 @@ def test_f32_on_minilm(minilm: ModelFolder) -> None:
 def test_reduced_precision_on_minilm(minilm: ModelFolder, precision: str) -> None:
     if precision not in precisions():
         pytest.skip(f"this CPU has no {precision}")
-    from shardmill.tasks.embed.golden import GOLDEN
-    from shardmill.tasks.embed.tokens import load_tokenizer
+    from shardmill.models.golden import GOLDEN
+    from shardmill.models.tokenizer import load_tokenizer
 
     found = load_tokenizer(minilm, None).encode(GOLDEN).rows
     rows = sorted((row for row in found if row is not None), key=len, reverse=True)
@@ -232,8 +232,8 @@ def test_nothing_is_printed_or_reported(make: Callable[..., ModelFolder], tmp_pa
     make(pooling("mean"))
     program = (
         "import sys\nimport numpy as np\nfrom pathlib import Path\n"
-        "from shardmill.tasks.embed.folder import read_folder\n"
-        "from shardmill.tasks.embed.openvino import OpenVinoEncoder\n"
+        "from shardmill.models.folder import read_folder\n"
+        "from shardmill.models.openvino import OpenVinoEncoder\n"
         "k = OpenVinoEncoder(read_folder(Path(sys.argv[1])), pad_id=0, threads=2, precision='f32')\n"
         "k.encode([np.arange(5, dtype=np.int32), np.arange(3, dtype=np.int32)])\n"
         "assert sys.modules['openvino_telemetry'] is None"

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from shardmill.models.encoder import Encoder
+from shardmill.models.packed import PackedEncoder
 from shardmill.tasks.embed import EmbedTask
-from shardmill.tasks.embed.encoder import Encoder
-from shardmill.tasks.embed.packed import PackedEncoder
 from tests.tiny_models import bert, pooling, write_model
 
 TEXTS = ["a", "hello world", "one two three four five six " * 12, "Zwei Sätze. Und noch einer!", "x"] * 3

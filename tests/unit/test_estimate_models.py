@@ -10,15 +10,15 @@ import torch
 import transformers
 
 from shardmill.bench.flops import count_arithmetic
+from shardmill.costs.profile import Measured
 from shardmill.errors import ModelError, SpecError, UsageError
-from shardmill.estimate.catalogue import load_catalogue
-from shardmill.estimate.chunks import BART_LARGE, BERT_BASE, calculate_optimal_chunks, chip_with
-from shardmill.estimate.memory import CONTEXT_BYTES, embedding_need, generation_need, kv_bytes, training_need
-from shardmill.estimate.options import Workload, choose, fewest, reckon
-from shardmill.estimate.profile import Measured
-from shardmill.estimate.shape import read_shape
-from shardmill.estimate.speed import find_speed, measured_speed, reckoned_speed, training_s, writing_s
-from shardmill.tasks.embed.folder import read_folder
+from shardmill.models.folder import read_folder
+from shardmill.sizing.catalogue import load_catalogue
+from shardmill.sizing.chunks import BART_LARGE, BERT_BASE, calculate_optimal_chunks, chip_with
+from shardmill.sizing.memory import CONTEXT_BYTES, embedding_need, generation_need, kv_bytes, training_need
+from shardmill.sizing.options import Workload, choose, fewest, reckon
+from shardmill.sizing.shape import read_shape
+from shardmill.sizing.speed import find_speed, measured_speed, reckoned_speed, training_s, writing_s
 from tests.tiny_models import bert, qwen3, write_model, xlm_roberta
 
 QWEN = {

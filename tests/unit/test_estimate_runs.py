@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from shardmill import rates
-from shardmill.cost import read_cost
+from shardmill.costs import rates
+from shardmill.costs.cost import read_cost
+from shardmill.costs.forecast import make_forecast, parse_duration, parse_gpus, parse_money, rows_of
+from shardmill.costs.profile import Measured, Rated, recall_rate, recall_rates, remember_rate
 from shardmill.devices import Device
 from shardmill.errors import UsageError
-from shardmill.estimate.catalogue import load_catalogue
-from shardmill.estimate.profile import Measured, Rated, recall_rate, recall_rates, remember_rate
-from shardmill.forecast import make_forecast, parse_duration, parse_gpus, parse_money, rows_of
-from shardmill.ledger import Forecast
+from shardmill.ledger import RunForecast
 from shardmill.run import Run, start
+from shardmill.sizing.catalogue import load_catalogue
 from shardmill.spec import make_spec
 from shardmill.testing import InProcessEngine
 from tests.conftest import fake_rows, fake_spec
@@ -91,9 +91,9 @@ def test_limits_mark_the_cheapest_or_say_what_would_do(source: Path, model: Path
 
 def test_what_was_measured_here_is_used_and_said(source: Path, model: Path) -> None:
     spec = make_spec({"source": str(source), "text": "text", "params": {"model": str(model)}})
-    from shardmill.run import make
+    from shardmill.planner import make_plan
 
-    plan = make(spec, [Device("cpu", "cpu")])
+    plan = make_plan(spec, [Device("cpu", "cpu")])
     remember_rate(rates.rated(plan, "cpu", "auto"), RATE)
     remember_rate(rates.rated(plan, "Tesla T4", "auto"), RATE)
     forecast = make_forecast(spec, gpus="2xT4")
@@ -105,10 +105,10 @@ def test_a_rate_of_another_cpu_is_not_taken_for_this_ones(
     source: Path, model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A cache folder may be shared, or copied, and a container may be given other cores."""
-    from shardmill.run import make
+    from shardmill.planner import make_plan
 
     spec = make_spec({"source": str(source), "text": "text", "params": {"model": str(model)}})
-    plan = make(spec, [Device("cpu", "cpu")])
+    plan = make_plan(spec, [Device("cpu", "cpu")])
     remember_rate(rates.rated(plan, "cpu", "auto"), RATE)
     remember_rate(rates.rated(plan, "Tesla T4", "auto"), RATE)
     for name, other in (("cpu_model", "Another T4 CPU @ 3.00GHz"), ("cores", 999)):
@@ -169,7 +169,7 @@ def test_work_that_was_lost_is_counted_as_retried(slow_run: Run) -> None:
 
 
 def test_the_forecast_of_a_run_goes_when_it_is_begun_anew(slow_run: Run) -> None:
-    slow_run.ledger.put_forecast(Forecast(0.0, 1.0, 2.0, 3.0, 1, "another"))
+    slow_run.ledger.put_forecast(RunForecast(0.0, 1.0, 2.0, 3.0, 1, "another"))
     kept = slow_run.ledger.forecast()
     assert kept is not None
     assert kept.basis.startswith("measured")

@@ -15,8 +15,8 @@ import pytest
 
 from shardmill.devices import Device
 from shardmill.errors import ShardmillError
-from shardmill.plan import Plan, differences, make_plan, shard_target_bytes
-from shardmill.run import make
+from shardmill.plan import Plan, differences, shard_target_bytes
+from shardmill.planner import make_plan
 from shardmill.spec import make_spec
 from tests.conftest import fake_rows
 
@@ -32,7 +32,7 @@ def source(write_jsonl: Callable[..., Path]) -> Path:
 
 def _plan(source: Path, execution: dict[str, Any] | None = None, **work: Any) -> Plan:
     settings = {"source": str(source), "text": "text", "id": "id", "task": "shardmill.testing:FakeTask", **work}
-    return make(make_spec(settings, {"shard_bytes": 2_000, **(execution or {})}), [CPU])
+    return make_plan(make_spec(settings, {"shard_bytes": 2_000, **(execution or {})}), [CPU])
 
 
 def test_the_same_spec_and_source_give_the_same_plan(source: Path) -> None:
@@ -113,7 +113,7 @@ def test_how_it_is_executed_does_not_matter(source: Path) -> None:
 def test_a_column_whose_type_was_found_differently_is_a_change(source: Path) -> None:
     old = _plan(source, keep="n")
     stat = replace(old.stat, columns={"id": "string", "n": "double"})
-    new = make_plan(old.work, stat, old.fingerprint, old.shards)
+    new = Plan.of(old.work, stat, old.fingerprint, old.shards)
     assert old.id != new.id
     _match("the columns' types were .*int64.* and are .*double", differences(old, new))
 

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shardmill import randoms
+from shardmill import random as randoms
 from shardmill.errors import UsageError
-from shardmill.randoms import CHUNK, Key, draw5, draw_fine, make_key, permute, philox, words
+from shardmill.random import CHUNK, PhiloxKey, draw5, draw_fine, make_key, permute, philox, words
 
 LOW = 0xFFFFFFFF
 # The known answers of Random123 for philox4x32-10: counter, key, block.
@@ -40,9 +40,9 @@ def unpack(rows: np.ndarray) -> list[tuple[int, ...]]:
 def test_the_published_answers_of_philox(
     counter: tuple[int, ...], key: tuple[int, int], block: tuple[int, ...]
 ) -> None:
-    assert philox(counter, Key(*key)) == block  # type: ignore[arg-type]
+    assert philox(counter, PhiloxKey(*key)) == block  # type: ignore[arg-type]
     item = np.array([counter[1] << 32 | counter[0]], np.uint64)
-    assert unpack(words(item, Key(*key), counter[2], counter[3])) == [block]
+    assert unpack(words(item, PhiloxKey(*key), counter[2], counter[3])) == [block]
 
 
 def test_numpys_own_philox_takes_the_same_step() -> None:
@@ -64,7 +64,7 @@ def test_numpys_own_philox_takes_the_same_step() -> None:
 
 @given(ids=ids_strategy, k0=word, k1=word, epoch=word, block=word)
 def test_arrays_give_what_plain_integers_give(ids: np.ndarray, k0: int, k1: int, epoch: int, block: int) -> None:
-    key = Key(k0, k1)
+    key = PhiloxKey(k0, k1)
     expected = [philox((i & LOW, i >> 32, epoch, block), key) for i in ids.tolist()]
     assert unpack(words(ids, key, epoch, block)) == expected
     near = ids[:1] & np.uint64(LOW << 32) | np.arange(3, dtype=np.uint64)
@@ -77,7 +77,7 @@ def test_arrays_give_what_plain_integers_give(ids: np.ndarray, k0: int, k1: int,
 @given(ids=ids_strategy, epoch=word, block=word)
 def test_tensors_give_what_arrays_give(ids: np.ndarray, epoch: int, block: int) -> None:
     torch = pytest.importorskip("torch")
-    from shardmill.randoms import tensors
+    from shardmill.random import tensors
 
     key = make_key(7, "x")
     where = torch.from_numpy(ids.view(np.int64))
@@ -89,7 +89,7 @@ def test_tensors_give_what_arrays_give(ids: np.ndarray, epoch: int, block: int) 
 @pytest.mark.gpu
 def test_a_gpu_gives_what_arrays_give() -> None:
     torch = pytest.importorskip("torch")
-    from shardmill.randoms import tensors
+    from shardmill.random import tensors
 
     key = make_key(7, "x")
     ids = np.array([*range(70_001), *range(1 << 63, (1 << 63) + 5), 2**64 - 1], np.uint64)
@@ -102,7 +102,7 @@ def test_a_gpu_gives_what_arrays_give() -> None:
 
 INTERPRETED = """
 import numpy as np, torch
-from shardmill.randoms import draw5, make_key, tensors
+from shardmill.random import draw5, make_key, tensors
 ids = np.array([*range(1500), *range(1 << 63, (1 << 63) + 5), 2**64 - 1], np.uint64)
 key, kernel = make_key(7, "x"), tensors._kernel()
 for epoch, block in ((0, 0), (1, 3), (2**32 - 1, 2**32 - 1)):
@@ -119,26 +119,26 @@ def test_the_kernel_for_gpus_gives_what_arrays_give_under_tritons_interpreter() 
 
 
 def test_draws_split_a_block_as_they_say() -> None:
-    w0, w1, w2, w3 = unpack(words(np.array([9], np.uint64), Key(1, 2), 3))[0]
+    w0, w1, w2, w3 = unpack(words(np.array([9], np.uint64), PhiloxKey(1, 2), 3))[0]
     bits = f"{w0:032b}{w1:032b}{w2:032b}{w3:032b}"
     pieces = [bits[:24], bits[24:48], bits[64:88], bits[88:112], bits[48:64] + bits[120:]]
     ids = np.array([9], np.uint64)
-    assert [int(c[0]) for c in draw5(ids, Key(1, 2), 3)] == [int(p, 2) for p in pieces]
-    assert [int(c[0]) for c in draw_fine(ids, Key(1, 2), 3)] == [int(bits[:53], 2), int(bits[64:117], 2)]
+    assert [int(c[0]) for c in draw5(ids, PhiloxKey(1, 2), 3)] == [int(p, 2) for p in pieces]
+    assert [int(c[0]) for c in draw_fine(ids, PhiloxKey(1, 2), 3)] == [int(bits[:53], 2), int(bits[64:117], 2)]
 
 
 def test_chunks_leave_the_numbers_as_they_are() -> None:
     ids = np.arange(CHUNK * 2 + 17, dtype=np.uint64) + np.uint64((1 << 32) - CHUNK)
-    whole = draw5(ids, Key(1, 2))
+    whole = draw5(ids, PhiloxKey(1, 2))
     order = np.random.default_rng(0).permutation(len(ids))
-    mixed = draw5(ids[order], Key(1, 2))
+    mixed = draw5(ids[order], PhiloxKey(1, 2))
     assert all((w[order] == m).all() for w, m in zip(whole, mixed, strict=True))
 
 
 def test_a_key_tells_seeds_streams_and_views_apart() -> None:
     keys = [make_key(s, n, v) for s in (0, 1, 11) for n in ("", "a", "1a", "b") for v in (None, 0, 1, 11)]
     assert len(set(keys)) == len(keys)
-    assert make_key(3, "augment") == Key(351573369, 996764552), "a key that moves makes other data"
+    assert make_key(3, "augment") == PhiloxKey(351573369, 996764552), "a key that moves makes other data"
 
 
 @given(start=st.integers(0, 2**64 - 1), stop=st.integers(0, 2**64 - 1), count=st.integers(1, 9))
@@ -159,7 +159,7 @@ def test_what_is_no_id_is_refused(ids: Sequence[object]) -> None:
 @pytest.mark.parametrize(("epoch", "block"), [(-1, 0), (1 << 32, 0), (0, -1), (0.5, 0), (True, 0)])
 def test_what_is_no_epoch_is_refused(epoch: int, block: int) -> None:
     with pytest.raises(UsageError):
-        words(np.zeros(1, np.uint64), Key(0, 0), epoch, block)
+        words(np.zeros(1, np.uint64), PhiloxKey(0, 0), epoch, block)
     with pytest.raises(UsageError):
         make_key(-1, "x")
 
@@ -230,9 +230,9 @@ def test_a_permutation_mixes_and_changes_with_the_epoch() -> None:
     assert abs(np.corrcoef(first, np.arange(10_000))[0, 1]) < 0.05
     assert abs(np.corrcoef(first, second)[0, 1]) < 0.05
     with pytest.raises(UsageError):
-        permute(np.array([10]), 10, Key(0, 0))
+        permute(np.array([10]), 10, PhiloxKey(0, 0))
     with pytest.raises(UsageError):
-        permute(np.array([0]), 0, Key(0, 0))
+        permute(np.array([0]), 0, PhiloxKey(0, 0))
 
 
 def test_logarithm_exponential_and_normal_are_right_and_the_same_in_torch() -> None:

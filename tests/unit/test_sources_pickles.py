@@ -24,8 +24,8 @@ from hypothesis import strategies as st
 
 from shardmill.errors import SourceError
 from shardmill.sources import Fields, discover, open_source
-from shardmill.sources import pickles as pickles_module
-from shardmill.sources.safepickle import RefusedPickle, load
+from shardmill.sources.pickle import source as pickles_module
+from shardmill.sources.pickle.safe import RefusedPickle, load
 
 BODY = Fields(text="body")
 PROTOCOLS = range(pickle.HIGHEST_PROTOCOL + 1)

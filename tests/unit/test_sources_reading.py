@@ -179,7 +179,7 @@ def test_csv_fields_over_the_default_limit_of_python_are_read(tmp_path: Path) ->
 
 def test_an_ambiguous_place_is_not_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Records of three fields, whether the reading starts inside or outside of quotes; only the file's end tells."""
-    monkeypatch.setattr("shardmill.sources.csvcuts.BLOCK_BYTES", 64 << 10)
+    monkeypatch.setattr("shardmill.sources.csv.cuts.BLOCK_BYTES", 64 << 10)
     data = b"a,body,c\n" + b'a,",b\n' * 40_000
     source = open_file(tmp_path, "a.csv", data)
     shards = source.shards(20_000)

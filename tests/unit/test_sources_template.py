@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from shardmill.errors import SpecError
-from shardmill.sources.template import TextTemplate
+from shardmill.template import TextTemplate
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ from shardmill.errors import RunExists, SourceError, SpecError, StaleResume, Sto
 from shardmill.run import Run, start
 from shardmill.sources import Fields, discover
 from shardmill.split import Cut, SplitSpec, StreamingDatasetSplitter, parse_splits, split, split_files
-from shardmill.split.blocks import Block, Buffers
+from shardmill.split.blocks import Buffers, LineBlock
 from shardmill.split.reading import feed_files, feed_iterable
 from shardmill.split.spec import COMPRESSIONS, FORMATS
 from shardmill.store import Store, open_store
@@ -577,7 +577,7 @@ def test_a_note_and_the_metadata_come_after_the_chunks_and_their_names_are_on_th
 @settings(deadline=None)
 def test_lines_are_found_wherever_newlines_lie(lines: list[bytes], rest: bytes) -> None:
     rest = rest.replace(b"\n", b"")
-    block, left = Block.cut(b"".join(line + b"\n" for line in lines) + rest)
+    block, left = LineBlock.cut(b"".join(line + b"\n" for line in lines) + rest)
     assert left == rest
     assert block.lines() == [line for line in lines if line.strip()]
     assert [bytes(block.part(i, i + 1).data) for i in range(len(block))] == [line + b"\n" for line in block.lines()]

@@ -372,7 +372,7 @@ def test_from_several_threads(make: Callable[[Path], Case], tmp_path: Path) -> N
 
 @pytest.mark.parametrize("most", [1, 5, 64])
 def test_what_is_remembered_may_be_forgotten_at_any_time(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shardmill.tasks.embed.words._MOST_WORDS", most, raising=False)
+    monkeypatch.setattr("shardmill.models.words._MOST_WORDS", most, raising=False)
     case = _minilm(Path())
     for at in range(0, len(NASTY), 5):
         case.check(NASTY[at : at + 7])

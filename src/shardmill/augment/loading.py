@@ -13,7 +13,7 @@ from shardmill.augment.config import AugmentationConfig
 from shardmill.augment.params import check_rank, gen_augmentation_params
 from shardmill.augment.streams import check_state
 from shardmill.errors import CorruptState, UsageError
-from shardmill.randoms import make_key, permute
+from shardmill.random import make_key, permute
 
 _ORDER = "augment/order"
 _AHEAD = 4096

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shardmill import randoms
+from shardmill import random as randoms
 from shardmill.augment.config import STANDARD, AugmentationConfig, Parameter, Value
 from shardmill.errors import UsageError
-from shardmill.randoms import COARSE, FINE, Key, make_key
+from shardmill.random import COARSE, FINE, PhiloxKey, make_key
 
 if TYPE_CHECKING:
     import torch
@@ -123,7 +123,7 @@ class _Arrays:
 def _tensors() -> Any:
     import torch
 
-    from shardmill.randoms import tensors
+    from shardmill.random import tensors
 
     class Tensors:
         draw5 = staticmethod(tensors.draw5)
@@ -143,7 +143,9 @@ def _plain(p: Parameter) -> bool:
     return p.kind == "uniform" and p.probability == 1
 
 
-def _draw(backend: Any, ids: Any, config: AugmentationConfig, key: Key, view: int | None, epoch: int) -> dict[str, Any]:
+def _draw(
+    backend: Any, ids: Any, config: AugmentationConfig, key: PhiloxKey, view: int | None, epoch: int
+) -> dict[str, Any]:
     draws = backend.draw5(ids, key, epoch)
     gates: list[Any] = [None] * len(STANDARD)
     if any(getattr(config, name).probability < 1 for name in STANDARD):

@@ -24,12 +24,12 @@ from shardmill.bench.peers import MOST_TEXTS, Peer, lowest_cosine, run_peers
 from shardmill.bench.texts import mixed_texts, own_texts, read_texts, write_texts
 from shardmill.devices import gpus
 from shardmill.errors import SourceError, UsageError, missing_extra
+from shardmill.models.folder import read_folder
+from shardmill.models.location import MINILM, find_model
 from shardmill.run import Run
 from shardmill.sinks.parquet import vectors
 from shardmill.tasks import open_task
 from shardmill.tasks.base import Task
-from shardmill.tasks.embed.find import MINILM, find_model
-from shardmill.tasks.embed.folder import read_folder
 
 MADE_TEXTS = "docstrings of the standard library, cut to log-normal lengths"
 DEFAULT_TEXTS = {"cpu": 2_000, "cuda": 200_000}

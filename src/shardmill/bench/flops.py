@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from shardmill.tasks.embed.folder import ModelFolder
+from shardmill.models.folder import ModelFolder
 
 # Looked up or not run, and so no matrix products a token.
 _NOT_PER_TOKEN = ("embed", "shared.", "wte.", "wpe.", "lm_head", "pooler", "position", "relative_attention_bias")

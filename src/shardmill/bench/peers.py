@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from shardmill.console import Bar
 from shardmill.errors import ShardmillError
-from shardmill.monitor.bar import Bar
 
 Vectors = NDArray[Any]
 
@@ -158,7 +158,7 @@ def _loader(model: str, device: str, backend: str = "torch", **options: Any) -> 
 
 def _openvino_precisions() -> tuple[str, ...]:
     try:
-        from shardmill.tasks.embed.openvino import precisions
+        from shardmill.models.openvino import precisions
 
         return tuple(reversed(precisions()))
     except ShardmillError:
@@ -183,7 +183,7 @@ def _slow_bfloat16() -> str:
 
 
 def _quietly(load: Callable[[], Any]) -> Any:
-    from shardmill.tasks.embed.encoder import quiet
+    from shardmill.models.encoder import quiet
 
     logger = logging.getLogger("sentence_transformers")
     before = logger.level

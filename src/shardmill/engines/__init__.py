@@ -14,7 +14,7 @@ LOCAL = "local"
 _ELSEWHERE = {
     "ssh": "shardmill.engines.ssh.engine:SshEngine",
     "slurm": "shardmill.engines.slurm:SlurmEngine",
-    "ray": "shardmill.engines.rays:RayEngine",
+    "ray": "shardmill.engines.ray:RayEngine",
 }
 
 

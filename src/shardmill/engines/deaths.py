@@ -29,7 +29,7 @@ class Deaths:
 
         None: another may. What can never go well is raised.
         """
-        self._ledger.bury(worker)
+        self._ledger.record_death(worker)
         if status == EXIT_FINAL:
             raise failure(seat, "stopped", lines)
         self._in_a_row[seat] = 1 if self._came_forward(worker) else self._in_a_row[seat] + 1

@@ -16,11 +16,11 @@ from typing import Any
 
 from shardmill.errors import NotComplete, StoreError
 from shardmill.ledger.leases import Leases, process_alive
-from shardmill.ledger.records import Claim, Commit, Forecast, Hand, Lease, Suspects, encode
+from shardmill.ledger.records import Assignment, Claim, Commit, Lease, RunForecast, Suspects, encode
 from shardmill.plan import Plan
 from shardmill.store import LocalStore, Store
 
-__all__ = ["Claim", "Commit", "Forecast", "Hand", "Lease", "Ledger", "Suspects", "process_alive"]
+__all__ = ["Assignment", "Claim", "Commit", "Lease", "Ledger", "RunForecast", "Suspects", "process_alive"]
 
 _FOLDERS = ("commits/", "parts/", "errors/", "leases/", "suspects/", "workers/", "logs/", "final/", "index/")
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 import json
 
 from shardmill.ledger.folder import Folder
-from shardmill.ledger.records import Hand, encode
+from shardmill.ledger.records import Assignment, encode
 from shardmill.store import LocalStore
 
 
 class Branch(Folder):
-    def deal(self, hand: Hand) -> None:
+    def assign(self, hand: Assignment) -> None:
         self.store.put("hand.json", encode(hand))
 
-    def hand(self) -> Hand | None:
+    def assignment(self) -> Assignment | None:
         """What was dealt to this folder, which is a branch then; branches are on disks."""
         if not isinstance(self.store, LocalStore):
             return None
@@ -21,4 +21,4 @@ class Branch(Folder):
             raw = json.loads(self.store.get("hand.json"))
         except FileNotFoundError:
             return None
-        return Hand(tuple(raw["shards"]), raw["until"])
+        return Assignment(tuple(raw["shards"]), raw["until"])

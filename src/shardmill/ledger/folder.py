@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from shardmill.errors import UsageError
-from shardmill.ledger.records import Forecast, encode
+from shardmill.ledger.records import RunForecast, encode
 from shardmill.plan import Plan
 from shardmill.store import LocalStore, Store, locate, open_store
 
@@ -88,7 +88,7 @@ class Folder:
         except FileNotFoundError:
             return {}
 
-    def put_forecast(self, forecast: Forecast) -> None:
+    def put_forecast(self, forecast: RunForecast) -> None:
         """Keep the first forecast of a run; later ones would be of what was left."""
         self.store.put_if_absent("forecast.json", encode(forecast))
 
@@ -104,9 +104,9 @@ class Folder:
         except FileNotFoundError:
             return "", 0.0
 
-    def forecast(self) -> Forecast | None:
+    def forecast(self) -> RunForecast | None:
         try:
-            return Forecast(**json.loads(self.store.get("forecast.json")))
+            return RunForecast(**json.loads(self.store.get("forecast.json")))
         except FileNotFoundError:
             return None
 

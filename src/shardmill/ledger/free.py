@@ -8,10 +8,10 @@ from collections import deque
 from collections.abc import Collection, Sequence
 
 # What an object store lists in one answer. Windows begin at multiples of it, so that the keys of one are in order.
-WINDOW = 1000
+LISTED_AT_ONCE = 1000
 
 
-class Search:
+class FreeShards:
     """One worker's way through the windows of a plan; those in which nothing was free are left out.
 
     It begins at its own place. Where others got in its way, and in a window that is not its own, it goes on anywhere
@@ -19,11 +19,11 @@ class Search:
     """
 
     def __init__(self, shards: int, start: int) -> None:
-        self._windows = -(-shards // WINDOW)
+        self._windows = -(-shards // LISTED_AT_ONCE)
         self._start: int | None = start
         self._dry: set[int] = set()
         self._free: deque[int] = deque()
-        self.window: int | None = start // WINDOW if shards else None
+        self.window: int | None = start // LISTED_AT_ONCE if shards else None
 
     def next(self) -> int | None:
         return self._free.popleft() if self._free else None

@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
 
 from shardmill.ledger.branch import Branch
-from shardmill.ledger.free import WINDOW, Search
+from shardmill.ledger.free import LISTED_AT_ONCE, FreeShards
 from shardmill.ledger.records import Claim, Lease, encode
 from shardmill.store import Store
 
@@ -29,7 +29,7 @@ _WORTH = 1.25
 class Leases(Branch):
     def __init__(self, place: str | os.PathLike[str] | Store, clock: Callable[[], float] = time.time) -> None:
         super().__init__(place, clock)
-        self._searches: dict[tuple[str, int], Search] = {}
+        self._searches: dict[tuple[str, int], FreeShards] = {}
         self._seen_done = bytearray()
 
     def _forget(self) -> None:
@@ -57,7 +57,7 @@ class Leases(Branch):
         to this folder, or `among` names some shards, it is one of those.
         """
         self._make_room(shards)
-        if among is None and (hand := self.hand()) is not None:
+        if among is None and (hand := self.assignment()) is not None:
             among = hand.shards
         if among is not None:
             pending = [i for i in sorted(among) if i not in held and not self._is_done(i)]
@@ -66,13 +66,13 @@ class Leases(Branch):
             claim = next(filter(None, found), None)
             return claim or self._take_over(worker, pending, lease_s, slow_s, own_s)
         key = (worker, shards)
-        search = self._searches.get(key) or self._searches.setdefault(key, Search(shards, int(slot * shards)))
+        search = self._searches.get(key) or self._searches.setdefault(key, FreeShards(shards, int(slot * shards)))
         claim = self._claim_free(search, worker, shards, lease_s, held)
         if claim is not None:
             return claim
         leased = {i for i in self._indices("leases") if i < shards and not self._seen_done[i] and i not in held}
         if search.window is None:
-            strays = {i // WINDOW for i in self._not_seen_done(shards) if i not in leased and i not in held}
+            strays = {i // LISTED_AT_ONCE for i in self._not_seen_done(shards) if i not in leased and i not in held}
             search.look_again(random.sample(sorted(strays), min(_ASKED_WINDOWS, len(strays))))
             if (claim := self._claim_free(search, worker, shards, lease_s, held)) is not None:
                 return claim
@@ -80,7 +80,7 @@ class Leases(Branch):
 
     def is_over(self, shards: int) -> bool:
         """Whether nothing is left to do here, nor will be: all shards are committed, or all of a hand that is final."""
-        hand = self.hand()
+        hand = self.assignment()
         if hand is None:
             return self.is_complete(shards)
         self._make_room(shards)
@@ -91,7 +91,7 @@ class Leases(Branch):
         self._make_room(shards)
         at = self._seen_done.find(0, 0, shards)
         while at >= 0:
-            stop = min(shards, (at // WINDOW + 1) * WINDOW)
+            stop = min(shards, (at // LISTED_AT_ONCE + 1) * LISTED_AT_ONCE)
             self._see_done(at, stop)
             at = self._seen_done.find(0, 0, shards)
             if 0 <= at < stop:
@@ -113,22 +113,22 @@ class Leases(Branch):
             at = self._seen_done.find(0, at + 1, shards)
 
     def _claim_free(
-        self, search: Search, worker: str, shards: int, lease_s: float, held: Collection[int]
+        self, search: FreeShards, worker: str, shards: int, lease_s: float, held: Collection[int]
     ) -> Claim | None:
         while (claim := self._take_free(search, worker, lease_s, held)) is None and search.window is not None:
             search.found(self._look(search.window, shards, held))
         return claim
 
     def _look(self, window: int, shards: int, held: Collection[int]) -> list[int]:
-        stop = min(shards, (window + 1) * WINDOW)
-        start = self._seen_done.find(0, window * WINDOW, stop)
+        stop = min(shards, (window + 1) * LISTED_AT_ONCE)
+        start = self._seen_done.find(0, window * LISTED_AT_ONCE, stop)
         if start < 0:
             return []
         self._see_done(start, stop)
         leased = set(self._indices("leases", start, stop))
         return [i for i in range(start, stop) if not self._seen_done[i] and i not in leased and i not in held]
 
-    def _take_free(self, search: Search, worker: str, lease_s: float, held: Collection[int]) -> Claim | None:
+    def _take_free(self, search: FreeShards, worker: str, lease_s: float, held: Collection[int]) -> Claim | None:
         """The next of the shards that were free when last looked at, unless another is at it by now."""
         while (shard := search.next()) is not None:
             if shard in held:
@@ -212,7 +212,7 @@ class Leases(Branch):
         """The shard is committed: nobody need be at it."""
         self.store.delete(self._key("leases", shard))
 
-    def bury(self, worker: str) -> None:
+    def record_death(self, worker: str) -> None:
         """Let go of everything a dead worker held, counting its death against each shard it was at."""
         shards = list(self._indices("leases"))
         for shard, found in zip(shards, self._each(self._lease, shards), strict=True):

@@ -69,7 +69,7 @@ class Claim:
 
 
 @dataclass(frozen=True, slots=True)
-class Hand:
+class Assignment:
     """What a folder that is only a branch of a run may work on. More may be handed to it, until some time."""
 
     shards: tuple[int, ...]
@@ -90,7 +90,7 @@ class Suspects:
 
 
 @dataclass(frozen=True, slots=True)
-class Forecast:
+class RunForecast:
     """What a run was expected to take, from the time it was begun: seconds at least, likely and at most."""
 
     at: float
@@ -104,7 +104,7 @@ class Forecast:
 _to_json = json.JSONEncoder(separators=(",", ":"), sort_keys=True, ensure_ascii=False).encode
 
 
-def encode(value: dict[str, Any] | Commit | Lease | Hand | Suspects | Forecast) -> bytes:
+def encode(value: dict[str, Any] | Commit | Lease | Assignment | Suspects | RunForecast) -> bytes:
     """As it is written; a record by the names of its fields, without the copying of `asdict`."""
     if not isinstance(value, dict):
         value = {name: getattr(value, name) for name in value.__slots__}

@@ -45,7 +45,7 @@ CREATE TABLE IF NOT EXISTS shardmill.batches (
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class BatchRecord:
     """Items of one shard that are in the table, or on record as errors.
 
     `rows` are items; `sent` are rows of the table that were sent, `inserted` and `updated` what became of them.
@@ -70,10 +70,10 @@ class Batch:
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class ShardProgress:
     """The batches of one shard, in order."""
 
-    batches: tuple[Batch, ...]
+    batches: tuple[BatchRecord, ...]
 
     @property
     def rows(self) -> int:
@@ -148,16 +148,16 @@ def create_ledger(connection: psycopg.Connection[Any]) -> None:
             connection.execute(_TABLE)
 
 
-class Ledger:
+class BatchLedger:
     """The records of one plan in one table, which is known by its oid: dropped and made anew it is another one."""
 
     def __init__(self, plan: str, target: Target) -> None:
         self._values = {"plan": plan, "name": target.name, "schema": target.schema, "table": target.table}
 
-    def progress(self, connection: psycopg.Connection[Any], shard: int) -> Progress:
-        return Progress(tuple(self._read(connection, "AND shard = %(shard)s", {"shard": shard})))
+    def progress(self, connection: psycopg.Connection[Any], shard: int) -> ShardProgress:
+        return ShardProgress(tuple(self._read(connection, "AND shard = %(shard)s", {"shard": shard})))
 
-    def shards(self, connection: psycopg.Connection[Any]) -> dict[int, Progress]:
+    def shards(self, connection: psycopg.Connection[Any]) -> dict[int, ShardProgress]:
         """All there is of the plan, by shard."""
         found = connection.execute(
             "SELECT DISTINCT shard FROM shardmill.batches WHERE plan = %(plan)s AND target = %(name)s::regclass",
@@ -165,16 +165,16 @@ class Ledger:
         )
         return {shard: self.progress(connection, shard) for (shard,) in sorted(found.fetchall())}
 
-    def _read(self, connection: psycopg.Connection[Any], where: str, values: dict[str, Any]) -> list[Batch]:
+    def _read(self, connection: psycopg.Connection[Any], where: str, values: dict[str, Any]) -> list[BatchRecord]:
         names = ", ".join(_COLUMNS)
         rows = connection.execute(
             f"SELECT {names} FROM shardmill.batches WHERE plan = %(plan)s AND target = %(name)s::regclass {where}"
             " ORDER BY first_row, last",
             {**self._values, **values},
         )
-        return [Batch(*row) for row in rows.fetchall()]
+        return [BatchRecord(*row) for row in rows.fetchall()]
 
-    def record(self, connection: psycopg.Connection[Any], shard: int, batch: Batch, worker: str) -> bool:
+    def record(self, connection: psycopg.Connection[Any], shard: int, batch: BatchRecord, worker: str) -> bool:
         """Enter a batch; False where it does not begin at the end of what is there, or someone entered it before."""
         cursor = connection.execute(
             """

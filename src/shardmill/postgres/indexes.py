@@ -30,7 +30,7 @@ _LOOK_EVERY_S = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class Index:
+class TableIndex:
     """An index that is there; `method` is gin, hnsw or ivfflat."""
 
     name: str
@@ -63,14 +63,14 @@ ORDER BY 2, 1
 """
 
 
-def existing_indexes(connection: psycopg.Connection[Any], target: Target) -> list[Index]:
+def existing_indexes(connection: psycopg.Connection[Any], target: Target) -> list[TableIndex]:
     """The indexes for search that a table has."""
     with explained(connection):
         values = [target.name, target.vector, target.vector, SEARCH]
-        return [Index(*row) for row in connection.execute(_INDEXES, values)]
+        return [TableIndex(*row) for row in connection.execute(_INDEXES, values)]
 
 
-def offer(found: list[Index], rows: int) -> str:
+def offer(found: list[TableIndex], rows: int) -> str:
     """What to tell someone who is about to load many rows into a table with indexes; empty where there are none."""
     if not found or not rows:
         return ""
@@ -81,7 +81,7 @@ def offer(found: list[Index], rows: int) -> str:
     )
 
 
-def drop_indexes(connection: psycopg.Connection[Any], target: Target) -> list[Index]:
+def drop_indexes(connection: psycopg.Connection[Any], target: Target) -> list[TableIndex]:
     """Drop what `build` makes again; searches read the whole table until then."""
     found = existing_indexes(connection, target)
     with explained(connection, "Only the owner of a table may drop its indexes."), connection.transaction():

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from shardmill.errors import SpecError, nearest
-from shardmill.postgres.target import Column, Target
+from shardmill.postgres.target import TableColumn, Target
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +19,7 @@ class Field:
 
     source: str
     kept: Literal["string", "int64", "double", "bool"]
-    column: Column
+    column: TableColumn
     sql: str = "{}"
 
     def expression(self, value: str) -> str:
@@ -75,27 +75,27 @@ _MILLISECONDS = "CASE WHEN {} BETWEEN -62135596800000 AND 253402300799999 THEN t
 
 
 def _text(source: str, name: str = "") -> Field:
-    return Field(source, "string", Column(name or source, "text"))
+    return Field(source, "string", TableColumn(name or source, "text"))
 
 
 def _json(source: str, name: str = "") -> Field:
-    return Field(source, "string", Column(name or source, "jsonb"), _JSON)
+    return Field(source, "string", TableColumn(name or source, "jsonb"), _JSON)
 
 
 def _real(source: str, name: str = "") -> Field:
-    return Field(source, "double", Column(name or source, "real"))
+    return Field(source, "double", TableColumn(name or source, "real"))
 
 
 def _count(source: str, name: str = "") -> Field:
-    return Field(source, "int64", Column(name or source, "bigint"))
+    return Field(source, "int64", TableColumn(name or source, "bigint"))
 
 
 def _time(source: str, sql: str, name: str = "") -> Field:
-    return Field(source, "int64", Column(name or source, "timestamp with time zone"), sql)
+    return Field(source, "int64", TableColumn(name or source, "timestamp with time zone"), sql)
 
 
 def _price(source: str) -> Field:
-    return Field(source, "string", Column(source, "numeric(12,2)"), _PRICE)
+    return Field(source, "string", TableColumn(source, "numeric(12,2)"), _PRICE)
 
 
 # Reviews of 2023 have no id. One person writes of one variant of a product at one moment once: what shares the three
@@ -112,7 +112,7 @@ _REVIEWS_2023 = TablePreset(
         _text("text"),
         _json("images"),
         _count("helpful_vote"),
-        Field("verified_purchase", "bool", Column("verified_purchase", "boolean")),
+        Field("verified_purchase", "bool", TableColumn("verified_purchase", "boolean")),
     ),
     key=("user_id", "asin", "timestamp"),
     text="title,text",

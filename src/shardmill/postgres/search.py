@@ -46,7 +46,7 @@ class TableHit:
 
 
 @dataclass(frozen=True, slots=True)
-class Search:
+class TableSearch:
     """What is looked for; `vector` is not needed for words alone, nor `words` for meaning alone."""
 
     mode: Mode
@@ -56,7 +56,7 @@ class Search:
     where: str = ""
 
 
-def search(connection: psycopg.Connection[Any], target: Target, wanted: Search) -> list[TableHit]:
+def search(connection: psycopg.Connection[Any], target: Target, wanted: TableSearch) -> list[TableHit]:
     """The best `k` rows. The transaction of `connection` can write nothing, whatever `where` says."""
     _check(target, wanted)
     # With values bound, the server takes one statement and no second one behind a semicolon in `where`.
@@ -74,7 +74,7 @@ def search(connection: psycopg.Connection[Any], target: Target, wanted: Search) 
     return [TableHit(float(row[-1]), dict(zip(names, row[:-1], strict=True))) for row in rows]
 
 
-def show(connection: psycopg.Connection[Any], target: Target, wanted: Search) -> str:
+def show(connection: psycopg.Connection[Any], target: Target, wanted: TableSearch) -> str:
     """The same, to be read and to be given to psql."""
     _check(target, wanted)
     with explained(connection):
@@ -131,7 +131,7 @@ def _dialect(connection: psycopg.Connection[Any]) -> _Dialect:
     return _Dialect("<=>", "") if seen else _Dialect(f"OPERATOR({quoted(schema)}.<=>)", f"{quoted(schema)}.")
 
 
-def _check(target: Target, wanted: Search) -> None:
+def _check(target: Target, wanted: TableSearch) -> None:
     if wanted.k < 1:
         raise UsageError(f"-k {wanted.k}: at least one answer must be asked for.")
     if wanted.mode != "vector" and not target.text:
@@ -144,7 +144,7 @@ def _check(target: Target, wanted: Search) -> None:
         raise UsageError(f"The query has {len(wanted.vector)} dimensions, the table has {target.dims}.")
 
 
-def _statement(target: Target, wanted: Search, dialect: _Dialect) -> str:
+def _statement(target: Target, wanted: TableSearch, dialect: _Dialect) -> str:
     """The statement, with marks where its values go."""
     kind = f"{dialect.types}{target.vector_type}({target.dims})"
     parts = _Parts(

@@ -9,7 +9,7 @@ Conflict = Literal["update", "skip", "fail"]
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class TableColumn:
     """A column that rows bring along, with its SQL type as `format_type` writes it: `bigint`, `numeric(10,2)`."""
 
     name: str
@@ -26,7 +26,7 @@ class Target:
     schema: str
     table: str
     key: tuple[str, ...]
-    columns: tuple[Column, ...]
+    columns: tuple[TableColumn, ...]
     text: tuple[str, ...]
     dims: int
     vector: str = "embedding"
@@ -43,7 +43,7 @@ class Target:
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Target:
-        columns = tuple(Column(**column) for column in data["columns"])
+        columns = tuple(TableColumn(**column) for column in data["columns"])
         return cls(**{**data, "key": tuple(data["key"]), "text": tuple(data["text"]), "columns": columns})
 
 

@@ -7,17 +7,14 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from shardmill.plan import Plan
+from shardmill.plan import WINDOW, Plan
 from shardmill.postgres.definition import DIGEST
 from shardmill.postgres.links import Reference
 from shardmill.postgres.presets import Field, TablePreset, find_preset
-from shardmill.postgres.target import Column, Conflict, Target, quoted
+from shardmill.postgres.target import Conflict, TableColumn, Target, quoted
 from shardmill.postgres.types import sql_type
 from shardmill.sinks.parquet import is_vector
 from shardmill.spec import Work
-
-# What a task calls the column that tells several rows of one item apart.
-WINDOW = "window"
 
 
 def target_of(work: Work, schema: pa.Schema, text: Sequence[str] = ()) -> Target:
@@ -28,7 +25,7 @@ def target_of(work: Work, schema: pa.Schema, text: Sequence[str] = ()) -> Target
     if (preset := preset_of(work)) is not None:
         known = preset.target(vector.type.list_size, schema=schema_name or "public", vector_type=work.to.vector)
         return replace(known, table=table, vector=vector.name, language=work.to.language)
-    columns = tuple(Column(f.name, sql_type(f.type)) for f in schema if f.name not in (vector.name, DIGEST))
+    columns = tuple(TableColumn(f.name, sql_type(f.type)) for f in schema if f.name not in (vector.name, DIGEST))
     return Target(
         schema=schema_name or "public",
         table=table,

@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 from shardmill.errors import DatabaseError, DatabaseLost
 from shardmill.ledger import Claim, Commit, Ledger
 from shardmill.plan import Plan
-from shardmill.postgres.batches import Batch, Progress
-from shardmill.postgres.batches import Ledger as Batches
+from shardmill.postgres.batches import BatchLedger, BatchRecord, ShardProgress
 from shardmill.postgres.connect import first_line, load
 from shardmill.postgres.fitting import find_refused, once, unfit
 from shardmill.postgres.session import Session, about_rows
@@ -44,7 +43,7 @@ class PostgresSink:
         stopped: Callable[[], bool] = lambda: False,
     ) -> None:
         self.ledger, self.to, self.worker, self.on_step = ledger, to, worker, on_step
-        self.batches = Batches(plan, to.target)
+        self.batches = BatchLedger(plan, to.target)
         # Shards are begun on one thread, texts are looked up on a second, and rows are written on a third.
         self._asking, self._looking, self.writing = (Session(to.url, stopped=stopped) for _ in range(3))
         self.upsert = self._asking.transact(lambda c: Upsert(c, to.target, to.schema, to.mode, to.fields, to.reference))
@@ -53,12 +52,12 @@ class PostgresSink:
         found = self._asking.transact(lambda c: self._find(c, claim.shard))
         return StagedRows(self, claim, found)
 
-    def _find(self, connection: psycopg.Connection[Any], shard: int) -> Progress:
+    def _find(self, connection: psycopg.Connection[Any], shard: int) -> ShardProgress:
         found = self.batches.progress(connection, shard)
         if found.without_gap and (self.to.resumes or found.complete or not found.batches):
             return found
         self.batches.forget(connection, shard)
-        return Progress(())
+        return ShardProgress(())
 
     def unchanged(self, kept: pa.RecordBatch) -> frozenset[int]:
         """The rows whose text is the one that their vector in the table was made from, where that is asked for."""
@@ -97,14 +96,14 @@ class PostgresSink:
 class _Ready:
     """A batch as it is sent. Whether it is a shard's last is known when its turn comes."""
 
-    batch: Batch
+    batch: BatchRecord
     stream: bytes
 
 
 class StagedRows:
     """Finished rows on their way into the table. What is written stays written: the next attempt goes on behind it."""
 
-    def __init__(self, sink: PostgresSink, claim: Claim, progress: Progress) -> None:
+    def __init__(self, sink: PostgresSink, claim: Claim, progress: ShardProgress) -> None:
         self._sink, self._shard = sink, claim.shard
         self._at, self.complete = progress.rows, progress.complete
         self.done = progress.rows
@@ -171,7 +170,7 @@ class StagedRows:
                 return
             stop = max(stop, self._at)
 
-    def _write(self, connection: psycopg.Connection[Any], batch: Batch, stream: bytes) -> bool:
+    def _write(self, connection: psycopg.Connection[Any], batch: BatchRecord, stream: bytes) -> bool:
         sink, shard = self._sink, self._shard
         if not sink.batches.record(connection, shard, batch, sink.worker):
             return False
@@ -254,14 +253,14 @@ class StagedRows:
             self._errors[item] = finished.describe(item, reason)
             self._refused.append(self._errors[item])
 
-    def _describe(self, start: int, stop: int, rows: pa.Table) -> Batch:
+    def _describe(self, start: int, stop: int, rows: pa.Table) -> BatchRecord:
         sums = dict.fromkeys(("inputs", "tokens", "truncated"), 0)
         for block in self._finished:
             low, high = (min(max(at - block.first_row, 0), block.rows) for at in (start, stop))
             for name in sums:
                 whole = getattr(block, name)
                 sums[name] += whole * high // max(1, block.rows) - whole * low // max(1, block.rows)
-        return Batch(
+        return BatchRecord(
             first_row=start,
             rows=stop - start,
             last=False,

@@ -38,7 +38,8 @@ def discover(
 
     Large compressed files are read through once for places to enter them; `on_progress` hears of that.
     """
-    from shardmill.sources import discovery, numbers, sql
+    from shardmill.sources import discovery, sql
+    from shardmill.sources import range as numbers
 
     if fields.query:
         return sql.discover(places, fields, format)
@@ -55,7 +56,7 @@ def open_source(stat: SourceStat, fields: Fields, max_item_bytes: int = MAX_ITEM
 
         return open_query(stat, fields, max_item_bytes)
     if stat.format == "range":
-        from shardmill.sources.numbers import RangeSource
+        from shardmill.sources.range import RangeSource
 
         return RangeSource(stat)
     if stat.format in ("jsonl", "text"):
@@ -63,23 +64,23 @@ def open_source(stat: SourceStat, fields: Fields, max_item_bytes: int = MAX_ITEM
 
         return LineSource(stat, fields, max_item_bytes)
     if stat.format in ("csv", "tsv"):
-        from shardmill.sources.csvs import CsvSource
+        from shardmill.sources.csv.source import CsvSource
 
         return CsvSource(stat, fields, max_item_bytes)
     if stat.format == "parquet":
-        from shardmill.sources.parquets import ParquetSource
+        from shardmill.sources.parquet import ParquetSource
 
         return ParquetSource(stat, fields, max_item_bytes)
     if stat.format == "arrow":
-        from shardmill.sources.arrows import ArrowSource
+        from shardmill.sources.arrow.source import ArrowSource
 
         return ArrowSource(stat, fields, max_item_bytes)
     if stat.format == "json":
-        from shardmill.sources.jsonarrays import JsonArraySource
+        from shardmill.sources.json.array import JsonArraySource
 
         return JsonArraySource(stat, fields, max_item_bytes)
     if stat.format == "pickle":
-        from shardmill.sources.pickles import PickleSource
+        from shardmill.sources.pickle.source import PickleSource
 
         return PickleSource(stat, fields, max_item_bytes)
     raise SourceError(f"{stat.format!r} is not a format that is read.", hint="Plan the run again with --fresh.")

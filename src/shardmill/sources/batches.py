@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from shardmill.sources.base import ItemBatch
 from shardmill.sources.columns import Column
-from shardmill.sources.template import TextTemplate
+from shardmill.template import TextTemplate
 
 BATCH_ROWS = 1024
 BATCH_BYTES = 4 << 20

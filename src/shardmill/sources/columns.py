@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from shardmill.errors import SourceError
 from shardmill.sources.base import Fields, SourceStat
-from shardmill.sources.template import is_unicode
+from shardmill.template import is_unicode
 
 Convert = Callable[[object], object]
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from shardmill.plan import SourceFile, SourceStat
-from shardmill.sources.files import BLOCK_BYTES, check_unchanged, open_ranges
+from shardmill.sources.content import open_ranges
+from shardmill.sources.files import BLOCK_BYTES, check_unchanged
 from shardmill.store import is_url
 
 
@@ -15,21 +16,21 @@ def count_lines(stat: SourceStat, file: SourceFile) -> int | None:
         return file.size_bytes
     check_unchanged(file)
     if stat.format == "parquet":
-        from shardmill.sources.parquets import count_rows
+        from shardmill.sources.parquet import count_rows
 
         return count_rows(file)
     if stat.format == "arrow":
-        from shardmill.sources import arrows
+        from shardmill.sources.arrow import source as arrows
 
         return arrows.count_rows(file)
     if is_url(file.place):
         return None
     if stat.format == "json":
-        from shardmill.sources import jsonarrays
+        from shardmill.sources.json import array as jsonarrays
 
         return jsonarrays.count_rows(file)
     if stat.format == "pickle":
-        from shardmill.sources import pickles
+        from shardmill.sources.pickle import source as pickles
 
         return pickles.count_rows(file)
     return _count_lines(file)

@@ -6,16 +6,17 @@ import hashlib
 from collections.abc import Sequence
 
 from shardmill.errors import SourceError, nearest
-from shardmill.sources import entries
+from shardmill.sources.arrow.saved import choose_saved
 from shardmill.sources.base import Fields, SourceFile, SourceStat
 from shardmill.sources.chunks import HEAD
-from shardmill.sources.files import WINDOW_BYTES, empty_source, file_name, open_packed, open_ranges
+from shardmill.sources.compressed import entries
+from shardmill.sources.content import open_ranges
+from shardmill.sources.files import WINDOW_BYTES, empty_source, file_name, open_packed
 from shardmill.sources.parsing import BOM
 from shardmill.sources.places import Found, expand
-from shardmill.sources.saveddatasets import choose_saved
 from shardmill.sources.signatures import refuse_other_kinds
-from shardmill.sources.template import TextTemplate
 from shardmill.store import ReadRange, is_url
+from shardmill.template import TextTemplate
 
 EXTENSIONS = {
     ".jsonl": ("jsonl",),
@@ -66,23 +67,23 @@ def find_files(places: Sequence[str], format: str | None = None) -> tuple[str, t
 
 def _describe(kind: str, files: Sequence[SourceFile], fields: Fields) -> dict[str, str]:
     if kind == "parquet":
-        from shardmill.sources import parquets
+        from shardmill.sources import parquet as parquets
 
         return parquets.describe(files, fields)
     if kind in ("csv", "tsv"):
-        from shardmill.sources import csvs
+        from shardmill.sources.csv import source as csvs
 
         return csvs.describe(files, fields, kind)
     if kind == "arrow":
-        from shardmill.sources import arrows
+        from shardmill.sources.arrow import source as arrows
 
         return arrows.describe(files, fields)
     if kind == "json":
-        from shardmill.sources import jsonarrays
+        from shardmill.sources.json import array as jsonarrays
 
         return jsonarrays.describe(files, fields)
     if kind == "pickle":
-        from shardmill.sources import pickles
+        from shardmill.sources.pickle import source as pickles
 
         return pickles.describe(files, fields)
     from shardmill.sources import sampling

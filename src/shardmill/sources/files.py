@@ -1,60 +1,21 @@
-"""Bytes of one source file by range, and the check that the file is still the one that was planned."""
+"""Bytes of one source file as they lie there, and the check that the file is still the one that was planned."""
 
 from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from shardmill.errors import SourceError, StaleResume, StoreChanged, StoreError
 from shardmill.sources.base import SourceFile
 from shardmill.store import Entry, ReadRange, is_exact, is_url, locate
 
-Fill = Callable[[int, memoryview], int]
 BLOCK_BYTES = 4 << 20
 WINDOW_BYTES = 64 << 10
 
 
 def file_name(place: str) -> str:
     return place.rstrip("/").rpartition("/")[2]
-
-
-@contextlib.contextmanager
-def open_ranges(file: SourceFile) -> Iterator[ReadRange]:
-    """A function that reads [start, stop) of the file's content; of a stream, only as much as there is."""
-    with open_packed(file) as packed:
-        if not file.compression:
-            yield packed
-            return
-        from shardmill.sources.unpacking import Unpacked
-
-        yield Unpacked(file, packed).read
-
-
-@contextlib.contextmanager
-def open_filling(file: SourceFile) -> Iterator[Fill]:
-    """A function that fills a buffer with the content from a place on, and says with how much."""
-    if file.compression or is_url(file.place):
-        with open_ranges(file) as read:
-
-            def copy(start: int, buffer: memoryview) -> int:
-                data = read(start, min(start + len(buffer), file.end))
-                buffer[: len(data)] = data
-                return len(data)
-
-            yield copy
-        return
-    with readable(file.place), open(file.place, "rb", buffering=0) as handle:
-
-        def fill(start: int, buffer: memoryview) -> int:
-            at, stop = start, min(start + len(buffer), file.end)
-            while at < stop and (got := os.preadv(handle.fileno(), [buffer[at - start : stop - start]], at)):
-                at += got
-            if at < stop:
-                raise _changed(file, f"it ends at byte {at}")
-            return at - start
-
-        yield fill
 
 
 @contextlib.contextmanager
@@ -69,7 +30,7 @@ def open_packed(file: SourceFile) -> Iterator[ReadRange]:
             except FileNotFoundError:
                 raise _gone(file.place) from None
             except StoreChanged as error:
-                raise _changed(file, "it was written anew") from error
+                raise changed(file, "it was written anew") from error
 
         yield remote
         return
@@ -91,7 +52,7 @@ def _pread(handle: int, start: int, stop: int) -> bytes:
 
 def _whole(file: SourceFile, data: bytes, start: int, stop: int) -> bytes:
     if len(data) != stop - start:
-        raise _changed(file, f"it ends at byte {start + len(data)}")
+        raise changed(file, f"it ends at byte {start + len(data)}")
     return data
 
 
@@ -101,9 +62,9 @@ def check_unchanged(file: SourceFile) -> None:
     if found is None:
         raise _gone(file.place)
     if found.size != file.size_bytes:
-        raise _changed(file, f"size {file.size_bytes} -> {found.size}")
+        raise changed(file, f"size {file.size_bytes} -> {found.size}")
     if file.tag and found.tag.strip('"') != file.tag.strip('"'):
-        raise _changed(file, f"tag {file.tag} -> {found.tag}")
+        raise changed(file, f"tag {file.tag} -> {found.tag}")
 
 
 def check_read(file: SourceFile) -> None:
@@ -149,7 +110,7 @@ def _gone(place: str) -> SourceError:
     return SourceError(f"{place} is gone.", hint="Put it back and run the same command again: it resumes.")
 
 
-def _changed(file: SourceFile, how: str) -> StaleResume:
+def changed(file: SourceFile, how: str) -> StaleResume:
     return StaleResume(
         f"{file_name(file.place)} changed while the run was under way: {how}.",
         hint="Start over with --fresh, so that the result holds one version of the source.",

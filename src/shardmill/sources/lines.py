@@ -7,10 +7,11 @@ from collections.abc import Callable, Iterator, Mapping
 from shardmill.sources.base import Fields, ItemBatch, Shard, SourceStat
 from shardmill.sources.batches import BatchBuilder
 from shardmill.sources.columns import build_columns
+from shardmill.sources.content import open_ranges
 from shardmill.sources.cuts import cut_evenly, find_line_start, iter_lines, number_shards, weigh
-from shardmill.sources.files import check_read, check_unchanged, open_ranges
+from shardmill.sources.files import check_read, check_unchanged
 from shardmill.sources.parsing import BOM, BadLine, over_limit, parse_json, parse_text
-from shardmill.sources.template import TextTemplate
+from shardmill.template import TextTemplate
 
 ParseLine = Callable[[bytes], Mapping[str, object]]
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from shardmill.ranges import Range
 from shardmill.sources.base import Shard, SourceFile, SourceStat
-from shardmill.sources.csvs import DELIMITERS, read_header
+from shardmill.sources.content import open_ranges
+from shardmill.sources.csv.source import DELIMITERS, read_header
 from shardmill.sources.cuts import find_line_start
-from shardmill.sources.files import open_ranges
 
 
 def is_ranged(stat: SourceStat, file: SourceFile) -> bool:

@@ -19,7 +19,7 @@ _BLANKS = np.isin(np.arange(256), list(b" \t\r\n"))
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class LineBlock:
     """Whole lines, none of them blank, each with its newline; `ends` says where each one ends.
 
     The data may be a view of a larger block: lines are cut without being copied.
@@ -29,7 +29,7 @@ class Block:
     ends: NDArray[np.int64]
 
     @classmethod
-    def cut(cls, data: Buffer) -> tuple[Block, bytes]:
+    def cut(cls, data: Buffer) -> tuple[LineBlock, bytes]:
         """The whole lines in some bytes, blank ones left out, and what follows the last newline."""
         raw = np.frombuffer(data, np.uint8)
         ends = _find_ends(raw)
@@ -41,7 +41,7 @@ class Block:
         return block, rest
 
     @classmethod
-    def of_lines(cls, lines: list[bytes]) -> Block:
+    def of_lines(cls, lines: list[bytes]) -> LineBlock:
         """A block of lines that have no newline and are not blank."""
         data = b"\n".join([*lines, b""])
         return cls(data, np.cumsum(np.fromiter(map(len, lines), np.int64, len(lines)) + 1))
@@ -56,16 +56,16 @@ class Block:
     def lines(self) -> list[bytes]:
         return bytes(self.data).split(b"\n")[:-1]
 
-    def part(self, start: int, stop: int) -> Block:
+    def part(self, start: int, stop: int) -> LineBlock:
         """The lines [start, stop)."""
         if start == 0 and stop == len(self):
             return self
         first = int(self.ends[start - 1]) if start else 0
         last = int(self.ends[stop - 1]) if stop > start else first
-        return Block(memoryview(self.data)[first:last], self.ends[start:stop] - first)
+        return LineBlock(memoryview(self.data)[first:last], self.ends[start:stop] - first)
 
 
-Blocks = Iterator[Block]
+Blocks = Iterator[LineBlock]
 
 
 def _find_ends(raw: NDArray[np.uint8]) -> NDArray[np.int64]:
@@ -103,16 +103,16 @@ class Buffers:
         return memoryview(lent)  # type: ignore[arg-type]
 
 
-def join(blocks: Sequence[Block]) -> Block:
+def join(blocks: Sequence[LineBlock]) -> LineBlock:
     """Several blocks as one."""
     if len(blocks) == 1:
         return blocks[0]
     begins = itertools.accumulate((len(b.data) for b in blocks), initial=0)
     ends = [b.ends + begin for b, begin in zip(blocks, begins, strict=False)]
-    return Block(b"".join(b.data for b in blocks), np.concatenate(ends))
+    return LineBlock(b"".join(b.data for b in blocks), np.concatenate(ends))
 
 
-def gather(lines: Iterable[bytes]) -> Iterator[Block]:
+def gather(lines: Iterable[bytes]) -> Iterator[LineBlock]:
     """Blocks of lines that come one by one."""
     held: list[bytes] = []
     size = 0
@@ -120,7 +120,7 @@ def gather(lines: Iterable[bytes]) -> Iterator[Block]:
         held.append(line)
         size += len(line) + 1
         if size >= BLOCK_BYTES:
-            yield Block.of_lines(held)
+            yield LineBlock.of_lines(held)
             held, size = [], 0
     if held:
-        yield Block.of_lines(held)
+        yield LineBlock.of_lines(held)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from shardmill.ranges import split_evenly
-from shardmill.split.blocks import BLOCK_BYTES, Block, join
+from shardmill.split.blocks import BLOCK_BYTES, LineBlock, join
 from shardmill.split.routing import Routed
 from shardmill.split.spec import Cut
 
@@ -19,7 +19,7 @@ class Piece:
 
     part: int
     chunk: int
-    blocks: tuple[Block, ...]
+    blocks: tuple[LineBlock, ...]
     index: int
     chunk_index: int
     first: bool
@@ -30,7 +30,7 @@ class Piece:
         """The items of the part before the next piece."""
         return self.index + sum(map(len, self.blocks))
 
-    def block(self) -> Block:
+    def block(self) -> LineBlock:
         """All lines together; that copies them where they came in several blocks."""
         return join(self.blocks)
 
@@ -52,11 +52,11 @@ class _Cutter:
         self._sizes = [b - a for a, b in split_evenly(0, count, cut.workers)] if cut.workers and count else []
         self._chunk = self._index = self._chunk_index = 0
         self._chunk_items = self._chunk_bytes = 0
-        self._held: list[Block] = []
+        self._held: list[LineBlock] = []
         self._held_bytes = 0
         self._first = True
 
-    def add(self, block: Block) -> Iterator[Piece]:
+    def add(self, block: LineBlock) -> Iterator[Piece]:
         while len(block):
             room = self._room(block)
             if room == 0:
@@ -70,7 +70,7 @@ class _Cutter:
             self._chunk_items += len(taken)
             self._chunk_bytes += len(taken.data)
 
-    def _room(self, block: Block) -> int:
+    def _room(self, block: LineBlock) -> int:
         """How many lines of the block still fit into the chunk; an empty chunk takes any line."""
         if self._cut.bytes:
             fitting = int(np.searchsorted(block.ends, self._cut.bytes - self._chunk_bytes, side="right"))

@@ -15,7 +15,8 @@ from shardmill.sources.discovery import find_files
 from shardmill.sources.files import check_read, check_unchanged, file_name
 from shardmill.sources.sql import open_database, refuse_without_query, stream
 from shardmill.split.blocks import Blocks, gather
-from shardmill.split.formats import encode_item, read_file
+from shardmill.split.formats import read_file
+from shardmill.split.items import encode_item
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from shardmill.errors import SourceError
 from shardmill.sources.parsing import BadLine, parse_json
-from shardmill.split.blocks import Block, gather
+from shardmill.split.blocks import LineBlock, gather
 from shardmill.split.spec import SplitSpec, parse_by
 
 BUCKETS = 256
@@ -27,10 +27,10 @@ class Routed(NamedTuple):
     """Lines of one part, in the order in which they are written."""
 
     part: int
-    block: Block
+    block: LineBlock
 
 
-def route(blocks: Iterator[Block], spec: SplitSpec) -> Iterator[Routed]:
+def route(blocks: Iterator[LineBlock], spec: SplitSpec) -> Iterator[Routed]:
     """Every line, with its part, shuffled if that is asked for."""
     numbered = _number(blocks)
     if spec.shuffle is not None:
@@ -45,17 +45,17 @@ def route(blocks: Iterator[Block], spec: SplitSpec) -> Iterator[Routed]:
         for part in range(len(spec.splits)):
             chosen = [lines[i] for i in np.flatnonzero(parts == part)]
             if chosen:
-                yield Routed(part, Block.of_lines(chosen))
+                yield Routed(part, LineBlock.of_lines(chosen))
 
 
-def _number(blocks: Iterator[Block]) -> Iterator[tuple[int, Block]]:
+def _number(blocks: Iterator[LineBlock]) -> Iterator[tuple[int, LineBlock]]:
     first = 0
     for block in blocks:
         yield first, block
         first += len(block)
 
 
-def choose_parts(block: Block, first: int, spec: SplitSpec) -> NDArray[np.int64]:
+def choose_parts(block: LineBlock, first: int, spec: SplitSpec) -> NDArray[np.int64]:
     """The part of each line, `first` being the row number of the first."""
     if len(spec.splits) < 2:
         return np.zeros(len(block), np.int64)
@@ -92,7 +92,7 @@ def _hash_field(line: bytes, field: str, first: int) -> int:
 _BY_HINT = "Mend the row, or split with --by random:SEED."
 
 
-def _shuffle(numbered: Iterator[tuple[int, Block]], spec: SplitSpec, seed: int) -> Iterator[Routed]:
+def _shuffle(numbered: Iterator[tuple[int, LineBlock]], spec: SplitSpec, seed: int) -> Iterator[Routed]:
     """All lines sorted by a number that the seed gives each row.
 
     They are scattered over files by the number's first byte, and each file is sorted in memory: so the order does not
@@ -106,7 +106,7 @@ def _shuffle(numbered: Iterator[tuple[int, Block]], spec: SplitSpec, seed: int) 
             path.unlink()
 
 
-def _scatter(numbered: Iterator[tuple[int, Block]], spec: SplitSpec, seed: int, paths: list[Path]) -> None:
+def _scatter(numbered: Iterator[tuple[int, LineBlock]], spec: SplitSpec, seed: int, paths: list[Path]) -> None:
     with contextlib.ExitStack() as stack:
         files: list[IO[bytes]] = [stack.enter_context(open(p, "wb", buffering=_BUFFER_BYTES)) for p in paths]
         for first, block in numbered:

@@ -8,16 +8,21 @@ import pyarrow as pa
 
 from shardmill.errors import SourceError
 from shardmill.plan import SourceFile
-from shardmill.sources import MAX_ITEM_BYTES, arrows, jsonarrays, parquets, pickles, sampling
+from shardmill.sources import MAX_ITEM_BYTES, sampling
+from shardmill.sources import parquet as parquets
+from shardmill.sources.arrow import source as arrows
+from shardmill.sources.arrow.rows import plain_type
 from shardmill.sources.batches import BATCH_ROWS
-from shardmill.sources.csvrecords import Records
-from shardmill.sources.csvs import DELIMITERS, read_header
+from shardmill.sources.content import open_ranges
+from shardmill.sources.csv.records import CsvRecords
+from shardmill.sources.csv.source import DELIMITERS, read_header
 from shardmill.sources.cuts import iter_lines
-from shardmill.sources.files import file_name, open_ranges
+from shardmill.sources.files import file_name
+from shardmill.sources.json import array as jsonarrays
 from shardmill.sources.parsing import over_limit
-from shardmill.sources.tables import plain_type
+from shardmill.sources.pickle import source as pickles
 from shardmill.split.blocks import Blocks, gather
-from shardmill.split.formats import At, encode_item, read_share
+from shardmill.split.items import At, encode_item, read_share
 from shardmill.split.tables import infer_schema
 
 
@@ -48,7 +53,7 @@ def _read_csv(file: SourceFile, kind: str, at: At) -> Blocks:
         return
     with open_ranges(file) as read:
         lines = iter_lines(read, header.stop, file.end, file.end, MAX_ITEM_BYTES)
-        records = Records(lines, DELIMITERS[kind], MAX_ITEM_BYTES, header.lines)
+        records = CsvRecords(lines, DELIMITERS[kind], MAX_ITEM_BYTES, header.lines)
         position = header.stop
 
         def rows() -> Iterator[bytes]:

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from shardmill.console import Bar
 from shardmill.errors import SourceError, SpecError, nearest
-from shardmill.monitor.bar import Bar
 from shardmill.passwords import withhold
 from shardmill.sources.ahead import ahead
 from shardmill.sources.discovery import FORMATS
-from shardmill.split.blocks import Block
+from shardmill.split.blocks import LineBlock
 from shardmill.split.cutting import Piece, cut_pieces
 from shardmill.split.dataset import Dataset
 from shardmill.split.reading import Feed, feed_database, feed_files, feed_iterable
@@ -108,12 +108,12 @@ def _counts(feed: Feed, spec: SplitSpec) -> list[int]:
     return [int(n) for n in counts]
 
 
-def _blocks(feed: Feed) -> Iterator[Block]:
+def _blocks(feed: Feed) -> Iterator[LineBlock]:
     """Files are read ahead; a caller's own iterator or connection may not leave the caller's thread."""
     return ahead(feed.blocks) if feed.repeatable else feed.blocks()
 
 
-def _with_schema(feed: Feed, spec: SplitSpec) -> tuple[pa.Schema | None, Iterator[Block]]:
+def _with_schema(feed: Feed, spec: SplitSpec) -> tuple[pa.Schema | None, Iterator[LineBlock]]:
     """The blocks, and the columns where rows are written; the first block tells them where the source does not."""
     blocks = _blocks(feed)
     if spec.format != "parquet":

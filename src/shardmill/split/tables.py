@@ -12,14 +12,14 @@ import pyarrow.json as pj
 
 from shardmill.errors import SourceError
 from shardmill.sources.parsing import BadLine, decode, parse_json
-from shardmill.split.blocks import Block, Buffer
+from shardmill.split.blocks import Buffer, LineBlock
 
 _ENDS_INSIDE = 2
 _SAMPLE_ROWS = 10_000
 _HINT = "Mend the line, or write lines as they are with --format jsonl."
 
 
-def check_lines(block: Block, index: int) -> None:
+def check_lines(block: LineBlock, index: int) -> None:
     """Refuse a block in which a line is not JSON by itself.
 
     Arrow's parser is quick but does not see lines: that each starts and ends with a brace and that there are as many
@@ -57,7 +57,7 @@ def _parse(data: Buffer, options: pj.ParseOptions) -> pa.Table:
     return pj.read_json(pa.BufferReader(data), whole, options, memory_pool=pa.system_memory_pool())
 
 
-def parse_rows(block: Block, schema: pa.Schema, index: int) -> pa.Table:
+def parse_rows(block: LineBlock, schema: pa.Schema, index: int) -> pa.Table:
     """The lines as rows of the schema; refuses what the schema cannot hold."""
     options = pj.ParseOptions(explicit_schema=schema, unexpected_field_behavior="error")
     reason: object = "it is not valid UTF-8"
@@ -72,7 +72,7 @@ def parse_rows(block: Block, schema: pa.Schema, index: int) -> pa.Table:
     raise _misfit(block, schema, index, reason)
 
 
-def _misfit(block: Block, schema: pa.Schema, index: int, reason: object) -> SourceError:
+def _misfit(block: LineBlock, schema: pa.Schema, index: int, reason: object) -> SourceError:
     """Which item it is, and what about it."""
     for i, line in enumerate(block.lines()):
         try:
@@ -125,7 +125,7 @@ def _without_null(kind: pa.DataType) -> pa.DataType:
     return kind
 
 
-def sample_schema(block: Block) -> pa.Schema:
+def sample_schema(block: LineBlock) -> pa.Schema:
     """Columns that hold the first lines of a block."""
     rows = []
     for i, line in enumerate(block.lines()[:_SAMPLE_ROWS]):

@@ -16,7 +16,7 @@ from shardmill.augment.config import AugmentationConfig, get_preset
 from shardmill.augment.params import augmentation_table
 from shardmill.devices import Device
 from shardmill.errors import SpecError
-from shardmill.randoms import check_counter
+from shardmill.random import check_counter
 from shardmill.tasks.base import Output, Prepared
 
 _LAST = 1 << 64

@@ -11,10 +11,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from shardmill.devices import Device
+from shardmill.plan import START, STOP, WINDOW
 
-# The column that tells the rows of one item apart, from 0 on. A task that declares it in its output gives several rows
-# an item, and the worker fills it. `start` and `stop` beside it are characters of the item's text.
-WINDOW, START, STOP = "window", "start", "stop"
+__all__ = ["START", "STOP", "WINDOW", "Combined", "Output", "Prepared", "Task"]
 
 
 @dataclass(frozen=True, slots=True)

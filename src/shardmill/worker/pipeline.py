@@ -158,7 +158,7 @@ class Worker:
 
     def _check_model(self) -> None:
         """A branch of a run is on another machine, where a model of the same name may be another."""
-        if self.ledger.hand() is not None and (here := self.task.fingerprint()) != self.plan.fingerprint:
+        if self.ledger.assignment() is not None and (here := self.task.fingerprint()) != self.plan.fingerprint:
             changed = [name for name in here if here[name] != self.plan.fingerprint.get(name)]
             raise ModelError(
                 f"The model on this host is not the one that the run was planned with ({', '.join(changed)} differ).",
@@ -470,4 +470,4 @@ class Worker:
             if not isinstance(self._failure, DeviceLost):
                 quietly(self.ledger.release, shard.claim, self.name)
         if isinstance(self._failure, DeviceLost):
-            quietly(self.ledger.bury, self.name)
+            quietly(self.ledger.record_death, self.name)

@@ -29,7 +29,7 @@ _PLAIN_TEXT = "A plain text."
 
 
 @dataclass(slots=True)
-class Load:
+class DeviceLoad:
     """What went onto the device: batches, tokens with their padding, pairs of tokens that attend to one another."""
 
     batches: int = 0
@@ -69,7 +69,7 @@ class Runner:
         self.on_rows = on_rows
         self.is_wanted = is_wanted
         self.device_s = 0.0
-        self.load = Load()
+        self.load = DeviceLoad()
         self._padded = bool(getattr(task, "padded", True))
         self._ahead: Begun | None = None
         self._again: list[Batch] = []

@@ -24,7 +24,7 @@ _ARRAY_SIZE = 1001
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class ArrayTask:
     """One task of an array, as squeue has it. `status` is an exit status, or minus a signal."""
 
     job: int
@@ -48,7 +48,7 @@ def check_installed() -> None:
         )
 
 
-def tasks(names: Sequence[str]) -> list[Task]:
+def tasks(names: Sequence[str]) -> list[ArrayTask]:
     """Our tasks by the names of their jobs, those too that ended within the last minutes (Slurm's MinJobAge)."""
     form = ",".join(f"{field}:|" for field in _FIELDS)
     lines = _ask("squeue", "--me", "-h", "-r", "--states=all", f"--name={','.join(names)}", "-O", form).splitlines()
@@ -57,7 +57,7 @@ def tasks(names: Sequence[str]) -> list[Task]:
         job, index, state, status, restarts, name, reason = line.split("|")[: len(_FIELDS)]
         # Tasks that were cancelled before they began are one line together, without an index.
         if index.isdecimal():
-            found.append(Task(int(job), int(index), state, _exit_status(int(status)), int(restarts), name, reason))
+            found.append(ArrayTask(int(job), int(index), state, _exit_status(int(status)), int(restarts), name, reason))
     return found
 
 

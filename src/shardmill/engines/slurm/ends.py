@@ -6,7 +6,7 @@ import os
 import signal
 from pathlib import Path
 
-from shardmill.engines.slurm.options import Options
+from shardmill.engines.slurm.options import SlurmOptions
 from shardmill.errors import EXIT_TRY_AGAIN, StoreError, WorkerFailed
 from shardmill.ledger import Ledger
 
@@ -45,7 +45,7 @@ def refuse_without_log(status: int, folder: Path) -> None:
         )
 
 
-def log_folder(ledger: Ledger, options: Options) -> Path:
+def log_folder(ledger: Ledger, options: SlurmOptions) -> Path:
     """Where tasks write what their workers say: in the run's folder if it is one, as nodes see that."""
     own = ledger.log_path("slurm")
     folder = Path(options.logs or (own.parent if own is not None else "shardmill-logs")).absolute()

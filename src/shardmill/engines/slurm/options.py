@@ -15,7 +15,7 @@ _FLAGS = {"partition", "account", "qos", "time", "gres", "mem"}
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class SlurmOptions:
     """`gres` is what one worker gets. `setup` are lines of shell before it, `wrap` the words before its command.
 
     `signal_s` before the time limit a worker hears of it; `array_limit` tasks run at once at most. `logs` is a folder
@@ -43,9 +43,9 @@ class Options:
         return [*given, *([f"--cpus-per-task={self.cpus}"] if self.cpus else [])]
 
 
-def read_options(given: Mapping[str, Any], device: str) -> Options:
+def read_options(given: Mapping[str, Any], device: str) -> SlurmOptions:
     """The options as they come from a command line, where all are texts, or from Python."""
-    check_options("slurm", given, (f.name for f in fields(Options)))
+    check_options("slurm", given, (f.name for f in fields(SlurmOptions)))
     if device == "all":
         raise SpecError("--device all is not for Slurm: its tasks get what they ask for.", hint="Use cuda or cpu.")
     if device == "cpu" and given.get("gres"):
@@ -60,7 +60,7 @@ def read_options(given: Mapping[str, Any], device: str) -> Options:
             values[name] = tuple(d.removeprefix("#SBATCH").strip() for d in _lines(value, "\n|;"))
         else:
             values[name] = _one_line(name, value)
-    return Options(**values)
+    return SlurmOptions(**values)
 
 
 def _number(name: str, value: Any) -> int:

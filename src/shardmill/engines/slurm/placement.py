@@ -13,9 +13,9 @@ from typing import Any
 from shardmill.devices import format_cpus
 from shardmill.engines.deaths import Deaths
 from shardmill.engines.slurm import commands, ends
-from shardmill.engines.slurm.commands import Task
+from shardmill.engines.slurm.commands import ArrayTask
 from shardmill.engines.slurm.ends import last_lines, log_folder
-from shardmill.engines.slurm.options import Options
+from shardmill.engines.slurm.options import SlurmOptions
 from shardmill.engines.slurm.reasons import describe
 from shardmill.engines.slurm.script import make_script, worker_ending
 from shardmill.engines.stuck import idle_s
@@ -45,7 +45,7 @@ class _Seat:
     number: int
     job: int = 0
     index: int = 0
-    seen: Task | None = None
+    seen: ArrayTask | None = None
     queued_at: float = 0.0
     running_since: float = 0.0
     waits: bool = True
@@ -60,7 +60,7 @@ class _Seat:
 
 
 class SlurmPlacement:
-    def __init__(self, run: str, name: str, options: Options, kind: str, execution: Execution) -> None:
+    def __init__(self, run: str, name: str, options: SlurmOptions, kind: str, execution: Execution) -> None:
         self._run, self._name, self._options, self._kind = run, name, options, kind
         self._stuck_s = execution.stuck_s
         self._ledger = Ledger(run)
@@ -133,7 +133,7 @@ class SlurmPlacement:
                 return
             time.sleep(0.3)
 
-    def _alive(self, ending: Sequence[Task]) -> bool:
+    def _alive(self, ending: Sequence[ArrayTask]) -> bool:
         """Whether tasks that Slurm clears away still have a worker that has not said its last word."""
         endings = tuple(f"-{worker_ending(t.job, t.index, t.restarts)}" for t in ending)
         beats = [b for b in self._ledger.workers() if b["id"].endswith(endings)] if endings else []
@@ -161,14 +161,14 @@ class SlurmPlacement:
         self._end_vain()
         self._looked_at = time.monotonic()
 
-    def _notice(self, seat: _Seat, task: Task | None) -> None:
+    def _notice(self, seat: _Seat, task: ArrayTask | None) -> None:
         before = seat.seen
         late = time.monotonic() - seat.queued_at > _SHOWN_WITHIN_S
         if task == before and (task.active if task is not None else not late):
             return
         self._changed_at = time.monotonic()
         if before is not None and task is not None and task.restarts > before.restarts:
-            self._bury(seat)
+            self._record_death(seat)
             seat.running_since = 0.0
         if task is None or not task.active:
             self._ended(seat, task)
@@ -177,7 +177,7 @@ class SlurmPlacement:
         if task.state in commands.RUNNING and not seat.running_since:
             seat.running_since = time.time()
 
-    def _ended(self, seat: _Seat, task: Task | None) -> None:
+    def _ended(self, seat: _Seat, task: ArrayTask | None) -> None:
         """What becomes of the seat of a task that is over, or gone from the queue.
 
         One that goes before it runs was cancelled by someone; unless Slurm was away, and came back without it.
@@ -197,7 +197,7 @@ class SlurmPlacement:
         out_of_time = ends.is_out_of_time(state, status)
         came_forward = bool((self._beat(seat) or {}).get("commits"))
         if state in ends.NOT_ITS_FAULT or (out_of_time and came_forward):
-            self._ledger.bury(worker)
+            self._ledger.record_death(worker)
             seat.waits = True
             return
         ends.refuse_without_log(status, self._logs)
@@ -276,14 +276,14 @@ class SlurmPlacement:
     def _job_name(self, offset: int) -> str:
         return f"{self._name}.{offset}" if offset else self._name
 
-    def _offset_of(self, task: Task) -> int:
+    def _offset_of(self, task: ArrayTask) -> int:
         return int(task.name.removeprefix(self._name).removeprefix(".") or 0)
 
     # what workers said
 
-    def _bury(self, seat: _Seat) -> None:
+    def _record_death(self, seat: _Seat) -> None:
         if worker := self._worker(seat):
-            self._ledger.bury(worker)
+            self._ledger.record_death(worker)
 
     def _worker(self, seat: _Seat) -> str:
         """What the worker of a seat is called, if it ever beat: the name of its node is a part of that."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from shardmill.engines.slurm.commands import ENDING, PENDING, Task
+from shardmill.engines.slurm.commands import ENDING, PENDING, ArrayTask
 
 # By how Slurm's reasons begin.
 _LASTING = {
@@ -28,7 +28,7 @@ _LASTING = {
 }
 
 
-def describe(tasks: Sequence[Task]) -> str:
+def describe(tasks: Sequence[ArrayTask]) -> str:
     """The queue in a line: slurm job 123: 3 running, 5 pending (Resources)."""
     if not tasks:
         return ""

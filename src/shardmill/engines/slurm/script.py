@@ -6,14 +6,14 @@ import shlex
 
 from shardmill.devices import Device
 from shardmill.engines.process import MODULE, worker_environment
-from shardmill.engines.slurm.options import Options
+from shardmill.engines.slurm.options import SlurmOptions
 
 # Slurm says which GPU a task has, and keeps it to its CPUs; what the GPU is called the worker asks on the spot.
 _LEFT_TO_THE_NODE = {"CUDA_VISIBLE_DEVICES", "SHARDMILL_CPUS", "SHARDMILL_DEVICE_NAME"}
 _SLOTS = 1_000_000
 
 
-def make_script(run: str, options: Options, kind: str, offset: int, seats: int) -> str:
+def make_script(run: str, options: SlurmOptions, kind: str, offset: int, seats: int) -> str:
     """For the seats from `offset` on, of `seats` in all.
 
     The worker takes the shell's place, so that it hears Slurm's signals itself and its exit status is the task's.

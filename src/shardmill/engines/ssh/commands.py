@@ -9,9 +9,9 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-import shardmill
+from shardmill._version import __version__
+from shardmill.console import say
 from shardmill.errors import ShardmillError
-from shardmill.monitor.bar import say
 
 if TYPE_CHECKING:
     from shardmill.engines.ssh.cluster import Host
@@ -32,10 +32,10 @@ _LATE_S = 5.0
 @app.command()
 def check(file: File, as_json: AsJson = False) -> None:
     """Say what each host has, and whether it can be used as its entry says."""
-    from shardmill.engines.ssh.environment import check_look
+    from shardmill.engines.ssh.at_home.environment import check_look
 
     async def look(host: Host) -> dict[str, Any]:
-        from shardmill.engines.ssh.link import connect
+        from shardmill.engines.ssh.at_home.link import connect
 
         async with connect(host) as link:
             found = await link.look()
@@ -79,7 +79,7 @@ def clean(file: File, as_json: AsJson = False) -> None:
 
 def _act(file: str, action: str, as_json: bool) -> None:
     async def act(host: Host) -> dict[str, Any]:
-        from shardmill.engines.ssh.link import connect
+        from shardmill.engines.ssh.at_home.link import connect
 
         async with connect(host) as link:
             return {**await link.remote(action), "trouble": ""}
@@ -137,4 +137,4 @@ def _show(results: list[dict[str, Any]]) -> None:
         if found["trouble"]:
             say(found["trouble"])
     if not any(found["trouble"] for found in results):
-        say(f"All hosts can be used with shardmill {shardmill.__version__}.")
+        say(f"All hosts can be used with shardmill {__version__}.")

@@ -7,17 +7,17 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 
+from shardmill.console import say
 from shardmill.devices import Device
 from shardmill.engines.base import check_options
+from shardmill.engines.ssh.at_home.environment import check_look
+from shardmill.engines.ssh.at_home.home import Home
+from shardmill.engines.ssh.at_home.link import Looked, connect
+from shardmill.engines.ssh.at_home.placement import SshPlacement
+from shardmill.engines.ssh.at_home.uploads import check_reach, is_remote
 from shardmill.engines.ssh.cluster import Cluster, Host, read_cluster
-from shardmill.engines.ssh.environment import check_look
-from shardmill.engines.ssh.home import Home
-from shardmill.engines.ssh.link import Looked, connect
-from shardmill.engines.ssh.placement import SshPlacement
-from shardmill.engines.ssh.uploads import check_reach, is_remote
 from shardmill.errors import HostLost, SpecError
 from shardmill.ledger import Ledger
-from shardmill.monitor.bar import say
 from shardmill.plan import Plan
 from shardmill.sources.spans import is_ranged
 from shardmill.spec import Execution

@@ -6,14 +6,14 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
-from shardmill.plan import Key
+from shardmill.plan import KeyValue
 
 Rows = list[tuple[Any, ...]]
 BINARY = "binary"
 UNKNOWN = ""
 
 
-class Session(Protocol):
+class QuerySession(Protocol):
     """One connection in one snapshot."""
 
     def identify(self) -> str:
@@ -28,10 +28,10 @@ class Session(Protocol):
     def key_expression(self, name: str) -> str:
         """What selects a key as a value that JSON holds and `rows` takes back."""
 
-    def rows(self, sql: str, values: Sequence[Key] = (), most: Callable[[], int] = lambda: 1000) -> Iterator[Rows]:
+    def rows(self, sql: str, values: Sequence[KeyValue] = (), most: Callable[[], int] = lambda: 1000) -> Iterator[Rows]:
         """The rows of a statement, streamed, at most so many at a time."""
 
-    def can_seek(self, sql: str, values: Sequence[Key]) -> bool | None:
+    def can_seek(self, sql: str, values: Sequence[KeyValue]) -> bool | None:
         """Whether an index helps to find the rows; None where the database does not say."""
 
 
@@ -39,5 +39,5 @@ class Database(Protocol):
     kind: str
     place: str
 
-    def open(self, patience_s: float = 0.0, plain: bool = False) -> AbstractContextManager[Session]:
+    def open(self, patience_s: float = 0.0, plain: bool = False) -> AbstractContextManager[QuerySession]:
         """A session; a `plain` one gives values as Python has them, others as Arrow takes them quickest."""

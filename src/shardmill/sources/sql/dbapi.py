@@ -13,7 +13,7 @@ from typing import Any
 from urllib.parse import quote as quote_path
 
 from shardmill.errors import DatabaseError, DatabaseLost, ShardmillError, SpecError
-from shardmill.plan import Key
+from shardmill.plan import KeyValue
 from shardmill.sources.sql.base import UNKNOWN, Rows
 from shardmill.sources.sql.query import MARK, column, select
 
@@ -112,7 +112,7 @@ class DbApiSession:
     def key_expression(self, name: str) -> str:
         return column(name)
 
-    def rows(self, sql: str, values: Sequence[Key] = (), most: Callable[[], int] = lambda: 1000) -> Iterator[Rows]:
+    def rows(self, sql: str, values: Sequence[KeyValue] = (), most: Callable[[], int] = lambda: 1000) -> Iterator[Rows]:
         with contextlib.closing(self.execute(sql, values)) as cursor:
             while True:
                 with _explained(self._place, sql):
@@ -121,16 +121,16 @@ class DbApiSession:
                     return
                 yield batch
 
-    def can_seek(self, sql: str, values: Sequence[Key]) -> None:
+    def can_seek(self, sql: str, values: Sequence[KeyValue]) -> None:
         return None
 
-    def execute(self, sql: str, values: Sequence[Key] = ()) -> Any:
+    def execute(self, sql: str, values: Sequence[KeyValue] = ()) -> Any:
         with _explained(self._place, sql):
             cursor = self._connection.cursor()
             # DuckDB's execute gives another cursor than the one it is called on.
             return (cursor.execute(*self._bound(sql, values)) if values else cursor.execute(sql)) or cursor
 
-    def _bound(self, sql: str, values: Sequence[Key]) -> tuple[str, Any]:
+    def _bound(self, sql: str, values: Sequence[KeyValue]) -> tuple[str, Any]:
         """The statement with the placeholders its driver takes, and the values for them."""
         names = [f"k{i}" for i in range(1, len(values) + 1)]
         marks = {

@@ -16,7 +16,7 @@ from shardmill.sources.batches import make_kept
 from shardmill.sources.columns import Column, infer_type
 from shardmill.sources.parsing import over_limit
 from shardmill.sources.sql.base import Rows
-from shardmill.sources.template import Rendered, TextTemplate
+from shardmill.template import Rendered, TextTemplate
 
 _MISFITS = (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError, TypeError, ValueError)
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from shardmill.errors import DatabaseError, ShardmillError
-from shardmill.plan import Key
+from shardmill.plan import KeyValue
 from shardmill.postgres import explain, load, reading
 from shardmill.sources.sql.base import BINARY, Rows
 from shardmill.sources.sql.query import MARK, column, select
@@ -78,21 +78,21 @@ class PostgresSession:
     def key_expression(self, name: str) -> str:
         return f"{column(name)}::text"
 
-    def rows(self, sql: str, values: Sequence[Key] = (), most: Callable[[], int] = lambda: 1000) -> Iterator[Rows]:
+    def rows(self, sql: str, values: Sequence[KeyValue] = (), most: Callable[[], int] = lambda: 1000) -> Iterator[Rows]:
         self._cursors += 1
         with self._explained(), self._connection.cursor(f"shardmill_{self._cursors}", binary=True) as cursor:
             cursor.execute(self._literal(sql, values))
             while batch := cursor.fetchmany(most()):
                 yield batch
 
-    def can_seek(self, sql: str, values: Sequence[Key]) -> bool:
+    def can_seek(self, sql: str, values: Sequence[KeyValue]) -> bool:
         with self._explained():
             self._connection.execute("SET LOCAL enable_seqscan = off")
             plan = self._one(f"EXPLAIN (FORMAT JSON) {self._literal(sql, values)}")
             self._connection.execute("SET LOCAL enable_seqscan = on")
         return '"Index Cond"' in (plan if isinstance(plan, str) else json.dumps(plan))
 
-    def _literal(self, sql: str, values: Sequence[Key]) -> str:
+    def _literal(self, sql: str, values: Sequence[KeyValue]) -> str:
         """The statement with its values in it, for a percent sign in the user's query is no placeholder.
 
         Keys are texts that the server wrote; as literals without a type it reads them as whatever they are compared to.

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 
 from shardmill.errors import SourceError
-from shardmill.plan import Key
+from shardmill.plan import KeyValue
 
 # Stands for a value in a statement; each database puts in what it has for that. SQL text cannot hold it otherwise.
 MARK = "\0"
@@ -62,7 +62,7 @@ def table(query: str) -> str:
     return f"(\n{query}\n) AS q"
 
 
-def in_range(key: str, low: Key, high: Key) -> tuple[str, list[Key]]:
+def in_range(key: str, low: KeyValue, high: KeyValue) -> tuple[str, list[KeyValue]]:
     """The rows with keys above `low` up to `high`, as a condition and its values.
 
     Rows without a key belong to the range that is open below: nothing is left out for lack of one.

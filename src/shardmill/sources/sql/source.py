@@ -9,15 +9,15 @@ from typing import Any
 import pyarrow as pa
 
 from shardmill.errors import SourceError, nearest
-from shardmill.plan import Key
+from shardmill.plan import KeyValue
 from shardmill.sources.ahead import ahead
 from shardmill.sources.base import Fields, ItemBatch, Shard, SourceFile, SourceStat
 from shardmill.sources.batches import BATCH_BYTES, BATCH_ROWS
 from shardmill.sources.columns import arrow_type, build_columns, chosen_types, column_names
-from shardmill.sources.sql.base import BINARY, UNKNOWN, Database, Rows, Session
+from shardmill.sources.sql.base import BINARY, UNKNOWN, Database, QuerySession, Rows
 from shardmill.sources.sql.items import ItemMaker, infer_kind, size_of
 from shardmill.sources.sql.query import check_query, column, in_order, in_range, select, table
-from shardmill.sources.template import TextTemplate, kind_of
+from shardmill.template import TextTemplate, kind_of
 
 _SAMPLE_ROWS = 1000
 # A server that restarts is back in less; a worker that waited longer ends, and another one waits in its place.
@@ -84,7 +84,7 @@ class SqlSource:
                 )
         return shards
 
-    def _cut(self, session: Session, target_bytes: int, size_bytes: int) -> tuple[int, list[tuple[int, Key]]]:
+    def _cut(self, session: QuerySession, target_bytes: int, size_bytes: int) -> tuple[int, list[tuple[int, KeyValue]]]:
         """How many rows there are, and after how many of them each shard ends, with its last key."""
         (rows,) = _first(session, select("count(*)", self._query))
         if not self._fields.id:
@@ -104,7 +104,7 @@ class SqlSource:
         step = -(-keyed // pieces)
         numbered = f"SELECT {value} AS k, row_number() OVER (ORDER BY {key}) AS n FROM {table(self._query)}{present}"
         sql = f"SELECT n, k FROM (\n{numbered}\n) AS t WHERE n % {step} = 0 AND n < {keyed} ORDER BY n"
-        ends: list[tuple[int, Key]] = []
+        ends: list[tuple[int, KeyValue]] = []
         for n, bound in itertools.chain.from_iterable(session.rows(sql)):
             # Equal keys stay together; ranges between them would be empty.
             if bound != last[0] and (not ends or bound != ends[-1][1]):
@@ -124,7 +124,7 @@ class SqlSource:
         with self._database.open(_PATIENCE_S) as session:
             yield from session.rows(*self._statement(session, shard), lambda: pace.rows)
 
-    def _statement(self, session: Session, shard: Shard) -> tuple[str, list[Key]]:
+    def _statement(self, session: QuerySession, shard: Shard) -> tuple[str, list[KeyValue]]:
         """The rows of a shard in the order of their ids; those of a query without a key in its own."""
         kinds = _columns(session, self._query)
         texts = [session.expression(n, _text_kind(kinds[n])) for n in self._template.names]
@@ -156,7 +156,7 @@ class _Pace:
         return max(1, min(BATCH_ROWS, int(BATCH_BYTES / max(1.0, row_bytes))))
 
 
-def _columns(session: Session, query: str) -> dict[str, str]:
+def _columns(session: QuerySession, query: str) -> dict[str, str]:
     found = session.describe(query)
     names = [name for name, _ in found]
     twice = next((name for name in names if names.count(name) > 1), None)
@@ -165,7 +165,7 @@ def _columns(session: Session, query: str) -> dict[str, str]:
     return dict(found)
 
 
-def _first(session: Session, sql: str) -> Any:
+def _first(session: QuerySession, sql: str) -> Any:
     return next((row for rows in session.rows(sql) for row in rows), None)
 
 

@@ -18,15 +18,15 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from shardmill.devices import Device
 from shardmill.errors import ModelError, SpecError, missing_extra
+from shardmill.models.fingerprint import digest_folder
+from shardmill.models.folder import ModelFolder, read_folder
+from shardmill.models.golden import GOLDEN
+from shardmill.models.location import MINILM, Location, check_bundled, find_model
 from shardmill.tasks.base import START, STOP, WINDOW, Combined, Output, Prepared
-from shardmill.tasks.embed.find import MINILM, Location, check_bundled, find_model
-from shardmill.tasks.embed.fingerprint import digest_folder
-from shardmill.tasks.embed.folder import ModelFolder, read_folder
-from shardmill.tasks.embed.golden import GOLDEN
 
 if TYPE_CHECKING:
-    from shardmill.tasks.embed.kernels import Kernel
-    from shardmill.tasks.embed.tokens import Tokenizer
+    from shardmill.models.kernels import Kernel
+    from shardmill.models.tokenizer import Tokenizer
     from shardmill.tasks.embed.windows import Cutter, Window
 
 
@@ -90,7 +90,7 @@ class EmbedTask:
 
     @cached_property
     def _tokenizer(self) -> Tokenizer:
-        from shardmill.tasks.embed.tokens import load_tokenizer
+        from shardmill.models.tokenizer import load_tokenizer
 
         return load_tokenizer(self._folder, self.params.max_tokens)
 
@@ -137,8 +137,8 @@ class EmbedTask:
         try:
             import torch
 
-            from shardmill.tasks.embed.encoder import quiet
-            from shardmill.tasks.embed.kernels import choose_kernel
+            from shardmill.models.encoder import quiet
+            from shardmill.models.kernels import choose_kernel
         except ImportError as error:
             raise missing_extra(error.name or "torch", "embed") from error
         check_bundled(self._location)
@@ -192,7 +192,9 @@ class EmbedTask:
         """Tokenize; None has no tokens and costs nothing."""
         if self._cutter is not None:
             return self._cutter.prepare(texts)
-        return self._tokenizer.encode(texts, self._prompt).prepared()
+        tokens = self._tokenizer.encode(texts, self._prompt)
+        costs = tokens.rows.lengths
+        return Prepared(tokens.rows, costs, tokens.bad, int(costs.sum()), tokens.truncated)
 
     def run(self, inputs: Sequence[Any]) -> Output:
         return self.begin(inputs)()
@@ -279,7 +281,7 @@ class EmbedTask:
 
     @cached_property
     def _exact(self) -> Kernel:
-        from shardmill.tasks.embed.kernels import plain_kernel
+        from shardmill.models.kernels import plain_kernel
 
         return plain_kernel(self._folder, self._device, self._tokenizer.pad_id)
 

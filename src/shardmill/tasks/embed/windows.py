@@ -11,10 +11,10 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from shardmill.errors import SpecError
+from shardmill.models.ragged import Ids, Ragged
+from shardmill.models.tokenizer import Tokenizer
+from shardmill.models.words import Spelled
 from shardmill.tasks.base import Output, Prepared
-from shardmill.tasks.embed.ragged import Ids, Ragged
-from shardmill.tasks.embed.tokens import Tokenizer
-from shardmill.tasks.embed.words import Spelled
 
 Numbers = NDArray[np.int64]
 

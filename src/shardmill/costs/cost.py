@@ -1,0 +1,216 @@
+"""What a run cost: device-seconds by worker, idle and retried time apart, and its forecast against what came.
+
+cost = read_cost(ledger, plan, usd_per_hour=0.526)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from shardmill.console import duration
+from shardmill.ledger import Ledger, RunForecast
+from shardmill.plan import Plan
+from shardmill.sizing.catalogue import Catalogue, load_catalogue
+from shardmill.status.state import read_status
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerCost:
+    """Seconds of a device that one worker took, by what they went into. Of workers that share one, each has its share.
+
+    `retried_s` went into rows that another attempt committed: they were done twice, or this worker was lost.
+    `sink_s` is the part of `idle_s` in which the device waited for results to be written.
+    """
+
+    worker: str
+    device: str
+    device_s: float
+    start_s: float
+    work_s: float
+    idle_s: float
+    sink_s: float
+    retried_s: float
+    rows: int
+    usd: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What a run cost so far. `seconds` is the time in which any worker was at it, `price_of` whose price it is."""
+
+    run: str
+    state: str
+    rows: int
+    tokens: int
+    seconds: float
+    device_s: float
+    start_s: float
+    idle_s: float
+    sink_s: float
+    retried_s: float
+    usd: float | None
+    usd_per_million: float | None
+    device_s_per_million: float | None
+    price_of: str
+    forecast: RunForecast | None
+    off: float | None
+    workers: tuple[WorkerCost, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def read_cost(ledger: Ledger, plan: Plan, usd_per_hour: float | None = None) -> Cost:
+    """Add up what workers have on record; without a price that of the catalogue is taken, where there is one."""
+    status, catalogue = read_status(ledger, plan), load_catalogue()
+    committed: dict[str, int] = {}
+    for commit in ledger.commits().values():
+        committed[commit.worker] = committed.get(commit.worker, 0) + commit.rows
+    # The CPU beside a GPU comes with it.
+    with_gpu = {w["host"] for w in status.workers if w.get("kind") == "cuda"}
+    free = {w["id"] for w in status.workers if w.get("kind") == "cpu" and w["host"] in with_gpu}
+    workers = tuple(_worker(w, committed, 0.0 if w["id"] in free else usd_per_hour, catalogue) for w in status.workers)
+    rows = sum(committed.values())
+    device_s, start_s, idle_s, sink_s, retried_s = (
+        sum(getattr(w, name) for w in workers) for name in ("device_s", "start_s", "idle_s", "sink_s", "retried_s")
+    )
+    usd = None if any(w.usd is None for w in workers) else sum(w.usd or 0.0 for w in workers)
+    forecast, spans = ledger.forecast(), [_span(w) for w in status.workers]
+    if forecast is not None and spans:
+        # A forecast counts from before the workers are started.
+        spans.append((forecast.at, max(forecast.at, min(spans)[0])))
+    seconds = _union(spans)
+    complete = status.state == "complete"
+    return Cost(
+        run=ledger.url,
+        state=status.state,
+        rows=rows,
+        tokens=status.tokens,
+        seconds=seconds,
+        device_s=device_s,
+        start_s=start_s,
+        idle_s=idle_s,
+        sink_s=sink_s,
+        retried_s=retried_s,
+        usd=usd,
+        usd_per_million=usd * 1e6 / rows if usd is not None and rows else None,
+        device_s_per_million=device_s * 1e6 / rows if rows else None,
+        price_of=_price_of(usd_per_hour, {w.device for w in workers if w.worker not in free}, catalogue),
+        forecast=forecast,
+        off=forecast.likely_s / seconds - 1 if forecast and complete and seconds else None,
+        workers=workers,
+    )
+
+
+def _worker(
+    record: dict[str, Any], committed: dict[str, int], usd_per_hour: float | None, catalogue: Catalogue
+) -> WorkerCost:
+    started, ended = _span(record)
+    share = float(record.get("share", 1.0))
+    span_s = max(0.0, ended - started)
+    start_s = min(span_s, max(0.0, record["began"] - started)) if record["rows"] else span_s
+    sink_s = record.get("sink_wait_s", 0.0)
+    idle_s = min(span_s - start_s, record["idle_s"] + sink_s)
+    work_s = span_s - start_s - idle_s
+    rows = committed.get(record["id"], 0)
+    lost = max(0, record["rows"] - rows) if not record["live"] else 0
+    retried_s = work_s * lost / record["rows"] if record["rows"] else 0.0
+    chip = catalogue.find(record["device"])
+    price = usd_per_hour if usd_per_hour is not None else chip.usd if chip else None
+    return WorkerCost(
+        worker=record["id"],
+        device=record["device"],
+        device_s=share * span_s,
+        start_s=share * start_s,
+        work_s=share * (work_s - retried_s),
+        idle_s=share * idle_s,
+        sink_s=share * min(idle_s, sink_s),
+        retried_s=share * retried_s,
+        rows=rows,
+        usd=None if price is None else share * span_s * price / 3600,
+    )
+
+
+def _span(record: dict[str, Any]) -> tuple[float, float]:
+    """From the start of a worker to its last sign of life."""
+    return float(record.get("started", record["began"])), float(record["at"])
+
+
+def _union(spans: Iterable[tuple[float, float]]) -> float:
+    """Seconds in which at least one worker was there.
+
+    >>> _union([(0, 10), (5, 12), (20, 21)])
+    13.0
+    """
+    total, reached = 0.0, float("-inf")
+    for start, stop in sorted(spans):
+        total += max(0.0, stop - max(start, reached))
+        reached = max(reached, stop)
+    return total
+
+
+def _price_of(usd_per_hour: float | None, devices: set[str], catalogue: Catalogue) -> str:
+    if usd_per_hour is not None:
+        return f"${usd_per_hour:g} an hour, as given"
+    said = []
+    for device in sorted(devices):
+        chip = catalogue.find(device)
+        if chip is None or chip.usd is None:
+            said.append(f"no price is known for {device}: give --price")
+        else:
+            said.append(f"{device} at ${chip.usd:g} an hour, {chip.instance}, {chip.date}")
+    return "; ".join(said)
+
+
+def show(cost: Cost) -> None:
+    """A cost on the terminal."""
+    console = Console(highlight=False, soft_wrap=True)
+    table = Table(show_header=False, box=None)
+    for name, seen in figures(cost):
+        table.add_row(name, Text(seen))
+    console.print(table)
+    console.print()
+    by_worker = Table(box=None)
+    for name in ("worker", "device", "device-s", "start", "work", "idle", "retried", "rows", "cost"):
+        by_worker.add_column(name, justify="left" if name in ("worker", "device") else "right")
+    for w in cost.workers:
+        seconds = [f"{s:,.1f}" for s in (w.device_s, w.start_s, w.work_s, w.idle_s, w.retried_s)]
+        by_worker.add_row(w.worker, w.device, *seconds, f"{w.rows:,}", _money(w.usd))
+    console.print(by_worker)
+
+
+def figures(cost: Cost) -> list[tuple[str, str]]:
+    """Each figure with its name."""
+    idle = f"{cost.idle_s:,.1f} idle ({cost.sink_s:,.1f} of it for results to be written)"
+    parts = f"{cost.start_s:,.1f} to start, {idle}, {cost.retried_s:,.1f} retried"
+    per_million = (
+        f"{cost.device_s_per_million:,.0f} device-seconds" if cost.device_s_per_million is not None else "none"
+    )
+    return [
+        ("run", f"{cost.run}, {cost.state}"),
+        ("done", f"{cost.rows:,} items, {cost.tokens:,} tokens in {duration(cost.seconds)}"),
+        ("device-seconds", f"{cost.device_s:,.1f}: {parts}"),
+        ("cost", f"{_money(cost.usd)} ({cost.price_of})"),
+        ("a million items", f"{per_million}, {_money(cost.usd_per_million)}"),
+        ("forecast", _forecast(cost)),
+    ]
+
+
+def _forecast(cost: Cost) -> str:
+    if cost.forecast is None:
+        return "none: nothing like this run had been measured here before it"
+    said = f"{cost.forecast.likely_s:,.1f} s ({cost.forecast.low_s:,.1f} to {cost.forecast.high_s:,.1f})"
+    came = (
+        "" if cost.off is None else f"; it took {cost.seconds:,.1f} s, so the forecast was {100 * cost.off:+.0f} % off"
+    )
+    return f"{said}, {cost.forecast.basis}{came}"
+
+
+def _money(usd: float | None) -> str:
+    return "not known" if usd is None else f"${usd:,.4f}" if usd < 1 else f"${usd:,.2f}"

@@ -1,0 +1,64 @@
+"""What finished runs measured on this machine, kept in the user's cache folder for later plans."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from shardmill.cache import Cache
+from shardmill.sizing.measured import Measured
+
+_CACHE = Cache("profile.json", "rates")
+# A run that is much shorter than the one on record says less.
+_SHORTER = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Rated:
+    """What a rate holds for: the device's name, the work done (a task and its model's digest), the precision."""
+
+    device: str
+    work: str
+    precision: str
+
+    @property
+    def name(self) -> str:
+        return json.dumps([self.device, self.work, self.precision])
+
+
+def work_digest(task: str, fingerprint: dict[str, str], params: dict[str, Any]) -> str:
+    """A name for a task with a model, the same on every machine; with windows more is done for a byte of source."""
+    windows = (
+        f" windows of {params['window_tokens']}, {params.get('overlap') or 0}" if "window_tokens" in params else ""
+    )
+    return f"{task} {fingerprint.get('weights', '')[:16]}{windows}"
+
+
+def recall_rate(rated: Rated) -> Measured | None:
+    """What was measured for this, or None; a broken record is none."""
+    try:
+        return Measured(**_CACHE.read()[rated.name])
+    except (LookupError, TypeError, ValueError):
+        return None
+
+
+def recall_rates(work: str, precision: str) -> dict[str, Measured]:
+    """What was measured for this work, by the name of the device."""
+    found = {}
+    for name in _CACHE.read():
+        try:
+            device, other, how = json.loads(name)
+        except (TypeError, ValueError):
+            continue
+        measured = recall_rate(Rated(device, other, how))
+        if (other, how) == (work, precision) and measured is not None:
+            found[device] = measured
+    return found
+
+
+def remember_rate(rated: Rated, measured: Measured) -> None:
+    """Keep a rate, unless one of a run ten times as long is kept."""
+    before = recall_rate(rated)
+    if before is None or measured.tokens >= _SHORTER * before.tokens:
+        _CACHE.put(rated.name, asdict(measured))

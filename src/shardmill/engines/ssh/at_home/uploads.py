@@ -1,0 +1,184 @@
+"""What a host reads, sent to it: byte ranges of line files as its shards need them; other files and models as a whole.
+
+Every piece is proved there by its digest and noted beside the copy, so that a broken upload goes on where it broke.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import os
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from shardmill.engines.ssh.at_home.link import Link, lost
+from shardmill.errors import HostError, SpecError
+from shardmill.plan import Plan
+from shardmill.ranges import Range, join, subtract
+from shardmill.sources.files import check_unchanged
+from shardmill.sources.spans import extents, is_ranged
+from shardmill.store import LocalStore, Store, is_url
+
+_PIECE_BYTES = 8 << 20
+_TRIES = 3
+_LOCAL_DATABASES = ("sqlite:", "python:")
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """One file of ours and where its copy lies on the host."""
+
+    here: Path
+    there: str
+    size_bytes: int
+
+
+@dataclass(slots=True)
+class UploadProgress:
+    """Bytes that hosts are to be sent, and those they were sent; what was begun last."""
+
+    doing: str = ""
+    wanted_bytes: int = 0
+    sent_bytes: int = 0
+
+    def add(self, wanted: int, sent: int) -> None:
+        self.wanted_bytes += wanted
+        self.sent_bytes += sent
+
+
+class Uploads:
+    """The files of one run for one host."""
+
+    def __init__(self, plan: Plan, store: Store, progress: UploadProgress) -> None:
+        self._plan, self._store, self._progress = plan, store, progress
+        self._copies: dict[int, Copy] = {}
+        self._have: dict[str, list[Range]] = {}
+        self._turn = asyncio.Lock()
+
+    def lay_out(self, work: str, folder: str) -> tuple[Plan, list[Copy]]:
+        """The plan as the host is to see it, and the files that it needs as a whole before it begins."""
+        plan, whole = self._plan, []
+        files = []
+        self._have.clear()
+        for number, file in enumerate(plan.stat.files):
+            if is_remote(plan, file.place):
+                files.append(replace(file, index=_index_key(file.index)))
+                continue
+            copy = Copy(Path(file.place), f"{folder}/source/{number:06d}/{file.name}", file.size_bytes)
+            self._copies[number] = copy
+            # Home checks its file whenever it reads it, and the copy is proved piece by piece.
+            files.append(replace(file, place=copy.there, tag="", index=_index_key(file.index)))
+            if not is_ranged(plan.stat, file):
+                whole.append(copy)
+        for file in files:
+            if file.index:
+                assert isinstance(self._store, LocalStore)
+                here = self._store.path(file.index)
+                whole.append(Copy(here, f"{folder}/{file.index}", here.stat().st_size))
+        params, models = self._lay_out_params(work)
+        work_there = plan.work.model_copy(update={"params": params})
+        return replace(plan, work=work_there, stat=replace(plan.stat, files=tuple(files))), [*whole, *models]
+
+    def _lay_out_params(self, work: str) -> tuple[dict[str, Any], list[Copy]]:
+        """A parameter of the task that names a folder here names its copy there."""
+        params, copies = dict(self._plan.work.params), []
+        mark = hashlib.sha256(json.dumps(self._plan.fingerprint, sort_keys=True).encode()).hexdigest()[:16]
+        for name, value in params.items():
+            folder = Path(value).expanduser() if isinstance(value, str) and value else None
+            if folder is None or not folder.is_dir():
+                continue
+            folder = folder.resolve()
+            there = f"{work}/models/{mark}/{folder.name}"
+            params[name] = there
+            for path in sorted(folder.rglob("*")):
+                relative = path.relative_to(folder)
+                if path.is_file() and not any(part.startswith(".") for part in relative.parts):
+                    copies.append(Copy(path, f"{there}/{relative.as_posix()}", path.stat().st_size))
+        return params, copies
+
+    async def send_whole(self, link: Link, copy: Copy) -> None:
+        await self._send(link, copy, [(0, copy.size_bytes)])
+
+    async def send_shard(self, link: Link, shard: int) -> None:
+        """The bytes of a shard that are not there yet."""
+        cut = self._plan.shards[shard]
+        copy, file = self._copies.get(cut.file), self._plan.stat.files[cut.file]
+        if copy is not None and is_ranged(self._plan.stat, file):
+            await asyncio.to_thread(check_unchanged, file)
+            await self._send(link, copy, await asyncio.to_thread(extents, self._plan.stat, cut))
+            await asyncio.to_thread(check_unchanged, file)
+
+    async def _send(self, link: Link, copy: Copy, wanted: list[Range]) -> None:
+        async with self._turn:
+            if copy.there not in self._have:
+                total = sum(stop - start for start, stop in wanted)
+                answer = await link.ask("covered", path=copy.there, size=copy.size_bytes, more_bytes=total)
+                self._have[copy.there] = [(start, stop) for start, stop in answer["ranges"]]
+            missing = _pieces(subtract(wanted, self._have[copy.there]))
+            self._progress.add(sum(stop - start for start, stop in missing), 0)
+            for _ in range(_TRIES):
+                missing = await self._send_pieces(link, copy, missing)
+                if not missing:
+                    return
+        raise HostError(f"Host {link.host.name}: what is sent to {copy.there} does not arrive as it was sent.")
+
+    async def _send_pieces(self, link: Link, copy: Copy, pieces: list[Range]) -> list[Range]:
+        """Send pieces; those that did not arrive well are returned."""
+        if not pieces:
+            return []
+        bad: list[Range] = []
+        with lost(link.host):
+            async with link.sftp.open(copy.there, "rb+", encoding=None) as remote:
+                for start, stop in pieces:
+                    data = await asyncio.to_thread(_read, copy.here, start, stop)
+                    await remote.write(data, start)
+                    proof = (start, stop, hashlib.sha256(data).hexdigest())
+                    if (await link.ask("cover", path=copy.there, ranges=[proof]))["bad"]:
+                        bad.append((start, stop))
+                        continue
+                    self._have[copy.there] = join([*self._have[copy.there], (start, stop)])
+                    self._progress.add(0, stop - start)
+        return bad
+
+
+def is_remote(plan: Plan, place: str) -> bool:
+    """Whether a host reads a place of the source from where it is."""
+    return bool(plan.work.query) or is_url(place) or plan.stat.format == "range"
+
+
+def check_reach(plan: Plan, shared: bool, in_store: bool) -> None:
+    """Refuse a source that hosts do not reach and that cannot be sent to them."""
+    for file in plan.stat.files:
+        is_there = is_url(file.place) and not file.place.startswith(_LOCAL_DATABASES)
+        if shared or is_there or plan.stat.format == "range":
+            continue
+        if plan.work.query:
+            raise SpecError(
+                f"{file.name}: this database is not reached from other hosts, and cannot be sent to them.",
+                hint="`shardmill split` makes files of its rows; or use --engine local.",
+            )
+        if in_store:
+            raise SpecError(
+                f"The run is in a store that hosts reach, and {file.place} is only here.",
+                hint="Put the source into the store too; or give --out a folder here: then hosts are sent what they "
+                "read. If they see the source at the same path, write shared = true in the hosts' file.",
+            )
+
+
+def _index_key(index: str) -> str:
+    """An index's key in the run; the plan in hand has its place."""
+    return f"index/{index.rpartition('/')[2]}" if index else ""
+
+
+def _pieces(ranges: list[Range]) -> list[Range]:
+    return [(at, min(at + _PIECE_BYTES, stop)) for start, stop in ranges for at in range(start, stop, _PIECE_BYTES)]
+
+
+def _read(path: Path, start: int, stop: int) -> bytes:
+    with open(path, "rb") as file:
+        data = os.pread(file.fileno(), stop - start, start)
+    if len(data) != stop - start:
+        raise SpecError(f"{path} is shorter than it was.", hint="Start over with --fresh.")
+    return data

@@ -1,0 +1,231 @@
+"""Home's hands on a host: `python -m shardmill.engines.ssh.on_host.agent` answers one line of JSON with another.
+
+It lives as long as the connection, and keeps nothing that is needed afterwards: what it knows is in the work folder.
+Secrets that it is told are handed to workers by their environment, and written nowhere.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from shardmill.devices import Device, place_workers
+from shardmill.engines.deaths import Deaths
+from shardmill.engines.process import name_worker, worker_environment
+from shardmill.engines.ssh.on_host.seats import Seat, end, wait
+from shardmill.engines.stuck import find_stuck
+from shardmill.errors import EXIT_TRY_AGAIN, HostError, ShardmillError, WorkerFailed
+from shardmill.ledger import Assignment, Ledger
+from shardmill.ranges import Range, join, subtract
+
+_END_S, _STOP_S = 2.0, 10.0
+_READ_BYTES = 1 << 20
+_SPARE_BYTES = 64 << 20
+
+
+class Agent:
+    def __init__(self) -> None:
+        self._seats: list[Seat] = []
+        self._told: set[int] = set()
+        self._failed: WorkerFailed | None = None
+
+    # files that home sends
+
+    def covered(self, path: str, size: int, more_bytes: int) -> dict[str, Any]:
+        """Which ranges of a copy are here and proved; room is made for the rest, if there is some."""
+        file = Path(path)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        free = shutil.disk_usage(file.parent).free
+        if not file.exists() or file.stat().st_size != size:
+            _beside(file).unlink(missing_ok=True)
+        ranges = _read_ranges(file)
+        needed = min(more_bytes, sum(b - a for a, b in subtract([(0, size)], ranges)))
+        if needed and free < needed + min(_SPARE_BYTES, needed):
+            raise HostError(
+                f"{file.parent} has room for {free >> 20:,} MiB, and {needed >> 20:,} MiB are to come.",
+                hint="Free some space there, or name another folder: work = …",
+            )
+        with open(file, "ab") as handle:
+            if handle.tell() != size:
+                handle.truncate(size)
+        return {"ranges": ranges}
+
+    def cover(self, path: str, ranges: Sequence[tuple[int, int, str]]) -> dict[str, Any]:
+        """Prove ranges that were sent; those whose bytes are not what they should be are named, and sent again."""
+        file = Path(path)
+        bad: list[Range] = []
+        good: list[Range] = []
+        with open(file, "rb") as handle:
+            for start, stop, wanted in ranges:
+                (good if _digest(handle, start, stop) == wanted else bad).append((start, stop))
+            os.fsync(handle.fileno())
+        known = join([*_read_ranges(file), *good])
+        staged = _beside(file).with_suffix(".partial")
+        staged.write_text(json.dumps(known))
+        os.replace(staged, _beside(file))
+        return {"bad": bad}
+
+    # a run
+
+    def open(
+        self,
+        folder: str,
+        run: str,
+        host: str,
+        plan: str | None,
+        execution: dict[str, Any],
+        gpus: str | int | list[int],
+        workers: int | None,
+        environment: dict[str, str],
+    ) -> dict[str, Any]:
+        """Get ready for a run in `folder`, a branch of it if a plan is given; workers that are here stay."""
+        self._run, self._host, self._environment = run, host, environment
+        os.environ.update(environment)
+        self._ledger = Ledger(run)
+        self._is_branch = plan is not None
+        if plan is not None:
+            self._ledger.store.put("plan.json", plan.encode())
+            self._ledger.find_plan()
+            self._ledger.put_execution(execution)
+        self._shards = len(self._ledger.plan().shards)
+        self._stuck_s = float(execution["stuck_s"])
+        self._deaths = Deaths(self._ledger, int(execution["max_restarts"]))
+        devices = _devices(gpus, workers, execution["device"])
+        self._seats = [Seat(Path(folder), number, device) for number, device in enumerate(devices)]
+        for seat in self._seats:
+            if not seat.is_taken():
+                seat.take_end()
+        return {"devices": [asdict(device) for device in devices], "clock": time.time()}
+
+    def round(self, hand: Sequence[int] | None, patience_s: float, forget: Sequence[int]) -> dict[str, Any]:
+        """Take the new hand, drop what home has, look after the workers, and say what is new."""
+        if hand is not None:
+            self._ledger.assign(Assignment(tuple(hand), time.time() + patience_s))
+        self._ledger.forget(forget)
+        self._told.difference_update(forget)
+        done = self._ledger.done()
+        self._tend(not done.issuperset(range(self._shards) if hand is None else hand))
+        commits = self._ledger.commits() if self._is_branch else {}
+        new = [asdict(commits[shard]) for shard in sorted(commits.keys() - self._told)]
+        self._told.update(commits)
+        return {
+            "commits": new,
+            "begun": sorted(self._ledger.leases()) if self._is_branch else [],
+            "beats": self._ledger.workers() if self._is_branch else [],
+            "at_work": sum(seat.is_taken() for seat in self._seats),
+            "clock": time.time(),
+        }
+
+    def stop(self) -> dict[str, Any]:
+        """End the workers. What they finished stays until home fetches it."""
+        end(self._seats, _STOP_S)
+        for seat in self._seats:
+            seat.take_end()
+        return {}
+
+    def finish(self, folder: str) -> dict[str, Any]:
+        """All is done: let the workers end, then remove everything of the run but their logs."""
+        if self._is_branch:
+            self._ledger.assign(Assignment((), 0.0))
+        wait(self._seats, _END_S)
+        self.stop()
+        for entry in Path(folder).iterdir() if Path(folder).is_dir() else ():
+            if entry.name != "logs":
+                shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
+        return {}
+
+    def _tend(self, wanted: bool) -> None:
+        """Put workers where there are none, if there is something to do; and end those that do not move."""
+        self._end_stuck()
+        resting = 0
+        for seat in self._seats:
+            if seat.is_taken():
+                continue
+            ended = seat.take_end()
+            if ended is not None and ended.status == EXIT_TRY_AGAIN and wanted:
+                raise HostError("its workers were told to stop.", hint="Run the same command again: it resumes.")
+            if ended is not None and not self._deaths.is_peaceful(ended.status):
+                failed = self._deaths.judge(seat.number, ended.worker, ended.status, ended.lines)
+                if failed is not None:
+                    self._failed = failed
+                    seat.failed = True
+            resting += seat.failed
+            if wanted and not seat.failed:
+                self._place(seat)
+        if self._failed is not None and resting == len(self._seats):
+            raise self._failed
+
+    def _place(self, seat: Seat) -> None:
+        worker = name_worker(seat.number, self._host)
+        slot = seat.number / len(self._seats)
+        environment = {**worker_environment(worker, seat.device, slot), **self._environment}
+        seat.start(self._run, worker, environment)
+
+    def _end_stuck(self) -> None:
+        placed = {seat.worker: seat.placed_at for seat in self._seats if seat.is_taken()}
+        stuck = find_stuck(self._ledger, placed, self._stuck_s)
+        for seat in self._seats:
+            if seat.is_taken() and seat.worker in stuck:
+                seat.signal(signal.SIGKILL)
+
+
+def _devices(gpus: str | int | list[int], workers: int | None, kind: str) -> list[Device]:
+    if gpus == 0 or kind == "cpu":
+        return place_workers("cpu", workers)
+    if gpus == "auto":
+        return place_workers(kind, workers)
+    os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, range(gpus) if isinstance(gpus, int) else gpus))
+    return place_workers("cuda", workers)
+
+
+def _beside(file: Path) -> Path:
+    return file.with_name(f"{file.name}.ranges")
+
+
+def _read_ranges(file: Path) -> list[Range]:
+    try:
+        return [(start, stop) for start, stop in json.loads(_beside(file).read_text())]
+    except (FileNotFoundError, ValueError):
+        return []
+
+
+def _digest(handle: Any, start: int, stop: int) -> str:
+    digest = hashlib.sha256()
+    handle.seek(start)
+    while start < stop and (data := handle.read(min(_READ_BYTES, stop - start))):
+        digest.update(data)
+        start += len(data)
+    return digest.hexdigest()
+
+
+def _answer(agent: Agent, asked: Mapping[str, Any]) -> dict[str, Any]:
+    given = dict(asked)
+    try:
+        answer: dict[str, Any] = getattr(agent, given.pop("do"))(**given)
+        return answer
+    except ShardmillError as error:
+        return {"failed": {"kind": type(error).__name__, "message": error.message, "hint": error.hint}}
+    except OSError as error:
+        return {"failed": {"kind": "HostError", "message": f"{error.filename or ''}: {error.strerror}.", "hint": ""}}
+
+
+def main() -> None:
+    answers = os.fdopen(os.dup(1), "w")
+    # What a library prints must not be taken for an answer.
+    os.dup2(2, 1)
+    agent = Agent()
+    for line in sys.stdin:
+        print(json.dumps(_answer(agent, json.loads(line))), file=answers, flush=True)
+
+
+if __name__ == "__main__":
+    main()

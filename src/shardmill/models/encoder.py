@@ -1,0 +1,282 @@
+"""The torch part: ids -> vectors. transformers runs the model; pooling and what follows is done here in float32."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+from shardmill.errors import DeviceLost, DeviceOutOfMemory, ModelError
+from shardmill.models.compiling import compile_whole, eager_if
+from shardmill.models.folder import Dense, LayerNorm, ModelFolder, Normalize, Pooling, Step
+
+_ENCODER_HALF = {"t5", "mt5", "umt5"}
+_UNUSED_WEIGHTS = ("pooler.", "position_ids")
+
+
+class Clock:
+    """How long the GPU was busy with batches, and idle between them, by its own events."""
+
+    def __init__(self) -> None:
+        self.busy_s = self.idle_s = 0.0
+        self._last: Any = None
+
+    def ran(self, begun: Any, done: Any) -> None:
+        self.busy_s += begun.elapsed_time(done) / 1000
+        if self._last is not None:
+            self.idle_s += max(0.0, self._last.elapsed_time(begun)) / 1000
+        self._last = done
+
+
+class Encoder:
+    """A loaded model. `skip` tokens at the front of each row (a prompt's) are left out of the pooling."""
+
+    padded = True
+
+    def __init__(self, folder: ModelFolder, *, device: str, pad_id: int, attention: str = "sdpa") -> None:
+        self._device = torch.device(device)
+        self._pad_id = pad_id
+        self._pooling = folder.pooling
+        self._steps = folder.steps
+        with quiet(), memory_guard():
+            self._model = _load_transformer(folder, attention).to(self._device)
+            self._layers = [_load_step(step).to(self._device) for step in folder.steps]
+        self.dtype = torch.float32
+        self.clock = Clock()
+        self._compiled = False
+
+    def cast(self, dtype: torch.dtype) -> None:
+        """Compute the transformer in `dtype` from now on."""
+        with memory_guard():
+            self._model = self._model.to(dtype)
+        self.dtype = dtype
+
+    def compile(self) -> None:
+        """Compile the model, at its next call."""
+        self._model = compile_whole(self._model)
+        self._compiled = True
+
+    def encode(self, rows: Sequence[NDArray[np.int32]], skip: int = 0) -> NDArray[np.float32]:
+        """One vector a row."""
+        return self.begin(rows, skip)()
+
+    def begin(self, rows: Sequence[NDArray[np.int32]], skip: int = 0) -> Callable[[], NDArray[np.float32]]:
+        """Hand a batch to the device; what is returned waits for its vectors. A GPU goes on working meanwhile."""
+        with memory_guard(), torch.inference_mode():
+            if self._device.type != "cuda":
+                return self._vectors(rows, skip).numpy
+            begun, done = _event(), _event()
+            begun.record()
+            vectors = self._vectors(rows, skip)
+            received = torch.empty(vectors.shape, dtype=vectors.dtype, pin_memory=True)
+            received.copy_(vectors, non_blocking=True)
+            done.record()
+
+        def fetch() -> NDArray[np.float32]:
+            with memory_guard():
+                done.synchronize()
+            self.clock.ran(begun, done)
+            result: NDArray[np.float32] = received.numpy()
+            return result
+
+        return fetch
+
+    def _vectors(self, rows: Sequence[NDArray[np.int32]], skip: int) -> Tensor:
+        vectors = self._pooled(rows, skip)
+        for step, layer in zip(self._steps, self._layers, strict=True):
+            vectors = _apply(step, layer, vectors)
+        return vectors
+
+    @property
+    def name(self) -> str:
+        """How it computes, in words."""
+        layout = "padded" if self.padded else "packed"
+        compiled = ", compiled" if self._compiled else ""
+        return f"torch {str(self.dtype).removeprefix('torch.')}, {layout}{compiled}"
+
+    @property
+    def precise(self) -> bool:
+        return self.dtype == torch.float32
+
+    def _pooled(self, rows: Sequence[NDArray[np.int32]], skip: int) -> Tensor:
+        """The model run over the rows, padded to the longest, and pooled."""
+        lengths = np.array([len(row) for row in rows])
+        real = np.arange(lengths.max()) < lengths[:, None]
+        ids = np.full(real.shape, self._pad_id, np.int64)
+        ids[real] = np.concatenate(rows)
+        mask = self._send(real.astype(np.int64))
+        with eager_if(self._compiled and 1 in real.shape):
+            hidden = self._model(input_ids=self._send(ids), attention_mask=mask, return_dict=True).last_hidden_state
+        return pool(hidden, mask, self._pooling, 0 if self._pooling.include_prompt else skip)
+
+    def _send(self, array: NDArray[Any]) -> Tensor:
+        tensor = torch.from_numpy(array)
+        if self._device.type == "cuda":
+            return tensor.pin_memory().to(self._device, non_blocking=True)
+        return tensor.to(self._device)
+
+
+def _event() -> Any:
+    return torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+
+
+@contextlib.contextmanager
+def memory_guard() -> Iterator[None]:
+    """Turn what torch says of too little memory, or of a device that is gone, into errors the worker knows."""
+    try:
+        yield
+    except torch.OutOfMemoryError as error:
+        torch.cuda.empty_cache()
+        raise DeviceOutOfMemory("The batch does not fit in the GPU's memory.") from error
+    except RuntimeError as error:
+        if "DefaultCPUAllocator" in str(error):
+            raise DeviceOutOfMemory("The batch does not fit in memory.") from error
+        if "CUDA error" in str(error):
+            raise DeviceLost(f"The GPU cannot be used any more: {str(error).partition(chr(10))[0]}") from error
+        raise
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Keep transformers' progress bars, log lines and warnings to itself."""
+    import transformers
+
+    said: Any = transformers.utils.logging
+    level, bars = said.get_verbosity(), said.is_progress_bar_enabled()
+    said.set_verbosity(logging.CRITICAL)
+    said.disable_progress_bar()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        said.set_verbosity(level)
+        if bars:
+            said.enable_progress_bar()
+
+
+def _load_transformer(folder: ModelFolder, attention: str) -> Any:
+    from transformers import AutoConfig, AutoModel, AutoModelForTextEncoding
+
+    path = str(folder.transformer)
+    local = {"local_files_only": True, "trust_remote_code": False}
+    try:
+        config = AutoConfig.from_pretrained(path, **{**folder.config_options, **local})
+    except Exception as error:
+        custom = " and brings code of its own, which is never run" if folder.config.get("auto_map") else ""
+        raise ModelError(
+            f"transformers does not know the model type {folder.config['model_type']!r}{custom}.",
+            hint="Choose another model, or upgrade transformers.",
+        ) from error
+    encoder_only = config.model_type in _ENCODER_HALF
+    if getattr(config, "is_encoder_decoder", False) and not encoder_only:
+        raise ModelError(f"{config.model_type} is an encoder with a decoder.", hint="Choose an embedding model.")
+    kind = AutoModelForTextEncoding if encoder_only else AutoModel
+    options = {**local, "config": config, "use_safetensors": True, "output_loading_info": True, "dtype": torch.float32}
+    try:
+        try:
+            model, report = kind.from_pretrained(path, attn_implementation=attention, **options)
+        except (ValueError, ImportError):
+            model, report = kind.from_pretrained(path, attn_implementation="eager", **options)
+    except RuntimeError as error:
+        if "ignore_mismatched_sizes" not in str(error):
+            raise
+        raise ModelError(
+            f"{folder.transformer.name} has weights of other shapes than its config.json says.",
+            hint="Fetch the model again.",
+        ) from error
+    except (OSError, ValueError, KeyError, ImportError) as error:
+        reason = str(error).strip().splitlines() or [type(error).__name__]
+        raise ModelError(
+            f"{folder.transformer.name} cannot be loaded: {reason[0][:200]}",
+            hint="Fetch it again, or upgrade transformers.",
+        ) from error
+    missing = sorted(k for k in report["missing_keys"] if not any(part in k for part in _UNUSED_WEIGHTS))
+    if missing:
+        others = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
+        raise ModelError(
+            f"{folder.transformer.name} lacks weights: {missing[0]}{others}.",
+            hint="Its weights are not those of its config.json: fetch it again.",
+        )
+    return model.eval()
+
+
+def _load_step(step: Step) -> nn.Module:
+    if isinstance(step, Normalize):
+        return nn.Identity()
+    layer = _DenseLayer(step) if isinstance(step, Dense) else _NormLayer(step)
+    try:
+        layer.load_state_dict({k: v.float() for k, v in load_file(step.weights).items()})
+    except (OSError, RuntimeError) as error:
+        raise ModelError(f"{step.weights} does not fit its config.json.", hint="Fetch the model again.") from error
+    return layer.eval()
+
+
+class _DenseLayer(nn.Module):
+    def __init__(self, said: Dense) -> None:
+        super().__init__()
+        self.linear = nn.Linear(said.in_features, said.out_features, bias=said.bias)
+        self.activation = getattr(nn, said.activation)()
+        self.adds_input = said.residual
+        if said.residual and said.in_features != said.out_features:
+            self.residual: nn.Module = nn.Linear(said.in_features, said.out_features, bias=False)
+        else:
+            self.residual = nn.Identity()
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.activation(self.linear(x))
+        return y + self.residual(x) if self.adds_input else y
+
+
+class _NormLayer(nn.Module):
+    def __init__(self, said: LayerNorm) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(said.width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.norm(x)
+        return y
+
+
+def _apply(step: Step, layer: nn.Module, vectors: Tensor) -> Tensor:
+    if isinstance(step, Normalize):
+        return nn.functional.normalize(vectors, p=2, dim=-1)
+    result: Tensor = layer(vectors)
+    return result
+
+
+def pool(hidden: Tensor, mask: Tensor, pooling: Pooling, skip: int) -> Tensor:
+    """One vector a row of a padded batch, in float32."""
+    hidden = hidden.float()
+    if skip:
+        mask = mask.clone()
+        mask[:, :skip] = 0
+    return torch.cat([_pool_by(mode, hidden, mask) for mode in pooling.modes], dim=-1)
+
+
+def _pool_by(mode: str, hidden: Tensor, mask: Tensor) -> Tensor:
+    rows = torch.arange(len(hidden), device=hidden.device)
+    weights = mask.unsqueeze(-1).to(hidden.dtype)
+    if mode == "cls":
+        return hidden[rows, mask.argmax(dim=1)]
+    if mode == "max":
+        return hidden.masked_fill(weights == 0, float("-inf")).amax(dim=1)
+    if mode == "lasttoken":
+        positions = torch.arange(mask.shape[1], device=mask.device)
+        last = (positions * mask).argmax(dim=1)
+        return hidden[rows, last] * weights[rows, last]
+    if mode == "weightedmean":
+        positions = torch.arange(1, mask.shape[1] + 1, device=mask.device, dtype=hidden.dtype)
+        weights = weights * positions.view(1, -1, 1)
+    # A padded position that is NaN would spoil its row if it were multiplied by nought.
+    total = torch.where(weights > 0, hidden * weights, 0.0).sum(dim=1)
+    count = weights.sum(dim=1).clamp(min=1e-9)
+    return total / (count.sqrt() if mode == "mean_sqrt_len_tokens" else count)

@@ -1,0 +1,261 @@
+"""The ways a model can be run on a device, and which of them is chosen: the fastest that gives the right vectors."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from typing import Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from shardmill.devices import Device
+from shardmill.errors import DeviceOutOfMemory, MissingExtra, ModelError
+from shardmill.models.encoder import Clock, Encoder
+from shardmill.models.folder import ModelFolder
+from shardmill.models.golden import agree
+from shardmill.models.memory import MemoryKey, free_cuda_bytes, identify_model, learn_model, measure_cuda
+from shardmill.models.packed import PackedEncoder
+from shardmill.sizing.memory import PACKED_BUDGET_TOKENS, PADDED_BUDGET_TOKENS
+
+Rows = Sequence[NDArray[np.int32]]
+
+# Padded tokens on a CPU, where caches are small: the smallest that is as fast as the others.
+_CPU_BUDGETS_TOKENS = (1024, 2048, 4096)
+_TIMED_RUNS = 5
+_TYPICAL_TOKENS = 128
+_LONG_RUN_S = 0.5
+_WORTH_IT = 0.97
+# Compiling takes seconds on a GPU and a minute on two cores, which less work than this does not win back.
+_COMPILE_FROM_BYTES = 32 << 20
+# Of a model that takes longer texts, this much is tried before the work begins.
+_TRIED_TOKENS = 512
+_PROBED_TOKENS = 8192
+
+
+class Kernel(Protocol):
+    """Ids -> vectors. `name` says how, `precise` whether in float32, `padded` whether to the longest of a batch."""
+
+    padded: bool
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def precise(self) -> bool: ...
+    def encode(self, rows: Rows, skip: int = 0) -> NDArray[np.float32]: ...
+    def begin(self, rows: Rows, skip: int = 0) -> Callable[[], NDArray[np.float32]]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Timed:
+    """A kernel that gives the right vectors, its seconds a token, and the batch budget at which it takes them."""
+
+    token_s: float
+    budget: int
+    kernel: Kernel
+
+
+@dataclass(frozen=True, slots=True)
+class KernelChoice:
+    """The kernel that was chosen, why, and how much goes into a batch of it."""
+
+    kernel: Kernel
+    why: str
+    batch_budget: int
+
+
+def plain_kernel(folder: ModelFolder, device: Device, pad_id: int) -> Encoder:
+    """float32 and plain attention: slow, and what the others are held against."""
+    return Encoder(folder, device=_torch_device(device), pad_id=pad_id, attention="eager")
+
+
+def choose_kernel(
+    folder: ModelFolder, device: Device, *, pad_id: int, limit: int | None, golden: Rows, skip: int
+) -> KernelChoice:
+    """Try the kernels for this device on the golden sentences; take the fastest of those that agree with float32.
+
+    `limit` is the most tokens of a text, and `skip` tokens of each sentence are a prompt's.
+    """
+    trial = _Trial(folder, device, pad_id, limit, golden, skip)
+    kernel: Kernel = trial.reference
+    if device.precise and (device.kind == "cuda" or not device.work_bytes):
+        trial.why.append("as asked")
+    else:
+        kernel = trial.choose_on_gpu() if device.kind == "cuda" else trial.choose_on_cpu()
+    # The memory that it holds, if it was not chosen, is for batches.
+    del trial.reference
+    budget = trial.cpu_budget
+    if device.kind == "cuda" and isinstance(kernel, Encoder):
+        trial.warm_up(kernel, min(limit or _TRIED_TOKENS, _TRIED_TOKENS))
+        budget = trial.find_budget(kernel, min(limit or _PROBED_TOKENS, _PROBED_TOKENS))
+        kernel.clock = Clock()
+    why = f" ({'; '.join(trial.why)})" if trial.why else ""
+    return KernelChoice(kernel, f"{kernel.name}{why}", budget)
+
+
+class _Trial:
+    """A model on a device, the vectors it should give for the golden sentences, and why kernels were refused."""
+
+    def __init__(
+        self, folder: ModelFolder, device: Device, pad_id: int, limit: int | None, golden: Rows, skip: int
+    ) -> None:
+        self.folder = folder
+        self.device = device
+        self.pad_id = pad_id
+        self.golden = golden
+        self.skip = skip
+        self.typical = np.resize(max(golden, key=len), min(limit or _TYPICAL_TOKENS, _TYPICAL_TOKENS))
+        self.why: list[str] = []
+        self.cpu_budget = _CPU_BUDGETS_TOKENS[0]
+        self.reference = Encoder(folder, device=_torch_device(device), pad_id=pad_id)
+        self.expected = np.concatenate([self.reference.encode([row], skip) for row in golden])
+        if not np.isfinite(self.expected).all():
+            raise ModelError(
+                f"{folder.transformer.name} gives NaN or infinity in float32.", hint="Fetch the model again."
+            )
+
+    def choose_on_gpu(self) -> Encoder:
+        """The first that gives the right vectors: packed and compiled, packed, padded; in half precision all."""
+        for how, make in self._gpu_kernels():
+            try:
+                kernel = make()
+                if self._is_right(kernel):
+                    return kernel
+            except (ModelError, ImportError, LookupError, TypeError, ValueError, RuntimeError) as error:
+                self.why.append(f"it does not run {how}: {type(error).__name__}")
+        return plain_kernel(self.folder, self.device, self.pad_id)
+
+    def _gpu_kernels(self) -> Iterator[tuple[str, Callable[[], Encoder]]]:
+        modern = torch.cuda.get_device_capability() >= (8, 0)
+        bf16 = "bfloat16" in (self.folder.config.get("dtype"), self.folder.config.get("torch_dtype"))
+        dtype = torch.bfloat16 if bf16 and modern else torch.float16
+
+        def packed() -> PackedEncoder:
+            kernel = PackedEncoder(self.folder, device=_torch_device(self.device), pad_id=self.pad_id)
+            kernel.cast(dtype)
+            return kernel
+
+        def compiled() -> PackedEncoder:
+            kernel = packed()
+            kernel.compile()
+            return kernel
+
+        def padded() -> Encoder:
+            self.reference.cast(dtype)
+            return self.reference
+
+        if modern and self.device.work_bytes >= _COMPILE_FROM_BYTES:
+            yield "compiled", compiled
+        if modern:
+            yield "packed", packed
+        yield "padded", padded
+
+    def choose_on_cpu(self) -> Kernel:
+        """The fastest of those that give the right vectors."""
+        right = [_Timed(*self._time(k), k) for k in self._cpu_kernels() if self._is_right(k)]
+        if (torch_kernel := self._compiled_on_cpu(right)) is not None:
+            right.append(torch_kernel)
+        if not right:
+            return plain_kernel(self.folder, self.device, self.pad_id)
+        chosen = min(right, key=lambda timed: timed.token_s)
+        self.cpu_budget = chosen.budget
+        others = [timed.kernel.name for timed in right if timed is not chosen]
+        self.why[:0] = [f"faster than {', '.join(others)}"] if others else []
+        return chosen.kernel
+
+    def _compiled_on_cpu(self, right: Sequence[_Timed]) -> _Timed | None:
+        """The fastest of the torch kernels compiled, where there is so much to do that it pays."""
+        eager = [timed for timed in right if isinstance(timed.kernel, Encoder)]
+        if not eager or self.device.work_bytes < _COMPILE_FROM_BYTES:
+            return None
+        fastest = min(eager, key=lambda timed: timed.token_s).kernel
+        assert isinstance(fastest, Encoder)
+        kernel = Encoder(self.folder, device="cpu", pad_id=self.pad_id)
+        kernel.cast(fastest.dtype)
+        try:
+            kernel.compile()
+            return _Timed(*self._time(kernel), kernel) if self._is_right(kernel) else None
+        except (LookupError, TypeError, ValueError, RuntimeError, OSError) as error:
+            self.why.append(f"it does not run compiled: {type(error).__name__}")
+            return None
+
+    def _cpu_kernels(self) -> Iterator[Kernel]:
+        """torch, and OpenVINO where it is installed, in what this CPU computes fast or, where asked, in float32."""
+        yield self.reference
+        if _cpu_has_bf16() and not self.device.precise:
+            half = Encoder(self.folder, device="cpu", pad_id=self.pad_id)
+            half.cast(torch.bfloat16)
+            yield half
+        try:
+            from shardmill.models.openvino import OpenVinoEncoder, precisions
+
+            precision = precisions()[-1 if self.device.precise else 0]
+        except (ImportError, MissingExtra):
+            return
+        try:
+            yield OpenVinoEncoder(self.folder, pad_id=self.pad_id, threads=self.device.threads, precision=precision)
+        except ModelError as error:
+            self.why.append(error.message)
+
+    def _is_right(self, kernel: Kernel) -> bool:
+        if agree(kernel.encode(self.golden, self.skip), self.expected, precise=self.device.precise):
+            return True
+        self.why.append(f"{kernel.name} gave other vectors")
+        return False
+
+    def _time(self, kernel: Kernel) -> tuple[float, int]:
+        """Seconds a token, and the batch budget at which it takes them."""
+        took: dict[int, float] = {}
+        for budget in _CPU_BUDGETS_TOKENS:
+            if took and min(took.values()) * budget > _LONG_RUN_S:
+                break
+            took[budget] = self._time_batch(kernel, budget)
+        fastest = min(took.values())
+        chosen = min(budget for budget, token_s in took.items() if token_s * _WORTH_IT <= fastest)
+        return took[chosen], chosen
+
+    def _time_batch(self, kernel: Kernel, budget: int) -> float:
+        """Of batches as full as those to come; the first, for whose shape things are compiled, does not count."""
+        batch = [self.typical] * (budget // len(self.typical))
+        took = []
+        for _ in range(_TIMED_RUNS):
+            began = time.perf_counter()
+            kernel.encode(batch, self.skip)
+            took.append(time.perf_counter() - began)
+        return min(took[1:]) / (len(batch) * len(self.typical))
+
+    def warm_up(self, kernel: Kernel, longest: int) -> None:
+        """Run a long text and many short ones, so that nothing is left to be compiled when the work begins."""
+        kernel.encode([np.resize(max(self.golden, key=len), longest)], self.skip)
+        kernel.encode([*self.golden] * 16, self.skip)
+
+    def find_budget(self, kernel: Encoder, longest: int) -> int:
+        """As many tokens as are fast and fit, by what a few probes take of memory."""
+        most = PADDED_BUDGET_TOKENS if kernel.padded else PACKED_BUDGET_TOKENS
+        key = MemoryKey(
+            device=self.device.name,
+            dtype=str(kernel.dtype),
+            kernel=f"{kernel.name}{', prompt' if self.skip else ''}",
+            model=identify_model(self.folder),
+            libraries=f"torch {torch.__version__}, transformers {version('transformers')}",
+            longest=longest,
+        )
+        word = int(self.golden[-1][len(self.golden[-1]) // 2])
+        measure = measure_cuda(lambda rows: kernel.encode(rows, self.skip), token_id=word)
+        try:
+            model = learn_model(key, measure, padded=kernel.padded, longest=longest)
+        except DeviceOutOfMemory:
+            return longest
+        return model.budget(free_cuda_bytes(self.device.sharing), longest=longest, most=most, padded=kernel.padded)
+
+
+def _cpu_has_bf16() -> bool:
+    """Whether this CPU multiplies bf16 in hardware; where it does not, torch takes a hundred times as long."""
+    return any(getattr(torch.cpu, f"_is_{what}_supported", bool)() for what in ("amx_tile", "avx512_bf16"))
+
+
+def _torch_device(device: Device) -> str:
+    return "cuda:0" if device.kind == "cuda" else "cpu"

@@ -1,0 +1,171 @@
+"""How much memory a batch takes, found by a few small probes and remembered, and the batch budget that follows from it.
+
+model = learn_model(key, measure_cuda(kernel.encode, token_id=7), padded=kernel.padded, longest=512)
+budget = model.budget(free_cuda_bytes(sharing=4), longest=512, most=65536, padded=kernel.padded)
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import astuple, dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shardmill.cache import Cache
+from shardmill.errors import DeviceOutOfMemory
+from shardmill.models.folder import ModelFolder
+from shardmill.sizing.memory import USABLE, MemoryModel
+
+# Probes stay this small, so that they neither take long nor crowd out whoever shares the device.
+_PROBE_LENGTH = 2048
+_PROBE_TOKENS = 8192
+# Peaks count what was asked for. torch's allocator rounds that up, and keeps blocks of one shape that fit no other.
+_SLACK = 1.2
+# Which of (fixed, token, pair) are above nought. Where several explain the probes as well, the first is taken:
+# one probe alone is laid to the tokens, for laid to the fixed part it would allow batches without end.
+_SUPPORTS = ((1,), (0, 1), (1, 2), (2,), (0, 2), (0, 1, 2), (0,))
+_CACHE = Cache("memory.json", "models")
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """What a batch of so many texts of so many tokens took at its peak."""
+
+    rows: int
+    length: int
+    peak_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryKey:
+    """What a model of memory holds for. `longest` is part of it: probes are no longer than the texts to come."""
+
+    device: str
+    dtype: str
+    kernel: str
+    model: str
+    libraries: str
+    longest: int
+
+
+def fit(probes: Sequence[Probe], *, padded: bool = True) -> MemoryModel:
+    """The model nearest to the probes by least squares with nothing below nought; unless padded, pairs cost nothing."""
+    rows, length, peak = np.array([astuple(probe) for probe in probes], np.float64).T
+    columns = np.stack([np.ones(len(rows)), rows * length, rows * length**2], axis=1)
+    scale = columns.max(axis=0)
+    size = float(np.linalg.norm(peak))
+    best, error = np.zeros(3), size
+    # Three unknowns leave seven choices of which are above nought; the best of the seven is the answer.
+    for support in _SUPPORTS:
+        chosen = list(support)
+        part = columns[:, chosen] / scale[chosen]
+        found = np.linalg.lstsq(part, peak, rcond=None)[0]
+        left = float(np.linalg.norm(part @ found - peak))
+        if (padded or 2 not in support) and (found >= 0).all() and left < error - 1e-9 * size:
+            best, error = np.zeros(3), left
+            best[chosen] = found / scale[chosen]
+    return MemoryModel(*best.tolist())
+
+
+def find_model(measure: Callable[[int, int], int], *, padded: bool, longest: int) -> MemoryModel:
+    """Fit a model to a few probes: `measure(rows, length)` says what a batch takes, or raises DeviceOutOfMemory.
+
+    The model lies above every probe, with some slack.
+    """
+    probes: list[Probe] = []
+    tried: set[tuple[int, int]] = set()
+    for rows, length in _shapes(padded, longest):
+        while (rows, length) not in tried:
+            tried.add((rows, length))
+            try:
+                probes.append(Probe(rows, length, measure(rows, length)))
+            except DeviceOutOfMemory:
+                if not probes:
+                    raise
+                rows, length = (rows // 2, length) if rows > 1 else (1, max(probes[0].length, length // 2))
+    model = fit(probes, padded=padded)
+    missing = max(0.0, *(probe.peak_bytes - model.bytes(probe.rows, probe.length) for probe in probes))
+    return MemoryModel((model.fixed_bytes + missing) * _SLACK, model.token_bytes * _SLACK, model.pair_bytes * _SLACK)
+
+
+def _shapes(padded: bool, longest: int) -> list[tuple[int, int]]:
+    """The smallest first: one text, as many tokens in short texts as in long ones, and one long text."""
+    long = max(1, min(longest, _PROBE_LENGTH))
+    short = max(1, long // 8)
+    one_long = [(1, long)] if padded else []
+    return [(1, short), *one_long, (_PROBE_TOKENS // short, short), (_PROBE_TOKENS // long, long)]
+
+
+def learn_model(key: MemoryKey, measure: Callable[[int, int], int], *, padded: bool, longest: int) -> MemoryModel:
+    """The model that is remembered for `key`, or else one found now and remembered."""
+    model = recall(key)
+    if model is None:
+        model = find_model(measure, padded=padded, longest=longest)
+        remember(key, model)
+    return model
+
+
+def recall(key: MemoryKey) -> MemoryModel | None:
+    """What was remembered for `key`; a file that is missing or broken holds nothing."""
+    try:
+        return MemoryModel(*_CACHE.read()[_name(key)])
+    except (LookupError, TypeError, ValueError, OverflowError):
+        return None
+
+
+def remember(key: MemoryKey, model: MemoryModel) -> None:
+    """Keep `model` in the user's cache folder; where that cannot be, do not."""
+    _CACHE.put(_name(key), astuple(model))
+
+
+def recall_by_device(model: str) -> dict[str, MemoryModel]:
+    """What was remembered for a model, by device; of several kernels the one that takes the most."""
+    found: dict[str, MemoryModel] = {}
+    for name in _CACHE.read():
+        with contextlib.suppress(TypeError, ValueError):
+            key = MemoryKey(*json.loads(name))
+            known = recall(key) if key.model == model else None
+            if known and (key.device not in found or known.token_bytes > found[key.device].token_bytes):
+                found[key.device] = known
+    return found
+
+
+def identify_model(folder: ModelFolder) -> str:
+    """A model by its configuration and the sizes of its weights: enough to tell how much memory it takes."""
+    weights = sorted((f.name, f.stat().st_size) for f in folder.transformer.glob("*.safetensors"))
+    return hashlib.sha256(json.dumps([folder.config, weights], sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _name(key: MemoryKey) -> str:
+    return json.dumps(astuple(key))
+
+
+def measure_cuda(run: Callable[[list[NDArray[np.int32]]], object], *, token_id: int) -> Callable[[int, int], int]:
+    """A `measure` for this process's GPU: what `run` takes at its peak beyond what was held before, weights above all.
+
+    `run` gives back when the device is done. Its first run of a shape does not count: libraries take their workspaces.
+    """
+    import torch
+
+    def measure(rows: int, length: int) -> int:
+        batch = [np.full(length, token_id, np.int32)] * rows
+        run(batch)
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+        run(batch)
+        return max(0, torch.cuda.max_memory_allocated() - before)
+
+    return measure
+
+
+def free_cuda_bytes(sharing: int) -> int:
+    """What one of `sharing` workers may use of what is free on the GPU now, whoever holds the rest."""
+    import torch
+
+    free, _ = torch.cuda.mem_get_info()
+    unused = torch.cuda.memory_reserved() - torch.cuda.memory_allocated()
+    return int(USABLE * (free + unused) / max(1, sharing))

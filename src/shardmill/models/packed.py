@@ -1,0 +1,235 @@
+"""Padding-free batches: the texts of a batch one after another, each attending to itself alone.
+
+The attention is registered through transformers' own interface, so a model that asks that interface for its attention
+runs packed without being touched. Whether it does so rightly is seen by the golden sentences before it is chosen.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import inspect
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn.functional import scaled_dot_product_attention
+
+from shardmill.models.compiling import compile_layers, eager_if
+from shardmill.models.encoder import Encoder
+from shardmill.models.folder import ModelFolder
+from shardmill.models.tokenizer import first_position
+
+ATTENTION = "shardmill_packed"
+_LEAST_COMPILED_TOKENS = 2
+_TILED_WIDTHS = {16, 32, 64, 128}
+
+
+@dataclass(frozen=True, slots=True)
+class Pack:
+    """Where each text begins in a packed batch; `starts` has one entry more than there are texts."""
+
+    starts: Tensor
+    lengths: NDArray[np.int64]
+    longest: int
+
+
+# The pack that the model is being run on; the attention of every layer looks here.
+_packs: list[Pack] = []
+
+
+@contextlib.contextmanager
+def _running(pack: Pack) -> Iterator[None]:
+    _packs.append(pack)
+    try:
+        yield
+    finally:
+        _packs.pop()
+
+
+class PackedEncoder(Encoder):
+    """Runs a batch as one row of tokens, with no padding between."""
+
+    padded = False
+
+    def __init__(self, folder: ModelFolder, *, device: str, pad_id: int) -> None:
+        register()
+        super().__init__(folder, device=device, pad_id=pad_id, attention=ATTENTION)
+        self._model.config.use_cache = False
+        self._first_position = first_position(folder)
+
+    def compile(self) -> None:
+        """Compile the layers, at the next call."""
+        compile_layers(self._model)
+        self._compiled = True
+
+    def _pooled(self, rows: Sequence[NDArray[np.int32]], skip: int) -> Tensor:
+        lengths = np.array([len(row) for row in rows])
+        starts = np.concatenate([[0], np.cumsum(lengths)])
+        tokens = int(starts[-1])
+        # All that the device needs to know in one copy. Starts come first, where they are aligned.
+        sizes = [_rounded(len(starts)), tokens, tokens]
+        staged = torch.empty(sum(sizes), dtype=torch.int32, pin_memory=self._device.type == "cuda")
+        places, ids, positions = np.split(staged.numpy(), np.cumsum(sizes)[:-1])
+        places[: len(starts)] = starts
+        np.concatenate(rows, out=ids)
+        positions[:] = self._positions(ids, starts, lengths)
+        sent_starts, sent_ids, sent_positions = torch.split(staged.to(self._device, non_blocking=True), sizes)
+        pack = Pack(sent_starts[: len(starts)], lengths, int(lengths.max()))
+        with _running(pack), eager_if(self._compiled and tokens < _LEAST_COMPILED_TOKENS):
+            hidden = self._model(
+                input_ids=sent_ids[None],
+                position_ids=sent_positions[None],
+                attention_mask=torch.ones_like(sent_ids)[None],
+                return_dict=True,
+            ).last_hidden_state
+        return pool_packed(hidden[0].float(), pack, self._pooling.modes, 0 if self._pooling.include_prompt else skip)
+
+    def _positions(
+        self, ids: NDArray[np.int32], starts: NDArray[np.int64], lengths: NDArray[np.int64]
+    ) -> NDArray[np.int64]:
+        """Where in its text each token is; models that count on from the padding's id do not count padding."""
+        if not self._first_position:
+            return np.arange(len(ids)) - np.repeat(starts[:-1], lengths)
+        counted = ids != self._pad_id
+        count: NDArray[np.int64] = np.cumsum(counted)
+        before = np.repeat(count[starts[:-1]] - counted[starts[:-1]], lengths)
+        positions: NDArray[np.int64] = (count - before) * counted + self._first_position - 1
+        return positions
+
+
+def _rounded(count: int) -> int:
+    return -(-count // 16) * 16
+
+
+def pool_packed(hidden: Tensor, pack: Pack, modes: Sequence[str], skip: int) -> Tensor:
+    """One vector a text, in float32; the first `skip` tokens of each are left out. The same as `pool` of it padded."""
+    return torch.cat([_pool_by(mode, hidden, pack, skip) for mode in modes], dim=-1)
+
+
+def _pool_by(mode: str, hidden: Tensor, pack: Pack, skip: int) -> Tensor:
+    first, end = pack.starts[:-1].long(), pack.starts[1:].long()
+    pooled = (end - first > skip)[:, None]
+    if mode == "cls":
+        return hidden[first + skip * pooled[:, 0]]
+    if mode == "lasttoken":
+        return hidden[end - 1] * pooled
+    if not skip and mode != "weightedmean":
+        return _by_text("max", hidden, first, end) if mode == "max" else _mean(mode, hidden, end - first, first, end)
+    within = torch.arange(len(hidden), device=hidden.device) - first.repeat_interleave(
+        end - first, output_size=len(hidden)
+    )
+    keep = (within >= skip)[:, None]
+    if mode == "max":
+        return _by_text("max", hidden.masked_fill(~keep, float("-inf")), first, end)
+    weights = keep * (within + 1.0 if mode == "weightedmean" else torch.ones_like(hidden[:, 0]))[:, None]
+    # A position left out that is NaN would spoil its text if it were multiplied by nought.
+    weighted = torch.where(weights > 0, hidden * weights, 0.0)
+    return _mean(mode, weighted, _by_text("sum", weights, first, end)[:, 0], first, end)
+
+
+def _mean(mode: str, values: Tensor, count: Tensor, first: Tensor, end: Tensor) -> Tensor:
+    divisor = count.float().clamp(min=1e-9)[:, None]
+    return _by_text("sum", values, first, end) / (divisor.sqrt() if mode == "mean_sqrt_len_tokens" else divisor)
+
+
+def _by_text(reduce: str, values: Tensor, first: Tensor, end: Tensor) -> Tensor:
+    """Summed in the same order every time, unlike `index_add_`."""
+    reduced: Tensor = torch.segment_reduce(values, reduce, lengths=end - first, axis=0, unsafe=True)
+    return reduced
+
+
+def register() -> None:
+    """Make the packed attention known to transformers. It needs no mask: nothing is padded."""
+    from transformers import AttentionInterface, AttentionMaskInterface
+
+    AttentionInterface.register(ATTENTION, packed_attention)
+    AttentionMaskInterface.register(ATTENTION, lambda *args, **kwargs: None)
+
+
+def packed_attention(
+    module: Any,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    scaling: float | None = None,
+    dropout: float = 0.0,
+    is_causal: bool | None = None,
+    sliding_window: int | None = None,
+    **kwargs: Any,
+) -> tuple[Tensor, None]:
+    """Attention as transformers asks for it, over the pack that is being run: (1, heads, tokens, width) in."""
+    causal = bool(getattr(module, "is_causal", False) if is_causal is None else is_causal)
+    left, right = (-1, 0) if causal else (-1, -1)
+    if sliding_window:
+        left, right = (sliding_window - 1, 0) if causal else (sliding_window // 2, sliding_window // 2)
+    q, k, v = (t[0].transpose(0, 1) for t in (query, key, value))
+    return _attend(q, k, v, scaling or q.shape[-1] ** -0.5, left, right)[None], None
+
+
+@torch.library.custom_op("shardmill::attend", mutates_args=())
+def _attend(q: Tensor, k: Tensor, v: Tensor, scale: float, left: int, right: int) -> Tensor:
+    """One operation to the compiler, which so need not know how many texts there are, nor how long the longest is."""
+    run = _one_by_one if not q.is_cuda else _by_triton if _tiles_fit(q.shape[2]) else _by_varlen
+    return run(q, k, v, _packs[-1], scale, (left, right))
+
+
+@_attend.register_fake
+def _(q: Tensor, k: Tensor, v: Tensor, scale: float, left: int, right: int) -> Tensor:
+    return torch.empty(q.shape, dtype=q.dtype, device=q.device)
+
+
+@cache
+def _tiles_fit(width: int) -> bool:
+    return width in _TILED_WIDTHS and importlib.util.find_spec("triton") is not None
+
+
+def _by_triton(q: Tensor, k: Tensor, v: Tensor, pack: Pack, scale: float, window: tuple[int, int]) -> Tensor:
+    from shardmill.models.attention import attend
+
+    result: Tensor = attend(q, k, v, pack.starts, pack.longest, scale, window)
+    return result
+
+
+def _by_varlen(q: Tensor, k: Tensor, v: Tensor, pack: Pack, scale: float, window: tuple[int, int]) -> Tensor:
+    """By torch's own kernel, for widths of heads that make no tile."""
+    from torch.nn.attention.varlen import varlen_attn
+
+    known = inspect.signature(varlen_attn).parameters
+    options: dict[str, Any] = {"scale": scale}
+    if "window_size" in known:
+        options["window_size"] = window
+    elif window in ((-1, -1), (-1, 0)):
+        options["is_causal"] = window == (-1, 0)
+    else:
+        raise ValueError("this torch has no attention within a window")
+    k, v = (t.repeat_interleave(q.shape[1] // t.shape[1], dim=1) for t in (k, v))
+    out: Any = varlen_attn(q, k, v, pack.starts, pack.starts, pack.longest, pack.longest, **options)
+    return out  # type: ignore[no-any-return]
+
+
+def _one_by_one(q: Tensor, k: Tensor, v: Tensor, pack: Pack, scale: float, window: tuple[int, int]) -> Tensor:
+    """The same by plain attention, a text at a time: for devices without the kernel, and to test against."""
+    parts = []
+    ends = np.cumsum(pack.lengths)
+    for start, stop in zip(ends - pack.lengths, ends, strict=True):
+        a, b, c = (t[start:stop].transpose(0, 1)[None] for t in (q, k, v))
+        mask = _window_mask(int(stop - start), window, q.device)
+        grouped = q.shape[1] != k.shape[1]
+        parts.append(scaled_dot_product_attention(a, b, c, mask, scale=scale, enable_gqa=grouped)[0].transpose(0, 1))
+    return torch.cat(parts)
+
+
+def _window_mask(length: int, window: tuple[int, int], device: torch.device) -> Tensor | None:
+    if window == (-1, -1):
+        return None
+    at = torch.arange(length, device=device)
+    distance = at[None, :] - at[:, None]
+    left, right = (length if side < 0 else side for side in window)
+    return (distance <= right) & (distance >= -left)

@@ -1,0 +1,288 @@
+"""Texts -> token ids, the same ids as from the whole text cut to length, without reading the whole of a huge one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shardmill.errors import ModelError, missing_extra
+from shardmill.models.folder import ModelFolder
+from shardmill.models.ragged import Ragged, ragged, starts_of
+from shardmill.models.words import Spelled, Words, is_wordwise
+
+_HEAD_CHARS = 4096
+_HEAD_CHARS_PER_TOKEN = 8
+_GROWTH = 4
+# A cut can change the word it falls in and, by what a tokenizer looks ahead to, the one before it.
+_SAFE_WORDS = 4
+# A text with no word ends is trusted this far past the last token that is kept.
+_SAFE_TOKENS = 4096
+# transformers writes a limit this large, or larger, for none.
+_NO_LIMIT = 1 << 31
+# Encodings with offsets are large: so many texts have theirs at a time.
+_SPELLED_TOGETHER = 64
+_NOT_UNICODE = "the text is not valid Unicode"
+_PROBES = ("a", "hello world", "1")
+# Their positions are counted from the padding id on, so fewer tokens fit than there are positions.
+_OFFSET_POSITIONS = {"roberta", "xlm-roberta", "xlm-roberta-xl", "camembert", "mpnet", "xmod", "longformer"}
+_LEARNT_POSITIONS = _OFFSET_POSITIONS | {"bert", "distilbert", "albert", "electra"}
+
+
+@dataclass(frozen=True, slots=True)
+class Tokens:
+    """Ids by row (none where there are none to be had), how many texts were cut, and rows that cannot be tokenized."""
+
+    rows: Ragged
+    truncated: int
+    bad: dict[int, str]
+
+
+class Tokenizer:
+    """The model's own fast tokenizer; `limit` is the most tokens of a text, special ones included.
+
+    `embedded` is how many ids the model knows.
+    """
+
+    def __init__(
+        self,
+        backend: Any,
+        *,
+        limit: int | None,
+        pad_id: int,
+        special_ids: set[int],
+        from_left: bool,
+        embedded: int = _NO_LIMIT,
+    ) -> None:
+        self._backend = backend
+        self._embedded = embedded
+        self._encode_batch = getattr(backend, "encode_batch_fast", backend.encode_batch)
+        self._words = Words(backend) if is_wordwise(backend) else None
+        self._special_ids = special_ids
+        self._from_left = from_left
+        self._before, self._after = _frame(backend)
+        self.pad_id = pad_id
+        self.limit = limit
+        room = None if limit is None else limit - len(self._before) - len(self._after)
+        if room is not None and room < 1:
+            raise ModelError(f"{limit} tokens leave no room for a text.", hint="Raise max_tokens.")
+        self._room = room
+        # The end of a text is kept when cut from the left, so its head says nothing.
+        self._head = None if room is None or from_left else max(_HEAD_CHARS, room * _HEAD_CHARS_PER_TOKEN)
+
+    def encode(self, texts: Sequence[str | None], prompt: str = "") -> Tokens:
+        """Ids of `prompt` + each text."""
+        present = [i for i, text in enumerate(texts) if text is not None]
+        whole = [prompt + (texts[i] or "") for i in present]
+        found, bad = self._encode_all(whole)
+        lengths = np.zeros(len(texts), np.int64)
+        firsts = np.zeros(len(texts), np.int64)
+        lengths[present], firsts[present] = found.lengths, found.starts[:-1]
+        truncated = 0
+        if self._room is not None:
+            over = lengths > self._room
+            truncated = int(over.sum())
+            if self._from_left:
+                firsts[over] += lengths[over] - self._room
+            lengths[over] = self._room
+        reasons = {present[k]: reason for k, reason in bad.items()}
+        framed = np.zeros(len(texts), bool)
+        framed[present] = True
+        framed[list(reasons)] = False
+        rows, unfit = self.frame(found.take(firsts, lengths), framed)
+        return Tokens(rows, truncated, reasons | unfit)
+
+    def frame(self, bare: Ragged, framed: NDArray[np.bool_]) -> tuple[Ragged, dict[int, str]]:
+        """Rows with the special ids around them, and which of the framed ones the model cannot be given."""
+        rows = bare.put_around(self._before, self._after, framed)
+        unfit = dict.fromkeys(np.flatnonzero(framed & (rows.lengths == 0)).tolist(), "the text has no tokens")
+        return rows, unfit | self._not_embedded(rows)
+
+    @property
+    def frame_tokens(self) -> int:
+        """How many special tokens are around a text."""
+        return len(self._before) + len(self._after)
+
+    def spell(self, texts: list[str]) -> tuple[Spelled, dict[int, str]]:
+        """Ids of the whole of each text, without special ones, and where in it they are; texts that have none."""
+        if self._words is not None:
+            try:
+                return self._words.spell(texts), {}
+            except UnicodeError:
+                pass
+        ids: list[NDArray[np.int32]] = [np.zeros(0, np.int32)]
+        spans: list[NDArray[np.int32]] = [np.zeros((0, 2), np.int32)]
+        bad: dict[int, str] = {}
+        for first in range(0, len(texts), _SPELLED_TOGETHER):
+            for k, encoding in enumerate(self._spell_some(texts[first : first + _SPELLED_TOGETHER]), first):
+                if encoding is None:
+                    bad[k] = _NOT_UNICODE
+                ids.append(np.array(encoding.ids if encoding is not None else (), np.int32))
+                spans.append(np.array(encoding.offsets if encoding is not None else (), np.int32).reshape(-1, 2))
+        starts, every = starts_of(np.array([len(row) for row in ids[1:]], np.int64)), np.concatenate(spans)
+        return Spelled(Ragged(np.concatenate(ids), starts), every[:, 0], every[:, 1]), bad
+
+    def _spell_some(self, texts: list[str]) -> list[Any]:
+        try:
+            found: list[Any] = self._backend.encode_batch(texts, add_special_tokens=False)
+        except (TypeError, UnicodeError):
+            return [None] if len(texts) == 1 else [each for text in texts for each in self._spell_some([text])]
+        return found
+
+    def _not_embedded(self, rows: Ragged) -> dict[int, str]:
+        """Rows with an id that the model has no embedding for, which would take a GPU down."""
+        at = np.flatnonzero(rows.flat >= self._embedded)
+        owners = np.searchsorted(rows.starts, at, side="right") - 1
+        return {
+            int(row): f"its token {self._backend.id_to_token(int(rows.flat[i]))!r} is not one of the model's"
+            for row, i in zip(owners, at, strict=True)
+        }
+
+    def prompt_tokens(self, prompt: str) -> int:
+        """How many tokens at the front of each text are the prompt's."""
+        if not prompt:
+            return 0
+        row = self.encode([prompt]).rows[0]
+        return len(row) - (len(row) > 0 and int(row[-1]) in self._special_ids)
+
+    def _encode_all(self, texts: list[str]) -> tuple[Ragged, dict[int, str]]:
+        if self._words is not None:
+            try:
+                return self._encode_words(self._words, texts), {}
+            except UnicodeError:
+                pass
+        found = self._encode_whole(texts)
+        return ragged(ids or () for ids in found), {k: _NOT_UNICODE for k, ids in enumerate(found) if ids is None}
+
+    def _encode_words(self, words: Words, texts: list[str]) -> Ragged:
+        """Word by word; of a huge text, as many whole words as are sure to be enough."""
+        enough = None if self._head is None or self._room is None else self._room * _HEAD_CHARS_PER_TOKEN
+        heads = [text if enough is None else _whole_words(text, enough) for text in texts]
+        found = words.encode(heads)
+        short = [
+            k
+            for k, (text, head) in enumerate(zip(texts, heads, strict=True))
+            if len(head) < len(text) and found.lengths[k] <= (self._room or 0)
+        ]
+        if not short:
+            return found
+        rows: list[Sequence[int]] = list(found)  # type: ignore[arg-type]
+        for k, ids in zip(short, self._encode_whole([texts[k] for k in short]), strict=True):
+            rows[k] = ids or ()
+        return ragged(rows)
+
+    def _encode_whole(self, texts: list[str]) -> list[list[int] | None]:
+        """The ids of each text, None for one that is not valid Unicode; of a huge one, those of its head."""
+        huge = {k for k, text in enumerate(texts) if self._head is not None and len(text) > self._head}
+        rest = ["" if k in huge else text for k, text in enumerate(texts)]
+        try:
+            encodings: list[Any] = self._encode_batch(rest, add_special_tokens=False)
+        except (TypeError, UnicodeError):
+            encodings = [self._encode_valid(text) for text in rest]
+        found: list[list[int] | None] = [None if encoding is None else encoding.ids for encoding in encodings]
+        for k in huge:
+            found[k] = self._encode_head(texts[k], self._head or len(texts[k]))
+        return found
+
+    def _encode_valid(self, text: str) -> Any:
+        try:
+            return self._encode_batch([text], add_special_tokens=False)[0]
+        except (TypeError, UnicodeError):
+            return None
+
+    def _encode_head(self, text: str, size: int) -> list[int] | None:
+        while True:
+            try:
+                encoding = self._backend.encode(text[:size], add_special_tokens=False)
+            except (TypeError, UnicodeError):
+                return None
+            if size >= len(text) or self._settled(encoding):
+                ids: list[int] = encoding.ids
+                return ids
+            size *= _GROWTH
+
+    def _settled(self, encoding: Any) -> bool:
+        """True when no text after the head can change the tokens that are kept."""
+        extra = len(encoding.ids) - (self._room or 0)
+        if extra <= 0:
+            return False
+        words = encoding.word_ids
+        last_kept, last = words[(self._room or 0) - 1], words[-1]
+        if last_kept is not None and last is not None and last - last_kept >= _SAFE_WORDS:
+            return True
+        return extra >= _SAFE_TOKENS
+
+
+def _whole_words(text: str, size: int) -> str:
+    return text if len(text) <= size else text[: max(0, text.rfind(" ", 0, size))]
+
+
+def load_tokenizer(folder: ModelFolder, max_tokens: int | None) -> Tokenizer:
+    """The tokenizer that transformers makes of the folder, with its limit as sentence-transformers reckons it."""
+    try:
+        import tokenizers
+        from transformers import AutoTokenizer
+    except ImportError as error:
+        raise missing_extra(error.name or "transformers", "embed") from error
+    options = {**folder.tokenizer_options, "local_files_only": True, "trust_remote_code": False}
+    try:
+        made = AutoTokenizer.from_pretrained(str(folder.transformer), **options)
+    except Exception as error:
+        reason = str(error).strip().splitlines() or [type(error).__name__]
+        raise ModelError(
+            f"The tokenizer of {folder.transformer.name} cannot be loaded: {reason[0][:200]}",
+            hint="Pass a folder that holds tokenizer.json.",
+        ) from error
+    if not getattr(made, "is_fast", False):
+        raise ModelError(
+            f"{folder.transformer.name} has no fast tokenizer.",
+            hint="Convert it once, so that it holds tokenizer.json.",
+        )
+    backend = tokenizers.Tokenizer.from_str(made.backend_tokenizer.to_str())
+    backend.no_truncation()
+    backend.no_padding()
+    backend.encode_special_tokens = made.backend_tokenizer.encode_special_tokens
+    if folder.lower_case:
+        before = [tokenizers.normalizers.Lowercase()]
+        backend.normalizer = tokenizers.normalizers.Sequence(
+            [*before, *([backend.normalizer] if backend.normalizer else [])]
+        )
+    embedded = int(folder.config.get("vocab_size") or folder.config.get("text_config", {}).get("vocab_size", _NO_LIMIT))
+    limits = [n for n in (_model_limit(folder, int(made.model_max_length)), max_tokens) if n is not None]
+    pad_id = made.pad_token_id if made.pad_token_id is not None else folder.config.get("pad_token_id")
+    return Tokenizer(
+        backend,
+        limit=min(limits, default=None),
+        pad_id=int(pad_id or 0) if int(pad_id or 0) < embedded else 0,
+        embedded=embedded,
+        special_ids=set(made.all_special_ids),
+        from_left=made.truncation_side == "left",
+    )
+
+
+def first_position(folder: ModelFolder) -> int:
+    """The position of a text's first token: some models count on from their padding id."""
+    return int(folder.config.get("pad_token_id", 1)) + 1 if folder.config["model_type"] in _OFFSET_POSITIONS else 0
+
+
+def _model_limit(folder: ModelFolder, tokenizer_limit: int) -> int | None:
+    kind, positions = folder.config["model_type"], folder.config.get("max_position_embeddings", -1)
+    limits = [tokenizer_limit if folder.max_tokens is None else folder.max_tokens]
+    if positions != -1 and (folder.max_tokens is None or kind in _LEARNT_POSITIONS):
+        limits.append(positions - first_position(folder))
+    lowest = min(limits)
+    return lowest if lowest < _NO_LIMIT else None
+
+
+def _frame(backend: Any) -> tuple[list[int], list[int]]:
+    """The special ids that the tokenizer puts before and after a text."""
+    for probe in _PROBES:
+        bare = backend.encode(probe, add_special_tokens=False).ids
+        framed = backend.encode(probe, add_special_tokens=True).ids
+        for start in range(len(framed) - len(bare) + 1):
+            if bare and framed[start : start + len(bare)] == bare:
+                return framed[:start], framed[start + len(bare) :]
+    raise ModelError("The tokenizer does not keep a text together.", hint="shardmill cannot run this model.")

@@ -1,1 +1,0 @@
-"""What goes on in a run, read from its folder."""

@@ -1,0 +1,151 @@
+"""Parts into one file, in source order, in constant memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import IO
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from shardmill.console import Bar
+from shardmill.errors import ShardmillError, UsageError
+from shardmill.ledger import Commit, Ledger
+from shardmill.plan import ROW, Plan
+from shardmill.results.windows import count_items, has_windows
+from shardmill.sinks.parquet import fill_missing, is_vector, open_writer, read_part, vectors
+from shardmill.store import locate, replacing
+from shardmill.tasks.base import WINDOW
+
+_ROW_GROUP_ROWS = 65_536
+
+
+@dataclass(frozen=True, slots=True)
+class Merged:
+    """What a merge wrote."""
+
+    files: tuple[str, ...]
+    rows: int
+    bytes: int
+
+
+def read_rows(ledger: Ledger, plan: Plan, columns: list[str] | None = None) -> Iterator[pa.RecordBatch]:
+    """The whole result in source order, each row with the number of its item in the source as `row`."""
+    refuse_table(plan)
+    row = 0
+    windows = has_windows(plan, part_schema(ledger, plan))
+    read = columns if columns is None or not windows else list(dict.fromkeys([*columns, WINDOW]))
+    for commit in ledger.all_commits(plan):
+        for batch in read_part(ledger.store, commit.part, read):
+            if windows:
+                numbers = count_items(batch.column(WINDOW), row)
+                batch = batch if columns is None else batch.select(columns)
+            else:
+                numbers = np.arange(row, row + batch.num_rows)
+            row = int(numbers[-1]) + 1 if len(numbers) else row
+            schema = pa.schema([pa.field(ROW, pa.int64()), *batch.schema])
+            yield pa.RecordBatch.from_arrays([pa.array(numbers), *batch.columns], schema=schema)
+
+
+def refuse_table(plan: Plan) -> None:
+    if (to := plan.work.to) is not None:
+        raise UsageError(
+            f"The result of this run is in the table {to.table} of {to.url}.",
+            hint="Ask the table: shardmill search URL",
+        )
+
+
+def part_schema(ledger: Ledger, plan: Plan) -> pa.Schema:
+    refuse_table(plan)
+    return schema_of(ledger, ledger.all_commits(plan)[0])
+
+
+def schema_of(ledger: Ledger, commit: Commit) -> pa.Schema:
+    with ledger.store.reader(commit.part) as file:
+        return pq.ParquetFile(file).schema_arrow
+
+
+def vector_field(schema: pa.Schema) -> pa.Field:
+    """The one column of vectors."""
+    for field in schema:
+        if is_vector(field.type):
+            return field
+    raise UsageError("This run has no column of vectors.")
+
+
+def merge(ledger: Ledger, plan: Plan, out: str, *, quiet: bool = False) -> Merged:
+    """Write the result as one `.parquet`, or as `.npy` with the other columns in `.ids.parquet` beside it.
+
+    A row without a vector is there as a vector of NaN.
+    """
+    schema = part_schema(ledger, plan)
+    if out.endswith(".parquet"):
+        with replacing(out) as file:
+            rows = _write_parquet(ledger, plan, file, schema.names, quiet)
+        return Merged((out,), rows, _size(out))
+    if out.endswith(".npy"):
+        others = [name for name in schema.names if name != vector_field(schema).name]
+        beside = out.removesuffix(".npy") + ".ids.parquet"
+        with replacing(beside) as ids, replacing(out) as file:
+            rows = _write_vectors(ledger, plan, file, quiet)
+            _write_parquet(ledger, plan, ids, others, True)
+        return Merged((out, beside), rows, _size(out) + _size(beside))
+    raise UsageError(f"{out}: the name must end in .parquet or .npy.")
+
+
+def write_vectors(ledger: Ledger, plan: Plan, out: str, *, quiet: bool = False) -> int:
+    """All vectors as one `.npy`, a NaN row where there is none."""
+    with replacing(out) as file:
+        return _write_vectors(ledger, plan, file, quiet)
+
+
+def _write_parquet(ledger: Ledger, plan: Plan, file: IO[bytes], columns: list[str], quiet: bool) -> int:
+    total = sum(c.rows_in_part for c in ledger.all_commits(plan))
+    schema = part_schema(ledger, plan)
+    waiting: list[pa.RecordBatch] = []
+    done = held = 0
+    with Bar("merging", quiet=quiet) as bar:
+        writer = open_writer(file, pa.schema([pa.field(ROW, pa.int64()), *(schema.field(n) for n in columns)]))
+        for batch in read_rows(ledger, plan, columns):
+            waiting.append(batch)
+            held += batch.num_rows
+            done += batch.num_rows
+            if held >= _ROW_GROUP_ROWS or done == total:
+                writer.write_table(fill_missing(pa.Table.from_batches(waiting)), row_group_size=held)
+                waiting, held = [], 0
+            bar.count(done, total, "rows")
+        writer.close()
+    _check_count(done, total)
+    return done
+
+
+def _write_vectors(ledger: Ledger, plan: Plan, file: IO[bytes], quiet: bool) -> int:
+    field = vector_field(part_schema(ledger, plan))
+    dims, dtype = field.type.list_size, np.dtype(field.type.value_type.to_pandas_dtype())
+    total = sum(c.rows_in_part for c in ledger.all_commits(plan))
+    done = 0
+    with Bar("writing vectors", quiet=quiet) as bar:
+        header = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": (total, dims)}
+        np.lib.format.write_array_header_1_0(file, header)
+        for batch in read_rows(ledger, plan, [field.name]):
+            file.write(vectors(batch.column(field.name)).tobytes())
+            done += batch.num_rows
+            bar.count(done, total, "rows")
+    _check_count(done, total)
+    return done
+
+
+def _check_count(done: int, total: int) -> None:
+    if done != total:
+        raise ShardmillError(
+            f"The parts hold {done:,} rows where their commits say {total:,}.",
+            hint="`shardmill verify RUN` says which part is at fault.",
+        )
+
+
+def _size(out: str) -> int:
+    store, key = locate(out)
+    found = store.head(key)
+    return found.size if found else 0

@@ -1,0 +1,178 @@
+"""Some rows of a result, computed again from the source and held against what is stored."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from shardmill.devices import Device, cores
+from shardmill.errors import ShardmillError
+from shardmill.ledger import Commit, Ledger
+from shardmill.plan import Plan, Shard
+from shardmill.ranges import split_evenly
+from shardmill.results.report import Check
+from shardmill.results.windows import count_items, has_windows
+from shardmill.sinks.parquet import is_vector, read_part
+from shardmill.sources import Fields, ItemBatch, open_source
+from shardmill.tasks import open_task
+from shardmill.tasks.base import WINDOW, Prepared, Task
+
+_SAMPLE_SHARDS = 8
+_LEAST_COSINE = 0.999
+
+
+def check_sample(ledger: Ledger, plan: Plan, commits: dict[int, Commit], sample: int) -> Check:
+    """Compute some rows anew from the source, in float32 on the CPU, and hold them against what is stored."""
+    compared: set[str] = set()
+    differ: set[str] = set()
+    left_out: set[str] = set()
+    worst = 1.0
+    if plan.work.query and not plan.work.id:
+        return Check("sample", True, "none: without --id the rows of a query cannot be found again")
+    try:
+        for where, name, fit in _compare(ledger, plan, commits, sample, left_out):
+            compared.add(where)
+            if fit >= _LEAST_COSINE:
+                worst = min(worst, fit)
+            elif plan.work.query:
+                differ.add(where)
+            else:
+                return Check("sample", False, f"{where}: {name} is not what the source gives ({fit:.4f})")
+    except (ShardmillError, FileNotFoundError) as error:
+        return Check("sample", False, str(error).partition("\n")[0])
+    seen = f"{len(compared - left_out - differ)} rows computed again in float32, worst cosine {worst:.6f}"
+    if differ:
+        # Whether such a row changed in the database since, nobody can tell; that most of them did is not believed.
+        seen += f"; {len(differ)} of {len(compared)} are gone or differ now"
+    if left_out:
+        seen += f"; {len(left_out)} have too many windows for it"
+    return Check("sample", 2 * len(differ) <= len(compared), seen)
+
+
+def _compare(
+    ledger: Ledger, plan: Plan, commits: dict[int, Commit], sample: int, left_out: set[str]
+) -> Iterator[tuple[str, str, float]]:
+    """Where, which column, and how well what is stored fits what the source gives, each row alone: 1 is the same.
+
+    A row that is made of more windows than are left of the sample is not computed, but `left_out`.
+    """
+    windows_left = sample
+    work = plan.work
+    task = open_task(work.task, work.params)
+    task.open(Device("cpu", "cpu", cores(), precise=True))
+    source = open_source(plan.stat, Fields.of(work), work.max_item_bytes)
+    for shard, picked in _choose_rows(plan, commits, sample):
+        stored = _pick(read_part(ledger.store, commits[shard.index].part), picked, plan)
+        missing = set(picked)
+        items = source.read(shard)
+        found = _find_items(items, stored, work.id) if work.query else _pick_items(items, picked)
+        for texts, kept, rows in found:
+            for name in kept.schema.names:
+                for row, value in zip(rows, kept.column(name), strict=True):
+                    fits = [_fit(each, value) for each in stored[row].column(name)] if row in stored else [0.0]
+                    yield f"shard {shard.index} row {row}", name, min(fits)
+            for row, text in zip(rows, texts, strict=True):
+                if row not in stored:
+                    yield f"shard {shard.index} row {row}", "the row", 0.0
+                elif text is not None and _was_done(stored[row], task):
+                    prepared = task.prepare([text])
+                    if WINDOW not in task.output.names and len(prepared.inputs) > 1:
+                        if len(prepared.inputs) > windows_left:
+                            left_out.add(f"shard {shard.index} row {row}")
+                            continue
+                        windows_left -= len(prepared.inputs)
+                    for name, fit in _compute_again(task, prepared, stored[row]):
+                        yield f"shard {shard.index} row {row}", name, fit
+            missing -= set(rows)
+        for row in sorted(missing):
+            yield f"shard {shard.index} row {row}", "the row", 0.0
+
+
+def _compute_again(task: Task, prepared: Prepared, stored: pa.Table) -> Iterator[tuple[str, float]]:
+    """How well the rows of one item fit what its text gives; of many windows the last and one more are computed."""
+    combined = combine(1) if (combine := getattr(task, "combine", None)) else None
+    if combined is not None:
+        for each in prepared.inputs:
+            combined.add(np.zeros(1, np.int64), task.run([each]).rows)
+        made, picked = combined.finish().rows, [0]
+    elif stored.num_rows != len(prepared.inputs):
+        yield "the number of windows", 0.0
+        return
+    else:
+        picked = sorted({stored.num_rows - 1, random.SystemRandom().randrange(stored.num_rows)})
+        made = task.run([prepared.inputs[i] for i in picked]).rows
+    for name in made.schema.names:
+        for again, row in zip(made.column(name), picked, strict=True):
+            yield name, _fit(stored.column(name)[row], again)
+
+
+def _was_done(stored: pa.Table, task: Task) -> bool:
+    """Rows on record as errors are not run again: one of them may be what killed a worker."""
+    return any(stored.column(name)[0].is_valid for name in task.output.names if name != WINDOW)
+
+
+def _choose_rows(plan: Plan, commits: dict[int, Commit], sample: int) -> Iterator[tuple[Shard, list[int]]]:
+    choose = random.SystemRandom()
+    shards = choose.sample(plan.shards, min(_SAMPLE_SHARDS, len(plan.shards)))
+    for shard, (start, stop) in zip(shards, split_evenly(0, sample, len(shards)), strict=True):
+        rows = commits[shard.index].rows
+        yield shard, sorted(choose.sample(range(rows), min(stop - start, rows)))
+
+
+def _pick(batches: Iterator[pa.RecordBatch], rows: list[int], plan: Plan) -> dict[int, pa.Table]:
+    """The rows of each of these items."""
+    found: dict[int, list[pa.RecordBatch]] = {}
+    first = 0
+    for batch in batches:
+        items = np.arange(first, first + batch.num_rows)
+        if has_windows(plan, batch.schema):
+            items = count_items(batch.column(WINDOW), first)
+        for row in rows:
+            start, stop = np.searchsorted(items, [row, row + 1])
+            if start < stop:
+                found.setdefault(row, []).append(batch.slice(start, stop - start))
+        first = int(items[-1]) + 1 if len(items) else first
+    return {row: pa.Table.from_batches(parts) for row, parts in found.items()}
+
+
+def _pick_items(
+    batches: Iterator[ItemBatch], rows: list[int]
+) -> Iterator[tuple[list[str | None], pa.RecordBatch, list[int]]]:
+    first = 0
+    for batch in batches:
+        own = [row for row in rows if first <= row < first + len(batch)]
+        if own:
+            where = pa.array([row - first for row in own])
+            yield batch.texts.take(where).to_pylist(), batch.kept.take(where), own
+        first += len(batch)
+
+
+def _find_items(
+    batches: Iterator[ItemBatch], stored: dict[int, pa.Table], names: Sequence[str]
+) -> Iterator[tuple[list[str | None], pa.RecordBatch, list[int]]]:
+    """The same rows by their ids, in a source whose rows may have come and gone since."""
+    wanted = {tuple(values.column(n)[0].as_py() for n in names): row for row, values in stored.items()}
+    for batch in batches:
+        ids = zip(*(batch.kept.column(n).to_pylist() for n in names), strict=True)
+        own = {wanted[value]: i for i, value in enumerate(ids) if value in wanted}
+        if own:
+            where = pa.array(own.values())
+            yield batch.texts.take(where).to_pylist(), batch.kept.take(where), list(own)
+
+
+def _fit(stored: Any, again: Any) -> float:
+    """1 for the same; the cosine for vectors; 0 where one is missing or anything else differs."""
+    if not stored.is_valid or not again.is_valid:
+        return float(stored.is_valid == again.is_valid)
+    if not is_vector(stored.type):
+        return float(stored.equals(again) or repr(stored.as_py()) == repr(again.as_py()))
+    a = np.asarray(stored.values.to_numpy(zero_copy_only=False), np.float64)
+    b = np.asarray(again.values.to_numpy(zero_copy_only=False), np.float64)
+    scale = float(np.linalg.norm(a) * np.linalg.norm(b))
+    if scale == 0.0:
+        return float(np.array_equal(a, b))
+    return float(a @ b) / scale

@@ -1,0 +1,105 @@
+"""Exact cosine search over a run: memory-mapped, block by block. Fine to about ten million rows."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shardmill.errors import UsageError
+from shardmill.ledger import Commit, Ledger
+from shardmill.plan import ROW, Plan
+from shardmill.results.merge import part_schema, read_rows, vector_field, write_vectors
+from shardmill.results.windows import has_windows
+from shardmill.retrieval.vectors import nearest
+from shardmill.sinks.parquet import read_part
+from shardmill.store import LocalStore
+from shardmill.tasks.base import START, STOP, WINDOW
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """One answer: its place in the source, how near it is, and its id and kept columns.
+
+    Where items have windows it is the nearest of them: its number, and the characters of the item's text it covers.
+    """
+
+    row: int
+    score: float
+    values: dict[str, Any]
+    window: int | None = None
+    start: int | None = None
+    stop: int | None = None
+
+    @property
+    def span(self) -> str:
+        """The characters it covers, where it is a window."""
+        return "" if self.start is None else f"[{self.start}:{self.stop}]"
+
+    def to_json(self) -> dict[str, Any]:
+        return {name: value for name, value in asdict(self).items() if value is not None}
+
+
+def search(ledger: Ledger, plan: Plan, query: NDArray[np.float32], k: int = 5, *, quiet: bool = False) -> list[Hit]:
+    """The `k` items nearest to a query vector, nearest first."""
+    if k < 1:
+        raise UsageError(f"-k {k}: at least one answer must be asked for.")
+    matrix = open_matrix(ledger, plan, quiet=quiet)
+    if query.shape != (matrix.shape[1],):
+        raise UsageError(f"The query has {query.shape[0]} dimensions, the run has {matrix.shape[1]}.")
+    schema = part_schema(ledger, plan)
+    names = [f.name for f in schema if f.name in plan.stat.columns]
+    commits = ledger.all_commits(plan)
+    if not has_windows(plan, schema):
+        found = zip(*nearest(matrix, query, k), strict=True)
+        return [Hit(int(r), float(s), _values(ledger, commits, names, int(r))) for r, s in found]
+    items = read_items(ledger, plan)
+    spans = [name for name in (WINDOW, START, STOP) if name in schema.names]
+    hits = []
+    for row, score in zip(*nearest(matrix, query, k, items), strict=True):
+        values = _values(ledger, commits, [*names, *spans], int(row))
+        span = {name: values.pop(name) for name in spans}
+        hits.append(Hit(int(items[row]), float(score), values, **span))
+    return hits
+
+
+def open_matrix(ledger: Ledger, plan: Plan, *, quiet: bool = False) -> NDArray[Any]:
+    """All vectors of the run, mapped into memory; laid out once beside the run, or in the cache for a remote one."""
+    vector_field(part_schema(ledger, plan))
+    commits = ledger.all_commits(plan)
+    digest = hashlib.sha256("".join(c.digest for c in commits).encode()).hexdigest()[:16]
+    path = _matrix_folder(ledger) / f"vectors-{digest}.npy"
+    if not path.exists():
+        write_vectors(ledger, plan, str(path), quiet=quiet)
+    matrix: NDArray[Any] = np.load(path, mmap_mode="r")
+    return matrix
+
+
+def read_items(ledger: Ledger, plan: Plan) -> NDArray[np.int64]:
+    """The item of each row of the result."""
+    return np.concatenate([batch.column(ROW).to_numpy() for batch in read_rows(ledger, plan, [WINDOW])])
+
+
+def _matrix_folder(ledger: Ledger) -> Path:
+    if isinstance(ledger.store, LocalStore):
+        return ledger.store.root / "final"
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return cache / "shardmill"
+
+
+def _values(ledger: Ledger, commits: list[Commit], names: list[str], row: int) -> dict[str, Any]:
+    """Columns of one row, by its number in the result."""
+    for commit in commits:
+        if row >= commit.rows_in_part:
+            row -= commit.rows_in_part
+            continue
+        for batch in read_part(ledger.store, commit.part, names):
+            if row < batch.num_rows:
+                return {n: batch.column(n)[row].as_py() for n in names}
+            row -= batch.num_rows
+    return {}

@@ -1,0 +1,156 @@
+"""Before and after a load: the table is made or held against the plan, records are found, indexes are built."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from shardmill.console import Bar, say
+from shardmill.errors import DatabaseError, SpecError
+from shardmill.ledger import Commit
+from shardmill.plan import WINDOW, Plan
+from shardmill.postgres import connect, is_postgres, reading
+from shardmill.postgres.batches import BatchLedger, ShardProgress, create_ledger
+from shardmill.postgres.copy import add_digests
+from shardmill.postgres.definition import DIGEST
+from shardmill.postgres.indexes import build, check_indexable, drop_indexes, existing_indexes, offer
+from shardmill.postgres.tables import create, one, register, types_of
+from shardmill.postgres.target import Target
+from shardmill.postgres.upsert import Upsert
+from shardmill.sinks.destination import preset_of, target_of
+from shardmill.spec import TableSpec, Work
+from shardmill.template import TextTemplate
+
+if TYPE_CHECKING:
+    import psycopg
+
+
+def check_work(work: Work) -> TableSpec:
+    """Refuse what could not be loaded, before anything is read."""
+    to = work.to
+    assert to is not None
+    if not is_postgres(to.url):
+        raise SpecError(f"--to {to.url} is no database.", hint="Write --to postgresql://USER@HOST:PORT/DATABASE")
+    if not work.id:
+        raise SpecError("A table needs a key.", hint="Name the field or fields that tell rows apart: --id FIELD")
+    if to.changed_only and to.mode != "update":
+        raise SpecError(f"--changed-only updates rows, and --mode is {to.mode}.", hint="Leave out one of them.")
+    if to.mode == "fail" and work.query:
+        raise SpecError(
+            "The rows of a query may change while they are loaded, and some may be loaded twice.",
+            hint="Use --mode update or --mode skip.",
+        )
+    return to
+
+
+def find_target(plan: Plan, schema: pa.Schema) -> Target:
+    """The table that rows of this schema go into."""
+    work = plan.work
+    if (to := work.to) is not None and to.changed_only and WINDOW in schema.names:
+        raise SpecError("--changed-only is for one row an item.", hint="Leave it out, or use --windows mean.")
+    texts = [f.name for f in schema if f.name in TextTemplate.parse(work.text).names and pa.types.is_string(f.type)]
+    return target_of(work, schema, texts)
+
+
+def prepare(plan: Plan, schema: pa.Schema, *, fresh: bool = False) -> Target:
+    """Make the table and the ledger where they are not there, and see that what is there fits."""
+    to = check_work(plan.work)
+    target = find_target(plan, schema)
+    with connect(to.url, autocommit=True) as connection:
+        if preset_of(plan.work) is None:
+            target = _adopt(connection, target)
+        made = create(connection, target)
+        create_ledger(connection)
+        model = plan.fingerprint.get("model") or str(plan.work.params.get("model", plan.work.task))
+        register(connection, target, model, plan.fingerprint, plan.work.params, plan.work.task)
+        ledger = BatchLedger(plan.id, target)
+        if fresh and (forgotten := ledger.forget(connection)):
+            say(f"--fresh: the records of {forgotten:,} items were deleted; rows of the table stay until replaced.")
+        if not made:
+            _refuse_emptied(connection, ledger, target)
+    return target
+
+
+def _adopt(connection: psycopg.Connection[Any], target: Target) -> Target:
+    """A table that is there keeps its types: what is loaded is turned into them."""
+    types = types_of(connection, target)
+    return replace(target, columns=tuple(replace(c, type=types.get(c.name, c.type)) for c in target.columns))
+
+
+def _refuse_emptied(connection: psycopg.Connection[Any], ledger: BatchLedger, target: Target) -> None:
+    if one(connection, f"SELECT count(*) FROM (SELECT FROM {target.name} LIMIT 1) any_row"):
+        return
+    if any(batch.sent for shard in ledger.shards(connection).values() for batch in shard.batches):
+        raise DatabaseError(
+            f"{target.name} is empty, and shardmill.batches says that rows of this plan were loaded into it.",
+            hint="It was emptied since; --fresh loads them again.",
+        )
+
+
+def ask_about_indexes(plan: Plan, schema: pa.Schema, *, kind: str, rebuild: bool, quiet: bool = False) -> None:
+    """Indexes slow a load down: they are dropped where that is wanted, and never without a word."""
+    target = find_target(plan, schema)
+    check_indexable(target, kind)
+    assert plan.work.to is not None
+    with connect(plan.work.to.url, autocommit=True) as connection:
+        if one(connection, "SELECT to_regclass(%s)", [target.name]) is None:
+            return
+        found = existing_indexes(connection, target)
+        question = offer(found, one(connection, f"SELECT count(*) FROM {target.name}"))
+        if not question:
+            return
+        if not rebuild and not quiet and sys.stdin.isatty() and sys.stderr.isatty():
+            say(question)
+            rebuild = input("Drop and rebuild? [y/N] ").strip().lower() in ("y", "yes")
+        elif not rebuild:
+            say(question.rpartition(". ")[0] + "; --rebuild-indexes drops them and builds them again.")
+        if rebuild:
+            gone = drop_indexes(connection, target)
+            say(f"Dropped, to be built again after the load: {', '.join(i.name for i in gone)}.")
+
+
+def check_table(plan: Plan, schema: pa.Schema, commits: dict[int, Commit]) -> Iterator[tuple[str, bool, str]]:
+    """The name of a check, whether it holds, and what was seen: commits, batches and rows against one another."""
+    assert plan.work.to is not None
+    target = find_target(plan, schema)
+    with_digest = schema.insert(len(plan.stat.columns), pa.field(DIGEST, pa.binary()))
+    fields = preset.fields if (preset := preset_of(plan.work)) is not None else ()
+    with reading(plan.work.to.url) as connection:
+        shards = BatchLedger(plan.id, target).shards(connection)
+        upsert = Upsert(connection, target, with_digest, plan.work.to.mode, fields)
+        differ = [i for i, c in commits.items() if i not in shards or _sums(shards[i]) != (c.rows, c.errors, c.digest)]
+        gaps = [i for i, p in shards.items() if not p.without_gap]
+        count = sum(len(p.batches) for p in shards.values())
+        seen = f"{count:,} batches of {len(shards):,} shards, {len(differ)} shards differ from their commits"
+        yield "batches", not differ and not gaps, seen + (f", {len(gaps)} have gaps" if gaps else "")
+        sent, inserted, updated = (sum(p.total(n) for p in shards.values()) for n in ("sent", "inserted", "updated"))
+        rows, digest = upsert.digest_table(connection)
+        yield (
+            "rows",
+            rows >= inserted,
+            f"{rows:,} rows in the table; {inserted:,} were new, {updated:,} replaced others",
+        )
+        if rows == inserted == sent:
+            same = digest == add_digests([p.digest for p in shards.values()])
+            yield (
+                "digests",
+                same,
+                f"keys, texts and vectors of {rows:,} rows are {'' if same else 'not '}as they were sent",
+            )
+        else:
+            yield "digests", True, "not compared: the table has rows of other loads, or some were replaced or skipped"
+
+
+def _sums(progress: ShardProgress) -> tuple[int, int, str]:
+    return progress.rows, len(progress.errors), progress.digest.hex()
+
+
+def finish(plan: Plan, schema: pa.Schema, *, kind: str, quiet: bool = False) -> list[str]:
+    """Build the indexes that are missing; says what was done."""
+    assert plan.work.to is not None
+    with Bar("indexing", quiet=quiet) as bar:
+        return build(plan.work.to.url, find_target(plan, schema), kind, bar.at)

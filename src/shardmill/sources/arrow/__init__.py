@@ -1,0 +1,1 @@
+"""Arrow IPC files and streams, folders of `save_to_disk`, and rows that come as Arrow batches (Parquet too)."""

@@ -1,0 +1,114 @@
+"""Rows that come as Arrow batches, from Parquet and Arrow files: checked by schema, turned into items."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from shardmill.errors import SourceError, nearest
+from shardmill.sources.base import Fields, ItemBatch, SourceFile, SourceStat
+from shardmill.sources.batches import make_kept
+from shardmill.sources.columns import Column, build_columns, chosen_types, column_names, type_text
+from shardmill.sources.files import file_name
+from shardmill.sources.parsing import over_limit
+from shardmill.template import TextTemplate
+
+
+class RowMaker:
+    def __init__(self, stat: SourceStat, fields: Fields, max_item_bytes: int) -> None:
+        self._max_item_bytes = max_item_bytes
+        self._template = TextTemplate.parse(fields.text)
+        self._columns = build_columns(stat, fields)
+        self._schema = pa.schema([pa.field(c.name, c.type) for c in self._columns])
+        self.names = list(dict.fromkeys((*self._template.names, *(c.name for c in self._columns))))
+
+    def items(self, batch: pa.RecordBatch, rows_done: int, weight: float) -> ItemBatch:
+        """The items of some rows that follow `rows_done` others in their shard; `weight` is bytes a row."""
+        bad: dict[int, str] = {}
+        rows: list[dict[str, object]] = [{} for _ in range(batch.num_rows)]
+        for name in self._template.names:
+            for i, value in enumerate(_values(name, batch.column(name), bad)):
+                rows[i][name] = value
+        arrays = [_convert(column, batch.column(column.name), bad) for column in self._columns]
+        texts: list[str | None] = []
+        for i, row in enumerate(rows):
+            text, reason = self._template.render(row)
+            if text is not None and 4 * len(text) > self._max_item_bytes < (size := len(text.encode())):
+                text, reason = None, over_limit("the text", size, self._max_item_bytes)
+            if reason:
+                bad.setdefault(i, reason)
+            texts.append(None if i in bad else text)
+        return ItemBatch(
+            texts=pa.array(texts, pa.string()),
+            kept=make_kept(arrays, self._schema, batch.num_rows),
+            lines=list(range(rows_done + 1, rows_done + batch.num_rows + 1)),
+            line_count=batch.num_rows,
+            bad=dict(sorted(bad.items())),
+            size_bytes=int(weight * batch.num_rows),
+        )
+
+
+def _values(name: str, array: pa.Array, bad: dict[int, str]) -> list[object]:
+    try:
+        return list(array.to_pylist())
+    except UnicodeDecodeError:
+        return [_value(name, array, i, bad) for i in range(len(array))]
+
+
+def _value(name: str, array: pa.Array, i: int, bad: dict[int, str]) -> object:
+    try:
+        return array[i].as_py()
+    except UnicodeDecodeError:
+        bad[i] = f"'{name}' is not valid UTF-8"
+        return None
+
+
+def _convert(column: Column, array: pa.Array, bad: dict[int, str]) -> pa.Array:
+    try:
+        converted = array.cast(column.type)
+        converted.validate(full=True)
+        return converted
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        return pa.array([_convert_one(column, array, i, bad) for i in range(len(array))], column.type)
+
+
+def _convert_one(column: Column, array: pa.Array, i: int, bad: dict[int, str]) -> object:
+    try:
+        return array[i : i + 1].cast(column.type)[0].as_py()
+    except UnicodeDecodeError:
+        bad.setdefault(i, f"'{column.name}' is not valid UTF-8")
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        bad.setdefault(i, column.refusal(array[i].as_py()))
+    return None
+
+
+def column_types(file: SourceFile, schema: pa.Schema, fields: Fields) -> dict[str, str]:
+    """The types of the id and kept columns, after checking that the fields are there."""
+    check_schema(file, schema, fields)
+    chosen = chosen_types(fields)
+    return {name: chosen.get(name) or type_text(plain_type(schema.field(name).type)) for name in column_names(fields)}
+
+
+def check_schema(file: SourceFile, schema: pa.Schema, fields: Fields) -> None:
+    template = TextTemplate.parse(fields.text)
+    for name in (*template.names, *column_names(fields)):
+        if schema.names.count(name) > 1:
+            raise SourceError(f"{file_name(file.place)} has two columns named {name!r}.", hint="Rename one of them.")
+        if name not in schema.names:
+            raise SourceError(f"no field {name!r} in {file_name(file.place)}.", hint=nearest(name, schema.names))
+    if template.single and not pa.types.is_string(kind := plain_type(schema.field(template.names[0]).type)):
+        strings = [f.name for f in schema if pa.types.is_string(plain_type(f.type))]
+        raise SourceError(
+            f"{template.names[0]!r} in {file_name(file.place)} is of type {kind}, not text.",
+            hint=f"Fields that hold text: {', '.join(strings) or 'none'}.",
+        )
+
+
+def plain_type(kind: pa.DataType) -> pa.DataType:
+    """The type without its encoding: dictionaries decoded, every width of string one type."""
+    if pa.types.is_dictionary(kind):
+        return plain_type(kind.value_type)
+    if isinstance(kind, pa.BaseExtensionType):
+        return plain_type(kind.storage_type)
+    if pa.types.is_null(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
+        return pa.string()
+    return kind

@@ -1,0 +1,1 @@
+"""gzip, zstd, bzip2 and xz: how a file is compressed, where decompression may begin, and its content by range."""

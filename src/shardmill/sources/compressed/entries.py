@@ -1,0 +1,282 @@
+"""How a file is compressed, and where decompression may begin: members of BGZF, frames of zstd, an index for gzip."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import itertools
+import os
+import tempfile
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+from shardmill.devices import cores
+from shardmill.errors import SourceError
+from shardmill.sources.base import SourceFile
+from shardmill.sources.compressed.damage import damaged, explained
+from shardmill.sources.compressed.unpacking import Unpacked, open_stream
+from shardmill.sources.files import BLOCK_BYTES, file_name, open_packed
+from shardmill.sources.signatures import HEAD_BYTES
+from shardmill.store import RangeFile, ReadRange, is_url, open_store
+
+EXTENSIONS = {
+    ".gz": "gzip",
+    ".gzip": "gzip",
+    ".bgz": "gzip",
+    ".zst": "zstd",
+    ".zstd": "zstd",
+    ".bz2": "bzip2",
+    ".xz": "xz",
+}
+MAGIC = {"gzip": b"\x1f\x8b\x08", "zstd": b"\x28\xb5\x2f\xfd", "bzip2": b"BZh", "xz": b"\xfd7zXZ\0"}
+
+# A file is looked through for entries when it is no small part of the source; of many files, each is a shard as it is.
+ENTRIES_FROM_BYTES = 1 << 20
+_PART_OF_SOURCE = 256
+SPACING_BYTES = 4 << 20
+_MOST_ENTRIES = 64
+
+_ESTIMATE_BYTES = 1 << 20
+_TELL_EVERY_BYTES = 16 << 20
+_SKIPPABLE, _SKIPPABLE_MASK = 0x184D2A50, 0xFFFFFFF0
+
+Progress = Callable[[float, str], None]
+Entry = tuple[int, int]
+
+
+def find_compression(
+    files: Sequence[SourceFile], named: Callable[[SourceFile], str]
+) -> tuple[tuple[SourceFile, ...], tuple[bytes, ...]]:
+    """The files with their compression, by their first bytes, and how their content begins.
+
+    `named` gives the extension that says so too, if any.
+    """
+    with ThreadPoolExecutor(16) as pool:
+        found = list(pool.map(lambda file: _find_one(file, named(file)), files))
+    return tuple(file for file, _ in found), tuple(head for _, head in found)
+
+
+def _find_one(file: SourceFile, extension: str) -> tuple[SourceFile, bytes]:
+    if not file.size_bytes:
+        return file, b""
+    with open_packed(file) as read:
+        start = read(0, min(HEAD_BYTES, file.size_bytes))
+        kind = compression_of(start, extension)
+        if not kind and extension:
+            raise SourceError(
+                f"{file_name(file.place)} is not compressed as its name says: it begins with {start[:8]!r}.",
+                hint=f"Take {extension} from its name if it is not compressed, or fetch it again.",
+            )
+        if not kind:
+            return file, start
+        size, head = _estimate(file, kind, read)
+        return replace(file, compression=kind, unpacked_bytes=size), head
+
+
+def compression_of(start: bytes, extension: str) -> str:
+    """How a file is compressed that begins so; "" for a plain one.
+
+    >>> compression_of(bytes.fromhex("1f8b0800"), ""), compression_of(b"BZh is a word here", "")
+    ('gzip', '')
+    """
+    said = EXTENSIONS.get(extension, "")
+    if said == "zstd" and int.from_bytes(start[:4], "little") & _SKIPPABLE_MASK == _SKIPPABLE:
+        return "zstd"
+    for kind, magic in MAGIC.items():
+        if start.startswith(magic) and (kind != "bzip2" or start[4:10] in (b"1AY&SY", b"\x17rE8P\x90")):
+            return kind
+    return ""
+
+
+def _estimate(file: SourceFile, kind: str, read: ReadRange) -> tuple[int, bytes]:
+    """The size of the content, as the share of the head makes it, exact for a small file; and how it begins."""
+    source = RangeFile(read, file.size_bytes)
+    packed = replace(file, compression=kind)
+    with explained(packed, source, lambda: 0):
+        content = open_stream(packed, source).read(_ESTIMATE_BYTES)
+    return len(content) * file.size_bytes // max(source.tell(), 1), content[:HEAD_BYTES]
+
+
+def find_entries(files: Sequence[SourceFile], on_progress: Progress) -> tuple[SourceFile, ...]:
+    """The files with places to enter them, where that is worth reading a file through."""
+    least = max(ENTRIES_FROM_BYTES, sum(f.size_bytes for f in files) // _PART_OF_SOURCE)
+    wanted = {f.place for f in files if f.compression in ("gzip", "zstd") and f.size_bytes >= least}
+    telling = _Telling(sum(f.size_bytes for f in files if f.place in wanted), on_progress)
+
+    def enter(file: SourceFile) -> SourceFile:
+        if file.place not in wanted:
+            return file
+        with open_packed(file) as read:
+            return _enter_one(file, telling.of(file, read))
+
+    with ThreadPoolExecutor(cores()) as pool:
+        return tuple(pool.map(enter, files))
+
+
+class _Telling:
+    """Tells now and then how much of all files was read."""
+
+    def __init__(self, total: int, on_progress: Progress) -> None:
+        self._total, self._on_progress = total, on_progress
+        self._lock, self._at = threading.Lock(), dict[str, int]()
+
+    def of(self, file: SourceFile, read: ReadRange) -> ReadRange:
+        def told_read(start: int, stop: int) -> bytes:
+            if start - self._at.get(file.place, 0) >= _TELL_EVERY_BYTES:
+                with self._lock:
+                    self._at[file.place] = start
+                    self._on_progress(sum(self._at.values()) / self._total, file.name)
+            return read(start, stop)
+
+        return told_read
+
+
+def _enter_one(file: SourceFile, read: ReadRange) -> SourceFile:
+    if file.compression == "zstd":
+        return _with_entries(file, _zstd_frames(file, read))
+    if is_bgzf(read(0, min(18, file.size_bytes))):
+        with contextlib.suppress(_NotAllBgzf):
+            return _with_entries(file, _bgzf_blocks(file, read))
+    return _with_index(file, read)
+
+
+def _with_entries(file: SourceFile, pieces: Iterable[Entry], index: str = "") -> SourceFile:
+    """The file with entries at the starts of its pieces, which are given by their sizes packed and unpacked.
+
+    Those too near to another are left out; a file with one entry is a stream.
+    """
+    entries: list[Entry] = []
+    packed_at = unpacked_at = 0
+    for packed, unpacked in pieces:
+        if unpacked and (not entries or unpacked_at - entries[-1][1] >= _spacing(file)):
+            entries.append((packed_at, unpacked_at))
+        packed_at, unpacked_at = packed_at + packed, unpacked_at + unpacked
+    if len(entries) < 2:
+        return file
+    return replace(file, unpacked_bytes=unpacked_at, entries=tuple(entries), index=index)
+
+
+def _spacing(file: SourceFile) -> int:
+    return max(SPACING_BYTES, file.size_bytes // _MOST_ENTRIES)
+
+
+class _NotAllBgzf(Exception):
+    """The file goes on otherwise than it began: as plain gzip, or not at all."""
+
+
+def is_bgzf(head: bytes) -> bool:
+    """Whether a gzip member begins so that tells its own size, as bgzip writes them."""
+    return len(head) == 18 and head[:4] == b"\x1f\x8b\x08\x04" and head[10:16] == b"\x06\0BC\x02\0"
+
+
+def _bgzf_blocks(file: SourceFile, read: ReadRange) -> Iterator[Entry]:
+    small, at = _small_reads(file, read), 0
+    head = small(0, 18)
+    while at < file.size_bytes:
+        stop = at + int.from_bytes(head[16:18], "little") + 1
+        if not is_bgzf(head) or stop > file.size_bytes:
+            raise _NotAllBgzf
+        tail = small(stop - 4, min(stop + 18, file.size_bytes))
+        yield stop - at, int.from_bytes(tail[:4], "little")
+        at, head = stop, tail[4:]
+
+
+def _zstd_frames(file: SourceFile, read: ReadRange) -> Iterator[Entry]:
+    small, at = _small_reads(file, read), 0
+    while at < file.size_bytes:
+        head = small(at, min(at + 18, file.size_bytes))
+        magic = int.from_bytes(head[:4], "little")
+        unpacked: int | None = 0
+        if magic & _SKIPPABLE_MASK == _SKIPPABLE:
+            stop = at + 8 + int.from_bytes(head[4:8], "little")
+        elif head[:4] == MAGIC["zstd"] and len(head) > 5:
+            begins, unpacked, checked = parse_zstd_head(head)
+            stop = _last_block(small, at + begins, file.size_bytes) + (4 if checked else 0)
+        else:
+            raise damaged(file, f"no zstd frame begins at byte {at:,}", 0)
+        if stop > file.size_bytes:
+            raise damaged(file, "its last frame is cut off", 0)
+        if unpacked is None:
+            unpacked = _measure(file, read, at, stop)
+        yield stop - at, unpacked
+        at = stop
+
+
+def parse_zstd_head(head: bytes) -> tuple[int, int | None, bool]:
+    """Of a frame's head (RFC 8878): its length, the size of the content where it is told, whether a checksum ends it.
+
+    >>> parse_zstd_head(bytes.fromhex("28b52ffd2005"))
+    (6, 5, False)
+    """
+    flags = head[4]
+    single = bool(flags & 0x20)
+    at = 5 + (not single) + (0, 1, 2, 4)[flags & 3]
+    width = (1 if single else 0, 2, 4, 8)[flags >> 6]
+    size = int.from_bytes(head[at : at + width], "little") + (256 if width == 2 else 0)
+    return at + width, size if width else None, bool(flags & 4)
+
+
+def _last_block(read: ReadRange, at: int, size: int) -> int:
+    """Where the blocks that begin at a place end."""
+    while at + 3 <= size:
+        head = int.from_bytes(read(at, at + 3), "little")
+        at += 3 + (1 if head >> 1 & 3 == 1 else head >> 3)
+        if head & 1:
+            return at
+    return size + 1
+
+
+def _measure(file: SourceFile, read: ReadRange, start: int, stop: int) -> int:
+    """The size of the content of one frame that does not tell it."""
+    frame = replace(file, size_bytes=stop - start, entries=())
+    content, at = Unpacked(frame, lambda a, b: read(start + a, start + b)), 0
+    while block := content.read(at, at + BLOCK_BYTES):
+        at += len(block)
+    return at
+
+
+def _small_reads(file: SourceFile, read: ReadRange) -> ReadRange:
+    """Many small reads in ascending order: as they are on a disk, in large blocks from afar."""
+    if not is_url(file.place):
+        return read
+    source = RangeFile(read, file.size_bytes)
+
+    def buffered(start: int, stop: int) -> bytes:
+        source.seek(start)
+        data = b""
+        while len(data) < stop - start and (more := source.read(stop - start - len(data))):
+            data += more
+        return data
+
+    return buffered
+
+
+def _with_index(file: SourceFile, read: ReadRange) -> SourceFile:
+    from shardmill.sources.compressed.gzip import LEAST_SPACING_BYTES, build_index, parse_index
+
+    spacing = max(_spacing(file), LEAST_SPACING_BYTES)
+    known = [file.place, file.size_bytes, file.tag, file.edges, spacing]
+    name = hashlib.sha256(repr(known).encode()).hexdigest()[:24] + ".gzidx"
+    store = open_store(_index_folder())
+    try:
+        data = store.get(name)
+    except FileNotFoundError:
+        data = build_index(file, RangeFile(read, file.size_bytes), read, spacing)
+        store.put(name, data)
+    index = parse_index(data)
+    places = [*index.entries, (file.size_bytes, index.unpacked_bytes)]
+    pieces = ((b[0] - a[0], b[1] - a[1]) for a, b in itertools.pairwise([(0, 0), *places[1:]]))
+    return _with_entries(file, pieces, f"{store.url}/{name}")
+
+
+def _index_folder() -> Path:
+    """Where indexes are kept, so that no file is read through twice on one machine; it may be deleted at any time."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "shardmill" / "index"
+    try:
+        cache.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        return Path(tempfile.mkdtemp(prefix="shardmill-index-"))
+    return cache if os.access(cache, os.W_OK) else Path(tempfile.mkdtemp(prefix="shardmill-index-"))

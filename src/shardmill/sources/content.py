@@ -1,0 +1,50 @@
+"""The content of one source file by range, unpacked where the file is compressed."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator
+
+from shardmill.sources.base import SourceFile
+from shardmill.sources.compressed.unpacking import Unpacked
+from shardmill.sources.files import changed, open_packed, readable
+from shardmill.store import ReadRange, is_url
+
+Fill = Callable[[int, memoryview], int]
+
+
+@contextlib.contextmanager
+def open_ranges(file: SourceFile) -> Iterator[ReadRange]:
+    """A function that reads [start, stop) of the file's content; of a stream, only as much as there is."""
+    with open_packed(file) as packed:
+        if not file.compression:
+            yield packed
+            return
+        yield Unpacked(file, packed).read
+
+
+@contextlib.contextmanager
+def open_filling(file: SourceFile) -> Iterator[Fill]:
+    """A function that fills a buffer with the content from a place on, and says with how much."""
+    if file.compression or is_url(file.place):
+        with open_ranges(file) as read:
+
+            def copy(start: int, buffer: memoryview) -> int:
+                data = read(start, min(start + len(buffer), file.end))
+                buffer[: len(data)] = data
+                return len(data)
+
+            yield copy
+        return
+    with readable(file.place), open(file.place, "rb", buffering=0) as handle:
+
+        def fill(start: int, buffer: memoryview) -> int:
+            at, stop = start, min(start + len(buffer), file.end)
+            while at < stop and (got := os.preadv(handle.fileno(), [buffer[at - start : stop - start]], at)):
+                at += got
+            if at < stop:
+                raise changed(file, f"it ends at byte {at}")
+            return at - start
+
+        yield fill

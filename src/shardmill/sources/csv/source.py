@@ -1,0 +1,164 @@
+"""CSV and TSV. A shard starts and stops at record starts, and reading it proves that it does."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from shardmill.errors import SourceError, nearest
+from shardmill.ranges import Range
+from shardmill.sources.base import Fields, ItemBatch, Shard, SourceFile, SourceStat
+from shardmill.sources.batches import BatchBuilder
+from shardmill.sources.columns import build_columns, chosen_types, column_names
+from shardmill.sources.content import open_ranges
+from shardmill.sources.csv.cuts import find_record_start
+from shardmill.sources.csv.records import CsvRecords
+from shardmill.sources.cuts import Line, cut_evenly, iter_lines, number_shards, weigh
+from shardmill.sources.files import BLOCK_BYTES, WINDOW_BYTES, check_read, check_unchanged, empty_source, file_name
+from shardmill.sources.parsing import BOM
+from shardmill.template import TextTemplate
+
+DELIMITERS = {"csv": ",", "tsv": "\t"}
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """The first record of a file: its names, where the next record starts, and how many lines came before."""
+
+    names: tuple[str, ...]
+    stop: int
+    lines: int
+
+
+class CsvSource:
+    def __init__(self, stat: SourceStat, fields: Fields, max_item_bytes: int) -> None:
+        self._stat, self._max_item_bytes = stat, max_item_bytes
+        self._delimiter = DELIMITERS[stat.format]
+        self._template = TextTemplate.parse(fields.text)
+        self._columns = build_columns(stat, fields)
+        self._headers: dict[int, Header | None] = {}
+
+    def shards(self, target_bytes: int) -> list[Shard]:
+        return number_shards(
+            (i, (start, stop), weigh(file, start, stop))
+            for i, file in enumerate(self._stat.files)
+            for start, stop in self._cut(i, target_bytes)
+        )
+
+    def _cut(self, index: int, target_bytes: int) -> list[Range]:
+        file, header = self._stat.files[index], self._header(index)
+        if header is None:
+            return []
+        wanted = cut_evenly(file, header.stop, target_bytes)
+        cuts = [header.stop]
+        with open_ranges(file) as read:
+            for start, stop in wanted[1:]:
+                if start <= cuts[-1]:
+                    continue
+                found = find_record_start(read, start, stop, file.end, len(header.names), self._delimiter)
+                if found is not None:
+                    cuts.append(found)
+        bounds = [*cuts, file.end]
+        return [(a, b) for a, b in itertools.pairwise(bounds) if a < b]
+
+    def _header(self, index: int) -> Header | None:
+        if index not in self._headers:
+            self._headers[index] = read_header(self._stat.files[index], self._delimiter)
+        return self._headers[index]
+
+    def read(self, shard: Shard) -> Iterator[ItemBatch]:
+        file, header = self._stat.files[shard.file], self._header(shard.file)
+        check_unchanged(file)
+        if header is None:
+            return
+        builder = BatchBuilder(self._template, self._columns)
+        lines_before = header.lines if shard.start == header.stop else 0
+        with open_ranges(file) as read:
+            lines = iter_lines(read, shard.start, shard.stop, shard.stop, self._max_item_bytes)
+            records = CsvRecords(lines, self._delimiter, self._max_item_bytes, lines_before)
+            for record in records:
+                if not builder.has_room_for(record.size):
+                    yield builder.take(record.line - 1)
+                if record.cut_off and shard.stop < file.end:
+                    raise _wrong_cut(file, shard)
+                if record.reason:
+                    builder.add_bad(record.reason, record.line, record.size)
+                elif len(record.fields) != len(header.names):
+                    reason = f"{_count(len(record.fields))} where the header has {len(header.names)}"
+                    builder.add_bad(reason, record.line, record.size)
+                else:
+                    builder.add(dict(zip(header.names, record.fields, strict=True)), record.line, record.size)
+            if shard.stop < file.end and read(shard.stop - 1, shard.stop) != b"\n":
+                raise _wrong_cut(file, shard)
+        check_read(file)
+        yield builder.take(records.lines_done)
+
+
+def _count(fields: int) -> str:
+    return "1 field" if fields == 1 else f"{fields} fields"
+
+
+def _wrong_cut(file: SourceFile, shard: Shard) -> SourceError:
+    return SourceError(
+        f"{file_name(file.place)}: the cut at byte {shard.stop} is wrong, it falls inside a record. Nothing is lost.",
+        hint="Run again with --fresh and one worker, or convert the file to Parquet.",
+    )
+
+
+def read_header(file: SourceFile, delimiter: str) -> Header | None:
+    """The header of a file, None if the file is blank."""
+    size = file.end
+    with open_ranges(file) as read:
+        start = len(BOM) if size >= len(BOM) and read(0, len(BOM)) == BOM else 0
+        used = [start]
+
+        def counted() -> Iterator[Line]:
+            for line in iter_lines(read, start, size, size, BLOCK_BYTES, block_bytes=WINDOW_BYTES):
+                used.append(line.size + 1)
+                yield line
+
+        records = CsvRecords(counted(), delimiter, BLOCK_BYTES)
+        record = next(iter(records), None)
+    if record is None:
+        return None
+    if record.reason:
+        raise SourceError(
+            f"{file_name(file.place)} has no readable header: {record.reason}.", hint="Convert it to CSV in UTF-8."
+        )
+    return Header(tuple(record.fields), min(sum(used), size), records.lines_done)
+
+
+def describe(files: Sequence[SourceFile], fields: Fields, format: str) -> dict[str, str]:
+    """The types of the id and kept columns: text, unless the user chose another."""
+    with ThreadPoolExecutor(16) as pool:
+        found = list(pool.map(lambda file: read_header(file, DELIMITERS[format]), files))
+    headers = [(file, header) for file, header in zip(files, found, strict=True) if header]
+    if not any(_has_rows(file, header) for file, header in headers):
+        raise empty_source(files)
+    first, names = headers[0][0], list(headers[0][1].names)
+    for file, header in headers[1:]:
+        if list(header.names) != names:
+            raise SourceError(
+                f"{file_name(file.place)} has other columns ({', '.join(header.names)}) than {file_name(first.place)} "
+                f"({', '.join(names)}).",
+                hint="Give files with one header, or run them apart.",
+            )
+    for name in (*TextTemplate.parse(fields.text).names, *column_names(fields)):
+        if name not in names:
+            raise SourceError(f"no field {name!r} in {file_name(first.place)}.", hint=nearest(name, names))
+        if names.count(name) > 1:
+            raise SourceError(f"{file_name(first.place)} has two columns named {name!r}.", hint="Rename one of them.")
+    return {name: chosen_types(fields).get(name, "string") for name in column_names(fields)}
+
+
+def _has_rows(file: SourceFile, header: Header) -> bool:
+    with open_ranges(file) as read:
+        for at in range(header.stop, file.end, BLOCK_BYTES):
+            block = read(at, min(at + BLOCK_BYTES, file.end))
+            if block.strip(b" \r\n"):
+                return True
+            if not block:
+                break
+    return False

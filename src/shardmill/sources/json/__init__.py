@@ -1,0 +1,1 @@
+"""Files that are one JSON array. JSON Lines are in `sources.lines`."""

@@ -1,0 +1,216 @@
+"""Files that are one JSON array of objects. A shard starts and stops between elements, which one pass has found."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import lru_cache
+
+from shardmill.errors import SourceError
+from shardmill.ranges import Range, split_weighted
+from shardmill.sources.base import Fields, ItemBatch, Shard, SourceFile, SourceStat
+from shardmill.sources.batches import BatchBuilder
+from shardmill.sources.chunks import HEAD, TAIL
+from shardmill.sources.columns import build_columns
+from shardmill.sources.content import open_ranges
+from shardmill.sources.cuts import Line, Tail, finest_cut, number_shards
+from shardmill.sources.files import BLOCK_BYTES, WINDOW_BYTES, check_read, check_unchanged, empty_source, file_name
+from shardmill.sources.json.scan import ElementScanner
+from shardmill.sources.parsing import BOM, BadLine, over_limit, parse_json
+from shardmill.sources.sampling import describe_rows
+from shardmill.store import ReadRange
+from shardmill.template import TextTemplate
+
+_MOST_CUTS = 1 << 16
+_SAMPLE_BYTES, _SAMPLE_ROWS = 32 << 20, 500
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Where elements start, at most some thousands of them, evenly spread; where the array is closed; how many rows."""
+
+    starts: tuple[int, ...]
+    close: int
+    rows: int
+
+    def cut(self, target_bytes: int) -> list[Range]:
+        if not self.rows:
+            return []
+        bounds = [*self.starts, self.close]
+        sizes = [b - a for a, b in itertools.pairwise(bounds)]
+        return [(bounds[first], bounds[last]) for first, last in split_weighted(sizes, target_bytes)]
+
+
+class JsonArraySource:
+    def __init__(self, stat: SourceStat, fields: Fields, max_item_bytes: int) -> None:
+        self._stat, self._max_item_bytes = stat, max_item_bytes
+        self._template = TextTemplate.parse(fields.text)
+        self._columns = build_columns(stat, fields)
+
+    def shards(self, target_bytes: int) -> list[Shard]:
+        with ThreadPoolExecutor(4) as pool:
+            layouts = list(pool.map(find_layout, self._stat.files))
+        return number_shards(
+            (i, cut, cut[1] - cut[0])
+            for i, (file, found) in enumerate(zip(self._stat.files, layouts, strict=True))
+            for cut in found.cut(finest_cut(file, target_bytes))
+        )
+
+    def read(self, shard: Shard) -> Iterator[ItemBatch]:
+        file = self._stat.files[shard.file]
+        check_unchanged(file)
+        builder, rows = BatchBuilder(self._template, self._columns), 0
+        with open_ranges(file) as read:
+            for element in iter_elements(read, shard.start, shard.stop, self._max_item_bytes):
+                if not builder.has_room_for(len(element.data or b"")):
+                    yield builder.take(rows)
+                rows += 1
+                self._add(builder, element, rows)
+        check_read(file)
+        yield builder.take(rows)
+
+    def _add(self, builder: BatchBuilder, element: Line, row: int) -> None:
+        if element.data is None:
+            builder.add_bad(over_limit("the element", element.size, self._max_item_bytes), row)
+            return
+        try:
+            builder.add(parse_element(element.data), row, len(element.data))
+        except BadLine as bad:
+            builder.add_bad(str(bad), row, len(element.data))
+
+
+def parse_element(data: bytes) -> dict[str, object]:
+    try:
+        return parse_json(data)
+    except BadLine as bad:
+        raise BadLine(str(bad).replace("the line", "the element")) from None
+
+
+def iter_elements(read: ReadRange, start: int, stop: int, limit_bytes: int) -> Iterator[Line]:
+    """The elements in [start, stop), which ends after a comma or at the closing bracket; a large one is never held."""
+    scanner, tail = ElementScanner(), Tail(limit_bytes)
+    for at in range(start, stop, BLOCK_BYTES):
+        block = read(at, min(at + BLOCK_BYTES, stop))
+        begin = 0
+        for comma in scanner.scan(block).commas:
+            tail.grow(block[begin:comma])
+            yield tail.take()
+            begin = comma + 1
+        tail.grow(block[begin:])
+    last = tail.take()
+    if last.data is None or last.data.strip():
+        yield last
+
+
+@lru_cache(64)
+def find_layout(file: SourceFile) -> Layout:
+    """Go once over the whole file: proves that the array is complete, and finds where it may be cut."""
+    if not file.size_bytes:
+        return Layout((), 0, 0)
+    with open_ranges(file) as read:
+        first, in_chunk = _find_open(file, read)
+        spacing = max(1, file.content_bytes // _MOST_CUTS)
+        scanner, starts, commas, end = ElementScanner(), [first], 0, first
+        more = False
+        for at, block in _blocks(file, read, first):
+            found = scanner.scan(block)
+            commas += len(found.commas)
+            for comma in found.commas:
+                if at + comma + 1 - starts[-1] >= spacing:
+                    starts.append(at + comma + 1)
+            last = found.commas[-1] + 1 if found.commas else 0
+            more = bool(block[last : found.close].strip()) or (more and not last)
+            if found.close is not None:
+                rows, close = commas + more, at + found.close
+                _check_end(file, read, close + 1, rows if in_chunk else None)
+                return Layout(tuple(starts), close, rows)
+            end = at + len(block)
+    raise SourceError(
+        f"{file_name(file.place)} was cut short: it ends at byte {end:,} inside the array, "
+        f"after {commas:,} complete elements.",
+        hint=f"Fetch or write {file.place} again.",
+    )
+
+
+def _blocks(file: SourceFile, read: ReadRange, start: int) -> Iterator[tuple[int, bytes]]:
+    while start < file.end and (block := read(start, min(start + BLOCK_BYTES, file.end))):
+        yield start, block
+        start += len(block)
+
+
+def _find_open(file: SourceFile, read: ReadRange) -> tuple[int, bool]:
+    """Where the first element may begin, and whether the array stands in a chunk that a split wrote."""
+    head = read(0, min(WINDOW_BYTES, file.end))
+    data = head.removeprefix(BOM).lstrip()
+    begin = len(head) - len(data)
+    if chunk := HEAD.match(data):
+        return begin + chunk.end(), True
+    if not data.startswith(b"["):
+        raise SourceError(
+            f"{file_name(file.place)} is not a JSON array: it starts with {data[:1].decode('latin1')!r}.",
+            hint="One object a line is --format jsonl.",
+        )
+    return begin + 1, False
+
+
+def _check_end(file: SourceFile, read: ReadRange, start: int, chunk_rows: int | None) -> None:
+    """That nothing follows the array; after that of a chunk, its count."""
+    if chunk_rows is not None:
+        end = read(start, min(start + WINDOW_BYTES, file.end))
+        if (tail := TAIL.fullmatch(end)) is None or int(tail[1]) != chunk_rows:
+            raise SourceError(
+                f"{file_name(file.place)} has {chunk_rows:,} items, and its end says otherwise.",
+                hint="Split the dataset again with --fresh.",
+            )
+        return
+    for _, block in _blocks(file, read, start):
+        if block.strip():
+            raise SourceError(
+                f"{file_name(file.place)}: the array ends at byte {start:,}, and more follows.",
+                hint="A file must hold one array. Objects one a line are read with --format jsonl.",
+            )
+
+
+def count_rows(file: SourceFile) -> int:
+    return find_layout(file).rows
+
+
+def describe(files: Sequence[SourceFile], fields: Fields) -> dict[str, str]:
+    """The types of the id and kept columns in a sample of the elements."""
+    return describe_rows(*sample_rows(files), fields)
+
+
+def sample_rows(files: Sequence[SourceFile]) -> tuple[SourceFile, list[dict[str, object]]]:
+    """The first file with elements, and elements at the start, the middle and the end of some files."""
+    head = next((file for file in files if find_layout(file).rows), None)
+    if head is None:
+        raise empty_source(files)
+    rows: list[dict[str, object]] = []
+    reason = ""
+    for file in dict.fromkeys((head, files[len(files) // 2], files[-1])):
+        for element in _sample(file):
+            try:
+                rows.append(parse_element(element))
+            except BadLine as bad:
+                reason = reason or str(bad)
+    if rows:
+        return head, rows
+    raise SourceError(
+        f"{file_name(head.place)} does not look like an array of JSON objects: {reason}.",
+        hint="Each element must be one JSON object. Name another format with --format.",
+    )
+
+
+def _sample(file: SourceFile) -> Iterator[bytes]:
+    layout = find_layout(file)
+    if not layout.rows:
+        return
+    bounds = [*layout.starts, layout.close]
+    places = [0, len(bounds) - 1] if file.streamed else sorted({(len(bounds) - 1) * i // 4 for i in range(5)})
+    with open_ranges(file) as read:
+        for first, last in itertools.pairwise(places):
+            stop = min(bounds[last], bounds[first] + _SAMPLE_BYTES)
+            elements = iter_elements(read, bounds[first], stop, _SAMPLE_BYTES)
+            yield from (e.data for e in itertools.islice(elements, _SAMPLE_ROWS) if e.data is not None)

@@ -1,0 +1,133 @@
+"""Parquet. A shard is a run of row groups of one file."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from shardmill.errors import SourceError
+from shardmill.ranges import split_weighted
+from shardmill.sources.arrow.rows import RowMaker, check_schema, column_types
+from shardmill.sources.base import Fields, ItemBatch, Shard, SourceFile, SourceStat
+from shardmill.sources.batches import BATCH_BYTES, BATCH_ROWS
+from shardmill.sources.cuts import number_shards
+from shardmill.sources.files import check_read, check_unchanged, empty_source, file_name, open_packed, readable
+from shardmill.store import RangeFile, is_url
+
+_BUFFER_BYTES = 1 << 20
+
+
+class ParquetSource:
+    def __init__(self, stat: SourceStat, fields: Fields, max_item_bytes: int) -> None:
+        self._stat, self._fields = stat, fields
+        self._rows = RowMaker(stat, fields, max_item_bytes)
+
+    def shards(self, target_bytes: int) -> list[Shard]:
+        with ThreadPoolExecutor(16) as pool:
+            weights = list(pool.map(self._group_weights, self._stat.files))
+        return number_shards(
+            (i, (start, stop), sum(groups[start:stop]))
+            for i, groups in enumerate(weights)
+            for start, stop in split_weighted(groups, target_bytes)
+        )
+
+    def _group_weights(self, file: SourceFile) -> list[int]:
+        if not file.size_bytes:
+            return []
+        with open_parquet(file) as parquet:
+            check_schema(file, parquet.schema_arrow, self._fields)
+            footer = parquet.metadata
+        groups = [footer.row_group(i) for i in range(footer.num_row_groups)]
+        return [sum(g.column(i).total_compressed_size for i in range(g.num_columns)) for g in groups]
+
+    def read(self, shard: Shard) -> Iterator[ItemBatch]:
+        file = self._stat.files[shard.file]
+        check_unchanged(file)
+        names, rows_done = self._rows.names, 0
+        with open_parquet(file) as parquet:
+            groups = range(shard.start, shard.stop)
+            footers = [parquet.metadata.row_group(i) for i in groups]
+            weight = shard.weight_bytes / max(1, sum(g.num_rows for g in footers))
+            rows = _rows_in_batch(footers, names)
+            for batch in _read_groups(file, parquet, groups, rows, names):
+                yield self._rows.items(batch, rows_done, weight)
+                rows_done += batch.num_rows
+        check_read(file)
+
+
+def _read_groups(
+    file: SourceFile, parquet: pq.ParquetFile, groups: Iterable[int], rows: int, names: list[str]
+) -> Iterator[pa.RecordBatch]:
+    for group in groups:
+        batches = parquet.iter_batches(rows, row_groups=[group], columns=names, use_threads=False)
+        while True:
+            try:
+                batch = next(batches, None)
+            except (pa.ArrowException, OSError) as error:
+                raise _unreadable(file, error, group) from error
+            if batch is None:
+                break
+            if batch.num_rows:
+                yield batch
+
+
+@contextlib.contextmanager
+def open_parquet(file: SourceFile) -> Iterator[pq.ParquetFile]:
+    """The file, read a page at a time, so that a large row group does not fill the memory."""
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(readable(file.place))
+        try:
+            handle: object = file.place
+            if is_url(file.place):
+                read = stack.enter_context(open_packed(file))
+                handle = io.BufferedReader(RangeFile(read, file.size_bytes), buffer_size=_BUFFER_BYTES)
+            yield stack.enter_context(
+                pq.ParquetFile(handle, buffer_size=_BUFFER_BYTES, pre_buffer=False, page_checksum_verification=True)
+            )
+        except (pa.ArrowException, OSError) as error:
+            if isinstance(error, FileNotFoundError | PermissionError):
+                raise
+            raise _unreadable(file, error) from error
+
+
+def _unreadable(file: SourceFile, error: Exception, group: int | None = None) -> SourceError:
+    where = "" if group is None else f" in row group {group}"
+    reason = str(error).partition("\n")[0].rstrip(".")
+    return SourceError(
+        f"{file_name(file.place)} is not readable Parquet{where}: {reason}.",
+        hint=f"Fetch or write {file.place} again.",
+    )
+
+
+def count_rows(file: SourceFile) -> int:
+    with open_parquet(file) as parquet:
+        return int(parquet.metadata.num_rows)
+
+
+def _rows_in_batch(groups: Sequence[pq.RowGroupMetaData], names: Sequence[str]) -> int:
+    rows = size = 0
+    for group in groups:
+        rows += group.num_rows
+        for i in range(group.num_columns):
+            column = group.column(i)
+            if column.path_in_schema.partition(".")[0] in names:
+                size += column.total_uncompressed_size
+    return max(1, min(BATCH_ROWS, BATCH_BYTES * rows // max(size, 1)))
+
+
+def describe(files: Sequence[SourceFile], fields: Fields) -> dict[str, str]:
+    """The types of the id and kept columns, by the schema of the first file with rows."""
+    for file in files:
+        if not file.size_bytes:
+            continue
+        with open_parquet(file) as parquet:
+            if not parquet.metadata.num_rows:
+                continue
+            schema = parquet.schema_arrow
+        return column_types(file, schema, fields)
+    raise empty_source(files)

@@ -1,0 +1,1 @@
+"""Pickles, parsed without executing code."""

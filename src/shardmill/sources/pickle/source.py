@@ -1,0 +1,209 @@
+"""Pickled records: a list of dicts, or a dict of lists. A shard is a range of rows.
+
+A pickle can only be read whole, so a process holds the one it is reading, and serves all its shards from it.
+"""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
+
+from shardmill.errors import SourceError
+from shardmill.ranges import split_evenly
+from shardmill.sources.base import Fields, ItemBatch, Shard, SourceFile, SourceStat
+from shardmill.sources.batches import BatchBuilder
+from shardmill.sources.columns import build_columns
+from shardmill.sources.cuts import number_shards
+from shardmill.sources.files import check_unchanged, empty_source, file_name, readable
+from shardmill.sources.parsing import over_limit
+from shardmill.sources.pickle.safe import Array, RefusedPickle, load
+from shardmill.sources.sampling import describe_rows
+from shardmill.store import locate
+from shardmill.template import TextTemplate, kind_of
+
+MOST_BYTES = 2 << 30
+_MOST_VALUES, _DEEPEST = 100_000, 50
+_SAMPLE_ROWS = 1000
+
+Row = Mapping[object, object]
+
+
+class BadRecord(Exception):
+    """A record that cannot be used; its text is the reason."""
+
+
+class PickledRecords:
+    """The rows of a pickle, whichever way round they were stored."""
+
+    def __init__(self, held: object) -> None:
+        self._rows: Sequence[object] = ()
+        self._columns: dict[str, Sequence[object]] = {}
+        if isinstance(values := _as_list(held), list | tuple):
+            self._rows = values
+        elif isinstance(held, dict):
+            self._columns = {str(name): _as_column(name, values) for name, values in held.items()}
+            if len({len(column) for column in self._columns.values()}) > 1:
+                lengths = ", ".join(f"{name} {len(c):,}" for name, c in itertools.islice(self._columns.items(), 8))
+                raise RefusedPickle(f"its columns are not of one length ({lengths})", "Save rows that are complete.")
+        else:
+            raise RefusedPickle(f"it holds {kind_of(held)}", "Save a list of dicts, or a dict of lists.")
+
+    def __len__(self) -> int:
+        return len(next(iter(self._columns.values()))) if self._columns else len(self._rows)
+
+    def row(self, i: int) -> Row:
+        if self._columns:
+            return {name: values[i] for name, values in self._columns.items()}
+        row = self._rows[i]
+        if not isinstance(row, dict):
+            raise BadRecord(f"the record is {kind_of(row)}, not a dict")
+        return row
+
+
+def _as_list(value: object) -> object:
+    return value.values if isinstance(value, Array) else value
+
+
+def _as_column(name: object, held: object) -> Sequence[object]:
+    values = _as_list(held)
+    if not isinstance(name, str) or not isinstance(values, list | tuple):
+        raise RefusedPickle(
+            f"it is a dict that holds {kind_of(values)}, not a list for each field",
+            "Save a list of dicts, or a dict of lists: list(records.values()).",
+        )
+    return values
+
+
+class PickleSource:
+    def __init__(self, stat: SourceStat, fields: Fields, max_item_bytes: int) -> None:
+        self._stat, self._max_item_bytes = stat, max_item_bytes
+        self._template = TextTemplate.parse(fields.text)
+        self._columns = build_columns(stat, fields)
+        self._names = list(dict.fromkeys((*self._template.names, *(c.name for c in self._columns))))
+
+    def shards(self, target_bytes: int) -> list[Shard]:
+        pieces = [
+            (i, part, max(1, file.size_bytes * (part[1] - part[0]) // rows))
+            for i, file in enumerate(self._stat.files)
+            if (rows := count_rows(file))
+            for part in split_evenly(0, rows, min(rows, -(-file.size_bytes // max(target_bytes, 1))))
+        ]
+        hold_records.cache_clear()
+        return number_shards(pieces)
+
+    def read(self, shard: Shard) -> Iterator[ItemBatch]:
+        file = self._stat.files[shard.file]
+        check_unchanged(file)
+        records, builder = hold_records(file), BatchBuilder(self._template, self._columns)
+        for i in range(shard.start, shard.stop):
+            try:
+                row, reason = self._plain(records.row(i)), ""
+            except BadRecord as bad:
+                row, reason = {}, str(bad)
+            size = sum(len(value.encode(errors="replace")) for value in row.values() if isinstance(value, str))
+            if size > self._max_item_bytes:
+                reason, size = over_limit("the record", size, self._max_item_bytes), 0
+            if not builder.has_room_for(size):
+                yield builder.take(i - shard.start)
+            if reason:
+                builder.add_bad(reason, i - shard.start + 1)
+            else:
+                builder.add(row, i - shard.start + 1, size)
+        check_unchanged(file)
+        yield builder.take(shard.stop - shard.start)
+
+    def _plain(self, row: Row) -> dict[str, object]:
+        return {name: plain(name, row[name]) for name in self._names if name in row}
+
+
+def plain(name: str, value: object) -> object:
+    """The value as JSON would have it: dates as text, tuples and arrays as lists."""
+    left = [_MOST_VALUES]
+
+    def convert(value: object, depth: int) -> object:
+        left[0] -= 1
+        if depth > _DEEPEST or left[0] < 0:
+            raise BadRecord(f"'{name}' is nested too deep or too large")
+        match value:
+            case None | bool() | int() | float() | str():
+                return value
+            case list() | tuple():
+                return [convert(v, depth + 1) for v in value]
+            case Array():
+                return convert(value.values, depth)
+            case dict() if all(isinstance(key, str) for key in value):
+                return {key: convert(v, depth + 1) for key, v in value.items()}
+            case datetime.date() | datetime.time():
+                return value.isoformat()
+            case datetime.timedelta() | decimal.Decimal():
+                return str(value)
+        raise BadRecord(f"'{name}' is {kind_of(value)}, which a record cannot hold")
+
+    return convert(value, 0)
+
+
+@lru_cache(1)
+def hold_records(file: SourceFile) -> PickledRecords:
+    if file.size_bytes > MOST_BYTES:
+        raise SourceError(
+            f"{file_name(file.place)} is {file.size_bytes / 2**30:.1f} GiB; each worker has to hold a pickle whole.",
+            hint="Save the records as Parquet or JSON Lines, which are read piece by piece.",
+        )
+    store, key = locate(file.place)
+    try:
+        with readable(file.place), store.reader(key) as handle:
+            return PickledRecords(load(handle, file.size_bytes))
+    except RefusedPickle as refused:
+        raise SourceError(
+            f"{file_name(file.place)} cannot be read as pickled records: {refused}.",
+            hint=refused.hint or f"Fetch or write {file.place} again.",
+        ) from None
+
+
+def count_rows(file: SourceFile) -> int:
+    return len(hold_records(file)) if file.size_bytes else 0
+
+
+def describe(files: Sequence[SourceFile], fields: Fields) -> dict[str, str]:
+    """The types of the id and kept columns in a sample of the records."""
+    return describe_rows(*sample_rows(files), fields)
+
+
+def sample_rows(files: Sequence[SourceFile]) -> tuple[SourceFile, list[dict[str, object]]]:
+    """The first file with records, and records spread over it."""
+    for file in files:
+        if not count_rows(file):
+            continue
+        rows, reason = _sample(hold_records(file))
+        if rows:
+            return file, rows
+        raise SourceError(
+            f"{file_name(file.place)} does not hold records: {reason}.",
+            hint="Save a list of dicts, or a dict of lists.",
+        )
+    raise empty_source(files)
+
+
+def _sample(records: PickledRecords) -> tuple[list[dict[str, object]], str]:
+    rows: list[dict[str, object]] = []
+    reason = ""
+    for i in range(0, len(records), max(1, len(records) // _SAMPLE_ROWS)):
+        try:
+            rows.append(_readable(records.row(i)))
+        except BadRecord as bad:
+            reason = str(bad)
+    return rows, reason
+
+
+def _readable(row: Row) -> dict[str, object]:
+    """A row to look at: what a record cannot hold stands there as nothing."""
+    found: dict[str, object] = {}
+    for name, value in row.items():
+        try:
+            found[str(name)] = plain(str(name), value)
+        except BadRecord:
+            found[str(name)] = None
+    return found

@@ -1,0 +1,101 @@
+"""The state of a run from its folder alone, whichever engine is at it."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from shardmill.console import duration
+from shardmill.ledger import Ledger, process_alive
+from shardmill.plan import Plan
+from shardmill.status.load import TableLoad
+
+_LATE_S = 30.0
+_OLD_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """Where a run stands. Shares and the ETA count bytes of source, which stand for tokens, not shards.
+
+    `rows` are items of the source; `windows` what they were cut into, 0 where they were not. `placement` is what an
+    engine says of its workers, those included that are not there yet. `load` is of a run into a table, where the
+    database was asked too.
+    """
+
+    run: str
+    plan: str
+    state: str
+    shards: int
+    shards_done: int
+    rows: int
+    windows: int
+    errors: int
+    tokens: int
+    truncated: int
+    share: float
+    rows_per_s: float
+    tokens_per_s: float
+    eta_s: float | None
+    device_s: float
+    placement: str
+    workers: list[dict[str, Any]]
+    load: TableLoad | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def read_status(ledger: Ledger, plan: Plan | None = None) -> Status:
+    plan = plan or ledger.plan()
+    commits = ledger.commits()
+    workers = [_with_liveness(w, ledger.clock()) for w in ledger.workers()]
+    live = [w for w in workers if w["live"]]
+    weight_done = sum(plan.shards[i].weight_bytes for i in commits)
+    rows = sum(c.rows for c in commits.values())
+    tokens = sum(c.tokens for c in commits.values())
+    under_way: dict[int, tuple[int, int]] = {}
+    for worker in live:
+        for key, state in worker["open"].items():
+            shard = int(key)
+            if shard not in commits and shard < len(plan.shards):
+                weight = min(state["bytes"], plan.shards[shard].weight_bytes)
+                under_way[shard] = max(under_way.get(shard, (0, 0)), (weight, state["rows"]))
+    weight_done += sum(weight for weight, _ in under_way.values())
+    rows += sum(count for _, count in under_way.values())
+    total = plan.weight_bytes or 1
+    complete = len(commits) == len(plan.shards)
+    speed = sum(w["bytes_per_s"] for w in live)
+    return Status(
+        run=ledger.url,
+        plan=plan.id,
+        state="complete" if complete else "running" if live else "stopped" if commits or workers else "planned",
+        shards=len(plan.shards),
+        shards_done=len(commits),
+        rows=rows,
+        windows=sum(c.inputs for c in commits.values()),
+        errors=sum(c.errors for c in commits.values()),
+        tokens=tokens,
+        truncated=sum(c.truncated for c in commits.values()),
+        share=1.0 if complete else min(1.0, weight_done / total),
+        rows_per_s=sum(w["rows_per_s"] for w in live),
+        tokens_per_s=sum(w["tokens_per_s"] for w in live),
+        eta_s=0.0 if complete else (total - weight_done) / speed if speed else None,
+        device_s=round(sum(c.timings["device_s"] for c in commits.values()), 3),
+        placement="" if complete else _placement(ledger),
+        workers=workers,
+    )
+
+
+def _placement(ledger: Ledger) -> str:
+    """An engine's line, with its age where the engine has stopped talking."""
+    line, at = ledger.placement()
+    age_s = ledger.clock() - at
+    return f"{line} ({duration(age_s)} ago)" if line and age_s > _OLD_S else line
+
+
+def _with_liveness(worker: dict[str, Any], now: float) -> dict[str, Any]:
+    """A worker lives if it beat lately and, where that can be asked, its process exists."""
+    beating = now - worker["at"] < _LATE_S and worker["state"] not in ("done", "stopped", "failed")
+    live = beating and process_alive(worker["host"], worker["pid"]) is not False
+    return {**worker, "live": live, "beat_age_s": round(now - worker["at"], 1)}

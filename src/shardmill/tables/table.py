@@ -1,0 +1,196 @@
+"""A table in PostgreSQL as a result: search it, prove it. It is to a load what `Run` is to a run."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from shardmill.console import Bar
+from shardmill.devices import Device, cores
+from shardmill.errors import DatabaseError, ShardmillError, UsageError
+from shardmill.postgres import checking, reading
+from shardmill.postgres.definition import DIGEST
+from shardmill.postgres.places import find_table, is_table
+from shardmill.postgres.search import Mode, TableHit, TableSearch, search, show
+from shardmill.postgres.tables import Registered, registered
+from shardmill.postgres.target import quoted
+from shardmill.results.report import Check, Expected, Report
+from shardmill.tasks import open_task
+from shardmill.tasks.base import Task
+
+if TYPE_CHECKING:
+    import psycopg
+
+    from shardmill.run import Run
+
+_LEAST_COSINE = 0.999
+_UNIT_SLACK = 5e-3
+_RECALL_SAMPLE = 100
+
+
+def open_result(place: str) -> Run | Table:
+    """What a verb is to look at: a table by its URL, else a run by its folder."""
+    from shardmill.run import Run
+
+    return Table(place) if is_table(place) else Run(place)
+
+
+def choose_mode(hybrid: bool, words: bool) -> Mode:
+    if hybrid and words:
+        raise UsageError("--hybrid has the words in it already.", hint="Leave out --words, or --hybrid.")
+    return "hybrid" if hybrid else "text" if words else "vector"
+
+
+def check_options(place: str, mode: Mode, where: str, sql: bool) -> None:
+    """Refuse for a run what only a database can do."""
+    if not is_table(place) and (mode != "vector" or where or sql):
+        raise UsageError(
+            "--hybrid, --words, --where and --sql are for tables.",
+            hint="A table is named by a URL: postgresql://HOST/DATABASE/TABLE",
+        )
+
+
+class Table:
+    """A table that shardmill made or loaded into."""
+
+    def __init__(self, place: str) -> None:
+        self.place = find_table(place)
+        with self._open() as connection:
+            found = registered(connection, self.place.schema, self.place.table)
+        if found is None:
+            raise DatabaseError(
+                f"{self} is not a table that was loaded by shardmill.",
+                hint="Check database, schema and table; `SELECT * FROM shardmill.tables` lists them.",
+            )
+        self.registered: Registered = found
+        self.target = found.target
+
+    def __str__(self) -> str:
+        return f"{self.place.url}: {quoted(self.place.schema)}.{quoted(self.place.table)}"
+
+    def _open(self) -> Any:
+        return reading(self.place.url)
+
+    def search_many(
+        self, texts: Sequence[str], k: int = 5, *, mode: Mode = "vector", where: str = ""
+    ) -> list[list[TableHit]]:
+        """Several searches with the model loaded once."""
+        searches = list(self._searches(texts, k, mode, where))
+        with self._open() as connection:
+            return [search(connection, self.target, wanted) for wanted in searches]
+
+    def show_sql(self, texts: Sequence[str], k: int = 5, *, mode: Mode = "vector", where: str = "") -> list[str]:
+        """The statements of these searches, for psql."""
+        searches = list(self._searches(texts, k, mode, where))
+        with self._open() as connection:
+            return [show(connection, self.target, wanted) for wanted in searches]
+
+    def _searches(self, texts: Sequence[str], k: int, mode: Mode, where: str) -> Iterator[TableSearch]:
+        if mode == "text":
+            yield from (TableSearch(mode, k, None, text, where) for text in texts)
+            return
+        task = self._open_task()
+        embed_query = getattr(task, "embed_query", None)
+        if embed_query is None:
+            raise UsageError(f"The task {self.registered.task!r} makes nothing that can be searched.")
+        yield from (TableSearch(mode, k, embed_query(text), text, where) for text in texts)
+
+    def _open_task(self) -> Task:
+        """The model that made the vectors, or a refusal: another one's cannot be compared with them."""
+        task = open_task(self.registered.task, self.registered.params)
+        if (seen := task.fingerprint()) != self.registered.fingerprint:
+            raise UsageError(
+                f"{self} was made by {self.registered.model}; the model of that name here is another "
+                f"({_differing(seen, self.registered.fingerprint)}).",
+                hint="Use the machine or the model's version that loaded it, or load again.",
+            )
+        task.open(Device("cpu", "cpu", cores(), precise=True))
+        return task
+
+    def verify(
+        self, *, sample: int = 64, rows: int | None = None, dims: int | None = None, quiet: bool = True
+    ) -> Report:
+        """Check what the table holds; `sample` rows are computed again in float32."""
+        began = time.monotonic()
+        expected = Expected(rows, dims)
+        with self._open() as connection, Bar("verifying", quiet=quiet) as bar:
+            bar.at(0.0, "columns")
+            checks = [Check("table", *checking.fits(connection, self.target))]
+            count = 0
+            if checks[0].ok:
+                bar.at(0.1, "rows")
+                seen = checking.look(connection, self.target)
+                count = seen.rows
+                checks += self._check_rows(seen)
+                checks += expected.check(count, {self.target.dims})
+                checks.append(Check("ledger", *checking.loaded(connection, self.target, count)))
+                bar.at(0.4, "searching with and without the index")
+                found = checking.recall(connection, self.target, _RECALL_SAMPLE)
+                checks.append(Check("recall", *(found or (True, "no index on the vectors: every search is exact"))))
+                if sample:
+                    bar.at(0.7, f"computing {sample} rows again")
+                    checks.append(self._check_sample(connection, sample))
+            bar.at(1.0)
+        return Report(
+            run=str(self),
+            plan="",
+            verified=all(check.ok for check in checks),
+            rows=count,
+            errors=0,
+            checks=tuple(checks),
+            seconds=round(time.monotonic() - began, 2),
+        )
+
+    def _check_rows(self, seen: checking.Seen) -> Iterator[Check]:
+        without = f"{seen.rows - seen.vectors:,} without a vector, {seen.rows - seen.digests:,} without a digest"
+        yield Check("rows", seen.vectors == seen.digests == seen.rows, f"{seen.rows:,} rows, {without}")
+        yield Check("finite", not seen.not_finite, f"{seen.not_finite:,} vectors with NaN or infinity")
+        if seen.vectors:
+            unit = getattr(open_task(self.registered.task, self.registered.params), "unit_norm", False)
+            held = 1 - _UNIT_SLACK <= seen.least_norm <= seen.most_norm <= 1 + _UNIT_SLACK
+            ok = held if unit else seen.least_norm > 0
+            yield Check("norms", ok, f"{seen.least_norm:.4f} to {seen.most_norm:.4f}")
+
+    def _check_sample(self, connection: psycopg.Connection[Any], sample: int) -> Check:
+        """Embed anew where the text columns give the text that the digest is of; any other text cannot be had here."""
+        if not self.target.text:
+            return Check("sample", True, "none: the table has no text")
+        vector = f"{quoted(self.target.vector)}::text"
+        columns = [vector, quoted(DIGEST), *map(quoted, self.target.text)]
+        rows = checking.sample_rows(connection, self.target, columns, sample)
+        known = [(row[0], text) for row in rows if (text := _text_of(row[2:], row[1])) is not None]
+        if not known:
+            return Check("sample", True, f"none: the text of {len(rows)} rows is not what their text columns hold")
+        worst = 1.0
+        try:
+            task = self._open_task()
+            for stored, text in known:
+                made = task.run(task.prepare([text]).inputs).rows.column(0)[0].as_py()
+                worst = min(worst, _cosine(np.fromstring(stored.strip("[]"), sep=","), np.asarray(made, np.float64)))
+        except ShardmillError as error:
+            return Check("sample", False, error.message)
+        others = f"; {len(rows) - len(known)} have another text" if len(known) < len(rows) else ""
+        seen = f"{len(known)} rows computed again in float32, worst cosine {worst:.6f}{others}"
+        return Check("sample", worst >= _LEAST_COSINE, seen)
+
+
+def _text_of(values: Sequence[Any], digest: bytes | None) -> str | None:
+    """The text as `--text a,b` makes it of these columns, if that is the one the vector was made from."""
+    words = [" ".join(map(str, v)) if isinstance(v, list) else "" if v is None else str(v) for v in values]
+    for text in ("\n".join(words), *words):
+        if hashlib.sha256(text.encode()).digest()[:16] == digest:
+            return text
+    return None
+
+
+def _cosine(a: Any, b: Any) -> float:
+    scale = float(np.linalg.norm(a) * np.linalg.norm(b))
+    return float(a @ b) / scale if scale else 0.0
+
+
+def _differing(here: dict[str, Any], there: dict[str, Any]) -> str:
+    return ", ".join(sorted(name for name in here.keys() | there.keys() if here.get(name) != there.get(name)))

@@ -62,7 +62,7 @@ def run(command: list[str]) -> Took:
 def split(source: Path, folder: Path, way: list[str]) -> Took:
     """`shardmill split`, start-up included."""
     out = folder / "out"
-    found = run([sys.executable, "-m", "shardmill.cli", "split", str(source), "--out", str(out), *way])
+    found = run([sys.executable, "-m", "shardmill", "split", str(source), "--out", str(out), *way])
     shutil.rmtree(out)
     return found
 

@@ -55,7 +55,7 @@ def write_reviews(folder: Path) -> tuple[Path, Path]:
 
 def shardmill(*arguments: str) -> None:
     print("$ shardmill " + shlex.join(arguments), flush=True)
-    subprocess.run([sys.executable, "-m", "shardmill.cli", *arguments], check=True)
+    subprocess.run([sys.executable, "-m", "shardmill", *arguments], check=True)
 
 
 def main() -> None:

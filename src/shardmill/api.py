@@ -1,18 +1,57 @@
-"""What the commands `embed` and `load` do, as functions."""
+"""What the commands `embed`, `load` and `run` do, as functions."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, TypedDict, Unpack
 
-from shardmill.errors import UsageError
+from shardmill.errors import UsageError, nearest
 from shardmill.run import Run, start
 from shardmill.spec import make_spec, sort_options
-from shardmill.tables import load as load_table
+from shardmill.tables.load import load as load_table
 
 Place = str | os.PathLike[str]
 Names = str | Sequence[str]
+
+
+class EmbedOptions(TypedDict, total=False):
+    """Options of `embed` and `load`; each means what the option of that name means on the command line."""
+
+    id: Names | None
+    keep: Names | None
+    query: str | None
+    format: str | None
+    model: str | None
+    dims: int | None
+    dtype: str | None
+    prompt: str | None
+    window_tokens: int | None
+    overlap: int | None
+    windows: str | None
+    engine: str | None
+    engine_options: dict[str, Any] | None
+    workers: int | None
+    device: str | None
+    precision: str | None
+    batch_tokens: int | None
+    max_errors: str | None
+    shard_bytes: int | None
+
+
+class LoadOptions(EmbedOptions, total=False):
+    """Options of `load`: those of `embed`, and how rows go into the table."""
+
+    table: str | None
+    mode: str | None
+    changed_only: bool
+    vector: str | None
+    index: str
+    rebuild_indexes: bool
+    batch_rows: int | None
+    schema: str | None
+    metadata: Names | None
+    unknown_products: str | None
 
 
 def embed(
@@ -20,41 +59,19 @@ def embed(
     *,
     text: str,
     out: Place | None = None,
-    to: str | None = None,
-    table: str | None = None,
-    query: str | None = None,
-    id: Names | None = None,
-    keep: Names | None = None,
-    model: str | None = None,
-    dims: int | None = None,
-    dtype: str | None = None,
-    prompt: str | None = None,
-    window_tokens: int | None = None,
-    overlap: int | None = None,
-    windows: str | None = None,
-    format: str | None = None,
-    workers: int | None = None,
-    device: str | None = None,
-    engine: str | None = None,
-    engine_options: dict[str, Any] | None = None,
-    precision: str | None = None,
-    batch_tokens: int | None = None,
-    max_errors: str | None = None,
     fresh: bool = False,
     quiet: bool = True,
+    **options: Unpack[EmbedOptions],
 ) -> Run:
     """Embed every item of a source. Called again with the same arguments it resumes, or finds that all is done.
 
     run = shardmill.embed("reviews.jsonl", text="reviewText", out="runs/reviews")
-
-    With `to`, the URL of a database, and `table` the result goes there, as `load` has it.
     """
-    values = locals()
-    if to or table:
-        return _load(values, out, fresh=fresh, quiet=quiet)
+    _check("embed", EmbedOptions, options)
     if out is None:
-        raise UsageError("Neither `out` nor `to` was given.", hint='Name a folder for the run: out="runs/mine"')
-    return start(make_spec(*sort_options(values)), out, fresh=fresh, quiet=quiet)
+        raise UsageError("No `out` was given.", hint='Name a folder for the run: out="runs/mine"')
+    work, execution = sort_options({"source": source, "text": text, **options})
+    return start(make_spec(work, execution), out, fresh=fresh, quiet=quiet)
 
 
 def load(
@@ -62,53 +79,37 @@ def load(
     *,
     to: str,
     text: str | None = None,
-    id: Names | None = None,
-    table: str | None = None,
-    keep: Names | None = None,
-    mode: str | None = None,
-    changed_only: bool = False,
-    vector: str | None = None,
-    index: str = "hnsw",
-    rebuild_indexes: bool = False,
-    batch_rows: int | None = None,
-    schema: str | None = None,
-    metadata: str | Sequence[str] | None = None,
-    unknown_products: str | None = None,
     out: Place | None = None,
-    query: str | None = None,
-    model: str | None = None,
-    dims: int | None = None,
-    prompt: str | None = None,
-    window_tokens: int | None = None,
-    overlap: int | None = None,
-    windows: str | None = None,
-    format: str | None = None,
-    workers: int | None = None,
-    device: str | None = None,
-    engine: str | None = None,
-    engine_options: dict[str, Any] | None = None,
-    precision: str | None = None,
-    batch_tokens: int | None = None,
-    max_errors: str | None = None,
     fresh: bool = False,
     quiet: bool = True,
+    **options: Unpack[LoadOptions],
 ) -> Run:
     """Embed every item of a source and load it into PostgreSQL, then build the indexes. The same call resumes.
 
     shardmill.load("corpus.parquet", text="body", id="doc_id", to="postgresql:///docs", table="documents")
 
-    The run's folder is runs/TABLE where `out` names no other.
+    Without `out` the run's folder is runs/TABLE.
     """
-    values = locals()
-    how: dict[str, Any] = {"index": index, "rebuild_indexes": rebuild_indexes, "fresh": fresh, "quiet": quiet}
-    return _load(values, out, metadata=metadata, **how)
+    _check("load", LoadOptions, options)
+    work, execution = sort_options({"source": source, "to": to, "text": text, **options})
+    return carry_out(work, execution, out, fresh=fresh, quiet=quiet)
 
 
-def _load(values: dict[str, Any], out: Place | None, *, metadata: str | Sequence[str] | None = None, **how: Any) -> Run:
-    work, execution = sort_options(values)
-    whole = load_table.to_table(work, values, products=bool(metadata))
-    place = os.fspath(out or load_table.default_out(whole))
-    if not metadata:
-        return load_table.load(make_spec(whole, execution), place, **how)
-    products = [metadata] if isinstance(metadata, str) else list(metadata)
-    return load_table.load_with_products(lambda work: make_spec(work, execution), whole, products, place, **how)
+def carry_out(work: dict[str, Any], execution: dict[str, Any], out: Place | None = None, **how: Any) -> Run:
+    """Run the `[work]` and `[execution]` of a spec, whatever its task, into a folder or a table."""
+    if work.get("to"):
+        return load_table(work, execution, out or "", **how)
+    if not out:
+        raise UsageError("No --out was given.", hint="Name a folder for the run: --out runs/mine")
+    return start(make_spec(work, execution), out, **how)
+
+
+def _check(function: str, known: type[Any], options: Mapping[str, Any]) -> None:
+    for name in options:
+        if function == "embed" and name in ("to", "table"):
+            raise UsageError(
+                "embed() writes a run folder.", hint="Use shardmill.load(source, to=…, table=…) for a table."
+            )
+        if name not in known.__annotations__:
+            hint = nearest(name, sorted(known.__annotations__))
+            raise TypeError(f"{function}() has no option {name!r}. {hint}")

@@ -206,8 +206,9 @@ class Plan:
 
 def _dump(work: Work) -> dict[str, Any]:
     """The work as JSON; what is not used is left out, so that plans made before it was there are still the same."""
-    unused = {name for name in ("query", "to") if not getattr(work, name)}
-    return work.model_dump(mode="json", exclude=unused)
+    # Products are loaded by a run of their own.
+    unused: dict[str, Any] = {"to": {"metadata"}} if work.to is not None else {"to": True}
+    return work.model_dump(mode="json", exclude=unused if work.query else {**unused, "query": True})
 
 
 def _row(shard: Shard) -> list[Any]:

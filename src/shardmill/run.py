@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -19,7 +19,7 @@ from shardmill.errors import Preempted, RunExists, StaleResume, UsageError, near
 from shardmill.ledger import Ledger
 from shardmill.plan import Plan, differences
 from shardmill.planner import devices_for, make_plan, result_schema
-from shardmill.spec import ErrorLimit, Spec
+from shardmill.spec import ErrorLimit, Spec, make_execution
 from shardmill.status.load import read_load
 from shardmill.status.state import Status, read_status
 from shardmill.tasks import open_task
@@ -146,12 +146,7 @@ def start(
     ledger = Ledger(out)
     if engine is None and ledger.url.startswith("memory:"):
         raise UsageError(f"{out}: memory ends with this process, and workers are others.", hint="Use a path or a URL.")
-    if engine is None and spec.execution.engine != LOCAL:
-        engine = open_engine(spec.execution, quiet)
-        devices = list(engine.devices)
-    else:
-        check_options(LOCAL, spec.execution.engine_options, ())
-        devices = devices_for(spec)
+    placer, devices = _place(spec, engine, quiet)
     new = make_plan(spec, devices, like=None if fresh else ledger.find_plan(), quiet=quiet)
     plan = _settle_plan(ledger, new, fresh=fresh, resume=resume)
     if plan.work.to is not None:
@@ -163,6 +158,53 @@ def start(
     places = [f.place for f in new.stat.files]
     to_url = new.work.to.url if new.work.to is not None else ""
     ledger.put_execution({**spec.execution.model_dump(mode="json"), "places": places, "to_url": to_url})
+    return _finish(ledger, plan, spec, placer, devices, quiet)
+
+
+def resume(place: str | os.PathLike[str], changes: Mapping[str, Any] | None = None, *, quiet: bool = True) -> Run:
+    """Go on with a run from what its folder says, on any machine that can read it.
+
+    `changes` are keys of `[execution]`: another engine, other workers, a smaller batch. The source is not looked at
+    again: workers refuse files that are not as they were planned.
+    """
+    ledger = Ledger(place)
+    plan, settings = ledger.plan(), ledger.execution()
+    own = {name: value for name, value in settings.items() if name not in ("places", "to_url")}
+    changes = dict(changes or {})
+    if changes.get("engine", own.get("engine")) != own.get("engine"):
+        own["engine_options"] = {}
+    spec = Spec(work=plan.work, execution=make_execution({**own, **changes}))
+    _refuse_another_model(ledger, plan)
+    placer, devices = _place(spec, None, quiet)
+    if plan.work.to is not None:
+        from shardmill.sinks.table import prepare
+
+        prepare(plan, result_schema(plan))
+    ledger.put_execution({**settings, **spec.execution.model_dump(mode="json", exclude={"places", "to_url"})})
+    return _finish(ledger, plan, spec, placer, devices, quiet)
+
+
+def _refuse_another_model(ledger: Ledger, plan: Plan) -> None:
+    here = open_task(plan.work.task, plan.work.params).fingerprint()
+    changed = [name for name in {*here, *plan.fingerprint} if here.get(name) != plan.fingerprint.get(name)]
+    if changed:
+        raise StaleResume(
+            f"{ledger.url}: the model here is not the one that the run was planned with ({', '.join(changed)} differ).",
+            hint="Resume where the model of the plan is, or start over with --fresh.",
+        )
+
+
+def _place(spec: Spec, engine: Engine | None, quiet: bool) -> tuple[Engine | None, list[Device]]:
+    """The engine, if it is not this machine's own, and what its workers run on."""
+    if engine is None and spec.execution.engine != LOCAL:
+        engine = open_engine(spec.execution, quiet)
+        return engine, list(engine.devices)
+    check_options(LOCAL, spec.execution.engine_options, ())
+    return engine, devices_for(spec)
+
+
+def _finish(ledger: Ledger, plan: Plan, spec: Spec, engine: Engine | None, devices: list[Device], quiet: bool) -> Run:
+    """Place workers for what is left, wait for them, and judge what they made."""
     if len(ledger.done()) < len(plan.shards):
         began, precision = time.time(), spec.execution.precision
         if (expected := expect(plan, devices, precision, began)) is not None:
@@ -172,7 +214,7 @@ def start(
         )
         _watch(placed, ledger, plan, spec, quiet)
         learn(ledger, plan, devices, precision, began)
-    run = Run(out)
+    run = Run(ledger.url)
     _judge(run, spec)
     with suppress(FileNotFoundError):
         run.ledger.sweep()

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator
 
-from shardmill.errors import SpecError
+from shardmill.errors import SpecError, nearest
 from shardmill.passwords import withhold
 
 
@@ -32,9 +32,10 @@ Names = Annotated[tuple[str, ...], BeforeValidator(_as_tuple)]
 Places = Annotated[tuple[str, ...], BeforeValidator(_as_places)]
 
 
-# What a source is asked for by name, and the embed task; what the task makes of it is its own business.
-_SOURCE = ("source", "query", "format", "text", "id", "keep")
-_EMBEDDING = ("model", "dims", "dtype", "prompt", "window_tokens", "overlap", "windows")
+# What commands and functions call the keys of [work.to].
+_TABLE = {"to": "url", "schema": "preset"} | {
+    name: name for name in ("table", "mode", "vector", "metadata", "changed_only", "unknown_products")
+}
 
 
 class _Model(BaseModel):
@@ -42,7 +43,10 @@ class _Model(BaseModel):
 
 
 class TableSpec(_Model):
-    """A table that the result goes into. Where the database is found is no part of what the result depends on."""
+    """A table that the result goes into. The database address does not affect the result.
+
+    `metadata` are the products that reviews refer to: they are loaded first, by a run of their own.
+    """
 
     url: Annotated[str, BeforeValidator(lambda value: withhold(str(value)))]
     table: str = Field(min_length=1)
@@ -50,7 +54,8 @@ class TableSpec(_Model):
     vector: Literal["vector", "halfvec"] = "vector"
     language: str = "english"
     preset: str = ""
-    # The table that reviews refer to, and what becomes of one whose product is not there.
+    metadata: Places = ()
+    # The table that reviews refer to, and what becomes of a review whose product is not in it.
     products: str = ""
     unknown_products: Literal["quarantine", "null"] = "quarantine"
     changed_only: bool = False
@@ -83,7 +88,8 @@ class Execution(_Model):
 
     `places` are where the source's files lie now, should they have moved since the run was planned, and `to_url` is
     where the database is found that the result goes into. `engine` places the workers; what it needs to know besides is
-    in `engine_options`, in which nothing is secret.
+    in `engine_options`, in which nothing is secret. `index` is what a load builds once all rows are in the table, and
+    `rebuild_indexes` drops those that exist before.
     """
 
     engine: str = "local"
@@ -100,6 +106,14 @@ class Execution(_Model):
     lease_s: float = Field(default=60.0, gt=0)
     stuck_s: float = Field(default=900.0, gt=0)
     max_restarts: int = Field(default=3, ge=0)
+    index: Literal["hnsw", "ivfflat", "none"] = "hnsw"
+    rebuild_indexes: bool = False
+
+    @field_validator("engine_options")
+    @classmethod
+    def _findable(cls, value: dict[str, Any]) -> dict[str, Any]:
+        """A run is resumed from any folder: its file of hosts is named by its whole path."""
+        return {**value, "hosts": str(Path(value["hosts"]).expanduser().absolute())} if value.get("hosts") else value
 
     @field_validator("max_errors", mode="before")
     @classmethod
@@ -148,23 +162,35 @@ class ErrorLimit:
 
 
 def sort_options(values: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Values by the names that commands and functions have for them, as the `[work]` and `[execution]` they belong to.
+    """Options by the names that commands and functions have for them, as the `[work]` and `[execution]` they belong to.
 
-    What was not given, and what belongs to neither, is left out.
+    What was not given is left out. What is neither of the source, nor of a table, nor of the execution is a parameter
+    of the task.
+
+    >>> sort_options({"source": "a.jsonl", "text": "body", "dims": 256, "workers": 2, "engine": None})
+    ({'source': 'a.jsonl', 'text': 'body', 'params': {'dims': 256}}, {'workers': 2})
     """
     given = {name: value for name, value in values.items() if value is not None and value != []}
-    work = {name: given[name] for name in _SOURCE if name in given}
-    work["params"] = {name: given[name] for name in _EMBEDDING if name in given}
-    return work, {name: given[name] for name in Execution.model_fields if name in given}
+    work = {name: given.pop(name) for name in Work.model_fields if name in given and name not in ("params", "to")}
+    execution = {name: given.pop(name) for name in Execution.model_fields if name in given}
+    to = {_TABLE[name]: given.pop(name) for name in _TABLE if name in given}
+    params = {**given.pop("params", {}), **given}
+    return {**work, "params": params, **({"to": to} if to else {})}, execution
 
 
 def make_spec(work: dict[str, Any], execution: dict[str, Any] | None = None) -> Spec:
     """Build a spec from plain values; what is None is left at its default."""
     try:
-        return Spec(
-            work=Work(**{k: v for k, v in work.items() if v is not None}),
-            execution=Execution(**{k: v for k, v in (execution or {}).items() if v is not None}),
-        )
+        made = Work(**{k: v for k, v in work.items() if v is not None})
+    except ValidationError as error:
+        raise _explain(error) from error
+    return Spec(work=made, execution=make_execution(execution or {}))
+
+
+def make_execution(values: dict[str, Any]) -> Execution:
+    """The `[execution]` of a spec, from plain values; what is None is left at its default."""
+    try:
+        return Execution(**{k: v for k, v in values.items() if v is not None})
     except ValidationError as error:
         raise _explain(error) from error
 
@@ -181,7 +207,10 @@ def read_spec(path: Path) -> dict[str, dict[str, Any]]:
         raise SpecError(f"{path}: {error}.") from error
     unknown = sorted(set(tables) - {"work", "execution"})
     if unknown:
-        raise SpecError(f"{path}: unknown table [{unknown[0]}].", hint="A spec has [work] and [execution].")
+        raise SpecError(
+            f"{path}: unknown table [{unknown[0]}].",
+            hint=f"A spec has [work] and [execution]. {nearest(unknown[0], ['work', 'execution'])}".rstrip(),
+        )
     return {name: dict(tables.get(name, {})) for name in ("work", "execution")}
 
 
@@ -190,4 +219,10 @@ def _explain(error: ValidationError) -> SpecError:
     where = ".".join(str(p) for p in first["loc"])
     if first["type"] == "missing":
         return SpecError(f"No {where} was given.", hint="Give it on the command line or in [work] of the spec.")
+    if first["type"] == "extra_forbidden":
+        *place, name = map(str, first["loc"])
+        table = ".".join([error.title.lower(), *place])
+        models: dict[str, type[_Model]] = {"work": Work, "execution": Execution, "work.to": TableSpec}
+        known = models[table].model_fields
+        return SpecError(f"[{table}] has no key {name!r}.", hint=nearest(name, [*known]))
     return SpecError(f"{where}: {first['msg'].removeprefix('Value error, ')} (it is {first['input']!r}).")

@@ -26,14 +26,14 @@ def _say(folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
 
 
 def _shardmill(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    return _say(folder, "-m", "shardmill.cli", *words)
+    return _say(folder, "-m", "shardmill", *words)
 
 
 def test_the_job_in_small_meets_its_criteria_and_no_others(tmp_path: Path) -> None:
     shutil.copy(EXAMPLE / "fake.toml", tmp_path)
     made = _say(tmp_path, str(EXAMPLE / "make_articles.py"), "wikipedia.pkl", "--items", "260")
     assert made.returncode == 0, made.stderr
-    ran = _shardmill(tmp_path, "embed", "--spec", "fake.toml", "--out", "runs/wiki")
+    ran = _shardmill(tmp_path, "run", "--spec", "fake.toml", "--out", "runs/wiki")
     assert ran.returncode == 0, ran.stderr
     proved = _shardmill(tmp_path, "verify", "runs/wiki", "--rows", "260", "--dims", "1024")
     assert proved.returncode == 0, proved.stdout

@@ -280,7 +280,7 @@ def test_hosts_are_checked_stopped_and_cleaned(
     spec = fake_spec(write_jsonl(fake_rows(4000)), params={"delay_s": 0.1}, **options)
     home = start_home(spec, tmp_path / "run")
     wait_for(lambda: hosts[0].workers() and hosts[1].workers())
-    command = [sys.executable, "-m", "shardmill.cli", "hosts"]
+    command = [sys.executable, "-m", "shardmill", "hosts"]
     checked = subprocess.run([*command, "check", file, "--json"], capture_output=True, text=True, check=True)
     first, second = json.loads(checked.stdout)
     assert (first["gpus"], first["driver"], first["trouble"]) == (["NVIDIA H200"], "570.1", "")

@@ -70,7 +70,7 @@ def test_the_loader_itself_is_killed_and_started_again(postgres: PostgresServer,
         f"[execution]\nbatch_rows = {BATCH}\nshard_bytes = 4000\nbatch_tokens = 400\nlease_s = 2.0\nworkers = 1\n"
     )
     to = ["--text", "text", "--id", "id", "--to", postgres.url(), "--table", "orphaned", "--index", "none"]
-    words = [sys.executable, "-m", "shardmill.cli", "load", "--spec", str(toml), *to]
+    words = [sys.executable, "-m", "shardmill", "load", "--spec", str(toml), *to]
     first = subprocess.Popen(words, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     wait_for_rows(postgres, "orphaned", BATCH)
     with pytest.raises(RunExists, match="workers are at it now"):

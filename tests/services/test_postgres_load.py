@@ -21,7 +21,7 @@ from shardmill.run import Run, start
 from shardmill.sinks import postgres as sinks
 from shardmill.spec import make_spec
 from shardmill.status.screen import describe_shard, show
-from shardmill.tables.load import load, load_with_products, place_of, to_table
+from shardmill.tables.load import complete_work, load, load_spec, place_of
 from shardmill.tables.table import Table
 from shardmill.testing import FakeTask, InProcessEngine, fake_vector
 from tests.conftest import PostgresServer, fake_rows
@@ -255,13 +255,14 @@ def test_a_load_is_indexed_registered_and_searched(
 ) -> None:
     wide = {"params": {"dims": 384}}
     spec = table_spec(write_jsonl(fake_rows(60)), postgres.url(), "sought", **wide)
-    run = load(spec, tmp_path / "run", engine=InProcessEngine())
+    run = load_spec(spec, tmp_path / "run", engine=InProcessEngine())
     hits = Table(place_of(run)).search_many([fake_rows(60)[17]["text"]], 1)[0]
     assert hits[0].values["id"] == "k17"
     made = postgres.execute("SELECT indexdef FROM pg_indexes WHERE tablename = 'sought'")
     assert sorted(next(w for w in ("btree", "gin", "hnsw") if w in d) for (d,) in made) == ["btree", "gin", "hnsw"]
     more = table_spec(write_jsonl(fake_rows(20, 60), "more.jsonl"), postgres.url(), "sought", **wide)
-    load(more, tmp_path / "more", engine=InProcessEngine(), rebuild_indexes=True)
+    again = more.model_copy(update={"execution": more.execution.model_copy(update={"rebuild_indexes": True})})
+    load_spec(again, tmp_path / "more", engine=InProcessEngine())
     assert "Dropped" in capsys.readouterr().err
     assert postgres.execute("SELECT count(*) FROM pg_indexes WHERE tablename = 'sought'") == [(3,)]
 
@@ -303,12 +304,10 @@ def _load_shop(
         review |= {"summary": f"summary {i}", "reviewText": f"a review {i}", "helpful": [1, i]}
     for i in unknown:
         reviews[i]["asin"] = f"unknown {i % 7}"
-    to = {"to": url, "schema": "amazon-reviews-2014", **to}
-    settings = {"batch_rows": 16, "max_errors": "100%"}
-    work = to_table({"source": str(write_jsonl(reviews)), "task": "shardmill.testing:FakeTask"}, to, products=True)
-    how = {"index": "none", "rebuild_indexes": False, "quiet": True, "engine": InProcessEngine()}
-    meta = [str(write_jsonl(products, "meta.jsonl"))]
-    return load_with_products(lambda w: make_spec(w, settings), work, meta, str(folder / "run"), **how)
+    to = {"url": url, "preset": "amazon-reviews-2014", "metadata": str(write_jsonl(products, "meta.jsonl")), **to}
+    settings = {"batch_rows": 16, "max_errors": "100%", "index": "none"}
+    work = {"source": str(write_jsonl(reviews)), "task": "shardmill.testing:FakeTask", "to": to}
+    return load(work, settings, folder / "run", engine=InProcessEngine())
 
 
 def test_reviews_refer_to_products_and_those_of_unknown_ones_are_set_aside(shop: Shop) -> None:
@@ -364,10 +363,10 @@ def test_many_reviews_of_unknown_products_are_loaded_without_a_product(
 
 def test_unknown_products_are_of_a_load_that_has_products() -> None:
     with pytest.raises(SpecError, match="No products"):
-        to_table({"source": "x"}, {"to": "", "schema": "amazon-reviews-2014", "unknown_products": "null"})
+        complete_work({"source": "x", "to": {"preset": "amazon-reviews-2014", "unknown_products": "null"}})
 
 
-def test_embed_to_a_table_by_command_and_again(postgres: PostgresServer, write_jsonl: Callable[..., Path]) -> None:
+def test_load_into_a_table_by_command_and_again(postgres: PostgresServer, write_jsonl: Callable[..., Path]) -> None:
     """In processes of its own: the command that was done is done, and what the table holds is proved and found."""
     source = write_jsonl(fake_rows(120))
     spec = source.with_name("spec.toml")
@@ -375,17 +374,17 @@ def test_embed_to_a_table_by_command_and_again(postgres: PostgresServer, write_j
         f'[work]\nsource = "{source}"\ntask = "shardmill.testing:FakeTask"\nparams = {{dims = 16}}\n'
         "[execution]\nbatch_rows = 16\nshard_bytes = 4000\n"
     )
-    words = ["embed", "--spec", spec, "--text", "text", "--id", "id", "--to", postgres.url(), "--table", "by_command"]
+    words = ["load", "--spec", spec, "--text", "text", "--id", "id", "--to", postgres.url(), "--table", "by_command"]
 
     def command(*words: object) -> str:
-        whole = [sys.executable, "-m", "shardmill.cli", *map(str, words)]
+        whole = [sys.executable, "-m", "shardmill", *map(str, words)]
         done = subprocess.run(whole, capture_output=True, text=True, timeout=60, cwd=source.parent)
         assert done.returncode == 0, done.stderr
         return done.stdout + done.stderr
 
     said = command(*words)
     assert "120 rows" in said
-    assert "shardmill verify runs/by_command" in said
+    assert f"shardmill verify {source.with_name('runs') / 'by_command'}" in said
     assert postgres.execute("SELECT count(*), count(embedding) FROM by_command") == [(120, 120)]
     before = postgres.execute("SELECT max(xmin::text::bigint) FROM by_command")
     command(*words)
@@ -393,16 +392,16 @@ def test_embed_to_a_table_by_command_and_again(postgres: PostgresServer, write_j
     assert Run(source.with_name("runs") / "by_command").verify().verified
 
 
-def test_load_and_embed_from_python(
+def test_load_from_python(
     postgres: PostgresServer, write_jsonl: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`embed` finds that `load` has done the same work."""
+    """The same call elsewhere finds that the work is done."""
 
     def fake(work: dict[str, Any], execution: dict[str, Any]) -> Any:
         return make_spec({**work, "task": "shardmill.testing:FakeTask"}, execution)
 
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("shardmill.api.make_spec", fake)
+    monkeypatch.setattr("shardmill.tables.load.make_spec", fake)
     monkeypatch.setattr("shardmill.run.LocalEngine", lambda devices, **how: InProcessEngine())
     source = str(write_jsonl(fake_rows(20)))
     where: dict[str, Any] = {"text": "text", "id": "id", "to": postgres.url(), "table": "from_python", "dims": 16}
@@ -410,10 +409,17 @@ def test_load_and_embed_from_python(
     assert postgres.execute("SELECT count(*), min(vector_dims(embedding)) FROM from_python") == [(20, 16)]
     assert Table(place_of(run)).search_many([fake_rows(20)[3]["text"]], 1)[0][0].values["id"] == "k3"
     seen = count_texts(monkeypatch)
-    again = shardmill.embed(source, out="elsewhere", **where)
+    again = shardmill.load(source, out="elsewhere", index="none", **where)
     assert again.plan.id == run.plan.id
     assert seen == []
-    with pytest.raises(UsageError, match="Neither"):
-        shardmill.embed(source, text="text")
     with pytest.raises(SpecError, match="No --table"):
         shardmill.load(source, text="text", id="id", to=postgres.url())
+
+
+def test_embed_points_to_load_for_a_table() -> None:
+    with pytest.raises(UsageError, match=r"shardmill\.load"):
+        shardmill.embed("x.jsonl", text="text", to="postgresql:///docs", table="documents")  # type: ignore[call-arg]
+    with pytest.raises(UsageError, match="No `out`"):
+        shardmill.embed("x.jsonl", text="text")
+    with pytest.raises(TypeError, match=r"embed\(\) has no option 'modle'. .*Did you mean 'model'"):
+        shardmill.embed("x.jsonl", text="text", out="runs/x", modle="m")  # type: ignore[call-arg]

@@ -340,7 +340,7 @@ def test_the_ledger_of_batches_is_held_against_the_rows(database: tuple[str, str
 
 
 def shardmill(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-m", "shardmill.cli", *arguments], capture_output=True, text=True)
+    return subprocess.run([sys.executable, "-m", "shardmill", *arguments], capture_output=True, text=True)
 
 
 def test_the_command_line_searches_and_verifies_a_table(database: tuple[str, str]) -> None:

@@ -188,7 +188,7 @@ def test_a_password_is_nowhere(docs: PostgresServer, tmp_path: Path) -> None:
     written = "hunter2%2540%2F%C3%B6"
     socket = docs.url().partition("?host=")[2]
     url = f"postgresql://asked:{written}@/postgres?host={socket}"
-    command = [sys.executable, "-m", "shardmill.cli", "embed", "--spec", str(tmp_path / "spec.toml")]
+    command = [sys.executable, "-m", "shardmill", "run", "--spec", str(tmp_path / "spec.toml")]
     (tmp_path / "spec.toml").write_text(
         f'[work]\nsource = "{url}"\nquery = "SELECT id, text FROM docs"\ntext = "text"\nid = "id"\n'
         'task = "shardmill.testing:FakeTask"\nparams = {delay_s = 0.05}\n'
@@ -241,7 +241,7 @@ def test_a_password_is_nowhere(docs: PostgresServer, tmp_path: Path) -> None:
     assert "hunter2" not in "".join(traceback.format_exception(raised.value))
 
     resumed = subprocess.run(
-        [sys.executable, "-m", "shardmill.cli", "verify", str(out)],
+        [sys.executable, "-m", "shardmill", "verify", str(out)],
         env={**os.environ, "PGPASSWORD": SECRET},
         capture_output=True,
         text=True,
@@ -455,7 +455,7 @@ def test_a_split_is_one_snapshot(docs: PostgresServer, tmp_path: Path) -> None:
             again = splitter.stream_and_split_from_database(connection, query, f"e{autocommit}", {"chunk_size": 100})
         assert [c["sha256"] for c in again["chunks"]] == [c["sha256"] for c in made["chunks"]]
     out = tmp_path / "cli"
-    command = [sys.executable, "-m", "shardmill.cli", "split", docs.url(), "--query", query, "--out", str(out)]
+    command = [sys.executable, "-m", "shardmill", "split", docs.url(), "--query", query, "--out", str(out)]
     done = subprocess.run([*command, "--name", "d", "--format", "jsonl"], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     lines = (out / "datasets/d/chunks/chunk-000000.jsonl").read_text().splitlines()

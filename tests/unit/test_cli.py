@@ -52,7 +52,7 @@ def shardmill(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatc
 
 
 def _command(*words: object) -> list[str]:
-    return [sys.executable, "-m", "shardmill.cli", *map(str, words)]
+    return [sys.executable, "-m", "shardmill", *map(str, words)]
 
 
 def _process(*words: object, **how: Any) -> Said:
@@ -87,7 +87,7 @@ def assert_told(said: Said, status: int, *words: str) -> None:
     assert said.err.startswith("error: ")
     assert 1 <= len(said.err.splitlines()) <= 2, said.err
     assert "Traceback" not in said.err
-    assert "fault of shardmill's own" not in said.err
+    assert "bug in shardmill" not in said.err
     for word in words:
         assert word in said.err, said.err
 
@@ -96,7 +96,7 @@ def assert_told(said: Said, status: int, *words: str) -> None:
 
 
 def test_a_run_from_a_spec_ends_with_0_and_says_what_next(tmp_path: Path, items: Path) -> None:
-    said = _process("embed", "--spec", _toml(tmp_path, items), "--out", tmp_path / "run")
+    said = _process("run", "--spec", _toml(tmp_path, items), "--out", tmp_path / "run")
     assert said.status == 0, said.err
     assert said.out == ""
     assert "60 rows in" in said.err
@@ -130,7 +130,7 @@ def test_json_is_all_there_is_on_stdout(shardmill: Cli, run: Run, tmp_path: Path
     url, spec = run.ledger.url, _toml(tmp_path, tmp_path / "items.jsonl")
     plan = json.loads(shardmill("plan", "--spec", spec, "--json").out)
     assert plan["id"] == run.plan.id
-    assert json.loads(shardmill("embed", "--spec", spec, "--out", url, "--json").out)["state"] == "complete"
+    assert json.loads(shardmill("run", "--spec", spec, "--out", url, "--json").out)["state"] == "complete"
     assert json.loads(shardmill("status", url, "--json").out)["rows"] == 60
     assert json.loads(shardmill("verify", url, "--json").out)["verified"] is True
     assert json.loads(shardmill("merge", url, "--out", tmp_path / "m.parquet", "--json").out)["rows"] == 60
@@ -144,7 +144,7 @@ def test_talk_goes_to_stderr(shardmill: Cli, run: Run, tmp_path: Path) -> None:
     merged = shardmill("merge", run.ledger.url, "--out", tmp_path / "m.npy")
     assert (merged.status, merged.out) == (0, "")
     assert "60 rows" in merged.err
-    again = shardmill("embed", "--spec", _toml(tmp_path, tmp_path / "items.jsonl"), "--out", run.ledger.url)
+    again = shardmill("run", "--spec", _toml(tmp_path, tmp_path / "items.jsonl"), "--out", run.ledger.url)
     assert (again.status, again.out) == (0, "")
 
 
@@ -169,7 +169,7 @@ def test_rows_that_failed_are_listed_by_file_and_line(shardmill: Cli, tmp_path: 
 
 
 def test_version_and_help(shardmill: Cli) -> None:
-    assert shardmill("--version").out.strip() == "0.1.0"
+    assert shardmill("--version").out.strip() == "0.2.0"
     said = shardmill("--help")
     assert said.status == 0
     assert "embed" in said.out
@@ -211,18 +211,18 @@ def test_no_text(shardmill: Cli, items: Path, tmp_path: Path) -> None:
 
 def test_a_folder_that_holds_another_run(shardmill: Cli, run: Run, tmp_path: Path, write_jsonl: Write) -> None:
     other = write_jsonl(fake_rows(3), "other.jsonl")
-    said = shardmill("embed", "--spec", _toml(tmp_path, other), "--out", run.ledger.url)
+    said = shardmill("run", "--spec", _toml(tmp_path, other), "--out", run.ledger.url)
     assert_told(said, 2, "holds a run of something else", "items.jsonl and has other.jsonl", "--fresh")
     assert run.verify().verified
 
 
 def test_a_folder_that_holds_something_else(shardmill: Cli, items: Path, tmp_path: Path) -> None:
-    said = shardmill("embed", "--spec", _toml(tmp_path, items), "--out", tmp_path)
+    said = shardmill("run", "--spec", _toml(tmp_path, items), "--out", tmp_path)
     assert_told(said, 2, "is not empty and holds no run", "--out")
 
 
 def test_an_output_that_is_a_file(shardmill: Cli, items: Path, tmp_path: Path) -> None:
-    assert_told(shardmill("embed", "--spec", _toml(tmp_path, items), "--out", items), 1, "Not a directory", "--out")
+    assert_told(shardmill("run", "--spec", _toml(tmp_path, items), "--out", items), 1, "Not a directory", "--out")
 
 
 @pytest.mark.parametrize("limit", ["some", "-1", "200%"])
@@ -233,10 +233,10 @@ def test_a_limit_that_is_none(shardmill: Cli, items: Path, tmp_path: Path, limit
 
 def test_a_spec_that_is_wrong(shardmill: Cli, tmp_path: Path, items: Path) -> None:
     out = ["--out", tmp_path / "run"]
-    assert_told(shardmill("embed", "--spec", tmp_path / "none.toml", *out), 2, "none.toml: no such file")
-    assert_told(shardmill("embed", "--spec", tmp_path, *out), 2, "Is a directory")
+    assert_told(shardmill("run", "--spec", tmp_path / "none.toml", *out), 2, "none.toml: no such file")
+    assert_told(shardmill("run", "--spec", tmp_path, *out), 2, "Is a directory")
     spec = _toml(tmp_path, items, params="colour = 1")
-    assert_told(shardmill("embed", "--spec", spec, *out), 2, "colour")
+    assert_told(shardmill("run", "--spec", spec, *out), 2, "colour")
 
 
 def test_a_shard_that_is_not_there(shardmill: Cli, run: Run) -> None:
@@ -285,7 +285,7 @@ def test_too_many_errors_end_with_1(shardmill: Cli, tmp_path: Path, write_jsonl:
     rows[3]["text"] = ""
     source = write_jsonl(rows)
     start(fake_spec(source), tmp_path / "run", engine=InProcessEngine())
-    said = shardmill("embed", "--spec", _toml(tmp_path, source), "--out", tmp_path / "run")
+    said = shardmill("run", "--spec", _toml(tmp_path, source), "--out", tmp_path / "run")
     assert_told(said, 1, "1 of 20 rows could not be done (5.0%), over --max-errors 1%", "nothing is lost")
 
 
@@ -306,7 +306,7 @@ def test_a_model_folder_that_is_not_there(shardmill: Cli, items: Path, tmp_path:
 def test_a_task_that_is_not_there(shardmill: Cli, items: Path, tmp_path: Path) -> None:
     spec = _toml(tmp_path, items)
     spec.write_text(spec.read_text().replace("shardmill.testing:FakeTask", "embedd"))
-    said = shardmill("embed", "--spec", spec, "--out", tmp_path / "run")
+    said = shardmill("run", "--spec", spec, "--out", tmp_path / "run")
     assert_told(said, 2, "No task is called 'embedd'", "Did you mean 'embed'?")
 
 
@@ -348,7 +348,7 @@ def test_a_folder_one_may_not_write_to(open_folder: Path) -> None:
     source.write_text("".join(json.dumps(row) + "\n" for row in fake_rows(5)))
     spec = _toml(open_folder, source)
     open_folder.chmod(0o555)
-    said = _as_nobody("embed", "--spec", spec, "--out", open_folder / "run")
+    said = _as_nobody("run", "--spec", spec, "--out", open_folder / "run")
     open_folder.chmod(0o755)
     assert_told(said, 1, "Permission denied", "choose another with --out")
 
@@ -358,13 +358,13 @@ def test_a_source_one_may_not_read(open_folder: Path) -> None:
     source.write_text('{"id": "a", "text": "b"}\n')
     source.chmod(0)
     spec = _toml(open_folder, source)
-    said = _as_nobody("embed", "--spec", spec, "--out", open_folder / "run")
+    said = _as_nobody("run", "--spec", spec, "--out", open_folder / "run")
     assert_told(said, 2, "items.jsonl: Permission denied", "may read it")
 
 
 def test_ctrl_c_ends_with_130_and_says_how_to_go_on(tmp_path: Path, write_jsonl: Write) -> None:
     spec = _toml(tmp_path, write_jsonl(fake_rows(400)), params="delay_s = 0.2")
-    words = _command("embed", "--spec", spec, "--out", tmp_path / "run")
+    words = _command("run", "--spec", spec, "--out", tmp_path / "run")
     process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=hear_ctrl_c)
     deadline = time.monotonic() + 30
     while not Ledger(tmp_path / "run").leases() and time.monotonic() < deadline:
@@ -372,7 +372,7 @@ def test_ctrl_c_ends_with_130_and_says_how_to_go_on(tmp_path: Path, write_jsonl:
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=30)
     assert process.returncode == 130
-    assert (out, err.strip()) == ("", "Stopped. The same command goes on where this ended.")
+    assert (out, err.strip()) == ("", "Stopped. The same command resumes.")
     assert Ledger(tmp_path / "run").leases() == {}
 
 
@@ -391,7 +391,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 def test_a_full_disk_loses_nothing(tmp_path: Path, write_jsonl: Write, small_disk: Path) -> None:
     """600 vectors of 4 KB do not fit into 1 MiB; with more room the same command goes on."""
     spec = _toml(tmp_path, write_jsonl(fake_rows(600)), params="dims = 1024", shard_bytes=5_000)
-    words = ("embed", "--spec", spec, "--out", small_disk / "run")
+    words = ("run", "--spec", spec, "--out", small_disk / "run")
     full = _process(*words)
     assert_told(full, 1, "no room left on the disk", "it resumes")
     done = dict(Ledger(small_disk / "run").commits())

@@ -497,7 +497,7 @@ def test_a_chunk_of_json_with_another_count_is_refused(write_jsonl: Write, tmp_p
 
 
 def _command(*words: object) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "shardmill.cli", "split", *map(str, words)]
+    command = [sys.executable, "-m", "shardmill", "split", *map(str, words)]
     return subprocess.run(command, capture_output=True, text=True, timeout=60)
 
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from shardmill.console import say
-from shardmill.engines.base import Engine
 from shardmill.errors import SpecError
 from shardmill.plan import Plan
 from shardmill.planner import result_schema
@@ -17,42 +16,35 @@ from shardmill.postgres.embedded import describe, is_embedded, resolve
 from shardmill.postgres.links import link
 from shardmill.postgres.presets import find_preset
 from shardmill.run import Run, start
+from shardmill.run import resume as resume_run
 from shardmill.sinks import table as sink
 from shardmill.sources.columns import split_keep
-from shardmill.spec import Spec
+from shardmill.spec import Spec, make_spec
 from shardmill.template import TextTemplate
 
 _PARENT = "product_metadata"
 
 
-# What a table is asked for by name, and what a spec calls it.
-_TO = {"to": "url", "schema": "preset"} | dict.fromkeys(
-    ("table", "mode", "vector", "changed_only", "unknown_products"), ""
-)
-
-
-def to_table(work: dict[str, Any], values: Mapping[str, Any], *, products: bool = False) -> dict[str, Any]:
-    """The `[work]` of a load: with where it goes, the fields of a schema that was named, and the text as columns.
-
-    `values` are by the names that commands and functions have for them.
-    """
-    asked = {_TO[name] or name: value for name, value in values.items() if name in _TO and value is not None}
-    given = {**work.get("to", {}), **asked}
-    if is_embedded(given.get("url", "")):
-        place, given["url"] = given["url"], resolve(given["url"])
-        say(describe(place, given["url"]))
-    if given.get("unknown_products") and not products:
+def complete_work(work: dict[str, Any]) -> dict[str, Any]:
+    """The `[work]` of a load, completed: an embedded server started, a known schema's fields, the text as columns."""
+    to = dict(work.get("to", {}))
+    if is_embedded(to.get("url", "")):
+        place, to["url"] = to["url"], resolve(to["url"])
+        say(describe(place, to["url"]))
+    if to.get("unknown_products") and not to.get("metadata"):
         raise SpecError("No products were given.", hint="--unknown-products is for --schema with --metadata FILE.")
-    if not given.get("url"):
+    if not to.get("url"):
         raise SpecError("No --to was given.", hint="Name a database: --to postgresql://USER@HOST:PORT/DATABASE")
-    if given.get("preset"):
-        return {**_by_preset(work, given), "to": given}
-    if not given.get("table"):
+    if to.get("preset"):
+        return {**_by_preset(work, to), "to": to}
+    if to.get("metadata"):
+        raise SpecError("--metadata is for a known schema.", hint="Name one: --schema amazon-reviews-2023")
+    if not to.get("table"):
         raise SpecError("No --table was given.", hint="Name the table that rows go into: --table documents")
     if not work.get("text"):
         raise SpecError("No text was given.", hint="Name the field that is embedded: --text body")
     id, keep = (_names(work.get(name)) for name in ("id", "keep"))
-    return {**work, "keep": keep_text(work["text"], id, keep), "to": given}
+    return {**work, "keep": keep_text(work["text"], id, keep), "to": to}
 
 
 def _by_preset(work: dict[str, Any], to: dict[str, Any]) -> dict[str, Any]:
@@ -83,35 +75,51 @@ def default_out(work: dict[str, Any]) -> str:
     return f"runs/{work['to']['table']}"
 
 
-def load(
-    spec: Spec,
-    out: str | os.PathLike[str],
-    *,
-    index: str = "hnsw",
-    rebuild_indexes: bool = False,
-    fresh: bool = False,
-    resume: bool = False,
-    quiet: bool = True,
-    engine: Engine | None = None,
+def load(work: dict[str, Any], execution: dict[str, Any], out: str | os.PathLike[str] = "", **how: Any) -> Run:
+    """Load every item of a source, then build the indexes that are missing. The same call resumes.
+
+    `work` and `execution` are the tables of a spec; products that it names are loaded first. `how` is as `run.start`
+    has it.
+    """
+    work = complete_work(work)
+    place = os.fspath(out) or default_out(work)
+    metadata = work["to"].pop("metadata", ())
+    if metadata:
+        return _load_with_products(work, execution, [metadata] if isinstance(metadata, str) else metadata, place, how)
+    return load_spec(make_spec(work, execution), place, **how)
+
+
+def resume(place: str | os.PathLike[str], changes: dict[str, Any], **how: Any) -> Run:
+    """Go on with a load from what its folder says, and build the indexes."""
+    return _index(resume_run(place, changes, **how), how)
+
+
+def load_spec(
+    spec: Spec, out: str | os.PathLike[str], *, before: Callable[[Plan], None] = lambda plan: None, **how: Any
 ) -> Run:
-    """Embed and load every item, then build the indexes that are missing. The same call resumes."""
+    """Load what a complete spec says, and build the indexes that are missing."""
+    execution, quiet = spec.execution, how.get("quiet", True)
 
-    def before(plan: Plan) -> None:
-        sink.ask_about_indexes(plan, result_schema(plan), kind=index, rebuild=rebuild_indexes, quiet=quiet)
+    def prepare(plan: Plan) -> None:
+        before(plan)
+        sink.ask_about_indexes(
+            plan, result_schema(plan), kind=execution.index, rebuild=execution.rebuild_indexes, quiet=quiet
+        )
 
-    run = start(spec, out, fresh=fresh, resume=resume, quiet=quiet, engine=engine, before=before)
-    return _index(run, index, quiet)
+    return _index(start(spec, out, before=prepare, **how), how)
 
 
-def _index(run: Run, kind: str, quiet: bool) -> Run:
+def _index(run: Run, how: dict[str, Any]) -> Run:
+    quiet = how.get("quiet", True)
+    kind = run.ledger.execution().get("index", "hnsw")
     for line in sink.finish(run.plan, result_schema(run.plan), kind=kind, quiet=quiet):
         if not quiet:
             say(f"Indexed: {line}")
     return run
 
 
-def load_with_products(
-    make: Callable[[dict[str, Any]], Spec], work: dict[str, Any], metadata: list[str], out: str, **settings: Any
+def _load_with_products(
+    work: dict[str, Any], execution: dict[str, Any], metadata: Sequence[str], out: str, how: dict[str, Any]
 ) -> Run:
     """Products first, so that reviews can refer to them; `unknown_products` says what becomes of a review of none."""
     preset = find_preset(work["to"]["preset"])
@@ -121,31 +129,21 @@ def load_with_products(
         "preset": f"{work['to']['preset']}:metadata",
         "table": ".".join(filter(None, [schema, _PARENT])),
     }
-    if not settings["quiet"]:
+    if not how.get("quiet", True):
         say(f"Products first, into {to['table']}; then reviews, into {work['to']['table']}.")
-    products = load(
-        make(_by_preset({**work, "source": metadata, "text": ""}, to) | {"to": to}), f"{out}-products", **settings
-    )
-    spec = make({**work, "to": {**work["to"], "products": to["table"]}})
+    of_products = _by_preset({**work, "source": metadata, "text": ""}, to) | {"to": to}
+    products = load_spec(make_spec(of_products, execution), f"{out}-products", **how)
 
-    def before(plan: Plan) -> None:
+    def refer(plan: Plan) -> None:
         child = sink.prepare(plan, result_schema(plan))
         parent = sink.find_target(products.plan, result_schema(products.plan))
         assert plan.work.to is not None
         with connect(plan.work.to.url, autocommit=True) as connection:
             if orphans := link(connection, child, parent, preset.product):
                 say(f"{orphans:,} rows of {child.name} are of unknown products: no foreign key is made.")
-        sink.ask_about_indexes(
-            plan,
-            result_schema(plan),
-            kind=settings["index"],
-            rebuild=settings["rebuild_indexes"],
-            quiet=settings["quiet"],
-        )
 
-    own = {k: v for k, v in settings.items() if k not in ("index", "rebuild_indexes")}
-    run = start(spec, out, before=before, **own)
-    return _index(run, settings["index"], settings["quiet"])
+    reviews = make_spec({**work, "to": {**work["to"], "products": to["table"]}}, execution)
+    return load_spec(reviews, out, before=refer, **how)
 
 
 def place_of(run: Run) -> str:

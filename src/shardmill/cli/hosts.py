@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -10,6 +9,8 @@ from rich.console import Console
 from rich.table import Table
 
 from shardmill._version import __version__
+from shardmill.cli import options as o
+from shardmill.cli.command import Verb, Verbs, print_json
 from shardmill.console import say
 from shardmill.errors import ShardmillError
 
@@ -18,19 +19,19 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     name="hosts",
-    help="The hosts that --engine ssh places workers on.",
+    cls=Verbs,
+    help="Look at, stop and clean the hosts of --engine ssh.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
-File = Annotated[str, typer.Argument(metavar="FILE", help="The hosts, a cluster.toml.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON to stdout.")]
+File = Annotated[str, o.argument("FILE", "The hosts, a cluster.toml.")]
 
 _COLUMNS = ("host", "python", "shardmill", "disk free", "GPUs", "driver", "clock", "")
 _LATE_S = 5.0
 
 
-@app.command()
-def check(file: File, as_json: AsJson = False) -> None:
+@app.command(cls=Verb, epilog="shardmill hosts check cluster.toml")
+def check(file: File, as_json: o.AsJson = False) -> None:
     """Say what each host has, and whether it can be used as its entry says."""
     from shardmill.engines.ssh.at_home.environment import check_look
 
@@ -58,21 +59,21 @@ def check(file: File, as_json: AsJson = False) -> None:
 
     results = _each(file, look)
     if as_json:
-        print(json.dumps(results, indent=2, ensure_ascii=False))
+        print_json(results)
     else:
         _show(results)
     if any(result["trouble"] for result in results):
         raise typer.Exit(1)
 
 
-@app.command()
-def stop(file: File, as_json: AsJson = False) -> None:
+@app.command(cls=Verb, epilog="shardmill hosts stop cluster.toml")
+def stop(file: File, as_json: o.AsJson = False) -> None:
     """End the workers of all runs on the hosts. What they finished stays there, and the run resumes."""
     _act(file, "stop", as_json)
 
 
-@app.command()
-def clean(file: File, as_json: AsJson = False) -> None:
+@app.command(cls=Verb, epilog="shardmill hosts clean cluster.toml")
+def clean(file: File, as_json: o.AsJson = False) -> None:
     """Stop the workers and remove the work folders: environments, models, copies of sources, logs."""
     _act(file, "clean", as_json)
 
@@ -86,7 +87,7 @@ def _act(file: str, action: str, as_json: bool) -> None:
 
     results = _each(file, act)
     if as_json:
-        print(json.dumps(results, indent=2, ensure_ascii=False))
+        print_json(results)
     for result in results if not as_json else ():
         freed = f", {result['freed_bytes'] / 2**20:,.0f} MiB freed" if "freed_bytes" in result else ""
         say(result["trouble"] or f"{result['host']}: {result['stopped']} workers stopped{freed}.")

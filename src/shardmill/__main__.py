@@ -1,0 +1,5 @@
+"""`python -m shardmill`: the command line."""
+
+from shardmill.cli import main
+
+main()

@@ -1,0 +1,95 @@
+"""The verbs together, and what their ends mean to a shell."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from typing import Annotated, Any, NoReturn
+
+import typer
+
+import shardmill
+from shardmill.cli import bench, hosts, inspection, results, split, tasks
+from shardmill.cli.command import Verbs
+from shardmill.console import say
+from shardmill.errors import EXIT_TRY_AGAIN, ShardmillError
+
+# What typer answers for Ctrl-C.
+_INTERRUPTED = 130
+
+# What an option was called, or where a thing is done now: verb and old flag -> what to say.
+_MOVED = {
+    ("embed", "--to"): "`shardmill load` writes into a table; `shardmill embed` writes a run folder.",
+    ("embed", "--table"): "`shardmill load` writes into a table; `shardmill embed` writes a run folder.",
+    ("load", "--columns"): "--columns is --keep now.",
+    ("split", "--workers"): "--workers is --chunks now: the number of chunks.",
+}
+
+app = typer.Typer(
+    name="shardmill",
+    cls=Verbs,
+    help="Run a model over every item of a dataset: split, run, lose nothing, prove the result.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+for family in (tasks, inspection, results, split):
+    family.add_to(app)
+app.add_typer(bench.app, rich_help_panel="Machines")
+app.add_typer(hosts.app, rich_help_panel="Machines")
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(shardmill.__version__)
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", is_eager=True, callback=_print_version, help="Print the version.")
+    ] = False,
+) -> None:
+    if debug:
+        os.environ["SHARDMILL_DEBUG"] = "1"
+
+
+def _terminate(*_: object) -> NoReturn:
+    raise SystemExit(EXIT_TRY_AGAIN)
+
+
+def main() -> None:
+    signal.signal(signal.SIGTERM, _terminate)
+    try:
+        status = app(standalone_mode=False, prog_name="shardmill")
+    except ShardmillError as error:
+        _fail(str(error), error, error.exit_status)
+    except (KeyboardInterrupt, typer.Abort):
+        status = _INTERRUPTED
+    except Exception as error:
+        _usage(error)
+    if status == _INTERRUPTED:
+        say("Stopped. The same command resumes." if sys.argv[1:2] and sys.argv[1] in tasks.RESUMING else "Stopped.")
+    sys.exit(status)
+
+
+def _usage(error: Any) -> NoReturn:
+    """What the parser of the command line has to say; anything else that comes here is ours."""
+    if hasattr(error, "show"):
+        verb = next((word for word in sys.argv[1:] if not word.startswith("-")), "")
+        moved = _MOVED.get((verb, getattr(error, "option_name", "")))
+        if moved:
+            _fail(moved, error, 2)
+        error.show()
+        sys.exit(getattr(error, "exit_code", 2))
+    _fail(f"{type(error).__name__}: {error}\nThis is a bug in shardmill; --debug shows where.", error, 1)
+
+
+def _fail(text: str, error: Exception, status: int) -> NoReturn:
+    if os.environ.get("SHARDMILL_DEBUG"):
+        raise error
+    say(f"error: {text}")
+    sys.exit(status)

@@ -1,0 +1,77 @@
+"""Verbs that measure what this machine does with a task, on a real run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from shardmill.cli import options as o
+from shardmill.cli.command import Verb, Verbs, print_json, takes
+from shardmill.console import say
+
+app = typer.Typer(
+    name="bench",
+    cls=Verbs,
+    help="Measure what this machine does with a task, on a real run.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+
+@app.command(
+    "embed", cls=Verb, epilog="shardmill bench embed --peers\nshardmill bench embed --model M --device cuda --out b"
+)
+@takes("model", "text", "workers", "batch_tokens", "precision")
+def embed(
+    device: Annotated[str, typer.Option("--device", help="auto, cpu, cuda, or one GPU: cuda:0.")] = "auto",
+    peers: Annotated[bool, typer.Option("--peers", help="Run sentence-transformers on the same texts too.")] = False,
+    texts: Annotated[
+        int | None, typer.Option(help="Number of texts.  [default: 2,000 on a CPU, 200,000 on a GPU]")
+    ] = None,
+    source: Annotated[str | None, typer.Option(help="Your own texts, from any source.  [default: made ones]")] = None,
+    out: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Write bench.json, bench.png and bench.svg there.")
+    ] = None,
+    as_json: o.AsJson = False,
+    **options: Any,
+) -> None:
+    """Embed file to file in a temporary folder; show how fast it was, where the time went and what bounds it."""
+    from shardmill.bench.embed import EmbedBench, bench_embed
+    from shardmill.bench.report import check_plotting, print_result, save
+
+    if out is not None:
+        check_plotting()
+    given = {"texts": texts, "source": source, **options}
+    asked = EmbedBench(device=device, peers=peers, **{k: v for k, v in given.items() if v is not None})
+    result = bench_embed(asked, quiet=as_json)
+    if out is not None:
+        written = save(result, out)
+        say(f"Written: {', '.join(map(str, written))}")
+    if as_json:
+        print_json(result.to_json())
+    else:
+        print_result(result)
+    if not result.verified:
+        raise typer.Exit(1)
+
+
+@app.command("augment", cls=Verb, epilog="shardmill bench augment --samples 1000000 --out bench.html")
+def augment(
+    samples: Annotated[
+        int, typer.Option(min=1, help="Number of samples, as columns; slower ways get fewer.")
+    ] = 1_000_000,
+    preset: Annotated[str, typer.Option(help="mild, moderate or aggressive.")] = "moderate",
+    iterations: Annotated[int, typer.Option(min=1, help="Measurements of each way; the median counts.")] = 5,
+    out: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a page of HTML there.")] = None,
+    as_json: o.AsJson = False,
+) -> None:
+    """Show how fast augmentation parameters are made: as columns, as dicts, in batches, and by reseeding."""
+    from shardmill.bench.augment import bench_augment
+
+    runner = bench_augment(samples, preset, iterations)
+    if out is not None:
+        out.write_text(runner.report("html"))
+        say(f"Written: {out}")
+    print(runner.report("json" if as_json else "table"))

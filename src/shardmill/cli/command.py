@@ -1,0 +1,96 @@
+"""How a verb shows itself: a sentence, examples, options in groups; and how options that verbs share reach it."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from typer.core import TyperCommand, TyperGroup
+
+from shardmill.cli.options import GROUPS, OPTIONS, OTHER
+
+
+class Verb(TyperCommand):
+    """A command whose help has its options in groups, with examples before them."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        for title, records in grouped(self, ctx).items():
+            with formatter.section(title):
+                formatter.write_dl(records)
+
+    def format_epilog(self, ctx: Any, formatter: Any) -> None:
+        """Examples stand under the sentence, not at the end."""
+
+    def format_help_text(self, ctx: Any, formatter: Any) -> None:
+        super().format_help_text(ctx, formatter)
+        if lines := examples(self):
+            with formatter.section("Examples"):
+                formatter.write("".join(f"  {line}\n" for line in lines))
+
+
+class Verbs(TyperGroup):
+    """A group of commands, listed by what they are for."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        families: dict[str, list[tuple[str, str]]] = {}
+        for name in self.list_commands(ctx):
+            command: Any = self.get_command(ctx, name)
+            family = getattr(command, "rich_help_panel", None) or "Commands"
+            families.setdefault(str(family), []).append((name, command.get_short_help_str(limit=90)))
+        for family, rows in families.items():
+            with formatter.section(family):
+                formatter.write_dl(rows)
+
+
+def grouped(command: Any, ctx: Any) -> dict[str, list[tuple[str, str]]]:
+    """Flags and meaning of each option, by group: those that verbs share in their order, then a verb's own."""
+    groups: dict[str, list[tuple[str, str]]] = {title: [] for title in GROUPS}
+    for parameter in command.get_params(ctx):
+        record = parameter.get_help_record(ctx)
+        if record is None:
+            continue
+        flags, meaning = record
+        if parameter.param_type_name == "argument":
+            flags = parameter.metavar or flags
+        groups.setdefault(str(getattr(parameter, "rich_help_panel", None) or OTHER), []).append((flags, meaning))
+    others = groups.pop(OTHER, [])
+    return {title: records for title, records in {**groups, OTHER: others}.items() if records}
+
+
+def examples(command: Any) -> list[str]:
+    """The command lines that a verb gives as examples."""
+    return (command.epilog or "").splitlines()
+
+
+def takes(*names: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Add options of `OPTIONS` to a verb, which gets them together as `**options`."""
+
+    def adorn(verb: Callable[..., None]) -> Callable[..., None]:
+        own = [p for p in inspect.signature(verb, eval_str=True).parameters.values() if p.kind is not p.VAR_KEYWORD]
+        shared = [
+            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=OPTIONS[name])
+            for name in names
+        ]
+        every = _in_order([*shared, *(p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in own)])
+
+        def call(**values: Any) -> None:
+            verb(**values)
+
+        call.__name__, call.__doc__ = verb.__name__, verb.__doc__
+        call.__signature__ = inspect.Signature(every)  # type: ignore[attr-defined]
+        call.__annotations__ = {p.name: p.annotation for p in every}
+        return call
+
+    return adorn
+
+
+def _in_order(parameters: Iterable[inspect.Parameter]) -> list[inspect.Parameter]:
+    """Arguments first: what stands without a flag is read from left to right."""
+    every = list(parameters)
+    return [*(p for p in every if p.name == "source"), *(p for p in every if p.name != "source")]
+
+
+def print_json(value: Any) -> None:
+    print(json.dumps(value, indent=2, ensure_ascii=False, default=str))

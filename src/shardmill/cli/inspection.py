@@ -1,0 +1,160 @@
+"""Verbs that look: what would be done, how a run goes, what is in it, what it cost."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+import shardmill
+from shardmill.cli import options as o
+from shardmill.cli.command import Verb, print_json, takes
+from shardmill.cli.tasks import read_options
+
+if TYPE_CHECKING:
+    from shardmill.devices import Device
+    from shardmill.plan import Plan
+
+FAMILY = "Look"
+ESTIMATE = "Estimate"
+
+
+Gpus = Annotated[str | None, o.option(ESTIMATE, metavar="NxDEVICE", help="Estimate for these devices: 8xT4, or CPU.")]
+Deadline = Annotated[str | None, o.option(ESTIMATE, help="When it must be done: 2h, 90min, 1d.")]
+Budget = Annotated[str | None, o.option(ESTIMATE, help="What it may cost: 5USD.")]
+Catalogue = Annotated[Path | None, o.option(ESTIMATE, metavar="FILE", help="Your own devices and prices, TOML.")]
+
+
+def add_to(app: typer.Typer) -> None:
+    app.command("plan", cls=Verb, rich_help_panel=FAMILY, epilog=_PLAN)(plan)
+    app.command("status", cls=Verb, rich_help_panel=FAMILY, epilog=_STATUS)(status)
+    app.command("show", cls=Verb, rich_help_panel=FAMILY, epilog=_SHOW)(show)
+    app.command("cost", cls=Verb, rich_help_panel=FAMILY, epilog=_COST)(cost)
+
+
+_PLAN = """\
+shardmill plan reviews.jsonl --text reviewText
+shardmill plan reviews.jsonl --text reviewText --gpus 8xT4 --deadline 2h --budget 5USD"""
+
+
+@takes(*o.READING, *o.EMBEDDING, *o.KEEPING, "dtype", "workers", "device", "precision", "shard_bytes")
+def plan(
+    gpus: Gpus = None,
+    deadline: Deadline = None,
+    budget: Budget = None,
+    catalogue: Catalogue = None,
+    spec: o.SpecFile = None,
+    as_json: o.AsJson = False,
+    **options: Any,
+) -> None:
+    """Show what would be done: the source, its shards, the plan's id. Nothing is run.
+
+    With --gpus, --deadline or --budget it estimates time, cost and memory, with ranges, on any listed device.
+    """
+    from shardmill.planner import devices_for, make_plan
+    from shardmill.spec import make_spec
+
+    whole = make_spec(*read_options(spec, options))
+    if gpus or deadline or budget:
+        from shardmill.costs.forecast import make_forecast
+        from shardmill.costs.screen import show as show_forecast
+
+        forecast = make_forecast(whole, gpus=gpus, deadline=deadline, budget=budget, catalogue=catalogue)
+        print_json(forecast.to_json()) if as_json else show_forecast(forecast)
+        return
+    devices = devices_for(whole)
+    made = make_plan(whole, devices, quiet=False)
+    print_json(made.to_json()) if as_json else _show_plan(made, devices)
+
+
+def _show_plan(made: Plan, devices: list[Device]) -> None:
+    table = Table(show_header=False, box=None)
+    table.add_row("plan", made.id)
+    if made.work.query:
+        place, rows = made.stat.files[0].place, made.shards[-1].stop
+        table.add_row("source", f"{place}, {rows:,} rows, about {made.stat.size_bytes:,} bytes")
+    else:
+        table.add_row("source", f"{len(made.stat.files)} {made.stat.format} files, {made.stat.size_bytes:,} bytes")
+    table.add_row("columns", ", ".join(f"{n} {t}" for n, t in made.stat.columns.items()) or "none kept")
+    table.add_row("model", ", ".join(f"{n} {t}" for n, t in made.fingerprint.items()))
+    named = Counter(device.name for device in devices)
+    table.add_row("workers", ", ".join(f"{count} x {name}" for name, count in named.items()))
+    largest = max((s.weight_bytes for s in made.shards), default=0)
+    table.add_row("shards", f"{len(made.shards)}, the largest of {largest:,} bytes")
+    Console(soft_wrap=True).print(table)
+
+
+_STATUS = """\
+shardmill status runs/reviews --watch
+shardmill status s3://bucket/runs/docs --json"""
+
+
+def status(
+    run: o.Run,
+    watch: Annotated[bool, typer.Option("--watch", help="Follow the run until it is complete.")] = False,
+    as_json: o.AsJson = False,
+) -> None:
+    """Show how a run goes, from its folder alone."""
+    from shardmill.status.screen import follow
+    from shardmill.status.screen import show as show_status
+
+    opened = shardmill.Run(run)
+    if watch:
+        follow(opened.status, as_json=as_json)
+    elif as_json:
+        print_json(opened.status().to_json())
+    else:
+        show_status(opened.status())
+
+
+_COST = """\
+shardmill cost runs/reviews
+shardmill cost runs/reviews --price 0.526"""
+
+
+def cost(
+    run: o.Run,
+    price: Annotated[
+        float | None,
+        typer.Option(metavar="USD", min=0, help="USD per GPU and hour.  [default: the catalogue's price]"),
+    ] = None,
+    as_json: o.AsJson = False,
+) -> None:
+    """Show what a run cost: device-seconds per worker, idle and retried time, forecast and actual."""
+    from shardmill.costs.cost import show as show_cost
+
+    found = shardmill.Run(run).cost(price)
+    print_json(found.to_json()) if as_json else show_cost(found)
+
+
+_SHOW = """\
+shardmill show runs/reviews --errors
+shardmill show runs/reviews --shard 42"""
+
+
+def show(
+    run: o.Run,
+    shard: Annotated[int | None, typer.Option(help="Show one shard: its range, its commit, its first rows.")] = None,
+    errors: Annotated[bool, typer.Option("--errors", help="List the rows that failed.")] = False,
+    limit: Annotated[int, typer.Option(min=0, help="Number of errors at most.")] = 100,
+    as_json: o.AsJson = False,
+) -> None:
+    """Look into a run: one shard, or the rows that failed."""
+    from shardmill.status.screen import describe_shard
+
+    opened = shardmill.Run(run)
+    if shard is not None and not errors:
+        print_json(describe_shard(opened.ledger, opened.plan, shard))
+        return
+    found = islice(opened.errors(), limit)
+    if as_json:
+        print_json(list(found))
+        return
+    for record in found:
+        line = record["line"] or f"{record['line_in_shard']} of shard {record['shard']}"
+        print(f"{record['file']}:{line}: {record['reason']}")

@@ -1,0 +1,215 @@
+"""Verbs that do work: any task by its spec, a verb per task, and what goes on with or ends a run."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from shardmill.cli import options as o
+from shardmill.cli.command import Verb, print_json, takes
+from shardmill.console import duration, say
+from shardmill.errors import SpecError, UsageError
+
+if TYPE_CHECKING:
+    from shardmill.run import Run
+
+FAMILY = "Run a task"
+# Verbs that take up what an earlier call of them left.
+RESUMING = ("run", "embed", "load", "augment", "resume", "split")
+
+
+def add_to(app: typer.Typer) -> None:
+    app.command("embed", cls=Verb, rich_help_panel=FAMILY, epilog=_EMBED)(embed)
+    app.command("load", cls=Verb, rich_help_panel=FAMILY, epilog=_LOAD)(load)
+    app.command("augment", cls=Verb, rich_help_panel=FAMILY, epilog=_AUGMENT)(augment)
+    app.command("run", cls=Verb, rich_help_panel=FAMILY, epilog=_RUN)(run)
+    app.command("resume", cls=Verb, rich_help_panel=FAMILY, epilog=_RESUME)(resume)
+    app.command("stop", cls=Verb, rich_help_panel=FAMILY, epilog=_STOP)(stop)
+
+
+_EMBED = """\
+shardmill embed reviews.jsonl --text reviewText --out runs/reviews
+shardmill embed s3://bucket/docs --text "{title}: {body}" --id doc_id --keep price --out s3://bucket/runs/docs
+shardmill embed wiki.parquet --text text --out /shared/runs/wiki --engine slurm --partition gpu --workers 16"""
+
+
+@takes(*o.READING, *o.EMBEDDING, *o.KEEPING, "dtype", *o.PLACING, *o.LIMITING)
+def embed(
+    out: o.Out = "", spec: o.SpecFile = None, resume: o.Resume = None, as_json: o.AsJson = False, **options: Any
+) -> None:
+    """Embed every item of a source. The same command resumes what was interrupted."""
+    work, execution = read_options(spec, options)
+    if (task := work.setdefault("task", "embed")) != "embed":
+        raise SpecError(f"{spec}: its task is {task!r}.", hint=f"shardmill run --spec {spec} runs any task.")
+    _carry_out(work, execution, out, resume, as_json)
+
+
+_LOAD = """\
+shardmill load corpus.parquet --text body --id doc_id --to postgresql:///docs --table documents
+shardmill load reviews.jsonl --metadata meta.jsonl --to embedded:shop --schema amazon-reviews-2023"""
+
+
+@takes(*o.READING, *o.LOADING, *o.EMBEDDING, *o.KEEPING, *o.PLACING, *o.LIMITING, "batch_rows")
+def load(
+    out: o.TableOut = "", spec: o.SpecFile = None, resume: o.Resume = None, as_json: o.AsJson = False, **options: Any
+) -> None:
+    """Embed every item of a source and load it into PostgreSQL. The same command resumes what was interrupted."""
+    work, execution = read_options(spec, options)
+    _carry_out({**work, "to": work.get("to", {"url": ""})}, execution, out, resume, as_json)
+
+
+_RUN = """\
+shardmill run --spec job.toml --out runs/job
+shardmill run reviews.jsonl --task lengths:CountWords --param lower=true --text reviewText --out runs/lengths"""
+
+
+@takes(*o.READING, *o.KEEPING, *o.PLACING, *o.LIMITING)
+def run(
+    out: o.Out = "",
+    task: Annotated[str | None, typer.Option(help="A task's name, or package.module:Class for your own.")] = None,
+    param: Annotated[
+        list[str] | None, typer.Option(metavar="KEY=VALUE", help="A parameter of the task, as TOML; repeatable.")
+    ] = None,
+    spec: o.SpecFile = None,
+    resume: o.Resume = None,
+    as_json: o.AsJson = False,
+    **options: Any,
+) -> None:
+    """Run any task over every item of a source. The same command resumes what was interrupted."""
+    params = {key: _toml_value(value) for key, value in _pairs(param, "--param", "dims=256")}
+    work, execution = read_options(spec, {**options, "task": task, "params": params})
+    if not work.get("task"):
+        raise UsageError("No task was given.", hint="Name one: --task embed, or task = … in [work] of a spec.")
+    _carry_out(work, execution, out, resume, as_json)
+
+
+_AUGMENT = """\
+shardmill augment --num-samples 100M --preset moderate --out runs/parameters"""
+
+
+@takes(*o.PLACING)
+def augment(
+    num_samples: Annotated[
+        str, typer.Option(metavar="N", help="Number of items: 250000, 250k, 100M.", show_default=False)
+    ],
+    out: o.Out,
+    preset: Annotated[str, typer.Option(help="mild, moderate or aggressive.")] = "moderate",
+    seed: Annotated[int, typer.Option(help="Random seed.")] = 0,
+    epoch: Annotated[int, typer.Option(help="Epoch number.")] = 0,
+    start_id: Annotated[int, typer.Option(min=0, help="The first item's id.")] = 0,
+    resume: o.Resume = None,
+    as_json: o.AsJson = False,
+    **options: Any,
+) -> None:
+    """Write augmentation parameters by seed, id and epoch alone. The same command resumes."""
+    from shardmill.augment.streams import parse_count
+
+    ids = f"range:{start_id}:{start_id + parse_count(num_samples)}"
+    params = {"preset": preset, "seed": seed, "epoch": epoch}
+    work = {"source": ids, "text": "sample_id", "id": "sample_id", "task": "augment", "params": params}
+    _, execution = read_options(None, options)
+    _carry_out(work, {"device": "cpu", **execution}, out, resume, as_json)
+
+
+_RESUME = """\
+shardmill resume runs/reviews
+shardmill resume s3://bucket/runs/docs --engine slurm --partition gpu --workers 16"""
+
+
+@takes(*o.PLACING, *o.LIMITING)
+def resume(run: o.Run, as_json: o.AsJson = False, **options: Any) -> None:
+    """Go on with a run from what its folder says, on any engine. Options change how, never what."""
+    from shardmill import run as runs
+    from shardmill.tables import load as tables
+
+    _, changes = read_options(None, options)
+    began = time.monotonic()
+    is_load = runs.Run(run).plan.work.to is not None
+    done = (tables if is_load else runs).resume(run, changes, quiet=False)
+    _report(done, began, as_json)
+
+
+_STOP = """\
+shardmill stop runs/reviews"""
+
+
+def stop(run: o.Run, as_json: o.AsJson = False) -> None:
+    """End a run's workers, on any engine. What is committed stays; `shardmill resume RUN` goes on."""
+    from shardmill.run import stop as stop_run
+
+    ended = stop_run(run)
+    if as_json:
+        print_json(ended.to_json())
+    else:
+        say(f"{ended.describe()} Go on with: shardmill resume {run}")
+
+
+def read_options(spec: Any, options: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The `[work]` and `[execution]` of a spec file, completed by the options of a command."""
+    from shardmill.spec import read_spec, sort_options
+
+    named = {name: options.pop(name, None) for name in ("hosts", "partition", "address")}
+    engine = dict(_pairs(options.pop("set_", None), "--set", "account=mine"))
+    engine |= {name: value for name, value in named.items() if value is not None}
+    work, execution = sort_options({**options, "engine_options": engine or None})
+    tables = read_spec(spec) if spec else {"work": {}, "execution": {}}
+    for name in ("params", "to"):
+        if whole := {**tables["work"].get(name, {}), **work.get(name, {})}:
+            work[name] = whole
+    return {**tables["work"], **work}, {**tables["execution"], **execution}
+
+
+def _pairs(given: list[str] | None, flag: str, example: str) -> list[tuple[str, str]]:
+    found = []
+    for each in given or ():
+        key, equals, value = each.partition("=")
+        if not (key and equals):
+            raise UsageError(f"{flag} {each!r} is not KEY=VALUE.", hint=f"For example: {flag} {example}")
+        found.append((key, value))
+    return found
+
+
+def _toml_value(text: str) -> Any:
+    """A value as a spec would have it; what is not TOML is text."""
+    import tomllib
+
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def _carry_out(work: dict[str, Any], execution: dict[str, Any], out: str, resume: bool | None, as_json: bool) -> None:
+    from shardmill.api import carry_out
+
+    began = time.monotonic()
+    done = carry_out(work, execution, out, fresh=resume is False, resume=resume is True, quiet=False)
+    _report(done, began, as_json)
+
+
+def _report(run: Run, began: float, as_json: bool) -> None:
+    """What a run came to, and what to do with it."""
+    state = run.status()
+    if as_json:
+        print_json(state.to_json())
+        return
+    for note in dict.fromkeys(note for worker in state.workers for note in worker["notes"]):
+        say(note)
+    cut = f", {state.truncated:,} cut at the model's limit" if state.truncated else ""
+    windows = f" of {state.windows:,} windows" if state.windows else ""
+    took = duration(time.monotonic() - began)
+    say(f"{state.rows:,} rows{windows} in {state.shards} shards, {state.errors:,} errors{cut}, {took}.")
+    say(f"Next: {'   '.join(_next_steps(run))}")
+
+
+def _next_steps(run: Run) -> list[str]:
+    url = run.ledger.url
+    if run.plan.work.to is not None:
+        from shardmill.tables.load import place_of
+
+        table = place_of(run)
+        return [f"shardmill search '{table}' \"…\"", f"shardmill verify {url}", f"shardmill verify '{table}'"]
+    search = [f'shardmill search {url} "…"'] if run.plan.work.task == "embed" else []
+    return [f"shardmill verify {url}", *search, f"shardmill merge {url} --out FILE.parquet"]

@@ -324,7 +324,7 @@ def test_no_column_of_the_ledger_vanishes(kept: Kept, database: str, postgres: P
     earlier, now = (set(ask(url, columns)) for url in (database, later))
     postgres.execute("DROP DATABASE later WITH (FORCE)")
     assert {("tables",), ("batches",), ("half_loaded",)} == {(row[1],) for row in earlier}
-    assert not earlier - now
+    assert sorted(earlier - now) == []
 
 
 # What is in the files.
@@ -383,7 +383,7 @@ def test_no_key_of_a_run_vanishes(kept: Kept, tmp_path: Path) -> None:
     kinds = set()
     for name in ("run-embed", "run-half", "run-windows", "augment"):
         for kind, keys in keys_by_kind(kept.version / name).items():
-            assert not keys - now[kind], f"{name}: {kind} has lost keys"
+            assert sorted(keys - now[kind]) == [], f"{name}: {kind} has lost keys"
             kinds.add(kind)
     assert kinds == {"plan.json", "execution.json", "report.json", "commits", "leases", "errors", "workers"}
 
@@ -396,4 +396,4 @@ def test_no_key_of_a_dataset_vanishes(kept: Kept, tmp_path: Path) -> None:
         now = json.loads(
             (tmp_path / "datasets/new" / ("train" if "/" in there else ".") / "chunk-metadata.json").read_text()
         )
-        assert not key_paths(earlier) - key_paths(now)
+        assert sorted(key_paths(earlier) - key_paths(now)) == []

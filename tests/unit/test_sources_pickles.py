@@ -24,9 +24,10 @@ from hypothesis import strategies as st
 
 from shardmill.errors import SourceError
 from shardmill.sources import Fields, discover, open_source
-from shardmill.sources.pickle import source as pickles_module
-from shardmill.sources.pickle.safe import RefusedPickle, load
+from shardmill.sources.pickle.safe import load
+from shardmill.sources.pickle.standin import RefusedPickle
 
+SOURCE = "shardmill.sources.pickle.source"
 BODY = Fields(text="body")
 PROTOCOLS = range(pickle.HIGHEST_PROTOCOL + 1)
 
@@ -285,14 +286,14 @@ def test_a_worker_loads_a_pickle_once(tmp_path: Path, monkeypatch: pytest.Monkey
     source = open_source(discover([str(tmp_path / "a.pkl")], BODY), BODY)
     shards = source.shards(1000)
     loads: list[int] = []
-    monkeypatch.setattr(pickles_module, "load", lambda file, size: loads.append(size) or load(file, size))
+    monkeypatch.setattr(f"{SOURCE}.load", lambda file, size: loads.append(size) or load(file, size))
     assert sum(len(batch) for shard in shards for batch in source.read(shard)) == 1000
     assert len(shards) > 10
     assert len(loads) == 1
 
 
 def test_a_pickle_too_large_to_hold_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pickles_module, "MOST_BYTES", 10)
+    monkeypatch.setattr(f"{SOURCE}.MOST_BYTES", 10)
     (tmp_path / "a.pkl").write_bytes(pickle.dumps([{"body": "a"}]))
     with pytest.raises(SourceError, match="each worker has to hold a pickle whole"):
         discover([str(tmp_path / "a.pkl")], BODY)

@@ -242,7 +242,7 @@ def test_lines_over_the_edges_of_blocks(
     path.write_bytes(b"\n".join([*lines, b"{}"]) + (b"\n" if ends else b""))
     with pytest.MonkeyPatch.context() as patch:
         for name, size in (("BLOCK_BYTES", 16), ("_LINE_BYTES", 8)):
-            patch.setattr(f"shardmill.split.formats.{name}", size)
+            patch.setattr(f"shardmill.split.lines.{name}", size)
         blocks = list(feed_files([str(path)]).blocks())
     assert [line for block in blocks for line in block.lines()] == [line for line in [*lines, b"{}"] if line.strip()]
 

@@ -1,12 +1,16 @@
-"""Where items are read from. `open_source` picks the reader; every reader keeps one contract."""
+"""Where items are read from: files of every format, databases, ranges of ids.
+
+`discover` finds out what is there, and `open_source` gives the reader: a `Source`, whose contract is in `base`. The
+formats of files are one table, in `formats`. Workers, the planner, engines, `split` and what reads a source again
+import this package; it imports neither tasks nor sinks, its neighbours.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from shardmill.errors import SourceError
-from shardmill.sources.base import Fields, ItemBatch, Shard, Source, SourceFile, SourceStat
+from shardmill.sources.base import MAX_ITEM_BYTES, Fields, ItemBatch, Shard, Source, SourceFile, SourceStat
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -25,8 +29,6 @@ __all__ = [
     "open_source",
 ]
 
-MAX_ITEM_BYTES = 32 << 20
-
 
 def discover(
     places: Sequence[str],
@@ -36,17 +38,18 @@ def discover(
 ) -> SourceStat:
     """Find the files at the places (files, folders, globs, URLs), the database or the ids; check for the fields.
 
-    Large compressed files are read through once for places to enter them; `on_progress` hears of that.
+    Large compressed files are scanned once for seek points; progress goes to `on_progress`.
     """
-    from shardmill.sources import discovery, sql
-    from shardmill.sources import range as numbers
+    from shardmill.sources.discovery import discover_files
+    from shardmill.sources.range import discover_range, is_range
+    from shardmill.sources.sql import discover_query, refuse_without_query
 
     if fields.query:
-        return sql.discover(places, fields, format)
-    if any(map(numbers.is_range, places)):
-        return numbers.discover(places, fields)
-    sql.refuse_without_query(places)
-    return discovery.discover(places, fields, format, on_progress)
+        return discover_query(places, fields, format)
+    if any(map(is_range, places)):
+        return discover_range(places, fields)
+    refuse_without_query(places)
+    return discover_files(places, fields, format, on_progress)
 
 
 def open_source(stat: SourceStat, fields: Fields, max_item_bytes: int = MAX_ITEM_BYTES) -> Source:
@@ -59,31 +62,9 @@ def open_source(stat: SourceStat, fields: Fields, max_item_bytes: int = MAX_ITEM
         from shardmill.sources.range import RangeSource
 
         return RangeSource(stat)
-    if stat.format in ("jsonl", "text"):
-        from shardmill.sources.lines import LineSource
+    from shardmill.sources.formats import find_format
 
-        return LineSource(stat, fields, max_item_bytes)
-    if stat.format in ("csv", "tsv"):
-        from shardmill.sources.csv.source import CsvSource
-
-        return CsvSource(stat, fields, max_item_bytes)
-    if stat.format == "parquet":
-        from shardmill.sources.parquet import ParquetSource
-
-        return ParquetSource(stat, fields, max_item_bytes)
-    if stat.format == "arrow":
-        from shardmill.sources.arrow.source import ArrowSource
-
-        return ArrowSource(stat, fields, max_item_bytes)
-    if stat.format == "json":
-        from shardmill.sources.json.array import JsonArraySource
-
-        return JsonArraySource(stat, fields, max_item_bytes)
-    if stat.format == "pickle":
-        from shardmill.sources.pickle.source import PickleSource
-
-        return PickleSource(stat, fields, max_item_bytes)
-    raise SourceError(f"{stat.format!r} is not a format that is read.", hint="Plan the run again with --fresh.")
+    return find_format(stat.format).reader().open_source(stat, fields, max_item_bytes)
 
 
 def kept_schema(stat: SourceStat) -> pa.Schema:

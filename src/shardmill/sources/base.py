@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from shardmill.plan import Shard, SourceFile, SourceStat
 
@@ -12,6 +13,10 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from shardmill.spec import Work
+
+MAX_ITEM_BYTES = 32 << 20
+
+Row = dict[str, object]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,9 +70,21 @@ class ItemBatch:
         )
 
 
-class Source(Protocol):
-    def shards(self, target_bytes: int) -> list[Shard]: ...
-    def read(self, shard: Shard) -> Iterator[ItemBatch]: ...
+class Source(ABC):
+    """A source that is open. A subclass owes `shards` and `read`.
+
+    `notes` are optional: what a user should know of how the source is cut, complete once `shards` returned.
+    """
+
+    notes: Sequence[str] = ()
+
+    @abstractmethod
+    def shards(self, target_bytes: int) -> list[Shard]:
+        """The whole source in pieces of about `target_bytes`, in order."""
+
+    @abstractmethod
+    def read(self, shard: Shard) -> Iterator[ItemBatch]:
+        """The items of one shard, in order; refuses a source that is no longer the planned one."""
 
 
-__all__ = ["Fields", "ItemBatch", "Shard", "Source", "SourceFile", "SourceStat"]
+__all__ = ["MAX_ITEM_BYTES", "Fields", "ItemBatch", "Row", "Shard", "Source", "SourceFile", "SourceStat"]

@@ -101,6 +101,14 @@ def iter_lines(
         yield tail.take()
 
 
+def count_lines(read: ReadRange, size: int) -> int:
+    """How many lines there are up to `size`; the last one need not end with a newline."""
+    lines, at, ends = 0, 0, b"\n"
+    while at < size and (block := read(at, min(at + BLOCK_BYTES, size))):
+        lines, at, ends = lines + block.count(b"\n"), at + len(block), block[-1:]
+    return lines + (ends != b"\n")
+
+
 class Tail:
     """The line, or element of a JSON array, that is not finished yet."""
 

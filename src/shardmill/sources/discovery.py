@@ -4,139 +4,97 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from dataclasses import replace
 
 from shardmill.errors import SourceError, nearest
 from shardmill.sources.arrow.saved import choose_saved
 from shardmill.sources.base import Fields, SourceFile, SourceStat
 from shardmill.sources.chunks import HEAD
-from shardmill.sources.compressed import entries
+from shardmill.sources.compressed.detection import COMPRESSED_SUFFIXES, find_compression
+from shardmill.sources.compressed.entries import OnProgress, find_entries
 from shardmill.sources.content import open_ranges
 from shardmill.sources.files import WINDOW_BYTES, empty_source, file_name, open_packed
+from shardmill.sources.formats import FOLDERS, NAMES, SUFFIXES, find_format
 from shardmill.sources.parsing import BOM
 from shardmill.sources.places import Found, expand
 from shardmill.sources.signatures import refuse_other_kinds
 from shardmill.store import ReadRange, is_url
 from shardmill.template import TextTemplate
 
-EXTENSIONS = {
-    ".jsonl": ("jsonl",),
-    ".ndjson": ("jsonl",),
-    ".json": ("jsonl", "json"),
-    ".txt": ("text",),
-    ".text": ("text",),
-    ".csv": ("csv",),
-    ".tsv": ("tsv",),
-    ".parquet": ("parquet",),
-    ".pq": ("parquet",),
-    ".arrow": ("arrow",),
-    ".arrows": ("arrow",),
-    ".feather": ("arrow",),
-    ".pkl": ("pickle",),
-    ".pickle": ("pickle",),
-}
-FORMATS = ["jsonl", "text", "csv", "tsv", "parquet", "arrow", "json", "pickle", "datasets"]
-PACKABLE = ("jsonl", "text", "csv", "tsv", "json")
 
-
-def discover(places: Sequence[str], fields: Fields, format: str | None, on_progress: entries.Progress) -> SourceStat:
+def discover_files(places: Sequence[str], fields: Fields, format: str | None, on_progress: OnProgress) -> SourceStat:
     """Find the files at the places, in their order, and check that they hold the fields."""
     TextTemplate.parse(fields.text)
     kind, files = find_files(places, format)
-    files = entries.find_entries(files, on_progress)
-    return SourceStat(kind, files, _describe(kind, files, fields))
+    found = SourceStat(kind, find_entries(files, on_progress), {})
+    return replace(found, columns=find_format(kind).reader().describe(found, fields))
 
 
 def find_files(places: Sequence[str], format: str | None = None) -> tuple[str, tuple[SourceFile, ...]]:
     """The format and the files at the places, in their order."""
     if not places:
         raise SourceError("no source is given.", hint="Name a file, a folder, a glob or a URL.")
-    if format is not None and format not in FORMATS:
-        raise SourceError(f"{format!r} is not a format that is read.", hint=nearest(format, FORMATS))
+    if format is not None and format not in NAMES:
+        raise SourceError(f"{format!r} is not a format that is read.", hint=nearest(format, NAMES))
     found = {f.place: f for place in places for f in _choose(place, expand(place), format)}
     files = tuple(_fingerprint(f) for f in found.values())
     if not any(file.size_bytes for file in files):
         raise empty_source(files)
-    files, heads = entries.find_compression(files, _packing)
-    kind = "arrow" if format == "datasets" else format or _one_format(files)
-    if kind not in PACKABLE:
-        _refuse_packed(files, kind)
-    else:
+    files, heads = find_compression(files, _packing)
+    kind = FOLDERS.get(format, format) if format else _one_format(files)
+    if find_format(kind).compressible:
         refuse_other_kinds(files, heads, kind)
+    else:
+        _refuse_packed(files, kind)
     return kind, files
-
-
-def _describe(kind: str, files: Sequence[SourceFile], fields: Fields) -> dict[str, str]:
-    if kind == "parquet":
-        from shardmill.sources import parquet as parquets
-
-        return parquets.describe(files, fields)
-    if kind in ("csv", "tsv"):
-        from shardmill.sources.csv import source as csvs
-
-        return csvs.describe(files, fields, kind)
-    if kind == "arrow":
-        from shardmill.sources.arrow import source as arrows
-
-        return arrows.describe(files, fields)
-    if kind == "json":
-        from shardmill.sources.json import array as jsonarrays
-
-        return jsonarrays.describe(files, fields)
-    if kind == "pickle":
-        from shardmill.sources.pickle import source as pickles
-
-        return pickles.describe(files, fields)
-    from shardmill.sources import sampling
-
-    return sampling.describe(files, fields) if kind == "jsonl" else sampling.describe_text(files, fields)
 
 
 def _choose(place: str, found: list[Found], format: str | None) -> list[Found]:
     """Of the files at one place, those with data: all that the user named, and in folders those of a known kind."""
-    if format in (None, "datasets") and (saved := choose_saved(place, found, asked=format is not None)):
+    if (format is None or format in FOLDERS) and (saved := choose_saved(place, found, asked=format is not None)):
         return saved
     if found and found[0].named:
         return found
-    kinds = {f.place: EXTENSIONS.get(_extension(f.place), ()) for f in found}
+    kinds = {f.place: SUFFIXES.get(_suffix(f.place), ()) for f in found}
     chosen = [f for f in found if kinds[f.place] and (format is None or format in kinds[f.place])]
     if not chosen and format:
         chosen = [f for f in found if not kinds[f.place]]
     if not chosen:
         raise SourceError(
             f"{place} holds no file that can be read: {len(found)} files, none of a known kind.",
-            hint=f"Known are {', '.join(EXTENSIONS)}. Name another kind with --format.",
+            hint=f"Known are {', '.join(SUFFIXES)}. Name another kind with --format.",
         )
     return chosen
 
 
 def _split(place: str) -> tuple[str, str]:
-    stem, dot, extension = file_name(place).rpartition(".")
-    return (stem, dot + extension.lower()) if stem else (extension, "")
+    stem, dot, suffix = file_name(place).rpartition(".")
+    return (stem, dot + suffix.lower()) if stem else (suffix, "")
 
 
 def _packing(file: SourceFile) -> str:
-    """The extension that says how a file is compressed, if it has one."""
-    extension = _split(file.place)[1]
-    return extension if extension in entries.EXTENSIONS else ""
+    """The suffix that says how a file is compressed, if it has one."""
+    suffix = _split(file.place)[1]
+    return suffix if suffix in COMPRESSED_SUFFIXES else ""
 
 
-def _extension(place: str) -> str:
-    """The extension that says what a file holds, whether it is compressed or not."""
-    stem, extension = _split(place)
-    return _split(stem)[1] if extension in entries.EXTENSIONS else extension
+def _suffix(place: str) -> str:
+    """The suffix that says what a file holds, whether it is compressed or not."""
+    stem, suffix = _split(place)
+    return _split(stem)[1] if suffix in COMPRESSED_SUFFIXES else suffix
 
 
 def _one_format(files: Sequence[SourceFile]) -> str:
     first: dict[str, SourceFile] = {}
     for file in files:
-        extension = _extension(file.place)
-        if extension not in EXTENSIONS:
+        suffix = _suffix(file.place)
+        if suffix not in SUFFIXES:
             raise SourceError(
                 f"{file_name(file.place)}: its kind cannot be told from its name.",
-                hint=f"Known are {', '.join(EXTENSIONS)}. Name one with --format {'|'.join(FORMATS)}.",
+                hint=f"Known are {', '.join(SUFFIXES)}. Name one with --format {'|'.join(NAMES)}.",
             )
-        if file.size_bytes or len(EXTENSIONS[extension]) == 1:
-            first.setdefault(_kind(file, extension), file)
+        if file.size_bytes or len(SUFFIXES[suffix]) == 1:
+            first.setdefault(_kind(file, SUFFIXES[suffix]), file)
     if len(first) > 1:
         a, b, *_ = first.values()
         raise SourceError(
@@ -155,9 +113,10 @@ def _refuse_packed(files: Sequence[SourceFile], kind: str) -> None:
             )
 
 
-def _kind(file: SourceFile, extension: str) -> str:
-    if extension != ".json":
-        return EXTENSIONS[extension][0]
+def _kind(file: SourceFile, kinds: Sequence[str]) -> str:
+    """Which of the formats of its suffix a file has: lines of JSON or one array, where it may be either."""
+    if len(kinds) == 1:
+        return kinds[0]
     with open_ranges(file) as read:
         start = read(0, min(WINDOW_BYTES, file.end)).removeprefix(BOM).lstrip()
     if start.startswith(b"[") or HEAD.match(start):

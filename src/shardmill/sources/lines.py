@@ -4,19 +4,38 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 
-from shardmill.sources.base import Fields, ItemBatch, Shard, SourceStat
+from shardmill.sources.base import Fields, ItemBatch, Row, Shard, Source, SourceFile, SourceStat
 from shardmill.sources.batches import BatchBuilder
 from shardmill.sources.columns import build_columns
 from shardmill.sources.content import open_ranges
-from shardmill.sources.cuts import cut_evenly, find_line_start, iter_lines, number_shards, weigh
+from shardmill.sources.cuts import count_lines, cut_evenly, find_line_start, iter_lines, number_shards, weigh
 from shardmill.sources.files import check_read, check_unchanged
 from shardmill.sources.parsing import BOM, BadLine, over_limit, parse_json, parse_text
+from shardmill.sources.sampling import describe_lines, describe_text, sample_rows
 from shardmill.template import TextTemplate
 
 ParseLine = Callable[[bytes], Mapping[str, object]]
 
 
-class LineSource:
+def describe(stat: SourceStat, fields: Fields) -> dict[str, str]:
+    find = describe_lines if stat.format == "jsonl" else describe_text
+    return find(stat.files, fields)
+
+
+def open_source(stat: SourceStat, fields: Fields, max_item_bytes: int) -> Source:
+    return LineSource(stat, fields, max_item_bytes)
+
+
+def count_rows(file: SourceFile) -> int:
+    with open_ranges(file) as read:
+        return count_lines(read, file.end)
+
+
+def sample(stat: SourceStat) -> list[Row] | None:
+    return sample_rows(stat.files)[1] if stat.format == "jsonl" else None
+
+
+class LineSource(Source):
     def __init__(self, stat: SourceStat, fields: Fields, max_item_bytes: int) -> None:
         self._stat, self._max_item_bytes = stat, max_item_bytes
         self._parse: ParseLine = parse_json if stat.format == "jsonl" else parse_text

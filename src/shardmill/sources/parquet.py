@@ -12,8 +12,15 @@ import pyarrow.parquet as pq
 
 from shardmill.errors import SourceError
 from shardmill.ranges import split_weighted
-from shardmill.sources.arrow.rows import RowMaker, check_schema, column_types
-from shardmill.sources.base import Fields, ItemBatch, Shard, SourceFile, SourceStat
+from shardmill.sources.arrow.rows import (
+    RowMaker,
+    check_names,
+    check_schema,
+    column_types,
+    iter_batch_rows,
+    plain_schema,
+)
+from shardmill.sources.base import Fields, ItemBatch, Row, Shard, Source, SourceFile, SourceStat
 from shardmill.sources.batches import BATCH_BYTES, BATCH_ROWS
 from shardmill.sources.cuts import number_shards
 from shardmill.sources.files import check_read, check_unchanged, empty_source, file_name, open_packed, readable
@@ -22,7 +29,7 @@ from shardmill.store import RangeFile, is_url
 _BUFFER_BYTES = 1 << 20
 
 
-class ParquetSource:
+class ParquetSource(Source):
     def __init__(self, stat: SourceStat, fields: Fields, max_item_bytes: int) -> None:
         self._stat, self._fields = stat, fields
         self._rows = RowMaker(stat, fields, max_item_bytes)
@@ -120,9 +127,13 @@ def _rows_in_batch(groups: Sequence[pq.RowGroupMetaData], names: Sequence[str]) 
     return max(1, min(BATCH_ROWS, BATCH_BYTES * rows // max(size, 1)))
 
 
-def describe(files: Sequence[SourceFile], fields: Fields) -> dict[str, str]:
+def open_source(stat: SourceStat, fields: Fields, max_item_bytes: int) -> Source:
+    return ParquetSource(stat, fields, max_item_bytes)
+
+
+def describe(stat: SourceStat, fields: Fields) -> dict[str, str]:
     """The types of the id and kept columns, by the schema of the first file with rows."""
-    for file in files:
+    for file in stat.files:
         if not file.size_bytes:
             continue
         with open_parquet(file) as parquet:
@@ -130,4 +141,16 @@ def describe(files: Sequence[SourceFile], fields: Fields) -> dict[str, str]:
                 continue
             schema = parquet.schema_arrow
         return column_types(file, schema, fields)
-    raise empty_source(files)
+    raise empty_source(stat.files)
+
+
+def sample(stat: SourceStat) -> pa.Schema:
+    with open_parquet(next(f for f in stat.files if f.size_bytes)) as parquet:
+        return plain_schema(parquet.schema_arrow)
+
+
+def iter_rows(stat: SourceStat, file: SourceFile) -> Iterator[tuple[Row, int]]:
+    with open_parquet(file) as parquet:
+        check_names(file, parquet.schema_arrow)
+        batches = parquet.iter_batches(BATCH_ROWS, use_threads=False)
+        yield from iter_batch_rows(file, batches, parquet.metadata.num_rows)

@@ -11,7 +11,7 @@ import pyarrow as pa
 from shardmill.errors import SourceError
 from shardmill.plan import Shard, SourceFile, SourceStat
 from shardmill.ranges import split_evenly
-from shardmill.sources.base import Fields, ItemBatch
+from shardmill.sources.base import Fields, ItemBatch, Source
 
 FORMAT = "range"
 COLUMN = "sample_id"
@@ -30,7 +30,7 @@ def parse_range(place: str) -> tuple[int, int]:
     return start, stop
 
 
-def discover(places: Sequence[str], fields: Fields) -> SourceStat:
+def discover_range(places: Sequence[str], fields: Fields) -> SourceStat:
     """A range counts as one file, with a byte an id."""
     if len(places) != 1:
         raise SourceError("A range of ids is a source alone.", hint="Name one source.")
@@ -42,7 +42,7 @@ def discover(places: Sequence[str], fields: Fields) -> SourceStat:
     return SourceStat(FORMAT, (SourceFile(places[0], stop - start, FORMAT, ""),), columns)
 
 
-class RangeSource:
+class RangeSource(Source):
     def __init__(self, stat: SourceStat) -> None:
         self._stat = stat
 

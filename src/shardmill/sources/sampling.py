@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Sequence
 
 from shardmill.errors import SourceError, nearest
-from shardmill.sources.base import Fields, SourceFile
+from shardmill.sources.base import Fields, Row, SourceFile
 from shardmill.sources.columns import chosen_types, column_names, infer_type
 from shardmill.sources.content import open_ranges
 from shardmill.sources.files import empty_source, file_name
@@ -18,10 +18,8 @@ _HEAD_BYTES, _HEAD_ROWS = 1 << 20, 1000
 _WINDOW_BYTES, _WINDOW_ROWS = 256 << 10, 250
 _HEAD_LIMIT_BYTES = 32 << 20
 
-Row = dict[str, object]
 
-
-def describe(files: Sequence[SourceFile], fields: Fields) -> dict[str, str]:
+def describe_lines(files: Sequence[SourceFile], fields: Fields) -> dict[str, str]:
     """The types of the id and kept columns, by a sample of the rows; refuses fields that no sampled row has."""
     head, rows = sample_rows(files)
     return describe_rows(head, rows, fields)

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from shardmill.errors import SourceError
 from shardmill.sources.base import SourceFile
 from shardmill.sources.files import file_name
+from shardmill.sources.formats import FORMATS
 
 HEAD_BYTES = 512
-_READ_BY_FORMAT = {b"PAR1": ("Parquet", "parquet"), b"ARROW1": ("an Arrow file", "arrow")}
+_READ = [format for format in FORMATS if format.magic]
 _OTHERS = {
     b"PK\x03\x04": "a zip archive",
     b"\x1f\x8b": "gzip",
@@ -24,10 +25,10 @@ _OTHERS = {
 def refuse_other_kinds(files: Sequence[SourceFile], heads: Sequence[bytes], kind: str) -> None:
     """Refuse files whose content begins as no file of lines does; `heads` are their first bytes, unpacked."""
     for file, head in zip(files, heads, strict=True):
-        for magic, (what, format) in _READ_BY_FORMAT.items():
-            if head.startswith(magic) and not file.compression:
-                raise _other(file, what, kind, f"Rename it, or say --format {format}.")
-        for magic, what in {**_OTHERS, **{magic: what for magic, (what, _) in _READ_BY_FORMAT.items()}}.items():
+        for format in _READ:
+            if head.startswith(format.magic) and not file.compression:
+                raise _other(file, format.title, kind, f"Rename it, or say --format {format.name}.")
+        for magic, what in {**_OTHERS, **{format.magic: format.title for format in _READ}}.items():
             if head.startswith(magic):
                 raise _other(file, what, kind, "Unpack or convert it first.")
         if head[257:262] == b"ustar":

@@ -7,11 +7,12 @@ from shardmill.sources.base import Shard, SourceFile, SourceStat
 from shardmill.sources.content import open_ranges
 from shardmill.sources.csv.source import DELIMITERS, read_header
 from shardmill.sources.cuts import find_line_start
+from shardmill.sources.formats import is_in_lines
 
 
 def is_ranged(stat: SourceStat, file: SourceFile) -> bool:
     """Whether a shard needs only some bytes of this file, and it can be told which."""
-    return not file.compression and stat.format in ("jsonl", "text", *DELIMITERS)
+    return not file.compression and is_in_lines(stat.format)
 
 
 def extents(stat: SourceStat, shard: Shard) -> list[Range]:

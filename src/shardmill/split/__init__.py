@@ -1,4 +1,7 @@
-"""A dataset cut into chunks that are there all together or not at all."""
+"""A dataset cut into chunks that are there all together or not at all.
+
+The public package and the command line import it. It reads with the readers of `sources`.
+"""
 
 from shardmill.split.spec import Cut, SplitSpec, parse_bytes, parse_splits
 from shardmill.split.splitter import StreamingDatasetSplitter, split, split_files

@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 from shardmill.errors import SourceError
 from shardmill.passwords import withhold
+from shardmill.plan import SourceFile, SourceStat
 from shardmill.sources.discovery import find_files
 from shardmill.sources.files import check_read, check_unchanged, file_name
+from shardmill.sources.formats import find_format
 from shardmill.sources.sql import open_database, refuse_without_query, stream
 from shardmill.split.blocks import Blocks, gather
-from shardmill.split.formats import read_file
-from shardmill.split.items import encode_item
+from shardmill.split.items import At, encode_item
+from shardmill.split.lines import read_lines, read_texts
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -45,6 +47,7 @@ def feed_files(places: Sequence[str], format: str | None = None, *, bare_text: b
     """Files, folders, globs or URLs; with `bare_text` a line of plain text is a JSON string, not an object."""
     refuse_without_query(places)
     kind, files = find_files(places, format)
+    stat = SourceStat(kind, files, {})
     total = max(1, sum(file.size_bytes for file in files))
 
     def blocks() -> Blocks:
@@ -55,7 +58,7 @@ def feed_files(places: Sequence[str], format: str | None = None, *, bare_text: b
             def at(position: int, before: int = before) -> None:
                 feed.share = (before + position) / total
 
-            yield from read_file(file, kind, bare_text, at)
+            yield from _read_file(stat, file, bare_text, at)
             check_read(file)
             before += file.size_bytes
 
@@ -64,10 +67,23 @@ def feed_files(places: Sequence[str], format: str | None = None, *, bare_text: b
     def schema() -> pa.Schema | None:
         from shardmill.split.rows import find_schema
 
-        return find_schema(kind, files)
+        return find_schema(stat)
 
     feed = Feed(_stem(files[0].place), [[kind], *identity], blocks, schema=schema)
     return feed
+
+
+def _read_file(stat: SourceStat, file: SourceFile, bare_text: bool, at: At) -> Blocks:
+    """The items of a file; `at` is told how many of its bytes have been read."""
+    if not file.size_bytes:
+        return iter(())
+    if stat.format == "jsonl":
+        return read_lines(file, at)
+    if find_format(stat.format).unit == "line":
+        return read_texts(file, bare_text, at)
+    from shardmill.split.rows import read_rows
+
+    return read_rows(stat, file, at)
 
 
 def feed_iterable(items: Iterable[Any], name: str = "items") -> Feed:

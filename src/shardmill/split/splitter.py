@@ -15,7 +15,7 @@ from shardmill.console import Bar
 from shardmill.errors import SourceError, SpecError, nearest
 from shardmill.passwords import withhold
 from shardmill.sources.ahead import ahead
-from shardmill.sources.discovery import FORMATS
+from shardmill.sources.formats import NAMES
 from shardmill.split.blocks import LineBlock
 from shardmill.split.cutting import Piece, cut_pieces
 from shardmill.split.dataset import Dataset
@@ -28,7 +28,7 @@ from shardmill.store import Store, is_url, open_store
 if TYPE_CHECKING:
     import pyarrow as pa
 
-FILE_FORMATS = {"gzipped_jsonl": "jsonl", **{name: name for name in FORMATS}}
+FILE_FORMATS = {"gzipped_jsonl": "jsonl", **{name: name for name in NAMES}}
 
 
 @dataclass(frozen=True, slots=True)

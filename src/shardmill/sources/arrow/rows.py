@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+
 import pyarrow as pa
 
 from shardmill.errors import SourceError, nearest
-from shardmill.sources.base import Fields, ItemBatch, SourceFile, SourceStat
+from shardmill.sources.base import Fields, ItemBatch, Row, SourceFile, SourceStat
 from shardmill.sources.batches import make_kept
 from shardmill.sources.columns import Column, build_columns, chosen_types, column_names, type_text
 from shardmill.sources.files import file_name
@@ -101,6 +103,35 @@ def check_schema(file: SourceFile, schema: pa.Schema, fields: Fields) -> None:
             f"{template.names[0]!r} in {file_name(file.place)} is of type {kind}, not text.",
             hint=f"Fields that hold text: {', '.join(strings) or 'none'}.",
         )
+
+
+def check_names(file: SourceFile, schema: pa.Schema) -> list[str]:
+    """The names of all columns; refuses a file in which two have the same."""
+    names: list[str] = schema.names
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise SourceError(f"{file_name(file.place)} has two columns named {twice!r}.", hint="Rename one of them.")
+    return names
+
+
+def iter_batch_rows(file: SourceFile, batches: Iterable[pa.RecordBatch], rows: int) -> Iterator[tuple[Row, int]]:
+    """Whole rows of a file that has so many, each with its share of the file's bytes."""
+    done = 0
+    for batch in batches:
+        try:
+            found = batch.to_pylist()
+        except UnicodeDecodeError as error:
+            raise SourceError(
+                f"{file_name(file.place)}: a row after row {done:,} is not valid UTF-8.",
+                hint="Write it in UTF-8.",
+            ) from error
+        for row in found:
+            done += 1
+            yield row, file.size_bytes * done // rows
+
+
+def plain_schema(schema: pa.Schema) -> pa.Schema:
+    return pa.schema([pa.field(field.name, plain_type(field.type)) for field in schema])
 
 
 def plain_type(kind: pa.DataType) -> pa.DataType:

@@ -12,8 +12,15 @@ import pyarrow as pa
 from shardmill.errors import SourceError
 from shardmill.ranges import Range, split_evenly, split_weighted
 from shardmill.sources.arrow.messages import END, Message, MessageIndex, index_file
-from shardmill.sources.arrow.rows import RowMaker, check_schema, column_types
-from shardmill.sources.base import Fields, ItemBatch, Shard, SourceFile, SourceStat
+from shardmill.sources.arrow.rows import (
+    RowMaker,
+    check_names,
+    check_schema,
+    column_types,
+    iter_batch_rows,
+    plain_schema,
+)
+from shardmill.sources.base import Fields, ItemBatch, Row, Shard, Source, SourceFile, SourceStat
 from shardmill.sources.batches import BATCH_BYTES, BATCH_ROWS
 from shardmill.sources.content import open_ranges
 from shardmill.sources.cuts import number_shards
@@ -26,7 +33,7 @@ _MOST_PARTS_AFAR = 16
 Take = Callable[[int, int], pa.Buffer]
 
 
-class ArrowSource:
+class ArrowSource(Source):
     def __init__(self, stat: SourceStat, fields: Fields, max_item_bytes: int) -> None:
         self._stat, self._fields = stat, fields
         self._rows = RowMaker(stat, fields, max_item_bytes)
@@ -66,16 +73,31 @@ def cut_batches(batches: Sequence[Message], target_bytes: int, most_parts: int) 
     return pieces
 
 
-def describe(files: Sequence[SourceFile], fields: Fields) -> dict[str, str]:
+def open_source(stat: SourceStat, fields: Fields, max_item_bytes: int) -> Source:
+    return ArrowSource(stat, fields, max_item_bytes)
+
+
+def describe(stat: SourceStat, fields: Fields) -> dict[str, str]:
     """The types of the id and kept columns, by the schema of the first file with rows."""
-    for file in files:
+    for file in stat.files:
         if file.size_bytes and index_file(file).rows:
             return column_types(file, read_schema(file), fields)
-    raise empty_source(files)
+    raise empty_source(stat.files)
 
 
 def count_rows(file: SourceFile) -> int:
     return index_file(file).rows
+
+
+def sample(stat: SourceStat) -> pa.Schema:
+    return plain_schema(read_schema(next(f for f in stat.files if f.size_bytes)))
+
+
+def iter_rows(stat: SourceStat, file: SourceFile) -> Iterator[tuple[Row, int]]:
+    names = check_names(file, read_schema(file))
+    if rows := count_rows(file):
+        batches = read_rows(file, 0, rows, names, file.size_bytes / rows)
+        yield from iter_batch_rows(file, batches, rows)
 
 
 def read_schema(file: SourceFile) -> pa.Schema:

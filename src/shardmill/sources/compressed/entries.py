@@ -1,4 +1,4 @@
-"""How a file is compressed, and where decompression may begin: members of BGZF, frames of zstd, an index for gzip."""
+"""Where decompression of a file may begin: members of BGZF, frames of zstd, an index for gzip."""
 
 from __future__ import annotations
 
@@ -14,24 +14,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from shardmill.devices import cores
-from shardmill.errors import SourceError
 from shardmill.sources.base import SourceFile
-from shardmill.sources.compressed.damage import damaged, explained
-from shardmill.sources.compressed.unpacking import Unpacked, open_stream
-from shardmill.sources.files import BLOCK_BYTES, file_name, open_packed
-from shardmill.sources.signatures import HEAD_BYTES
+from shardmill.sources.compressed.damage import damaged
+from shardmill.sources.compressed.detection import MAGIC, is_skippable
+from shardmill.sources.compressed.unpacking import Unpacked
+from shardmill.sources.files import BLOCK_BYTES, open_packed
 from shardmill.store import RangeFile, ReadRange, is_url, open_store
-
-EXTENSIONS = {
-    ".gz": "gzip",
-    ".gzip": "gzip",
-    ".bgz": "gzip",
-    ".zst": "zstd",
-    ".zstd": "zstd",
-    ".bz2": "bzip2",
-    ".xz": "xz",
-}
-MAGIC = {"gzip": b"\x1f\x8b\x08", "zstd": b"\x28\xb5\x2f\xfd", "bzip2": b"BZh", "xz": b"\xfd7zXZ\0"}
 
 # A file is looked through for entries when it is no small part of the source; of many files, each is a shard as it is.
 ENTRIES_FROM_BYTES = 1 << 20
@@ -39,68 +27,13 @@ _PART_OF_SOURCE = 256
 SPACING_BYTES = 4 << 20
 _MOST_ENTRIES = 64
 
-_ESTIMATE_BYTES = 1 << 20
 _TELL_EVERY_BYTES = 16 << 20
-_SKIPPABLE, _SKIPPABLE_MASK = 0x184D2A50, 0xFFFFFFF0
 
-Progress = Callable[[float, str], None]
-Entry = tuple[int, int]
-
-
-def find_compression(
-    files: Sequence[SourceFile], named: Callable[[SourceFile], str]
-) -> tuple[tuple[SourceFile, ...], tuple[bytes, ...]]:
-    """The files with their compression, by their first bytes, and how their content begins.
-
-    `named` gives the extension that says so too, if any.
-    """
-    with ThreadPoolExecutor(16) as pool:
-        found = list(pool.map(lambda file: _find_one(file, named(file)), files))
-    return tuple(file for file, _ in found), tuple(head for _, head in found)
+OnProgress = Callable[[float, str], None]
+SeekPoint = tuple[int, int]
 
 
-def _find_one(file: SourceFile, extension: str) -> tuple[SourceFile, bytes]:
-    if not file.size_bytes:
-        return file, b""
-    with open_packed(file) as read:
-        start = read(0, min(HEAD_BYTES, file.size_bytes))
-        kind = compression_of(start, extension)
-        if not kind and extension:
-            raise SourceError(
-                f"{file_name(file.place)} is not compressed as its name says: it begins with {start[:8]!r}.",
-                hint=f"Take {extension} from its name if it is not compressed, or fetch it again.",
-            )
-        if not kind:
-            return file, start
-        size, head = _estimate(file, kind, read)
-        return replace(file, compression=kind, unpacked_bytes=size), head
-
-
-def compression_of(start: bytes, extension: str) -> str:
-    """How a file is compressed that begins so; "" for a plain one.
-
-    >>> compression_of(bytes.fromhex("1f8b0800"), ""), compression_of(b"BZh is a word here", "")
-    ('gzip', '')
-    """
-    said = EXTENSIONS.get(extension, "")
-    if said == "zstd" and int.from_bytes(start[:4], "little") & _SKIPPABLE_MASK == _SKIPPABLE:
-        return "zstd"
-    for kind, magic in MAGIC.items():
-        if start.startswith(magic) and (kind != "bzip2" or start[4:10] in (b"1AY&SY", b"\x17rE8P\x90")):
-            return kind
-    return ""
-
-
-def _estimate(file: SourceFile, kind: str, read: ReadRange) -> tuple[int, bytes]:
-    """The size of the content, as the share of the head makes it, exact for a small file; and how it begins."""
-    source = RangeFile(read, file.size_bytes)
-    packed = replace(file, compression=kind)
-    with explained(packed, source, lambda: 0):
-        content = open_stream(packed, source).read(_ESTIMATE_BYTES)
-    return len(content) * file.size_bytes // max(source.tell(), 1), content[:HEAD_BYTES]
-
-
-def find_entries(files: Sequence[SourceFile], on_progress: Progress) -> tuple[SourceFile, ...]:
+def find_entries(files: Sequence[SourceFile], on_progress: OnProgress) -> tuple[SourceFile, ...]:
     """The files with places to enter them, where that is worth reading a file through."""
     least = max(ENTRIES_FROM_BYTES, sum(f.size_bytes for f in files) // _PART_OF_SOURCE)
     wanted = {f.place for f in files if f.compression in ("gzip", "zstd") and f.size_bytes >= least}
@@ -119,7 +52,7 @@ def find_entries(files: Sequence[SourceFile], on_progress: Progress) -> tuple[So
 class _Telling:
     """Tells now and then how much of all files was read."""
 
-    def __init__(self, total: int, on_progress: Progress) -> None:
+    def __init__(self, total: int, on_progress: OnProgress) -> None:
         self._total, self._on_progress = total, on_progress
         self._lock, self._at = threading.Lock(), dict[str, int]()
 
@@ -143,12 +76,12 @@ def _enter_one(file: SourceFile, read: ReadRange) -> SourceFile:
     return _with_index(file, read)
 
 
-def _with_entries(file: SourceFile, pieces: Iterable[Entry], index: str = "") -> SourceFile:
+def _with_entries(file: SourceFile, pieces: Iterable[SeekPoint], index: str = "") -> SourceFile:
     """The file with entries at the starts of its pieces, which are given by their sizes packed and unpacked.
 
     Those too near to another are left out; a file with one entry is a stream.
     """
-    entries: list[Entry] = []
+    entries: list[SeekPoint] = []
     packed_at = unpacked_at = 0
     for packed, unpacked in pieces:
         if unpacked and (not entries or unpacked_at - entries[-1][1] >= _spacing(file)):
@@ -172,7 +105,7 @@ def is_bgzf(head: bytes) -> bool:
     return len(head) == 18 and head[:4] == b"\x1f\x8b\x08\x04" and head[10:16] == b"\x06\0BC\x02\0"
 
 
-def _bgzf_blocks(file: SourceFile, read: ReadRange) -> Iterator[Entry]:
+def _bgzf_blocks(file: SourceFile, read: ReadRange) -> Iterator[SeekPoint]:
     small, at = _small_reads(file, read), 0
     head = small(0, 18)
     while at < file.size_bytes:
@@ -184,13 +117,12 @@ def _bgzf_blocks(file: SourceFile, read: ReadRange) -> Iterator[Entry]:
         at, head = stop, tail[4:]
 
 
-def _zstd_frames(file: SourceFile, read: ReadRange) -> Iterator[Entry]:
+def _zstd_frames(file: SourceFile, read: ReadRange) -> Iterator[SeekPoint]:
     small, at = _small_reads(file, read), 0
     while at < file.size_bytes:
         head = small(at, min(at + 18, file.size_bytes))
-        magic = int.from_bytes(head[:4], "little")
         unpacked: int | None = 0
-        if magic & _SKIPPABLE_MASK == _SKIPPABLE:
+        if is_skippable(head):
             stop = at + 8 + int.from_bytes(head[4:8], "little")
         elif head[:4] == MAGIC["zstd"] and len(head) > 5:
             begins, unpacked, checked = parse_zstd_head(head)

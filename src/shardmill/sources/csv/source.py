@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from shardmill.errors import SourceError, nearest
 from shardmill.ranges import Range
-from shardmill.sources.base import Fields, ItemBatch, Shard, SourceFile, SourceStat
+from shardmill.sources.base import MAX_ITEM_BYTES, Fields, ItemBatch, Row, Shard, Source, SourceFile, SourceStat
 from shardmill.sources.batches import BatchBuilder
 from shardmill.sources.columns import build_columns, chosen_types, column_names
 from shardmill.sources.content import open_ranges
 from shardmill.sources.csv.cuts import find_record_start
 from shardmill.sources.csv.records import CsvRecords
-from shardmill.sources.cuts import Line, cut_evenly, iter_lines, number_shards, weigh
+from shardmill.sources.cuts import Line, count_lines, cut_evenly, iter_lines, number_shards, weigh
 from shardmill.sources.files import BLOCK_BYTES, WINDOW_BYTES, check_read, check_unchanged, empty_source, file_name
 from shardmill.sources.parsing import BOM
 from shardmill.template import TextTemplate
@@ -32,7 +32,7 @@ class Header:
     lines: int
 
 
-class CsvSource:
+class CsvSource(Source):
     def __init__(self, stat: SourceStat, fields: Fields, max_item_bytes: int) -> None:
         self._stat, self._max_item_bytes = stat, max_item_bytes
         self._delimiter = DELIMITERS[stat.format]
@@ -130,13 +130,17 @@ def read_header(file: SourceFile, delimiter: str) -> Header | None:
     return Header(tuple(record.fields), min(sum(used), size), records.lines_done)
 
 
-def describe(files: Sequence[SourceFile], fields: Fields, format: str) -> dict[str, str]:
+def open_source(stat: SourceStat, fields: Fields, max_item_bytes: int) -> Source:
+    return CsvSource(stat, fields, max_item_bytes)
+
+
+def describe(stat: SourceStat, fields: Fields) -> dict[str, str]:
     """The types of the id and kept columns: text, unless the user chose another."""
     with ThreadPoolExecutor(16) as pool:
-        found = list(pool.map(lambda file: read_header(file, DELIMITERS[format]), files))
-    headers = [(file, header) for file, header in zip(files, found, strict=True) if header]
+        found = list(pool.map(lambda file: read_header(file, DELIMITERS[stat.format]), stat.files))
+    headers = [(file, header) for file, header in zip(stat.files, found, strict=True) if header]
     if not any(_has_rows(file, header) for file, header in headers):
-        raise empty_source(files)
+        raise empty_source(stat.files)
     first, names = headers[0][0], list(headers[0][1].names)
     for file, header in headers[1:]:
         if list(header.names) != names:
@@ -162,3 +166,33 @@ def _has_rows(file: SourceFile, header: Header) -> bool:
             if not block:
                 break
     return False
+
+
+def count_rows(file: SourceFile) -> int:
+    """Its lines: only reading tells which newlines are quoted."""
+    with open_ranges(file) as read:
+        return count_lines(read, file.end)
+
+
+def sample(stat: SourceStat) -> None:
+    """Every field is text."""
+
+
+def iter_rows(stat: SourceStat, file: SourceFile) -> Iterator[tuple[Row, int]]:
+    delimiter = DELIMITERS[stat.format]
+    header = read_header(file, delimiter)
+    if header is None:
+        return
+    position = header.stop
+    with open_ranges(file) as read:
+        lines = iter_lines(read, header.stop, file.end, file.end, MAX_ITEM_BYTES)
+        for record in CsvRecords(lines, delimiter, MAX_ITEM_BYTES, header.lines):
+            reason = record.reason
+            if not reason and len(record.fields) != len(header.names):
+                reason = f"it has {len(record.fields)} fields where the header has {len(header.names)}"
+            if reason:
+                raise SourceError(
+                    f"{file_name(file.place)}:{record.line}: {reason}.", hint="Mend the record, or leave it out."
+                )
+            position += record.size
+            yield dict(zip(header.names, record.fields, strict=True)), position

@@ -10,7 +10,7 @@ from functools import lru_cache
 
 from shardmill.errors import SourceError
 from shardmill.ranges import Range, split_weighted
-from shardmill.sources.base import Fields, ItemBatch, Shard, SourceFile, SourceStat
+from shardmill.sources.base import MAX_ITEM_BYTES, Fields, ItemBatch, Row, Shard, Source, SourceFile, SourceStat
 from shardmill.sources.batches import BatchBuilder
 from shardmill.sources.chunks import HEAD, TAIL
 from shardmill.sources.columns import build_columns
@@ -43,7 +43,7 @@ class Layout:
         return [(bounds[first], bounds[last]) for first, last in split_weighted(sizes, target_bytes)]
 
 
-class JsonArraySource:
+class JsonArraySource(Source):
     def __init__(self, stat: SourceStat, fields: Fields, max_item_bytes: int) -> None:
         self._stat, self._max_item_bytes = stat, max_item_bytes
         self._template = TextTemplate.parse(fields.text)
@@ -81,7 +81,7 @@ class JsonArraySource:
             builder.add_bad(str(bad), row, len(element.data))
 
 
-def parse_element(data: bytes) -> dict[str, object]:
+def parse_element(data: bytes) -> Row:
     try:
         return parse_json(data)
     except BadLine as bad:
@@ -177,17 +177,43 @@ def count_rows(file: SourceFile) -> int:
     return find_layout(file).rows
 
 
-def describe(files: Sequence[SourceFile], fields: Fields) -> dict[str, str]:
+def open_source(stat: SourceStat, fields: Fields, max_item_bytes: int) -> Source:
+    return JsonArraySource(stat, fields, max_item_bytes)
+
+
+def describe(stat: SourceStat, fields: Fields) -> dict[str, str]:
     """The types of the id and kept columns in a sample of the elements."""
-    return describe_rows(*sample_rows(files), fields)
+    return describe_rows(*_sample_files(stat.files), fields)
 
 
-def sample_rows(files: Sequence[SourceFile]) -> tuple[SourceFile, list[dict[str, object]]]:
+def sample(stat: SourceStat) -> list[Row]:
+    return _sample_files(stat.files)[1]
+
+
+def iter_rows(stat: SourceStat, file: SourceFile) -> Iterator[tuple[bytes, int]]:
+    """Elements as they are, on one line each: a newline inside of one is space between two of its parts."""
+    layout = find_layout(file)
+    if not layout.rows:
+        return
+    position = layout.starts[0]
+    with open_ranges(file) as read:
+        for i, element in enumerate(iter_elements(read, position, layout.close, MAX_ITEM_BYTES)):
+            data = element.data
+            reason = over_limit("it", element.size, MAX_ITEM_BYTES) if data is None else "it is empty"
+            if data is None or not data.strip():
+                raise SourceError(
+                    f"{file_name(file.place)}: element {i + 1:,}: {reason}.", hint="Mend it, or leave it out."
+                )
+            position += element.size + 1
+            yield data.strip().replace(b"\r", b" ").replace(b"\n", b" "), position
+
+
+def _sample_files(files: Sequence[SourceFile]) -> tuple[SourceFile, list[Row]]:
     """The first file with elements, and elements at the start, the middle and the end of some files."""
     head = next((file for file in files if find_layout(file).rows), None)
     if head is None:
         raise empty_source(files)
-    rows: list[dict[str, object]] = []
+    rows: list[Row] = []
     reason = ""
     for file in dict.fromkeys((head, files[len(files) // 2], files[-1])):
         for element in _sample(file):

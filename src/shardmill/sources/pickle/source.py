@@ -13,13 +13,14 @@ from functools import lru_cache
 
 from shardmill.errors import SourceError
 from shardmill.ranges import split_evenly
-from shardmill.sources.base import Fields, ItemBatch, Shard, SourceFile, SourceStat
+from shardmill.sources.base import Fields, ItemBatch, Row, Shard, Source, SourceFile, SourceStat
 from shardmill.sources.batches import BatchBuilder
 from shardmill.sources.columns import build_columns
 from shardmill.sources.cuts import number_shards
 from shardmill.sources.files import check_unchanged, empty_source, file_name, readable
 from shardmill.sources.parsing import over_limit
-from shardmill.sources.pickle.safe import Array, RefusedPickle, load
+from shardmill.sources.pickle.safe import load
+from shardmill.sources.pickle.standin import Array, RefusedPickle
 from shardmill.sources.sampling import describe_rows
 from shardmill.store import locate
 from shardmill.template import TextTemplate, kind_of
@@ -28,7 +29,7 @@ MOST_BYTES = 2 << 30
 _MOST_VALUES, _DEEPEST = 100_000, 50
 _SAMPLE_ROWS = 1000
 
-Row = Mapping[object, object]
+PickledRecord = Mapping[object, object]
 
 
 class BadRecord(Exception):
@@ -54,7 +55,7 @@ class PickledRecords:
     def __len__(self) -> int:
         return len(next(iter(self._columns.values()))) if self._columns else len(self._rows)
 
-    def row(self, i: int) -> Row:
+    def row(self, i: int) -> PickledRecord:
         if self._columns:
             return {name: values[i] for name, values in self._columns.items()}
         row = self._rows[i]
@@ -77,7 +78,7 @@ def _as_column(name: object, held: object) -> Sequence[object]:
     return values
 
 
-class PickleSource:
+class PickleSource(Source):
     def __init__(self, stat: SourceStat, fields: Fields, max_item_bytes: int) -> None:
         self._stat, self._max_item_bytes = stat, max_item_bytes
         self._template = TextTemplate.parse(fields.text)
@@ -115,7 +116,7 @@ class PickleSource:
         check_unchanged(file)
         yield builder.take(shard.stop - shard.start)
 
-    def _plain(self, row: Row) -> dict[str, object]:
+    def _plain(self, row: PickledRecord) -> Row:
         return {name: plain(name, row[name]) for name in self._names if name in row}
 
 
@@ -167,12 +168,34 @@ def count_rows(file: SourceFile) -> int:
     return len(hold_records(file)) if file.size_bytes else 0
 
 
-def describe(files: Sequence[SourceFile], fields: Fields) -> dict[str, str]:
+def open_source(stat: SourceStat, fields: Fields, max_item_bytes: int) -> Source:
+    return PickleSource(stat, fields, max_item_bytes)
+
+
+def describe(stat: SourceStat, fields: Fields) -> dict[str, str]:
     """The types of the id and kept columns in a sample of the records."""
-    return describe_rows(*sample_rows(files), fields)
+    return describe_rows(*_sample_files(stat.files), fields)
 
 
-def sample_rows(files: Sequence[SourceFile]) -> tuple[SourceFile, list[dict[str, object]]]:
+def sample(stat: SourceStat) -> list[Row]:
+    return _sample_files(stat.files)[1]
+
+
+def iter_rows(stat: SourceStat, file: SourceFile) -> Iterator[tuple[Row, int]]:
+    """All records, as JSON would have them. The one format that is held whole."""
+    records = hold_records(file)
+    for i in range(len(records)):
+        try:
+            row = {str(name): plain(str(name), value) for name, value in records.row(i).items()}
+        except BadRecord as bad:
+            raise SourceError(
+                f"{file_name(file.place)}: record {i + 1:,}: {bad}.", hint="Mend the record, or leave it out."
+            ) from bad
+        yield row, file.size_bytes * (i + 1) // len(records)
+    hold_records.cache_clear()
+
+
+def _sample_files(files: Sequence[SourceFile]) -> tuple[SourceFile, list[Row]]:
     """The first file with records, and records spread over it."""
     for file in files:
         if not count_rows(file):
@@ -187,8 +210,8 @@ def sample_rows(files: Sequence[SourceFile]) -> tuple[SourceFile, list[dict[str,
     raise empty_source(files)
 
 
-def _sample(records: PickledRecords) -> tuple[list[dict[str, object]], str]:
-    rows: list[dict[str, object]] = []
+def _sample(records: PickledRecords) -> tuple[list[Row], str]:
+    rows: list[Row] = []
     reason = ""
     for i in range(0, len(records), max(1, len(records) // _SAMPLE_ROWS)):
         try:
@@ -198,9 +221,9 @@ def _sample(records: PickledRecords) -> tuple[list[dict[str, object]], str]:
     return rows, reason
 
 
-def _readable(row: Row) -> dict[str, object]:
+def _readable(row: PickledRecord) -> Row:
     """A row to look at: what a record cannot hold stands there as nothing."""
-    found: dict[str, object] = {}
+    found: Row = {}
     for name, value in row.items():
         try:
             found[str(name)] = plain(str(name), value)

@@ -1,4 +1,7 @@
-"""Databases as sources: PostgreSQL and SQLite by URL, any other by a function that connects."""
+"""Databases as sources: PostgreSQL and SQLite by URL, any other by a function that connects.
+
+A query is no format of files: `sources` itself and `split` come here for all there is to it.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +51,7 @@ def open_database(place: str) -> Database:
     )
 
 
-def discover(places: Sequence[str], fields: Fields, format: str | None) -> SourceStat:
+def discover_query(places: Sequence[str], fields: Fields, format: str | None) -> SourceStat:
     from shardmill.sources.sql.source import describe
 
     if len(places) != 1:

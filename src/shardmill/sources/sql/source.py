@@ -11,7 +11,7 @@ import pyarrow as pa
 from shardmill.errors import SourceError, nearest
 from shardmill.plan import KeyValue
 from shardmill.sources.ahead import ahead
-from shardmill.sources.base import Fields, ItemBatch, Shard, SourceFile, SourceStat
+from shardmill.sources.base import Fields, ItemBatch, Shard, Source, SourceFile, SourceStat
 from shardmill.sources.batches import BATCH_BYTES, BATCH_ROWS
 from shardmill.sources.columns import arrow_type, build_columns, chosen_types, column_names
 from shardmill.sources.sql.base import BINARY, UNKNOWN, Database, QuerySession, Rows
@@ -54,8 +54,8 @@ def describe(database: Database, fields: Fields) -> SourceStat:
     return SourceStat(database.kind, (file,), columns)
 
 
-class SqlSource:
-    """`notes` say what a user should know of how the query is cut, once it is."""
+class SqlSource(Source):
+    """One query of one database. Its `notes` say why it is one shard, and what an index would save."""
 
     def __init__(self, database: Database, stat: SourceStat, fields: Fields, max_item_bytes: int) -> None:
         self._database, self._stat, self._fields = database, stat, fields

@@ -1,10 +1,10 @@
-"""Lines of files as blocks; files of other formats by the readers that runs have."""
+"""Lines of files as blocks, as they lie there: no Arrow, which takes longer to import than a small file to split."""
 
 from __future__ import annotations
 
 from shardmill.errors import SourceError
 from shardmill.plan import SourceFile
-from shardmill.sources import MAX_ITEM_BYTES
+from shardmill.sources.base import MAX_ITEM_BYTES
 from shardmill.sources.content import open_filling
 from shardmill.sources.files import file_name
 from shardmill.sources.parsing import BOM, BadLine, decode, over_limit
@@ -14,22 +14,11 @@ from shardmill.split.items import At, encode_item, read_share
 _LINE_BYTES = 64 << 10
 
 
-def read_file(file: SourceFile, kind: str, bare_text: bool, at: At) -> Blocks:
-    """The items of a file; `at` is told how many of its bytes have been read."""
-    if not file.size_bytes:
-        return
-    if kind in ("jsonl", "text"):
-        blocks = _read_lines(file, at)
-        yield from blocks if kind == "jsonl" else _as_texts(file, blocks, bare_text)
-        return
-    # Other formats need Arrow, which takes longer to import than a small file takes to split.
-    from shardmill.split.rows import read_rows
+def read_lines(file: SourceFile, at: At) -> Blocks:
+    """The lines of a file; only a block and a line that is not yet whole are held.
 
-    yield from read_rows(file, kind, at)
-
-
-def _read_lines(file: SourceFile, at: At) -> Blocks:
-    """The lines of a file; only a block and a line that is not yet whole are held."""
+    `at` is told how many bytes of the file have been read.
+    """
     position, rest, buffers = 0, b"", Buffers(BLOCK_BYTES + _LINE_BYTES)
     with open_filling(file) as fill:
         while position < file.end:
@@ -52,8 +41,9 @@ def _read_lines(file: SourceFile, at: At) -> Blocks:
         yield LineBlock.of_lines([rest])
 
 
-def _as_texts(file: SourceFile, blocks: Blocks, bare: bool) -> Blocks:
-    for block in blocks:
+def read_texts(file: SourceFile, bare: bool, at: At) -> Blocks:
+    """The lines of a file as JSON: each an object with its text, or a bare string."""
+    for block in read_lines(file, at):
         try:
             texts = [decode(line.removesuffix(b"\r")) for line in block.lines()]
         except BadLine as bad:

@@ -49,7 +49,7 @@ def measure(engine: str, source: Path, folder: Path, args: argparse.Namespace) -
     began = time.time()
     run = start(make_spec({**work, "params": {"delay_s": args.delay_s}}, execution), folder)
     spans: dict[str, tuple[float, float]] = {}
-    for commit in run.ledger.commits().values():
+    for commit in run.ledger.commits.read().values():
         first, last = spans.get(commit.worker, (float("inf"), 0.0))
         spans[commit.worker] = min(first, commit.finished_at - commit.seconds), max(last, commit.finished_at)
     assert run.verify().verified

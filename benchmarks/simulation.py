@@ -140,7 +140,7 @@ class Worker:
         self.store = SlowStore(simulation.objects, self.turns, self.lock, random.Random(f"{world.seed}/{number}"))
         self.ledger = Ledger(self.store, self.turns.clock)
         # Each worker reads the plan once, at its start; a thousand parsings of it would only heat this machine.
-        self.ledger._generation = simulation.plan.generation
+        self.ledger.folder.generation = simulation.plan.generation
         slot = 0.0 if world.one_slot else number / world.workers
         self.choice = Choice(self.ledger, simulation.plan, self.name, kind="cuda", slot=slot, lease_s=LEASE_S)
         self.open: list[Open] = []
@@ -185,7 +185,7 @@ class Worker:
             return False
         simulation.claim_s.append(now - began)
         simulation.shadows += claim.shadow
-        self.ledger.suspects(claim.shard)
+        self.ledger.suspects.get(claim.shard)
         start = max(self.turns.now, self.open[-1].end if self.open else 0.0)
         self.open.append(Open(claim, start, start + float(simulation.work_s[claim.shard]) / self.speed))
         return True
@@ -199,9 +199,9 @@ class Worker:
     def _renew(self) -> None:
         held = self._held()
         for shard in list(self.open):
-            if not self.ledger.renew(shard.claim, self.name, LEASE_S, self.choice.due(shard.claim.shard, held)):
+            if not self.ledger.leases.renew(shard.claim, self.name, LEASE_S, self.choice.due(shard.claim.shard, held)):
                 self._drop(shard)
-                self.ledger.retire(shard.claim.shard)
+                self.ledger.leases.retire(shard.claim.shard)
 
     def _drop(self, shard: Open) -> None:
         """End the work on a shard; what waits behind it comes forward."""
@@ -221,7 +221,7 @@ class Worker:
     def _commit(self, shard: Open) -> None:
         claim, simulation = shard.claim, self.simulation
         self.store.put(f"parts/{claim.shard:06d}.{claim.attempt}.parquet", b"")
-        if self.ledger.commit(_record(claim, self.name, self.turns.now)):
+        if self.ledger.commits.add(_record(claim, self.name, self.turns.now)):
             simulation.winners[claim.shard] = claim.attempt
             if len(simulation.winners) % 10_000 == 0:
                 print(f"{len(simulation.winners):,} shards at {self.turns.now:,.0f} s", file=sys.stderr, flush=True)
@@ -229,8 +229,8 @@ class Worker:
         self.choice.committed(self.turns.now - shard.start)
         self.choice.pace = WEIGHT_BYTES / (shard.end - shard.start)
         self._drop(shard)
-        self.ledger.drop_suspects(claim.shard)
-        self.ledger.retire(claim.shard)
+        self.ledger.suspects.delete(claim.shard)
+        self.ledger.leases.retire(claim.shard)
 
     def _beat(self) -> None:
         """The heartbeat's thread: it takes part in time, but waits for nobody."""
@@ -238,7 +238,7 @@ class Worker:
             return
         self._held()
         state = {"state": self.state, "host": "elsewhere", "pid": 1, "kind": "cuda", "bytes_per_s": self.choice.pace}
-        self.simulation.heart.beat(self.name, state)
+        self.simulation.heart.workers.beat(self.name, state)
         beat_s = self.choice.beat_s()
         pause_s = max(beat_s, LEAST_BEAT_S)
         # A beat is a PUT, and a GET to see whether the run is still the same.

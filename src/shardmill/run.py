@@ -110,7 +110,7 @@ class Run:
 
     def errors(self) -> Iterator[dict[str, Any]]:
         """The rows that could not be done, with their line in the file and row in the source where these are known."""
-        commits = self.ledger.commits()
+        commits = self.ledger.commits.read()
         row: int | None = 0
         lines: dict[int, int | None] = {}
         for shard in self.plan.shards:
@@ -119,7 +119,7 @@ class Run:
             if commit is None:
                 row, lines[shard.file] = None, None
                 continue
-            for record in self.ledger.errors(commit):
+            for record in self.ledger.errors.read(commit):
                 yield {
                     **record,
                     "line": None if before is None else before + record["line_in_shard"],
@@ -152,7 +152,7 @@ def start(
     if plan.work.to is not None:
         from shardmill.sinks.table import prepare
 
-        if len(ledger.done()) < len(plan.shards):
+        if len(ledger.commits.shards()) < len(plan.shards):
             before(new)
         prepare(new, result_schema(new), fresh=fresh)
     places = [f.place for f in new.stat.files]
@@ -205,10 +205,10 @@ def _place(spec: Spec, engine: Engine | None, quiet: bool) -> tuple[Engine | Non
 
 def _finish(ledger: Ledger, plan: Plan, spec: Spec, engine: Engine | None, devices: list[Device], quiet: bool) -> Run:
     """Place workers for what is left, wait for them, and judge what they made."""
-    if len(ledger.done()) < len(plan.shards):
+    if len(ledger.commits.shards()) < len(plan.shards):
         began, precision = time.time(), spec.execution.precision
         if (expected := expect(plan, devices, precision, began)) is not None:
-            ledger.put_forecast(expected)
+            ledger.notes.put_forecast(expected)
         placed = engine or LocalEngine(
             devices, max_restarts=spec.execution.max_restarts, stuck_s=spec.execution.stuck_s
         )

@@ -69,26 +69,26 @@ def a_plan(text: str = "text", shards: int = 3) -> Plan:
 
 
 def test_the_first_commit_wins_and_the_second_is_told(ledger: Ledger) -> None:
-    assert ledger.commit(make_commit(7, "first"))
-    assert not ledger.commit(make_commit(7, "second"))
-    assert ledger.commits()[7].attempt == "first"
+    assert ledger.commits.add(make_commit(7, "first"))
+    assert not ledger.commits.add(make_commit(7, "second"))
+    assert ledger.commits.read()[7].attempt == "first"
 
 
 def test_one_of_many_racing_commits_wins(ledger: Ledger) -> None:
     with ThreadPoolExecutor(6) as pool:
-        won = list(pool.map(lambda i: ledger.commit(make_commit(0, f"a{i}")), range(6)))
+        won = list(pool.map(lambda i: ledger.commits.add(make_commit(0, f"a{i}")), range(6)))
     assert won.count(True) == 1
-    assert ledger.commits()[0].attempt == f"a{won.index(True)}"
+    assert ledger.commits.read()[0].attempt == f"a{won.index(True)}"
 
 
 def test_commits_are_fetched_once(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
     fetched: list[str] = []
     get = ledger.store.get
     monkeypatch.setattr(ledger.store, "get", lambda key: fetched.append(key) or get(key))
-    ledger.commit(make_commit(0))
-    assert ledger.commits().keys() == {0}
-    ledger.commit(make_commit(4))
-    assert ledger.commits().keys() == ledger.done() == {0, 4}
+    ledger.commits.add(make_commit(0))
+    assert ledger.commits.read().keys() == {0}
+    ledger.commits.add(make_commit(4))
+    assert ledger.commits.read().keys() == ledger.commits.shards() == {0, 4}
     assert [key.partition(".")[0] for key in fetched] == ["commits/000000", "commits/000004"]
 
 
@@ -96,22 +96,22 @@ def test_many_commits_and_leases_are_fetched_as_one_by_one(ledger: Ledger, place
     for shard in range(80):
         assert ledger.claim(f"w{shard % 2}", 80, lease_s=60) is not None
     with ThreadPoolExecutor(8) as pool:
-        list(pool.map(lambda i: ledger.commit(make_commit(i, f"a{i}")), range(80)))
-    assert [c.attempt for _, c in sorted(Ledger(place).commits().items())] == [f"a{i}" for i in range(80)]
-    ledger.record_death("w0")
-    assert Counter(lease.worker for lease in Ledger(place).leases().values() if not lease.until) == {"w0": 40}
+        list(pool.map(lambda i: ledger.commits.add(make_commit(i, f"a{i}")), range(80)))
+    assert [c.attempt for _, c in sorted(Ledger(place).commits.read().items())] == [f"a{i}" for i in range(80)]
+    ledger.leases.record_death("w0")
+    assert Counter(lease.worker for lease in Ledger(place).leases.read().values() if not lease.until) == {"w0": 40}
 
 
 def test_all_commits_come_in_source_order_or_not_at_all(ledger: Ledger) -> None:
     for shard in (2, 0):
-        ledger.commit(make_commit(shard))
+        ledger.commits.add(make_commit(shard))
     with pytest.raises(NotComplete, match="1 of 3 shards are not done"):
-        ledger.all_commits(a_plan())
-    ledger.commit(make_commit(9))
+        ledger.commits.read_complete(a_plan())
+    ledger.commits.add(make_commit(9))
     with pytest.raises(NotComplete, match="1 of 3 shards are not done"):
-        ledger.all_commits(a_plan())
-    ledger.commit(make_commit(1))
-    assert [c.shard for c in ledger.all_commits(a_plan())] == [0, 1, 2]
+        ledger.commits.read_complete(a_plan())
+    ledger.commits.add(make_commit(1))
+    assert [c.shard for c in ledger.commits.read_complete(a_plan())] == [0, 1, 2]
 
 
 def test_each_shard_is_claimed_once_under_six_threads(ledger: Ledger, place: str) -> None:
@@ -138,11 +138,11 @@ def test_workers_start_at_different_places(ledger: Ledger) -> None:
 
 
 def test_what_is_committed_is_not_claimed(ledger: Ledger) -> None:
-    ledger.commit(make_commit(0))
+    ledger.commits.add(make_commit(0))
     claim = ledger.claim("w", 2, lease_s=60)
     assert claim is not None
     assert claim.shard == 1
-    ledger.commit(make_commit(1))
+    ledger.commits.add(make_commit(1))
     assert ledger.claim("w", 2, lease_s=60) is None
 
 
@@ -152,12 +152,12 @@ def test_a_shard_that_was_done_since_the_last_listing_is_not_claimed(ledger: Led
     assert first is not None
     assert taken is not None
     assert (first.shard, taken.shard) == (0, 1)
-    other.commit(make_commit(1))
-    other.release(taken, "other")
+    other.commits.add(make_commit(1))
+    other.leases.release(taken, "other")
     second = ledger.claim("w", 3, lease_s=60)
     assert second is not None
     assert second.shard == 2
-    assert sorted(ledger.leases()) == [0, 2]
+    assert sorted(ledger.leases.read()) == [0, 2]
 
 
 def test_a_claim_lists_the_run_once_for_many_shards(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -195,7 +195,7 @@ def test_a_renewed_lease_holds(ledger: Ledger, clock: Clock) -> None:
     claim = ledger.claim("mine", 1, lease_s=10)
     assert claim is not None
     clock.now += 8
-    ledger.renew(claim, "mine", 10)
+    ledger.leases.renew(claim, "mine", 10)
     clock.now += 8
     assert ledger.claim("other", 1, lease_s=10) is None
 
@@ -204,19 +204,19 @@ def test_only_the_holder_renews_and_releases(ledger: Ledger, clock: Clock) -> No
     claim = ledger.claim("mine", 1, lease_s=10)
     assert claim is not None
     clock.now += 8
-    ledger.renew(claim, "other", 1000)
-    ledger.release(claim, "other")
-    assert ledger.leases()[0].until == 1_000_010
-    ledger.release(claim, "mine")
-    assert ledger.leases() == {}
-    ledger.renew(claim, "mine", 10)
-    assert ledger.leases() == {}
+    ledger.leases.renew(claim, "other", 1000)
+    ledger.leases.release(claim, "other")
+    assert ledger.leases.read()[0].until == 1_000_010
+    ledger.leases.release(claim, "mine")
+    assert ledger.leases.read() == {}
+    ledger.leases.renew(claim, "mine", 10)
+    assert ledger.leases.read() == {}
 
 
 def test_a_released_shard_is_free_and_has_no_crash(ledger: Ledger) -> None:
     claim = ledger.claim("mine", 1, lease_s=10)
     assert claim is not None
-    ledger.release(claim, "mine")
+    ledger.leases.release(claim, "mine")
     again = ledger.claim("other", 1, lease_s=10)
     assert again is not None
     assert again.crashes == 0
@@ -227,7 +227,7 @@ def test_a_buried_worker_leaves_its_shards_with_its_death_on_them(ledger: Ledger
     for _ in range(2):
         ledger.claim("dead", 3, lease_s=1000)
     ledger.claim("alive", 3, lease_s=1000)
-    ledger.record_death("dead")
+    ledger.leases.record_death("dead")
     taken = [ledger.claim("heir", 3, lease_s=1000) for _ in range(3)]
     assert [(c.shard, c.crashes) if c else None for c in taken] == [(0, 1), (1, 1), None]
 
@@ -242,7 +242,7 @@ def test_the_slowest_is_shadowed_once_and_only_when_it_is_slow(ledger: Ledger, c
     shadows = [ledger.claim("idle", 2, lease_s=10, slow_s=60) for _ in range(3)]
     assert [c.shard if c else None for c in shadows] == [0, 1, None]
     assert [c.crashes for c in shadows if c] == [0, 0]
-    assert {s: (x.worker, x.shadow) for s, x in ledger.leases().items()} == {
+    assert {s: (x.worker, x.shadow) for s, x in ledger.leases.read().items()} == {
         0: ("slowest", "idle"),
         1: ("slow", "idle"),
     }
@@ -258,14 +258,14 @@ def test_who_would_be_later_than_the_one_who_asks_is_shadowed(ledger: Ledger, cl
     soon, late = (ledger.claim(name, 2, lease_s=1000) for name in ("soon", "late"))
     assert soon is not None
     assert late is not None
-    ledger.renew(soon, "soon", 1000, due=clock.now + 30)
-    ledger.renew(late, "late", 1000, due=clock.now + 300)
+    ledger.leases.renew(soon, "soon", 1000, due=clock.now + 30)
+    ledger.leases.renew(late, "late", 1000, due=clock.now + 300)
     assert ledger.claim("as slow", 2, lease_s=10, own_s=290) is None
     shadow = ledger.claim("fast", 2, lease_s=10, own_s=25)
     assert shadow is not None
     assert (shadow.shard, shadow.shadow) == (late.shard, True)
     assert ledger.claim("fast", 2, lease_s=10, own_s=25) is None
-    ledger.release(shadow, "fast")
+    ledger.leases.release(shadow, "fast")
     again = ledger.claim("third", 2, lease_s=10, own_s=25)
     assert again is not None
     assert again.shadow
@@ -277,14 +277,14 @@ def test_who_was_overtaken_is_told_when_it_renews(ledger: Ledger, clock: Clock) 
     clock.now += 100
     fast = ledger.claim("fast", 1, lease_s=1000, slow_s=60)
     assert fast is not None
-    assert ledger.renew(slow, "slow", 1000)
-    assert ledger.renew(fast, "fast", 1000)
-    ledger.commit(make_commit(0))
-    assert not ledger.renew(slow, "slow", 1000)
-    ledger.retire(0)
-    assert not ledger.renew(slow, "slow", 1000)
-    assert not ledger.renew(fast, "fast", 1000)
-    assert ledger.leases() == {}
+    assert ledger.leases.renew(slow, "slow", 1000)
+    assert ledger.leases.renew(fast, "fast", 1000)
+    ledger.commits.add(make_commit(0))
+    assert not ledger.leases.renew(slow, "slow", 1000)
+    ledger.leases.retire(0)
+    assert not ledger.leases.renew(slow, "slow", 1000)
+    assert not ledger.leases.renew(fast, "fast", 1000)
+    assert ledger.leases.read() == {}
 
 
 def test_a_shard_whose_holder_vanished_is_left_to_its_shadow(ledger: Ledger, clock: Clock) -> None:
@@ -292,7 +292,7 @@ def test_a_shard_whose_holder_vanished_is_left_to_its_shadow(ledger: Ledger, clo
     clock.now += 90
     shadow = ledger.claim("shadow", 1, lease_s=100, slow_s=60)
     assert shadow is not None
-    assert ledger.renew(shadow, "shadow", 100)
+    assert ledger.leases.renew(shadow, "shadow", 100)
     clock.now += 90
     assert ledger.claim("third", 1, lease_s=100) is None
     clock.now += 20
@@ -304,32 +304,32 @@ def test_a_lease_left_on_a_shard_that_is_done_is_not_taken_over(ledger: Ledger, 
     second = ledger.claim("gone", 2, lease_s=10)
     assert second is not None
     assert ledger.claim("next", 2, lease_s=10) is None
-    ledger.commit(make_commit(0))
+    ledger.commits.add(make_commit(0))
     clock.now += 11
     heir = ledger.claim("next", 2, lease_s=10)
     assert heir is not None
     assert heir.shard == 1
-    assert ledger.leases().keys() == {1}
+    assert ledger.leases.read().keys() == {1}
 
 
 def test_a_shard_that_was_given_back_late_is_found(ledger: Ledger) -> None:
     claim = ledger.claim("leaving", 1, lease_s=1000)
     assert claim is not None
     assert ledger.claim("next", 1, lease_s=10) is None
-    ledger.release(claim, "leaving")
+    ledger.leases.release(claim, "leaving")
     found = ledger.claim("next", 1, lease_s=10)
     assert found is not None
     assert found.crashes == 0
 
 
 def test_a_run_is_complete_when_every_shard_is_committed(ledger: Ledger) -> None:
-    assert ledger.is_complete(0)
+    assert ledger.commits.is_complete(0)
     for shard in (0, 2):
-        ledger.commit(make_commit(shard))
-    assert not ledger.is_complete(3)
-    ledger.commit(make_commit(1))
-    assert ledger.is_complete(3)
-    assert not ledger.is_complete(4)
+        ledger.commits.add(make_commit(shard))
+    assert not ledger.commits.is_complete(3)
+    ledger.commits.add(make_commit(1))
+    assert ledger.commits.is_complete(3)
+    assert not ledger.commits.is_complete(4)
 
 
 def test_what_a_claim_asks_for_does_not_grow_with_the_run(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -338,7 +338,7 @@ def test_what_a_claim_asks_for_does_not_grow_with_the_run(clock: Clock, monkeypa
     ledger = Ledger("memory://a-long-run", clock)
     ledger.create(a_plan(shards=3))
     for shard in range(shards - 3):
-        ledger.commit(make_commit(shard))
+        ledger.commits.add(make_commit(shard))
     listed: list[int] = []
     plain = ledger.store.list
 
@@ -354,10 +354,10 @@ def test_what_a_claim_asks_for_does_not_grow_with_the_run(clock: Clock, monkeypa
     assert len(listed) <= 10
     assert max(listed) <= 1001
     listed.clear()
-    assert not ledger.is_complete(shards)
+    assert not ledger.commits.is_complete(shards)
     assert sum(listed) <= 4100
     listed.clear()
-    assert not ledger.is_complete(shards)
+    assert not ledger.commits.is_complete(shards)
     assert sum(listed) <= 1001
 
 
@@ -408,17 +408,17 @@ def test_a_folder_without_a_plan_is_no_run(place: str) -> None:
 
 
 def test_the_last_word_of_a_worker_counts(ledger: Ledger) -> None:
-    ledger.beat("w1", {"state": "working"})
-    ledger.beat("w1", {"state": "done"})
-    assert ledger.workers() == [{"id": "w1", "at": 1_000_000.0, "state": "done"}]
+    ledger.workers.beat("w1", {"state": "working"})
+    ledger.workers.beat("w1", {"state": "done"})
+    assert ledger.workers.read() == [{"id": "w1", "at": 1_000_000.0, "state": "done"}]
 
 
 def test_suspects_are_remembered_until_they_are_dropped(ledger: Ledger) -> None:
     noted = Suspects(rows=(4, 5), strikes=1, poison=(9,))
-    ledger.put_suspects(3, noted)
-    assert ledger.suspects(3) == noted
-    ledger.drop_suspects(3)
-    assert ledger.suspects(3) == Suspects()
+    ledger.suspects.put(3, noted)
+    assert ledger.suspects.get(3) == noted
+    ledger.suspects.delete(3)
+    assert ledger.suspects.get(3) == Suspects()
 
 
 def _keys(ledger: Ledger) -> list[str]:
@@ -430,13 +430,13 @@ def _keys(ledger: Ledger) -> list[str]:
 def _fill(ledger: Ledger) -> None:
     ledger.put_execution({"workers": 1})
     ledger.claim("w1", 30, lease_s=10)
-    ledger.put_suspects(1, Suspects(rows=(1,)))
-    ledger.commit(make_commit(0, errors_file="errors/000000.a1.jsonl"))
+    ledger.suspects.put(1, Suspects(rows=(1,)))
+    ledger.commits.add(make_commit(0, errors_file="errors/000000.a1.jsonl"))
     for key in ("parts/000000.a1.parquet", "parts/000000.b2.parquet", "parts/000001.c3.parquet"):
         ledger.store.put(key, b"x")
     for key in ("errors/000000.a1.jsonl", "errors/000000.b2.jsonl"):
         ledger.store.put(key, b"{}")
-    ledger.beat("w1", {})
+    ledger.workers.beat("w1", {})
     ledger.store.put("notes.txt", b"the user's own")
 
 
@@ -456,11 +456,11 @@ def test_sweep_keeps_what_commits_name_and_what_is_not_ours(ledger: Ledger) -> N
 
 def test_wipe_removes_the_run_and_nothing_beside_it(ledger: Ledger) -> None:
     _fill(ledger)
-    ledger.put_report({"verified": True})
+    ledger.notes.put_report({"verified": True})
     ledger.wipe()
     assert _keys(ledger) == ["notes.txt"]
     assert ledger.create(a_plan()).id == a_plan().id
-    assert ledger.commits() == {}
+    assert ledger.commits.read() == {}
 
 
 def test_a_worker_left_over_from_before_a_wipe_cannot_commit_into_what_came_after(ledger: Ledger, place: str) -> None:
@@ -468,10 +468,10 @@ def test_a_worker_left_over_from_before_a_wipe_cannot_commit_into_what_came_afte
     left_over.plan()
     ledger.wipe()
     ledger.create(a_plan(shards=30))
-    left_over.commit(make_commit(0))
-    assert ledger.done() == set()
-    assert ledger.commit(make_commit(0, "new"))
-    assert ledger.commits()[0].attempt == "new"
+    left_over.commits.add(make_commit(0))
+    assert ledger.commits.shards() == set()
+    assert ledger.commits.add(make_commit(0, "new"))
+    assert ledger.commits.read()[0].attempt == "new"
 
 
 def test_a_wipe_that_is_cut_short_leaves_a_run_that_can_be_resumed_or_wiped(
@@ -491,4 +491,4 @@ def test_a_wipe_that_is_cut_short_leaves_a_run_that_can_be_resumed_or_wiped(
     with pytest.raises(KeyboardInterrupt):
         ledger.wipe()
     assert ledger.find_plan() is not None
-    assert ledger.done() == set()
+    assert ledger.commits.shards() == set()

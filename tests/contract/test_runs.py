@@ -118,21 +118,21 @@ def _check_search(run: Run) -> None:
 
 
 def test_the_same_call_again_does_nothing(spec: Spec, place: str) -> None:
-    before = _go(spec, f"{place}/run").ledger.commits()
+    before = _go(spec, f"{place}/run").ledger.commits.read()
 
     class NoEngine:
         def start(self, run: str) -> Any:
             raise AssertionError("nothing is left to do")
 
     again = start(spec, f"{place}/run", engine=NoEngine())
-    assert again.ledger.commits() == before
+    assert again.ledger.commits.read() == before
 
 
 def test_what_was_deleted_is_done_again_and_nothing_else(spec: Spec, place: str) -> None:
     run = _go(spec, f"{place}/run")
-    before = dict(run.ledger.commits())
+    before = dict(run.ledger.commits.read())
     run.ledger.store.delete(_commit_key(run, 1))
-    after = _go(spec, f"{place}/run", resume=True).ledger.commits()
+    after = _go(spec, f"{place}/run", resume=True).ledger.commits.read()
     assert {i for i in after if after[i].attempt != before[i].attempt} == {1}
     assert Run(f"{place}/run").verify().verified
 
@@ -180,7 +180,7 @@ def _rewrite_commit(run: Run, commit: Commit) -> None:
 
 def _rewrite_part(run: Run, shard: int, change: Callable[[pa.Table], pa.Table]) -> None:
     """A part that was made wrongly from the start: its commit is in order and names its digest."""
-    commit = run.ledger.commits()[shard]
+    commit = run.ledger.commits.read()[shard]
     path = _path(run, commit.part)
     pq.write_table(change(pq.read_table(path)), path)
     made = digest(run.ledger.store, commit.part)
@@ -192,7 +192,7 @@ def test_an_honest_run_is_verified(run: Run) -> None:
 
 
 def test_a_flipped_byte_in_a_part_is_found_wherever_it_is(run: Run) -> None:
-    path = _path(run, run.ledger.commits()[0].part)
+    path = _path(run, run.ledger.commits.read()[0].part)
     sound = path.read_bytes()
     for at in range(0, len(sound), 97):
         path.write_bytes(sound[:at] + bytes([sound[at] ^ 0xFF]) + sound[at + 1 :])
@@ -200,14 +200,14 @@ def test_a_flipped_byte_in_a_part_is_found_wherever_it_is(run: Run) -> None:
 
 
 def test_a_missing_part_is_found(run: Run) -> None:
-    _path(run, run.ledger.commits()[1].part).unlink()
+    _path(run, run.ledger.commits.read()[1].part).unlink()
     report = _verify(run)
     assert {"parts", "rows"} <= _failed(report)
-    assert run.ledger.commits()[1].part in str(report)
+    assert run.ledger.commits.read()[1].part in str(report)
 
 
 def test_a_part_that_cannot_be_read_is_found(run: Run) -> None:
-    commit = run.ledger.commits()[1]
+    commit = run.ledger.commits.read()[1]
     _path(run, commit.part).write_bytes(b"PAR1 and then nothing")
     _rewrite_commit(run, replace(commit, digest=digest(run.ledger.store, commit.part)))
     assert "parts" in _failed(_verify(run))
@@ -221,7 +221,7 @@ def test_a_deleted_commit_is_found(run: Run) -> None:
 
 
 def test_a_commit_of_another_plan_is_found(run: Run) -> None:
-    _rewrite_commit(run, replace(run.ledger.commits()[1], plan="0123456789abcdef"))
+    _rewrite_commit(run, replace(run.ledger.commits.read()[1], plan="0123456789abcdef"))
     report = _verify(run)
     assert "commits" in _failed(report)
     assert "of another plan 1" in report.checks[0].seen
@@ -229,7 +229,7 @@ def test_a_commit_of_another_plan_is_found(run: Run) -> None:
 
 def test_a_commit_beyond_the_plan_is_found(run: Run) -> None:
     beyond = _commit_key(run, 1).replace("000001", "000099")
-    _path(run, beyond).write_text(json.dumps(asdict(replace(run.ledger.commits()[1], shard=99))))
+    _path(run, beyond).write_text(json.dumps(asdict(replace(run.ledger.commits.read()[1], shard=99))))
     assert "commits" in _failed(_verify(run))
 
 
@@ -363,10 +363,10 @@ def test_a_folder_that_holds_something_else_is_left_alone(tmp_path: Path, source
 def test_fresh_is_refused_while_a_worker_is_alive(run: Run, source: Path) -> None:
     alive = {"host": socket.gethostname(), "pid": os.getpid(), "state": "working", "open": {}, "at": time.time()}
     rates = dict.fromkeys(("rows_per_s", "bytes_per_s", "tokens_per_s"), 0.0)
-    run.ledger.beat("busy", {**alive, **rates})
+    run.ledger.workers.beat("busy", {**alive, **rates})
     with pytest.raises(RunExists, match=r"1 workers are at it now \(busy\)"):
         _go(fake_spec(source), run.ledger.url, fresh=True)
-    run.ledger.beat("busy", {**alive, **rates, "state": "done"})
+    run.ledger.workers.beat("busy", {**alive, **rates, "state": "done"})
     _go(fake_spec(source), run.ledger.url, fresh=True)
 
 

@@ -36,26 +36,26 @@ def every_row_comes_out_once(engine: Execution, tmp_path: Path) -> None:
         make_spec(tmp_path, engine, 3_000, shard_bytes=30_000, batch_tokens=None, delay_s=0.0), tmp_path / "run"
     )
     assert_complete(run, 3_000)
-    assert len({c.worker for c in run.ledger.commits().values()}) == 2
+    assert len({c.worker for c in run.ledger.commits.read().values()}) == 2
 
 
 def a_killed_worker_is_replaced(engine: Execution, tmp_path: Path) -> None:
     ledger, placement = begin({**engine, "workers": 1}, tmp_path, 600)
-    (first,) = wait_for(lambda: placement.poll() and len(ledger.done()) >= 2 and live_workers(ledger))
+    (first,) = wait_for(lambda: placement.poll() and len(ledger.commits.shards()) >= 2 and live_workers(ledger))
     os.kill(first["pid"], signal.SIGKILL)
     finish(placement)
-    assert len(ledger.workers()) == 2
+    assert len(ledger.workers.read()) == 2
     assert_complete(Run(ledger.url), 600)
 
 
 def stopping_leaves_nothing_behind(engine: Execution, tmp_path: Path) -> None:
     ledger, placement = begin(engine, tmp_path, 600, lease_s=600)
-    wait_for(lambda: placement.poll() and len(ledger.done()) >= 2)
-    pids = [w["pid"] for w in ledger.workers()]
+    wait_for(lambda: placement.poll() and len(ledger.commits.shards()) >= 2)
+    pids = [w["pid"] for w in ledger.workers.read()]
     placement.stop()
     wait_for(lambda: not [p for p in pids if psutil.pid_exists(p)], 5)
-    assert ledger.leases() == {}
-    assert 2 <= len(ledger.done()) < len(ledger.plan().shards)
+    assert ledger.leases.read() == {}
+    assert 2 <= len(ledger.commits.shards()) < len(ledger.plan().shards)
 
 
 def a_worker_that_always_dies_stops_the_run(engine: Execution, tmp_path: Path) -> None:
@@ -78,11 +78,11 @@ def engines_take_turns(engines: Sequence[Execution], tmp_path: Path) -> None:
     for engine in some:
         ledger, placement = begin(engine, tmp_path, 900)
         before = len(done)
-        wait_for(lambda: placement.poll() and len(ledger.done()) >= before + 2)  # noqa: B023
+        wait_for(lambda: placement.poll() and len(ledger.commits.shards()) >= before + 2)  # noqa: B023
         placement.stop()
-        assert ledger.leases() == {}
-        assert done < ledger.done()
-        done = ledger.done()
+        assert ledger.leases.read() == {}
+        assert done < ledger.commits.shards()
+        done = ledger.commits.shards()
     run = start(make_spec(tmp_path, last, 900), tmp_path / "run")
     assert len(run.plan.shards) > len(done)
     assert_complete(run, 900)

@@ -29,7 +29,7 @@ def test_a_run_goes_from_ssh_to_slurm_to_ray(
     slurm_nodes.cancel_all()
 
     run = Run(folder / "run")
-    assert len({c.worker.rpartition("-")[0] for c in run.ledger.commits().values()}) >= 3
+    assert len({c.worker.rpartition("-")[0] for c in run.ledger.commits.read().values()}) >= 3
     here = start(contract.make_spec(folder, contract.LOCALLY, 900), tmp_path / "here")
     merged = [each.merge(tmp_path / f"{i}.parquet") and tmp_path / f"{i}.parquet" for i, each in enumerate((run, here))]
     assert merged[0].read_bytes() == merged[1].read_bytes()

@@ -34,22 +34,22 @@ def _ledger(tmp_path: Path, write_jsonl: Write) -> Ledger:
 
 
 def test_a_branch_works_on_its_hand_and_waits_for_more(tmp_path: Path, write_jsonl: Write) -> None:
-    ledger, now = _ledger(tmp_path, write_jsonl), [100.0]
-    ledger.clock = lambda: now[0]
+    now = [100.0]
+    ledger = Ledger(_ledger(tmp_path, write_jsonl).url, lambda: now[0])
     shards = len(ledger.plan().shards)
     assert shards > 6
-    ledger.assign(Assignment((3, 5), until=200.0))
+    ledger.branch.assign(Assignment((3, 5), until=200.0))
     claims = [ledger.claim("w", shards, lease_s=60, held=held) for held in ((), (3,), (3, 5))]
     assert [c and c.shard for c in claims] == [3, 5, None]
-    ledger.assign(Assignment((3, 6), until=200.0))
+    ledger.branch.assign(Assignment((3, 6), until=200.0))
     taken = ledger.claim("w", shards, lease_s=60, held=(3, 5))
     assert taken is not None
     assert taken.shard == 6
-    ledger.assign(Assignment((), until=200.0))
+    ledger.branch.assign(Assignment((), until=200.0))
     assert not ledger.is_over(shards)
     now[0] = 200.0
     assert ledger.is_over(shards)
-    ledger.assign(Assignment((3,), until=200.0))
+    ledger.branch.assign(Assignment((3,), until=200.0))
     assert not ledger.is_over(shards)
 
 
@@ -67,7 +67,7 @@ def test_a_host_with_too_little_takes_over_what_another_has_not_begun(tmp_path: 
     assert taken.shard == 2
     assert sorted(slow.held) == [0, 1]
     assert sorted(slow.ready) == [0, 1]
-    assert ledger.leases()[2].worker == "quick"
+    assert ledger.leases.read()[2].worker == "quick"
     quick.held[2] = taken
     assert home.take_back(quick) is None
     with pytest.raises(RunExists, match="another process hands this run out"):

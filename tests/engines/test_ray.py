@@ -63,7 +63,7 @@ def on(cluster: Cluster, **options: Any) -> dict[str, Any]:
 
 def test_every_row_comes_out_once(engine: dict[str, Any], tmp_path: Path) -> None:
     contract.every_row_comes_out_once(engine, tmp_path)
-    (name,) = {w["device"] for w in Ledger(tmp_path / "run").workers()}
+    (name,) = {w["device"] for w in Ledger(tmp_path / "run").workers.read()}
     assert name == "cpu"
     assert (tmp_path / "run/logs").is_dir()
 
@@ -93,13 +93,13 @@ def test_a_node_is_lost_and_another_comes(cluster: Cluster, tmp_path: Path) -> N
     cluster.wait_for_nodes()
     ledger, placement = begin(on(cluster, resources="here=1", num_cpus=1), tmp_path, 900)
     notes = []
-    wait_for(lambda: placement.poll() and len(live_workers(ledger)) == 2 and len(ledger.done()) >= 2)
-    before = {w["id"] for w in ledger.workers()}
+    wait_for(lambda: placement.poll() and len(live_workers(ledger)) == 2 and len(ledger.commits.shards()) >= 2)
+    before = {w["id"] for w in ledger.workers.read()}
     cluster.remove_node(node)
     node = cluster.add_node(**SMALL, resources={"here": 1})
     finish(placement, lambda: notes.append(placement.note))
     cluster.remove_node(node)
-    after = {w["id"] for w in ledger.workers()} - before
+    after = {w["id"] for w in ledger.workers.read()} - before
     assert len(after) == 1, "there was room for one"
     assert any("of 2 workers wait for a place" in note for note in notes)
     assert_complete(Run(ledger.url), 900)
@@ -108,11 +108,11 @@ def test_a_node_is_lost_and_another_comes(cluster: Cluster, tmp_path: Path) -> N
 def test_an_actor_is_killed(engine: dict[str, Any], tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """Its worker goes too."""
     ledger, placement = begin({**engine, "workers": 1}, tmp_path, 600)
-    (first,) = wait_for(lambda: placement.poll() and len(ledger.done()) >= 2 and live_workers(ledger))
+    (first,) = wait_for(lambda: placement.poll() and len(ledger.commits.shards()) >= 2 and live_workers(ledger))
     worker = psutil.Process(first["pid"])
     os.kill(worker.ppid(), signal.SIGKILL)
     finish(placement)
-    assert len(ledger.workers()) == 2
+    assert len(ledger.workers.read()) == 2
     wait_for(lambda: not worker.is_running() or worker.status() == psutil.STATUS_ZOMBIE, 5)
     assert_complete(Run(ledger.url), 600)
     assert capfd.readouterr().out == "", "stdout is for data"
@@ -149,7 +149,7 @@ def test_workers_join_as_an_autoscaler_adds_nodes(cluster: Cluster, tmp_path: Pa
             assert placement.poll()
             time.sleep(0.1)
         assert "1 of 1 workers wait for a place" in placement.note
-        assert not ledger.workers()
+        assert not ledger.workers.read()
         node = cluster.add_node(**SMALL, resources={"late": 1})
         finish(placement)
         assert_complete(Run(ledger.url), 60)
@@ -294,7 +294,7 @@ def test_inside_a_larger_ray_program(cluster: Cluster, tmp_path: Path) -> None:
         assert isinstance(run, Run)
         assert run.verify().verified
         assert run.table(["id"]).num_rows == 50
-        assert len(run.ledger.workers()) == 2, "one a bundle"
+        assert len(run.ledger.workers.read()) == 2, "one a bundle"
         spec = fake_spec(source)
         with pytest.raises(UsageError, match="the placement group has 2 CPU"):
             shardmill.ray.map_shards(spec, out=tmp_path / "b", workers=1, num_cpus=3, placement_group=group)

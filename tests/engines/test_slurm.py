@@ -62,7 +62,7 @@ def _wait_for(what: Callable[[], Any], timeout_s: float = 40.0) -> Any:
 
 
 def _done(run: Path) -> int:
-    return len(Ledger(run).done()) if (run / "plan.json").exists() else 0
+    return len(Ledger(run).commits.shards()) if (run / "plan.json").exists() else 0
 
 
 def _jobs(cluster: SlurmCluster, *words: str) -> list[str]:
@@ -98,7 +98,7 @@ def test_workers_are_placed_over_both_nodes_each_with_a_gpu_of_its_own(
     assert {(node, gpu) for node, gpu, _, _ in seats} == {("n1", "0"), ("n1", "1"), ("n2", "0"), ("n2", "1")}
     assert {threads for *_, threads in seats} == {"2"}
     assert {slot for _, _, slot, _ in seats} >= {"0.000000", "0.166666", "0.333333", "0.500000"}
-    workers = Ledger(run).workers()
+    workers = Ledger(run).workers.read()
     assert {w["id"].partition("-")[0] for w in workers} == {"n1", "n2"}
     assert {(w["state"], w["device"]) for w in workers} == {("done", "wrapped")}
     assert not _jobs(slurm)
@@ -110,15 +110,15 @@ def test_a_killed_worker_is_replaced_and_what_someone_cancels_is_not(
 ) -> None:
     rows, run = fake_rows(1200), tmp_path / "run"
     home = _home(_spec(write_jsonl(rows), workers=2, lease_s=600.0, device="cpu"), run)
-    first, second = _wait_for(lambda: len(found := Ledger(run).workers()) == 2 and _done(run) and found)
+    first, second = _wait_for(lambda: len(found := Ledger(run).workers.read()) == 2 and _done(run) and found)
     os.kill(first["pid"], signal.SIGKILL)
     cancelled = second["id"].split("-")[1]
     slurm.scancel(cancelled)
     assert home.wait(120) == 0, home.stderr and home.stderr.read()
     assert_complete(run, rows)
-    third = [w for w in Ledger(run).workers() if w["id"] not in (first["id"], second["id"])]
+    third = [w for w in Ledger(run).workers.read() if w["id"] not in (first["id"], second["id"])]
     assert len(third) == 1
-    assert {w["device"] for w in Ledger(run).workers()} == {"cpu"}
+    assert {w["device"] for w in Ledger(run).workers.read()} == {"cpu"}
 
 
 def test_before_the_time_limit_leases_are_given_back_and_the_run_goes_on(
@@ -133,17 +133,17 @@ def test_before_the_time_limit_leases_are_given_back_and_the_run_goes_on(
     (first,) = _wait_for(lambda: _jobs(slurm, "--states=RUNNING"))
     job = first.partition("_")[0]
     again = _wait_for(lambda: [j for j in _jobs(slurm, "--states=RUNNING") if not j.startswith(job)], 60)
-    told = [w for w in Ledger(run).workers() if f"-{job}_0-0" in w["id"]]
+    told = [w for w in Ledger(run).workers.read() if f"-{job}_0-0" in w["id"]]
     assert [w["state"] for w in told] == ["stopped"]
     assert slurm.squeue("%T", "--states=all", f"--jobs={job}") == ["FAILED"], "it ended before the limit did it"
     assert len(again) == 1
-    _wait_for(lambda: [lease for lease in Ledger(run).leases().values() if f"-{job}_" not in lease.worker])
-    assert not [lease for lease in Ledger(run).leases().values() if f"-{job}_" in lease.worker]
+    _wait_for(lambda: [lease for lease in Ledger(run).leases.read().values() if f"-{job}_" not in lease.worker])
+    assert not [lease for lease in Ledger(run).leases.read().values() if f"-{job}_" in lease.worker]
     os.kill(home.pid, signal.SIGINT)
     assert home.wait(60) != 0
-    assert Ledger(run).leases() == {}
+    assert Ledger(run).leases.read() == {}
     _wait_for(lambda: not _jobs(slurm))
-    assert len(Ledger(run).done()) < len(Run(run).plan.shards)
+    assert len(Ledger(run).commits.shards()) < len(Run(run).plan.shards)
     here = {"engine": "local", "engine_options": {}, "batch_tokens": 100_000}
     start(spec.model_copy(update={"execution": spec.execution.model_copy(update=here)}), run)
     assert_complete(run, rows)
@@ -155,11 +155,11 @@ def test_a_node_is_lost_a_task_requeued_and_home_killed(
     rows, run = fake_rows(4000), tmp_path / "run"
     spec = _spec(write_jsonl(rows), delay_s=0.04, workers=4, lease_s=600.0)
     home = _home(spec, run)
-    _wait_for(lambda: len({w["id"].partition("-")[0] for w in Ledger(run).workers()}) == 2 and _done(run))
-    lost = [lease.worker for lease in Ledger(run).leases().values() if lease.worker.startswith("n2-")]
+    _wait_for(lambda: len({w["id"].partition("-")[0] for w in Ledger(run).workers.read()}) == 2 and _done(run))
+    lost = [lease.worker for lease in Ledger(run).leases.read().values() if lease.worker.startswith("n2-")]
     slurm.kill_node("n2")
     assert lost
-    _wait_for(lambda: not [x for x in Ledger(run).leases().values() if x.worker in lost and x.until > time.time()])
+    _wait_for(lambda: not [x for x in Ledger(run).leases.read().values() if x.worker in lost and x.until > time.time()])
     task = next(j.split()[0] for j in _jobs(slurm, "--states=RUNNING") if j.endswith(" n1"))
     slurm.scontrol("requeue", task)
     home.kill()
@@ -168,11 +168,11 @@ def test_a_node_is_lost_a_task_requeued_and_home_killed(
     slurm.revive_node("n2")
     killed_at = time.time()
     again = _home(spec, run)
-    _wait_for(lambda: Ledger(run).placement()[1] > killed_at)
+    _wait_for(lambda: Ledger(run).notes.placement()[1] > killed_at)
     assert {j.partition("_")[0] for j in _jobs(slurm)} == before, "the job that is there is joined"
     assert again.wait(120) == 0, again.stderr and again.stderr.read()
     assert_complete(run, rows)
-    names = {w["id"] for w in Ledger(run).workers()}
+    names = {w["id"] for w in Ledger(run).workers.read()}
     assert any(name.endswith(f"-{task}-1") for name in names), names
 
 

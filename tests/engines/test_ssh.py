@@ -61,7 +61,7 @@ def wait_for(what: Callable[[], Any], timeout_s: float = 60.0) -> Any:
 
 
 def done(run: Path) -> int:
-    return len(Ledger(run).done()) if (run / "plan.json").exists() else 0
+    return len(Ledger(run).commits.shards()) if (run / "plan.json").exists() else 0
 
 
 def assert_complete(run: Path, rows: list[dict[str, str]]) -> None:
@@ -110,7 +110,7 @@ def test_a_host_dies_a_line_is_cut_and_home_is_killed(
     assert {process.pid for process in hosts[1].workers()} == survivors
     assert home.wait(120) == 0, (tmp_path / "home.log").read_text()
     assert_complete(run, rows)
-    parts = sum(c.part_bytes for c in Ledger(run).commits().values())
+    parts = sum(c.part_bytes for c in Ledger(run).commits.read().values())
     assert parts <= pulled(run) <= 1.3 * parts
     for host in hosts:
         assert host.workers() == []
@@ -226,7 +226,8 @@ def test_with_a_common_folder_nothing_is_copied(tmp_path: Path, write_jsonl: Wri
     rows = fake_rows(600)
     start(fake_spec(write_jsonl(rows), **cluster(tmp_path, hosts, "shared = true\n")), tmp_path / "run")
     assert_complete(tmp_path / "run", rows)
-    assert {c.worker.split("-")[0] for c in Ledger(tmp_path / "run").commits().values()} <= {"127.0.0.2", "127.0.0.3"}
+    workers = {c.worker.split("-")[0] for c in Ledger(tmp_path / "run").commits.read().values()}
+    assert workers <= {"127.0.0.2", "127.0.0.3"}
     assert not [p for host in hosts for p in host.home.rglob("*.jsonl")]
 
 
@@ -254,7 +255,7 @@ def test_only_the_bytes_of_its_shards_are_on_a_host(tmp_path: Path, write_jsonl:
     home.send_signal(signal.SIGINT)
     assert home.wait(60) != 0
     assert [host.workers() for host in hosts] == [[], []]
-    assert Ledger(tmp_path / "run").leases() == {}
+    assert Ledger(tmp_path / "run").leases.read() == {}
     whole = source.read_bytes()
     for host in hosts:
         (copy,) = host.home.rglob("items.jsonl")

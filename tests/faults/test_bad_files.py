@@ -60,12 +60,12 @@ def test_a_corrupt_page_of_parquet_names_its_row_group(tmp_path: Path, checksums
     with pytest.raises(SourceError, match=r"items\.parquet is not readable Parquet in row group 5: ") as caught:
         _start(path, out, rot)
     assert "again" in caught.value.hint
-    done = Run(out).ledger.done()
+    done = Run(out).ledger.commits.shards()
     assert done
     repair(path, before)
     run = _start(path, out)
     assert_complete(run)
-    assert done < run.ledger.done()
+    assert done < run.ledger.commits.shards()
 
 
 def test_a_gzip_cut_off_under_way(tmp_path: Path) -> None:

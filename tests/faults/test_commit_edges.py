@@ -68,7 +68,7 @@ def test_a_store_that_fails_around_a_commit_takes_nothing_back(
     run = start(spec, tmp_path / "run", engine=InProcessEngine())
     assert run.table().column("id").to_pylist() == [r["id"] for r in rows]
     assert run.verify().verified
-    assert len(ledger.commits()) == len(run.plan.shards)
+    assert len(ledger.commits.read()) == len(run.plan.shards)
 
 
 def test_a_worker_from_before_a_fresh_start_cannot_commit_into_the_new_run(tmp_path: Path, write_jsonl: Write) -> None:
@@ -80,7 +80,7 @@ def test_a_worker_from_before_a_fresh_start_cannot_commit_into_the_new_run(tmp_p
     run = start(new, tmp_path / "run", fresh=True, engine=_Interrupting(stale))
     assert run.table().schema.field("embedding").type.list_size == 16
     assert run.verify().verified
-    assert all(c.worker != "stale" for c in run.ledger.commits().values())
+    assert all(c.worker != "stale" for c in run.ledger.commits.read().values())
 
 
 class _Interrupting(InProcessEngine):
@@ -101,7 +101,7 @@ def test_a_worker_notices_that_its_run_was_begun_anew(tmp_path: Path, write_json
     ledger = _place(tmp_path / "run", spec)
     worker = subprocess.Popen([sys.executable, "-m", "shardmill.worker", ledger.url])
     deadline = time.monotonic() + 20
-    while not ledger.done() and time.monotonic() < deadline:
+    while not ledger.commits.shards() and time.monotonic() < deadline:
         time.sleep(0.05)
     ledger.wipe()
     _place(tmp_path / "run", spec)

@@ -122,7 +122,7 @@ def test_two_workers_on_one_shard_leave_one_part(run: str) -> None:
     ledger = Ledger(run)
     ledger.store.delete("shadowed-once")
     parts = [e.key for e in ledger.store.list("parts/")]
-    assert sorted(parts) == sorted(c.part for c in ledger.commits().values())
+    assert sorted(parts) == sorted(c.part for c in ledger.commits.read().values())
     assert_exactly_once(run)
 
 
@@ -131,8 +131,8 @@ def test_debris_of_dead_attempts_is_swept(run: str) -> None:
         _finish(_start(_work_until_step, run, "staged", after))
     assert _finish(_start(_work, run)) == 0
     ledger = Ledger(run)
-    assert len(list(ledger.store.list("parts/"))) > len(ledger.commits())
+    assert len(list(ledger.store.list("parts/"))) > len(ledger.commits.read())
     ledger.sweep()
-    assert len(list(ledger.store.list("parts/"))) == len(ledger.commits())
+    assert len(list(ledger.store.list("parts/"))) == len(ledger.commits.read())
     assert list(ledger.store.list("leases/")) == []
     assert_exactly_once(run)

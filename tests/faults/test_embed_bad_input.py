@@ -151,7 +151,7 @@ def rows_of(texts: Sequence[str]) -> list[dict[str, str]]:
 
 
 def notes(run: Run) -> list[str]:
-    said: list[str] = run.ledger.workers()[0]["notes"]
+    said: list[str] = run.ledger.workers.read()[0]["notes"]
     return said
 
 
@@ -178,7 +178,7 @@ def check(run: Run, expected: NDArray[np.float32], bad: dict[int, str] | None = 
     bad = bad or {}
     table = run.table()
     assert table.column("id").to_pylist() == [f"k{i}" for i in range(len(expected))]
-    assert sum(commit.rows for commit in run.ledger.commits().values()) == len(expected)
+    assert sum(commit.rows for commit in run.ledger.commits.read().values()) == len(expected)
     reasons = {e["row"]: e["reason"] for e in run.errors()}
     assert reasons.keys() == bad.keys(), reasons
     for row, reason in bad.items():
@@ -235,7 +235,7 @@ def test_a_million_characters_among_short_texts(embed: Embed, tiny_bert: Path) -
     run = embed(texts, tiny_bert, shard_bytes=4_000_000)
     # Of those with many words, no more than the first thousands of characters can matter.
     check(run, alone(tiny_bert, [*texts[:-3], *(text[:9_000] for text in texts[-3:])]))
-    assert sum(commit.truncated for commit in run.ledger.commits().values()) == 3
+    assert sum(commit.truncated for commit in run.ledger.commits.read().values()) == 3
 
 
 @in_ways([*FEW_WAYS, "packed float32"])
@@ -334,14 +334,14 @@ def test_texts_over_the_longest_that_the_model_reads(
     check(run, alone(folder, texts, limit=cut_at))
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     cut = sum(len(tokenizer(text)["input_ids"]) > cut_at for text in texts)
-    assert sum(commit.truncated for commit in run.ledger.commits().values()) == cut > 0
+    assert sum(commit.truncated for commit in run.ledger.commits.read().values()) == cut > 0
 
 
 def test_a_limit_that_leaves_no_room_is_refused_before_any_work(embed: Embed, tmp_path: Path) -> None:
     folder = write_model(tmp_path / "tiny", bert(), max_seq_length=2)
     with pytest.raises(ModelError, match="2 tokens leave no room"):
         embed(MIXED, folder)
-    assert Ledger(tmp_path / "run").done() == set()
+    assert Ledger(tmp_path / "run").commits.shards() == set()
 
 
 def _rare_words(above: int) -> list[str]:
@@ -355,7 +355,7 @@ def _refused_or_set_aside(run: Callable[[], Run], out: Path, expected: NDArray[n
         made = run()
     except ModelError as error:
         said = [str(error)]
-        assert Ledger(out).done() == set()
+        assert Ledger(out).commits.shards() == set()
     else:
         check(made, expected, dict.fromkeys(rows, ""))
         said = [error["reason"] for error in made.errors()]
@@ -396,7 +396,7 @@ def test_weights_of_another_vocabulary_than_the_config_says(embed: Embed, tmp_pa
     (folder / "config.json").write_text(config.replace(said, '"vocab_size": 3000'))
     with pytest.raises(ModelError, match="weights"):
         embed(MIXED, folder)
-    assert Ledger(tmp_path / "run").done() == set()
+    assert Ledger(tmp_path / "run").commits.shards() == set()
 
 
 @in_ways(FEW_WAYS)
@@ -633,7 +633,7 @@ def test_memory_that_was_short_is_used_again(
     assert short.times == 1
     assert engine.budgets[0] == 20
     assert min(engine.budgets) == 10
-    assert run.ledger.workers()[0]["batch_budget"] == 20
+    assert run.ledger.workers.read()[0]["batch_budget"] == 20
     lowest = engine.budgets.index(min(engine.budgets))
     assert engine.budgets[lowest:] == sorted(engine.budgets[lowest:])
 
@@ -689,7 +689,7 @@ def test_a_gpu_that_another_process_is_on(
     options: dict[str, Any] = {"text": "text", "id": "id", "model": str(tiny_bert), "device": "cuda"}
     run = shardmill.embed(str(source), out=tmp_path / "run", **options)
     check(run, alone(tiny_bert, texts))
-    assert {w["device"] for w in run.ledger.workers()} == {torch.cuda.get_device_name()}
+    assert {w["device"] for w in run.ledger.workers.read()} == {torch.cuda.get_device_name()}
 
 
 @in_ways([GPU])

@@ -74,7 +74,7 @@ def test_a_killed_worker_is_replaced(tmp_path: Path, write_jsonl: Write) -> None
     rows, run = fake_rows(600), tmp_path / "run"
     parent = _parent(_spec(write_jsonl(rows), workers=2), run)
     for wanted in (1, 3):
-        _wait_for(lambda n=wanted: len(Ledger(run).done()) >= n)
+        _wait_for(lambda n=wanted: len(Ledger(run).commits.shards()) >= n)
         _wait_for(lambda: _workers(run))[0].kill()
     assert parent.wait(60) == 0
     assert_complete(run, rows)
@@ -87,7 +87,7 @@ def test_a_killed_parent_takes_its_workers_along_and_a_new_one_goes_on(
     rows, run = fake_rows(600), tmp_path / "run"
     spec = _spec(write_jsonl(rows), workers=2)
     parent = _parent(spec, run)
-    _wait_for(lambda: (run / "plan.json").exists() and len(Ledger(run).done()) >= after)
+    _wait_for(lambda: (run / "plan.json").exists() and len(Ledger(run).commits.shards()) >= after)
     parent.kill()
     parent.wait()
     _wait_for(lambda: not _workers(run), 15)
@@ -102,7 +102,7 @@ def test_parent_and_workers_killed_together_cost_no_waiting(tmp_path: Path, writ
     rows, run = fake_rows(600), tmp_path / "run"
     spec = _spec(write_jsonl(rows), workers=2, lease_s=60)
     parent = _parent(spec, run)
-    _wait_for(lambda: len(Ledger(run).done()) >= 2)
+    _wait_for(lambda: len(Ledger(run).commits.shards()) >= 2)
     parent.kill()
     for worker in _workers(run):
         worker.kill()
@@ -133,19 +133,19 @@ def _place(tmp_path: Path, write_jsonl: Write, rows: list[dict[str, str]], **exe
 def test_sigterm_gives_the_leases_back_and_exits_75(tmp_path: Path, write_jsonl: Write) -> None:
     ledger = _place(tmp_path, write_jsonl, fake_rows(600), lease_s=600)
     worker = subprocess.Popen([sys.executable, "-m", "shardmill.worker", ledger.url])
-    _wait_for(lambda: ledger.leases() and ledger.done())
+    _wait_for(lambda: ledger.leases.read() and ledger.commits.shards())
     worker.send_signal(signal.SIGTERM)
     assert worker.wait(20) == 75
-    assert ledger.leases() == {}
+    assert ledger.leases.read() == {}
     parts = {e.key for e in ledger.store.list("parts/")}
-    assert parts == {c.part for c in ledger.commits().values()}
+    assert parts == {c.part for c in ledger.commits.read().values()}
 
 
 def test_a_paused_worker_loses_its_shard_and_does_no_harm_when_it_wakes(tmp_path: Path, write_jsonl: Write) -> None:
     rows = fake_rows(600)
     ledger = _place(tmp_path, write_jsonl, rows, lease_s=1.0)
     paused = subprocess.Popen([sys.executable, "-m", "shardmill.worker", ledger.url])
-    _wait_for(lambda: ledger.leases() and ledger.done())
+    _wait_for(lambda: ledger.leases.read() and ledger.commits.shards())
     paused.send_signal(signal.SIGSTOP)
     other = subprocess.Popen([sys.executable, "-m", "shardmill.worker", ledger.url])
     assert other.wait(60) == 0
@@ -170,7 +170,7 @@ def test_a_stuck_worker_is_found_and_replaced(tmp_path: Path, write_jsonl: Write
     rows, run = fake_rows(400), tmp_path / "run"
     spec = _spec(write_jsonl(rows), stuck_s=4.0, lease_s=2.0)
     parent = _parent(spec, run)
-    _wait_for(lambda: Ledger(run).done())
+    _wait_for(lambda: Ledger(run).commits.shards())
     stuck = _workers(run)[0]
     stuck.suspend()
     _wait_for(lambda: not stuck.is_running() or stuck.status() == psutil.STATUS_ZOMBIE, 30)
@@ -194,10 +194,10 @@ def test_ctrl_c_stops_cleanly_and_the_same_command_resumes(tmp_path: Path, write
     rows, run = fake_rows(600), tmp_path / "run"
     spec = _spec(write_jsonl(rows), workers=2, lease_s=600)
     parent = _parent(spec, run)
-    _wait_for(lambda: len(Ledger(run).done()) >= 2)
+    _wait_for(lambda: len(Ledger(run).commits.shards()) >= 2)
     os.kill(parent.pid, signal.SIGINT)
     assert parent.wait(30) != 0
     assert not _workers(run)
-    assert Ledger(run).leases() == {}
+    assert Ledger(run).leases.read() == {}
     start(spec, run)
     assert_complete(run, rows)

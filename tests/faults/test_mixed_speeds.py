@@ -16,7 +16,7 @@ from shardmill.devices import Device
 from shardmill.engines import local
 from shardmill.engines.local import LocalEngine
 from shardmill.ledger import Ledger
-from shardmill.ledger.records import encode
+from shardmill.ledger.record import encode
 from shardmill.planner import make_plan
 from shardmill.run import Run
 from shardmill.worker import Worker
@@ -50,7 +50,7 @@ def test_a_worker_is_pinned_and_says_so(tmp_path: Path, write_jsonl: Write) -> N
     cpu = max(os.sched_getaffinity(0))
     ledger = _place(tmp_path / "run", write_jsonl(fake_rows(50)))
     _wait_to_end(LocalEngine([Device("cpu", "cpu", cpus=(cpu,)), Device("cpu", "cpu")]).start(ledger.url))
-    assert sorted(w["cpus"] for w in ledger.workers()) == ["", str(cpu)]
+    assert sorted(w["cpus"] for w in ledger.workers.read()) == ["", str(cpu)]
 
 
 def _slow(seconds: float) -> Callable[[str, int], None]:
@@ -67,7 +67,7 @@ def _race(ledger: Ledger) -> tuple[int, float]:
         thread.start()
     for thread in threads:
         thread.join(60)
-    ended = {n: [c.finished_at for c in ledger.commits().values() if c.worker == n] for n in devices}
+    ended = {n: [c.finished_at for c in ledger.commits.read().values() if c.worker == n] for n in devices}
     return len(ended["slow"]), max(ended["slow"]) - max(ended["fast"])
 
 
@@ -116,7 +116,7 @@ def test_who_takes_one_more_of_thirty_shards_of_ten_bytes(
     ledger = Ledger(tmp_path)
     plan = ledger.create(a_plan(shards=30))
     for shard in range(done):
-        ledger.commit(make_commit(shard))
+        ledger.commits.add(make_commit(shard))
     peers = [_peer(speed) for speed in speeds]
     assert is_left_to_others(ledger, plan, "cpu", pace, held, peers)[0] is left_to_others
 
@@ -133,14 +133,14 @@ def test_who_is_overtaken_stops_at_the_next_renewal(tmp_path: Path, write_jsonl:
         batches += 1
         time.sleep(0.05)
         if batches == 2:
-            ((held, lease),) = ledger.leases().items()
-            ledger.store.put(ledger._key("leases", held), encode(replace(lease, shadow="another")))
-            ledger.commit(make_commit(held, "theirs"))
+            ((held, lease),) = ledger.leases.read().items()
+            ledger.store.put(ledger.folder.key("leases", held), encode(replace(lease, shadow="another")))
+            ledger.commits.add(make_commit(held, "theirs"))
 
     assert Worker(Ledger(ledger.url), device=Device("cpu", "cpu"), on_step=overtake).work()
     assert batches < 60
-    assert [c.attempt for c in ledger.commits().values()] == ["theirs"]
-    assert ledger.leases() == {}
+    assert [c.attempt for c in ledger.commits.read().values()] == ["theirs"]
+    assert ledger.leases.read() == {}
     assert list(ledger.store.list("parts/")) == []
 
 
@@ -151,10 +151,10 @@ def test_who_works_in_vain_does_not_hold_up_the_end(
     settings = {"batch_tokens": 100, "shard_bytes": 100_000}
     ledger = _place(tmp_path / "run", write_jsonl(fake_rows(200)), {"delay_s": 0.5}, **settings)
     placement = LocalEngine([Device("cpu", "cpu")]).start(ledger.url)
-    while not ledger.leases():
+    while not ledger.leases.read():
         time.sleep(0.05)
         placement.poll()
     for shard in ledger.plan().shards:
-        ledger.commit(make_commit(shard.index))
+        ledger.commits.add(make_commit(shard.index))
     _wait_to_end(placement, 8)
-    assert ledger.leases() == {}
+    assert ledger.leases.read() == {}

@@ -113,7 +113,7 @@ def undisturbed(postgres: PostgresServer, tmp_path_factory: pytest.TempPathFacto
 def assert_as_if_nothing_had_happened(postgres: PostgresServer, run: str, table: str, undisturbed: Any) -> None:
     assert digest(postgres, table) == undisturbed
     found = Run(run)
-    commits = found.ledger.all_commits(found.plan)
+    commits = found.ledger.commits.read_complete(found.plan)
     assert sum(c.rows for c in commits) == sum(c.lines for c in commits) == len(ROWS)
     with psycopg.connect(postgres.url()) as connection:
         shards = Batches(found.plan.id, prepare(found.plan)).shards(connection)

@@ -86,7 +86,7 @@ def test_a_task_that_always_fails_is_not_taken_for_bad_rows(tmp_path: Path, writ
     spec = fake_spec(write_jsonl(fake_rows(100)), params={"broken": "raise"})
     with pytest.raises(WorkerFailed, match="16 rows in a row failed, each alone: ValueError"):
         start(spec, tmp_path / "run")
-    assert Ledger(tmp_path / "run").done() == set()
+    assert Ledger(tmp_path / "run").commits.shards() == set()
 
 
 def test_a_task_that_always_kills_is_not_taken_for_bad_rows(tmp_path: Path, write_jsonl: Write) -> None:
@@ -96,7 +96,7 @@ def test_a_task_that_always_kills_is_not_taken_for_bad_rows(tmp_path: Path, writ
     spec = fake_spec(source, params={"broken": "kill"}, max_restarts=5, shard_bytes=1_000_000)
     with pytest.raises(WorkerFailed, match="3 workers in a row died on a plain text"):
         start(spec, tmp_path / "run")
-    assert Ledger(tmp_path / "run").done() == set()
+    assert Ledger(tmp_path / "run").commits.shards() == set()
 
 
 def test_many_long_rows_that_never_fit_are_not_taken_for_a_broken_device(tmp_path: Path, write_jsonl: Write) -> None:
@@ -123,7 +123,7 @@ def test_stops_in_good_order_convict_nobody(tmp_path: Path, write_jsonl: Write) 
     ledger = Ledger(tmp_path / "run")
     ledger.create(make_plan(spec, [Device("cpu", "cpu")]))
     ledger.put_execution(spec.execution.model_dump(mode="json"))
-    ledger.put_suspects(0, Suspects(rows=(5,), strikes=1))
+    ledger.suspects.put(0, Suspects(rows=(5,), strikes=1))
     for _ in range(5):
         worker = Worker(Ledger(ledger.url), device=Device("cpu", "cpu"))
         seen: list[int] = []
@@ -135,7 +135,7 @@ def test_stops_in_good_order_convict_nobody(tmp_path: Path, write_jsonl: Write) 
 
         worker.on_step = stop_at_fifth
         assert not worker.work()
-        assert ledger.suspects(0).strikes <= 1
+        assert ledger.suspects.get(0).strikes <= 1
     run = start(spec, tmp_path / "run", engine=InProcessEngine())
     _check(run, rows, {})
 
@@ -167,7 +167,7 @@ def test_memory_that_runs_out_once_costs_one_halving(tmp_path: Path, write_jsonl
     engine = InProcessEngine()
     run = start(spec, tmp_path / "run", engine=engine)
     _check(run, rows, {})
-    assert run.ledger.workers()[0]["batch_budget"] >= 40
+    assert run.ledger.workers.read()[0]["batch_budget"] >= 40
 
 
 @pytest.mark.parametrize("poison", [[41], [3, 150]])
@@ -189,7 +189,7 @@ def test_too_many_errors_stop_the_run_and_lose_nothing(tmp_path: Path, write_jso
     source = write_jsonl(rows)
     with pytest.raises(TooManyErrors, match=r"over --max-errors 1%.*the last: the text is blank"):
         start(fake_spec(source, max_errors="1%"), tmp_path / "run", engine=InProcessEngine())
-    done = Ledger(tmp_path / "run").done()
+    done = Ledger(tmp_path / "run").commits.shards()
     assert done
     run = start(fake_spec(source, max_errors="5%"), tmp_path / "run", engine=InProcessEngine())
     _check(run, rows, dict.fromkeys(range(1500, 3000, 10), "blank"))

@@ -150,7 +150,7 @@ def test_a_window_that_kills_its_worker_convicts_its_item(tmp_path: Path, write_
 def rewrite(run: Run, change: Callable[[pa.Table], pa.Table], *, honest: bool) -> None:
     """Change the first part as a fault in a worker would: with a commit that says what is there."""
     store = run.ledger.store
-    commit = run.ledger.commits()[0]
+    commit = run.ledger.commits.read()[0]
     path = Path(run.ledger.url) / commit.part
     table = change(pq.read_table(path))
     pq.write_table(table, path)

@@ -70,7 +70,7 @@ def assert_exactly_once(run: Run) -> None:
     report = run.verify()
     assert report.verified, report
     parts = sorted(e.key for e in run.ledger.store.list("parts/"))
-    assert parts == sorted(c.part for c in run.ledger.commits().values())
+    assert parts == sorted(c.part for c in run.ledger.commits.read().values())
 
 
 def test_a_run_is_whole_though_the_answer_to_every_commit_was_lost(line: BadLine, folder: str) -> None:

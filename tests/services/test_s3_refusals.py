@@ -127,7 +127,7 @@ def test_credentials_that_end_under_way(line: BadLine, folder: str, answer: str)
     assert not caught.value.retryable
     assert "credentials" in str(caught.value)
     line.fault = lambda method, path: ""
-    assert 0 < len(Run(f"{folder}/run").ledger.done()) < len(Run(f"{folder}/run").plan.shards)
+    assert 0 < len(Run(f"{folder}/run").ledger.commits.shards()) < len(Run(f"{folder}/run").plan.shards)
     assert_complete(_start(folder))
 
 

@@ -367,13 +367,13 @@ def test_ctrl_c_ends_with_130_and_says_how_to_go_on(tmp_path: Path, write_jsonl:
     words = _command("run", "--spec", spec, "--out", tmp_path / "run")
     process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=hear_ctrl_c)
     deadline = time.monotonic() + 30
-    while not Ledger(tmp_path / "run").leases() and time.monotonic() < deadline:
+    while not Ledger(tmp_path / "run").leases.read() and time.monotonic() < deadline:
         time.sleep(0.05)
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=30)
     assert process.returncode == 130
     assert (out, err.strip()) == ("", "Stopped. The same command resumes.")
-    assert Ledger(tmp_path / "run").leases() == {}
+    assert Ledger(tmp_path / "run").leases.read() == {}
 
 
 @pytest.fixture
@@ -394,11 +394,11 @@ def test_a_full_disk_loses_nothing(tmp_path: Path, write_jsonl: Write, small_dis
     words = ("run", "--spec", spec, "--out", small_disk / "run")
     full = _process(*words)
     assert_told(full, 1, "no room left on the disk", "it resumes")
-    done = dict(Ledger(small_disk / "run").commits())
+    done = dict(Ledger(small_disk / "run").commits.read())
     assert 0 < len(done) < len(Run(small_disk / "run").plan.shards)
     subprocess.run(["mount", "-o", "remount,size=64m", str(small_disk)], check=True)
     assert _process(*words).status == 0
     run = Run(small_disk / "run")
-    assert {i: c for i, c in run.ledger.commits().items() if i in done} == done
+    assert {i: c for i, c in run.ledger.commits.read().items() if i in done} == done
     assert run.table().num_rows == 600
     assert run.verify().verified

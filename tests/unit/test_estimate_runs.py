@@ -15,7 +15,7 @@ from shardmill.costs.forecast import make_forecast, parse_duration, parse_gpus, 
 from shardmill.costs.profile import Measured, Rated, recall_rate, recall_rates, remember_rate
 from shardmill.devices import Device
 from shardmill.errors import UsageError
-from shardmill.ledger import RunForecast
+from shardmill.ledger import Ledger, RunForecast
 from shardmill.run import Run, start
 from shardmill.sizing.catalogue import load_catalogue
 from shardmill.spec import make_spec
@@ -159,22 +159,21 @@ def test_a_short_run_teaches_nothing(write_jsonl: Write, tmp_path: Path, cache: 
 
 def test_work_that_was_lost_is_counted_as_retried(slow_run: Run) -> None:
     ledger = slow_run.ledger
-    dead = {**ledger.workers()[0], "id": "dead", "rows": 40, "started": 0.0, "began": 2.0, "idle_s": 3.0, "share": 0.5}
+    (living, *_) = ledger.workers.read()
+    dead = {**living, "id": "dead", "rows": 40, "started": 0.0, "began": 2.0, "idle_s": 3.0, "share": 0.5}
     del dead["at"]
-    clock, ledger.clock = ledger.clock, lambda: 10.0
-    ledger.beat("dead", dead)
-    ledger.clock = clock
+    Ledger(ledger.url, lambda: 10.0).workers.beat("dead", dead)
     (found,) = [w for w in read_cost(ledger, slow_run.plan).workers if w.worker == "dead"]
     assert (found.device_s, found.start_s, found.idle_s, found.retried_s, found.rows) == (5.0, 1.0, 1.5, 2.5, 0)
 
 
 def test_the_forecast_of_a_run_goes_when_it_is_begun_anew(slow_run: Run) -> None:
-    slow_run.ledger.put_forecast(RunForecast(0.0, 1.0, 2.0, 3.0, 1, "another"))
-    kept = slow_run.ledger.forecast()
+    slow_run.ledger.notes.put_forecast(RunForecast(0.0, 1.0, 2.0, 3.0, 1, "another"))
+    kept = slow_run.ledger.notes.forecast()
     assert kept is not None
     assert kept.basis.startswith("measured")
     slow_run.ledger.wipe()
-    assert slow_run.ledger.forecast() is None
+    assert slow_run.ledger.notes.forecast() is None
 
 
 def test_mixed_devices_teach_nothing_about_either(slow_run: Run) -> None:

@@ -188,7 +188,7 @@ def measure(
     run: Run, asked: EmbedBench, kind: str, machine: Machine, watch: Watch, *, quiet: bool = True
 ) -> EmbedResult:
     """What a run that is complete has on record, and its proof."""
-    commits, workers = list(run.ledger.commits().values()), run.ledger.workers()
+    commits, workers = list(run.ledger.commits.read().values()), run.ledger.workers.read()
     began, ended = min(w["began"] for w in workers), max(c.finished_at for c in commits)
     work_s, rows, tokens = ended - began, sum(c.rows for c in commits), sum(c.tokens for c in commits)
     stages = {name: sum(c.timings[name] for c in commits) / len(workers) for name in STAGES}

@@ -70,7 +70,7 @@ def read_cost(ledger: Ledger, plan: Plan, usd_per_hour: float | None = None) -> 
     """Add up what workers have on record; without a price that of the catalogue is taken, where there is one."""
     status, catalogue = read_status(ledger, plan), load_catalogue()
     committed: dict[str, int] = {}
-    for commit in ledger.commits().values():
+    for commit in ledger.commits.read().values():
         committed[commit.worker] = committed.get(commit.worker, 0) + commit.rows
     # The CPU beside a GPU comes with it.
     with_gpu = {w["host"] for w in status.workers if w.get("kind") == "cuda"}
@@ -81,7 +81,7 @@ def read_cost(ledger: Ledger, plan: Plan, usd_per_hour: float | None = None) -> 
         sum(getattr(w, name) for w in workers) for name in ("device_s", "start_s", "idle_s", "sink_s", "retried_s")
     )
     usd = None if any(w.usd is None for w in workers) else sum(w.usd or 0.0 for w in workers)
-    forecast, spans = ledger.forecast(), [_span(w) for w in status.workers]
+    forecast, spans = ledger.notes.forecast(), [_span(w) for w in status.workers]
     if forecast is not None and spans:
         # A forecast counts from before the workers are started.
         spans.append((forecast.at, max(forecast.at, min(spans)[0])))

@@ -35,8 +35,8 @@ def learn(ledger: Ledger, plan: Plan, devices: Sequence[Device], precision: str,
     """Keep the rate of what was done since a time; None where that was too little to tell, or by mixed devices."""
     if _mixed(devices):
         return None
-    commits = [c for c in ledger.commits().values() if c.finished_at >= since]
-    began = [float(w["began"]) for w in ledger.workers() if w["began"] >= since and w["rows"]]
+    commits = [c for c in ledger.commits.read().values() if c.finished_at >= since]
+    began = [float(w["began"]) for w in ledger.workers.read() if w["began"] >= since and w["rows"]]
     if not commits or not began:
         return None
     work_s = max(c.finished_at for c in commits) - min(began)
@@ -94,5 +94,5 @@ def _mixed(devices: Sequence[Device]) -> bool:
 
 def _kernel(ledger: Ledger, commits: Sequence[Commit]) -> str:
     names = {c.worker for c in commits}
-    notes = [note for w in ledger.workers() if w["id"] in names for note in w["notes"]]
+    notes = [note for w in ledger.workers.read() if w["id"] in names for note in w["notes"]]
     return next(iter(notes), "")

@@ -29,7 +29,7 @@ class Deaths:
 
         None: another may. What can never go well is raised.
         """
-        self._ledger.record_death(worker)
+        self._ledger.leases.record_death(worker)
         if status == EXIT_FINAL:
             raise failure(seat, "stopped", lines)
         self._in_a_row[seat] = 1 if self._came_forward(worker) else self._in_a_row[seat] + 1
@@ -43,12 +43,12 @@ class Deaths:
 
     def all_done(self) -> bool:
         """A library may crash as its process ends; what is committed stays committed."""
-        return self._ledger.is_complete(self._shards)
+        return self._ledger.commits.is_complete(self._shards)
 
     def _came_forward(self, worker: str) -> bool:
         """Whether a dead worker left less to do: a shard done, a row convicted of killing workers, or fewer rows under
         that suspicion than ever before. Each can happen only so often."""
-        suspects = [self._ledger.suspects(shard) for shard in self._ledger.leases()]
+        suspects = [self._ledger.suspects.get(shard) for shard in self._ledger.leases.read()]
         convicted = sum(len(s.poison) for s in suspects)
         narrowest = min(((len(s.rows), -s.strikes) for s in suspects if s.rows), default=_WIDEST)
         if convicted > self._convicted:
@@ -57,7 +57,7 @@ class Deaths:
         if narrowest < self._narrowest:
             self._narrowest = narrowest
             return True
-        return any(b["commits"] for b in self._ledger.workers() if b["id"] == worker)
+        return any(b["commits"] for b in self._ledger.workers.read() if b["id"] == worker)
 
 
 def failure(seat: int, what: str, lines: Sequence[str]) -> WorkerFailed:

@@ -94,7 +94,7 @@ class LocalPlacement:
                 _signal(seat, signal.SIGKILL)
                 seat.process.wait()
                 with contextlib.suppress(StoreError):
-                    self._ledger.record_death(seat.worker)
+                    self._ledger.leases.record_death(seat.worker)
             seat.process = None
 
     def _place(self, seat: _Seat) -> None:
@@ -116,7 +116,7 @@ class LocalPlacement:
 
     def _listen(self, seat: _Seat, process: subprocess.Popen[bytes]) -> None:
         """Keep the last lines a worker said, here and in its log; a full disk must not hide them."""
-        path = self._ledger.log_path(f"worker-{seat.number}")
+        path = self._ledger.folder.log_path(f"worker-{seat.number}")
         assert process.stdout is not None
         for raw in process.stdout:
             seat.lines.append(raw.decode("utf-8", "replace").rstrip())

@@ -12,7 +12,7 @@ from shardmill.ledger import Ledger
 def find_stuck(ledger: Ledger, placed: Mapping[str, float], stuck_s: float) -> dict[str, float]:
     """Of workers, each placed at a time: those that do not beat, or beat but do not move, and for how many seconds."""
     now = time.time()
-    beats = {b["id"]: b for b in ledger.workers()}
+    beats = {b["id"]: b for b in ledger.workers.read()}
     found = {}
     for worker, at in placed.items():
         beat = beats.get(worker, {"at": at, "progress_at": at, "state": "starting"})

@@ -1,4 +1,8 @@
-"""Where a worker looks for shards that nobody is at."""
+"""Where a worker looks for shards that nobody is at.
+
+What a claim costs does not grow with the run, but for one pass at its end: shards are looked for in windows of as many
+as a store lists at once. Windows begin at multiples of that, so that the keys of one are in order.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +11,12 @@ from bisect import bisect_left
 from collections import deque
 from collections.abc import Collection, Sequence
 
-# What an object store lists in one answer. Windows begin at multiples of it, so that the keys of one are in order.
-LISTED_AT_ONCE = 1000
+from shardmill.ledger.commit import Commits
+from shardmill.ledger.folder import LISTED_AT_ONCE
+from shardmill.ledger.lease import Leases
+from shardmill.ledger.record import Claim
+
+_ASKED_WINDOWS = 2
 
 
 class FreeShards:
@@ -52,3 +60,52 @@ class FreeShards:
         self._dry.add(self.window)
         others = [w for w in range(self._windows) if w not in self._dry]
         self.window = random.choice(others) if others else None
+
+
+class FreeSearch:
+    """Owes a claim on a shard that nobody is at, if there is one, and the memory of where each worker has looked."""
+
+    def __init__(self, commits: Commits, leases: Leases) -> None:
+        self._commits, self._leases = commits, leases
+        self._ways: dict[tuple[str, int], FreeShards] = {}
+
+    def reset(self) -> None:
+        """Drop the memory."""
+        self._ways.clear()
+
+    def take(self, worker: str, shards: int, slot: float, lease_s: float, held: Collection[int]) -> Claim | None:
+        """A free shard, from where this worker found some last or from a window in which it did not look yet."""
+        way = self._way(worker, shards, slot)
+        while (claim := self._take_found(way, worker, lease_s, held)) is None and way.window is not None:
+            way.found(self._look(way.window, shards, held))
+        return claim
+
+    def take_given_back(
+        self, worker: str, shards: int, slot: float, lease_s: float, held: Collection[int], leased: Collection[int]
+    ) -> Claim | None:
+        """A shard that was given back after this worker had looked everywhere: neither done nor `leased`."""
+        taken = {*held, *leased}
+        windows = sorted({i // LISTED_AT_ONCE for i in self._commits.gaps(0, shards) if i not in taken})
+        self._way(worker, shards, slot).look_again(random.sample(windows, min(_ASKED_WINDOWS, len(windows))))
+        return self.take(worker, shards, slot, lease_s, held)
+
+    def _way(self, worker: str, shards: int, slot: float) -> FreeShards:
+        key = (worker, shards)
+        return self._ways.get(key) or self._ways.setdefault(key, FreeShards(shards, int(slot * shards)))
+
+    def _look(self, window: int, shards: int, held: Collection[int]) -> list[int]:
+        """What is free in a window: neither done, nor leased, nor held."""
+        stop = min(shards, (window + 1) * LISTED_AT_ONCE)
+        gaps = self._commits.look_for_gaps(window * LISTED_AT_ONCE, stop)
+        leased = set(self._leases.shards(gaps[0], stop)) if gaps else set()
+        return [i for i in gaps if i not in leased and i not in held]
+
+    def _take_found(self, way: FreeShards, worker: str, lease_s: float, held: Collection[int]) -> Claim | None:
+        """The next of the shards that were free when last looked at, unless another is at it by now."""
+        while (shard := way.next()) is not None:
+            if shard in held:
+                continue
+            if (claim := self._leases.take(shard, worker, lease_s)) is not None:
+                return claim
+            way.give_up()
+        return None

@@ -37,7 +37,7 @@ def read_rows(ledger: Ledger, plan: Plan, columns: list[str] | None = None) -> I
     row = 0
     windows = has_windows(plan, part_schema(ledger, plan))
     read = columns if columns is None or not windows else list(dict.fromkeys([*columns, WINDOW]))
-    for commit in ledger.all_commits(plan):
+    for commit in ledger.commits.read_complete(plan):
         for batch in read_part(ledger.store, commit.part, read):
             if windows:
                 numbers = count_items(batch.column(WINDOW), row)
@@ -59,7 +59,7 @@ def refuse_table(plan: Plan) -> None:
 
 def part_schema(ledger: Ledger, plan: Plan) -> pa.Schema:
     refuse_table(plan)
-    return schema_of(ledger, ledger.all_commits(plan)[0])
+    return schema_of(ledger, ledger.commits.read_complete(plan)[0])
 
 
 def schema_of(ledger: Ledger, commit: Commit) -> pa.Schema:
@@ -102,7 +102,7 @@ def write_vectors(ledger: Ledger, plan: Plan, out: str, *, quiet: bool = False) 
 
 
 def _write_parquet(ledger: Ledger, plan: Plan, file: IO[bytes], columns: list[str], quiet: bool) -> int:
-    total = sum(c.rows_in_part for c in ledger.all_commits(plan))
+    total = sum(c.rows_in_part for c in ledger.commits.read_complete(plan))
     schema = part_schema(ledger, plan)
     waiting: list[pa.RecordBatch] = []
     done = held = 0
@@ -124,7 +124,7 @@ def _write_parquet(ledger: Ledger, plan: Plan, file: IO[bytes], columns: list[st
 def _write_vectors(ledger: Ledger, plan: Plan, file: IO[bytes], quiet: bool) -> int:
     field = vector_field(part_schema(ledger, plan))
     dims, dtype = field.type.list_size, np.dtype(field.type.value_type.to_pandas_dtype())
-    total = sum(c.rows_in_part for c in ledger.all_commits(plan))
+    total = sum(c.rows_in_part for c in ledger.commits.read_complete(plan))
     done = 0
     with Bar("writing vectors", quiet=quiet) as bar:
         header = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": (total, dims)}

@@ -54,7 +54,7 @@ def search(ledger: Ledger, plan: Plan, query: NDArray[np.float32], k: int = 5, *
         raise UsageError(f"The query has {query.shape[0]} dimensions, the run has {matrix.shape[1]}.")
     schema = part_schema(ledger, plan)
     names = [f.name for f in schema if f.name in plan.stat.columns]
-    commits = ledger.all_commits(plan)
+    commits = ledger.commits.read_complete(plan)
     if not has_windows(plan, schema):
         found = zip(*nearest(matrix, query, k), strict=True)
         return [Hit(int(r), float(s), _values(ledger, commits, names, int(r))) for r, s in found]
@@ -71,7 +71,7 @@ def search(ledger: Ledger, plan: Plan, query: NDArray[np.float32], k: int = 5, *
 def open_matrix(ledger: Ledger, plan: Plan, *, quiet: bool = False) -> NDArray[Any]:
     """All vectors of the run, mapped into memory; laid out once beside the run, or in the cache for a remote one."""
     vector_field(part_schema(ledger, plan))
-    commits = ledger.all_commits(plan)
+    commits = ledger.commits.read_complete(plan)
     digest = hashlib.sha256("".join(c.digest for c in commits).encode()).hexdigest()[:16]
     path = _matrix_folder(ledger) / f"vectors-{digest}.npy"
     if not path.exists():

@@ -58,7 +58,7 @@ def verify(
     began = time.monotonic()
     expected = expected or Expected()
     checks: list[Check] = []
-    commits = ledger.commits()
+    commits = ledger.commits.read()
     checks.append(_check_commits(plan, commits))
     whole = checks[-1].ok
     if plan.work.to is not None:
@@ -83,7 +83,7 @@ def verify(
         checks=tuple(checks),
         seconds=round(time.monotonic() - began, 2),
     )
-    ledger.put_report(report.to_json())
+    ledger.notes.put_report(report.to_json())
     return report
 
 
@@ -119,7 +119,7 @@ def _verify_table(
         checks=tuple(checks),
         seconds=round(time.monotonic() - began, 2),
     )
-    ledger.put_report(report.to_json())
+    ledger.notes.put_report(report.to_json())
     return report
 
 
@@ -211,7 +211,7 @@ def _check_errors(ledger: Ledger, commits: dict[int, Commit]) -> Check:
     """Every row that could not be done has its record."""
     counted = sum(c.errors for c in commits.values())
     try:
-        found = sum(sum(1 for _ in ledger.errors(c)) for c in commits.values())
+        found = sum(sum(1 for _ in ledger.errors.read(c)) for c in commits.values())
     except (FileNotFoundError, ValueError, ShardmillError) as error:
         return Check("errors", False, f"the records cannot be read: {type(error).__name__}")
     return Check("errors", found == counted, f"{found:,} records of {counted:,} rows that could not be done")

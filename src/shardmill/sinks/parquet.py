@@ -76,7 +76,7 @@ class StagedPart:
     def commit(self, record: Commit) -> bool:
         self._committing = True
         record = replace(record, part=self._key, digest=self._file.hexdigest(), part_bytes=self._file.size_bytes)
-        if self._ledger.commit(record):
+        if self._ledger.commits.add(record):
             return True
         self._ledger.store.delete(self._key)
         return False

@@ -142,7 +142,7 @@ class StagedRows:
         return Sealed(rows=found.rows, lines=found.lines, part_rows=found.total("sent"), errors=found.errors, **sums)
 
     def commit(self, record: Commit) -> bool:
-        return self._sink.ledger.commit(replace(record, digest=self._progress.digest.hex()))
+        return self._sink.ledger.commits.add(replace(record, digest=self._progress.digest.hex()))
 
     def abandon(self) -> None:
         pass

@@ -94,7 +94,7 @@ def describe_shard(ledger: Ledger, plan: Plan, index: int) -> dict[str, Any]:
     if not 0 <= index < len(plan.shards):
         raise UsageError(f"--shard {index}: this run has shards 0 to {len(plan.shards) - 1}.")
     shard = plan.shards[index]
-    commit, lease = ledger.commits().get(index), ledger.leases().get(index)
+    commit, lease = ledger.commits.read().get(index), ledger.leases.read().get(index)
     return {
         "shard": index,
         "file": plan.stat.files[shard.file].place,
@@ -103,7 +103,7 @@ def describe_shard(ledger: Ledger, plan: Plan, index: int) -> dict[str, Any]:
         **({"low": shard.low, "high": shard.high} if shard.high is not None else {}),
         "commit": asdict(commit) if commit else None,
         "lease": asdict(lease) if lease else None,
-        "errors": list(ledger.errors(commit)) if commit else [],
+        "errors": list(ledger.errors.read(commit)) if commit else [],
         "first_rows": _first_rows(ledger, commit.part, 3) if commit and commit.part else [],
     }
 

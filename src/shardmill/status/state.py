@@ -48,8 +48,8 @@ class Status:
 
 def read_status(ledger: Ledger, plan: Plan | None = None) -> Status:
     plan = plan or ledger.plan()
-    commits = ledger.commits()
-    workers = [_with_liveness(w, ledger.clock()) for w in ledger.workers()]
+    commits = ledger.commits.read()
+    workers = [_with_liveness(w, ledger.clock()) for w in ledger.workers.read()]
     live = [w for w in workers if w["live"]]
     weight_done = sum(plan.shards[i].weight_bytes for i in commits)
     rows = sum(c.rows for c in commits.values())
@@ -89,7 +89,7 @@ def read_status(ledger: Ledger, plan: Plan | None = None) -> Status:
 
 def _placement(ledger: Ledger) -> str:
     """An engine's line, with its age where the engine has stopped talking."""
-    line, at = ledger.placement()
+    line, at = ledger.notes.placement()
     age_s = ledger.clock() - at
     return f"{line} ({duration(age_s)} ago)" if line and age_s > _OLD_S else line
 

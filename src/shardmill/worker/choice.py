@@ -65,7 +65,7 @@ class Choice:
 
     def longest_pause_s(self) -> float:
         """How long to wait at most before looking again; the longer shards take, the less is missed."""
-        if self.ledger.assignment() is not None:
+        if self.ledger.branch.assignment() is not None:
             return _BRANCH_PAUSE_S
         return max(_LONGEST_PAUSE_S, min(self.own_s() / 8, self.lease_s / 4))
 

@@ -158,7 +158,7 @@ class Worker:
 
     def _check_model(self) -> None:
         """A branch of a run is on another machine, where a model of the same name may be another."""
-        if self.ledger.assignment() is not None and (here := self.task.fingerprint()) != self.plan.fingerprint:
+        if self.ledger.branch.assignment() is not None and (here := self.task.fingerprint()) != self.plan.fingerprint:
             changed = [name for name in here if here[name] != self.plan.fingerprint.get(name)]
             raise ModelError(
                 f"The model on this host is not the one that the run was planned with ({', '.join(changed)} differ).",
@@ -255,7 +255,7 @@ class Worker:
                 quietly(self._renew_one, shard, self.choice.due(shard.claim.shard, held))
 
     def _renew_one(self, shard: OpenShard, due: float) -> None:
-        shard.lost = not self.ledger.renew(shard.claim, self.name, self.execution.lease_s, due)
+        shard.lost = not self.ledger.leases.renew(shard.claim, self.name, self.execution.lease_s, due)
 
     # preparing thread
 
@@ -392,7 +392,7 @@ class Worker:
     @cached_property
     def _before(self) -> tuple[int, int]:
         """Rows and errors of before this worker; each commit is a request, so this waits for the first error."""
-        commits = [c for c in self.ledger.commits().values() if c.finished_at < self._started]
+        commits = [c for c in self.ledger.commits.read().values() if c.finished_at < self._started]
         return sum(c.rows for c in commits), sum(c.errors for c in commits)
 
     def _commit(self, shard: OpenShard, lines: int) -> None:
@@ -402,7 +402,7 @@ class Worker:
         if (sealed := shard.staged.seal(lines)) is not None:
             shard.count_as(sealed)
         self.on_step("staged", claim.shard)
-        errors_file = self.ledger.put_errors(claim, bytes(shard.error_lines)) if shard.errors else ""
+        errors_file = self.ledger.errors.put(claim, bytes(shard.error_lines)) if shard.errors else ""
         self.on_step("committing", claim.shard)
         shard.write_s += time.perf_counter() - started
         record = shard.record(self.plan, worker=self.name, device=self.device.name, errors_file=errors_file)
@@ -423,8 +423,8 @@ class Worker:
     def _close(self, shard: OpenShard) -> None:
         with self._lock:
             del self._open[shard.claim.shard]
-        quietly(self.ledger.drop_suspects, shard.claim.shard)
-        quietly(self.ledger.retire, shard.claim.shard)
+        quietly(self.ledger.suspects.delete, shard.claim.shard)
+        quietly(self.ledger.leases.retire, shard.claim.shard)
         self._slots.release()
         self._woken.set()
 
@@ -468,6 +468,6 @@ class Worker:
         for shard in self._held():
             shard.staged.abandon()
             if not isinstance(self._failure, DeviceLost):
-                quietly(self.ledger.release, shard.claim, self.name)
+                quietly(self.ledger.leases.release, shard.claim, self.name)
         if isinstance(self._failure, DeviceLost):
-            quietly(self.ledger.record_death, self.name)
+            quietly(self.ledger.leases.record_death, self.name)

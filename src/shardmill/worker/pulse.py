@@ -48,7 +48,7 @@ class Pulse:
         self.progress_at = time.time()
 
     def beat(self) -> None:
-        self._ledger.beat(self._worker, {**self._describe(), "progress_at": self.progress_at})
+        self._ledger.workers.beat(self._worker, {**self._describe(), "progress_at": self.progress_at})
 
     def _beat_on(self) -> None:
         lease_s, stuck_s = self._execution.lease_s, self._execution.stuck_s

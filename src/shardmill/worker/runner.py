@@ -242,27 +242,27 @@ class Runner:
         for group in (rows[group] for group in groups):
             for batch in plan_batches(block.prepared.costs[group], self.budget.now, padded=self._padded):
                 self._run_noted(block, group[batch], suspects)
-        self.ledger.put_suspects(block.claim.shard, Suspects(poison=suspects.poison))
+        self.ledger.suspects.put(block.claim.shard, Suspects(poison=suspects.poison))
 
     def _probe(self, shard: int, suspects: Suspects) -> None:
         self.before_batch()
-        self.ledger.put_suspects(shard, replace(suspects, probes=suspects.probes + 1))
+        self.ledger.suspects.put(shard, replace(suspects, probes=suspects.probes + 1))
         self._run_plain_text()
-        self.ledger.put_suspects(shard, replace(suspects, probes=0))
+        self.ledger.suspects.put(shard, replace(suspects, probes=0))
 
     def _run_noted(self, block: Block, rows: Rows, suspects: Suspects) -> None:
         self.before_batch()
         noted = tuple(int(item) + block.first_row for item in np.unique(block.items(rows)))
         strikes = suspects.strikes if noted == suspects.rows else 0
         alone = len(noted) == 1
-        self.ledger.put_suspects(block.claim.shard, Suspects(noted, strikes + alone, 0, suspects.poison))
+        self.ledger.suspects.put(block.claim.shard, Suspects(noted, strikes + alone, 0, suspects.poison))
         try:
             self._run_batch(Batch.of([(block, rows)]))
             self.settle()
         except DeviceLost:
             raise
         except BaseException:
-            self.ledger.put_suspects(block.claim.shard, Suspects(poison=suspects.poison))
+            self.ledger.suspects.put(block.claim.shard, Suspects(poison=suspects.poison))
             raise
 
 
@@ -282,7 +282,7 @@ def _at(rows: pa.RecordBatch, places: Rows) -> pa.RecordBatch:
 
 def find_suspects(ledger: Ledger, claim: Claim) -> Suspects | None:
     """What is known of rows that kill workers in this shard; None where there is no reason to look."""
-    found = ledger.suspects(claim.shard)
+    found = ledger.suspects.get(claim.shard)
     if found == Suspects() and claim.crashes < CAREFUL_AFTER_CRASHES:
         return None
     if found.probes >= _STRIKES:
@@ -292,5 +292,5 @@ def find_suspects(ledger: Ledger, claim: Claim) -> Suspects | None:
         )
     if found.strikes >= _STRIKES:
         found = Suspects(poison=(*found.poison, *found.rows))
-        ledger.put_suspects(claim.shard, found)
+        ledger.suspects.put(claim.shard, found)
     return found

@@ -17,7 +17,7 @@ _ASKED = 16
 
 def live_peers(ledger: Ledger, me: str, late_s: float) -> tuple[list[dict[str, Any]], float]:
     """The last beats of some other workers that seem to be at the run, and how many each of them stands for."""
-    beats, crowd = ledger.some_workers(_ASKED)
+    beats, crowd = ledger.workers.sample(_ASKED)
     return [
         beat
         for beat in beats
@@ -48,7 +48,7 @@ def is_left_to_others(
         return bool(held) and kind == "cpu" and any(peer.get("kind") == "cuda" for peer in peers), 0.0
     if pace * _MUCH_SLOWER >= fmean(speeds):
         return False, 0.0
-    done = ledger.done()
+    done = ledger.commits.shards()
     left = [s.weight_bytes for s in plan.shards if s.index not in done and s.index not in held]
     if not left:
         return False, 0.0

@@ -177,7 +177,7 @@ class RayPlacement:
             raise UsageError("A node of the Ray cluster has no shardmill.", hint=hint)
         if isinstance(error, ActorDiedError) and seat.node and not is_alive(seat.node):
             _kill(seat)
-            self._ledger.record_death(seat.worker)
+            self._ledger.leases.record_death(seat.worker)
             self._place(seat)
             self._looked_at = 0.0
         elif isinstance(error, RayActorError):
@@ -232,7 +232,7 @@ class RayPlacement:
         _tell(deaf, signal.SIGKILL, _KILL_S)
         for seat in deaf:
             with suppress(StoreError):
-                self._ledger.record_death(seat.worker)
+                self._ledger.leases.record_death(seat.worker)
         for seat in self._seats:
             _kill(seat)
 

@@ -15,8 +15,8 @@ class Gauges:
         self._rate = Gauge("shardmill_rows_per_s", "Rows a worker does in a second.", ("run", "worker"))
 
     def show(self, ledger: Ledger) -> None:
-        self._done.set(len(ledger.done()), self._tags)
-        for beat in ledger.workers():
+        self._done.set(len(ledger.commits.shards()), self._tags)
+        for beat in ledger.workers.read():
             tags = {**self._tags, "worker": beat["id"]}
             self._rows.set(beat["rows"], tags)
             self._rate.set(beat["rows_per_s"], tags)

@@ -80,7 +80,7 @@ class Post:
         return End(status, list(lines))
 
     def _listen(self, worker: subprocess.Popen[bytes], seat: int, lines: deque[str]) -> None:
-        log = Ledger(self._run).log_path(f"worker-{seat}")
+        log = Ledger(self._run).folder.log_path(f"worker-{seat}")
         assert worker.stdout is not None
         for raw in worker.stdout:
             lines.append(raw.decode("utf-8", "replace").rstrip())

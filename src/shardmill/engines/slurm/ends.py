@@ -47,7 +47,7 @@ def refuse_without_log(status: int, folder: Path) -> None:
 
 def log_folder(ledger: Ledger, options: SlurmOptions) -> Path:
     """Where tasks write what their workers say: in the run's folder if it is one, as nodes see that."""
-    own = ledger.log_path("slurm")
+    own = ledger.folder.log_path("slurm")
     folder = Path(options.logs or (own.parent if own is not None else "shardmill-logs")).absolute()
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -110,7 +110,7 @@ class SlurmPlacement:
         if jobs:
             self._cancel(jobs)
             self._wait_for_the_end(jobs)
-        self._ledger.put_placement("")
+        self._ledger.notes.put_placement("")
 
     def _cancel(self, jobs: set[int]) -> None:
         numbers = list(map(str, sorted(jobs)))
@@ -136,7 +136,7 @@ class SlurmPlacement:
     def _alive(self, ending: Sequence[ArrayTask]) -> bool:
         """Whether tasks that Slurm clears away still have a worker that has not said its last word."""
         endings = tuple(f"-{worker_ending(t.job, t.index, t.restarts)}" for t in ending)
-        beats = [b for b in self._ledger.workers() if b["id"].endswith(endings)] if endings else []
+        beats = [b for b in self._ledger.workers.read() if b["id"].endswith(endings)] if endings else []
         lately = time.time() - _BEATS_WITHIN_S
         return any(b["at"] > lately and b["state"] not in ("done", "stopped", "failed") for b in beats)
 
@@ -197,7 +197,7 @@ class SlurmPlacement:
         out_of_time = ends.is_out_of_time(state, status)
         came_forward = bool((self._beat(seat) or {}).get("commits"))
         if state in ends.NOT_ITS_FAULT or (out_of_time and came_forward):
-            self._ledger.record_death(worker)
+            self._ledger.leases.record_death(worker)
             seat.waits = True
             return
         ends.refuse_without_log(status, self._logs)
@@ -283,7 +283,7 @@ class SlurmPlacement:
 
     def _record_death(self, seat: _Seat) -> None:
         if worker := self._worker(seat):
-            self._ledger.record_death(worker)
+            self._ledger.leases.record_death(worker)
 
     def _worker(self, seat: _Seat) -> str:
         """What the worker of a seat is called, if it ever beat: the name of its node is a part of that."""
@@ -292,11 +292,11 @@ class SlurmPlacement:
     def _beat(self, seat: _Seat) -> dict[str, Any] | None:
         """The record of the worker of a seat; the records are read once a look."""
         if self._beats is None:
-            self._beats = self._ledger.workers()
+            self._beats = self._ledger.workers.read()
         return next((b for b in self._beats if b["id"].endswith(seat.ending)), None)
 
     def _say(self, line: str) -> None:
         now = time.monotonic()
         if line != self._line or now - self._said_at > _SAY_AGAIN_S:
             self._line, self._said_at = line, now
-            self._ledger.put_placement(line)
+            self._ledger.notes.put_placement(line)

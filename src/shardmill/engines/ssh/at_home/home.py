@@ -62,10 +62,10 @@ class Home:
         self.looked_up: list[asyncio.Event] = []
         self.pulled_bytes = 0
         self.part_bytes = 0
-        self._done = ledger.done()
+        self._done = ledger.commits.shards()
         self._looked_at = 0.0
         self._pulling: set[int] = set()
-        path = ledger.log_path("ssh")
+        path = ledger.folder.log_path("ssh")
         self._log: IO[str] | None = open(path, "a", buffering=1) if path is not None else None  # noqa: SIM115
         self.log("home begins")
 
@@ -77,7 +77,7 @@ class Home:
         """Which shards are committed, by whomever; not asked more than once a second."""
         if time.monotonic() - self._looked_at > _LOOK_S:
             self._looked_at = time.monotonic()
-            self._done |= await asyncio.to_thread(self.ledger.done)
+            self._done |= await asyncio.to_thread(self.ledger.commits.shards)
         return self._done
 
     def slow_s(self) -> float:
@@ -97,7 +97,7 @@ class Home:
         shard = donor.waiting()[-1]
         claim = donor.let_go(shard)
         if claim is not None:
-            self.ledger.release(claim, donor.name)
+            self.ledger.leases.release(claim, donor.name)
         self.log(f"{share.name} takes shard {shard} over from {donor.name}")
         return self.ledger.claim(share.name, len(self.plan.shards), lease_s=self.lease_s, among=[shard])
 
@@ -134,7 +134,7 @@ class Home:
         store = self.ledger.store
         if commit.part and isinstance(store, LocalStore):
             store.rename(_staged(commit.part), commit.part)
-        won = self.ledger.commit(commit)
+        won = self.ledger.commits.add(commit)
         if not won:
             for key in filter(None, (commit.part, commit.errors_file)):
                 store.delete(key)

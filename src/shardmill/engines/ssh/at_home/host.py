@@ -105,7 +105,7 @@ class HostAtWork:
     def _give_back(self) -> None:
         for claim in list(self.share.held.values()):
             with contextlib.suppress(StoreError):
-                self._home.ledger.release(claim, self.share.name)
+                self._home.ledger.leases.release(claim, self.share.name)
         self.share.held.clear()
         self.share.ready.clear()
 
@@ -163,7 +163,7 @@ class HostAtWork:
             except asyncssh.SFTPNoSuchFile:
                 hand = set()
         ledger, name = self._home.ledger, self.share.name
-        leases = await asyncio.to_thread(ledger.leases)
+        leases = await asyncio.to_thread(ledger.leases.read)
         for shard in [s for s in self.share.held if s not in leases or leases[s].worker != name]:
             self.share.let_go(shard)
         for shard in sorted(hand - self.share.held.keys()):
@@ -206,7 +206,7 @@ class HostAtWork:
         for shard in [s for s in self.share.held if s in done]:
             claim = self.share.let_go(shard)
             if claim is not None:
-                await asyncio.to_thread(self._home.ledger.release, claim, self.share.name)
+                await asyncio.to_thread(self._home.ledger.leases.release, claim, self.share.name)
         forget = sorted(self._forget)
         hand = None if self._common else sorted(self.share.ready)
         answer = await link.ask("round", hand=hand, patience_s=_PATIENCE_S, forget=forget)
@@ -227,11 +227,11 @@ class HostAtWork:
                 if self._mirrored.get(beat["id"]) != beat["at"]:
                     self._mirrored[beat["id"]] = beat["at"]
                     times = {name: beat[name] - self._skew_s for name in _TIMES if beat.get(name)}
-                    ledger.beat(beat["id"], {**beat, **times, "host": self.host.name})
+                    ledger.workers.beat(beat["id"], {**beat, **times, "host": self.host.name})
             if time.monotonic() - self._renewed_at > self._home.lease_s / 4:
                 self._renewed_at = time.monotonic()
                 for claim in list(self.share.held.values()):
-                    ledger.renew(claim, self.share.name, self._home.lease_s)
+                    ledger.leases.renew(claim, self.share.name, self._home.lease_s)
 
     async def _feed(self, link: Link) -> None:
         """Keep the host's queue as long as it has to be, and no longer: a slow host is to hold little."""
@@ -287,7 +287,7 @@ class HostAtWork:
             self._forget.add(shard)
             claim = self.share.let_go(shard)
             if claim is not None:
-                await asyncio.to_thread(self._home.ledger.release, claim, self.share.name)
+                await asyncio.to_thread(self._home.ledger.leases.release, claim, self.share.name)
 
 
 async def _until_first(loops: list[Coroutine[Any, Any, None]]) -> None:

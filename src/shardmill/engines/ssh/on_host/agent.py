@@ -109,18 +109,18 @@ class Agent:
     def round(self, hand: Sequence[int] | None, patience_s: float, forget: Sequence[int]) -> dict[str, Any]:
         """Take the new hand, drop what home has, look after the workers, and say what is new."""
         if hand is not None:
-            self._ledger.assign(Assignment(tuple(hand), time.time() + patience_s))
-        self._ledger.forget(forget)
+            self._ledger.branch.assign(Assignment(tuple(hand), time.time() + patience_s))
+        self._ledger.commits.delete(forget)
         self._told.difference_update(forget)
-        done = self._ledger.done()
+        done = self._ledger.commits.shards()
         self._tend(not done.issuperset(range(self._shards) if hand is None else hand))
-        commits = self._ledger.commits() if self._is_branch else {}
+        commits = self._ledger.commits.read() if self._is_branch else {}
         new = [asdict(commits[shard]) for shard in sorted(commits.keys() - self._told)]
         self._told.update(commits)
         return {
             "commits": new,
-            "begun": sorted(self._ledger.leases()) if self._is_branch else [],
-            "beats": self._ledger.workers() if self._is_branch else [],
+            "begun": sorted(self._ledger.leases.read()) if self._is_branch else [],
+            "beats": self._ledger.workers.read() if self._is_branch else [],
             "at_work": sum(seat.is_taken() for seat in self._seats),
             "clock": time.time(),
         }
@@ -135,7 +135,7 @@ class Agent:
     def finish(self, folder: str) -> dict[str, Any]:
         """All is done: let the workers end, then remove everything of the run but their logs."""
         if self._is_branch:
-            self._ledger.assign(Assignment((), 0.0))
+            self._ledger.branch.assign(Assignment((), 0.0))
         wait(self._seats, _END_S)
         self.stop()
         for entry in Path(folder).iterdir() if Path(folder).is_dir() else ():

@@ -70,7 +70,7 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """What a folder that is only a branch of a run may work on. More may be handed to it, until some time."""
+    """What a folder that is only a branch of a run may work on. More may be assigned to it, until some time."""
 
     shards: tuple[int, ...]
     until: float

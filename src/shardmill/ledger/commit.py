@@ -1,0 +1,116 @@
+"""Which shards are done. A commit is for good, so what was seen once is not asked for again."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Collection, Iterator
+
+from shardmill.errors import NotComplete
+from shardmill.ledger.folder import LISTED_AT_ONCE, Folder
+from shardmill.ledger.record import Commit, encode
+from shardmill.plan import Plan
+
+
+class Commits:
+    """Owes one commit per shard, the first, and the memory of what was seen done: one byte per shard."""
+
+    def __init__(self, folder: Folder) -> None:
+        self._folder, self._store = folder, folder.store
+        self._by_shard: dict[int, Commit] = {}
+        self._seen_done = bytearray()
+
+    def reset(self) -> None:
+        """Drop the memory."""
+        self._by_shard.clear()
+        self._seen_done.clear()
+
+    def key(self, shard: int) -> str:
+        return self._folder.key("commits", shard)
+
+    def add(self, record: Commit) -> bool:
+        """Whether this attempt is the one that counts. The first wins; coming second is no error."""
+        return self._store.put_if_absent(self.key(record.shard), encode(record))
+
+    def shards(self) -> set[int]:
+        """Which shards are committed."""
+        return set(self._folder.shards("commits"))
+
+    def read(self) -> dict[int, Commit]:
+        """All commits by shard; only those not seen before are fetched."""
+        new = sorted(self.shards() - self._by_shard.keys())
+        for shard, data in zip(new, self._folder.ask_each(self._store.get, [self.key(i) for i in new]), strict=True):
+            self._by_shard[shard] = Commit(**json.loads(data))
+        return self._by_shard
+
+    def read_complete(self, plan: Plan) -> list[Commit]:
+        """One commit per shard, in source order; NotComplete while some are missing."""
+        commits = self.read()
+        missing = [s.index for s in plan.shards if s.index not in commits]
+        if missing:
+            raise NotComplete(
+                f"{self._store.url}: {len(missing)} of {len(plan.shards)} shards are not done.",
+                hint="Run the same command again: it resumes.",
+            )
+        return [commits[s.index] for s in plan.shards]
+
+    def delete(self, shards: Collection[int]) -> None:
+        """Delete what a branch has of these shards, with their parts: it was fetched, or is not wanted."""
+        for shard in shards:
+            with contextlib.suppress(FileNotFoundError):
+                commit = json.loads(self._store.get(self.key(shard)))
+                for key in filter(None, (commit["part"], commit["errors_file"])):
+                    self._store.delete(key)
+            self._store.delete(self.key(shard))
+            self._by_shard.pop(shard, None)
+
+    # what was seen done
+
+    def is_done(self, shard: int) -> bool:
+        """Whether a shard is committed; the store is asked where that was not seen before."""
+        if not self.saw_done(shard) and self._store.head(self.key(shard)) is not None:
+            self._seen_done[shard] = 1
+        return self.saw_done(shard)
+
+    def saw_done(self, shard: int) -> bool:
+        """Whether a shard was seen done; the store is not asked."""
+        self._make_room(shard + 1)
+        return bool(self._seen_done[shard])
+
+    def is_complete(self, shards: int) -> bool:
+        """Whether all shards are committed; only those are asked for that were not when last looked at."""
+        at = self._find_gap(0, shards)
+        while at >= 0:
+            stop = min(shards, (at // LISTED_AT_ONCE + 1) * LISTED_AT_ONCE)
+            self._look(at, stop)
+            at = self._find_gap(0, shards)
+            if 0 <= at < stop:
+                return False
+        return True
+
+    def look_for_gaps(self, start: int, stop: int) -> list[int]:
+        """The shards in [start, stop) that are not done; of the store only what was not seen done is asked for."""
+        first = self._find_gap(start, stop)
+        if first < 0:
+            return []
+        self._look(first, stop)
+        return list(self.gaps(first, stop))
+
+    def gaps(self, start: int, stop: int) -> Iterator[int]:
+        """The shards in [start, stop) that were not seen done; the store is not asked."""
+        at = self._find_gap(start, stop)
+        while at >= 0:
+            yield at
+            at = self._find_gap(at + 1, stop)
+
+    def _find_gap(self, start: int, stop: int) -> int:
+        self._make_room(stop)
+        return self._seen_done.find(0, start, stop)
+
+    def _look(self, start: int, stop: int) -> None:
+        for shard in self._folder.shards("commits", start, stop):
+            self._seen_done[shard] = 1
+
+    def _make_room(self, shards: int) -> None:
+        if shards > len(self._seen_done):
+            self._seen_done.extend(bytes(shards - len(self._seen_done)))

@@ -1,0 +1,49 @@
+"""Rows that could not be done, and rows that are suspected of ending workers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from shardmill.ledger.folder import Folder
+from shardmill.ledger.record import Claim, Commit, Suspects, encode
+from shardmill.store import Store
+
+
+class ErrorRecords:
+    """Owes the list of rows that an attempt at a shard set aside; a commit names the one that counts."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def put(self, claim: Claim, lines: bytes) -> str:
+        """Keep an attempt's list; its key is returned."""
+        key = f"errors/{claim.shard:06d}.{claim.attempt}.jsonl"
+        self._store.put(key, lines)
+        return key
+
+    def read(self, commit: Commit) -> Iterator[dict[str, Any]]:
+        if commit.errors_file:
+            for line in self._store.get(commit.errors_file).splitlines():
+                yield json.loads(line)
+
+
+class SuspectRecords:
+    """Owes the suspects of each shard, none where nothing was noted."""
+
+    def __init__(self, folder: Folder) -> None:
+        self._folder, self._store = folder, folder.store
+
+    def get(self, shard: int) -> Suspects:
+        try:
+            raw = json.loads(self._store.get(self._folder.key("suspects", shard)))
+            return Suspects(tuple(raw["rows"]), raw["strikes"], raw["probes"], tuple(raw["poison"]))
+        except FileNotFoundError:
+            return Suspects()
+
+    def put(self, shard: int, suspects: Suspects) -> None:
+        self._store.put(self._folder.key("suspects", shard), encode(suspects))
+
+    def delete(self, shard: int) -> None:
+        self._store.delete(self._folder.key("suspects", shard))

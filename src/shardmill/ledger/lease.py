@@ -1,0 +1,159 @@
+"""Who is at which shard. Leases are hints that save double work; they decide nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import socket
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+
+from shardmill.ledger.commit import Commits
+from shardmill.ledger.folder import Folder
+from shardmill.ledger.process import process_alive
+from shardmill.ledger.record import Claim, Lease, encode
+
+# When no shard is free, a few leases stand for all.
+_ASKED_LEASES = 16
+# A shadow that would be done only a little before the holder is not worth its work.
+_WORTH = 1.25
+
+
+class Leases:
+    """Owes at most one holder per shard and one shadow, for as long as they renew; none where a shard is done."""
+
+    def __init__(self, folder: Folder, commits: Commits, clock: Callable[[], float]) -> None:
+        self._folder, self._store = folder, folder.store
+        self._commits, self._clock = commits, clock
+
+    def shards(self, start: int = 0, stop: int | None = None) -> Iterator[int]:
+        """The shards in [start, stop) that are leased, in order."""
+        return self._folder.shards("leases", start, stop)
+
+    def read(self) -> dict[int, Lease]:
+        """All leases by shard."""
+        return {shard: lease for shard, lease, _ in self._read_all()}
+
+    def take(self, shard: int, worker: str, lease_s: float) -> Claim | None:
+        """Take a shard, unless another is at it or it is done."""
+        if self._store.put_if_absent(self._key(shard), encode(self._new_lease(worker, lease_s))):
+            if not self._commits.is_done(shard):
+                return Claim(shard, _new_attempt())
+            self.retire(shard)
+        return None
+
+    def take_first(self, shards: Iterable[int], worker: str, lease_s: float) -> Claim | None:
+        """Take the first of some shards that can be taken."""
+        return next(filter(None, (self.take(shard, worker, lease_s) for shard in shards)), None)
+
+    def take_over(
+        self, shards: Sequence[int], worker: str, lease_s: float, slow_s: float, own_s: float
+    ) -> Claim | None:
+        """Take one of the shards that others are at: the holder is gone, or else is the slowest and is shadowed.
+
+        Of many, some are looked at. Those who look at the same time look at others.
+        """
+        slowest: tuple[float, int, Lease, str] | None = None
+        for shard in shards if len(shards) <= _ASKED_LEASES else random.sample(shards, _ASKED_LEASES):
+            found = self._read(shard)
+            if found is None:
+                continue
+            lease, tag = found
+            now = self._clock()
+            if lease.until <= now or _vanished(lease):
+                if self._retire_if_done(shard):
+                    continue
+                taken = self._new_lease(worker, lease_s, lease.crashes + 1)
+                if self._replace(shard, taken, tag):
+                    return Claim(shard, _new_attempt(), taken.crashes)
+            elif lease.worker != worker and not lease.shadow:
+                gain = _gain_s(lease, now, slow_s, own_s)
+                if gain > 0 and (slowest is None or gain > slowest[0]):
+                    slowest = (gain, shard, lease, tag)
+        if slowest is None:
+            return None
+        _, shard, lease, tag = slowest
+        if not self._retire_if_done(shard) and self._replace(shard, replace(lease, shadow=worker), tag):
+            return Claim(shard, _new_attempt(), shadow=True)
+        return None
+
+    def renew(self, claim: Claim, worker: str, lease_s: float, due: float = 0.0) -> bool:
+        """Say that the worker is still at it and when it expects to commit. False when another has committed it.
+
+        A shadow renews the lease of whom it works beside: that one may be gone.
+        """
+        found = self._read(claim.shard)
+        if found is not None and worker in (found[0].worker, found[0].shadow):
+            lease, tag = found
+            due = due if lease.worker == worker else lease.due
+            self._replace(claim.shard, replace(lease, until=self._clock() + lease_s, due=due), tag)
+            if not lease.shadow:
+                return True
+        return not self._commits.is_done(claim.shard)
+
+    def release(self, claim: Claim, worker: str) -> None:
+        """Give a shard back that is not done: not begun, or left in good order."""
+        found = self._read(claim.shard)
+        if found is None:
+            return
+        lease, tag = found
+        if lease.worker == worker:
+            self._store.delete(self._key(claim.shard))
+        elif lease.shadow == worker:
+            self._replace(claim.shard, replace(lease, shadow=""), tag)
+
+    def retire(self, shard: int) -> None:
+        """The shard is committed: nobody need be at it."""
+        self._store.delete(self._key(shard))
+
+    def record_death(self, worker: str) -> None:
+        """Let go of everything a dead worker held, counting its death against each shard it was at."""
+        for shard, lease, tag in self._read_all():
+            if lease.worker == worker:
+                self._replace(shard, replace(lease, until=0.0), tag)
+
+    def _retire_if_done(self, shard: int) -> bool:
+        done = self._commits.is_done(shard)
+        if done:
+            self.retire(shard)
+        return done
+
+    def _key(self, shard: int) -> str:
+        return self._folder.key("leases", shard)
+
+    def _read(self, shard: int) -> tuple[Lease, str] | None:
+        try:
+            data, tag = self._store.get_tagged(self._key(shard))
+            return Lease(**json.loads(data)), tag
+        except FileNotFoundError:
+            return None
+
+    def _read_all(self) -> Iterator[tuple[int, Lease, str]]:
+        shards = list(self.shards())
+        for shard, found in zip(shards, self._folder.ask_each(self._read, shards), strict=True):
+            if found is not None:
+                yield shard, *found
+
+    def _replace(self, shard: int, lease: Lease, tag: str) -> bool:
+        return self._store.replace_if_same(self._key(shard), encode(lease), tag)
+
+    def _new_lease(self, worker: str, lease_s: float, crashes: int = 0) -> Lease:
+        now = self._clock()
+        return Lease(worker, socket.gethostname(), os.getpid(), now, now + lease_s, crashes)
+
+
+def _vanished(lease: Lease) -> bool:
+    return process_alive(lease.host, lease.pid) is False
+
+
+def _gain_s(lease: Lease, now: float, slow_s: float, own_s: float) -> float:
+    """How much sooner a shard is done that is begun again now; not above 0 where that is not worth it."""
+    if lease.due and own_s:
+        return lease.due - now - _WORTH * own_s
+    return now - lease.since - slow_s
+
+
+def _new_attempt() -> str:
+    return uuid.uuid4().hex[:8]

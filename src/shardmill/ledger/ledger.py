@@ -1,0 +1,175 @@
+"""One run folder: the parts that keep it, and what takes more than one of them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import time
+import uuid
+from collections.abc import Callable, Collection
+from dataclasses import replace
+from typing import Any
+
+from shardmill.errors import UsageError
+from shardmill.ledger.branch import Branch
+from shardmill.ledger.commit import Commits
+from shardmill.ledger.failure import ErrorRecords, SuspectRecords
+from shardmill.ledger.folder import Folder
+from shardmill.ledger.free import FreeSearch
+from shardmill.ledger.lease import Leases
+from shardmill.ledger.note import Notes
+from shardmill.ledger.record import Claim, encode
+from shardmill.ledger.worker import WorkerRecords
+from shardmill.plan import Plan
+from shardmill.store import Store, locate, open_store
+
+_FOLDERS = ("commits/", "parts/", "errors/", "leases/", "suspects/", "workers/", "logs/", "final/", "index/")
+_FILES = ("report.json", "forecast.json", "placement.json", "execution.json", "plan.json")
+
+
+class Ledger:
+    """One run folder. Safe to use from any number of processes and hosts at once.
+
+    It owes the plan, the settings and the next claim, and that no part remembers anything of another life of the run.
+    """
+
+    def __init__(self, place: str | os.PathLike[str] | Store, clock: Callable[[], float] = time.time) -> None:
+        self.store: Store = open_store(place) if isinstance(place, str | os.PathLike) else place
+        self.clock = clock
+        self.folder = Folder(self.store)
+        self.commits = Commits(self.folder)
+        self.leases = Leases(self.folder, self.commits, clock)
+        self.branch = Branch(self.store)
+        self.workers = WorkerRecords(self.folder, clock)
+        self.suspects = SuspectRecords(self.folder)
+        self.errors = ErrorRecords(self.store)
+        self.notes = Notes(self.store, clock)
+        self._free = FreeSearch(self.commits, self.leases)
+
+    @property
+    def url(self) -> str:
+        return self.store.url
+
+    # the plan and the settings
+
+    def create(self, plan: Plan) -> Plan:
+        """Write the plan if none is there; the plan that stands there afterwards is returned."""
+        plan = plan.indexed_at([self._keep_index(i, f.index) for i, f in enumerate(plan.stat.files)])
+        self.store.put_if_absent("plan.json", replace(plan, generation=uuid.uuid4().hex[:8]).encode())
+        return self.plan()
+
+    def _keep_index(self, file: int, place: str) -> str:
+        """Copy a file's index into the run, for workers elsewhere; the key is told apart by content."""
+        if not place:
+            return ""
+        store, name = locate(place)
+        data = store.get(name)
+        key = f"index/{file:06d}.{hashlib.sha256(data).hexdigest()[:8]}"
+        self.store.put(key, data)
+        return key
+
+    def plan(self) -> Plan:
+        found = self.find_plan()
+        if found is None:
+            raise UsageError(f"{self.url}: no run is here.", hint="Give the folder that was --out when it was started.")
+        return found
+
+    def find_plan(self) -> Plan | None:
+        """The plan, with its files where they are now; None where no run is."""
+        plan = self.folder.read_plan()
+        if plan is None:
+            return None
+        if plan.generation != self.folder.generation:
+            self._enter(plan.generation)
+        plan = plan.indexed_at([f.index and f"{self.url}/{f.index}" for f in plan.stat.files])
+        now = self.execution()
+        return plan.relocated(now.get("places", ()), now.get("to_url", ""))
+
+    def put_execution(self, settings: dict[str, Any]) -> None:
+        """Keep the settings that may change between resumes."""
+        self.store.put("execution.json", encode({"generation": self.folder.generation, "settings": settings}))
+
+    def execution(self) -> dict[str, Any]:
+        return dict(self._read_execution().get("settings", {}))
+
+    def is_current(self) -> bool:
+        """Whether the run is still the one whose plan was read here, and not wiped or begun anew since."""
+        return bool(self._read_execution().get("generation") == self.folder.generation)
+
+    def _read_execution(self) -> dict[str, Any]:
+        try:
+            return dict(json.loads(self.store.get("execution.json")))
+        except FileNotFoundError:
+            return {}
+
+    def _enter(self, generation: str) -> None:
+        """Go over to another life of the run; what was remembered of the one before is dropped."""
+        self.folder.generation = generation
+        self.commits.reset()
+        self._free.reset()
+
+    # what to do next
+
+    def claim(
+        self,
+        worker: str,
+        shards: int,
+        *,
+        lease_s: float,
+        slot: float = 0.0,
+        slow_s: float = 60.0,
+        own_s: float = 0.0,
+        held: Collection[int] = (),
+        among: Collection[int] | None = None,
+    ) -> Claim | None:
+        """Take a shard nobody is at: a free one, else one whose holder is gone, else the slowest near the end.
+
+        `slot` in [0, 1) is where in the list this worker starts looking, so that many workers do not all try the same;
+        `held` are the shards it is at already. A holder is slow who would be done later than this worker, which takes
+        `own_s` for a shard; where one of the two is not known, who has been at it for `slow_s`. If this folder has an
+        assignment, or `among` names some shards, it is one of those.
+        """
+        if among is None and (assigned := self.branch.assignment()) is not None:
+            among = assigned.shards
+        if among is not None:
+            others = [i for i in sorted(among) if i not in held and not self.commits.is_done(i)]
+            first = int(slot * len(others))
+            claim = self.leases.take_first([*others[first:], *others[:first]], worker, lease_s)
+        else:
+            claim = self._free.take(worker, shards, slot, lease_s, held)
+            if claim is not None:
+                return claim
+            others = [i for i in self.leases.shards() if i < shards and i not in held and not self.commits.saw_done(i)]
+            claim = self._free.take_given_back(worker, shards, slot, lease_s, held, others)
+        return claim or self.leases.take_over(others, worker, lease_s, slow_s, own_s)
+
+    def is_over(self, shards: int) -> bool:
+        """Whether nothing is left to do here, nor will be: all shards are committed, or all of a final assignment."""
+        assigned = self.branch.assignment()
+        if assigned is None:
+            return self.commits.is_complete(shards)
+        return self.clock() >= assigned.until and all(map(self.commits.is_done, assigned.shards))
+
+    # the whole folder
+
+    def sweep(self) -> int:
+        """Delete what no commit names: parts and error lists of attempts that died or came second."""
+        kept: set[str] = set()
+        for shard, commit in self.commits.read().items():
+            kept |= {self.commits.key(shard), commit.part, commit.errors_file}
+        found = (e.key for folder in ("commits/", "parts/", "errors/") for e in self.store.list(folder))
+        stray = [key for key in found if key not in kept]
+        hints = [e.key for folder in ("leases/", "suspects/") for e in self.store.list(folder)]
+        for key in [*stray, *hints]:
+            self.store.delete(key)
+        return len(stray)
+
+    def wipe(self) -> None:
+        """Delete the run and nothing beside it; commits first and the plan last, so that a half-wiped run is a run."""
+        for folder in _FOLDERS:
+            for entry in list(self.store.list(folder)):
+                self.store.delete(entry.key)
+        for name in _FILES:
+            self.store.delete(name)
+        self._enter("")

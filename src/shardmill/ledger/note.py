@@ -1,0 +1,42 @@
+"""What is said of a run to those who look at it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+from shardmill.ledger.record import RunForecast, encode
+from shardmill.store import Store
+
+
+class Notes:
+    """Owes the forecast, the engine's word on its workers and the report; no run depends on them."""
+
+    def __init__(self, store: Store, clock: Callable[[], float]) -> None:
+        self._store, self._clock = store, clock
+
+    def put_forecast(self, forecast: RunForecast) -> None:
+        """Keep the first forecast of a run; later ones would be of what was left."""
+        self._store.put_if_absent("forecast.json", encode(forecast))
+
+    def forecast(self) -> RunForecast | None:
+        try:
+            return RunForecast(**json.loads(self._store.get("forecast.json")))
+        except FileNotFoundError:
+            return None
+
+    def put_placement(self, line: str) -> None:
+        """Keep what an engine has to say of workers that are not here yet; "" when nothing."""
+        self._store.put("placement.json", encode({"at": self._clock(), "line": line}))
+
+    def placement(self) -> tuple[str, float]:
+        """What an engine said last of its workers, and when."""
+        try:
+            said = json.loads(self._store.get("placement.json"))
+            return str(said["line"]), float(said["at"])
+        except FileNotFoundError:
+            return "", 0.0
+
+    def put_report(self, report: dict[str, Any]) -> None:
+        self._store.put("report.json", json.dumps(report, indent=2, sort_keys=True).encode())

@@ -1,0 +1,27 @@
+"""Whether a process lives."""
+
+from __future__ import annotations
+
+import os
+import socket
+
+
+def process_alive(host: str, pid: int) -> bool | None:
+    """Whether a process lives, where that can be known: on its own host."""
+    if host != socket.gethostname():
+        return None
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return not _is_zombie(pid)
+
+
+def _is_zombie(pid: int) -> bool:
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return file.read().rpartition(b")")[2].split()[0] == b"Z"
+    except (OSError, IndexError):
+        return False

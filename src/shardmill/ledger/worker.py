@@ -1,0 +1,38 @@
+"""What workers say of themselves."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable
+from typing import Any
+
+from shardmill.ledger.folder import Folder
+from shardmill.ledger.record import encode
+
+
+class WorkerRecords:
+    """Owes the last heartbeat of each worker."""
+
+    def __init__(self, folder: Folder, clock: Callable[[], float]) -> None:
+        self._folder, self._store, self._clock = folder, folder.store, clock
+
+    def beat(self, worker: str, state: dict[str, Any]) -> None:
+        self._store.put(f"workers/{worker}.json", encode({"id": worker, "at": self._clock(), **state}))
+
+    def read(self) -> list[dict[str, Any]]:
+        """The last record of each worker."""
+        return self.sample(None)[0]
+
+    def sample(self, most: int | None) -> tuple[list[dict[str, Any]], float]:
+        """The last records of some workers, and how many workers each of them stands for."""
+        entries = list(self._store.list("workers/"))
+        asked = entries if most is None or len(entries) <= most else random.sample(entries, most)
+        found = self._folder.ask_each(self._read, [entry.key for entry in asked])
+        return [worker for worker in found if worker is not None], len(entries) / max(1, len(asked))
+
+    def _read(self, key: str) -> dict[str, Any] | None:
+        try:
+            return dict(json.loads(self._store.get(key)))
+        except (FileNotFoundError, ValueError):
+            return None

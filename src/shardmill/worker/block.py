@@ -166,7 +166,7 @@ def _check(task: Task, prepared: Prepared, texts: Sequence[str | None]) -> None:
     in_order = len(owners) == len(prepared.inputs) == len(prepared.costs) and bool((np.diff(owners) >= 0).all())
     if not in_order or set(owners.tolist()) != wanted:
         raise TaskError(f"The task does not say which of {len(texts)} texts its inputs belong to.", hint=_OWNERS)
-    if WINDOW not in task.output.names and getattr(task, "combine", None) is None:
+    if WINDOW not in task.output.names and task.combine(len(texts)) is None:
         raise TaskError(
             "The task prepares several inputs a text and says nothing of how they become rows.",
             hint=f"It has {WINDOW!r} in its output, or a method combine (docs/tasks.md).",

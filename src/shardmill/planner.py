@@ -28,8 +28,8 @@ def result_schema(plan: Plan) -> pa.Schema:
 
 def devices_for(spec: Spec) -> list[Device]:
     """The devices that workers are placed on: as asked, or as many as the task can use."""
-    per_gpu = getattr(open_task(spec.work.task, spec.work.params), "workers_per_gpu", lambda cores: 1)
-    return place_workers(spec.execution.device, spec.execution.workers, per_gpu)
+    task = open_task(spec.work.task, spec.work.params)
+    return place_workers(spec.execution.device, spec.execution.workers, task.workers_per_gpu)
 
 
 def make_plan(spec: Spec, devices: Sequence[Device], *, like: Plan | None = None, quiet: bool = True) -> Plan:

@@ -102,7 +102,7 @@ class Run:
         from shardmill.results.search import search
 
         task = open_task(self.plan.work.task, self.plan.work.params)
-        embed_query = getattr(task, "embed_query", None)
+        embed_query = task.embed_query
         if embed_query is None:
             raise UsageError(f"The task {self.plan.work.task!r} makes nothing that can be searched.")
         task.open(Device("cpu", "cpu", cores(), precise=True))

@@ -20,7 +20,7 @@ import pyarrow as pa
 from shardmill.devices import Device
 from shardmill.errors import DeviceOutOfMemory
 from shardmill.ledger import Ledger
-from shardmill.tasks.base import START, STOP, WINDOW, Combined, Output, Prepared
+from shardmill.tasks.base import START, STOP, WINDOW, Combined, Output, Prepared, Task
 from shardmill.worker import Worker
 
 STEPS = ("claimed", "batch", "staging", "staged", "committing", "committed")
@@ -28,7 +28,7 @@ STEPS = ("claimed", "batch", "staging", "staged", "committing", "committed")
 TABLE_STEPS = ("batch-begun", "batch-recorded", "batch-written", "batch-committing", "batch-committed")
 
 
-class FakeTask:
+class FakeTask(Task):
     """Unit vectors that depend on the text alone, made without a model. Words in a text make it misbehave:
 
     `!nan` gives a vector that is not finite, `!raise` fails, `!unpreparable` fails earlier, `!kill` kills the process.

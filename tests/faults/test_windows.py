@@ -262,8 +262,6 @@ def test_columns_called_window(tmp_path: Path, write_jsonl: Write) -> None:
 class Undeclared(FakeTask):
     """Breaks the contract: several inputs a text, and no word of what becomes of them."""
 
-    combine = None  # type: ignore[assignment]
-
     def prepare(self, texts: Any) -> Prepared:
         return self._cut(texts, 4)
 

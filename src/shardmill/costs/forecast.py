@@ -32,6 +32,7 @@ from shardmill.sources import Fields, Source, open_source
 from shardmill.spec import Spec
 from shardmill.tasks import open_task
 from shardmill.tasks.base import Task
+from shardmill.tasks.embed import EmbedTask
 
 _Known = TypeVar("_Known", Measured, Need)
 
@@ -81,8 +82,7 @@ class _Model:
         return reckon(work, chip, count, speed, need, sharing=self.sharing(chip), memory_basis=basis)
 
     def sharing(self, chip: Chip) -> int:
-        per_gpu = getattr(self.task, "workers_per_gpu", None)
-        return int(per_gpu(chip.cores)) if per_gpu and chip.name != CPU else 1
+        return int(self.task.workers_per_gpu(chip.cores)) if chip.name != CPU else 1
 
 
 def make_forecast(
@@ -154,7 +154,7 @@ def _first_items(source: Source, piece: Shard) -> tuple[list[str | None], float]
 
 
 def _know(task: Task, plan: Plan, precision: str, known: Catalogue) -> _Model:
-    folder = getattr(task, "folder", None)
+    folder = task.folder if isinstance(task, EmbedTask) else None
     shape = None
     if folder is not None:
         try:

@@ -94,7 +94,7 @@ def _compare(
 
 def _compute_again(task: Task, prepared: Prepared, stored: pa.Table) -> Iterator[tuple[str, float]]:
     """How well the rows of one item fit what its text gives; of many windows the last and one more are computed."""
-    combined = combine(1) if (combine := getattr(task, "combine", None)) else None
+    combined = task.combine(1)
     if combined is not None:
         for each in prepared.inputs:
             combined.add(np.zeros(1, np.int64), task.run([each]).rows)

@@ -202,7 +202,7 @@ def _check_parts(seen: _Seen, commits: dict[int, Commit], plan: Plan) -> Iterato
     yield Check("dimension", len(seen.dims) == 1, f"{', '.join(map(str, sorted(seen.dims)))} numbers each")
     yield Check("finite", not seen.not_finite, _amount(seen.not_finite, "vector", "has NaN or infinity"))
     if seen.least_norm != float("inf"):
-        unit = getattr(open_task(plan.work.task, plan.work.params), "unit_norm", False)
+        unit = open_task(plan.work.task, plan.work.params).unit_norm
         held = 1 - _UNIT_SLACK <= seen.least_norm <= seen.most_norm <= 1 + _UNIT_SLACK if unit else seen.least_norm > 0
         yield Check("norms", held, f"{seen.least_norm:.4f} to {seen.most_norm:.4f}")
 

@@ -94,7 +94,7 @@ class Table:
             yield from (TableSearch(mode, k, None, text, where) for text in texts)
             return
         task = self._open_task()
-        embed_query = getattr(task, "embed_query", None)
+        embed_query = task.embed_query
         if embed_query is None:
             raise UsageError(f"The task {self.registered.task!r} makes nothing that can be searched.")
         yield from (TableSearch(mode, k, embed_query(text), text, where) for text in texts)
@@ -150,7 +150,7 @@ class Table:
         yield Check("rows", seen.vectors == seen.digests == seen.rows, f"{seen.rows:,} rows, {without}")
         yield Check("finite", not seen.not_finite, f"{seen.not_finite:,} vectors with NaN or infinity")
         if seen.vectors:
-            unit = getattr(open_task(self.registered.task, self.registered.params), "unit_norm", False)
+            unit = open_task(self.registered.task, self.registered.params).unit_norm
             held = 1 - _UNIT_SLACK <= seen.least_norm <= seen.most_norm <= 1 + _UNIT_SLACK
             ok = held if unit else seen.least_norm > 0
             yield Check("norms", ok, f"{seen.least_norm:.4f} to {seen.most_norm:.4f}")

@@ -7,12 +7,13 @@ from typing import Any
 
 from shardmill.errors import SpecError, nearest
 from shardmill.tasks.base import Task
+from shardmill.tasks.foreign import ForeignTask
 
 _BUILT_IN = {"augment": "shardmill.tasks.augment:AugmentTask", "embed": "shardmill.tasks.embed:EmbedTask"}
 
 
 def open_task(name: str, params: dict[str, Any]) -> Task:
-    """Make the task called `name` from its parameters."""
+    """Make the task called `name` from its parameters; a class that does not inherit from `Task` is adapted."""
     target = _BUILT_IN.get(name, name)
     module_name, _, attribute = target.partition(":")
     if not attribute:
@@ -25,7 +26,7 @@ def open_task(name: str, params: dict[str, Any]) -> Task:
     if not isinstance(kind, type) or not all(callable(getattr(kind, w, None)) for w in wanted):
         raise SpecError(f"{name} is not a task.", hint=f"A task is a class with {', '.join(wanted)} (docs/tasks.md).")
     try:
-        task: Task = kind(**params)
+        made = kind(**params)
     except TypeError as error:
         raise SpecError(f"The task {name!r} cannot be made: {error}.") from error
-    return task
+    return made if isinstance(made, Task) else ForeignTask(made)

@@ -17,12 +17,12 @@ from shardmill.augment.params import augmentation_table
 from shardmill.devices import Device
 from shardmill.errors import SpecError
 from shardmill.random import check_counter
-from shardmill.tasks.base import Output, Prepared
+from shardmill.tasks.base import Output, Prepared, Task
 
 _LAST = 1 << 64
 
 
-class AugmentTask:
+class AugmentTask(Task):
     """Made from a preset's name, or from a config as `AugmentationConfig.to_dict` gives it."""
 
     batch_budget = 1 << 16

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -48,20 +49,66 @@ class Combined(Protocol):
     def finish(self) -> Output: ...
 
 
-@runtime_checkable
-class Task(Protocol):
-    """A task is made from its parameters (plain JSON), and `open`ed once in each worker.
+class Task(ABC):
+    """What is done to every item. Made from its parameters (plain JSON) and opened once in each worker.
 
-    `prepare` runs beside the device on another thread and never touches it. `run` is called from one thread with the
-    inputs of one batch; it raises DeviceOutOfMemory when the batch does not fit, DeviceLost when the device is gone for
-    this process, and anything else when a row in it is poison.
+    A subclass owes `output`, `batch_budget` and the four abstract methods; the rest has defaults that it may override.
+    An attribute may be set on the class, in `__init__` or in `open`, or be a property; `output` is read before `open`.
+    A class that does not inherit and has what is owed is given the same defaults by `shardmill.tasks.open_task`.
     """
 
-    batch_budget: int
+    output: pa.Schema
+    """The columns it adds. With a column `window`, each input gives one row, and the worker fills that column."""
 
-    @property
-    def output(self) -> pa.Schema: ...
-    def fingerprint(self) -> dict[str, str]: ...
-    def open(self, device: Device) -> None: ...
-    def prepare(self, texts: Sequence[str | None]) -> Prepared: ...
-    def run(self, inputs: Sequence[Any]) -> Output: ...
+    batch_budget: int
+    """How much cost goes into one batch; read after `open`."""
+
+    @abstractmethod
+    def fingerprint(self) -> dict[str, str]:
+        """What must not change between resumes: the model, the version."""
+
+    @abstractmethod
+    def open(self, device: Device) -> None:
+        """Load the model; called once in each worker, before `prepare` and `run`."""
+
+    @abstractmethod
+    def prepare(self, texts: Sequence[str | None]) -> Prepared:
+        """Make texts ready, beside the device on another thread. None is an item without a usable text."""
+
+    @abstractmethod
+    def run(self, inputs: Sequence[Any]) -> Output:
+        """Run one batch on the device; always called from one thread.
+
+        Raises DeviceOutOfMemory if the batch does not fit, DeviceLost if the device is gone for this process, and
+        anything else if a row in it is poison.
+        """
+
+    padded: bool = True
+    """Whether a batch costs its longest input times their number; if not, it costs the sum of its inputs."""
+
+    unit_norm: bool = False
+    """Whether the vectors it makes have length one, which `verify` then checks."""
+
+    notes: Sequence[str] = ()
+    """Sentences for the worker's record: how the rows were made."""
+
+    device_clock: Mapping[str, float] | None = None
+    """`busy_s` and `idle_s` of the GPU, for the worker's record."""
+
+    embed_query: Callable[[str], NDArray[np.float32]] | None = None
+    """A method that gives the vector to search the result with; None if the result cannot be searched."""
+
+    def begin(self, inputs: Sequence[Any]) -> Callable[[], Output]:
+        """Hand a batch to the device and return a function that waits for its output; by default that one calls `run`.
+
+        A task that overrides this lets the device go on while the next batch is made ready.
+        """
+        return lambda: self.run(inputs)
+
+    def combine(self, items: int) -> Combined | None:
+        """What makes one row per item, for N items whose texts give several inputs; None if each input is a row."""
+        return None
+
+    def workers_per_gpu(self, cores: int) -> int:
+        """How many workers share one GPU that is fed by this many cores."""
+        return 1

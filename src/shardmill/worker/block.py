@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from shardmill.errors import ShardmillError, TaskError
 from shardmill.ledger import Claim, Suspects
+from shardmill.sources import ItemBatch
 from shardmill.tasks.base import WINDOW, Combined, Prepared, Task
 
 Rows = NDArray[np.int64]
@@ -22,6 +23,17 @@ CONTRACT = "A task gives one row for each input, in their order (docs/tasks.md).
 _OWNERS = "Prepared.owners names the text of each input, in order; every text has one (docs/tasks.md)."
 # Kept columns are repeated in each row of an item: of wide ones only so much is held at a time.
 _WRITTEN_BYTES = 32 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class ReadBatch:
+    """Items as the source gave them."""
+
+    claim: Claim
+    first_row: int
+    batch: ItemBatch
+    suspects: Suspects | None
+    poison: tuple[int, ...]
 
 
 @dataclass(slots=True)
@@ -135,6 +147,43 @@ def _widest(kept: pa.RecordBatch, output: pa.Schema) -> int:
     return size
 
 
+def make_block(
+    read: ReadBatch, task: Task, find_unchanged: Callable[[pa.RecordBatch], frozenset[int]] | None = None
+) -> Block:
+    """Prepare items as they were read, without those that cannot be done.
+
+    `find_unchanged` says which rows a table has already; with it, the digest of each text is kept.
+    """
+    batch, bad = read.batch, dict(read.batch.bad)
+    for row in read.poison:
+        if read.first_row <= row < read.first_row + len(batch):
+            bad.setdefault(row - read.first_row, "it crashed every worker that ran it, alone on the device")
+    texts: list[str | None] = batch.texts.to_pylist()
+    for row in bad:
+        texts[row] = None
+    kept, unchanged = batch.kept, frozenset[int]()
+    if find_unchanged is not None:
+        kept = kept.append_column(TEXT_DIGEST, digest_texts(texts))
+        unchanged = find_unchanged(kept)
+        texts = [None if i in unchanged else text for i, text in enumerate(texts)]
+    prepared = prepare(task, texts)
+    for row, reason in prepared.bad.items():
+        bad.setdefault(row, reason)
+    return Block(
+        claim=read.claim,
+        first_row=read.first_row,
+        kept=kept,
+        lines=batch.lines,
+        line_count=batch.line_count,
+        size_bytes=batch.size_bytes,
+        prepared=prepared,
+        bad=bad,
+        unchanged=unchanged,
+        suspects=read.suspects,
+        combined=task.combine(len(batch)),
+    )
+
+
 def digest_texts(texts: Sequence[str | None]) -> pa.Array:
     """What tells whether a text is still the one that a vector was made from."""
     digests = [None if t is None else hashlib.sha256(t.encode()).digest()[:16] for t in texts]
@@ -166,7 +215,7 @@ def _check(task: Task, prepared: Prepared, texts: Sequence[str | None]) -> None:
     in_order = len(owners) == len(prepared.inputs) == len(prepared.costs) and bool((np.diff(owners) >= 0).all())
     if not in_order or set(owners.tolist()) != wanted:
         raise TaskError(f"The task does not say which of {len(texts)} texts its inputs belong to.", hint=_OWNERS)
-    if WINDOW not in task.output.names and getattr(task, "combine", None) is None:
+    if WINDOW not in task.output.names and task.combine(len(texts)) is None:
         raise TaskError(
             "The task prepares several inputs a text and says nothing of how they become rows.",
             hint=f"It has {WINDOW!r} in its output, or a method combine (docs/tasks.md).",

@@ -1,10 +1,13 @@
-"""A bounded queue between two stages of a worker."""
+"""A bounded queue between two stages of a worker, and what goes through it beside the items."""
 
 from __future__ import annotations
 
 import queue
 import threading
+from dataclasses import dataclass
 from typing import Generic, TypeVar
+
+from shardmill.ledger import Claim
 
 _LOOK_EVERY_S = 0.2
 _T = TypeVar("_T")
@@ -12,6 +15,19 @@ _T = TypeVar("_T")
 
 class Stopped(Exception):
     """The worker was asked to end; what it holds is given back."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShardEnd:
+    """All items of a shard went through; it has this many lines."""
+
+    claim: Claim
+    lines: int
+
+
+@dataclass(frozen=True, slots=True)
+class AllDone:
+    """Nothing follows."""
 
 
 class Channel(Generic[_T]):

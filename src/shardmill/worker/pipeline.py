@@ -14,56 +14,32 @@ import threading
 import time
 import uuid
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
-from functools import cached_property
+from dataclasses import asdict, replace
 from typing import Any
 
 import pyarrow as pa
 
 from shardmill.batching import Budget
 from shardmill.devices import Device, format_cpus
-from shardmill.errors import DeviceLost, ModelError, too_many_errors
-from shardmill.ledger import Claim, Ledger, Suspects
+from shardmill.errors import DeviceLost, ModelError
+from shardmill.ledger import Ledger
 from shardmill.plan import Plan
 from shardmill.sinks.base import Sink
 from shardmill.sinks.parquet import ParquetSink
-from shardmill.sources import Fields, ItemBatch, Source, kept_schema, open_source
-from shardmill.spec import ErrorLimit, Execution
+from shardmill.sources import Fields, Source, kept_schema, open_source
+from shardmill.spec import Execution
 from shardmill.tasks import open_task
 from shardmill.tasks.base import Task
-from shardmill.worker.block import TEXT_DIGEST, Block, digest_texts, prepare
-from shardmill.worker.channel import Channel, Stopped
+from shardmill.worker.block import TEXT_DIGEST, Block, ReadBatch, make_block
+from shardmill.worker.channel import AllDone, Channel, ShardEnd, Stopped
 from shardmill.worker.choice import Choice
 from shardmill.worker.pulse import Pulse, quietly
 from shardmill.worker.runner import Runner, find_suspects
-from shardmill.worker.tally import OpenShard, Tally, peak_rss_bytes, rss_bytes
+from shardmill.worker.shards import OpenShards
+from shardmill.worker.tally import Tally, peak_rss_bytes, rss_bytes
+from shardmill.worker.writer import Writer
 
-_OPEN_SHARDS = 2
 _WINDOW_BUDGETS = 16
-_FEW_ROWS = 1000
-_LOOK_EVERY_S = 0.2
-
-
-@dataclass(frozen=True, slots=True)
-class ReadBatch:
-    """Items as the source gave them."""
-
-    claim: Claim
-    first_row: int
-    batch: ItemBatch
-    suspects: Suspects | None
-    poison: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class ShardEnd:
-    claim: Claim
-    lines: int
-
-
-@dataclass(frozen=True, slots=True)
-class AllDone:
-    pass
 
 
 class Worker:
@@ -86,19 +62,18 @@ class Worker:
         self.plan: Plan = ledger.plan()
         self.execution = Execution(**ledger.execution())
         self.choice = Choice(ledger, self.plan, self.name, kind=device.kind, slot=slot, lease_s=self.execution.lease_s)
-        self.limit = ErrorLimit.parse(self.execution.max_errors)
         work = self.plan.work
         self.task: Task = open_task(work.task, work.params)
         self.source: Source = open_source(self.plan.stat, Fields.of(work), work.max_item_bytes)
-        self._stop, self._woken = threading.Event(), threading.Event()
-        self._slots = threading.Semaphore(_OPEN_SHARDS)
-        self._lock = threading.Lock()
-        self._open: dict[int, OpenShard] = {}
+        self._stop = threading.Event()
         self._read: Channel[ReadBatch | ShardEnd | AllDone] = Channel(4, self._stop)
         self._ready: Channel[Block | ShardEnd | AllDone] = Channel(8, self._stop)
         self._made: Channel[Block | ShardEnd | AllDone] = Channel(8, self._stop)
         self._tally = Tally()
         self._started = self._tally.began
+        self._shards = OpenShards(
+            ledger, self.choice, self._tally, worker=self.name, lease_s=self.execution.lease_s, stop=self._stop
+        )
         self._idle_s = self._idle_between_s = self._sink_wait_s = 0.0
         self._state = "starting"
         self._failure: BaseException | None = None
@@ -109,14 +84,14 @@ class Worker:
             parent=parent,
             rest_s=self.choice.beat_s,
             describe=self._describe,
-            renew=self._renew,
+            renew=self._shards.renew,
             orphaned=self.stop,
         )
 
     def stop(self) -> None:
         """Ask the worker to end soon; its leases are given back."""
         self._stop.set()
-        self._woken.set()
+        self._shards.wake()
 
     def work(self) -> bool:
         """Work to the end. True when all is committed, False when the worker was asked to stop."""
@@ -134,7 +109,19 @@ class Worker:
                 budget,
                 before_batch=self._before_batch,
                 on_rows=self._on_rows,
-                is_wanted=lambda block: not self._open[block.claim.shard].lost,
+                is_wanted=lambda block: not self._shards[block.claim.shard].lost,
+            )
+            self.writer = Writer(
+                self.ledger,
+                self.plan,
+                self.task.output,
+                self._shards,
+                self._tally,
+                worker=self.name,
+                device=self.device.name,
+                max_errors=self.execution.max_errors,
+                started=self._started,
+                on_step=self.on_step,
             )
             self._state, self._tally.began = "working", time.time()
             stages = [self._start(self._read_shards), self._start(self._prepare), self._start(self._write)]
@@ -198,13 +185,11 @@ class Worker:
     # reader thread
 
     def _read_shards(self) -> None:
-        while (claim := self._next_claim()) is not None:
+        while (claim := self._shards.next_claim(lambda: not self._ready.is_empty())) is not None:
             suspects = find_suspects(self.ledger, claim)
             poison = suspects.poison if suspects is not None else ()
             staged = self.sink.begin(claim)
-            shard = OpenShard(claim, time.time(), staged, rows_run=staged.done)
-            with self._lock:
-                self._open[claim.shard] = shard
+            shard = self._shards.open(claim, staged)
             self._pulse.progress()
             self.on_step("claimed", claim.shard)
             first_row, lines, started = 0, 0, time.perf_counter()
@@ -221,82 +206,19 @@ class Worker:
             self._read.put(ShardEnd(claim, lines))
         self._read.put(AllDone())
 
-    def _next_claim(self) -> Claim | None:
-        """The next shard to do; waits while others are at the last ones; None when all are committed."""
-        while not self._slots.acquire(timeout=0.2):
-            if self._stop.is_set():
-                raise Stopped
-        while not self._ready.is_empty() and self.choice.spare_s(self._bytes_held()):
-            if self._stop.wait(_LOOK_EVERY_S):
-                raise Stopped
-        pause = 0.05
-        while not self._stop.is_set():
-            claim = self.choice.claim(self._bytes_held())
-            if claim is not None:
-                return claim
-            if self.choice.is_over():
-                return None
-            self._woken.wait(pause)
-            self._woken.clear()
-            pause = min(self.choice.longest_pause_s(), pause * 1.5)
-        raise Stopped
-
-    def _bytes_held(self) -> dict[int, int]:
-        held = {s.claim.shard: s.bytes_run for s in self._held()}
-        if held:
-            self.choice.pace = self._tally.rates()["bytes_per_s"] or self.choice.pace
-        return held
-
-    def _renew(self) -> None:
-        """Say that the shards are being worked on; stop work on those that others have done."""
-        held = self._bytes_held()
-        for shard in self._held():
-            if shard.claim.shard in held:
-                quietly(self._renew_one, shard, self.choice.due(shard.claim.shard, held))
-
-    def _renew_one(self, shard: OpenShard, due: float) -> None:
-        shard.lost = not self.ledger.leases.renew(shard.claim, self.name, self.execution.lease_s, due)
-
     # preparing thread
 
     def _prepare(self) -> None:
-        while True:
-            item = self._read.get()
-            self._ready.put(self._make_block(item) if isinstance(item, ReadBatch) else item)
-            if isinstance(item, AllDone):
-                return
-
-    def _make_block(self, item: ReadBatch) -> Block:
-        started = time.perf_counter()
-        batch, bad = item.batch, dict(item.batch.bad)
-        for row in item.poison:
-            if item.first_row <= row < item.first_row + len(batch):
-                bad.setdefault(row - item.first_row, "it crashed every worker that ran it, alone on the device")
-        texts: list[str | None] = batch.texts.to_pylist()
-        for row in bad:
-            texts[row] = None
-        kept, unchanged = batch.kept, frozenset[int]()
-        if self.plan.work.to is not None:
-            kept = kept.append_column(TEXT_DIGEST, digest_texts(texts))
-            unchanged = self.sink.unchanged(kept)
-            texts = [None if i in unchanged else text for i, text in enumerate(texts)]
-        prepared = prepare(self.task, texts)
-        for row, reason in prepared.bad.items():
-            bad.setdefault(row, reason)
-        self._open[item.claim.shard].prepare_s += time.perf_counter() - started
-        return Block(
-            claim=item.claim,
-            first_row=item.first_row,
-            kept=kept,
-            lines=batch.lines,
-            line_count=batch.line_count,
-            size_bytes=batch.size_bytes,
-            prepared=prepared,
-            bad=bad,
-            unchanged=unchanged,
-            suspects=item.suspects,
-            combined=combine(len(batch)) if (combine := getattr(self.task, "combine", None)) else None,
-        )
+        find_unchanged = self.sink.unchanged if self.plan.work.to is not None else None
+        while not isinstance(item := self._read.get(), AllDone):
+            if isinstance(item, ReadBatch):
+                started = time.perf_counter()
+                block = make_block(item, self.task, find_unchanged)
+                self._shards[item.claim.shard].prepare_s += time.perf_counter() - started
+                self._ready.put(block)
+            else:
+                self._ready.put(item)
+        self._ready.put(item)
 
     # main thread: the device
 
@@ -310,7 +232,7 @@ class Worker:
             self.runner.run(blocks)
             total = sum(b.cost for b in blocks) or 1
             for block in blocks:
-                self._open[block.claim.shard].device_s += (self.runner.device_s - before) * block.cost / total
+                self._shards[block.claim.shard].device_s += (self.runner.device_s - before) * block.cost / total
             self._hand_on(behind)
             behind = items
         self.runner.settle()
@@ -351,7 +273,7 @@ class Worker:
         self.on_step("batch", -1)
 
     def _on_rows(self, block: Block, rows: int, cost: int) -> None:
-        shard = self._open[block.claim.shard]
+        shard = self._shards[block.claim.shard]
         size_bytes = block.size_bytes * cost // max(1, block.cost)
         shard.rows_run += rows
         shard.bytes_run += size_bytes
@@ -360,79 +282,13 @@ class Worker:
     # writing thread
 
     def _write(self) -> None:
-        while True:
-            item = self._made.get()
-            if isinstance(item, AllDone):
-                return
-            shard = self._open[item.claim.shard]
+        while not isinstance(item := self._made.get(), AllDone):
             if isinstance(item, Block):
-                if not shard.lost:
-                    self._write_block(shard, item)
-            elif shard.lost:
-                self._give_up(shard)
+                self.writer.write(item)
             else:
-                self._commit(shard, item.lines)
-
-    def _write_block(self, shard: OpenShard, block: Block) -> None:
-        started = time.perf_counter()
-        for rows, items in block.finish(self.task.output):
-            shard.staged.write(rows, items + block.first_row)
-            shard.part_rows += rows.num_rows
-        refused = shard.staged.finish(shard.add(block, self.plan))
-        shard.add_errors(refused)
-        self._tally.add(block)
-        self._tally.errors += len(refused)
-        shard.write_s += time.perf_counter() - started
-        if block.bad or refused:
-            rows, errors = self._before
-            errors, count = self._tally.errors + errors, self._tally.rows + rows
-            if self.limit.exceeded(errors, max(count, _FEW_ROWS)):
-                raise too_many_errors(errors, count, self.execution.max_errors, shard.last_reason)
-
-    @cached_property
-    def _before(self) -> tuple[int, int]:
-        """Rows and errors of before this worker; each commit is a request, so this waits for the first error."""
-        commits = [c for c in self.ledger.commits.read().values() if c.finished_at < self._started]
-        return sum(c.rows for c in commits), sum(c.errors for c in commits)
-
-    def _commit(self, shard: OpenShard, lines: int) -> None:
-        started = time.perf_counter()
-        claim = shard.claim
-        self.on_step("staging", claim.shard)
-        if (sealed := shard.staged.seal(lines)) is not None:
-            shard.count_as(sealed)
-        self.on_step("staged", claim.shard)
-        errors_file = self.ledger.errors.put(claim, bytes(shard.error_lines)) if shard.errors else ""
-        self.on_step("committing", claim.shard)
-        shard.write_s += time.perf_counter() - started
-        record = shard.record(self.plan, worker=self.name, device=self.device.name, errors_file=errors_file)
-        won = shard.staged.commit(record)
-        self.on_step("committed", claim.shard)
-        if not won and errors_file:
-            quietly(self.ledger.store.delete, errors_file)
-        self._tally.commits += won
-        self._bytes_held()
-        self.choice.committed(record.seconds)
-        self._close(shard)
-
-    def _give_up(self, shard: OpenShard) -> None:
-        """Another has done it: what was staged here is for nobody."""
-        shard.staged.abandon()
-        self._close(shard)
-
-    def _close(self, shard: OpenShard) -> None:
-        with self._lock:
-            del self._open[shard.claim.shard]
-        quietly(self.ledger.suspects.delete, shard.claim.shard)
-        quietly(self.ledger.leases.retire, shard.claim.shard)
-        self._slots.release()
-        self._woken.set()
+                self.writer.end(item)
 
     # what others see of this worker
-
-    def _held(self) -> list[OpenShard]:
-        with self._lock:
-            return list(self._open.values())
 
     def _describe(self) -> dict[str, Any]:
         return {
@@ -450,24 +306,22 @@ class Worker:
             "errors": self._tally.errors,
             "commits": self._tally.commits,
             **self._tally.rates(),
-            "open": {str(s.claim.shard): {"rows": s.rows_run, "bytes": s.bytes_run} for s in self._held()},
+            "open": {str(s.claim.shard): {"rows": s.rows_run, "bytes": s.bytes_run} for s in self._shards.held()},
             "idle_s": round(self._idle_s, 2),
             "idle_between_s": round(self._idle_between_s, 3),
             "sink_wait_s": round(self._sink_wait_s, 3),
             "batch_budget": self.runner.budget.now if hasattr(self, "runner") else None,
             "load": asdict(self.runner.load) if hasattr(self, "runner") else None,
-            "device_clock": getattr(self.task, "device_clock", None),
+            "device_clock": self.task.device_clock,
             "rss_bytes": rss_bytes(),
             "peak_rss_bytes": peak_rss_bytes(),
-            "notes": list(getattr(self.task, "notes", [])),
+            "notes": list(self.task.notes),
             "error": str(self._failure) if self._failure is not None else None,
         }
 
     def _give_back(self) -> None:
         """Abandon what is staged and give the leases back; after a lost device, keep the death on record."""
-        for shard in self._held():
-            shard.staged.abandon()
-            if not isinstance(self._failure, DeviceLost):
-                quietly(self.ledger.leases.release, shard.claim, self.name)
-        if isinstance(self._failure, DeviceLost):
+        lost = isinstance(self._failure, DeviceLost)
+        self._shards.give_back(release=not lost)
+        if lost:
             quietly(self.ledger.leases.record_death, self.name)

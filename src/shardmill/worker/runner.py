@@ -70,7 +70,7 @@ class Runner:
         self.is_wanted = is_wanted
         self.device_s = 0.0
         self.load = DeviceLoad()
-        self._padded = bool(getattr(task, "padded", True))
+        self._padded = bool(task.padded)
         self._ahead: Begun | None = None
         self._again: list[Batch] = []
         self._succeeded = False
@@ -130,12 +130,9 @@ class Runner:
         self.before_batch()
         inputs, costs = batch.inputs(), batch.costs()
         self.load.add(costs, self._cost(costs))
-        begin = getattr(self.task, "begin", None)
-        if begin is None:
-            return batch, lambda: self.task.run(inputs)
         started = time.perf_counter()
         try:
-            fetch: Callable[[], Output] = begin(inputs)
+            fetch = self.task.begin(inputs)
         except Exception as error:
             failed = error
 

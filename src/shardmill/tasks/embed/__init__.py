@@ -22,7 +22,7 @@ from shardmill.models.fingerprint import digest_folder
 from shardmill.models.folder import ModelFolder, read_folder
 from shardmill.models.golden import GOLDEN
 from shardmill.models.location import MINILM, Location, check_bundled, find_model
-from shardmill.tasks.base import START, STOP, WINDOW, Combined, Output, Prepared
+from shardmill.tasks.base import START, STOP, WINDOW, Combined, Output, Prepared, Task
 
 if TYPE_CHECKING:
     from shardmill.models.kernels import Kernel
@@ -56,7 +56,7 @@ class EmbedParams(BaseModel):
     windows: Literal["each", "mean"] | None = None
 
 
-class EmbedTask:
+class EmbedTask(Task):
     """The `embed` task: one vector a text, or one for each window of it, in the column `embedding`."""
 
     def __init__(self, **params: Any) -> None:
@@ -115,7 +115,7 @@ class EmbedTask:
         return min(wanted or there, there)
 
     @property
-    def unit_norm(self) -> bool:
+    def unit_norm(self) -> bool:  # type: ignore[override]
         """Whether the model promises vectors of length one."""
         return self._folder.normalizes
 
@@ -168,14 +168,14 @@ class EmbedTask:
         return list(tokens.rows)
 
     @property
-    def notes(self) -> list[str]:
+    def notes(self) -> list[str]:  # type: ignore[override]
         """What a worker's record says of how the vectors were made."""
         kernel = [f"Kernel: {self._choice}."] if self._choice else []
         again = f"{self._redone:,} texts gave NaN in half precision and were computed in float32."
         return [*kernel, *([again] if self._redone else [])]
 
     @property
-    def device_clock(self) -> dict[str, float] | None:
+    def device_clock(self) -> dict[str, float] | None:  # type: ignore[override]
         """Seconds in which the GPU was busy with batches, and idle between them; None where there is none."""
         clock = getattr(self._kernel, "clock", None)
         return {"busy_s": round(clock.busy_s, 3), "idle_s": round(clock.idle_s, 3)} if clock and clock.busy_s else None

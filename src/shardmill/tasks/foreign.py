@@ -1,0 +1,41 @@
+"""Tasks whose class does not inherit from `Task`: the one place where parts of a task are looked for by name."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from shardmill.devices import Device
+from shardmill.tasks.base import Output, Prepared, Task
+
+_PARTS = frozenset(name for name in {**vars(Task), **Task.__annotations__} if not name.startswith("_"))
+
+
+class ForeignTask(Task):
+    """A task around an object of any class: what the object has is used, the rest is `Task`'s default."""
+
+    def __init__(self, own: Any) -> None:
+        self._own = own
+
+    def fingerprint(self) -> dict[str, str]:
+        found: dict[str, str] = self._own.fingerprint()
+        return found
+
+    def open(self, device: Device) -> None:
+        self._own.open(device)
+
+    def prepare(self, texts: Sequence[str | None]) -> Prepared:
+        prepared: Prepared = self._own.prepare(texts)
+        return prepared
+
+    def run(self, inputs: Sequence[Any]) -> Output:
+        output: Output = self._own.run(inputs)
+        return output
+
+    def __getattribute__(self, name: str) -> Any:
+        """Asks the object each time, since a part may change: `open` may set `batch_budget`. None counts as missing."""
+        if name not in _PARTS or name in Task.__abstractmethods__:
+            return super().__getattribute__(name)
+        if getattr(self._own, name, None) is None and hasattr(Task, name):
+            return super().__getattribute__(name)
+        return getattr(self._own, name)

@@ -1,0 +1,114 @@
+"""The shards that a worker holds, from claim to commit, and their leases meanwhile."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+from shardmill.ledger import Claim, Ledger
+from shardmill.sinks.base import Staged
+from shardmill.worker.channel import Stopped
+from shardmill.worker.choice import Choice
+from shardmill.worker.pulse import quietly
+from shardmill.worker.tally import OpenShard, Tally
+
+_OPEN_SHARDS = 2
+_LOOK_EVERY_S = 0.2
+
+
+class OpenShards:
+    """Used by all threads of a worker: the reader claims, the pulse renews, the writer closes."""
+
+    def __init__(
+        self, ledger: Ledger, choice: Choice, tally: Tally, *, worker: str, lease_s: float, stop: threading.Event
+    ) -> None:
+        self._ledger, self._choice, self._tally = ledger, choice, tally
+        self._worker, self._lease_s, self._stop = worker, lease_s, stop
+        self._woken = threading.Event()
+        self._slots = threading.Semaphore(_OPEN_SHARDS)
+        self._lock = threading.Lock()
+        self._open: dict[int, OpenShard] = {}
+
+    def __getitem__(self, shard: int) -> OpenShard:
+        return self._open[shard]
+
+    def held(self) -> list[OpenShard]:
+        """In the order they were claimed."""
+        with self._lock:
+            return list(self._open.values())
+
+    def next_claim(self, has_work: Callable[[], bool]) -> Claim | None:
+        """The next shard to do; waits while others are at the last ones; None when all are committed.
+
+        While the worker `has_work` that lasts, a shard is better claimed by another.
+        """
+        while not self._slots.acquire(timeout=_LOOK_EVERY_S):
+            if self._stop.is_set():
+                raise Stopped
+        while has_work() and self._choice.spare_s(self._bytes_held()):
+            if self._stop.wait(_LOOK_EVERY_S):
+                raise Stopped
+        pause = 0.05
+        while not self._stop.is_set():
+            claim = self._choice.claim(self._bytes_held())
+            if claim is not None:
+                return claim
+            if self._choice.is_over():
+                return None
+            self._woken.wait(pause)
+            self._woken.clear()
+            pause = min(self._choice.longest_pause_s(), pause * 1.5)
+        raise Stopped
+
+    def wake(self) -> None:
+        """Look for a shard now, or see that the worker is to stop."""
+        self._woken.set()
+
+    def open(self, claim: Claim, staged: Staged) -> OpenShard:
+        shard = OpenShard(claim, time.time(), staged, rows_run=staged.done)
+        with self._lock:
+            self._open[claim.shard] = shard
+        return shard
+
+    def renew(self) -> None:
+        """Say that the shards are being worked on; stop work on those that others have done."""
+        held = self._bytes_held()
+        for shard in self.held():
+            if shard.claim.shard in held:
+                quietly(self._renew_one, shard, self._choice.due(shard.claim.shard, held))
+
+    def _renew_one(self, shard: OpenShard, due: float) -> None:
+        shard.lost = not self._ledger.leases.renew(shard.claim, self._worker, self._lease_s, due)
+
+    def _bytes_held(self) -> dict[int, int]:
+        """The bytes done of each shard; the pace is measured anew while there are any."""
+        held = {s.claim.shard: s.bytes_run for s in self.held()}
+        if held:
+            self._choice.pace = self._tally.rates()["bytes_per_s"] or self._choice.pace
+        return held
+
+    def close_committed(self, shard: OpenShard, seconds: float) -> None:
+        self._bytes_held()
+        self._choice.committed(seconds)
+        self._close(shard)
+
+    def give_up(self, shard: OpenShard) -> None:
+        """Another has done it: what was staged here is for nobody."""
+        shard.staged.abandon()
+        self._close(shard)
+
+    def _close(self, shard: OpenShard) -> None:
+        with self._lock:
+            del self._open[shard.claim.shard]
+        quietly(self._ledger.suspects.delete, shard.claim.shard)
+        quietly(self._ledger.leases.retire, shard.claim.shard)
+        self._slots.release()
+        self._woken.set()
+
+    def give_back(self, *, release: bool) -> None:
+        """Abandon what is staged when the worker ends, and `release` the leases for others to take."""
+        for shard in self.held():
+            shard.staged.abandon()
+            if release:
+                quietly(self._ledger.leases.release, shard.claim, self._worker)

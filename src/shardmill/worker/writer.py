@@ -1,0 +1,99 @@
+"""The sink's side of a worker: finished blocks are written, and whole shards committed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from functools import cached_property
+
+import pyarrow as pa
+
+from shardmill.errors import too_many_errors
+from shardmill.ledger import Ledger
+from shardmill.plan import Plan
+from shardmill.spec import ErrorLimit
+from shardmill.worker.block import Block
+from shardmill.worker.channel import ShardEnd
+from shardmill.worker.pulse import quietly
+from shardmill.worker.shards import OpenShards
+from shardmill.worker.tally import OpenShard, Tally
+
+_FEW_ROWS = 1000
+
+
+class Writer:
+    """Called from one thread, with the blocks of each shard in order. Fails when too many rows could not be done."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        plan: Plan,
+        output: pa.Schema,
+        shards: OpenShards,
+        tally: Tally,
+        *,
+        worker: str,
+        device: str,
+        max_errors: str,
+        started: float,
+        on_step: Callable[[str, int], None],
+    ) -> None:
+        self._ledger, self._plan, self._output = ledger, plan, output
+        self._shards, self._tally = shards, tally
+        self._worker, self._device, self._started = worker, device, started
+        self._max_errors, self._limit = max_errors, ErrorLimit.parse(max_errors)
+        self._on_step = on_step
+
+    def write(self, block: Block) -> None:
+        shard = self._shards[block.claim.shard]
+        if shard.lost:
+            return
+        started = time.perf_counter()
+        for rows, items in block.finish(self._output):
+            shard.staged.write(rows, items + block.first_row)
+            shard.part_rows += rows.num_rows
+        refused = shard.staged.finish(shard.add(block, self._plan))
+        shard.add_errors(refused)
+        self._tally.add(block)
+        self._tally.errors += len(refused)
+        shard.write_s += time.perf_counter() - started
+        if block.bad or refused:
+            self._check_errors(shard)
+
+    def _check_errors(self, shard: OpenShard) -> None:
+        rows, errors = self._before
+        errors, rows = self._tally.errors + errors, self._tally.rows + rows
+        if self._limit.exceeded(errors, max(rows, _FEW_ROWS)):
+            raise too_many_errors(errors, rows, self._max_errors, shard.last_reason)
+
+    @cached_property
+    def _before(self) -> tuple[int, int]:
+        """Rows and errors of before this worker; each commit is a request, so this waits for the first error."""
+        commits = [c for c in self._ledger.commits.read().values() if c.finished_at < self._started]
+        return sum(c.rows for c in commits), sum(c.errors for c in commits)
+
+    def end(self, end: ShardEnd) -> None:
+        """Commit a shard whose blocks are all written, unless another has done it."""
+        shard = self._shards[end.claim.shard]
+        if shard.lost:
+            self._shards.give_up(shard)
+        else:
+            self._commit(shard, end.lines)
+
+    def _commit(self, shard: OpenShard, lines: int) -> None:
+        started = time.perf_counter()
+        claim = shard.claim
+        self._on_step("staging", claim.shard)
+        if (sealed := shard.staged.seal(lines)) is not None:
+            shard.count_as(sealed)
+        self._on_step("staged", claim.shard)
+        errors_file = self._ledger.errors.put(claim, bytes(shard.error_lines)) if shard.errors else ""
+        self._on_step("committing", claim.shard)
+        shard.write_s += time.perf_counter() - started
+        record = shard.record(self._plan, worker=self._worker, device=self._device, errors_file=errors_file)
+        won = shard.staged.commit(record)
+        self._on_step("committed", claim.shard)
+        if not won and errors_file:
+            quietly(self._ledger.store.delete, errors_file)
+        self._tally.commits += won
+        self._shards.close_committed(shard, record.seconds)

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import getpass
 import os
+import socket
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from shardmill.console import Bar, duration
 from shardmill.costs.rates import expect, learn
 from shardmill.devices import Device, cores
-from shardmill.engines import LOCAL, open_engine
+from shardmill.engines import LOCAL, end_workers, open_engine
 from shardmill.engines.base import Engine, check_options
 from shardmill.engines.local import LocalEngine
 from shardmill.errors import Preempted, RunExists, StaleResume, UsageError, nearest, too_many_errors
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
 
 _POLL_S = 0.1
 _SHOW_EVERY_S = 0.5
+_ASK_EVERY_S = 2.0
 
 
 class Run:
@@ -172,7 +175,7 @@ def resume(place: str | os.PathLike[str], changes: Mapping[str, Any] | None = No
     own = {name: value for name, value in settings.items() if name not in ("places", "to_url")}
     changes = dict(changes or {})
     if changes.get("engine", own.get("engine")) != own.get("engine"):
-        own["engine_options"] = {}
+        own |= {"engine_options": {}, "workers": None}
     spec = Spec(work=plan.work, execution=make_execution({**own, **changes}))
     _refuse_another_model(ledger, plan)
     placer, devices = _place(spec, None, quiet)
@@ -182,6 +185,36 @@ def resume(place: str | os.PathLike[str], changes: Mapping[str, Any] | None = No
         prepare(plan, result_schema(plan))
     ledger.put_execution({**settings, **spec.execution.model_dump(mode="json", exclude={"places", "to_url"})})
     return _finish(ledger, plan, spec, placer, devices, quiet)
+
+
+@dataclass(frozen=True, slots=True)
+class Stopped:
+    """What `stop` came to: how many workers lived, and how many have not ended yet."""
+
+    run: str
+    state: str
+    workers: int
+    living: int
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def stop(place: str | os.PathLike[str], *, patience_s: float = 30.0) -> Stopped:
+    """End the workers of a run, wherever they are and whoever placed them; what is committed stays."""
+    ledger = Ledger(place)
+    plan, settings = ledger.plan(), ledger.execution()
+    before = read_status(ledger, plan)
+    if before.state == "complete":
+        return Stopped(ledger.url, before.state, 0, 0)
+    ledger.stop(f"{getpass.getuser()}@{socket.gethostname()}")
+    told = end_workers(make_execution(settings), ledger.url, plan)
+    live = sum(worker["live"] for worker in before.workers)
+    status, deadline = read_status(ledger, plan), time.monotonic() + patience_s
+    while status.state == "running" and time.monotonic() < deadline:
+        time.sleep(_SHOW_EVERY_S)
+        status = read_status(ledger, plan)
+    return Stopped(ledger.url, status.state, max(live, told), sum(worker["live"] for worker in status.workers))
 
 
 def _refuse_another_model(ledger: Ledger, plan: Plan) -> None:
@@ -254,7 +287,7 @@ def _refuse_if_busy(ledger: Ledger, found: Plan) -> None:
 def _watch(engine: Engine, ledger: Ledger, plan: Plan, spec: Spec, quiet: bool) -> None:
     limit = ErrorLimit.parse(spec.execution.max_errors)
     placement = engine.start(ledger.url)
-    shown = 0.0
+    shown = asked = 0.0
     try:
         with Bar(spec.work.task, quiet=quiet) as bar:
             while placement.poll():
@@ -262,6 +295,9 @@ def _watch(engine: Engine, ledger: Ledger, plan: Plan, spec: Spec, quiet: bool) 
                 if time.monotonic() - shown < _SHOW_EVERY_S:
                     continue
                 shown = time.monotonic()
+                if shown - asked >= _ASK_EVERY_S:
+                    asked = shown
+                    _obey(ledger)
                 status = read_status(ledger, plan)
                 bar.at(status.share, describe(status) + getattr(placement, "note", ""))
                 if limit.exceeded(status.errors, max(status.rows, 1000)):
@@ -269,6 +305,11 @@ def _watch(engine: Engine, ledger: Ledger, plan: Plan, spec: Spec, quiet: bool) 
             bar.at(*_finished(read_status(ledger, plan)))
     finally:
         placement.stop()
+
+
+def _obey(ledger: Ledger) -> None:
+    if by := ledger.stopped_by():
+        raise Preempted(f"The run was stopped by {by}.", hint=f"shardmill resume {ledger.url} goes on.")
 
 
 def describe(status: Status) -> str:

@@ -54,7 +54,8 @@ MAY_IMPORT: dict[str, str] = {
     "api": "errors spec run tables",
     "bench": "errors console batching devices sizing augment models sources tasks sinks run api",
     "__init__": "_version errors spec sizing split run api",
-    "cli": "__init__ errors console augment spec planner engines status costs results split run tables bench",
+    "cli": "__init__ _version errors console augment devices spec plan planner engines status costs split run tables bench api",
+    "__main__": "cli",
 }
 
 # Functions of `shardmill` itself, present and coming. A submodule of that name would hide the function once imported.

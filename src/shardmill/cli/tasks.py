@@ -142,8 +142,11 @@ def stop(run: o.Run, as_json: o.AsJson = False) -> None:
     ended = stop_run(run)
     if as_json:
         print_json(ended.to_json())
+    elif ended.state == "complete":
+        say("The run is complete: there is nothing to stop.")
     else:
-        say(f"{ended.describe()} Go on with: shardmill resume {run}")
+        left = f", {ended.living:,} of them not ended yet" if ended.living else ""
+        say(f"Stopped: {ended.workers:,} workers{left}. `shardmill resume {run}` goes on.")
 
 
 def read_options(spec: Any, options: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:

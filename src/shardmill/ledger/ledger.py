@@ -93,9 +93,20 @@ class Ledger:
     def execution(self) -> dict[str, Any]:
         return dict(self._read_execution().get("settings", {}))
 
-    def is_current(self) -> bool:
-        """Whether the run is still the one whose plan was read here, and not wiped or begun anew since."""
-        return bool(self._read_execution().get("generation") == self.folder.generation)
+    def stop(self, by: str) -> None:
+        """Tell the workers of the run to end, wherever they are. Settings that are put later take it back."""
+        found = self._read_execution()
+        if found:
+            self.store.put("execution.json", encode({**found, "stopped": {"by": by, "at": self.clock()}}))
+
+    def stopped_by(self) -> str:
+        """Who told the workers to end; empty if they are wanted."""
+        return str(self._read_execution().get("stopped", {}).get("by", ""))
+
+    def is_wanted(self) -> bool:
+        """Whether the run is still the one whose plan was read here, and nobody has stopped it since."""
+        found = self._read_execution()
+        return found.get("generation") == self.folder.generation and "stopped" not in found
 
     def _read_execution(self) -> dict[str, Any]:
         try:

@@ -56,15 +56,15 @@ class Pulse:
         while not self._ended.wait(self._rest_s()):
             if self._parent is not None and os.getppid() != self._parent:
                 self._orphaned()
-            quietly(self._notice_a_new_run)
+            quietly(self._notice_the_end)
             quietly(self.beat)
             now = time.time()
             if now - renewed >= lease_s / 4 and now - self.progress_at < stuck_s:
                 renewed = now
                 self._renew()
 
-    def _notice_a_new_run(self) -> None:
-        if not self._ledger.is_current():
+    def _notice_the_end(self) -> None:
+        if not self._ledger.is_wanted():
             self._orphaned()
 
 

@@ -7,10 +7,11 @@ import re
 
 from shardmill import passwords
 from shardmill.devices import Device
-from shardmill.engines.slurm.commands import check_installed
+from shardmill.engines.slurm.commands import cancel, check_installed, tasks
 from shardmill.engines.slurm.options import read_options
 from shardmill.engines.slurm.placement import SlurmPlacement
 from shardmill.errors import UsageError
+from shardmill.plan import Plan
 from shardmill.spec import Execution
 
 
@@ -37,6 +38,15 @@ class SlurmEngine:
         placement = SlurmPlacement(run, job_name(run), self.options, self.kind, self._execution)
         placement.start()
         return placement
+
+
+def end_workers(execution: Execution, run: str, plan: Plan) -> int:
+    """Cancel the array jobs of a run, queued tasks included."""
+    check_installed()
+    found = [task for task in tasks([job_name(run)]) if task.active]
+    if found:
+        cancel(*sorted({str(task.job) for task in found}))
+    return len(found)
 
 
 def job_name(run: str) -> str:

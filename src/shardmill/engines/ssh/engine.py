@@ -12,6 +12,7 @@ from shardmill.devices import Device
 from shardmill.engines.base import check_options
 from shardmill.engines.ssh.at_home.environment import check_look
 from shardmill.engines.ssh.at_home.home import Home
+from shardmill.engines.ssh.at_home.host import folder_name
 from shardmill.engines.ssh.at_home.link import Looked, connect
 from shardmill.engines.ssh.at_home.placement import SshPlacement
 from shardmill.engines.ssh.at_home.uploads import check_reach, is_remote
@@ -89,6 +90,25 @@ async def look_at(cluster: Cluster) -> dict[str, Looked | HostLost]:
 
     found = await asyncio.gather(*(look(host) for host in cluster.hosts))
     return {host.name: looked for host, looked in zip(cluster.hosts, found, strict=True)}
+
+
+def end_workers(execution: Execution, run: str, plan: Plan) -> int:
+    """End the workers of a run on all its hosts; a host that does not answer is named when the others are done."""
+    cluster = read_cluster(str(execution.engine_options["hosts"]))
+
+    async def end(host: Host) -> int:
+        async with connect(host) as link:
+            return int((await link.remote("stop", folder_name(plan)))["stopped"])
+
+    async def end_all() -> list[int | BaseException]:
+        return await asyncio.gather(*map(end, cluster.hosts), return_exceptions=True)
+
+    with ThreadPoolExecutor(1) as pool:
+        ended = pool.submit(asyncio.run, end_all()).result()
+    for failure in ended:
+        if isinstance(failure, BaseException):
+            raise failure
+    return sum(count for count in ended if isinstance(count, int))
 
 
 def _devices(host: Host, found: Looked, kind: str) -> list[Device]:

@@ -22,6 +22,7 @@ from shardmill.engines.ssh.cluster import Host
 from shardmill.engines.ssh.on_host.bare import MARK
 from shardmill.errors import HostError, HostLost, ShardmillError, StoreError, WorkerFailed
 from shardmill.ledger import Claim
+from shardmill.plan import Plan
 from shardmill.spec import Execution
 
 _ROUND_S, _SHORTEST_ROUND_S = 1.0, 0.2
@@ -120,7 +121,7 @@ class HostAtWork:
             async with link.sftp.open(f"{found.work}/{MARK}", "wb"):
                 pass
         plan = self._home.plan
-        self._folder = f"{found.work}/runs/{plan.id}-{plan.generation}"
+        self._folder = f"{found.work}/runs/{folder_name(plan)}"
         if not self._common:
             await self._adopt(link)
         self.looked_up.set()
@@ -288,6 +289,11 @@ class HostAtWork:
             claim = self.share.let_go(shard)
             if claim is not None:
                 await asyncio.to_thread(self._home.ledger.leases.release, claim, self.share.name)
+
+
+def folder_name(plan: Plan) -> str:
+    """What the folder of a run is called on its hosts: another life of the run has another."""
+    return f"{plan.id}-{plan.generation}"
 
 
 async def _until_first(loops: list[Coroutine[Any, Any, None]]) -> None:

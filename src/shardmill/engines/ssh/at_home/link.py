@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from shardmill.engines.ssh.cluster import Host
-from shardmill.engines.ssh.on_host import bare as remote
+from shardmill.engines.ssh.on_host import bare
 from shardmill.errors import HostError, HostLost, WorkerFailed, missing_extra
 
 try:
@@ -66,11 +66,11 @@ class Link:
             done = await self._connection.run(command, input=given, timeout=timeout_s)
         return done.exit_status if done.exit_status is not None else -1, str(done.stdout), str(done.stderr)
 
-    async def remote(self, action: str) -> dict[str, Any]:
-        """Run one of the actions of remote.py there."""
+    async def remote(self, action: str, *more: str) -> dict[str, Any]:
+        """Run one of the actions of `on_host.bare` there."""
         python = await self._interpreter()
-        words = ["sh", "-c", _RUN_CODE, "sh", python or "python3", action, self.host.work, python]
-        status, said, complaint = await self.run(" ".join(map(quote, words)), inspect.getsource(remote))
+        words = ["sh", "-c", _RUN_CODE, "sh", python or "python3", action, self.host.work, python, *more]
+        status, said, complaint = await self.run(" ".join(map(quote, words)), inspect.getsource(bare))
         if status in (126, 127):
             what = f"there is no interpreter {python!r}" if python else "there is no python3"
             raise HostError(f"Host {self.host.name}: {what}.", hint="Name one that is there: python = …, or conda = ….")

@@ -48,9 +48,9 @@ def look(work: str, named: str) -> dict[str, Any]:
     }
 
 
-def stop(work: str, named: str) -> dict[str, Any]:
-    """End the workers of all runs here: they are asked first, and killed when they have not ended after a while."""
-    held = [lock for lock in glob.glob(os.path.join(_own(work), "runs", "*", "seats", "*.lock")) if _is_held(lock)]
+def stop(work: str, named: str, run: str = "*") -> dict[str, Any]:
+    """End the workers of a run, or of all: they are asked first, and killed when they have not ended after a while."""
+    held = [lock for lock in glob.glob(os.path.join(_own(work), "runs", run, "seats", "*.lock")) if _is_held(lock)]
     for number, patience_s in ((signal.SIGTERM, 15), (signal.SIGKILL, 5)):
         for lock in filter(_is_held, held):
             with open(lock[: -len("lock")] + "json") as file:
@@ -116,4 +116,4 @@ def _gpus() -> tuple[list[dict[str, str]], str]:
 
 
 if __name__ == "__main__":
-    print(json.dumps({"look": look, "stop": stop, "clean": clean}[sys.argv[1]](sys.argv[2], sys.argv[3])))
+    print(json.dumps({"look": look, "stop": stop, "clean": clean}[sys.argv[1]](*sys.argv[2:])))

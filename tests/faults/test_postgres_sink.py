@@ -20,8 +20,8 @@ import psycopg
 import pytest
 
 from shardmill.devices import Device
-from shardmill.ledger import BatchLedger
-from shardmill.planner import make_plan
+from shardmill.ledger import Ledger
+from shardmill.planner import make_plan, result_schema
 from shardmill.postgres.batches import BatchLedger as Batches
 from shardmill.run import Run, start
 from shardmill.sinks.table import prepare
@@ -53,15 +53,15 @@ def table_spec(source: Path, url: str, table: str, **settings: Any) -> Spec:
 def place(spec: Spec, folder: Path) -> str:
     """A run that is planned and whose table is made; no worker is at it."""
     plan = make_plan(spec, [Device("cpu", "cpu")])
-    ledger = BatchLedger(str(folder))
-    prepare(plan)
+    ledger = Ledger(str(folder))
+    prepare(plan, result_schema(plan))
     ledger.create(plan)
     ledger.put_execution(spec.execution.model_dump(mode="json"))
     return str(folder)
 
 
 def work_at(run: str, hook: Callable[[str, int], None] | None = None) -> None:
-    Worker(BatchLedger(run), device=Device("cpu", "cpu"), **({} if hook is None else {"on_step": hook})).work()
+    Worker(Ledger(run), device=Device("cpu", "cpu"), **({} if hook is None else {"on_step": hook})).work()
 
 
 def _work_until(run: str, step: str, after: int) -> None:
@@ -116,7 +116,7 @@ def assert_as_if_nothing_had_happened(postgres: PostgresServer, run: str, table:
     commits = found.ledger.commits.read_complete(found.plan)
     assert sum(c.rows for c in commits) == sum(c.lines for c in commits) == len(ROWS)
     with psycopg.connect(postgres.url()) as connection:
-        shards = Batches(found.plan.id, prepare(found.plan)).shards(connection)
+        shards = Batches(found.plan.id, prepare(found.plan, result_schema(found.plan))).shards(connection)
     for commit in commits:
         assert shards[commit.shard].complete
         assert shards[commit.shard].digest.hex() == commit.digest
@@ -180,7 +180,7 @@ def test_a_shard_that_is_in_the_table_is_committed_without_being_read(
 ) -> None:
     run = place(table_spec(source, postgres.url(), "uncommitted"), tmp_path / "run")
     work_at(run)
-    ledger = BatchLedger(run)
+    ledger = Ledger(run)
     for entry in list(ledger.store.list("commits/")):
         ledger.store.delete(entry.key)
     seen = count_texts(monkeypatch)

@@ -39,7 +39,7 @@ WRONG: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     ({"text": " "}, {}, "text: names no field"),
     ({"source": []}, {}, "source:"),
     ({"format": "xml"}, {}, r"format: Input should be 'jsonl', .* \(it is 'xml'\)"),
-    ({"colour": "red"}, {}, r"colour: Extra inputs are not permitted \(it is 'red'\)"),
+    ({"colour": "red"}, {}, r"\[work\] has no key 'colour'"),
     ({}, {"workers": 0}, r"workers: .* greater than or equal to 1 \(it is 0\)"),
     ({}, {"device": "tpu"}, "device: Input should be 'auto', 'cpu', 'cuda' or 'all'"),
     ({}, {"max_errors": "some"}, "neither a percentage like 1% nor a count like 250"),

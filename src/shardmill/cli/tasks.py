@@ -145,8 +145,8 @@ def stop(run: o.Run, as_json: o.AsJson = False) -> None:
     elif ended.state == "complete":
         say("The run is complete: there is nothing to stop.")
     else:
-        left = f", {ended.living:,} of them not ended yet" if ended.living else ""
-        say(f"Stopped: {ended.workers:,} workers{left}. `shardmill resume {run}` goes on.")
+        left = f", {ended.living:,} not ended yet" if ended.living else ""
+        say(f"Stopped (workers: {ended.workers:,}{left}). `shardmill resume {run}` goes on.")
 
 
 def read_options(spec: Any, options: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -160,7 +160,8 @@ def test_a_short_run_teaches_nothing(write_jsonl: Write, tmp_path: Path, cache: 
 def test_work_that_was_lost_is_counted_as_retried(slow_run: Run) -> None:
     ledger = slow_run.ledger
     (living, *_) = ledger.workers.read()
-    dead = {**living, "id": "dead", "rows": 40, "started": 0.0, "began": 2.0, "idle_s": 3.0, "share": 0.5}
+    dead = {**living, "id": "dead", "rows": 40, "started": 0.0, "began": 2.0, "idle_s": 3.0, "sink_wait_s": 0.0}
+    dead["share"] = 0.5
     del dead["at"]
     Ledger(ledger.url, lambda: 10.0).workers.beat("dead", dead)
     (found,) = [w for w in read_cost(ledger, slow_run.plan).workers if w.worker == "dead"]

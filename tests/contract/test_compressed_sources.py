@@ -268,7 +268,7 @@ def test_empty_content_is_no_rows(tmp_path: Path, packer: str) -> None:
 
 def test_parquet_inside_gzip_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a.parquet.gz").write_bytes(gzip.compress(WRITERS["parquet"](many_rows(3), "\n", True)))
-    with pytest.raises(SourceError, match="parquet is not read with gzip around it"):
+    with pytest.raises(SourceError, match="parquet compressed with gzip is not supported"):
         discover([str(tmp_path / "a.parquet.gz")], FIELDS)
 
 

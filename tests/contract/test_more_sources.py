@@ -317,7 +317,7 @@ def test_a_truncated_array_is_refused_before_anything_is_done(tmp_path: Path) ->
     place.write_text('["a", "b"]')
     assert "does not look like an array of JSON objects: the element is JSON, but not an object" in refusal(place)
     place.write_text('"a"')
-    assert "neither an array nor one JSON object a line" in refusal(place)
+    assert "neither an array nor one JSON object per line" in refusal(place)
 
 
 def test_bad_elements_are_bad_rows(tmp_path: Path) -> None:

@@ -131,9 +131,9 @@ def test_what_cannot_be_found_says_what_is_near(tmp_path: Path) -> None:
     assert "Did you mean 'reviews.jsonl'?" in refusal(str(tmp_path / "review.jsonl"))
     assert "matches no file" in refusal(str(tmp_path / "*.csv"))
     (tmp_path / "none").mkdir()
-    assert "no file that can be read" in refusal(str(tmp_path / "none"))
-    assert "no source is given" in refusal()
-    assert "not a format" in refusal(str(tmp_path), format="jsonlines")
+    assert "no readable file" in refusal(str(tmp_path / "none"))
+    assert "no source given" in refusal()
+    assert "not a supported format" in refusal(str(tmp_path), format="jsonlines")
 
 
 @pytest.mark.parametrize("data", [b"", b"\n \r\n\t\n", b"\xef\xbb\xbf\n"])

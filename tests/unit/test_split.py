@@ -185,7 +185,7 @@ def test_every_format_of_file(tmp_path: Path, write_jsonl: Write) -> None:
         assert read_back(store, made) == wanted, name
     kept = store.get("datasets/d4/chunks/chunk-000000.parquet")
     assert pq.read_schema(pa.BufferReader(kept)).field("a").type == pa.int32()
-    with pytest.raises(SourceError, match="'xml' is not a format"):
+    with pytest.raises(SourceError, match="'xml' is not a supported format"):
         splitter.stream_and_split_from_file(str(lines), "x", config, file_format="xml")
 
 
@@ -349,7 +349,7 @@ def test_fields_that_fit_no_column(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("wrong", "why"),
     [
-        ({"format": "xml"}, "not a format"),
+        ({"format": "xml"}, "not a supported format"),
         ({"compress": "lz4"}, "no compression"),
         ({"by": "random:1"}, "needs --splits"),
         ({"splits": THREE, "by": "hash:"}, "not a way"),
@@ -481,7 +481,7 @@ def test_what_is_not_whole_is_no_source(write_jsonl: Write, tmp_path: Path) -> N
     with pytest.raises(SourceError, match=r"chunk-000000.parquet has [\d,]+ bytes, not"):
         discover([str(place)], Fields("text"))
     (place / "chunk-metadata.json").rename(place / "chunk-progress.json")
-    with pytest.raises(SourceError, match="not whole yet"):
+    with pytest.raises(SourceError, match="incomplete dataset"):
         discover([str(place)], Fields("text"))
 
 

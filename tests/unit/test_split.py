@@ -489,7 +489,7 @@ def test_a_chunk_of_json_with_another_count_is_refused(write_jsonl: Write, tmp_p
     made = split_files([str(write_jsonl(ROWS))], str(tmp_path / "o"), format="json", quiet=True)
     chunk = Path(made.place) / "chunks/chunk-000000.json"
     chunk.write_bytes(chunk.read_bytes().replace(b'"item_count": 100', b'"item_count": 101'))
-    with pytest.raises(SourceError, match="has 100 items, and its end says otherwise"):
+    with pytest.raises(SourceError, match="has 100 items, but its end names another number"):
         discover([made.place], Fields("text"))
 
 

@@ -49,7 +49,7 @@ def _find_one(file: SourceFile, suffix: str) -> tuple[SourceFile, bytes]:
         kind = compression_of(start, suffix)
         if not kind and suffix:
             raise SourceError(
-                f"{file_name(file.place)} is not compressed as {suffix} says: it begins with {start[:8]!r}.",
+                f"{file_name(file.place)} is not compressed as its name says: it begins with {start[:8]!r}.",
                 hint=f"Remove {suffix} from its name if it is not compressed, or fetch it again.",
             )
         if not kind:

@@ -84,7 +84,7 @@ def test_a_bucket_that_does_not_exist(s3_server: str) -> None:
         lambda: discover(["s3://no-such-bucket/data/*.jsonl"], Fields("text")),
         lambda: Run("s3://no-such-bucket/run"),
     ):
-        with pytest.raises(StoreError, match="s3://no-such-bucket: there is no such bucket") as caught:
+        with pytest.raises(StoreError, match="s3://no-such-bucket: no such bucket") as caught:
             ask()
         assert "AWS_ENDPOINT_URL" in caught.value.hint
 

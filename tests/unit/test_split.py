@@ -350,10 +350,10 @@ def test_fields_that_fit_no_column(tmp_path: Path) -> None:
     ("wrong", "why"),
     [
         ({"format": "xml"}, "not a supported format"),
-        ({"compress": "lz4"}, "no compression"),
+        ({"compress": "lz4"}, "is not a compression"),
         ({"by": "random:1"}, "needs --splits"),
         ({"splits": THREE, "by": "hash:"}, "not a way"),
-        ({"name": "../x"}, "cannot be a dataset's name"),
+        ({"name": "../x"}, "is not a valid dataset name"),
     ],
 )
 def test_a_wrong_spec(wrong: dict[str, Any], why: str) -> None:
@@ -396,7 +396,7 @@ def test_again_is_done_and_otherwise_is_refused(write_jsonl: Write, tmp_path: Pa
 def test_an_iterable_that_is_there_is_refused() -> None:
     splitter = StreamingDatasetSplitter(memory().url, quiet=True)
     splitter.from_iterable(ROWS, "d", {"chunk_size": 10})
-    with pytest.raises(RunExists, match="cannot be known"):
+    with pytest.raises(RunExists, match="is unknown whether"):
         splitter.from_iterable(ROWS, "d", {"chunk_size": 10})
 
 
@@ -594,5 +594,5 @@ def test_a_chunk_that_cannot_take_its_name_ends_the_split(
         rename(old, new)
 
     monkeypatch.setattr(os, "replace", refuse)
-    with pytest.raises(StoreError, match="no room left"):
+    with pytest.raises(StoreError, match="no space left"):
         split_files([str(write_jsonl(ROWS))], str(tmp_path / "out"), items=7, format="jsonl", quiet=True)

@@ -253,7 +253,7 @@ def test_what_is_no_list_of_records_is_refused(tmp_path: Path) -> None:
     assert "bytes follow its first object" in refused(pickle.dumps([{"body": "a"}]) * 2)
     assert "truncated" in refused(pickle.dumps([{"body": "a"}])[:-3])
     assert "df.to_parquet" in refused(b"cpandas.core.frame\nDataFrame\n.")
-    assert "not of numbers or text" in refused([{"body": "a", "n": np.array([1 + 2j])}])
+    assert "neither numbers nor text" in refused([{"body": "a", "n": np.array([1 + 2j])}])
     assert "array of" in refused([{"body": "a", "n": np.zeros(2, [("x", "i4")])}])
 
 

@@ -37,19 +37,19 @@ def find_entries(files: Sequence[SourceFile], on_progress: OnProgress) -> tuple[
     """The files with their seek points, if they are large enough to be worth the scan."""
     least = max(ENTRIES_FROM_BYTES, sum(f.size_bytes for f in files) // _PART_OF_SOURCE)
     wanted = {f.place for f in files if f.compression in ("gzip", "zstd") and f.size_bytes >= least}
-    telling = _Telling(sum(f.size_bytes for f in files if f.place in wanted), on_progress)
+    progress = _ScanProgress(sum(f.size_bytes for f in files if f.place in wanted), on_progress)
 
     def enter(file: SourceFile) -> SourceFile:
         if file.place not in wanted:
             return file
         with open_packed(file) as read:
-            return _enter_one(file, telling.of(file, read))
+            return _enter_one(file, progress.of(file, read))
 
     with ThreadPoolExecutor(cores()) as pool:
         return tuple(pool.map(enter, files))
 
 
-class _Telling:
+class _ScanProgress:
     """Reports from time to time how much of all files was read."""
 
     def __init__(self, total: int, on_progress: OnProgress) -> None:
@@ -57,14 +57,14 @@ class _Telling:
         self._lock, self._at = threading.Lock(), dict[str, int]()
 
     def of(self, file: SourceFile, read: ReadRange) -> ReadRange:
-        def told_read(start: int, stop: int) -> bytes:
+        def reported_read(start: int, stop: int) -> bytes:
             if start - self._at.get(file.place, 0) >= _TELL_EVERY_BYTES:
                 with self._lock:
                     self._at[file.place] = start
                     self._on_progress(sum(self._at.values()) / self._total, file.name)
             return read(start, stop)
 
-        return told_read
+        return reported_read
 
 
 def _enter_one(file: SourceFile, read: ReadRange) -> SourceFile:

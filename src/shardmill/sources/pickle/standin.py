@@ -36,7 +36,7 @@ class Dtype:
 
     def __init__(self, kind: object, *_: object) -> None:
         if not isinstance(kind, str) or not re.fullmatch(r"O8?|[biufSUMm]\d{0,9}", kind):
-            raise RefusedPickle("it holds a numpy array that is not of numbers or text", "Save plain values instead.")
+            raise RefusedPickle("it holds a numpy array of neither numbers nor text", "Save plain values instead.")
         self.is_object = kind.startswith("O")
         self._kind, self._order, self._unit = kind, "=", ""
 

@@ -167,7 +167,7 @@ class DistributedRangeSplitter:
         """
         self._check(rank)
         if not 0 <= done <= self.num_samples:
-            raise UsageError(f"{done} of {self.num_samples} samples cannot be done.", hint="Check the dataset.")
+            raise UsageError(f"{done} of {self.num_samples} samples cannot be done.", hint="Is it the same dataset?")
         return range(self.start + done + rank, self.start + self.num_samples, self.world_size)
 
     def _check(self, rank: int) -> None:

@@ -1,4 +1,4 @@
-"""Small JSON files in the user's cache folder, shared by all processes; what cannot be read or written is not there."""
+"""Small JSON files in the user's cache folder, shared by all processes. Read and write errors are ignored."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Cache:
-    """Values by name in one file, under one heading. A file of another version, or a broken one, holds nothing."""
+    """Values by name in one file, under one heading. A broken file, or one of another version, counts as empty."""
 
     file: str
     heading: str
@@ -31,7 +31,7 @@ class Cache:
             return {}
 
     def put(self, name: str, value: Any) -> None:
-        """Keep `value` beside what other processes keep there; where that cannot be, do not."""
+        """Store `value` next to the values of other processes, if the file can be written."""
         import fcntl
 
         with contextlib.suppress(OSError, RuntimeError):

@@ -1,4 +1,4 @@
-"""Passwords of databases. They stay in this process and are handed to workers by their environment, nowhere else."""
+"""Database passwords. They stay in this process, and reach workers only through the environment."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ _VARIABLE = "SHARDMILL_PASSWORDS"
 _SECRETS = ("password", "sslpassword")
 _URL = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*://)(?P<authority>[^/]*)(?P<rest>.*)", re.DOTALL)
 
-# By the place they were taken from. Taken out of the environment, so that what a worker starts does not inherit it.
+# By place. Removed from the environment, so that processes started by a worker do not inherit them.
 _known: dict[str, dict[str, str]] = json.loads(os.environ.pop(_VARIABLE, "{}"))
 
 
 def withhold(place: str) -> str:
-    """The place without its passwords; they are remembered here for whoever connects to it.
+    """The place without its passwords, which are kept here to connect with.
 
     >>> withhold("postgresql://ann:s3cret@db.example/shop?sslmode=require&password=other")
     'postgresql://ann@db.example/shop?sslmode=require'
@@ -28,8 +28,8 @@ def withhold(place: str) -> str:
         return place
     authority, rest = match["authority"], match["rest"]
     if "@" not in authority and ":" in authority and "@" in rest.partition("?")[0]:
-        raise SpecError("The password in the source's URL has a / in it.", hint="Write it as %2F.")
-    # A ? ends the authority too, unless it is part of a password.
+        raise SpecError("The password in the source URL contains a /.", hint="Write it as %2F.")
+    # A ? also ends the authority, unless it is part of a password.
     if "@" not in authority and "?" in authority:
         authority, mark, tail = authority.partition("?")
         rest = mark + tail + rest
@@ -53,17 +53,17 @@ def withhold(place: str) -> str:
 
 
 def withheld(place: str) -> dict[str, str]:
-    """The passwords that were taken from this place, by the names libpq has for them."""
+    """The passwords removed from this place, by their libpq names."""
     return dict(_known.get(place, {}))
 
 
 def environment() -> dict[str, str]:
-    """What a worker's environment has to hold beside ours."""
+    """Variables to add to the environment of a worker."""
     return {_VARIABLE: json.dumps(_known)} if _known else {}
 
 
 def redact(text: str) -> str:
-    """A text of someone else's without the passwords we know."""
+    """Replace known passwords in a text, such as a message of the server."""
     for secret in {secret for found in _known.values() for secret in found.values() if secret}:
         text = text.replace(secret, "***")
     return text

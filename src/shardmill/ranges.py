@@ -28,7 +28,7 @@ def split_evenly(start: int, stop: int, parts: int) -> list[Range]:
 
 
 def split_weighted(weights: Sequence[int], target: int) -> list[Range]:
-    """Group consecutive things into ranges of about `target` weight each; no group is empty.
+    """Group consecutive weights into ranges of about `target` each; no group is empty.
 
     >>> split_weighted([5, 5, 5, 20, 1], 10)
     [(0, 2), (2, 3), (3, 4), (4, 5)]
@@ -46,7 +46,7 @@ def split_weighted(weights: Sequence[int], target: int) -> list[Range]:
 
 
 def subtract(whole: Iterable[Range], taken: Iterable[Range]) -> list[Range]:
-    """What of `whole` is not in `taken`.
+    """The parts of `whole` that are not in `taken`.
 
     >>> subtract([(0, 10)], [(2, 4), (8, 12)])
     [(0, 2), (4, 8)]
@@ -67,7 +67,7 @@ def subtract(whole: Iterable[Range], taken: Iterable[Range]) -> list[Range]:
 
 
 def join(parts: Iterable[Range]) -> list[Range]:
-    """The same places in as few ranges as there can be.
+    """Merge ranges that touch or overlap.
 
     >>> join([(4, 6), (0, 2), (2, 5)])
     [(0, 6)]
@@ -96,9 +96,9 @@ def cover(parts: Iterable[Range], start: int, stop: int) -> bool:
 
 
 class DistributedRangeSplitter:
-    """Which samples each rank works on: contiguous ranges, even or by weight, or every n-th one.
+    """Assigns samples to ranks: contiguous ranges, even or by weight, or every n-th sample.
 
-    A rank's range can be split again, so clusters, hosts and GPUs are splitters within splitters.
+    The range of a rank can be split again, so clusters, hosts and GPUs are nested splitters.
 
     >>> clusters = DistributedRangeSplitter(250_010, 2)
     >>> clusters.get_all_ranges()
@@ -111,9 +111,9 @@ class DistributedRangeSplitter:
         self, num_samples: int, world_size: int, *, weights: Sequence[float] | None = None, start: int = 0
     ) -> None:
         if world_size < 1:
-            raise UsageError(f"A world size of {world_size} has nobody in it.", hint="It is 1 or more.")
+            raise UsageError(f"The world size is {world_size}.", hint="It must be 1 or more.")
         if num_samples < 0 or start < 0:
-            raise UsageError(f"{num_samples} samples from {start} on cannot be.", hint="Both are 0 or more.")
+            raise UsageError(f"{num_samples} samples from {start} is not a range.", hint="Both must be 0 or more.")
         self.num_samples, self.world_size, self.start = num_samples, world_size, start
         self._bounds = None if weights is None else self._weighted(weights)
         if self._bounds is not None:
@@ -132,11 +132,11 @@ class DistributedRangeSplitter:
         return [self.get_rank_range(rank) for rank in range(self.world_size)]
 
     def get_rank_for_sample(self, sample_id: int) -> int:
-        """Whose sample it is, without a search: by arithmetic, or with weights by a table of first guesses."""
+        """The rank of a sample, without a search: by arithmetic, or with weights by a table of first guesses."""
         at = sample_id - self.start
         if not 0 <= at < self.num_samples:
             last = self.start + self.num_samples - 1
-            raise UsageError(f"The sample {sample_id} is nobody's.", hint=f"Samples are {self.start} to {last}.")
+            raise UsageError(f"Sample {sample_id} does not exist.", hint=f"Samples are {self.start} to {last}.")
         if self._bounds is not None:
             rank = self._guide[at * self.world_size // self.num_samples]
             while self._bounds[rank + 1] <= at:
@@ -147,44 +147,44 @@ class DistributedRangeSplitter:
         return at // (size + 1) if at < wide else extra + (at - wide) // size
 
     def validate_ranges(self, ranges: Iterable[Range] | None = None) -> bool:
-        """Whether these ranges, or its own, hold every sample once."""
+        """Whether these ranges, by default those of all ranks, contain every sample exactly once."""
         found = self.get_all_ranges() if ranges is None else ranges
         return cover(found, self.start, self.start + self.num_samples)
 
     def within(self, rank: int, world_size: int, *, weights: Sequence[float] | None = None) -> DistributedRangeSplitter:
-        """The range of one rank, split once more."""
+        """Split the range of one rank again."""
         begin, end = self.get_rank_range(rank)
         return DistributedRangeSplitter(end - begin, world_size, weights=weights, start=begin)
 
     def interleaved(self, rank: int, done: int = 0) -> range:
-        """Every `world_size`-th sample after the first `done`: what elastic feeding needs.
+        """Every `world_size`-th sample after the first `done`, for elastic training.
 
-        After any number of common steps the samples done are the first ones, so another number of ranks goes on from
-        there by one integer.
+        After any number of common steps the finished samples are the first ones, so a different number of ranks can
+        resume from one integer.
 
         >>> [list(DistributedRangeSplitter(7, 3).interleaved(rank)) for rank in range(3)]
         [[0, 3, 6], [1, 4], [2, 5]]
         """
         self._check(rank)
         if not 0 <= done <= self.num_samples:
-            raise UsageError(f"{done} of {self.num_samples} samples cannot be done.", hint="Is it another dataset?")
+            raise UsageError(f"{done} of {self.num_samples} samples cannot be done.", hint="Is it the same dataset?")
         return range(self.start + done + rank, self.start + self.num_samples, self.world_size)
 
     def _check(self, rank: int) -> None:
         if not 0 <= rank < self.world_size:
             hint = f"Ranks are 0 to {self.world_size - 1}."
-            raise UsageError(f"There is no rank {rank} among {self.world_size}.", hint=hint)
+            raise UsageError(f"Rank {rank} does not exist in a world of {self.world_size}.", hint=hint)
 
     def _weighted(self, weights: Sequence[float]) -> list[int]:
         if len(weights) != self.world_size:
-            hint = "Give one for each rank."
+            hint = "Give one weight per rank."
             raise UsageError(f"{len(weights)} weights for {self.world_size} ranks.", hint=hint)
-        # As fractions, so that no sample is lost to rounding however many there are.
+        # As fractions, so that rounding loses no sample, however many there are.
         try:
             exact = [Fraction(w) for w in weights]
         except (ValueError, OverflowError, TypeError):
             exact = []
         if not exact or min(exact) < 0 or not sum(exact):
-            raise UsageError(f"{list(weights)} are no weights.", hint="Give numbers of 0 or more, not all 0.")
+            raise UsageError(f"{list(weights)} are not weights.", hint="Give numbers of 0 or more, not all 0.")
         total = sum(exact)
         return [0, *(int(self.num_samples * part / total) for part in accumulate(exact))]

@@ -1,4 +1,4 @@
-"""The text of an item, made of one field, of several, or by a template."""
+"""The text of an item, made from one field, several fields or a template."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Rendered = tuple[str | None, str | None]
 
 @dataclass(frozen=True, slots=True)
 class TextTemplate:
-    """Literals between fields: `parts` alternates literal, name, literal, … and both ends are literals.
+    """Literals and fields: `parts` alternates literal, name, literal, … and both ends are literals.
 
     >>> TextTemplate.parse("{title}: {body}").render({"title": "Tea", "body": "Green."})
     ('Tea: Green.', None)
@@ -41,7 +41,7 @@ class TextTemplate:
         return tuple(dict.fromkeys(self.parts[1::2]))
 
     def render(self, row: Mapping[str, object]) -> Rendered:
-        """The text and no reason, or no text and the reason why."""
+        """The text and None, or None and the reason why there is no text."""
         return self._render_single(row) if self.single else self._render_parts(row)
 
     def _render_single(self, row: Mapping[str, object]) -> Rendered:
@@ -76,13 +76,13 @@ def _parse_braces(spec: str) -> tuple[str, ...]:
     try:
         pieces = list(string.Formatter().parse(spec))
     except ValueError as error:
-        raise SpecError(f"--text {spec!r}: {error}.", hint="Write {{ or }} for a brace of the text itself.") from error
+        raise SpecError(f"--text {spec!r}: {error}.", hint="Write {{ or }} for a literal brace.") from error
     for literal, name, format_spec, conversion in pieces:
         parts[-1] += literal
         if name is None:
             continue
         if not name or name.isdigit() or format_spec or conversion or any(mark in name for mark in ".[{"):
-            raise SpecError(f"--text {spec!r}: only plain field names may stand between the braces.", hint=_HINT)
+            raise SpecError(f"--text {spec!r}: only plain field names are allowed between braces.", hint=_HINT)
         parts += [name, ""]
     if len(parts) == 1:
         raise SpecError(f"--text {spec!r} names no field.", hint=_HINT)
@@ -96,7 +96,7 @@ def check_text(text: str) -> Rendered:
 
 
 def is_unicode(text: str) -> bool:
-    """Whether the text can be stored: JSON's escapes can write half of a surrogate pair."""
+    """Whether the text can be stored: a JSON escape can be half of a surrogate pair."""
     if text.isascii():
         return True
     try:
@@ -107,7 +107,7 @@ def is_unicode(text: str) -> bool:
 
 
 def kind_of(value: object) -> str:
-    """What a value is, in words."""
+    """The kind of a value, in words."""
     match value:
         case None:
             return "null"

@@ -67,7 +67,7 @@ def test_ids_of_a_file_have_the_same_parameters_and_what_is_no_id_is_set_aside(
 
 @pytest.mark.parametrize("source", ["range:5:5", "range:9:3", "range:0:18446744073709551617", "range:-1:3", "range:x"])
 def test_what_is_no_range_is_refused(tmp_path: Path, source: str) -> None:
-    with pytest.raises(SourceError, match="no range of ids"):
+    with pytest.raises(SourceError, match="not a range of ids"):
         make(tmp_path / "run", source, {})
     with pytest.raises(SourceError, match="no field"):
         make(tmp_path / "run", "range:0:9", {}, id="asin")

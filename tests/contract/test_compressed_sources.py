@@ -222,7 +222,7 @@ def test_a_file_that_was_cut_off_is_an_error(
     place = tmp_path / f"a.jsonl.{ending}"
     place.write_bytes(data[:-cut])
     assert "a.jsonl" in (said := read_until_error(str(place)))
-    assert "is damaged or cut off" in said
+    assert "is damaged or truncated" in said
 
 
 @pytest.mark.parametrize("entered", [True, False])
@@ -238,7 +238,7 @@ def test_a_changed_byte_is_an_error(
     data[len(data) // 2] ^= 0xFF
     place = tmp_path / f"a.jsonl.{ending}"
     place.write_bytes(data)
-    assert "is damaged or cut off" in read_until_error(str(place))
+    assert "is damaged or truncated" in read_until_error(str(place))
 
 
 @pytest.mark.parametrize("ending", ["gz", "zst", "bz2", "xz"])
@@ -246,7 +246,7 @@ def test_rubbish_behind_the_end_is_an_error(tmp_path: Path, ending: str) -> None
     pack = {"gz": gzip.compress, "zst": zstd_frame, "bz2": bz2.compress, "xz": lzma.compress}[ending]
     place = tmp_path / f"a.jsonl.{ending}"
     place.write_bytes(pack(WRITERS["jsonl"](many_rows(400), "\n", True)) + b"rubbish")
-    assert "is damaged or cut off" in read_until_error(str(place))
+    assert "is damaged or truncated" in read_until_error(str(place))
 
 
 def test_a_compressed_file_without_the_name_of_one_is_read(tmp_path: Path, packer: str) -> None:
@@ -268,7 +268,7 @@ def test_empty_content_is_no_rows(tmp_path: Path, packer: str) -> None:
 
 def test_parquet_inside_gzip_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a.parquet.gz").write_bytes(gzip.compress(WRITERS["parquet"](many_rows(3), "\n", True)))
-    with pytest.raises(SourceError, match="parquet is not read with gzip around it"):
+    with pytest.raises(SourceError, match="parquet compressed with gzip is not supported"):
         discover([str(tmp_path / "a.parquet.gz")], FIELDS)
 
 

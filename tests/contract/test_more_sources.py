@@ -170,7 +170,7 @@ def test_a_file_cut_anywhere_is_refused(tmp_path: Path, kind: str) -> None:
     for stop in {*range(8, len(data) - 1, 97), len(data) - 1, len(data) - 8, len(data) // 2}:
         place = tmp_path / f"{stop}.{extension}"
         place.write_bytes(data[:stop])
-        assert "cut short" in (text := refusal(place)) or "cannot be read" in text
+        assert "truncated" in (text := refusal(place)) or "cannot be read" in text
 
 
 def test_formats_named_by_hand(tmp_path: Path) -> None:
@@ -196,7 +196,7 @@ def test_mixed_columns_in_arrow_files(tmp_path: Path) -> None:
     for name, table in (("a", pa.table({"body": ["x"], "n": [1]})), ("b", pa.table({"text": ["x"], "n": [1]}))):
         (tmp_path / f"{name}.arrow").write_bytes(as_arrow(table, 1, stream=False))
     assert "no field 'body' in b.arrow" in refusal(tmp_path)
-    assert "is of type int64, not text" in refusal(tmp_path / "a.arrow", Fields(text="n"))
+    assert "has type int64, not text" in refusal(tmp_path / "a.arrow", Fields(text="n"))
     (tmp_path / "b.arrow").write_bytes(as_arrow(pa.table({"body": ["y"], "n": ["two"]}), 1, stream=True))
     fields = Fields(text="body", keep=("n",))
     first, second = reasons(discover([str(tmp_path)], fields), fields)
@@ -309,15 +309,15 @@ def test_saved_datasets_that_are_refused(tmp_path: Path) -> None:
 def test_a_truncated_array_is_refused_before_anything_is_done(tmp_path: Path) -> None:
     place = tmp_path / "a.json"
     place.write_text('[{"body": "a"}, {"body": "b"}, {"bo')
-    assert "a.json was cut short: it ends at byte 35 inside the array, after 2 complete elements" in refusal(place)
+    assert "a.json is truncated: it ends at byte 35 inside the array, after 2 complete elements" in refusal(place)
     place.write_text('[{"body": "a"}] [{"body": "b"}]')
-    assert "the array ends at byte 15, and more follows" in refusal(place)
+    assert "the array ends at byte 15, but more data follows" in refusal(place)
     place.write_text("[ \n ]")
     assert "no rows" in refusal(place)
     place.write_text('["a", "b"]')
     assert "does not look like an array of JSON objects: the element is JSON, but not an object" in refusal(place)
     place.write_text('"a"')
-    assert "neither an array nor one JSON object a line" in refusal(place)
+    assert "neither an array nor one JSON object per line" in refusal(place)
 
 
 def test_bad_elements_are_bad_rows(tmp_path: Path) -> None:

@@ -330,7 +330,7 @@ def test_a_source_that_changes_under_way_stops_the_run(tmp_path: Path, source: P
         if (step, shard) == ("committed", 0):
             os.utime(source)
 
-    with pytest.raises(StaleResume, match="changed while the run was under way"):
+    with pytest.raises(StaleResume, match="changed during the run"):
         start(fake_spec(source, shard_bytes=300), tmp_path / "run", engine=InProcessEngine(on_step=grow))
 
 

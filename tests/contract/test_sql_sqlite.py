@@ -127,13 +127,13 @@ def _texts(batch: object) -> Iterator[str]:
     [
         ("SELECT id, txt FROM docs", {}, "no such column: txt"),
         ("SELEC 1", {}, "--query begins with 'selec'"),
-        ("DELETE FROM docs", {}, "a source is only read"),
+        ("DELETE FROM docs", {}, "a source is read-only"),
         ("SELECT 1; SELECT 2", {}, "more than one statement"),
         (" -- nothing", {}, "--query is empty"),
         ("SELECT * FROM docs", {"text": "txet"}, "no column 'txet'"),
         ("SELECT * FROM docs", {"text": "n"}, "'n' in the query holds a number, not text"),
         ("SELECT * FROM docs", {"keep": ("blob",)}, "'blob' in the query is binary"),
-        ("SELECT * FROM docs WHERE n < 0", {}, "the query gives no rows"),
+        ("SELECT * FROM docs WHERE n < 0", {}, "the query returns no rows"),
     ],
 )
 def test_what_is_wrong_is_said(database: Path, query: str, fields: dict[str, object], message: str) -> None:
@@ -146,12 +146,12 @@ def test_places_that_are_no_database_or_lack_a_query(database: Path, tmp_path: P
     fields = Fields("text", query="SELECT 1 AS text")
     with pytest.raises(SourceError, match="is a database"):
         discover([str(database)], Fields("text"))
-    with pytest.raises(SourceError, match="mysql:// is not a database"):
+    with pytest.raises(SourceError, match="mysql:// is not a supported database"):
         discover(["mysql://u@h/d"], fields)
     with pytest.raises(DatabaseError, match="no such file"):
         discover(["sqlite:///not-there.db"], fields)
     (tmp_path / "a.jsonl").write_text("{}\n")
-    with pytest.raises(SourceError, match="is not a file of SQLite"):
+    with pytest.raises(SourceError, match="is not an SQLite file"):
         discover([str(tmp_path / "a.jsonl")], fields)
     with pytest.raises(SpecError, match="python:MODULE:FUNCTION"):
         discover(["python:not_there:connect"], fields)

@@ -113,5 +113,5 @@ def test_an_object_is_located_by_its_whole_address(place: str, store: Store) -> 
 
 
 def test_an_unknown_scheme_is_a_usage_error() -> None:
-    with pytest.raises(UsageError, match="no store is known for ftp"):
+    with pytest.raises(UsageError, match="ftp:// is not supported"):
         open_store("ftp://host/x")

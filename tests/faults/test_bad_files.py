@@ -81,7 +81,7 @@ def test_a_gzip_cut_off_under_way(tmp_path: Path) -> None:
             path.write_bytes(before[:-30])
 
     spec = fake_spec(tmp_path / "*.jsonl.gz", shard_bytes=1_000)
-    with pytest.raises(StaleResume, match=r"b\.jsonl\.gz changed while the run was under way: size"):
+    with pytest.raises(StaleResume, match=r"b\.jsonl\.gz changed during the run: size"):
         start(spec, tmp_path / "run", engine=InProcessEngine(on_step=cut))
     path.write_bytes(before)
     os.utime(path, ns=(seen.st_atime_ns, seen.st_mtime_ns))
@@ -114,4 +114,4 @@ def test_an_arrow_file_cut_off_after_planning_is_an_error_and_no_sigbus(tmp_path
     assert done.returncode == 0, done.stderr
     said = done.stdout.splitlines()
     assert len(said) > 10
-    assert all(line.startswith("items.arrow changed while the run was under way: size") for line in said)
+    assert all(line.startswith("items.arrow changed during the run: size") for line in said)

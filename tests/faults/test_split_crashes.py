@@ -69,7 +69,7 @@ def test_killed_and_resumed(tmp_path: Path, write_jsonl: Callable[..., Path], na
     out = str(tmp_path / "out")
     _kill_at(source, out, name, step, after)
     place = f"{out}/datasets/d"
-    with pytest.raises(SourceError, match="not whole yet"):
+    with pytest.raises(SourceError, match="incomplete dataset"):
         discover([place], Fields("text"))
     done = _split(source, out, name)
     assert not done.was_there

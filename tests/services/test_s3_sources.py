@@ -111,5 +111,5 @@ def test_plain_http(folder: str) -> None:
     assert read_texts(address) == ["a", "b"]
     with pytest.raises(SourceError, match="no such file"):
         read_texts(f"{address}.xz")
-    with pytest.raises(SourceError, match=r"items\.jsonl\.gz: a URL with a query is not read"):
+    with pytest.raises(SourceError, match=r"items\.jsonl\.gz: URLs with a query are not read"):
         read_texts(f"{address}?X-Amz-Signature=secret")

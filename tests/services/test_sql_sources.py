@@ -415,7 +415,7 @@ def test_a_key_without_an_index_is_warned_of(docs: PostgresServer) -> None:
         return source.notes  # type: ignore[attr-defined, no-any-return]
 
     assert notes("SELECT id, text FROM docs") == []
-    assert "No index serves 'id'" in notes("SELECT id + 0 AS id, text FROM docs")[0]
+    assert "No index on 'id' can be used" in notes("SELECT id + 0 AS id, text FROM docs")[0]
 
 
 def test_a_source_is_read_in_a_snapshot_that_can_write_nothing(server: PostgresServer) -> None:

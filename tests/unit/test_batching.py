@@ -171,5 +171,5 @@ def test_metrics_count_what_the_consumer_took() -> None:
 def test_a_batch_config_that_cannot_be_is_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(UsageError):
         BatchConfig(**wrong)
-    with pytest.raises(UsageError, match="no strategy"):
+    with pytest.raises(UsageError, match="is not a strategy"):
         BatchProcessor("fastest")

@@ -393,7 +393,7 @@ def test_a_full_disk_loses_nothing(tmp_path: Path, write_jsonl: Write, small_dis
     spec = _toml(tmp_path, write_jsonl(fake_rows(600)), params="dims = 1024", shard_bytes=5_000)
     words = ("run", "--spec", spec, "--out", small_disk / "run")
     full = _process(*words)
-    assert_told(full, 1, "no room left on the disk", "it resumes")
+    assert_told(full, 1, "no space left on the disk", "it resumes")
     done = dict(Ledger(small_disk / "run").commits.read())
     assert 0 < len(done) < len(Run(small_disk / "run").plan.shards)
     subprocess.run(["mount", "-o", "remount,size=64m", str(small_disk)], check=True)

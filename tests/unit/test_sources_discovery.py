@@ -131,9 +131,9 @@ def test_what_cannot_be_found_says_what_is_near(tmp_path: Path) -> None:
     assert "Did you mean 'reviews.jsonl'?" in refusal(str(tmp_path / "review.jsonl"))
     assert "matches no file" in refusal(str(tmp_path / "*.csv"))
     (tmp_path / "none").mkdir()
-    assert "no file that can be read" in refusal(str(tmp_path / "none"))
-    assert "no source is given" in refusal()
-    assert "not a format" in refusal(str(tmp_path), format="jsonlines")
+    assert "no readable file" in refusal(str(tmp_path / "none"))
+    assert "no source given" in refusal()
+    assert "not a supported format" in refusal(str(tmp_path), format="jsonlines")
 
 
 @pytest.mark.parametrize("data", [b"", b"\n \r\n\t\n", b"\xef\xbb\xbf\n"])
@@ -204,13 +204,13 @@ def test_a_text_field_that_never_holds_text(tmp_path: Path) -> None:
     place = write(tmp_path / "a.jsonl", {"n": 12, "body": "b"}, {"n": None, "body": "b"})
     assert "'n' in a.jsonl holds a number, not text, for example 12." in refusal(place, fields=Fields("n"))
     pq.write_table(pa.table({"n": [1], "body": ["b"]}), tmp_path / "a.parquet")
-    assert "'n' in a.parquet is of type int64" in refusal(str(tmp_path / "a.parquet"), fields=Fields("n"))
+    assert "'n' in a.parquet has type int64" in refusal(str(tmp_path / "a.parquet"), fields=Fields("n"))
 
 
 def test_csv_headers_must_agree(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("body,n\nb,1\n")
     (tmp_path / "b.csv").write_text("body,m\nb,1\n")
-    assert "b.csv has other columns (body, m) than a.csv (body, n)" in refusal(str(tmp_path))
+    assert "b.csv has columns (body, m) that differ from a.csv (body, n)" in refusal(str(tmp_path))
     (tmp_path / "c.csv").write_text("body,body\nb,1\n")
     assert "two columns named 'body'" in refusal(str(tmp_path / "c.csv"))
 

@@ -53,7 +53,7 @@ def test_only_formats_in_lines_are_in_lines() -> None:
 
 
 def test_a_format_of_another_version_is_refused() -> None:
-    with pytest.raises(SourceError, match="'orc' is not a format that is read"):
+    with pytest.raises(SourceError, match="'orc' is not a supported format"):
         find_format("orc")
 
 

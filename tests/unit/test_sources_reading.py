@@ -234,7 +234,7 @@ def test_a_file_that_changed_is_refused(tmp_path: Path, name: str) -> None:
     [shard] = source.shards(100)
     size = path.stat().st_size
     os.utime(path, ns=(1, 1))
-    with pytest.raises(StaleResume, match=f"{name} changed while the run was under way: tag"):
+    with pytest.raises(StaleResume, match=f"{name} changed during the run: tag"):
         list(source.read(shard))
     with open(path, "ab") as file:
         file.write(b"\n\n")

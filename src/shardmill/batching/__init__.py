@@ -1,4 +1,4 @@
-"""Which items go through the model together: by a budget of cost, by count, by memory, by the consumer's speed."""
+"""Groups items into batches: by a cost budget, by count, by memory, or by the speed of the consumer."""
 
 from shardmill.batching.budget import Budget, plan_batches
 from shardmill.batching.processor import BatchConfig, BatchMetrics, BatchProcessor, BatchStrategy

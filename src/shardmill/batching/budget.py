@@ -1,4 +1,4 @@
-"""Which items go through the model together."""
+"""Groups items into batches within a cost budget."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from numpy.typing import NDArray
 
 
 def plan_batches(costs: NDArray[np.int64], budget: int, *, padded: bool = True) -> list[NDArray[np.int64]]:
-    """Group items so that what a batch costs stays within `budget`: count x largest cost, or the sum if not padded.
+    """Group items so that the cost of a batch stays within `budget`: count x largest cost, or the sum if not padded.
 
-    Longest first: the first batch is the worst case, so memory is at its peak at once and not an hour later.
-    An item that is over the budget alone is a batch of its own.
+    Longest first: the first batch is the worst case, so memory peaks at once and not an hour later.
+    An item over the budget is a batch by itself.
 
     >>> [b.tolist() for b in plan_batches(np.array([3, 9, 4, 5]), 10)]
     [[1], [3, 2], [0]]
@@ -36,10 +36,10 @@ def plan_batches(costs: NDArray[np.int64], budget: int, *, padded: bool = True) 
 
 @dataclass(slots=True)
 class Budget:
-    """A batch budget that shrinks when memory runs out and grows back with time.
+    """A batch budget that shrinks when memory runs out and grows back later.
 
-    After an overflow the budget is halved; after `patience` batches without one it grows by a quarter, up to where
-    it began. A size that has failed is approached more slowly each time.
+    After an overflow the budget is halved; after `patience` batches without one it grows by a quarter, up to its
+    initial value. After each overflow it grows more slowly.
     """
 
     limit: int
@@ -52,7 +52,7 @@ class Budget:
         self.now = self.now or self.limit
 
     def shrink(self, failed: int) -> None:
-        """Halve: what is allowed now, or what a batch that failed cost, whichever is less."""
+        """Halve the current budget, or the cost of the failed batch if that is less."""
         self.now = max(1, min(self.now, failed) // 2)
         self.overflows += 1
         self._calm = 0

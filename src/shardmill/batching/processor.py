@@ -1,4 +1,4 @@
-"""Batches of a stream by one of five strategies. TOKEN_BUDGET makes them as the embed worker does."""
+"""Batches a stream with one of five strategies. TOKEN_BUDGET is what the embed worker uses."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _LOOK_AGAIN_BYTES = 1 << 20
 
 
 class BatchStrategy(enum.Enum):
-    """How the samples of a stream are put together."""
+    """How samples of a stream are grouped into batches."""
 
     SEQUENTIAL = "sequential"
     ROUND_ROBIN = "round_robin"
@@ -33,11 +33,11 @@ class BatchStrategy(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class BatchConfig:
-    """Sizes and limits. `batch_size` is what a batch has, or what ADAPTIVE begins with.
+    """Sizes and limits. `batch_size` is the size of a batch, or the initial size of ADAPTIVE.
 
-    `bins` are the batches that ROUND_ROBIN deals over. `cost` says what a sample costs of `token_budget`; TOKEN_BUDGET
-    looks at `window` samples at a time. A batch of MEMORY_OPTIMIZED takes at most `max_memory_mb`, and at most half of
-    what is free.
+    ROUND_ROBIN distributes samples over `bins` batches. `cost` returns the cost of a sample within `token_budget`;
+    TOKEN_BUDGET sorts `window` samples at a time. A batch of MEMORY_OPTIMIZED takes at most `max_memory_mb`, and at
+    most half of the free memory.
     """
 
     strategy: BatchStrategy = BatchStrategy.SEQUENTIAL
@@ -66,13 +66,13 @@ class BatchConfig:
         if self.min_batch_size > self.max_batch_size:
             raise UsageError(
                 f"min_batch_size {self.min_batch_size} is above max_batch_size {self.max_batch_size}.",
-                hint="Lower the one or raise the other.",
+                hint="Lower min_batch_size or raise max_batch_size.",
             )
 
 
 @dataclass(slots=True)
 class BatchMetrics:
-    """What a stream has come to so far. `consumer_s` is the time that whoever takes the batches took over them."""
+    """Totals of a stream so far. `consumer_s` is the time that the consumer spent on the batches."""
 
     batches: int = 0
     samples: int = 0
@@ -93,7 +93,7 @@ class BatchMetrics:
 
 
 class BatchProcessor:
-    """Batches of a stream, each sample in one of them.
+    """Batches a stream; each sample is in exactly one batch.
 
     for batch in BatchProcessor(BatchStrategy.ADAPTIVE).process_stream(samples):
         train(batch)
@@ -106,13 +106,13 @@ class BatchProcessor:
             self.strategy = BatchStrategy(strategy)
         except ValueError:
             known = ", ".join(s.value for s in BatchStrategy)
-            raise UsageError(f"There is no strategy {strategy!r}.", hint=f"There is: {known}.") from None
+            raise UsageError(f"{strategy!r} is not a strategy.", hint=f"Use one of {known}.") from None
         self.config = config or BatchConfig(self.strategy)
         self.metrics = BatchMetrics()
         self._took_s = 0.0
 
     def process_stream(self, stream: Iterable[T]) -> Iterator[list[T]]:
-        """The batches, lazily. What is held is one batch, the bins of ROUND_ROBIN or the window of TOKEN_BUDGET."""
+        """Yield batches lazily; memory holds one batch, the bins of ROUND_ROBIN or the window of TOKEN_BUDGET."""
         make = {
             BatchStrategy.SEQUENTIAL: self._sequential,
             BatchStrategy.ROUND_ROBIN: self._round_robin,
@@ -131,13 +131,13 @@ class BatchProcessor:
             yield batch
 
     def _round_robin(self, stream: Iterator[T]) -> Iterator[list[T]]:
-        """Dealt like cards: neighbours in the stream are in different batches."""
+        """Deal samples like cards: neighbours in the stream go to different batches."""
         bins = self.config.bins
         while held := list(islice(stream, bins * self.config.batch_size)):
             yield from (batch for i in range(bins) if (batch := held[i::bins]))
 
     def _by_memory(self, stream: Iterator[T]) -> Iterator[list[T]]:
-        """As large as memory allows. Under pressure batches shrink, down to the minimum; the limit holds always."""
+        """Make batches as large as memory allows. Under pressure they shrink to the minimum; the limit always holds."""
         config, limit = self.config, self.config.max_memory_mb * (1 << 20)
         batch: list[T] = []
         held, looked, allowed = 0, 0, min(limit, config.free_bytes() / 2)
@@ -156,7 +156,7 @@ class BatchProcessor:
             yield batch
 
     def _check_memory(self, batch: list[T], held: int, size: int, limit: float) -> None:
-        """Refuse a sample that is over the limit, alone or together with the least that a batch has."""
+        """Refuse a sample that is over the limit, alone or in a batch of the minimum size."""
         least = self.config.min_batch_size
         if size > limit:
             raise UsageError(
@@ -169,7 +169,7 @@ class BatchProcessor:
             )
 
     def _adaptive(self, stream: Iterator[T]) -> Iterator[list[T]]:
-        """Climb: go on in the direction that made the consumer faster, turn where it did not."""
+        """Climb: keep changing the size in the direction that makes the consumer faster, else reverse."""
         config = self.config
         size = float(min(max(config.batch_size, config.min_batch_size), config.max_batch_size))
         factor, before = _STEP, 0.0

@@ -1,4 +1,4 @@
-"""How much memory a sample takes, and how much is left."""
+"""The memory that a sample takes, and the free memory."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ _FLOAT_BYTES = sys.getsizeof(0.0)
 
 
 def size_bytes(sample: Any) -> int:
-    """Bytes of a sample with what it holds: containers, arrays and tensors. What it holds twice counts twice."""
+    """Bytes of a sample, including nested containers, arrays and tensors. Shared objects count each time."""
     size = sys.getsizeof(sample)
     kind = type(sample)
     if kind is dict:
-        # The keys are nearly always names that all samples share.
+        # Keys do not count: they are nearly always names shared by all samples.
         for value in sample.values():
             size += _FLOAT_BYTES if type(value) is float else size_bytes(value)
         return size
@@ -30,7 +30,7 @@ def size_bytes(sample: Any) -> int:
 
 
 def free_bytes() -> int:
-    """Memory that can be had without pushing anything out; all there is where the system does not say."""
+    """Memory available without swapping; the total memory if the system does not say."""
     try:
         with open("/proc/meminfo") as file:
             for line in file:

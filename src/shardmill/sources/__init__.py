@@ -1,8 +1,8 @@
-"""Where items are read from: files of every format, databases, ranges of ids.
+"""Reads items from files of every format, databases and ranges of ids.
 
-`discover` finds out what is there, and `open_source` gives the reader: a `Source`, whose contract is in `base`. The
-formats of files are one table, in `formats`. Workers, the planner, engines, `split` and what reads a source again
-import this package; it imports neither tasks nor sinks, its neighbours.
+`discover` describes a source, and `open_source` returns its reader: a `Source`, whose contract is in `base`. All file
+formats are in one table, in `formats`. Workers, the planner, engines, `split`, `costs` and `results` import this
+package. It imports neither tasks nor sinks.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def discover(
     format: str | None = None,
     on_progress: Callable[[float, str], None] = lambda share, what: None,
 ) -> SourceStat:
-    """Find the files at the places (files, folders, globs, URLs), the database or the ids; check for the fields.
+    """Find the files (paths, folders, globs, URLs), the database or the ids, and check that the fields exist.
 
     Large compressed files are scanned once for seek points; progress goes to `on_progress`.
     """
@@ -53,7 +53,7 @@ def discover(
 
 
 def open_source(stat: SourceStat, fields: Fields, max_item_bytes: int = MAX_ITEM_BYTES) -> Source:
-    """The reader for what `discover` found."""
+    """Open a source that `discover` found."""
     if fields.query:
         from shardmill.sources.sql import open_query
 
@@ -68,7 +68,7 @@ def open_source(stat: SourceStat, fields: Fields, max_item_bytes: int = MAX_ITEM
 
 
 def kept_schema(stat: SourceStat) -> pa.Schema:
-    """The id and kept columns every batch of this source has."""
+    """The id and kept columns of every batch of this source."""
     import pyarrow as pa
 
     from shardmill.sources.columns import arrow_type
@@ -77,14 +77,14 @@ def kept_schema(stat: SourceStat) -> pa.Schema:
 
 
 def count_lines(stat: SourceStat, file: SourceFile) -> int | None:
-    """Lines, or rows, of one file, counted afresh; None where that would mean fetching all of it."""
+    """Count the lines or rows of one file again; None if that would download the whole file."""
     from shardmill.sources.counting import count_lines
 
     return count_lines(stat, file)
 
 
 def count_rows(stat: SourceStat, fields: Fields, shards: Sequence[Shard]) -> int:
-    """Rows that a query gives now, in the range of these shards."""
+    """Count the rows that the query returns now, in the range of these shards."""
     from shardmill.sources.sql import count_rows
 
     return count_rows(stat, fields, shards)

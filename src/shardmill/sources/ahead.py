@@ -1,4 +1,4 @@
-"""Reading ahead of whoever takes the values."""
+"""Read ahead of the consumer."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _T = TypeVar("_T")
 
 
 def ahead(make: Callable[[], Iterator[_T]], depth: int = 2) -> Iterator[_T]:
-    """The same values, made in a thread that is at most `depth` of them ahead."""
+    """Yield the same values, produced in a thread that stays at most `depth` values ahead."""
     passed: queue.Queue[tuple[str, object]] = queue.Queue(depth)
     stop = threading.Event()
 

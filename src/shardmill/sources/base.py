@@ -1,4 +1,4 @@
-"""The contract of a source: what is there, how it is cut, and how one shard is read."""
+"""The contract of a source: what it contains, how it is cut into shards, and how one shard is read."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Row = dict[str, object]
 class Fields:
     """Which fields of a row are read: a text (a field, several, or a template), the id, and columns to keep.
 
-    `keep` entries may name a type: `price:float64`. Of a database, `query` gives the rows.
+    `keep` entries may name a type: `price:float64`. For a database, `query` selects the rows.
     """
 
     text: str
@@ -38,12 +38,12 @@ class Fields:
 
 @dataclass(frozen=True, slots=True)
 class ItemBatch:
-    """Consecutive items of one shard: every item is a row, those that cannot be used too.
+    """Consecutive items of one shard. Every item is a row, including the bad ones.
 
-    `bad` says why a row has no usable text; its text is null then. `lines` gives each row's line number in the shard,
-    from 1 (its row number where a format has no lines); `line_count` is how many lines the batch used up, blank ones
-    and a CSV header included, so that line numbers in the file can be given later without a counting pass. A shard of
-    blank lines is one batch without rows.
+    `bad` maps a row without usable text to the reason; the text of that row is null. `lines` has the line number of
+    each row in the shard, from 1 (the row number if the format has no lines). `line_count` is the number of lines the
+    batch consumed, including blank lines and a CSV header, so that line numbers in the file can be computed later
+    without a counting pass. A shard of blank lines is one batch without rows.
     """
 
     texts: pa.StringArray
@@ -57,7 +57,7 @@ class ItemBatch:
         return len(self.texts)
 
     def after(self, rows: int) -> ItemBatch:
-        """What is left of the batch without its first rows; all its lines still count."""
+        """The batch without its first `rows` rows; `line_count` stays the same."""
         if rows <= 0:
             return self
         return ItemBatch(
@@ -71,20 +71,20 @@ class ItemBatch:
 
 
 class Source(ABC):
-    """A source that is open. A subclass owes `shards` and `read`.
+    """An open source. A subclass implements `shards` and `read`.
 
-    `notes` are optional: what a user should know of how the source is cut, complete once `shards` returned.
+    `notes` are optional: what a user should know about how the source is cut. They are complete after `shards`.
     """
 
     notes: Sequence[str] = ()
 
     @abstractmethod
     def shards(self, target_bytes: int) -> list[Shard]:
-        """The whole source in pieces of about `target_bytes`, in order."""
+        """Cut the whole source into shards of about `target_bytes`, in order."""
 
     @abstractmethod
     def read(self, shard: Shard) -> Iterator[ItemBatch]:
-        """The items of one shard, in order; refuses a source that is no longer the planned one."""
+        """Read the items of one shard, in order; refuses a source that changed since planning."""
 
 
 __all__ = ["MAX_ITEM_BYTES", "Fields", "ItemBatch", "Row", "Shard", "Source", "SourceFile", "SourceStat"]

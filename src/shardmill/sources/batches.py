@@ -1,4 +1,4 @@
-"""Rows gathered into item batches: texts, kept columns, line numbers, and why a row is bad."""
+"""Collects rows into item batches: texts, kept columns, line numbers, and why a row is bad."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class BatchBuilder:
         self._append(text, reason, line, size_bytes)
 
     def add_bad(self, reason: str, line: int, size_bytes: int = 0) -> None:
-        """A row of which nothing could be read."""
+        """Add a row that could not be read at all."""
         for values in self._kept:
             values.append(None)
         self._append(None, reason, line, size_bytes)
@@ -59,7 +59,7 @@ class BatchBuilder:
         self._size_bytes += size_bytes
 
     def take(self, lines_done: int) -> ItemBatch:
-        """The batch so far, which used up the shard's lines until `lines_done`."""
+        """Return the batch so far, which covers the shard's lines up to `lines_done`, and start the next one."""
         arrays = [pa.array(values, c.type) for values, c in zip(self._kept, self._columns, strict=True)]
         batch = ItemBatch(
             texts=pa.array(self._texts, pa.string()),
@@ -75,7 +75,7 @@ class BatchBuilder:
 
 
 def make_kept(arrays: Sequence[pa.Array], schema: pa.Schema, rows: int) -> pa.RecordBatch:
-    """A batch of `rows` rows even where no column is kept."""
+    """Build a batch of `rows` rows, even if no column is kept."""
     if arrays:
         return pa.RecordBatch.from_arrays(list(arrays), schema=schema)
     return pa.RecordBatch.from_struct_array(pa.array([{}] * rows, pa.struct([])))

@@ -1,4 +1,4 @@
-"""The types of id and kept columns: named, found from a sample, and applied to values."""
+"""The types of id and kept columns: named by the user, inferred from a sample, and applied to values."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _PATTERNS: list[tuple[str, Callable[..., pa.DataType]]] = [
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One id or kept column; `convert` raises ValueError for what the type cannot hold."""
+    """One id or kept column; `convert` raises ValueError for a value that the type cannot hold."""
 
     name: str
     type: pa.DataType
@@ -52,7 +52,7 @@ class Column:
 
 
 def arrow_type(text: str) -> pa.DataType:
-    """The type that `type_text` wrote.
+    """Parse a type that `type_text` wrote.
 
     >>> arrow_type("timestamp[us, tz=UTC]")
     TimestampType(timestamp[us, tz=UTC])
@@ -67,7 +67,7 @@ def arrow_type(text: str) -> pa.DataType:
 
 
 def type_text(kind: pa.DataType) -> str:
-    """A name that `arrow_type` turns back; types too nested for a readable one are written as their Arrow schema."""
+    """The name of a type, for `arrow_type` to parse; nested types without a readable name become their Arrow schema."""
     try:
         if arrow_type(str(kind)) == kind:
             return str(kind)
@@ -82,12 +82,12 @@ def column_names(fields: Fields) -> list[str]:
 
 
 def chosen_types(fields: Fields) -> dict[str, str]:
-    """The types the user set himself."""
+    """The types that the user set."""
     return {name: kind for name, kind in map(split_keep, fields.keep) if kind}
 
 
 def split_keep(entry: str) -> tuple[str, str]:
-    """Name and type of a `--keep` entry; what follows a colon is part of the name unless it is a type.
+    """Name and type of a `--keep` entry; text after a colon is part of the name unless it is a type.
 
     >>> split_keep("price:float64"), split_keep("dc:title")
     (('price', 'double'), ('dc:title', ''))
@@ -126,7 +126,7 @@ def _kind(value: object) -> str:
 
 
 def converter(kind: pa.DataType, parse: bool = False) -> Convert:
-    """What turns a JSON or CSV value into one of this type; with `parse`, numbers may be written as text."""
+    """A function that converts a JSON or CSV value to this type; with `parse`, numbers may be written as text."""
     if pa.types.is_string(kind):
         return _to_string
     if pa.types.is_boolean(kind):

@@ -1,4 +1,4 @@
-"""The content of one source file by range, unpacked where the file is compressed."""
+"""Reads ranges of the content of one source file, decompressed if necessary."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Fill = Callable[[int, memoryview], int]
 
 @contextlib.contextmanager
 def open_ranges(file: SourceFile) -> Iterator[ReadRange]:
-    """A function that reads [start, stop) of the file's content; of a stream, only as much as there is."""
+    """Yield a function that reads [start, stop) of the file's content; for a stream, only up to its end."""
     with open_packed(file) as packed:
         if not file.compression:
             yield packed
@@ -26,7 +26,7 @@ def open_ranges(file: SourceFile) -> Iterator[ReadRange]:
 
 @contextlib.contextmanager
 def open_filling(file: SourceFile) -> Iterator[Fill]:
-    """A function that fills a buffer with the content from a place on, and says with how much."""
+    """Yield a function that fills a buffer with the content from an offset and returns the number of bytes."""
     if file.compression or is_url(file.place):
         with open_ranges(file) as read:
 

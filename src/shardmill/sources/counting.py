@@ -1,4 +1,4 @@
-"""How much a file holds, found by other means than reading it item by item: what verify compares a run with."""
+"""Counts the rows of a file without reading it item by item; verify compares a run with this count."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from shardmill.store import is_url
 
 
 def count_lines(stat: SourceStat, file: SourceFile) -> int | None:
-    """Lines of a text file, rows of any other; None for what would have to be fetched whole to be counted."""
+    """Count the lines of a text file, the rows of any other; None if that would download the whole file."""
     if not file.size_bytes:
         return 0
     if stat.format == "range":

@@ -1,4 +1,4 @@
-"""Cutting files by plain arithmetic on their sizes, and splitting a byte range into lines."""
+"""Cuts files by arithmetic on their sizes, and splits a byte range into lines."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _CUTS_IN_A_GAP = 4
 
 
 class Line(NamedTuple):
-    """One line without its newline; a line over the limit has no data, only its size and its count of quotes."""
+    """One line without its newline; a line over the limit has no data, only its size and number of quotes."""
 
     data: bytes | None
     size: int
@@ -23,19 +23,20 @@ class Line(NamedTuple):
 
 
 def even_ranges(start: int, stop: int, target_bytes: int) -> list[Range]:
-    """[start, stop) in equal ranges of at most `target_bytes`; none for an empty range."""
+    """Cut [start, stop) into equal ranges of at most `target_bytes`; an empty range gives none."""
     return split_evenly(start, stop, -(-(stop - start) // max(target_bytes, 1))) if stop > start else []
 
 
 def cut_evenly(file: SourceFile, start: int, target_bytes: int) -> list[Range]:
-    """The content of a file from `start` on in equal ranges; a stream is one range."""
+    """Cut the content of a file from `start` into equal ranges; a stream is one range."""
     return even_ranges(start, file.end, finest_cut(file, target_bytes))
 
 
 def finest_cut(file: SourceFile, target_bytes: int) -> int:
-    """How large a range of a file must be, at least.
+    """The smallest useful range of a file, in bytes.
 
-    What lies before a range is unpacked in vain from the entry before it, so ranges are no finer than that is worth.
+    To read a range, a worker decompresses from the seek point before it, so ranges much smaller than the distance
+    between seek points waste work.
     """
     places = [*(unpacked for _, unpacked in file.entries), file.end]
     widest = max((b - a for a, b in itertools.pairwise(places)), default=0)
@@ -47,12 +48,12 @@ def weigh(file: SourceFile, start: int, stop: int) -> int:
 
 
 def number_shards(pieces: Iterable[tuple[int, Range, int]]) -> list[Shard]:
-    """Shards from (file, range, weight), numbered over the whole source."""
+    """Number the shards, given as (file, range, weight), over the whole source."""
     return [Shard(i, file, start, stop, weight) for i, (file, (start, stop), weight) in enumerate(pieces)]
 
 
 def find_line_start(read: ReadRange, start: int, stop: int) -> int | None:
-    """The first place in [start, stop) where a line starts, None if no line does."""
+    """The first offset in [start, stop) where a line starts, None if no line starts there."""
     at, width = start - 1, WINDOW_BYTES
     if start == 0:
         return 0 if stop > 0 else None
@@ -68,9 +69,9 @@ def find_line_start(read: ReadRange, start: int, stop: int) -> int | None:
 def iter_lines(
     read: ReadRange, start: int, stop: int, size: int, limit_bytes: int, block_bytes: int = BLOCK_BYTES
 ) -> Iterator[Line]:
-    """The lines that start in [start, stop), where `start` itself is the start of a line.
+    """Yield the lines that start in [start, stop); a line must start at `start`.
 
-    The last one is followed past `stop`, at most to `size`. A line over `limit_bytes` is never held.
+    The last one is read past `stop`, at most to `size`. A line over `limit_bytes` is never kept in memory.
     """
     tail = Tail(limit_bytes)
     at, width = start, WINDOW_BYTES
@@ -102,7 +103,7 @@ def iter_lines(
 
 
 def count_lines(read: ReadRange, size: int) -> int:
-    """How many lines there are up to `size`; the last one need not end with a newline."""
+    """Count the lines up to `size`; the last one need not end with a newline."""
     lines, at, ends = 0, 0, b"\n"
     while at < size and (block := read(at, min(at + BLOCK_BYTES, size))):
         lines, at, ends = lines + block.count(b"\n"), at + len(block), block[-1:]
@@ -110,7 +111,7 @@ def count_lines(read: ReadRange, size: int) -> int:
 
 
 class Tail:
-    """The line, or element of a JSON array, that is not finished yet."""
+    """The unfinished line, or the unfinished element of a JSON array."""
 
     def __init__(self, limit_bytes: int) -> None:
         self._limit_bytes = limit_bytes

@@ -1,4 +1,4 @@
-"""What a source is: its files, their format, and the types of the columns that are kept."""
+"""Discovers a source: its files, their format, and the types of the kept columns."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from shardmill.template import TextTemplate
 
 
 def discover_files(places: Sequence[str], fields: Fields, format: str | None, on_progress: OnProgress) -> SourceStat:
-    """Find the files at the places, in their order, and check that they hold the fields."""
+    """Find the files at the places, in order, and check that they have the fields."""
     TextTemplate.parse(fields.text)
     kind, files = find_files(places, format)
     found = SourceStat(kind, find_entries(files, on_progress), {})
@@ -31,11 +31,11 @@ def discover_files(places: Sequence[str], fields: Fields, format: str | None, on
 
 
 def find_files(places: Sequence[str], format: str | None = None) -> tuple[str, tuple[SourceFile, ...]]:
-    """The format and the files at the places, in their order."""
+    """The format and the files at the places, in order."""
     if not places:
-        raise SourceError("no source is given.", hint="Name a file, a folder, a glob or a URL.")
+        raise SourceError("no source given.", hint="Name a file, a folder, a glob or a URL.")
     if format is not None and format not in NAMES:
-        raise SourceError(f"{format!r} is not a format that is read.", hint=nearest(format, NAMES))
+        raise SourceError(f"{format!r} is not a supported format.", hint=nearest(format, NAMES))
     found = {f.place: f for place in places for f in _choose(place, expand(place), format)}
     files = tuple(_fingerprint(f) for f in found.values())
     if not any(file.size_bytes for file in files):
@@ -50,7 +50,7 @@ def find_files(places: Sequence[str], format: str | None = None) -> tuple[str, t
 
 
 def _choose(place: str, found: list[Found], format: str | None) -> list[Found]:
-    """Of the files at one place, those with data: all that the user named, and in folders those of a known kind."""
+    """Select the data files at one place: every file the user named; from a folder, those of a known format."""
     if (format is None or format in FOLDERS) and (saved := choose_saved(place, found, asked=format is not None)):
         return saved
     if found and found[0].named:
@@ -61,8 +61,8 @@ def _choose(place: str, found: list[Found], format: str | None) -> list[Found]:
         chosen = [f for f in found if not kinds[f.place]]
     if not chosen:
         raise SourceError(
-            f"{place} holds no file that can be read: {len(found)} files, none of a known kind.",
-            hint=f"Known are {', '.join(SUFFIXES)}. Name another kind with --format.",
+            f"{place} has no readable file: {len(found)} files, none of a known format.",
+            hint=f"Known suffixes: {', '.join(SUFFIXES)}. Name another format with --format.",
         )
     return chosen
 
@@ -73,13 +73,13 @@ def _split(place: str) -> tuple[str, str]:
 
 
 def _packing(file: SourceFile) -> str:
-    """The suffix that says how a file is compressed, if it has one."""
+    """The compression suffix of a file, or ""."""
     suffix = _split(file.place)[1]
     return suffix if suffix in COMPRESSED_SUFFIXES else ""
 
 
 def _suffix(place: str) -> str:
-    """The suffix that says what a file holds, whether it is compressed or not."""
+    """The suffix that names the format, without a compression suffix."""
     stem, suffix = _split(place)
     return _split(stem)[1] if suffix in COMPRESSED_SUFFIXES else suffix
 
@@ -90,15 +90,15 @@ def _one_format(files: Sequence[SourceFile]) -> str:
         suffix = _suffix(file.place)
         if suffix not in SUFFIXES:
             raise SourceError(
-                f"{file_name(file.place)}: its kind cannot be told from its name.",
-                hint=f"Known are {', '.join(SUFFIXES)}. Name one with --format {'|'.join(NAMES)}.",
+                f"{file_name(file.place)}: the name does not tell its format.",
+                hint=f"Known suffixes: {', '.join(SUFFIXES)}. Name the format with --format {'|'.join(NAMES)}.",
             )
         if file.size_bytes or len(SUFFIXES[suffix]) == 1:
             first.setdefault(_kind(file, SUFFIXES[suffix]), file)
     if len(first) > 1:
         a, b, *_ = first.values()
         raise SourceError(
-            f"{file_name(a.place)} and {file_name(b.place)} are of different formats.",
+            f"{file_name(a.place)} and {file_name(b.place)} have different formats.",
             hint="Give one format at a time, for example with a glob: 'data/*.jsonl'.",
         )
     return next(iter(first))
@@ -108,13 +108,13 @@ def _refuse_packed(files: Sequence[SourceFile], kind: str) -> None:
     for file in files:
         if file.compression:
             raise SourceError(
-                f"{file_name(file.place)}: {kind} is not read with {file.compression} around it.",
-                hint="Decompress it first: gunzip, unzstd, bunzip2 and unxz do that.",
+                f"{file_name(file.place)}: {kind} compressed with {file.compression} is not supported.",
+                hint="Decompress it first, with gunzip, unzstd, bunzip2 or unxz.",
             )
 
 
 def _kind(file: SourceFile, kinds: Sequence[str]) -> str:
-    """Which of the formats of its suffix a file has: lines of JSON or one array, where it may be either."""
+    """The format of a file among those of its suffix: .json can be JSON Lines or one array."""
     if len(kinds) == 1:
         return kinds[0]
     with open_ranges(file) as read:
@@ -124,8 +124,8 @@ def _kind(file: SourceFile, kinds: Sequence[str]) -> str:
     if start[:1] in (b"{", b""):
         return "jsonl"
     raise SourceError(
-        f"{file_name(file.place)} is JSON, but neither an array nor one JSON object a line.",
-        hint="Write it as [{…}, {…}] or one object a line.",
+        f"{file_name(file.place)} is JSON, but neither an array nor one JSON object per line.",
+        hint="Write it as [{…}, {…}] or one object per line.",
     )
 
 

@@ -1,4 +1,4 @@
-"""Bytes of one source file as they lie there, and the check that the file is still the one that was planned."""
+"""Reads the raw bytes of one source file, and checks that the file has not changed since planning."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def file_name(place: str) -> str:
 
 @contextlib.contextmanager
 def open_packed(file: SourceFile) -> Iterator[ReadRange]:
-    """A function that reads [start, stop) of the file as it lies there; a local file is opened once."""
+    """Yield a function that reads [start, stop) of the file without decompressing; a local file is opened once."""
     if is_url(file.place):
         store, key = locate(file.place)
 
@@ -30,7 +30,7 @@ def open_packed(file: SourceFile) -> Iterator[ReadRange]:
             except FileNotFoundError:
                 raise _gone(file.place) from None
             except StoreChanged as error:
-                raise changed(file, "it was written anew") from error
+                raise changed(file, "it was overwritten") from error
 
         yield remote
         return
@@ -57,7 +57,7 @@ def _whole(file: SourceFile, data: bytes, start: int, stop: int) -> bytes:
 
 
 def check_unchanged(file: SourceFile) -> None:
-    """Refuse a file whose size or tag is no longer the planned one. A copy that was proved when made has no tag."""
+    """Refuse a file whose size or tag changed since planning. A copy that was verified when made has no tag."""
     found = stat_file(file.place)
     if found is None:
         raise _gone(file.place)
@@ -68,7 +68,7 @@ def check_unchanged(file: SourceFile) -> None:
 
 
 def check_read(file: SourceFile) -> None:
-    """Refuse a file that changed while it was read; a store that knows tags was asked for each range by its tag."""
+    """Refuse a file that changed while it was read; with an exact tag, the store already checked every range."""
     if not is_url(file.place) or not is_exact(file.tag):
         check_unchanged(file)
 
@@ -81,7 +81,7 @@ def stat_file(place: str) -> Entry | None:
 
 @contextlib.contextmanager
 def readable(place: str) -> Iterator[None]:
-    """Turn what a local disk says about reading a place into a SourceError."""
+    """Turn the errors of reading a local file into a SourceError."""
     try:
         yield
     except FileNotFoundError:
@@ -95,14 +95,14 @@ def readable(place: str) -> Iterator[None]:
 
 
 def empty_source(files: Sequence[SourceFile]) -> SourceError:
-    what = files[0].place if len(files) == 1 else f"all of the {len(files)} files"
+    what = files[0].place if len(files) == 1 else f"all {len(files)} files"
     return SourceError(f"no rows in {what}.", hint="Check that the file was written completely.")
 
 
 def _unreadable(place: str, error: OSError) -> SourceError:
     return SourceError(
         f"{error.filename or place}: {error.strerror or error}.",
-        hint="Check that it is there and that you may read it.",
+        hint="Check that it exists and that you may read it.",
     )
 
 
@@ -112,6 +112,6 @@ def _gone(place: str) -> SourceError:
 
 def changed(file: SourceFile, how: str) -> StaleResume:
     return StaleResume(
-        f"{file_name(file.place)} changed while the run was under way: {how}.",
-        hint="Start over with --fresh, so that the result holds one version of the source.",
+        f"{file_name(file.place)} changed during the run: {how}.",
+        hint="Start over with --fresh, so that the result comes from one version of the source.",
     )

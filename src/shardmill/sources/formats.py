@@ -1,7 +1,7 @@
-"""The one table of the file formats that are read.
+"""The table of supported file formats.
 
-A new format is one entry here and one module that keeps the contract of `Reader`. A module is imported when a source of
-its format is used, and never imports this table.
+A new format is one entry here and one module that implements `Reader`. The module is imported when a source of its
+format is used, and never imports this table.
 """
 
 from __future__ import annotations
@@ -19,31 +19,31 @@ if TYPE_CHECKING:
 
 
 class Reader(Protocol):
-    """What a module that reads a format offers. `stat.format` tells the formats of one module apart."""
+    """The functions of a module that reads a format. `stat.format` selects among the formats of one module."""
 
     def describe(self, stat: SourceStat, fields: Fields) -> dict[str, str]:
-        """The types of the id and kept columns, which `stat` has not yet; refuses fields that the files lack."""
+        """The types of the id and kept columns, which `stat` lacks so far; refuses fields that the files lack."""
 
     def open_source(self, stat: SourceStat, fields: Fields, max_item_bytes: int) -> Source:
-        """The files, ready to be cut into shards and read."""
+        """Open the files, to cut them into shards and read them."""
 
     def count_rows(self, file: SourceFile) -> int:
-        """The rows of a file that is not empty; its lines where the format is in lines."""
+        """Count the rows of a file that is not empty; the lines, if the format consists of lines."""
 
     def sample(self, stat: SourceStat) -> pa.Schema | list[Row] | None:
-        """What tells the columns of whole rows: a schema, or rows from all over; None where the first rows do."""
+        """A schema, or rows sampled from the whole source, to infer columns from; None if the first rows are enough."""
 
     def iter_rows(self, stat: SourceStat, file: SourceFile) -> Iterator[tuple[Row | bytes, int]]:
-        """Whole rows of a file, or their JSON, each with the bytes of content read so far. Not needed for lines."""
+        """Yield whole rows of a file, or their JSON, each with the bytes of content read so far. Not for lines."""
 
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """A format: the suffixes of its files, the module that reads it, and what is special about it.
+    """A format: its suffixes, the module that reads it, and its properties.
 
-    Items of unit `line` are one line each, those of unit `record` one or more lines; a `row` has nothing to do with
-    lines. `compressible` files may have gzip and the like around them. `counted_remotely` are files whose rows can be
-    counted without fetching all of them. A file that begins with `magic` is `title` to people.
+    An item of unit `line` is one line, of unit `record` one or more lines; a `row` is independent of lines.
+    `compressible` files may be compressed with gzip, zstd, bzip2 or xz. `counted_remotely`: rows can be counted without
+    downloading the whole file. Messages call a file that begins with `magic` by its `title`.
     """
 
     name: str
@@ -77,7 +77,7 @@ FORMATS = (
     Format("pickle", (".pkl", ".pickle"), "pickle.source"),
 )
 
-# Folders that are asked for like a format, and the format of the files in them.
+# Kinds of folders that --format accepts, and the format of their files.
 FOLDERS = {"datasets": "arrow"}
 
 _BY_NAME = {format.name: format for format in FORMATS}
@@ -92,17 +92,17 @@ def _by_suffix() -> Mapping[str, tuple[str, ...]]:
     return found
 
 
-# Suffixes, and the formats that a file named so may have: of several, its content tells.
+# Suffixes and their possible formats; if there are several, the content decides.
 SUFFIXES = _by_suffix()
 
 
 def find_format(name: str) -> Format:
     """The format of a source that was discovered."""
     if name not in _BY_NAME:
-        raise SourceError(f"{name!r} is not a format that is read.", hint="Plan the run again with --fresh.")
+        raise SourceError(f"{name!r} is not a supported format.", hint="Plan the run again with --fresh.")
     return _BY_NAME[name]
 
 
 def is_in_lines(name: str) -> bool:
-    """Whether a source of this name, which may be no format of files at all, is lines of text."""
+    """Whether this source format, which may also be a database or range, consists of lines of text."""
     return name in _BY_NAME and _BY_NAME[name].unit != "row"

@@ -80,6 +80,6 @@ class LineSource(Source):
 
 
 def text_template(spec: str) -> TextTemplate:
-    """A plain text line is the item, whatever its one field is called; a template may stand around {text}."""
+    """The template for plain text: a single field of any name is the line; a template may use {text}."""
     template = TextTemplate.parse(spec)
     return TextTemplate.parse("text") if template.single else template

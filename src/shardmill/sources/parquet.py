@@ -85,7 +85,7 @@ def _read_groups(
 
 @contextlib.contextmanager
 def open_parquet(file: SourceFile) -> Iterator[pq.ParquetFile]:
-    """The file, read a page at a time, so that a large row group does not fill the memory."""
+    """Open the file to read it page by page, so that a large row group does not fill the memory."""
     with contextlib.ExitStack() as stack:
         stack.enter_context(readable(file.place))
         try:
@@ -132,7 +132,7 @@ def open_source(stat: SourceStat, fields: Fields, max_item_bytes: int) -> Source
 
 
 def describe(stat: SourceStat, fields: Fields) -> dict[str, str]:
-    """The types of the id and kept columns, by the schema of the first file with rows."""
+    """The types of the id and kept columns, from the schema of the first file with rows."""
     for file in stat.files:
         if not file.size_bytes:
             continue

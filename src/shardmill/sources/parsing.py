@@ -1,4 +1,4 @@
-"""What one line holds, or why it holds nothing."""
+"""Parses one line into a row, or says why it cannot."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ BOM = b"\xef\xbb\xbf"
 
 
 class BadLine(Exception):
-    """A line that holds no row; its text is the reason."""
+    """A line that is not a row; the message is the reason."""
 
 
 def decode(data: bytes) -> str:

@@ -1,4 +1,4 @@
-"""Places that hold files: a file, a folder, a glob, on a disk or behind a URL."""
+"""Expands places into files: a file, a folder or a glob, on a disk or at a URL."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _WILD = re.compile(r"[*?\[]")
 
 
 class Found(NamedTuple):
-    """A file, and whether the user named it himself or it lay in a folder or matched a glob."""
+    """A file, and whether the user named it or it was found in a folder or by a glob."""
 
     place: str
     entry: Entry
@@ -84,12 +84,12 @@ def _expand_url(place: str) -> Iterator[Found]:
 
 
 def _stat_http(place: str) -> Found:
-    """HTTP has no folders, and a query is no part of a name."""
+    """Find one file over HTTP, which has no folders; a URL with a query is refused."""
     if "?" in place:
-        raise SourceError(f"{place.partition('?')[0]}: a URL with a query is not read.", hint="Fetch the file first.")
+        raise SourceError(f"{place.partition('?')[0]}: URLs with a query are not read.", hint="Download it first.")
     entry = None if place.endswith("/") else stat_file(place)
     if entry is None:
-        raise SourceError(f"{place}: no such file.", hint="Over HTTP each file has to be named: there are no folders.")
+        raise SourceError(f"{place}: no such file.", hint="Over HTTP, name each file: there are no folders.")
     return Found(place, entry, named=True)
 
 

@@ -1,4 +1,4 @@
-"""A range of ids as a source: there is nothing to read, and every id is an item. `range:0:100000000`."""
+"""A range of ids as a source, such as `range:0:100000000`: every id is an item, and no file is read."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ def parse_range(place: str) -> tuple[int, int]:
     match = re.fullmatch(rf"{FORMAT}:(\d+):(\d+)", place)
     start, stop = (int(match[1]), int(match[2])) if match else (0, 0)
     if not start < stop <= 1 << 64:
-        raise SourceError(f"{place!r} is no range of ids.", hint="Write range:START:STOP, from 0 up to 2**64.")
+        raise SourceError(f"{place!r} is not a range of ids.", hint="Write range:START:STOP, from 0 up to 2**64.")
     return start, stop
 
 
 def discover_range(places: Sequence[str], fields: Fields) -> SourceStat:
-    """A range counts as one file, with a byte an id."""
+    """A range counts as one file, with one byte per id."""
     if len(places) != 1:
-        raise SourceError("A range of ids is a source alone.", hint="Name one source.")
+        raise SourceError("A range of ids cannot be combined with other sources.", hint="Name one source.")
     for name in (fields.text, *fields.id, *fields.keep):
         if name != COLUMN:
-            raise SourceError(f"A range of ids has no field {name!r}.", hint=f"Its one field is {COLUMN!r}.")
+            raise SourceError(f"A range of ids has no field {name!r}.", hint=f"Its only field is {COLUMN!r}.")
     start, stop = parse_range(places[0])
     columns = {COLUMN: "uint64"} if fields.id or fields.keep else {}
     return SourceStat(FORMAT, (SourceFile(places[0], stop - start, FORMAT, ""),), columns)

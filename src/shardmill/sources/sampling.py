@@ -1,4 +1,4 @@
-"""A look at some rows of a source without a schema: which fields there are and what they hold."""
+"""Samples rows of a source without a schema, to find its fields and their types."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _HEAD_LIMIT_BYTES = 32 << 20
 
 
 def describe_lines(files: Sequence[SourceFile], fields: Fields) -> dict[str, str]:
-    """The types of the id and kept columns, by a sample of the rows; refuses fields that no sampled row has."""
+    """The types of the id and kept columns, from a sample of the rows; refuses fields that no sampled row has."""
     head, rows = sample_rows(files)
     return describe_rows(head, rows, fields)
 
@@ -39,7 +39,7 @@ def describe_rows(head: SourceFile, rows: Sequence[Row], fields: Fields) -> dict
 
 
 def sample_rows(files: Sequence[SourceFile]) -> tuple[SourceFile, list[Row]]:
-    """The first file that is not blank, and rows of its head and of places all over the source."""
+    """The first file that is not blank, and rows from its head and from all over the source."""
     head, lines = _sample_head(files)
     rows = _parse(head, lines)
     for file, window in _sample_windows(files):
@@ -114,7 +114,7 @@ def _head_lines(read: ReadRange, at: int, size: int) -> list[bytes]:
 
 
 def _sample_windows(files: Sequence[SourceFile]) -> Iterator[tuple[SourceFile, list[bytes]]]:
-    """Lines at a quarter, the middle, three quarters and the end of the source; of a stream, those at its head."""
+    """Lines at a quarter, the middle, three quarters and the end of the source; for a stream, those at its head."""
     total = sum(file.content_bytes for file in files)
     if total <= _HEAD_BYTES and len(files) == 1:
         return

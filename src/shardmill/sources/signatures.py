@@ -1,4 +1,4 @@
-"""What a file is by its first bytes, for files that are to be read as lines and are something else."""
+"""Recognizes by their first bytes files that should be lines of text but are something else."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ _OTHERS = {
 
 
 def refuse_other_kinds(files: Sequence[SourceFile], heads: Sequence[bytes], kind: str) -> None:
-    """Refuse files whose content begins as no file of lines does; `heads` are their first bytes, unpacked."""
+    """Refuse files whose first bytes are not those of UTF-8 text; `heads` holds these bytes, decompressed."""
     for file, head in zip(files, heads, strict=True):
         for format in _READ:
             if head.startswith(format.magic) and not file.compression:
-                raise _other(file, format.title, kind, f"Rename it, or say --format {format.name}.")
+                raise _other(file, format.title, kind, f"Rename it, or use --format {format.name}.")
         for magic, what in {**_OTHERS, **{format.magic: format.title for format in _READ}}.items():
             if head.startswith(magic):
-                raise _other(file, what, kind, "Unpack or convert it first.")
+                raise _other(file, what, kind, "Extract or convert it first.")
         if head[257:262] == b"ustar":
-            raise _other(file, "a tar archive", kind, "Unpack it first: tar -x.")
+            raise _other(file, "a tar archive", kind, "Extract it first with tar -x.")
         if encoding := wide_encoding(head):
             convert = f"iconv -f {encoding} -t UTF-8 {file_name(file.place)}"
             raise _other(file, f"text in {encoding}", kind, f"Convert it to UTF-8: {convert}")
 
 
 def wide_encoding(head: bytes) -> str:
-    """The encoding of text whose characters take several bytes each, by its mark or by its zeros; "" for any other.
+    """The encoding of UTF-16 or UTF-32 text, by its byte order mark or its zero bytes; "" for any other.
 
     >>> wide_encoding("plain".encode("utf-16-le")), wide_encoding(b"plain"), wide_encoding(bytes(8))
     ('UTF-16', '', '')

@@ -1,4 +1,4 @@
-"""Which bytes of its file a shard needs, for copies that hold only those."""
+"""The bytes of its file that a shard needs, for copies that contain only those."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ from shardmill.sources.formats import is_in_lines
 
 
 def is_ranged(stat: SourceStat, file: SourceFile) -> bool:
-    """Whether a shard needs only some bytes of this file, and it can be told which."""
+    """Whether a shard needs only some bytes of this file, and these are known."""
     return not file.compression and is_in_lines(stat.format)
 
 
 def extents(stat: SourceStat, shard: Shard) -> list[Range]:
-    """Of lines: from the byte before the range, which tells whether a line starts there, to the end of the last line.
+    """The byte ranges that a shard needs.
 
-    Of CSV the header too. What is behind these is read ahead, but not looked at.
+    For lines: from the byte before the range, which shows whether a line starts there, to the end of the last line.
+    For CSV: the header and the range. Bytes after these may be read ahead, but are not used.
     """
     file = stat.files[shard.file]
     if stat.format in DELIMITERS:

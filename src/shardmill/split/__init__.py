@@ -1,6 +1,6 @@
-"""A dataset cut into chunks that are there all together or not at all.
+"""Splits a dataset into chunks that become visible all at once or not at all.
 
-The public package and the command line import it. It reads with the readers of `sources`.
+The public package and the command line import it. It reads through `sources`.
 """
 
 from shardmill.split.spec import Cut, SplitSpec, parse_bytes, parse_splits

@@ -1,4 +1,4 @@
-"""Lines of JSON by the block: the one form in which items pass from a source to a chunk."""
+"""Blocks of JSON lines: the only form in which items pass from a source to a chunk."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _BLANKS = np.isin(np.arange(256), list(b" \t\r\n"))
 
 @dataclass(frozen=True, slots=True)
 class LineBlock:
-    """Whole lines, none of them blank, each with its newline; `ends` says where each one ends.
+    """Whole lines, none of them blank, each with its newline; `ends` has the end of each line.
 
-    The data may be a view of a larger block: lines are cut without being copied.
+    The data may be a view of a larger block, so that cutting copies nothing.
     """
 
     data: Buffer
@@ -30,7 +30,7 @@ class LineBlock:
 
     @classmethod
     def cut(cls, data: Buffer) -> tuple[LineBlock, bytes]:
-        """The whole lines in some bytes, blank ones left out, and what follows the last newline."""
+        """Cut bytes into whole lines without the blank ones, and the rest after the last newline."""
         raw = np.frombuffer(data, np.uint8)
         ends = _find_ends(raw)
         stop = int(ends[-1]) if len(ends) else 0
@@ -42,7 +42,7 @@ class LineBlock:
 
     @classmethod
     def of_lines(cls, lines: list[bytes]) -> LineBlock:
-        """A block of lines that have no newline and are not blank."""
+        """Build a block of lines that have no newline and are not blank."""
         data = b"\n".join([*lines, b""])
         return cls(data, np.cumsum(np.fromiter(map(len, lines), np.int64, len(lines)) + 1))
 
@@ -69,9 +69,9 @@ Blocks = Iterator[LineBlock]
 
 
 def _find_ends(raw: NDArray[np.uint8]) -> NDArray[np.int64]:
-    """The places after newlines.
+    """The offsets after newlines.
 
-    Slices stay in the cache, and only the words of eight bytes that have a newline are looked at closely.
+    Slices fit into the CPU cache, and only words of eight bytes with a newline are searched byte by byte.
     """
     is_newline = np.zeros(_SLICE_BYTES, np.bool_)
     words = is_newline.reshape(-1, _WORD_BYTES)
@@ -87,14 +87,14 @@ def _find_ends(raw: NDArray[np.uint8]) -> NDArray[np.int64]:
 
 
 class Buffers:
-    """Memory to read into. A buffer is used again when nobody looks at it any more: new pages cost time."""
+    """Memory to read into. A buffer is reused once no view of it is left: new pages cost time."""
 
     def __init__(self, size_bytes: int) -> None:
         self._size_bytes = size_bytes
         self._free: list[NDArray[np.uint8]] = []
 
     def take(self, size_bytes: int) -> memoryview:
-        """At least so many bytes; views of it keep it from being used again."""
+        """A buffer of at least `size_bytes`; it is not reused while a view of it exists."""
         if size_bytes > self._size_bytes:
             return memoryview(bytearray(size_bytes))
         held = self._free.pop() if self._free else np.empty(self._size_bytes, np.uint8)
@@ -104,7 +104,7 @@ class Buffers:
 
 
 def join(blocks: Sequence[LineBlock]) -> LineBlock:
-    """Several blocks as one."""
+    """Join several blocks into one."""
     if len(blocks) == 1:
         return blocks[0]
     begins = itertools.accumulate((len(b.data) for b in blocks), initial=0)
@@ -113,7 +113,7 @@ def join(blocks: Sequence[LineBlock]) -> LineBlock:
 
 
 def gather(lines: Iterable[bytes]) -> Iterator[LineBlock]:
-    """Blocks of lines that come one by one."""
+    """Collect single lines into blocks."""
     held: list[bytes] = []
     size = 0
     for line in lines:

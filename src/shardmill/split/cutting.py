@@ -1,4 +1,4 @@
-"""Where chunks end. Pieces of a chunk are handed on as they come, so that a chunk is never held as a whole."""
+"""Cuts items into chunks. Pieces of a chunk are passed on as they arrive, so that memory never holds a whole chunk."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from shardmill.split.spec import Cut
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Consecutive lines of one chunk; `index` counts the items of the part before this piece."""
+    """Consecutive lines of one chunk; `index` is the number of items of the part before this piece."""
 
     part: int
     chunk: int
@@ -27,16 +27,16 @@ class Piece:
 
     @property
     def stop(self) -> int:
-        """The items of the part before the next piece."""
+        """The number of items of the part before the next piece."""
         return self.index + sum(map(len, self.blocks))
 
     def block(self) -> LineBlock:
-        """All lines together; that copies them where they came in several blocks."""
+        """All lines in one block; this copies them if they are in several blocks."""
         return join(self.blocks)
 
 
 def cut_pieces(routed: Iterator[Routed], cut: Cut, counts: list[int]) -> Iterator[Piece]:
-    """Every line in a piece of its chunk; `counts` gives the items of each part where chunks are cut for workers."""
+    """Put every line in a piece of its chunk; `counts` has the items of each part, for a cut by workers."""
     cutters = [_Cutter(part, cut, count) for part, count in enumerate(counts)]
     for part, block in routed:
         yield from cutters[part].add(block)
@@ -45,7 +45,7 @@ def cut_pieces(routed: Iterator[Routed], cut: Cut, counts: list[int]) -> Iterato
 
 
 class _Cutter:
-    """The chunks of one part. A piece is held back until it is known whether it is its chunk's last."""
+    """Cuts the chunks of one part. A piece waits until it is known whether it is the last of its chunk."""
 
     def __init__(self, part: int, cut: Cut, count: int) -> None:
         self._part, self._cut = part, cut
@@ -71,7 +71,7 @@ class _Cutter:
             self._chunk_bytes += len(taken.data)
 
     def _room(self, block: LineBlock) -> int:
-        """How many lines of the block still fit into the chunk; an empty chunk takes any line."""
+        """The number of lines of the block that still fit into the chunk; an empty chunk takes any line."""
         if self._cut.bytes:
             fitting = int(np.searchsorted(block.ends, self._cut.bytes - self._chunk_bytes, side="right"))
             return fitting or (0 if self._chunk_items else 1)

@@ -1,4 +1,4 @@
-"""The layout of a dataset of chunks, and the object whose presence says that it is whole."""
+"""The layout of a dataset of chunks, and the object whose existence marks it as complete."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from shardmill.store import Store
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """One chunk as it was written; the indexes are of its first and last item in its part."""
+    """One written chunk, with the index of its first and last item in its part."""
 
     chunk_id: str
     path: str
@@ -40,11 +40,11 @@ class Dataset:
         return f"{self.store.url}/{self.folder}".rstrip("/")
 
     def metadata(self) -> dict[str, Any] | None:
-        """What is known of the whole dataset; None while it is not whole."""
+        """The metadata of the dataset; None while it is incomplete."""
         return self._read(METADATA)
 
     def begun(self) -> list[Chunk]:
-        """The chunks of an earlier try that are still there; refuses a try that was asked for something else."""
+        """The chunks of an earlier attempt that still exist; refuses an attempt with other settings."""
         found = self._read(PROGRESS)
         if found is None or self.asked["source"] is None:
             return []
@@ -53,34 +53,34 @@ class Dataset:
         return [c for c in chunks if self._size(c.path) == c.size_bytes]
 
     def check_same(self, asked: dict[str, Any]) -> None:
-        """Refuse to go on with, or to take for done, what was asked for differently."""
+        """Refuse to resume or reuse a dataset with other settings."""
         now = json.loads(json.dumps(self.asked))
         if now["source"] is None and asked == now:
             raise RunExists(
-                f"{self.place} is there already, and whether these items are the same cannot be known.",
+                f"{self.place} already exists, and it is unknown whether its items are the same.",
                 hint="Choose another name, or replace it with --fresh.",
             )
         for name in now:
             if asked.get(name) != now[name]:
                 what = "the source changed" if name == "source" else f"{name} was {asked.get(name)!r}, is {now[name]!r}"
                 raise StaleResume(
-                    f"{self.place} was begun otherwise: {what}.",
+                    f"{self.place} was started with other settings: {what}.",
                     hint="Choose another --name, or replace it with --fresh.",
                 )
 
     def record(self, chunks: list[Chunk]) -> None:
-        """Note what is written, for a later try; it counts for nothing else."""
+        """Record the written chunks, only for a later attempt to resume."""
         note = {"format": FORMAT, "asked": self.asked, "chunks": [asdict(c) for c in chunks]}
         self.store.put(self.folder + PROGRESS, json.dumps(note).encode())
 
     def clear(self) -> None:
-        """Delete what is there, the object that says it is whole first."""
+        """Delete the dataset, beginning with the object that marks it as complete."""
         self.store.delete(self.folder + METADATA)
         for entry in list(self.store.list(self.folder)):
             self.store.delete(entry.key)
 
     def publish(self, chunks: list[Chunk]) -> dict[str, Any]:
-        """Make the dataset there: the parts first, the whole last."""
+        """Make the dataset visible: the parts first, the whole last."""
         self._check_written(chunks)
         created_at = datetime.now(UTC).isoformat(timespec="seconds")
         if self.spec.splits:
@@ -90,23 +90,25 @@ class Dataset:
         whole = self._describe(chunks, created_at)
         if not self.store.put_if_absent(self.folder + METADATA, _encode(whole)):
             raise RunExists(
-                f"{self.place} was made by someone else meanwhile.",
-                hint="The same command says whether it is the same.",
+                f"Another process wrote {self.place} in the meantime.",
+                hint="Run the same command again: it checks whether the dataset is the same.",
             )
         self.store.delete(self.folder + PROGRESS)
         return whole
 
     def _check_written(self, chunks: list[Chunk]) -> None:
-        """That every chunk is there as it was written, by us alone, and no chunk of an earlier dataset beside it."""
+        """Check that every chunk is as this process wrote it, and delete chunks of an earlier dataset."""
         note = self._read(PROGRESS)
         if note is not None and note["asked"] != json.loads(json.dumps(self.asked)):
-            raise RunExists(f"{self.place} is being made otherwise by someone else.", hint="Choose another --name.")
+            raise RunExists(
+                f"Another process is writing {self.place} with other settings.", hint="Choose another --name."
+            )
         there = {entry.key: entry.size for entry in self.store.list(self.folder) if "/chunks/" in entry.key}
         for chunk in chunks:
             if there.pop(self.folder + chunk.path, None) != chunk.size_bytes:
                 raise RunExists(
-                    f"{self.place}: {chunk.path} is not as it was written.",
-                    hint="Let one command at a time write there.",
+                    f"{self.place}: {chunk.path} changed after it was written.",
+                    hint="Run one command at a time for this dataset.",
                 )
         for stale in there:
             self.store.delete(stale)

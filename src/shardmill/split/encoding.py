@@ -1,4 +1,4 @@
-"""Pieces of a chunk as bytes: lines as they are, the items of a JSON array, or row groups."""
+"""Encodes pieces of a chunk: unchanged lines, items of a JSON array, or row groups."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ if TYPE_CHECKING:
 _SUFFIXES = {"none": "", "gzip": ".gz", "zstd": ".zst"}
 _GZIP_LEVEL, _ZSTD_LEVEL = 1, 1
 
-# Buffers as they are written, one after another, or an Arrow table.
+# Buffers to write one after another, or an Arrow table.
 Encoded = Any
 
 
 def suffix(spec: SplitSpec) -> str:
-    """How the name of a chunk ends."""
+    """The suffix of a chunk's name."""
     return ".parquet" if spec.format == "parquet" else f".{spec.format}{_SUFFIXES[spec.compress]}"
 
 
 def chunk_id(number: int) -> str:
-    """Numbers of six digits, so that names sort as the numbers do.
+    """The id of a chunk, with six digits so that names sort like numbers.
 
     >>> chunk_id(1000) > chunk_id(999)
     True
@@ -38,7 +38,7 @@ def chunk_id(number: int) -> str:
 
 
 def make_encoder(spec: SplitSpec, schema: pa.Schema | None) -> Callable[[Piece], Encoded]:
-    """What turns a piece into bytes, or into rows where a Parquet writer makes the bytes."""
+    """A function that encodes a piece as bytes, or as rows for a Parquet writer."""
     if spec.format == "parquet":
         from shardmill.split.tables import parse_rows
 
@@ -53,7 +53,7 @@ def make_encoder(spec: SplitSpec, schema: pa.Schema | None) -> Callable[[Piece],
 
 
 def _squeezer(compress: str) -> Callable[[Buffer], Buffer]:
-    """Each piece is a frame or a member of its own: they can be made side by side and simply follow each other."""
+    """Each piece becomes a separate frame or member: they are compressed in parallel and concatenated."""
     if compress == "zstd":
         import pyarrow as pa
 
@@ -64,7 +64,7 @@ def _squeezer(compress: str) -> Callable[[Buffer], Buffer]:
 
 
 def _as_array(piece: Piece) -> bytes:
-    """The seed's layout: items between the chunk's name and its count."""
+    """One JSON document per chunk: its id, then the items, then its item count."""
     from shardmill.split.tables import check_lines
 
     block = piece.block()
@@ -81,7 +81,7 @@ def _as_array(piece: Piece) -> bytes:
 
 
 class ChunkFile:
-    """One chunk being written: bytes go through as they are, rows by a Parquet writer."""
+    """One chunk being written: bytes unchanged, rows through a Parquet writer."""
 
     def __init__(self, file: Any, spec: SplitSpec, schema: pa.Schema | None) -> None:
         self.digest = DigestFile(file)
@@ -105,6 +105,6 @@ class ChunkFile:
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if self._writer is not None:
-            # A writer that is left open closes itself when it is too late for its file.
+            # A writer left open would close itself only after its file is closed.
             with contextlib.suppress(*([] if kind is None else [Exception])):
                 self._writer.close()

@@ -1,4 +1,4 @@
-"""One item as a line of JSON, and how much of a file has been read when so much of its content has."""
+"""Encodes one item as a line of JSON, and converts an offset in the content to bytes of the file."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def encode_item(item: Any, index: int) -> bytes:
     except (TypeError, ValueError) as error:
         raise SourceError(
             f"item {index:,} cannot be written as JSON: {error}.",
-            hint="Give dicts of texts, numbers, lists and dicts; turn other values into text first.",
+            hint="Use dicts of strings, numbers, lists and dicts; convert other values to text first.",
         ) from error
 
 
@@ -32,9 +32,9 @@ def _plain_value(value: Any) -> Any:
         return value.isoformat()
     if isinstance(value, decimal.Decimal | uuid.UUID):
         return str(value)
-    raise TypeError(f"a {type(value).__name__} has no place in JSON")
+    raise TypeError(f"JSON has no type for {type(value).__name__}")
 
 
 def read_share(file: SourceFile, position: int) -> int:
-    """How many bytes of the file have been read when so much of its content has."""
+    """The bytes of the file read so far, at offset `position` in its content."""
     return min(file.size_bytes, file.size_bytes * position // max(1, file.content_bytes))

@@ -1,4 +1,4 @@
-"""Lines of files as blocks, as they lie there: no Arrow, which takes longer to import than a small file to split."""
+"""Reads lines of files as blocks. Without Arrow, because importing it takes longer than splitting a small file."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _LINE_BYTES = 64 << 10
 
 
 def read_lines(file: SourceFile, at: At) -> Blocks:
-    """The lines of a file; only a block and a line that is not yet whole are held.
+    """Read the lines of a file; memory holds one block and one unfinished line.
 
-    `at` is told how many bytes of the file have been read.
+    Progress in bytes of the file goes to `at`.
     """
     position, rest, buffers = 0, b"", Buffers(BLOCK_BYTES + _LINE_BYTES)
     with open_filling(file) as fill:
@@ -31,7 +31,7 @@ def read_lines(file: SourceFile, at: At) -> Blocks:
             if len(rest) > MAX_ITEM_BYTES:
                 raise SourceError(
                     f"{file_name(file.place)}: {over_limit('a line', len(rest), MAX_ITEM_BYTES)}.",
-                    hint="Check that it holds one item a line.",
+                    hint="Check that it has one item per line.",
                 )
             position += got
             if len(block):
@@ -42,7 +42,7 @@ def read_lines(file: SourceFile, at: At) -> Blocks:
 
 
 def read_texts(file: SourceFile, bare: bool, at: At) -> Blocks:
-    """The lines of a file as JSON: each an object with its text, or a bare string."""
+    """Read the lines of a file as JSON: objects with the field `text`, or with `bare` plain strings."""
     for block in read_lines(file, at):
         try:
             texts = [decode(line.removesuffix(b"\r")) for line in block.lines()]

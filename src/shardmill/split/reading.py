@@ -1,4 +1,4 @@
-"""Sources as blocks of JSON lines: files, a database's rows, any iterable."""
+"""Reads files, database rows and iterables as blocks of JSON lines."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Feed:
-    """Items to be split. `identity` tells whether two feeds are of the same items; None where that cannot be known.
+    """Items to split. Two feeds with the same `identity` have the same items; None means that this is unknown.
 
-    `share` is how much of it has been read, as far as that is known. `schema` is there where the source has one.
+    `share` is the fraction read so far, if known. `schema` returns the schema, if the source has one.
     """
 
     name: str
@@ -39,12 +39,12 @@ class Feed:
 
     @property
     def repeatable(self) -> bool:
-        """Whether it can be read twice."""
+        """Whether the feed can be read twice."""
         return self.identity is not None
 
 
 def feed_files(places: Sequence[str], format: str | None = None, *, bare_text: bool = False) -> Feed:
-    """Files, folders, globs or URLs; with `bare_text` a line of plain text is a JSON string, not an object."""
+    """Feed files, folders, globs or URLs; with `bare_text` a line of plain text is a JSON string, not an object."""
     refuse_without_query(places)
     kind, files = find_files(places, format)
     stat = SourceStat(kind, files, {})
@@ -74,7 +74,7 @@ def feed_files(places: Sequence[str], format: str | None = None, *, bare_text: b
 
 
 def _read_file(stat: SourceStat, file: SourceFile, bare_text: bool, at: At) -> Blocks:
-    """The items of a file; `at` is told how many of its bytes have been read."""
+    """Read the items of a file; progress in bytes goes to `at`."""
     if not file.size_bytes:
         return iter(())
     if stat.format == "jsonl":
@@ -87,15 +87,15 @@ def _read_file(stat: SourceStat, file: SourceFile, bare_text: bool, at: At) -> B
 
 
 def feed_iterable(items: Iterable[Any], name: str = "items") -> Feed:
-    """Whatever can be gone through once: dicts, or texts where the chunks are JSON."""
+    """Feed any iterable: of dicts, or of strings if the chunks are JSON."""
     return Feed(name, None, lambda: gather(encode_item(item, i) for i, item in enumerate(items)))
 
 
 def feed_database(database: Any, query: str, batch_rows: int = 10_000) -> Feed:
-    """The rows of a query, each an object by column name: of a database by its URL or path, or of a connection.
+    """Feed the rows of a query, each an object by column name. `database` is a URL, a path or a connection.
 
-    By URL all rows come out of one snapshot. Of psycopg's connections a named cursor is taken, for their plain one
-    fetches the whole result at once; of others `cursor()`, and a caller may give any object that has that.
+    With a URL, all rows come from one snapshot. psycopg connections use a named cursor, because a plain one fetches the
+    whole result at once. For other connections, `cursor()` is called; any object with this method works.
     """
     if isinstance(database, str):
         place = withhold(database)

@@ -1,4 +1,4 @@
-"""Which part an item goes to, and in which order items come: by the item and a seed alone, never by the chunks."""
+"""Chooses the part and the order of items: only from the item and a seed, never from the chunks."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Routed(NamedTuple):
 
 
 def route(blocks: Iterator[LineBlock], spec: SplitSpec) -> Iterator[Routed]:
-    """Every line, with its part, shuffled if that is asked for."""
+    """Yield every line with its part, shuffled if the spec asks for it."""
     numbered = _number(blocks)
     if spec.shuffle is not None:
         yield from _shuffle(numbered, spec, spec.shuffle)
@@ -56,7 +56,7 @@ def _number(blocks: Iterator[LineBlock]) -> Iterator[tuple[int, LineBlock]]:
 
 
 def choose_parts(block: LineBlock, first: int, spec: SplitSpec) -> NDArray[np.int64]:
-    """The part of each line, `first` being the row number of the first."""
+    """The part of each line; `first` is the row number of the first line."""
     if len(spec.splits) < 2:
         return np.zeros(len(block), np.int64)
     kind, argument = parse_by(spec.by)
@@ -69,7 +69,7 @@ def choose_parts(block: LineBlock, first: int, spec: SplitSpec) -> NDArray[np.in
 
 
 def mix(numbers: NDArray[np.uint64], seed: int, use: str) -> NDArray[np.uint64]:
-    """A 64-bit number for each row number, a different one for each (SplitMix64 from a place the seed gives)."""
+    """A distinct 64-bit number for each row number (SplitMix64 from a state derived from the seed)."""
     key = int.from_bytes(hashlib.blake2b(f"{use}:{seed}".encode(), digest_size=8).digest(), "little")
     with np.errstate(over="ignore"):
         x = numbers * np.uint64(0x9E3779B97F4A7C15) + np.uint64(key)
@@ -89,14 +89,14 @@ def _hash_field(line: bytes, field: str, first: int) -> int:
     return int.from_bytes(hashlib.blake2b(value, digest_size=8).digest(), "little")
 
 
-_BY_HINT = "Mend the row, or split with --by random:SEED."
+_BY_HINT = "Fix the row, or split with --by random:SEED."
 
 
 def _shuffle(numbered: Iterator[tuple[int, LineBlock]], spec: SplitSpec, seed: int) -> Iterator[Routed]:
-    """All lines sorted by a number that the seed gives each row.
+    """Sort all lines by a number derived from seed and row number.
 
-    They are scattered over files by the number's first byte, and each file is sorted in memory: so the order does not
-    depend on how many files there are, and the memory is a 256th of the source.
+    Lines are distributed over files by the first byte of the number, and each file is sorted in memory. So the order
+    does not depend on the number of files, and memory use is 1/256 of the source.
     """
     with tempfile.TemporaryDirectory(prefix="shardmill-shuffle-") as folder:
         paths = [Path(folder) / f"{bucket:02x}" for bucket in range(BUCKETS)]

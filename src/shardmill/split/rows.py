@@ -1,4 +1,4 @@
-"""Files whose items are not lines, as blocks of JSON lines, by the readers that runs have."""
+"""Reads files whose items are not lines as blocks of JSON lines, with the readers of `sources`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from shardmill.split.tables import infer_schema
 
 
 def read_rows(stat: SourceStat, file: SourceFile, at: At) -> Blocks:
-    """The items of a file; `at` is told how many of its bytes have been read."""
+    """Read the items of a file; progress in bytes goes to `at`."""
     position = 0
 
     def lines() -> Iterator[bytes]:
@@ -30,6 +30,6 @@ def read_rows(stat: SourceStat, file: SourceFile, at: At) -> Blocks:
 
 
 def find_schema(stat: SourceStat) -> pa.Schema | None:
-    """The schema that a source has, or one that fits a sample from all over it; None where its first items tell."""
+    """The schema of the source, or one inferred from a sample of all of it; None if the first items are enough."""
     found = find_format(stat.format).reader().sample(stat)
     return infer_schema(found) if isinstance(found, list) else found

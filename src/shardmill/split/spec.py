@@ -1,4 +1,4 @@
-"""What a split is asked to do: where to cut, what to write, in which order, into which parts."""
+"""The settings of a split: where to cut, what to write, in which order, into which parts."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """How large a chunk is: so many items, so many bytes of JSON lines, or as many chunks as there are workers."""
+    """The size of a chunk: a number of items, of bytes of JSON lines, or one chunk per worker."""
 
     items: int | None = None
     bytes: int | None = None
@@ -30,12 +30,12 @@ class Cut:
         if len(given) != 1:
             raise SpecError("Give one of --items, --bytes and --workers.")
         if given[0] < 1:
-            raise SpecError(f"A chunk of {given[0]} is none.", hint="Give a number of at least 1.")
+            raise SpecError(f"A chunk cannot be of size {given[0]}.", hint="Give a number of at least 1.")
 
 
 @dataclass(frozen=True, slots=True)
 class SplitSpec:
-    """All that decides what is written; two runs of one spec over one source write the same bytes.
+    """All settings that determine the output; the same spec and source always give the same bytes.
 
     `splits` names the parts with their shares; `by` is `random:SEED` or `hash:FIELD`.
     """
@@ -51,15 +51,15 @@ class SplitSpec:
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
             raise SpecError(
-                f"{self.name!r} cannot be a dataset's name.",
-                hint="Use letters, digits, points, - and _: --name reviews",
+                f"{self.name!r} is not a valid dataset name.",
+                hint="Use letters, digits, dots, - and _: --name reviews",
             )
         if self.format not in FORMATS:
-            raise SpecError(f"{self.format!r} is not a format that is written.", hint=nearest(self.format, FORMATS))
+            raise SpecError(f"{self.format!r} is not a supported format.", hint=nearest(self.format, FORMATS))
         if not self.compress:
             object.__setattr__(self, "compress", "zstd" if self.format == "parquet" else "none")
         if self.compress not in COMPRESSIONS:
-            raise SpecError(f"{self.compress!r} is no compression.", hint=nearest(self.compress, COMPRESSIONS))
+            raise SpecError(f"{self.compress!r} is not a compression.", hint=nearest(self.compress, COMPRESSIONS))
         if self.by and not self.splits:
             raise SpecError("--by needs --splits.", hint="For example --splits train=0.9,test=0.1")
         if self.splits and not self.by:
@@ -68,7 +68,7 @@ class SplitSpec:
 
     @property
     def parts(self) -> list[str]:
-        """The names of the parts; one without a name where there are no splits."""
+        """The names of the parts; without splits, one part without a name."""
         return [name for name, _ in self.splits] or [WHOLE]
 
     def to_json(self) -> dict[str, Any]:
@@ -85,19 +85,19 @@ class SplitSpec:
 
 
 def parse_bytes(text: str) -> int:
-    """Bytes as a person writes them.
+    """Parse a number of bytes with an optional unit.
 
     >>> parse_bytes("64MB"), parse_bytes("1.5 GiB"), parse_bytes("500")
     (64000000, 1610612736, 500)
     """
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", text)
     if not match or match[2].upper() not in _UNITS:
-        raise SpecError(f"{text!r} is no size.", hint="Write for example 64MB, 1GB or 500000.")
+        raise SpecError(f"{text!r} is not a size.", hint="Write for example 64MB, 1GB or 500000.")
     return int(float(match[1]) * _UNITS[match[2].upper()])
 
 
 def parse_splits(text: str) -> tuple[tuple[str, float], ...]:
-    """Names and shares of the parts.
+    """Parse the names and shares of the parts.
 
     >>> parse_splits("train=0.8,validation=0.1,test=0.1")
     (('train', 0.8), ('validation', 0.1), ('test', 0.1))
@@ -120,7 +120,7 @@ _SPLITS_HINT = "Write for example train=0.8,validation=0.1,test=0.1"
 
 
 def parse_by(text: str) -> tuple[str, str]:
-    """Kind and argument of `random:SEED` or `hash:FIELD`."""
+    """Parse `random:SEED` or `hash:FIELD` into kind and argument."""
     kind, _, argument = text.partition(":")
     if text and not (kind == "hash" and argument) and not (kind == "random" and re.fullmatch(r"-?\d+", argument)):
         raise SpecError(f"--by {text!r} is not a way to split.", hint="Write random:SEED or hash:FIELD.")

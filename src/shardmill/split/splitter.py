@@ -1,4 +1,4 @@
-"""A split from start to end, and the seed's class over it."""
+"""A split from start to end, as functions and as the class `StreamingDatasetSplitter`."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ FILE_FORMATS = {"gzipped_jsonl": "jsonl", **{name: name for name in NAMES}}
 
 @dataclass(frozen=True, slots=True)
 class SplitDone:
-    """A dataset that is there, and perhaps was there before; `kept` chunks are of an earlier try."""
+    """A complete dataset; `kept` chunks are from an earlier attempt, `was_there` if it existed already."""
 
     place: str
     metadata: dict[str, Any]
@@ -44,7 +44,7 @@ class SplitDone:
 def split(
     feed: Feed, store: Store, spec: SplitSpec, *, fresh: bool = False, quiet: bool = False, **writing: Any
 ) -> SplitDone:
-    """Write the items of a feed as chunks. What is there already is kept if it is the same, and refused if not."""
+    """Write the items of a feed as chunks. An existing dataset is kept if it is the same, and refused if not."""
     dataset = Dataset(store, spec, feed.identity)
     if fresh:
         dataset.clear()
@@ -79,7 +79,7 @@ def split_files(
     quiet: bool = False,
     **how: Any,
 ) -> SplitDone:
-    """Split files at their places, or a database's query, into `out`/datasets/`name`."""
+    """Split files, or a query of a database, into `out`/datasets/`name`."""
     if (items, bytes, workers) == (None, None, None):
         items = DEFAULT_ITEMS
     cut = Cut(items=items, bytes=bytes, workers=workers)
@@ -87,7 +87,7 @@ def split_files(
     places = [withhold(place) for place in places]
     if query:
         if len(places) != 1:
-            raise SpecError("--query is for one database.", hint="Name one source.")
+            raise SpecError("--query takes one database.", hint="Name one source.")
         feed = feed_database(places[0], query)
     else:
         feed = feed_files(places, bare_text=format == "json")
@@ -95,7 +95,7 @@ def split_files(
 
 
 def _counts(feed: Feed, spec: SplitSpec) -> list[int]:
-    """The items of each part, counted where chunks are cut for workers; that is a pass of its own."""
+    """The items of each part; counted, in a separate pass, only for a cut by workers."""
     counts = np.zeros(len(spec.parts), np.int64)
     if spec.cut.workers is None:
         return [int(n) for n in counts]
@@ -109,12 +109,12 @@ def _counts(feed: Feed, spec: SplitSpec) -> list[int]:
 
 
 def _blocks(feed: Feed) -> Iterator[LineBlock]:
-    """Files are read ahead; a caller's own iterator or connection may not leave the caller's thread."""
+    """Read files ahead; an iterator or connection of the caller stays in the caller's thread."""
     return ahead(feed.blocks) if feed.repeatable else feed.blocks()
 
 
 def _with_schema(feed: Feed, spec: SplitSpec) -> tuple[pa.Schema | None, Iterator[LineBlock]]:
-    """The blocks, and the columns where rows are written; the first block tells them where the source does not."""
+    """The blocks, and for Parquet the schema: from the source, or else inferred from the first block."""
     blocks = _blocks(feed)
     if spec.format != "parquet":
         return None, blocks
@@ -143,8 +143,8 @@ class StreamingDatasetSplitter:
     """Splits files, S3 objects, queries and iterables into chunks in a store.
 
     `bucket_name` is an S3 bucket, or any place: a path, `s3://bucket/folder`, `memory://name`. Chunks are Parquet;
-    `format="json"` writes the layout of one JSON document a chunk. A `chunk_config` has one of `chunk_size` (items),
-    `chunk_bytes` and `workers`; what else is in it is not looked at.
+    `format="json"` writes one JSON document per chunk. A `chunk_config` has one of `chunk_size` (items), `chunk_bytes`
+    and `workers`; other keys are ignored.
 
     >>> splitter = StreamingDatasetSplitter("memory://example", quiet=True)
     >>> made = splitter.from_iterable([{"a": 1}, {"a": 2}, {"a": 3}], "numbers", {"chunk_size": 2})
@@ -176,7 +176,7 @@ class StreamingDatasetSplitter:
     def stream_and_split_from_file(
         self, file_path: str, dataset_name: str, chunk_config: Mapping[str, Any], file_format: str = "jsonl"
     ) -> dict[str, Any]:
-        """Split a file: `file_format` is gzipped_jsonl or any format that runs read: jsonl, csv, json, parquet …"""
+        """Split a file: `file_format` is gzipped_jsonl or any supported format: jsonl, csv, json, parquet …"""
         return self._split(self._files(os.fspath(file_path), file_format), dataset_name, chunk_config)
 
     def stream_and_split_from_s3(
@@ -187,7 +187,7 @@ class StreamingDatasetSplitter:
         chunk_config: Mapping[str, Any],
         file_format: str = "jsonl",
     ) -> dict[str, Any]:
-        """Split an S3 object, range by range; nothing but a few blocks of it is held."""
+        """Split an S3 object, range by range; memory holds only a few blocks."""
         return self._split(self._files(f"s3://{source_bucket}/{source_key}", file_format), dataset_name, chunk_config)
 
     def stream_and_split_from_database(
@@ -198,20 +198,20 @@ class StreamingDatasetSplitter:
         chunk_config: Mapping[str, Any],
         batch_size: int = 10_000,
     ) -> dict[str, Any]:
-        """Split the rows of a query, `batch_size` a fetch, of a DB-API connection, a database's URL or an SQLite file.
+        """Split the rows of a query, `batch_size` per fetch, of a DB-API connection, a database URL or an SQLite file.
 
-        By URL they are those of one snapshot.
+        With a URL, all rows come from one snapshot.
         """
         return self._split(feed_database(db_connection, query, batch_size), dataset_name, chunk_config)
 
     def from_iterable(self, items: Iterable[Any], dataset_name: str, chunk_config: Mapping[str, Any]) -> dict[str, Any]:
-        """Split whatever can be gone through: dicts, or texts where the format is json."""
+        """Split any iterable: of dicts, or of strings if the format is json."""
         return self._split(feed_iterable(items), dataset_name, chunk_config)
 
     def _files(self, place: str, file_format: str) -> Feed:
         if file_format not in FILE_FORMATS:
             hint = nearest(file_format, list(FILE_FORMATS))
-            raise SourceError(f"{file_format!r} is not a format that is read.", hint=hint)
+            raise SourceError(f"{file_format!r} is not a supported format.", hint=hint)
         return feed_files([place], FILE_FORMATS[file_format], bare_text=self._format == "json")
 
     def _split(self, feed: Feed, name: str, chunk_config: Mapping[str, Any]) -> dict[str, Any]:
@@ -232,6 +232,6 @@ def _cut(config: Mapping[str, Any]) -> Cut:
 
 
 def _place(name: str) -> str:
-    """A bucket's bare name as its URL; what looks like a path, or is a folder, stays one."""
+    """Turn a bare bucket name into its URL; a path or an existing folder stays unchanged."""
     is_path = is_url(name) or "/" in name or name.startswith((".", "~")) or Path(name).is_dir()
     return name if is_path else f"s3://{name}"

@@ -1,4 +1,4 @@
-"""Lines as rows of Arrow tables, the columns that hold them, and whether lines are JSON at all."""
+"""Parses lines into rows of Arrow tables, infers their schema, and checks that lines are JSON."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from shardmill.split.blocks import Buffer, LineBlock
 
 _ENDS_INSIDE = 2
 _SAMPLE_ROWS = 10_000
-_HINT = "Mend the line, or write lines as they are with --format jsonl."
+_HINT = "Fix the line, or write lines unchanged with --format jsonl."
 
 
 def check_lines(block: LineBlock, index: int) -> None:
-    """Refuse a block in which a line is not JSON by itself.
+    """Refuse a block with a line that is not JSON.
 
-    Arrow's parser is quick but does not see lines: that each starts and ends with a brace and that there are as many
-    objects as lines makes up for it. Where it objects, Python's parser has the last word.
+    Arrow's parser is fast but ignores line boundaries, so each line must also start and end with a brace, and there
+    must be as many objects as lines. If this fails, Python's parser decides.
     """
     raw = np.frombuffer(block.data, np.uint8)
     ends = raw[block.ends - _ENDS_INSIDE]
@@ -53,12 +53,12 @@ def _is_utf8(data: Buffer) -> bool:
 
 def _parse(data: Buffer, options: pj.ParseOptions) -> pa.Table:
     whole = pj.ReadOptions(use_threads=False, block_size=len(data) + 1)
-    # The peak was lower, in single runs, than with Arrow's own pool.
+    # In single runs, peak memory was lower than with Arrow's own pool.
     return pj.read_json(pa.BufferReader(data), whole, options, memory_pool=pa.system_memory_pool())
 
 
 def parse_rows(block: LineBlock, schema: pa.Schema, index: int) -> pa.Table:
-    """The lines as rows of the schema; refuses what the schema cannot hold."""
+    """Parse the lines into rows of the schema; refuses values that the schema cannot hold."""
     options = pj.ParseOptions(explicit_schema=schema, unexpected_field_behavior="error")
     reason: object = "it is not valid UTF-8"
     if _is_utf8(block.data):
@@ -73,7 +73,7 @@ def parse_rows(block: LineBlock, schema: pa.Schema, index: int) -> pa.Table:
 
 
 def _misfit(block: LineBlock, schema: pa.Schema, index: int, reason: object) -> SourceError:
-    """Which item it is, and what about it."""
+    """Find the item that does not fit, and why."""
     for i, line in enumerate(block.lines()):
         try:
             row = parse_json(line)
@@ -83,7 +83,7 @@ def _misfit(block: LineBlock, schema: pa.Schema, index: int, reason: object) -> 
         if strange is not None:
             return SourceError(
                 f"item {index + i:,} has a field {strange!r} that no item of the sample has.",
-                hint="Write lines as they are with --format jsonl.",
+                hint="Write lines unchanged with --format jsonl.",
             )
         try:
             pa.Table.from_pylist([row], schema)
@@ -93,7 +93,7 @@ def _misfit(block: LineBlock, schema: pa.Schema, index: int, reason: object) -> 
 
 
 def infer_schema(rows: Iterable[Mapping[str, Any]]) -> pa.Schema:
-    """Columns that hold these rows; a field with values of several kinds has none.
+    """Infer columns that hold these rows; refuses a field with values of several kinds.
 
     >>> infer_schema([{"a": 1}, {"a": 2.5, "b": None}]).types
     [DataType(double), DataType(string)]
@@ -106,10 +106,10 @@ def infer_schema(rows: Iterable[Mapping[str, Any]]) -> pa.Schema:
         except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError) as error:
             raise SourceError(
                 f"the field {name!r} holds values of several kinds: {str(error).partition(chr(10))[0]}.",
-                hint="Parquet has one type a column. Write lines as they are with --format jsonl.",
+                hint="Parquet has one type per column. Write lines unchanged with --format jsonl.",
             ) from error
         except UnicodeEncodeError:
-            # Half of a surrogate pair: the row at fault is named when it is written.
+            # Half of a surrogate pair: writing reports the row.
             kind = pa.string()
         fields.append(pa.field(name, _without_null(kind)))
     return pa.schema(fields)
@@ -126,7 +126,7 @@ def _without_null(kind: pa.DataType) -> pa.DataType:
 
 
 def sample_schema(block: LineBlock) -> pa.Schema:
-    """Columns that hold the first lines of a block."""
+    """Infer columns from the first lines of a block."""
     rows = []
     for i, line in enumerate(block.lines()[:_SAMPLE_ROWS]):
         try:

@@ -1,4 +1,4 @@
-"""Chunks to a store, several at once: pieces are encoded side by side and written in their order, a few at a time."""
+"""Writes several chunks at once to a store: pieces are encoded in parallel and written in order, a few at a time."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def threads() -> int:
 class ChunkWriter:
     """Writes every chunk that is not written yet.
 
-    No more than a fixed number of pieces are under way; that is what bounds the memory. `on_step` is told when a chunk
-    is written and when that is recorded.
+    A fixed limit on pieces in flight bounds the memory. `on_step` is called when a chunk is written and when that is
+    recorded.
     """
 
     def __init__(
@@ -56,9 +56,9 @@ class ChunkWriter:
         self._queues: dict[str, SimpleQueue[Feeding | None]] = {}
 
     def write(self, pieces: Iterator[Piece]) -> list[Chunk]:
-        """All chunks, those that were there before too, in order."""
+        """Write the pieces; returns all chunks in order, including those that existed before."""
         order: list[tuple[int, int, str]] = []
-        # Every part may have a chunk open that waits for pieces; one thread more goes on with those that do not.
+        # Every part may have an open chunk that waits for pieces; the additional threads continue with other chunks.
         with (
             ThreadPoolExecutor(threads(), "split-encode") as encoders,
             ThreadPoolExecutor(threads() + len(self._spec.parts), "split-write") as writers,
@@ -90,8 +90,8 @@ class ChunkWriter:
     def _check_known(self, piece: Piece, chunk: Chunk) -> None:
         if piece.chunk_index != chunk.start_index or (piece.last and piece.stop != chunk.end_index + 1):
             raise ShardmillError(
-                f"{chunk.path} held items {chunk.start_index:,} to {chunk.end_index:,} when it was written.",
-                hint="The source gives other items now. Start over with --fresh.",
+                f"{chunk.path} was written with items {chunk.start_index:,} to {chunk.end_index:,}.",
+                hint="The source returns other items now. Start over with --fresh.",
             )
 
     def _hand_on(self, piece: Piece, path: str, encoders: ThreadPoolExecutor, writers: ThreadPoolExecutor) -> None:
@@ -132,7 +132,7 @@ class ChunkWriter:
                     chunk.write(fed[1].result())
                 finally:
                     self._slots.release()
-            # Should the sync or the rename fail, the queue is read again until its end.
+            # If the sync or the rename fails, the error handler reads the queue again to its end.
             waiting.put(None)
             if piece is None or not piece.last:
                 raise _Dropped
@@ -159,4 +159,4 @@ class ChunkWriter:
 
 
 class _Dropped(Exception):
-    """The pieces ended before the chunk did, because something else failed."""
+    """The pieces ended before the chunk was complete, because something else failed."""

@@ -55,7 +55,7 @@ def open_store(place: str | os.PathLike[str]) -> Store:
     if scheme in SCHEMES:
         return object_store(place)
     raise UsageError(
-        f"{place}: no store is known for {scheme}://.",
+        f"{place}: {scheme}:// is not supported.",
         hint="Use a path, file://, s3://, gs://, az://, https:// or memory://.",
     )
 
@@ -72,13 +72,13 @@ def locate(place: str | os.PathLike[str]) -> tuple[Store, str]:
 
 @contextmanager
 def replacing(place: str | os.PathLike[str], root: Store | None = None) -> Iterator[IO[bytes]]:
-    """A file that takes its name only when it is whole; what had the name before stays until then.
+    """Write a file that takes its name only when it is complete; an existing file of that name stays until then.
 
-    `place` is a key of `root` where that is given.
+    `place` is a key of `root`, if `root` is given.
     """
     store, key = (root, os.fspath(place)) if root is not None else locate(place)
     if not isinstance(store, LocalStore):
-        # An upload that is never closed never takes its name.
+        # An upload that is never closed never creates its object.
         file = store.writer(key)
         yield file
         file.close()

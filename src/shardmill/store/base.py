@@ -1,4 +1,4 @@
-"""The contract of a store: objects by key, with two conditional writes that carry everything else."""
+"""The contract of a store: objects by key, with two conditional writes that everything else relies on."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ MODIFIED = "modified-"
 
 
 def is_exact(tag: str) -> bool:
-    """Whether a server may be asked for just this version: not by a time, nor by a tag that it calls weak."""
+    """Whether a server can be asked for exactly this version: not with a modification time or a weak tag."""
     return bool(tag) and not tag.startswith((MODIFIED, "W/"))
 
 
 class Store(Protocol):
-    """What the ledger, the sources and the sinks ask of a store."""
+    """The operations that the ledger, the sources and the sinks need."""
 
     url: str
 
     def get(self, key: str) -> bytes: ...
     def get_tagged(self, key: str) -> tuple[bytes, str]: ...
     def get_range(self, key: str, start: int, stop: int, tag: str = "") -> bytes:
-        """Bytes [start, stop), as far as there are any; StoreChanged if the object has another tag by now."""
+        """Read bytes [start, stop), at most to the end; StoreChanged if the object has another tag now."""
         ...
 
     def head(self, key: str) -> Entry | None: ...
@@ -40,7 +40,7 @@ class Store(Protocol):
     def put_if_absent(self, key: str, data: bytes) -> bool: ...
     def replace_if_same(self, key: str, data: bytes, tag: str) -> bool: ...
     def list(self, prefix: str = "", after: str = "") -> Iterator[Entry]:
-        """Everything whose key starts with `prefix` and comes after `after`; a folder in the order of its keys."""
+        """List objects whose key starts with `prefix` and sorts after `after`; within a folder, in key order."""
         ...
 
     def delete(self, key: str) -> None: ...

@@ -1,4 +1,4 @@
-"""Clients of object stores: one for each bucket and environment, with timeouts and retries that end."""
+"""Clients of object stores: one per bucket and environment, with timeouts and limited retries."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ _LONGEST_PAUSE = timedelta(seconds=15)
 
 
 class Clients(NamedTuple):
-    """Two ways to one bucket: `quick` gives up on a server that is silent, `patient` lets a slow line send a part.
+    """Two clients of one bucket: `quick` gives up on a silent server, `patient` lets a slow connection upload a part.
 
-    A client's limit on silence also counts the time in which it sends, so one client cannot be both.
+    The read timeout of a client also counts the time it takes to send, so one client cannot do both.
     """
 
     quick: Any
@@ -45,7 +45,7 @@ class Clients(NamedTuple):
 
 
 def connect(url: str) -> tuple[Clients, str]:
-    """The clients for a place, shared with all other places in its bucket, and the prefix of its keys there."""
+    """The clients for a URL, shared by all URLs in its bucket, and the prefix of its keys in the bucket."""
     scheme, _, rest = url.partition("://")
     bucket, _, folder = rest.strip("/").partition("/")
     if scheme not in BUCKETS:
@@ -90,7 +90,7 @@ def _client(root: str, known: dict[str, str], timeouts: dict[str, timedelta]) ->
 
 
 def _look_for_credentials(root: str, known: dict[str, str]) -> None:
-    """Without credentials the client asks the machine's metadata service, for minutes where there is none."""
+    """Fail early: without credentials the client asks the metadata service, for minutes if there is none."""
     unsigned = known.get("AWS_SKIP_SIGNATURE", "").lower() in ("true", "1", "yes", "on", "y", "t")
     if unsigned or any(known.get(name) for name in _CREDENTIALS):
         return

@@ -1,4 +1,4 @@
-"""SHA-256 of what is written, on its way."""
+"""SHA-256 of a file while it is written."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import IO, Any
 
 
 class DigestFile:
-    """A file that hashes what passes through it, so that a part's digest costs no second read."""
+    """A file that hashes its data while writing, so that the digest needs no second read."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file

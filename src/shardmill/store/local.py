@@ -17,7 +17,7 @@ from shardmill.store.base import Entry
 
 
 class LocalStore:
-    """A folder. Writes are on the disk, folder entries included, before a call returns."""
+    """A folder. Writes, including folder entries, are on the disk before a call returns."""
 
     def __init__(self, root: Path) -> None:
         self.root = root.expanduser().absolute()
@@ -37,7 +37,7 @@ class LocalStore:
     def get_range(self, key: str, start: int, stop: int, tag: str = "") -> bytes:
         with self._explained(key), open(self.path(key), "rb") as file:
             if tag and tag != _mtime_tag(os.fstat(file.fileno())):
-                raise StoreChanged(f"{self.path(key)} is no longer what it was when it was first looked at.")
+                raise StoreChanged(f"{self.path(key)} has changed since it was first read.")
             file.seek(start)
             return file.read(stop - start)
 
@@ -59,7 +59,7 @@ class LocalStore:
             try:
                 os.link(staged, self.path(key))
             except FileExistsError:
-                # Over NFS a link that was sent twice answers so about our own write.
+                # NFS may resend a link request and then report our own write as existing.
                 return self.path(key).read_bytes() == data
             _sync_folder(self.path(key).parent)
             return True
@@ -106,7 +106,7 @@ class LocalStore:
             self.path(key).unlink()
 
     def writer(self, key: str, *, renamed: bool = False) -> IO[bytes]:
-        """A file to write; of one that is `renamed` afterwards the first name need not be on the disk."""
+        """Open a file for writing; if it is `renamed` later, its first name need not be durable."""
         with self._explained(key):
             self._make_folder(key)
             return _DurableFile(self, key, renamed)
@@ -116,7 +116,7 @@ class LocalStore:
             return open(self.path(key), "rb")
 
     def rename(self, key: str, new: str) -> None:
-        """Give an object another name in its folder, durably; what had that name is gone."""
+        """Rename an object within its folder, durably; replaces an object of that name."""
         with self._explained(new):
             os.replace(self.path(key), self.path(new))
             _sync_folder(self.path(new).parent)
@@ -153,12 +153,12 @@ class LocalStore:
             raise explain_os_error(error, str(self.path(key))) from error
 
 
-# One write of 2 MiB took ext4 four times as long as eight of these: it makes one huge page of it.
+# On ext4, one write of 2 MiB took four times as long as eight of these, because it uses one huge page.
 _WRITE_BYTES = 256 << 10
 
 
 class _DurableFile(io.FileIO):
-    """A file that is on the disk, name and all, once it is closed."""
+    """A file that is durable, including its name, once it is closed."""
 
     def __init__(self, store: LocalStore, key: str, renamed: bool) -> None:
         super().__init__(store.path(key), "wb")
@@ -184,10 +184,10 @@ class _DurableFile(io.FileIO):
 
 
 def explain_os_error(error: OSError, place: str) -> StoreError:
-    """Turn the system's errno into a sentence about a place."""
+    """Turn the errno of the system into an error about a place."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return StoreFull(
-            f"{place}: no room left on the disk.", hint="Free some space and run the same command again: it resumes."
+            f"{place}: no space left on the disk.", hint="Free some space and run the same command again: it resumes."
         )
     explained = StoreError(f"{place}: {error.strerror or error}.")
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR):

@@ -1,4 +1,4 @@
-"""A seekable file over range reads: what reads on is read ahead, what jumps about is not."""
+"""A seekable file over range reads: sequential reads are read ahead, random reads are not."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _LARGEST_READ_BYTES = 4 << 20
 
 
 class RangeFile(io.RawIOBase):
-    """The bytes that `read` gives, as a file of `size` bytes.
+    """The bytes that `read` returns, as a file of `size` bytes.
 
-    It keeps the error of a read, which a library may swallow. A read may give less than was asked for before the end:
-    wrap it in `io.BufferedReader` where that matters.
+    It keeps the error of a failed read, which a library may swallow. A read may return fewer bytes than requested, even
+    before the end: wrap it in `io.BufferedReader` if that matters.
     """
 
     def __init__(self, read: ReadRange, size: int, start: int = 0) -> None:

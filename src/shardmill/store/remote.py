@@ -1,7 +1,7 @@
 """Object stores over obstore: memory, S3, GCS, Azure, HTTP.
 
-obstore retries requests with back-off, and goes on where the body of an object broke off. What it leaves to us are
-broken bodies of listings and of refusals, and bodies that are shorter than their own heads say.
+obstore retries requests with back-off, and resumes an interrupted body of an object. This module handles the rest:
+broken bodies of listings and of errors, and bodies shorter than announced.
 """
 
 from __future__ import annotations
@@ -58,13 +58,13 @@ class ObjectStore:
             data = bytes(answer.bytes())
             begins, ends = answer.range
             if len(data) != ends - begins:
-                raise _CutOff(f"{len(data):,} bytes came where {ends - begins:,} were announced")
+                raise _CutOff(f"{len(data):,} bytes arrived of {ends - begins:,} announced")
             return data
 
         return self._ask(key, ask)
 
     def _if_match(self, tag: str) -> str:
-        """The tag as a condition, "" where it cannot be one."""
+        """The tag as an If-Match condition, "" if it cannot be one."""
         if not is_exact(tag):
             return ""
         return tag if self.url.startswith("memory:") else f'"{tag.strip(chr(34))}"'
@@ -84,11 +84,11 @@ class ObjectStore:
         self._ask(key, lambda: obstore.put(self._client, self._prefix + key, data))
 
     def put_if_absent(self, key: str, data: bytes) -> bool:
-        """Whether our bytes are the ones that stand there, however many times the request had to be sent.
+        """Whether the object has our bytes, however often the request was sent.
 
-        A request that timed out may have been carried out, and its repetition then answers "exists" about our own
-        write. So the answer is settled by reading back; the bytes must say who wrote them. Where nothing is there, the
-        request is sent again, which obstore does not do with one that it takes for not repeatable.
+        A request that timed out may have succeeded, and a retry then reports our own write as existing. So the object
+        is read back to decide; the bytes must identify their writer. If no object exists, the request is sent again,
+        because obstore does not retry a request that it considers not repeatable.
         """
         import obstore
         from obstore.exceptions import AlreadyExistsError, PreconditionError
@@ -125,7 +125,7 @@ class ObjectStore:
             raise self._explain(error, key) from error
 
     def list(self, prefix: str = "", after: str = "") -> Iterator[Entry]:
-        """Everything whose key starts with `prefix`; obstore itself only lists whole folders."""
+        """List objects whose key starts with `prefix`; obstore itself only lists whole folders."""
         folder = (self._prefix + prefix).rpartition("/")[0]
         for path, meta in self._ask_list(prefix, folder, self._prefix + after if after else None):
             key = path.removeprefix(self._prefix)
@@ -133,7 +133,7 @@ class ObjectStore:
                 yield Entry(key, int(meta["size"]), _tag(meta))
 
     def _ask_list(self, prefix: str, folder: str, last: str | None) -> Iterator[tuple[str, Mapping[str, Any]]]:
-        """The objects of a folder, page by page; a page that did not come is asked for again, from the last key on."""
+        """List the objects of a folder, page by page; a page that failed is requested again, from the last key."""
         import obstore
 
         pages: Iterator[Any] | None = None
@@ -174,7 +174,7 @@ class ObjectStore:
         )
 
     def _ask(self, key: str, request: Callable[[], _T]) -> _T:
-        """The answer to a request that may be made twice."""
+        """Send a request that may be repeated."""
         with self._explained(key):
             return _again(request)
 
@@ -189,7 +189,7 @@ class ObjectStore:
                 raise self._explain(error, key) from error
             raise
         except PreconditionError as error:
-            raise StoreChanged(f"{self.url}/{key} is no longer what it was when it was first looked at.") from error
+            raise StoreChanged(f"{self.url}/{key} has changed since it was first read.") from error
         except Exception as error:
             raise self._explain(error, key) from error
 
@@ -198,11 +198,11 @@ class ObjectStore:
 
 
 class _CutOff(Exception):
-    """An answer that is not whole."""
+    """An incomplete response."""
 
 
 def _again(request: Callable[[], _T]) -> _T:
-    """Ask until the answer is whole, for as long as obstore would."""
+    """Retry until the response is complete, for as long as obstore would."""
     give_up = time.monotonic() + clients.RETRY_S
     for attempt in range(1, _TRIES):
         try:
@@ -220,7 +220,7 @@ def _tag(meta: Mapping[str, Any]) -> str:
 
 
 class _Upload(io.RawIOBase, BinaryIO):
-    """A file that is an object once it is closed, and nothing when it is dropped before."""
+    """A file that becomes an object when it is closed; dropped before that, it leaves nothing."""
 
     def __init__(self, store: ObjectStore, key: str, upload: Any) -> None:
         self._store, self._key, self._upload, self._at = store, key, upload, 0
@@ -254,7 +254,7 @@ _memory: dict[str, Any] = {}
 
 
 def memory_store(url: str) -> ObjectStore:
-    """A store that lives as long as this process; every address under one name leads to the same."""
+    """A store that lives as long as this process; all URLs with the same name share it."""
     from obstore.store import MemoryStore
 
     name, _, folder = url.removeprefix("memory://").strip("/").partition("/")

@@ -1,4 +1,4 @@
-"""What a store's refusal means and what to do about it."""
+"""Explains the errors of a store, and what to do about them."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ NO_CREDENTIALS = {
 
 
 def explain(place: str, error: Exception) -> StoreError:
-    """The error of a client as one of ours; what another try cannot mend is not retryable."""
+    """Turn the error of a client into a StoreError; it is not retryable if a retry cannot help."""
     said = str(error).partition("\n\nDebug source")[0]
     code = found.group(1) if (found := _CODE.search(said)) else ""
     status = int(found.group(1)) if (found := _STATUS.search(said)) else 0
     if "169.254.169.254" in said or "/latest/api/token" in said or "metadata.google.internal" in said:
         return no_credentials(place)
     if code == "NoSuchBucket":
-        return _final(f"{_bucket(place)}: there is no such bucket.", "Check its name, AWS_REGION and AWS_ENDPOINT_URL.")
+        return _final(f"{_bucket(place)}: no such bucket.", "Check its name, AWS_REGION and AWS_ENDPOINT_URL.")
     if code in _EXPIRED:
         return _final(
             f"{place}: the credentials have expired ({code}).",
-            "Renew those in the environment and run the same command again: it resumes.",
+            "Renew them in the environment and run the same command again: it resumes.",
         )
     if code == "RequestTimeTooSkewed":
         return _final(f"{place}: the clock of this machine is wrong ({code}).", "Set the clock.")
@@ -46,18 +46,18 @@ def explain(place: str, error: Exception) -> StoreError:
     if code in _ELSEWHERE or "incorrectly configured region" in said:
         return _final(
             f"{_bucket(place)}: the bucket is in another region or behind another endpoint.",
-            "Set AWS_REGION (or AWS_ENDPOINT_URL) to the bucket's own.",
+            "Set AWS_REGION (or AWS_ENDPOINT_URL) to that of the bucket.",
         )
     if status in (401, 403) or type(error).__name__ in ("PermissionDeniedError", "UnauthenticatedError"):
         return _final(
             f"{place}: access is denied ({code or status or 'refused'}).",
-            "Check the credentials in the environment, whether they have expired and what they allow; "
-            "AWS_REQUEST_PAYER=requester where the reader pays.",
+            "Check the credentials in the environment: have they expired, and what do they allow? "
+            "Set AWS_REQUEST_PAYER=requester if the reader pays.",
         )
     if status == 400:
         return _final(
             f"{place}: the store does not understand the request ({code or '400 Bad Request'}).",
-            "Expired credentials or a wrong AWS_REGION are often why.",
+            "Check for expired credentials or a wrong AWS_REGION.",
         )
     first = said.partition("\n")[0]
     away = "error sending request" in first

@@ -1,4 +1,4 @@
-"""Where the messages of an Arrow IPC file or stream lie, found from their headers without reading their bodies."""
+"""Finds the messages of an Arrow IPC file or stream from their headers, without reading their bodies."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _MOST_METADATA_BYTES = 64 << 20
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One encapsulated message, [start, stop) in the file; a dictionary holds no rows."""
+    """One encapsulated message, [start, stop) in the file; a dictionary has no rows."""
 
     start: int
     stop: int
@@ -33,7 +33,7 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class MessageIndex:
-    """The schema, then dictionaries and batches in the order in which they are to be read."""
+    """The schema, then the dictionaries and batches in the order to read them."""
 
     schema: Message
     messages: tuple[Message, ...]
@@ -48,22 +48,22 @@ class MessageIndex:
 
 
 class _Broken(Exception):
-    """What is wrong with the bytes."""
+    """The bytes are not valid Arrow; the message is the reason."""
 
 
 @lru_cache(256)
 def index_file(file: SourceFile) -> MessageIndex:
-    """The messages of a file: by its footer, or by going from header to header where it is a stream."""
+    """Index the messages: of a file by its footer, of a stream by walking from header to header."""
     with open_ranges(file) as read:
         try:
             if file.size_bytes >= 8 and read(0, 6) == MAGIC:
                 return _index_file(read, file.size_bytes)
             return _index_stream(read, file.size_bytes)
         except (_Broken, struct.error, IndexError) as error:
-            reason = str(error) if isinstance(error, _Broken) else "a header does not make sense"
+            reason = str(error) if isinstance(error, _Broken) else "a header is invalid"
             raise SourceError(
                 f"{file_name(file.place)} is not readable Arrow: {reason}.",
-                hint=f"Fetch or write {file.place} again; a writer has to be closed.",
+                hint=f"Fetch or write {file.place} again, and close the writer.",
             ) from None
 
 
@@ -77,11 +77,11 @@ def _index_stream(read: ReadRange, size: int) -> MessageIndex:
 def _walk(read: ReadRange, at: int, size: int) -> Iterator[tuple[int, Message]]:
     while True:
         if at + 8 > size:
-            raise _Broken(f"it was cut short at byte {size:,}, where its end mark should be")
+            raise _Broken(f"it is truncated at byte {size:,}, where its end marker should be")
         window = read(at, min(at + _WINDOW_BYTES, size))
         if window.startswith(END):
             if at + 8 < size:
-                raise _Broken(f"its end mark is at byte {at:,}, and {size - at - 8:,} bytes follow")
+                raise _Broken(f"its end marker is at byte {at:,}, but {size - at - 8:,} bytes follow")
             return
         kind, message = _parse_message(read, at, size, window)
         yield kind, message
@@ -96,29 +96,29 @@ def _parse_message(read: ReadRange, at: int, size: int, window: bytes) -> tuple[
         raise _Broken(f"the message at byte {at:,} has a header of {length:,} bytes")
     body = at + 8 + length
     if body > size:
-        raise _Broken(f"it was cut short at byte {size:,}, inside a header")
+        raise _Broken(f"it is truncated at byte {size:,}, inside a header")
     metadata = window[8 : 8 + length] if 8 + length <= len(window) else read(at + 8, body)
     message = _Table.root(metadata)
     kind, body_bytes = message.number("<B", 1), message.number("<q", 3)
     rows = message.table(2).number("<q", 0) if kind == _BATCH else 0
     if body_bytes < 0 or rows < 0:
-        raise _Broken(f"the message at byte {at:,} has a length below zero")
+        raise _Broken(f"the message at byte {at:,} has a negative length")
     if body + body_bytes > size:
-        raise _Broken(f"it was cut short at byte {size:,}, inside a batch that ends at {body + body_bytes:,}")
+        raise _Broken(f"it is truncated at byte {size:,}, inside a batch that ends at {body + body_bytes:,}")
     return kind, Message(at, body + body_bytes, rows, kind == _BATCH)
 
 
 def _index_file(read: ReadRange, size: int) -> MessageIndex:
     if size < 18 or read(size - 6, size) != MAGIC:
-        raise _Broken(f"it was cut short at byte {size:,}, before its footer ended")
+        raise _Broken(f"it is truncated at byte {size:,}, before the end of its footer")
     (length,) = struct.unpack("<i", read(size - 10, size - 6))
     if not 0 < length <= size - 18:
-        raise _Broken(f"its footer would have {length:,} bytes")
+        raise _Broken(f"its footer claims {length:,} bytes")
     footer = _Table.root(read(size - 10 - length, size - 10))
     stop = size - 10 - length
     _, schema = _parse_message(read, 8, stop, read(8, min(8 + _WINDOW_BYTES, stop)))
     starts = [*footer.blocks(2), *footer.blocks(3)]
-    # In a file a dictionary may lie after the batches that use it, so all of them are read first.
+    # In a file a dictionary may come after the batches that use it, so all dictionaries are read first.
     return MessageIndex(schema, tuple(_at_block(read, start, stop) for start in starts))
 
 
@@ -129,7 +129,7 @@ def _at_block(read: ReadRange, start: int, stop: int) -> Message:
 
 
 class _Table:
-    """A flatbuffers table: a few fields by number is all that is needed here."""
+    """A flatbuffers table, with only the few kinds of fields needed here, by number."""
 
     def __init__(self, data: bytes, at: int) -> None:
         self._data, self._at = data, at
@@ -140,7 +140,7 @@ class _Table:
         return cls(data, struct.unpack_from("<I", data)[0])
 
     def _place(self, field: int) -> int:
-        """Where a field is, 0 for one that has its default."""
+        """The offset of a field, 0 if it has its default."""
         (size,) = struct.unpack_from("<H", self._data, self._fields)
         if 4 + 2 * field >= size:
             return 0
@@ -156,7 +156,7 @@ class _Table:
         return _Table(self._data, place + struct.unpack_from("<I", self._data, place)[0])
 
     def blocks(self, field: int) -> list[int]:
-        """The starts in a vector of the footer's blocks: (start, header length, body length), 24 bytes each."""
+        """The start of each block in a vector of the footer: (start, header length, body length), 24 bytes each."""
         place = self._place(field)
         if not place:
             return []

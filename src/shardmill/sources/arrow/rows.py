@@ -1,4 +1,4 @@
-"""Rows that come as Arrow batches, from Parquet and Arrow files: checked by schema, turned into items."""
+"""Checks the schema of Arrow batches, from Parquet and Arrow files, and turns their rows into items."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class RowMaker:
         self.names = list(dict.fromkeys((*self._template.names, *(c.name for c in self._columns))))
 
     def items(self, batch: pa.RecordBatch, rows_done: int, weight: float) -> ItemBatch:
-        """The items of some rows that follow `rows_done` others in their shard; `weight` is bytes a row."""
+        """The items of a batch that follows `rows_done` rows of its shard; `weight` is bytes per row."""
         bad: dict[int, str] = {}
         rows: list[dict[str, object]] = [{} for _ in range(batch.num_rows)]
         for name in self._template.names:
@@ -84,7 +84,7 @@ def _convert_one(column: Column, array: pa.Array, i: int, bad: dict[int, str]) -
 
 
 def column_types(file: SourceFile, schema: pa.Schema, fields: Fields) -> dict[str, str]:
-    """The types of the id and kept columns, after checking that the fields are there."""
+    """The types of the id and kept columns, after checking that the fields exist."""
     check_schema(file, schema, fields)
     chosen = chosen_types(fields)
     return {name: chosen.get(name) or type_text(plain_type(schema.field(name).type)) for name in column_names(fields)}
@@ -100,13 +100,13 @@ def check_schema(file: SourceFile, schema: pa.Schema, fields: Fields) -> None:
     if template.single and not pa.types.is_string(kind := plain_type(schema.field(template.names[0]).type)):
         strings = [f.name for f in schema if pa.types.is_string(plain_type(f.type))]
         raise SourceError(
-            f"{template.names[0]!r} in {file_name(file.place)} is of type {kind}, not text.",
+            f"{template.names[0]!r} in {file_name(file.place)} has type {kind}, not text.",
             hint=f"Fields that hold text: {', '.join(strings) or 'none'}.",
         )
 
 
 def check_names(file: SourceFile, schema: pa.Schema) -> list[str]:
-    """The names of all columns; refuses a file in which two have the same."""
+    """The names of all columns; refuses a file with two columns of the same name."""
     names: list[str] = schema.names
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
@@ -115,7 +115,7 @@ def check_names(file: SourceFile, schema: pa.Schema) -> list[str]:
 
 
 def iter_batch_rows(file: SourceFile, batches: Iterable[pa.RecordBatch], rows: int) -> Iterator[tuple[Row, int]]:
-    """Whole rows of a file that has so many, each with its share of the file's bytes."""
+    """Yield whole rows of a file with `rows` rows, each with the bytes of the file read so far, estimated."""
     done = 0
     for batch in batches:
         try:
@@ -135,7 +135,7 @@ def plain_schema(schema: pa.Schema) -> pa.Schema:
 
 
 def plain_type(kind: pa.DataType) -> pa.DataType:
-    """The type without its encoding: dictionaries decoded, every width of string one type."""
+    """The type without its encoding: dictionaries decoded, all string types the same."""
     if pa.types.is_dictionary(kind):
         return plain_type(kind.value_type)
     if isinstance(kind, pa.BaseExtensionType):

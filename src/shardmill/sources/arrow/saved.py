@@ -1,4 +1,4 @@
-"""Folders written by `save_to_disk` of Hugging Face datasets: Arrow streams in the order of their state.json."""
+"""Folders written by `save_to_disk` of Hugging Face datasets: Arrow streams in the order of state.json."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _STATE, _INFO, _SPLITS = "state.json", "dataset_info.json", "dataset_dict.json"
 
 
 def choose_saved(place: str, found: Sequence[Found], asked: bool) -> list[Found]:
-    """The data files of a saved dataset, in its order; none where the place is not such a folder."""
+    """The data files of a saved dataset, in order; none if the place is not such a folder."""
     folders = {_folder(f) for f in found if not f.named}
     files = {f.entry.key: f for f in found} if len(folders) == 1 else {}
     if _SPLITS in files:
@@ -24,7 +24,7 @@ def choose_saved(place: str, found: Sequence[Found], asked: bool) -> list[Found]
         return _in_order(place, files, state)
     if asked or (_INFO in files and any(name.endswith(".arrow") for name in files)):
         raise SourceError(
-            f"{place} has no {_STATE}, so it is not a dataset that was saved completely.",
+            f"{place} has no {_STATE}, so it is not a completely saved dataset.",
             hint=f"Save it again with ds.save_to_disk, or read its files as they are: '{place.rstrip('/')}/*.arrow'.",
         )
     return []
@@ -37,7 +37,7 @@ def _folder(found: Found) -> str:
 def _in_order(place: str, files: Mapping[str, Found], state: Mapping[str, Any]) -> list[Found]:
     if any(value for key, value in state.items() if key.startswith("_indices")):
         raise SourceError(
-            f"{place} is a selection or shuffle of other rows, kept as indices.",
+            f"{place} stores a selection or shuffle as indices, not as rows.",
             hint="Write its rows out: ds.flatten_indices().save_to_disk(…).",
         )
     try:
@@ -67,5 +67,5 @@ def _load(found: Found) -> dict[str, Any]:
 def _which_split(place: str, state: Mapping[str, Any]) -> SourceError:
     splits = [f"{place.rstrip('/')}/{name}" for name in state.get("splits", ())]
     return SourceError(
-        f"{place} holds a dataset of {len(splits)} splits.", hint=f"Name one of them: {', '.join(splits) or 'none'}."
+        f"{place} contains a dataset of {len(splits)} splits.", hint=f"Name one of them: {', '.join(splits) or 'none'}."
     )

@@ -1,4 +1,4 @@
-"""Arrow IPC, files and streams. A shard is a range of rows of one file, cut between batches where they are small."""
+"""Arrow IPC, files and streams. A shard is a range of rows of one file, cut between batches if they are small."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from shardmill.sources.cuts import number_shards
 from shardmill.sources.files import check_read, check_unchanged, empty_source, file_name, readable
 from shardmill.store import is_url
 
-# Every part of a batch that is not on a disk has to fetch all of it.
+# Each part of a remote batch downloads the whole batch.
 _MOST_PARTS_AFAR = 16
 
 Take = Callable[[int, int], pa.Buffer]
@@ -61,7 +61,7 @@ class ArrowSource(Source):
 
 
 def cut_batches(batches: Sequence[Message], target_bytes: int, most_parts: int) -> list[tuple[Range, int]]:
-    """Ranges of rows of about `target_bytes` and their weights: whole batches, or parts of one that is larger."""
+    """Cut into ranges of rows of about `target_bytes`, with weights: whole batches, or parts of a larger batch."""
     pieces: list[tuple[Range, int]] = []
     row = 0
     for first, last in split_weighted([b.stop - b.start for b in batches], target_bytes):
@@ -78,7 +78,7 @@ def open_source(stat: SourceStat, fields: Fields, max_item_bytes: int) -> Source
 
 
 def describe(stat: SourceStat, fields: Fields) -> dict[str, str]:
-    """The types of the id and kept columns, by the schema of the first file with rows."""
+    """The types of the id and kept columns, from the schema of the first file with rows."""
     for file in stat.files:
         if file.size_bytes and index_file(file).rows:
             return column_types(file, read_schema(file), fields)
@@ -103,7 +103,7 @@ def iter_rows(stat: SourceStat, file: SourceFile) -> Iterator[tuple[Row, int]]:
 def read_schema(file: SourceFile) -> pa.Schema:
     with _explained(file), _open(file, [index_file(file).schema]) as stream:
         schema = pa.ipc.open_stream(stream).schema
-        # Names are decoded only now, and in a damaged file they may not be text.
+        # Decodes the names, so that names that are not UTF-8 in a damaged file are reported here.
         _ = schema.names
         return schema
 
@@ -111,7 +111,7 @@ def read_schema(file: SourceFile) -> pa.Schema:
 def read_rows(
     file: SourceFile, start: int, stop: int, names: Sequence[str], row_bytes: float
 ) -> Iterator[pa.RecordBatch]:
-    """Rows [start, stop) with the named columns, in batches that are not larger than is good."""
+    """Read rows [start, stop) with the named columns, in batches of limited size."""
     step = max(1, min(BATCH_ROWS, int(BATCH_BYTES / max(row_bytes, 1))))
     for batch in _read_batches(file, start, stop, names):
         for at in range(0, batch.num_rows, step):
@@ -134,7 +134,7 @@ def _read_batches(file: SourceFile, start: int, stop: int, names: Sequence[str])
 
 
 def _choose(index: MessageIndex, start: int, stop: int) -> tuple[list[Message], int]:
-    """What must be read for rows [start, stop): the batches, the dictionaries before them; and the first one's row."""
+    """The messages to read for rows [start, stop), including dictionaries, and the first row of the first batch."""
     chosen, first, row = [index.schema], start, 0
     for message in index.messages:
         if row >= stop:
@@ -148,7 +148,7 @@ def _choose(index: MessageIndex, start: int, stop: int) -> tuple[list[Message], 
 
 
 class _Spliced:
-    """Some messages of a file as one stream, for Arrow to read: of a local file without copying."""
+    """Some messages of a file as one stream for Arrow to read; a local file is not copied."""
 
     closed = False
 
@@ -204,7 +204,7 @@ def _explained(file: SourceFile) -> Iterator[None]:
 
 
 def _check(file: SourceFile, batch: pa.RecordBatch) -> None:
-    """Refuse offsets that lead out of the batch; a text that is not UTF-8 is only a bad row."""
+    """Refuse offsets outside the batch; text that is not UTF-8 only makes a bad row."""
     for column in batch.columns:
         try:
             column.validate(full=True)

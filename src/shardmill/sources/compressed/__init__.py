@@ -1,4 +1,4 @@
-"""gzip, zstd, bzip2 and xz: how a file is compressed, where decompression may begin, and its content by range.
+"""gzip, zstd, bzip2 and xz: detects compression, finds seek points, and reads ranges of the content.
 
-Discovery asks `detection` and `entries`; readers see only the content, by `sources.content`.
+Discovery uses `detection` and `entries`; readers see only the content, through `sources.content`.
 """

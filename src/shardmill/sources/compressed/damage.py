@@ -1,4 +1,4 @@
-"""What is said of a compressed file that is damaged or cut off."""
+"""Errors for a compressed file that is damaged or truncated."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Stream(Protocol):
 
 @contextlib.contextmanager
 def explained(file: SourceFile, source: RangeFile, at: Callable[[], int]) -> Iterator[None]:
-    """Say which file is damaged and where; an error of the reading itself goes first."""
+    """Report which file is damaged and where; an error of the read itself takes precedence."""
     try:
         yield
     except ShardmillError:
@@ -34,6 +34,6 @@ def explained(file: SourceFile, source: RangeFile, at: Callable[[], int]) -> Ite
 
 def damaged(file: SourceFile, reason: str, at: int) -> SourceError:
     return SourceError(
-        f"{file_name(file.place)} is damaged or cut off somewhere after byte {at:,} of its content: {reason}.",
-        hint=f"Fetch or write it again; `{_CHECKS[file.compression]}` checks it. What is committed is kept.",
+        f"{file_name(file.place)} is damaged or truncated somewhere after byte {at:,} of its content: {reason}.",
+        hint=f"Fetch or write it again; `{_CHECKS[file.compression]}` checks it. Committed shards are kept.",
     )

@@ -1,4 +1,4 @@
-"""How a file is compressed, by its first bytes, and how large its content is about."""
+"""Detects the compression of a file by its first bytes, and estimates the size of its content."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ _SKIPPABLE, _SKIPPABLE_MASK = 0x184D2A50, 0xFFFFFFF0
 def find_compression(
     files: Sequence[SourceFile], named: Callable[[SourceFile], str]
 ) -> tuple[tuple[SourceFile, ...], tuple[bytes, ...]]:
-    """The files with their compression, by their first bytes, and how their content begins.
+    """The files with their compression, detected by their first bytes, and the first bytes of their content.
 
-    `named` gives the suffix that says so too, if any.
+    `named` returns the compression suffix of a file, or "".
     """
     with ThreadPoolExecutor(16) as pool:
         found = list(pool.map(lambda file: _find_one(file, named(file)), files))
@@ -50,7 +50,7 @@ def _find_one(file: SourceFile, suffix: str) -> tuple[SourceFile, bytes]:
         if not kind and suffix:
             raise SourceError(
                 f"{file_name(file.place)} is not compressed as its name says: it begins with {start[:8]!r}.",
-                hint=f"Take {suffix} from its name if it is not compressed, or fetch it again.",
+                hint=f"Remove {suffix} from its name if it is not compressed, or fetch it again.",
             )
         if not kind:
             return file, start
@@ -59,7 +59,7 @@ def _find_one(file: SourceFile, suffix: str) -> tuple[SourceFile, bytes]:
 
 
 def compression_of(start: bytes, suffix: str) -> str:
-    """How a file is compressed that begins so; "" for a plain one.
+    """The compression of a file with these first bytes; "" if it is not compressed.
 
     >>> compression_of(bytes.fromhex("1f8b0800"), ""), compression_of(b"BZh is a word here", "")
     ('gzip', '')
@@ -74,12 +74,12 @@ def compression_of(start: bytes, suffix: str) -> str:
 
 
 def is_skippable(start: bytes) -> bool:
-    """Whether a frame of zstd begins so that holds no content."""
+    """Whether these bytes start a zstd frame without content."""
     return int.from_bytes(start[:4], "little") & _SKIPPABLE_MASK == _SKIPPABLE
 
 
 def _estimate(file: SourceFile, kind: str, read: ReadRange) -> tuple[int, bytes]:
-    """The size of the content, as the share of the head makes it, exact for a small file; and how it begins."""
+    """The size of the content, extrapolated from its head and exact for a small file, and its first bytes."""
     source = RangeFile(read, file.size_bytes)
     packed = replace(file, compression=kind)
     with explained(packed, source, lambda: 0):

@@ -1,4 +1,4 @@
-"""Where decompression of a file may begin: members of BGZF, frames of zstd, an index for gzip."""
+"""Finds seek points, where decompression may begin: BGZF members, zstd frames, an index for gzip."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from shardmill.sources.compressed.unpacking import Unpacked
 from shardmill.sources.files import BLOCK_BYTES, open_packed
 from shardmill.store import RangeFile, ReadRange, is_url, open_store
 
-# A file is looked through for entries when it is no small part of the source; of many files, each is a shard as it is.
+# A file is scanned for seek points only if it is a large part of the source; small files are one shard each.
 ENTRIES_FROM_BYTES = 1 << 20
 _PART_OF_SOURCE = 256
 SPACING_BYTES = 4 << 20
@@ -34,37 +34,37 @@ SeekPoint = tuple[int, int]
 
 
 def find_entries(files: Sequence[SourceFile], on_progress: OnProgress) -> tuple[SourceFile, ...]:
-    """The files with places to enter them, where that is worth reading a file through."""
+    """The files with their seek points, if they are large enough to be worth the scan."""
     least = max(ENTRIES_FROM_BYTES, sum(f.size_bytes for f in files) // _PART_OF_SOURCE)
     wanted = {f.place for f in files if f.compression in ("gzip", "zstd") and f.size_bytes >= least}
-    telling = _Telling(sum(f.size_bytes for f in files if f.place in wanted), on_progress)
+    progress = _ScanProgress(sum(f.size_bytes for f in files if f.place in wanted), on_progress)
 
     def enter(file: SourceFile) -> SourceFile:
         if file.place not in wanted:
             return file
         with open_packed(file) as read:
-            return _enter_one(file, telling.of(file, read))
+            return _enter_one(file, progress.of(file, read))
 
     with ThreadPoolExecutor(cores()) as pool:
         return tuple(pool.map(enter, files))
 
 
-class _Telling:
-    """Tells now and then how much of all files was read."""
+class _ScanProgress:
+    """Reports from time to time how much of all files was read."""
 
     def __init__(self, total: int, on_progress: OnProgress) -> None:
         self._total, self._on_progress = total, on_progress
         self._lock, self._at = threading.Lock(), dict[str, int]()
 
     def of(self, file: SourceFile, read: ReadRange) -> ReadRange:
-        def told_read(start: int, stop: int) -> bytes:
+        def reported_read(start: int, stop: int) -> bytes:
             if start - self._at.get(file.place, 0) >= _TELL_EVERY_BYTES:
                 with self._lock:
                     self._at[file.place] = start
                     self._on_progress(sum(self._at.values()) / self._total, file.name)
             return read(start, stop)
 
-        return told_read
+        return reported_read
 
 
 def _enter_one(file: SourceFile, read: ReadRange) -> SourceFile:
@@ -77,9 +77,9 @@ def _enter_one(file: SourceFile, read: ReadRange) -> SourceFile:
 
 
 def _with_entries(file: SourceFile, pieces: Iterable[SeekPoint], index: str = "") -> SourceFile:
-    """The file with entries at the starts of its pieces, which are given by their sizes packed and unpacked.
+    """The file with seek points at the starts of its pieces, given by their compressed and decompressed sizes.
 
-    Those too near to another are left out; a file with one entry is a stream.
+    Seek points too close to the previous one are left out; a file with fewer than two stays a stream.
     """
     entries: list[SeekPoint] = []
     packed_at = unpacked_at = 0
@@ -97,11 +97,11 @@ def _spacing(file: SourceFile) -> int:
 
 
 class _NotAllBgzf(Exception):
-    """The file goes on otherwise than it began: as plain gzip, or not at all."""
+    """The file starts as BGZF, but continues as plain gzip or is truncated."""
 
 
 def is_bgzf(head: bytes) -> bool:
-    """Whether a gzip member begins so that tells its own size, as bgzip writes them."""
+    """Whether these bytes start a gzip member that stores its own size, as bgzip writes them."""
     return len(head) == 18 and head[:4] == b"\x1f\x8b\x08\x04" and head[10:16] == b"\x06\0BC\x02\0"
 
 
@@ -130,7 +130,7 @@ def _zstd_frames(file: SourceFile, read: ReadRange) -> Iterator[SeekPoint]:
         else:
             raise damaged(file, f"no zstd frame begins at byte {at:,}", 0)
         if stop > file.size_bytes:
-            raise damaged(file, "its last frame is cut off", 0)
+            raise damaged(file, "its last frame is truncated", 0)
         if unpacked is None:
             unpacked = _measure(file, read, at, stop)
         yield stop - at, unpacked
@@ -138,7 +138,7 @@ def _zstd_frames(file: SourceFile, read: ReadRange) -> Iterator[SeekPoint]:
 
 
 def parse_zstd_head(head: bytes) -> tuple[int, int | None, bool]:
-    """Of a frame's head (RFC 8878): its length, the size of the content where it is told, whether a checksum ends it.
+    """Parse the header of a frame (RFC 8878): its length, the content size if stored, whether a checksum follows.
 
     >>> parse_zstd_head(bytes.fromhex("28b52ffd2005"))
     (6, 5, False)
@@ -152,7 +152,7 @@ def parse_zstd_head(head: bytes) -> tuple[int, int | None, bool]:
 
 
 def _last_block(read: ReadRange, at: int, size: int) -> int:
-    """Where the blocks that begin at a place end."""
+    """The end of the blocks that begin at an offset."""
     while at + 3 <= size:
         head = int.from_bytes(read(at, at + 3), "little")
         at += 3 + (1 if head >> 1 & 3 == 1 else head >> 3)
@@ -162,7 +162,7 @@ def _last_block(read: ReadRange, at: int, size: int) -> int:
 
 
 def _measure(file: SourceFile, read: ReadRange, start: int, stop: int) -> int:
-    """The size of the content of one frame that does not tell it."""
+    """Measure the content of one frame that does not store its size."""
     frame = replace(file, size_bytes=stop - start, entries=())
     content, at = Unpacked(frame, lambda a, b: read(start + a, start + b)), 0
     while block := content.read(at, at + BLOCK_BYTES):
@@ -171,7 +171,7 @@ def _measure(file: SourceFile, read: ReadRange, start: int, stop: int) -> int:
 
 
 def _small_reads(file: SourceFile, read: ReadRange) -> ReadRange:
-    """Many small reads in ascending order: as they are on a disk, in large blocks from afar."""
+    """A reader for many small reads in ascending order: direct on a disk, buffered in large blocks from a URL."""
     if not is_url(file.place):
         return read
     source = RangeFile(read, file.size_bytes)
@@ -205,7 +205,7 @@ def _with_index(file: SourceFile, read: ReadRange) -> SourceFile:
 
 
 def _index_folder() -> Path:
-    """Where indexes are kept, so that no file is read through twice on one machine; it may be deleted at any time."""
+    """The folder of the indexes, so that a machine scans a file only once; it may be deleted at any time."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "shardmill" / "index"
     try:
         cache.mkdir(parents=True, exist_ok=True)

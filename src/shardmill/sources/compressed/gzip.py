@@ -1,4 +1,4 @@
-"""Entering a plain gzip file in the middle, by indexed_gzip: its windows of what came before are the index."""
+"""Seeks in a plain gzip file with indexed_gzip: for each seek point, the index keeps the content before it."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from shardmill.store import RangeFile, ReadRange, locate
 _HEAD = struct.Struct("<5sBBQQIII")
 _POINT = struct.Struct("<QQBB")
 
-# A point keeps the 32 KiB before it.
+# Each point stores the 32 KiB before it.
 LEAST_SPACING_BYTES = 64 << 10
 
 
 class GzipIndex(NamedTuple):
-    """Where the file may be entered, and where its last member begins, as places in file and content."""
+    """The seek points, as offsets in file and content, and the offset of the last member in the content."""
 
     unpacked_bytes: int
     entries: tuple[tuple[int, int], ...]
@@ -29,7 +29,7 @@ class GzipIndex(NamedTuple):
 
 
 def build_index(file: SourceFile, source: RangeFile, read: ReadRange, spacing_bytes: int) -> bytes:
-    """Read a gzip file through once; refuses one that is damaged or does not end with its own length."""
+    """Scan a gzip file once; refuses one that is damaged or does not end with its own length."""
     import indexed_gzip
 
     out = io.BytesIO()
@@ -43,17 +43,17 @@ def build_index(file: SourceFile, source: RangeFile, read: ReadRange, spacing_by
         raise damaged(file, str(error).partition(" (file")[0], 0) from error
     index = parse_index(out.getvalue())
     if not _ends_well(index, int.from_bytes(read(file.size_bytes - 4, file.size_bytes), "little")):
-        raise damaged(file, "it does not end as gzip does", index.unpacked_bytes)
+        raise damaged(file, "it does not end like a gzip file", index.unpacked_bytes)
     return out.getvalue()
 
 
 def _ends_well(index: GzipIndex, length: int) -> bool:
-    """indexed_gzip takes the end of a file that was cut off for the end of its data: gzip ends with a length."""
+    """Compare with the length that ends a gzip file: indexed_gzip accepts a truncated file as complete."""
     return (index.unpacked_bytes - index.last_member) % 2**32 == length
 
 
 def parse_index(data: bytes) -> GzipIndex:
-    """Read the head of an index. A point without a window, which its last byte tells, begins a member."""
+    """Parse the header of an index. A point without a window, marked by its last byte, begins a member."""
     _, _, _, _, unpacked_bytes, _, _, count = _HEAD.unpack_from(data)
     points = list(_POINT.iter_unpack(data[_HEAD.size : _HEAD.size + count * _POINT.size]))
     members = [unpacked for _, unpacked, _, has_window in points if not has_window]
@@ -62,7 +62,7 @@ def parse_index(data: bytes) -> GzipIndex:
 
 
 def open_indexed(source: RangeFile, index: str, at: int) -> Stream:
-    """The content from `at` on."""
+    """Open the content from `at`."""
     import indexed_gzip
 
     stream: IO[bytes] = indexed_gzip.IndexedGzipFile(fileobj=source)
@@ -77,4 +77,4 @@ def _fetch(place: str) -> bytes:
     try:
         return store.get(key)
     except FileNotFoundError:
-        raise SourceError(f"{place} is gone.", hint="Start over with --fresh, which makes it anew.") from None
+        raise SourceError(f"{place} is gone.", hint="Start over with --fresh, which builds it again.") from None

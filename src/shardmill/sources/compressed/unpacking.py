@@ -1,4 +1,4 @@
-"""The content of a compressed file by range: from the nearest place to enter, in constant memory."""
+"""Reads ranges of the content of a compressed file: from the nearest seek point, in constant memory."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _XZ_READ_BYTES = 64 << 10
 
 
 class Unpacked:
-    """Reads [start, stop) of the content. Reading on is cheap, and so is going back within what was read last."""
+    """Reads [start, stop) of the content. Reading forward is cheap, and so is going back within the last read."""
 
     def __init__(self, file: SourceFile, packed: ReadRange) -> None:
         self._file, self._packed = file, packed
@@ -63,7 +63,7 @@ class Unpacked:
 
 
 def open_stream(file: SourceFile, source: RangeFile, at: int = 0) -> Stream:
-    """What gives the content of a compressed file from an entry on, one member or frame after another."""
+    """Open the content of a compressed file from a seek point, across members or frames."""
     if file.index:
         return open_indexed(source, file.index, at)
     if file.compression == "xz":
@@ -76,7 +76,7 @@ def open_stream(file: SourceFile, source: RangeFile, at: int = 0) -> Stream:
 
 
 class _XzStream:
-    """xz without what Python's LZMAFile does: take a broken second stream for rubbish behind the first."""
+    """Reads xz. Python's LZMAFile would ignore a broken second stream as trailing garbage."""
 
     def __init__(self, source: RangeFile) -> None:
         self._source, self._unpacker = source, lzma.LZMADecompressor(lzma.FORMAT_XZ)

@@ -1,4 +1,4 @@
-"""CSV and TSV: records out of lines, and cuts that no quoted newline can fool.
+"""Reads CSV and TSV: parses records from lines, and finds cuts that quoted newlines cannot fool.
 
-`sources.formats` names `source` as the reader; only `sources.spans` imports it besides, for headers.
+`sources.formats` names `source` as the reader; only `sources.spans` imports it as well, for headers.
 """

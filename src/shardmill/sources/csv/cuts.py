@@ -1,7 +1,7 @@
 """Where a CSV file may be cut: after a newline that is certainly not inside a quoted field.
 
-Right after a newline there are two hypotheses: a record starts here, or we are inside quotes. Both are tried on a
-window. One dies of a quote where no quote may stand; or it gives records of other lengths than the header's.
+After a newline there are two hypotheses: a record starts here, or we are inside quotes. Both are tried on a window. A
+hypothesis fails if a quote appears where none is allowed, or if its records do not have as many fields as the header.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def _grammar(delimiter: str) -> _Grammar:
 
 @dataclass(frozen=True, slots=True)
 class _Reading:
-    """What a window looks like under one hypothesis: the first record start, whole records, and how they fit."""
+    """A window parsed under one hypothesis: the first record start, the number of whole records, whether they fit."""
 
     first: int | None
     records: int
@@ -58,7 +58,7 @@ class _Reading:
 
 
 def find_record_start(read: ReadRange, start: int, stop: int, size: int, width: int, delimiter: str) -> int | None:
-    """The first sure record start found near `start` and before `stop`, None where none is sure.
+    """The first certain record start near `start` and before `stop`, None if none is certain.
 
     `width` is the header's number of fields.
     """

@@ -1,4 +1,4 @@
-"""CSV records out of lines, with what the csv module does not tell: where each starts, and whether it was cut off."""
+"""CSV records from lines, with what the csv module does not report: where each starts, and whether it is truncated."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Record:
 
 
 class CsvRecords:
-    """Records of a run of lines, by Python's csv module; a record over the limit is passed by without being held."""
+    """Records of consecutive lines, by Python's csv module; a record over the limit is skipped without loading it."""
 
     def __init__(self, lines: Iterator[Line], delimiter: str, limit_bytes: int, lines_before: int = 0) -> None:
         csv.field_size_limit(max(csv.field_size_limit(), limit_bytes + 1))
@@ -59,7 +59,7 @@ class _TooLong(Exception):
 
 
 class _Feed(Iterator[str]):
-    """The lines as the csv module asks for them, and what it does not tell about the record it is in."""
+    """Feeds lines to the csv module, and tracks what it does not report about the current record."""
 
     def __init__(self, lines: Iterator[Line], limit_bytes: int, lines_before: int) -> None:
         self._lines, self._limit_bytes = lines, limit_bytes
@@ -94,7 +94,7 @@ class _Feed(Iterator[str]):
         return line
 
     def pass_by(self) -> bool:
-        """Follow a record to its end by counting quotes; whether the lines end first."""
+        """Skip to the end of a record by counting quotes; returns whether the lines end first."""
         while self._quotes % 2:
             if self._next_line() is None:
                 return True

@@ -1,4 +1,4 @@
-"""CSV and TSV. A shard starts and stops at record starts, and reading it proves that it does."""
+"""CSV and TSV. A shard starts and stops at record starts, which reading it verifies."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ DELIMITERS = {"csv": ",", "tsv": "\t"}
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """The first record of a file: its names, where the next record starts, and how many lines came before."""
+    """The first record of a file: its names, the offset of the next record, and the number of lines before that."""
 
     names: tuple[str, ...]
     stop: int
@@ -102,7 +102,7 @@ def _count(fields: int) -> str:
 
 def _wrong_cut(file: SourceFile, shard: Shard) -> SourceError:
     return SourceError(
-        f"{file_name(file.place)}: the cut at byte {shard.stop} is wrong, it falls inside a record. Nothing is lost.",
+        f"{file_name(file.place)}: the cut at byte {shard.stop} is wrong: it falls inside a record. Nothing is lost.",
         hint="Run again with --fresh and one worker, or convert the file to Parquet.",
     )
 
@@ -135,7 +135,7 @@ def open_source(stat: SourceStat, fields: Fields, max_item_bytes: int) -> Source
 
 
 def describe(stat: SourceStat, fields: Fields) -> dict[str, str]:
-    """The types of the id and kept columns: text, unless the user chose another."""
+    """The types of the id and kept columns: text, unless the user chose another type."""
     with ThreadPoolExecutor(16) as pool:
         found = list(pool.map(lambda file: read_header(file, DELIMITERS[stat.format]), stat.files))
     headers = [(file, header) for file, header in zip(stat.files, found, strict=True) if header]
@@ -145,9 +145,9 @@ def describe(stat: SourceStat, fields: Fields) -> dict[str, str]:
     for file, header in headers[1:]:
         if list(header.names) != names:
             raise SourceError(
-                f"{file_name(file.place)} has other columns ({', '.join(header.names)}) than {file_name(first.place)} "
-                f"({', '.join(names)}).",
-                hint="Give files with one header, or run them apart.",
+                f"{file_name(file.place)} has columns ({', '.join(header.names)}) that differ from "
+                f"{file_name(first.place)} ({', '.join(names)}).",
+                hint="Give files with the same header, or run them separately.",
             )
     for name in (*TextTemplate.parse(fields.text).names, *column_names(fields)):
         if name not in names:
@@ -169,7 +169,7 @@ def _has_rows(file: SourceFile, header: Header) -> bool:
 
 
 def count_rows(file: SourceFile) -> int:
-    """Its lines: only reading tells which newlines are quoted."""
+    """Count lines: only parsing would tell which newlines are quoted."""
     with open_ranges(file) as read:
         return count_lines(read, file.end)
 
@@ -192,7 +192,7 @@ def iter_rows(stat: SourceStat, file: SourceFile) -> Iterator[tuple[Row, int]]:
                 reason = f"it has {len(record.fields)} fields where the header has {len(header.names)}"
             if reason:
                 raise SourceError(
-                    f"{file_name(file.place)}:{record.line}: {reason}.", hint="Mend the record, or leave it out."
+                    f"{file_name(file.place)}:{record.line}: {reason}.", hint="Fix the record, or remove it."
                 )
             position += record.size
             yield dict(zip(header.names, record.fields, strict=True)), position

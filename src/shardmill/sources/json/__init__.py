@@ -1,4 +1,4 @@
-"""Files that are one JSON array. JSON Lines are in `sources.lines`.
+"""Reads files that are one JSON array. JSON Lines are in `sources.lines`.
 
 `sources.formats` names `array` as the reader; nothing else imports this package.
 """

@@ -1,4 +1,4 @@
-"""Files that are one JSON array of objects. A shard starts and stops between elements, which one pass has found."""
+"""Files that are one JSON array of objects. A shard starts and stops between elements, found in one pass."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _SAMPLE_BYTES, _SAMPLE_ROWS = 32 << 20, 500
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Where elements start, at most some thousands of them, evenly spread; where the array is closed; how many rows."""
+    """Starts of at most some thousands of elements, evenly spread; where the array closes; the number of rows."""
 
     starts: tuple[int, ...]
     close: int
@@ -89,7 +89,7 @@ def parse_element(data: bytes) -> Row:
 
 
 def iter_elements(read: ReadRange, start: int, stop: int, limit_bytes: int) -> Iterator[Line]:
-    """The elements in [start, stop), which ends after a comma or at the closing bracket; a large one is never held."""
+    """The elements in [start, stop), which ends after a comma or at the bracket; one over the limit has no data."""
     scanner, tail = ElementScanner(), Tail(limit_bytes)
     for at in range(start, stop, BLOCK_BYTES):
         block = read(at, min(at + BLOCK_BYTES, stop))
@@ -106,7 +106,7 @@ def iter_elements(read: ReadRange, start: int, stop: int, limit_bytes: int) -> I
 
 @lru_cache(64)
 def find_layout(file: SourceFile) -> Layout:
-    """Go once over the whole file: proves that the array is complete, and finds where it may be cut."""
+    """Scan the whole file once: checks that the array is complete, and finds where it may be cut."""
     if not file.size_bytes:
         return Layout((), 0, 0)
     with open_ranges(file) as read:
@@ -128,7 +128,7 @@ def find_layout(file: SourceFile) -> Layout:
                 return Layout(tuple(starts), close, rows)
             end = at + len(block)
     raise SourceError(
-        f"{file_name(file.place)} was cut short: it ends at byte {end:,} inside the array, "
+        f"{file_name(file.place)} is truncated: it ends at byte {end:,} inside the array, "
         f"after {commas:,} complete elements.",
         hint=f"Fetch or write {file.place} again.",
     )
@@ -141,7 +141,7 @@ def _blocks(file: SourceFile, read: ReadRange, start: int) -> Iterator[tuple[int
 
 
 def _find_open(file: SourceFile, read: ReadRange) -> tuple[int, bool]:
-    """Where the first element may begin, and whether the array stands in a chunk that a split wrote."""
+    """The offset after the opening bracket, and whether the array is in a chunk that a split wrote."""
     head = read(0, min(WINDOW_BYTES, file.end))
     data = head.removeprefix(BOM).lstrip()
     begin = len(head) - len(data)
@@ -150,26 +150,26 @@ def _find_open(file: SourceFile, read: ReadRange) -> tuple[int, bool]:
     if not data.startswith(b"["):
         raise SourceError(
             f"{file_name(file.place)} is not a JSON array: it starts with {data[:1].decode('latin1')!r}.",
-            hint="One object a line is --format jsonl.",
+            hint="For one object per line, use --format jsonl.",
         )
     return begin + 1, False
 
 
 def _check_end(file: SourceFile, read: ReadRange, start: int, chunk_rows: int | None) -> None:
-    """That nothing follows the array; after that of a chunk, its count."""
+    """Check that nothing follows the array; in a chunk, that its item count does."""
     if chunk_rows is not None:
         end = read(start, min(start + WINDOW_BYTES, file.end))
         if (tail := TAIL.fullmatch(end)) is None or int(tail[1]) != chunk_rows:
             raise SourceError(
-                f"{file_name(file.place)} has {chunk_rows:,} items, and its end says otherwise.",
+                f"{file_name(file.place)} has {chunk_rows:,} items, but its end names another number.",
                 hint="Split the dataset again with --fresh.",
             )
         return
     for _, block in _blocks(file, read, start):
         if block.strip():
             raise SourceError(
-                f"{file_name(file.place)}: the array ends at byte {start:,}, and more follows.",
-                hint="A file must hold one array. Objects one a line are read with --format jsonl.",
+                f"{file_name(file.place)}: the array ends at byte {start:,}, but more data follows.",
+                hint="A file must be one array. For one object per line, use --format jsonl.",
             )
 
 
@@ -191,7 +191,7 @@ def sample(stat: SourceStat) -> list[Row]:
 
 
 def iter_rows(stat: SourceStat, file: SourceFile) -> Iterator[tuple[bytes, int]]:
-    """Elements as they are, on one line each: a newline inside of one is space between two of its parts."""
+    """Yield elements unparsed, on one line each: a raw newline in JSON can only be whitespace between tokens."""
     layout = find_layout(file)
     if not layout.rows:
         return
@@ -202,7 +202,7 @@ def iter_rows(stat: SourceStat, file: SourceFile) -> Iterator[tuple[bytes, int]]
             reason = over_limit("it", element.size, MAX_ITEM_BYTES) if data is None else "it is empty"
             if data is None or not data.strip():
                 raise SourceError(
-                    f"{file_name(file.place)}: element {i + 1:,}: {reason}.", hint="Mend it, or leave it out."
+                    f"{file_name(file.place)}: element {i + 1:,}: {reason}.", hint="Fix it, or remove it."
                 )
             position += element.size + 1
             yield data.strip().replace(b"\r", b" ").replace(b"\n", b" "), position

@@ -1,4 +1,4 @@
-"""Where the elements of a JSON array end, found in blocks of bytes without parsing them."""
+"""Finds the ends of the elements of a JSON array, in blocks of bytes, without parsing them."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from numpy.typing import NDArray
 _QUOTE, _ESCAPE, _COMMA = b'"\\,'
 _STEP = np.zeros(256, np.int8)
 _STEP[list(b"[{")], _STEP[list(b"]}")] = 1, -1
-# Several times as fast as looking every byte up in numpy.
+# Several times as fast as looking up every byte in numpy.
 _IS_MARK = bytes(byte in b'"\\,[]{}' for byte in range(256))
 
 Places = NDArray[np.intp]
 
 
 class Ends(NamedTuple):
-    """The commas between elements in a block, and where the array is closed, if it is in this block."""
+    """The commas between elements in a block, and where the array closes, if in this block."""
 
     commas: list[int]
     close: int | None
@@ -55,7 +55,7 @@ class ElementScanner:
         return Ends(commas[commas < close].tolist(), close)
 
     def _quotes(self, data: NDArray[np.uint8], marks: Places, kinds: NDArray[np.uint8]) -> NDArray[np.bool_]:
-        """Which marks are quotes that open or close a text: those after an odd run of backslashes are part of it."""
+        """Which marks are quotes that open or close a string: a quote after an odd run of backslashes is escaped."""
         escapes = marks[kinds == _ESCAPE]
         quotes: NDArray[np.bool_] = kinds == _QUOTE
         if not len(escapes) and not self._escaped:
@@ -70,7 +70,7 @@ class ElementScanner:
         return quotes
 
     def _run_lengths(self, escapes: Places) -> Places:
-        """For each backslash, how many stand in a row up to it, one from the block before included."""
+        """For each backslash, the length of the run up to it, including one from the previous block."""
         order = np.arange(len(escapes))
         begins = np.diff(escapes, prepend=-2) != 1
         lengths = order - np.maximum.accumulate(np.where(begins, order, 0)) + 1

@@ -1,8 +1,7 @@
-"""Pickles read without running them: plain values, dates and numpy arrays of numbers or texts, and nothing else.
+"""Reads pickles without executing code: plain values, dates and numpy arrays of numbers or text, nothing else.
 
-Names that a pickle loads are never imported: a few are answered by stand-ins, all others are refused. It is
-Python's own unpickler in its readable version that does it: the one in C sets memory aside for as many memo entries as
-a hostile file asks for.
+Names that a pickle loads are never imported: stand-ins replace a few, all others are refused. This uses the pure Python
+unpickler, because the C version allocates as many memo entries as a hostile file asks for.
 """
 
 from __future__ import annotations
@@ -16,16 +15,16 @@ from shardmill.sources.pickle.standin import KNOWN, MOVED, Array, Dtype, Refused
 
 
 def load(file: IO[bytes], size: int) -> object:
-    """The object in a file of that size."""
+    """Load the object from a file of `size` bytes."""
     bounded = _Bounded(file, size)
     try:
         value: object = _Unpickler(bounded, size).load()
     except RefusedPickle:
         raise
     except EOFError:
-        raise RefusedPickle("it was cut short") from None
+        raise RefusedPickle("it is truncated") from None
     except MemoryError:
-        raise RefusedPickle("it asks for more memory than there is") from None
+        raise RefusedPickle("it asks for more memory than is available") from None
     except RecursionError:
         raise RefusedPickle("it is nested too deep") from None
     except Exception as error:
@@ -38,7 +37,7 @@ def load(file: IO[bytes], size: int) -> object:
 
 
 class _Bounded:
-    """A file of which nothing can be asked that it does not hold: no memory is set aside for what will not come."""
+    """A file that refuses reads beyond its end, so that no memory is allocated for data that does not exist."""
 
     def __init__(self, file: IO[bytes], size: int) -> None:
         self._file, self.left = file, size
@@ -76,12 +75,12 @@ class _Unpickler(_Base):  # type: ignore[misc]
         if module.partition(".")[0] == "pandas":
             raise RefusedPickle("it holds a pandas object", "Save it as Parquet: df.to_parquet('data.parquet').")
         raise RefusedPickle(
-            f"it tries to load {module[:80]}.{name[:80]}; nothing of it was run",
+            f"it tries to load {module[:80]}.{name[:80]}; nothing was executed",
             "Only plain records are read from pickles. If you trust the file, load it yourself and save it as Parquet.",
         )
 
     def persistent_load(self, pid: object) -> Any:
-        raise RefusedPickle("it points to objects outside the file", "Save plain records instead.")
+        raise RefusedPickle("it refers to objects outside the file", "Save plain records instead.")
 
     def get_extension(self, code: int) -> None:
         raise RefusedPickle(f"it uses the extension code {code}", "Save plain records instead.")
@@ -94,10 +93,10 @@ class _Unpickler(_Base):  # type: ignore[misc]
         return call
 
     def _charge(self, given: Iterable[object]) -> None:
-        """A piece of the file is made into a value once: a few bytes that make copies of a large one are refused."""
+        """Each byte of the file may be used in a value once: refuse a few bytes that copy a large value."""
         self._allowance -= sum(len(g) for g in given if isinstance(g, str | bytes | bytearray | list | tuple))
         if self._allowance < 0:
-            raise RefusedPickle("it unfolds into more than it holds")
+            raise RefusedPickle("it expands to more data than it contains")
 
     def load_build(self) -> None:
         state = self.stack.pop()
@@ -129,7 +128,7 @@ class _Unpickler(_Base):  # type: ignore[misc]
         pickle.SETITEM[0]: load_setitem,
         pickle.SETITEMS[0]: load_setitems,
         pickle.DICT[0]: load_dict,
-        # A record's set is a list to us, and making one of deeply nested tuples would end the process.
+        # A set becomes a list, because hashing deeply nested tuples would crash the process.
         pickle.EMPTY_SET[0]: _Base.load_empty_list,
         pickle.ADDITEMS[0]: _Base.load_appends,
         pickle.FROZENSET[0]: _Base.load_list,
@@ -137,6 +136,6 @@ class _Unpickler(_Base):  # type: ignore[misc]
 
 
 def check_keys(keys: Iterable[object]) -> None:
-    """Only plain keys: hashing deeply nested tuples would end the process."""
+    """Refuse tuples as keys: hashing deeply nested tuples would crash the process."""
     if any(isinstance(key, tuple) for key in keys):
-        raise RefusedPickle("a dict in it has tuples as keys", "Save records whose keys are texts.")
+        raise RefusedPickle("a dict in it has tuples as keys", "Save records whose keys are strings.")

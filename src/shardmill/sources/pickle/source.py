@@ -1,6 +1,6 @@
 """Pickled records: a list of dicts, or a dict of lists. A shard is a range of rows.
 
-A pickle can only be read whole, so a process holds the one it is reading, and serves all its shards from it.
+A pickle can only be loaded whole, so a process keeps the current one in memory and reads all its shards from it.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ PickledRecord = Mapping[object, object]
 
 
 class BadRecord(Exception):
-    """A record that cannot be used; its text is the reason."""
+    """A record that cannot be used; the message is the reason."""
 
 
 class PickledRecords:
-    """The rows of a pickle, whichever way round they were stored."""
+    """The rows of a pickle, stored by row or by column."""
 
     def __init__(self, held: object) -> None:
         self._rows: Sequence[object] = ()
@@ -48,7 +48,7 @@ class PickledRecords:
             self._columns = {str(name): _as_column(name, values) for name, values in held.items()}
             if len({len(column) for column in self._columns.values()}) > 1:
                 lengths = ", ".join(f"{name} {len(c):,}" for name, c in itertools.islice(self._columns.items(), 8))
-                raise RefusedPickle(f"its columns are not of one length ({lengths})", "Save rows that are complete.")
+                raise RefusedPickle(f"its columns have different lengths ({lengths})", "Save complete rows.")
         else:
             raise RefusedPickle(f"it holds {kind_of(held)}", "Save a list of dicts, or a dict of lists.")
 
@@ -72,7 +72,7 @@ def _as_column(name: object, held: object) -> Sequence[object]:
     values = _as_list(held)
     if not isinstance(name, str) or not isinstance(values, list | tuple):
         raise RefusedPickle(
-            f"it is a dict that holds {kind_of(values)}, not a list for each field",
+            f"it is a dict with {kind_of(values)} where each field needs a list",
             "Save a list of dicts, or a dict of lists: list(records.values()).",
         )
     return values
@@ -121,7 +121,7 @@ class PickleSource(Source):
 
 
 def plain(name: str, value: object) -> object:
-    """The value as JSON would have it: dates as text, tuples and arrays as lists."""
+    """Convert the value to JSON types: dates to text, tuples and arrays to lists."""
     left = [_MOST_VALUES]
 
     def convert(value: object, depth: int) -> object:
@@ -150,7 +150,7 @@ def plain(name: str, value: object) -> object:
 def hold_records(file: SourceFile) -> PickledRecords:
     if file.size_bytes > MOST_BYTES:
         raise SourceError(
-            f"{file_name(file.place)} is {file.size_bytes / 2**30:.1f} GiB; each worker has to hold a pickle whole.",
+            f"{file_name(file.place)} is {file.size_bytes / 2**30:.1f} GiB; each worker loads a pickle whole.",
             hint="Save the records as Parquet or JSON Lines, which are read piece by piece.",
         )
     store, key = locate(file.place)
@@ -182,14 +182,14 @@ def sample(stat: SourceStat) -> list[Row]:
 
 
 def iter_rows(stat: SourceStat, file: SourceFile) -> Iterator[tuple[Row, int]]:
-    """All records, as JSON would have them. The one format that is held whole."""
+    """Yield all records, converted to JSON types. Only this format is loaded whole."""
     records = hold_records(file)
     for i in range(len(records)):
         try:
             row = {str(name): plain(str(name), value) for name, value in records.row(i).items()}
         except BadRecord as bad:
             raise SourceError(
-                f"{file_name(file.place)}: record {i + 1:,}: {bad}.", hint="Mend the record, or leave it out."
+                f"{file_name(file.place)}: record {i + 1:,}: {bad}.", hint="Fix the record, or remove it."
             ) from bad
         yield row, file.size_bytes * (i + 1) // len(records)
     hold_records.cache_clear()
@@ -204,7 +204,7 @@ def _sample_files(files: Sequence[SourceFile]) -> tuple[SourceFile, list[Row]]:
         if rows:
             return file, rows
         raise SourceError(
-            f"{file_name(file.place)} does not hold records: {reason}.",
+            f"{file_name(file.place)} contains no records: {reason}.",
             hint="Save a list of dicts, or a dict of lists.",
         )
     raise empty_source(files)
@@ -222,7 +222,7 @@ def _sample(records: PickledRecords) -> tuple[list[Row], str]:
 
 
 def _readable(row: PickledRecord) -> Row:
-    """A row to look at: what a record cannot hold stands there as nothing."""
+    """A row for the sample: values that a record cannot hold become None."""
     found: Row = {}
     for name, value in row.items():
         try:

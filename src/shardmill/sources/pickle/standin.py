@@ -1,4 +1,4 @@
-"""What a pickle gets for the few names it may load: stand-ins that only hold values, and refuse all else."""
+"""Stand-ins for the few names that a pickle may load: they only store values, and refuse everything else."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import numpy as np
 
 
 class RefusedPickle(Exception):
-    """Why a pickle is not read; `hint` is what to do instead."""
+    """Why a pickle is refused; `hint` is what to do instead."""
 
     def __init__(self, reason: str, hint: str = "") -> None:
         super().__init__(reason)
@@ -21,7 +21,7 @@ class RefusedPickle(Exception):
 
 
 class Array:
-    """Stands for a numpy array: its values as a list, once its state is known."""
+    """Replaces a numpy array: its values as a list, once its state is set."""
 
     def __init__(self) -> None:
         self.values: list[object] = []
@@ -32,11 +32,11 @@ class Array:
 
 
 class Dtype:
-    """Stands for a numpy dtype of one number, date or text."""
+    """Replaces a numpy dtype of a number, date or text."""
 
     def __init__(self, kind: object, *_: object) -> None:
         if not isinstance(kind, str) or not re.fullmatch(r"O8?|[biufSUMm]\d{0,9}", kind):
-            raise RefusedPickle("it holds a numpy array of other than numbers and texts", "Save plain values instead.")
+            raise RefusedPickle("it holds a numpy array of neither numbers nor text", "Save plain values instead.")
         self.is_object = kind.startswith("O")
         self._kind, self._order, self._unit = kind, "=", ""
 
@@ -59,11 +59,11 @@ def _array(data: object, kind: Dtype, shape: tuple[int, ...], order: str) -> lis
     count = math.prod(shape)
     if kind.is_object:
         if not isinstance(data, list) or len(data) != count or len(shape) != 1:
-            raise RefusedPickle("it holds a numpy array of objects that is not one plain row", "Save lists instead.")
+            raise RefusedPickle("it holds a numpy array of objects that is not one-dimensional", "Save lists instead.")
         return data
     data, dtype = data.encode("latin1") if isinstance(data, str) else data, kind.numpy()
     if not isinstance(data, bytes | bytearray) or count * dtype.itemsize != len(data) or count > len(data):
-        raise ValueError("a numpy array has another size than it says")
+        raise ValueError("a numpy array does not have its stated size")
     array = np.frombuffer(data, dtype).reshape(shape, order="F" if order == "F" else "C")
     if dtype.kind in "Mm":
         array = array.astype(f"{dtype.kind}8[us]")
@@ -86,46 +86,46 @@ def _scalar(kind: Dtype, data: object) -> object:
 
 
 def _encode(text: str, encoding: str) -> bytes:
-    """How protocols 0 to 2 write bytes."""
+    """Protocols 0 to 2 write bytes this way."""
     if encoding != "latin1":
         raise RefusedPickle(f"it encodes a text as {str(encoding)[:80]!r}")
     return text.encode(encoding)
 
 
 def _bytes(data: object = b"", encoding: str = "latin-1") -> bytes:
-    """Never a number of zeros, as Python's own would make: that is memory for nothing."""
+    """Like `bytes`, but refuses a number: `bytes(n)` would allocate n zeros."""
     if isinstance(data, str) and encoding == "latin-1":
         return data.encode(encoding)
     if isinstance(data, bytes | bytearray):
         return bytes(data)
-    raise RefusedPickle("it makes bytes of something that is not bytes")
+    raise RefusedPickle("it makes bytes from something that is not bytes")
 
 
 def _decimal(text: object) -> decimal.Decimal:
     if not isinstance(text, str):
-        raise RefusedPickle("it makes a decimal number of something that is not text")
+        raise RefusedPickle("it makes a decimal number from something that is not text")
     return decimal.Decimal(text)
 
 
 def _list(values: object = ()) -> list[object]:
     if not isinstance(values, list | tuple):
-        raise RefusedPickle("it makes a set of something that is not a list")
+        raise RefusedPickle("it makes a set from something that is not a list")
     return list(values)
 
 
 def _dict(*factory: object) -> dict[object, object]:
     if any(isinstance(f, list | tuple | dict) for f in factory):
-        raise RefusedPickle("it makes a dict in a way of its own", "Save plain dicts instead.")
+        raise RefusedPickle("it makes a dict in an unsupported way", "Save plain dicts instead.")
     return {}
 
 
 def _factory(*_: object) -> None:
-    """What a defaultdict would call for a missing key; nothing here does."""
-    raise RefusedPickle("it makes values by a call", "Save plain values instead.")
+    """The factory of a defaultdict; a pickle may name it, but not call it."""
+    raise RefusedPickle("it makes values by a function call", "Save plain values instead.")
 
 
 class _Named:
-    """A class that numpy's pickles name and that is never needed."""
+    """A class that numpy pickles name, but that is never used."""
 
 
 MOVED = {

@@ -1,6 +1,6 @@
-"""Databases as sources: PostgreSQL and SQLite by URL, any other by a function that connects.
+"""Databases as sources: PostgreSQL and SQLite by URL, any other through a function that connects.
 
-A query is no format of files: `sources` itself and `split` come here for all there is to it.
+A query is not a file format, so it is not in `sources.formats`: `sources` and `split` use this package directly.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def is_database(place: str) -> bool:
-    """Whether a place is a database's URL, a function that connects, or a file of SQLite."""
+    """Whether a place is a database URL, a function that connects, or an SQLite file."""
     if is_postgres(place) or place.startswith((SQLITE, PYTHON)):
         return True
     with contextlib.suppress(OSError), open(Path(place).expanduser(), "rb") as file:
@@ -44,10 +44,10 @@ def open_database(place: str) -> Database:
     ):
         return Sqlite(place)
     if not is_url(place):
-        raise SourceError(f"{place} is not a file of SQLite.", hint="Leave --query out to read a file.")
+        raise SourceError(f"{place} is not an SQLite file.", hint="To read a file, omit --query.")
     raise SourceError(
-        f"{withhold(place).partition('://')[0]}:// is not a database that is opened here.",
-        hint="Open it in a function of yours and name that: python:MODULE:FUNCTION, which gives a DB-API connection.",
+        f"{withhold(place).partition('://')[0]}:// is not a supported database.",
+        hint="Name a function of yours that returns a DB-API connection: python:MODULE:FUNCTION.",
     )
 
 
@@ -55,19 +55,19 @@ def discover_query(places: Sequence[str], fields: Fields, format: str | None) ->
     from shardmill.sources.sql.source import describe
 
     if len(places) != 1:
-        raise SourceError("--query is for one database.", hint="Name one source.")
+        raise SourceError("--query takes one database.", hint="Name one source.")
     if format is not None:
-        raise SourceError(f"--format {format} has no meaning for a query.", hint="Leave it out.")
+        raise SourceError(f"--format {format} has no meaning for a query.", hint="Omit it.")
     return describe(open_database(places[0]), fields)
 
 
 def refuse_without_query(places: Sequence[str]) -> None:
-    """Say what a database is read by."""
+    """Refuse a database without a query."""
     for place in places:
         if is_database(place):
             raise SourceError(
                 f"{withhold(place)} is a database.",
-                hint='Say what to read: --query "SELECT id, content FROM documents"',
+                hint='Name the rows to read: --query "SELECT id, content FROM documents"',
             )
 
 
@@ -78,13 +78,13 @@ def open_query(stat: SourceStat, fields: Fields, max_item_bytes: int) -> SqlSour
 
 
 def count_rows(stat: SourceStat, fields: Fields, shards: Sequence[Shard]) -> int:
-    """The rows of the query now, in the range that was planned."""
+    """Count the rows of the query now, in the range that was planned."""
     return open_query(stat, fields, 1).count(shards)
 
 
 @contextlib.contextmanager
 def stream(place: str, query: str, batch_rows: int) -> Iterator[tuple[list[str], Iterator[list[tuple[Any, ...]]]]]:
-    """All columns of a query in one snapshot: their names, and their rows as Python values."""
+    """Read a query in one snapshot: the names of its columns, and its rows as Python values."""
     from shardmill.sources.sql.query import check_query, select
 
     query = check_query(query)

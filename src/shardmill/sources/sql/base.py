@@ -1,4 +1,4 @@
-"""What a database has to be able to do to be a source."""
+"""The contract of a database that is a source."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ class QuerySession(Protocol):
     """One connection in one snapshot."""
 
     def identify(self) -> str:
-        """What tells this database from another, by whatever address it is reached."""
+        """An identifier of this database that does not depend on its address."""
 
     def describe(self, query: str) -> list[tuple[str, str]]:
-        """The columns of a query with their Arrow types; UNKNOWN where only the values tell."""
+        """The columns of a query with their Arrow types; UNKNOWN if only the values show the type."""
 
     def expression(self, name: str, kind: str) -> str:
-        """What selects a column as values of that type, or as texts."""
+        """The SQL that selects a column as values of that type, or as text."""
 
     def key_expression(self, name: str) -> str:
-        """What selects a key as a value that JSON holds and `rows` takes back."""
+        """The SQL that selects a key as a value that JSON can hold and `rows` accepts."""
 
     def rows(self, sql: str, values: Sequence[KeyValue] = (), most: Callable[[], int] = lambda: 1000) -> Iterator[Rows]:
-        """The rows of a statement, streamed, at most so many at a time."""
+        """Stream the rows of a statement, at most `most()` at a time."""
 
     def can_seek(self, sql: str, values: Sequence[KeyValue]) -> bool | None:
-        """Whether an index helps to find the rows; None where the database does not say."""
+        """Whether an index helps to find the rows; None if the database does not say."""
 
 
 class Database(Protocol):
@@ -40,4 +40,4 @@ class Database(Protocol):
     place: str
 
     def open(self, patience_s: float = 0.0, plain: bool = False) -> AbstractContextManager[QuerySession]:
-        """A session; a `plain` one gives values as Python has them, others as Arrow takes them quickest."""
+        """Open a session; with `plain`, values are ordinary Python values, otherwise what Arrow converts fastest."""

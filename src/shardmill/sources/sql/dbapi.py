@@ -1,4 +1,4 @@
-"""Queries of SQLite, and of whatever gives a DB-API connection."""
+"""Queries SQLite, and any database with a DB-API connection."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from shardmill.sources.sql.query import MARK, column, select
 SQLITE, PYTHON = "sqlite:///", "python:"
 MAGIC = b"SQLite format 3\0"
 _BUSY_S = 30.0
-# Of DB-API's exceptions, those that are about the connection; drivers have them under these names.
+# The DB-API exceptions that are about the connection; every driver uses these names.
 _PASSING = ("OperationalError", "InterfaceError")
 
 
 class Sqlite:
-    """A file of SQLite, opened to read only."""
+    """An SQLite file, opened read-only."""
 
     kind = "sqlite"
 
@@ -45,7 +45,7 @@ class Sqlite:
             )
         except sqlite3.Error as error:
             raise DatabaseError(f"{self.path}: {error}.", hint="Check that you may read it.") from error
-        # A text that is not UTF-8 is a bad row, not the end of the run.
+        # Text that is not UTF-8 makes a bad row; it must not end the run.
         opened.text_factory = _decode
         with contextlib.closing(opened):
             session = DbApiSession(opened, self.place, self.path.name, "qmark")
@@ -61,7 +61,7 @@ def _decode(raw: bytes) -> str:
 
 
 class Factory:
-    """`python:package.module:connect`, a function without arguments that gives a connection in each worker."""
+    """`python:package.module:connect`, a function without arguments that each worker calls for a connection."""
 
     kind = "python"
 
@@ -72,7 +72,7 @@ class Factory:
             self._connect: Callable[[], Any] = getattr(_import(module), name)
         except (ImportError, AttributeError, ValueError) as error:
             raise SpecError(
-                f"{place}: {error}.", hint="Write python:MODULE:FUNCTION, of a module that workers can import."
+                f"{place}: {error}.", hint="Write python:MODULE:FUNCTION, with a module that workers can import."
             ) from error
 
     @contextlib.contextmanager
@@ -84,7 +84,7 @@ class Factory:
 
 
 def _import(module: str) -> Any:
-    """Workers find modules of the folder they are started in; so does whoever plans."""
+    """Import a module, also from the current folder: workers find modules there, so the planner must too."""
     if os.getcwd() not in sys.path and "" not in sys.path:
         sys.path.append(os.getcwd())
     return importlib.import_module(module)
@@ -127,11 +127,11 @@ class DbApiSession:
     def execute(self, sql: str, values: Sequence[KeyValue] = ()) -> Any:
         with _explained(self._place, sql):
             cursor = self._connection.cursor()
-            # DuckDB's execute gives another cursor than the one it is called on.
+            # In DuckDB, execute returns a different cursor from the one it is called on.
             return (cursor.execute(*self._bound(sql, values)) if values else cursor.execute(sql)) or cursor
 
     def _bound(self, sql: str, values: Sequence[KeyValue]) -> tuple[str, Any]:
-        """The statement with the placeholders its driver takes, and the values for them."""
+        """The statement with the placeholders of its driver, and their values."""
         names = [f"k{i}" for i in range(1, len(values) + 1)]
         marks = {
             "qmark": ["?"] * len(names),
@@ -157,7 +157,7 @@ def _explained(place: str, sql: str) -> Iterator[None]:
         raise _explain_sqlite(error, place) from error
     except Exception as error:
         if any(kind.__name__ in _PASSING for kind in type(error).__mro__):
-            raise DatabaseLost(f"{place}: {error}.", hint="What is done is kept: the same command goes on.") from error
+            raise DatabaseLost(f"{place}: {error}.", hint="Run the same command again: it resumes.") from error
         raise DatabaseError(f"{place}: {type(error).__name__}: {error}.", hint="Try the query by hand.") from error
 
 
@@ -166,5 +166,5 @@ def _explain_sqlite(error: sqlite3.Error, place: str) -> ShardmillError:
     if code.startswith(("SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_IOERR")):
         return DatabaseLost(f"{place}: {error}.", hint="Another program is writing to it; try again.")
     if code.startswith("SQLITE_READONLY"):
-        return DatabaseError(f"The query writes, and a source is only read: {error}.", hint="Give a SELECT.")
+        return DatabaseError(f"The query writes, but a source is read-only: {error}.", hint="Give a SELECT.")
     return DatabaseError(f"{place}: {error}.", hint="Try the query with the sqlite3 command.")

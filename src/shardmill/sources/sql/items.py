@@ -1,4 +1,4 @@
-"""Rows of a database as items: by column, for that is what both sides are quickest with."""
+"""Turns the rows of a database into items, column by column, which is fastest for driver and Arrow."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ _MISFITS = (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, Ove
 
 
 class ItemMaker:
-    """Rows whose values are those of the template's fields, then those of the id and kept columns."""
+    """Makes items of rows that have the fields of the template first, then the id and kept columns."""
 
     def __init__(self, template: TextTemplate, columns: Sequence[Column], max_item_bytes: int) -> None:
         self._template, self._columns, self._max_item_bytes = template, columns, max_item_bytes
         self._schema = pa.schema([pa.field(c.name, c.type) for c in columns])
 
     def make(self, rows: Rows, rows_done: int, weight: float) -> ItemBatch:
-        """The items of some rows that follow `rows_done` others in their shard; `weight` is bytes a row."""
+        """The items of rows that follow `rows_done` rows of their shard; `weight` is bytes per row."""
         values = list(zip(*rows, strict=True))
         names = self._template.names
         bad: dict[int, str] = {}
@@ -47,7 +47,7 @@ class ItemMaker:
         if self._template.single and not bad:
             try:
                 texts = pa.array(values[0], pa.string())
-                # No text is over the limit where all together are not.
+                # If all texts together are under the limit, each one is.
                 if texts.nbytes <= self._max_item_bytes and all(map(str.strip, values[0])):
                     return texts
             except _MISFITS:
@@ -78,7 +78,7 @@ def _convert_one(column: Column, value: Any, i: int, bad: dict[int, str]) -> obj
     if value is None:
         return None
     try:
-        # Not what Arrow makes of it, for Python has no date before the year 1.
+        # Returns the original value: Python cannot represent all dates of Arrow, such as those before year 1.
         pa.scalar(value, column.type)
         return value
     except _MISFITS:
@@ -91,7 +91,7 @@ def _convert_one(column: Column, value: Any, i: int, bad: dict[int, str]) -> obj
 
 
 def plain_value(value: Any) -> Any:
-    """A value as JSON has it, or as text; bytes stay what they are, for JSON has no place for them."""
+    """The value as a JSON type or as text; bytes stay bytes, because JSON has no type for them."""
     if value is None or isinstance(value, str | int | float | bool | bytes):
         return value
     if isinstance(value, datetime.date | datetime.time):
@@ -108,7 +108,7 @@ def _plain_text(value: Any) -> Any:
 
 
 def infer_kind(values: Iterable[object]) -> str:
-    """The type that holds these values of a driver that does not name one.
+    """Infer the type of values from a driver that does not name one.
 
     >>> infer_kind([datetime.date(2026, 1, 2), None]), infer_kind([1, 2.5]), infer_kind([decimal.Decimal(1)])
     ('date32[day]', 'double', 'string')
@@ -123,5 +123,5 @@ def infer_kind(values: Iterable[object]) -> str:
 
 
 def size_of(row: Sequence[Any]) -> int:
-    """About the bytes of a row."""
+    """The approximate size of a row in bytes."""
     return sum(len(v.encode("utf-8", "replace")) if isinstance(v, str) else 8 for v in row)

@@ -1,4 +1,4 @@
-"""Queries of PostgreSQL: server-side cursors in a snapshot, in binary."""
+"""Queries PostgreSQL with server-side cursors, in one snapshot, in binary format."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from shardmill.sources.sql.base import BINARY, Rows
 from shardmill.sources.sql.query import MARK, column, select
 
 _BYTEA = 17
-# By the numbers types have in every PostgreSQL. What is not here comes as text, as the server writes it.
+# By type OID, which is the same in every PostgreSQL. Other types are read as text, as the server prints them.
 _NATIVE = {
     16: "bool",
     19: "string",
@@ -93,9 +93,9 @@ class PostgresSession:
         return '"Index Cond"' in (plan if isinstance(plan, str) else json.dumps(plan))
 
     def _literal(self, sql: str, values: Sequence[KeyValue]) -> str:
-        """The statement with its values in it, for a percent sign in the user's query is no placeholder.
+        """The statement with its values as literals, because a percent sign in the user's query is not a placeholder.
 
-        Keys are texts that the server wrote; as literals without a type it reads them as whatever they are compared to.
+        Keys are text that the server wrote; it reads an untyped literal as the type it is compared with.
         """
         first, *rest = sql.split(MARK)
         literals = (self._psycopg.sql.Literal(str(value)).as_string(self._connection) for value in values)
@@ -114,15 +114,15 @@ class PostgresSession:
             raise explain(error, self._place, query, before) from error
         except UnicodeDecodeError as error:
             wrong: ShardmillError = DatabaseError(
-                f"{self._place} holds text that is not UTF-8.", hint="Convert it in the query: convert_from(…)."
+                f"{self._place} contains text that is not UTF-8.", hint="Convert it in the query: convert_from(…)."
             )
             raise wrong from error
 
 
 def _raw_loaders(psycopg: Any) -> dict[str, type]:
-    """Dates and times as the numbers that Arrow has for them: quicker, and years that Python has not are no error.
+    """Load dates and times as the integers that Arrow uses: faster, and years outside Python's range are no error.
 
-    Infinity stays a text, which no Arrow type of time takes: the row is set aside.
+    Infinity stays text, which no Arrow time type accepts: the row becomes a bad row.
     """
 
     def make(code: str, offset: int, infinite: tuple[int, int]) -> type:

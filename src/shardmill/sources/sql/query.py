@@ -1,4 +1,4 @@
-"""The user's query as a table of its own: checked to be one that reads, and put between parentheses."""
+"""Uses the query as a subselect, after checking that it only reads."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from shardmill.errors import SourceError
 from shardmill.plan import KeyValue
 
-# Stands for a value in a statement; each database puts in what it has for that. SQL text cannot hold it otherwise.
+# Placeholder for a value in a statement, which each database replaces. SQL text cannot contain it otherwise.
 MARK = "\0"
 
 _TOKEN = re.compile(
@@ -21,7 +21,7 @@ _READS = ("select", "with", "values", "table", "from")
 
 
 def check_query(query: str) -> str:
-    """The query without what follows its end; refuses what is not one statement that reads.
+    """The query without trailing comments and semicolons; refuses anything but one statement that reads.
 
     >>> check_query("SELECT ';' AS a; -- all")
     "SELECT ';' AS a"
@@ -32,7 +32,7 @@ def check_query(query: str) -> str:
             stop = stop or bool(token["end"])
             continue
         if stop:
-            raise SourceError("--query holds more than one statement.", hint="Give one SELECT.")
+            raise SourceError("--query has more than one statement.", hint="Give one SELECT.")
         end = token.end()
         if not first and token[0] != "(":
             first = token[0].lower()
@@ -40,7 +40,7 @@ def check_query(query: str) -> str:
         raise SourceError("--query is empty.", hint='For example --query "SELECT id, content FROM documents"')
     if first not in _READS or MARK in query:
         raise SourceError(
-            f"--query begins with {first!r}; a source is only read.", hint="Give a SELECT, or WITH … SELECT."
+            f"--query begins with {first!r}; a source is read-only.", hint="Give a SELECT, or WITH … SELECT."
         )
     return query[:end]
 
@@ -58,14 +58,14 @@ def select(what: str, query: str, rest: str = "") -> str:
 
 
 def table(query: str) -> str:
-    # On lines of its own, for a query may end in a comment.
+    # On separate lines, because a query may end in a comment.
     return f"(\n{query}\n) AS q"
 
 
 def in_range(key: str, low: KeyValue, high: KeyValue) -> tuple[str, list[KeyValue]]:
-    """The rows with keys above `low` up to `high`, as a condition and its values.
+    """The condition for keys above `low` up to `high`, and its values.
 
-    Rows without a key belong to the range that is open below: nothing is left out for lack of one.
+    Rows without a key belong to the range without a lower bound, so that no row is lost.
     """
     if low is None and high is None:
         return "", []

@@ -1,4 +1,4 @@
-"""A query as a source. A shard is a range of keys, or all of the query where there is no key."""
+"""A query as a source. A shard is a range of keys, or the whole query if there is no key."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from shardmill.sources.sql.query import check_query, column, in_order, in_range,
 from shardmill.template import TextTemplate, kind_of
 
 _SAMPLE_ROWS = 1000
-# A server that restarts is back in less; a worker that waited longer ends, and another one waits in its place.
+# A server restarts in less; a worker that waited this long ends, and a new worker continues to wait.
 _PATIENCE_S = 60.0
 _MANY_SHARDS = 4
 
 
 def describe(database: Database, fields: Fields) -> SourceStat:
-    """What a query gives, by its columns and its first rows; how much, by counting them."""
+    """Describe a query by its columns, its first rows and its number of rows."""
     query = check_query(fields.query)
     template = TextTemplate.parse(fields.text)
     with database.open() as session:
@@ -40,7 +40,7 @@ def describe(database: Database, fields: Fields) -> SourceStat:
         exprs = [session.expression(name, kinds[name]) for name in names]
         sample = next(session.rows(select(", ".join(exprs), query), (), lambda: _SAMPLE_ROWS), [])
         if not sample:
-            raise SourceError("the query gives no rows.", hint="Try it by hand.")
+            raise SourceError("the query returns no rows.", hint="Try it by hand.")
         values = dict(zip(names, zip(*sample, strict=True), strict=True))
         _check_text(template, kinds, values)
         chosen = chosen_types(fields)
@@ -55,7 +55,7 @@ def describe(database: Database, fields: Fields) -> SourceStat:
 
 
 class SqlSource(Source):
-    """One query of one database. Its `notes` say why it is one shard, and what an index would save."""
+    """One query of one database. Its `notes` say why it is one shard, and when an index would help."""
 
     def __init__(self, database: Database, stat: SourceStat, fields: Fields, max_item_bytes: int) -> None:
         self._database, self._stat, self._fields = database, stat, fields
@@ -65,7 +65,7 @@ class SqlSource(Source):
         self.notes: list[str] = []
 
     def shards(self, target_bytes: int) -> list[Shard]:
-        """Ranges of about as many rows as make `target_bytes`, found in one snapshot by one pass in the key's order."""
+        """Cut into ranges of keys of about `target_bytes`, in one snapshot, by one pass in key order."""
         size_bytes = self._stat.size_bytes
         with self._database.open() as session:
             rows, ends = self._cut(session, target_bytes, size_bytes)
@@ -79,13 +79,13 @@ class SqlSource(Source):
             ]
             if len(shards) >= _MANY_SHARDS and session.can_seek(*self._statement(session, shards[1])) is False:
                 self.notes.append(
-                    f"No index serves {self._fields.id[0]!r}, so each of the {len(shards)} shards reads all that the "
-                    "query reads. An index on it, or `shardmill split --query` first, saves that."
+                    f"No index on {self._fields.id[0]!r} can be used, so each of the {len(shards)} shards reads all "
+                    "rows of the query. Add an index, or run `shardmill split --query` first."
                 )
         return shards
 
     def _cut(self, session: QuerySession, target_bytes: int, size_bytes: int) -> tuple[int, list[tuple[int, KeyValue]]]:
-        """How many rows there are, and after how many of them each shard ends, with its last key."""
+        """The number of rows, and for each shard the row number where it ends and its last key."""
         (rows,) = _first(session, select("count(*)", self._query))
         if not self._fields.id:
             self.notes.append(_one_shard("--id names no column to cut by"))
@@ -106,7 +106,7 @@ class SqlSource(Source):
         sql = f"SELECT n, k FROM (\n{numbered}\n) AS t WHERE n % {step} = 0 AND n < {keyed} ORDER BY n"
         ends: list[tuple[int, KeyValue]] = []
         for n, bound in itertools.chain.from_iterable(session.rows(sql)):
-            # Equal keys stay together; ranges between them would be empty.
+            # Equal keys stay in one shard; a range between them would be empty.
             if bound != last[0] and (not ends or bound != ends[-1][1]):
                 ends.append((int(n) + rows - keyed, bound))
         return rows, [*ends, (rows, last[0])]
@@ -125,7 +125,7 @@ class SqlSource(Source):
             yield from session.rows(*self._statement(session, shard), lambda: pace.rows)
 
     def _statement(self, session: QuerySession, shard: Shard) -> tuple[str, list[KeyValue]]:
-        """The rows of a shard in the order of their ids; those of a query without a key in its own."""
+        """Select the rows of a shard in the order of their ids; without a key, in the order of the query."""
         kinds = _columns(session, self._query)
         texts = [session.expression(n, _text_kind(kinds[n])) for n in self._template.names]
         kept = [session.expression(n, kind) for n, kind in self._stat.columns.items()]
@@ -136,7 +136,7 @@ class SqlSource(Source):
         return select(exprs, self._query, where + in_order(self._fields.id)), values
 
     def count(self, shards: Sequence[Shard]) -> int:
-        """The rows that the query gives now in the range of these shards."""
+        """Count the rows that the query returns now in the range of these shards."""
         with self._database.open() as session:
             last = shards[-1].high
             where, values = in_range(self._fields.id[0], None, last) if last is not None else ("", [])
@@ -144,7 +144,7 @@ class SqlSource(Source):
 
 
 class _Pace:
-    """How many rows are fetched at a time: as many as make a batch, by what the last ones weighed."""
+    """The number of rows to fetch at a time: those of one batch, by the size of the last rows."""
 
     def __init__(self, row_bytes: float) -> None:
         self.rows = self._fitting(row_bytes)
@@ -170,13 +170,13 @@ def _first(session: QuerySession, sql: str) -> Any:
 
 
 def _text_kind(kind: str) -> str:
-    """How a template takes a column: numbers and truths as they are, everything else as text."""
+    """The type of a column in a template: numbers and booleans unchanged, everything else text."""
     plain = kind == UNKNOWN or (pa.types.is_primitive(t := arrow_type(kind)) and not pa.types.is_temporal(t))
     return kind if plain else "string"
 
 
 def _check_text(template: TextTemplate, kinds: dict[str, str], values: dict[str, tuple[Any, ...]]) -> None:
-    """That a field which alone is the text holds text."""
+    """Check that a single field which is the text holds text."""
     if not template.single:
         return
     name = template.names[0]
@@ -200,5 +200,5 @@ def _binary(name: str) -> SourceError:
 def _one_shard(why: str) -> str:
     return (
         f"The query is one shard, which one worker reads in one snapshot: {why}. "
-        "Give --id a column that can be ordered, or cut the query with `shardmill split --query` first."
+        "Set --id to a column that can be sorted, or cut the query with `shardmill split --query` first."
     )

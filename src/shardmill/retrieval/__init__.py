@@ -1,1 +1,1 @@
-"""Nearest-neighbour search: arithmetic on vectors, used by tasks and results."""
+"""Nearest-neighbour search: arithmetic on vectors, for tasks and results to use."""

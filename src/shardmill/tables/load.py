@@ -26,7 +26,7 @@ _PARENT = "product_metadata"
 
 
 def complete_work(work: dict[str, Any]) -> dict[str, Any]:
-    """Complete the `[work]` of a load: start an embedded server, add a known schema's fields, keep the text's fields."""
+    """Complete the `[work]` of a load: start an embedded server, apply a known schema, keep the text's fields."""
     to = dict(work.get("to", {}))
     if is_embedded(to.get("url", "")):
         place, to["url"] = to["url"], resolve(to["url"])

@@ -113,7 +113,7 @@ def test_verify_ends_with_0_when_all_holds_and_1_when_it_does_not(shardmill: Cli
     assert shardmill("verify", run.ledger.url, "--json").status == 1
 
 
-def test_verify_holds_a_result_against_what_is_asked_of_it(shardmill: Cli, run: Run) -> None:
+def test_verify_compares_a_result_with_what_is_expected(shardmill: Cli, run: Run) -> None:
     good = shardmill("verify", run.ledger.url, "--rows", 60, "--dims", 8)
     assert (good.status, "60 rows, 8 dimensions, as expected" in good.out) == (0, True)
     bad = shardmill("verify", run.ledger.url, "--rows", 61, "--dims", 1024)

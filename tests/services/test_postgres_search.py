@@ -321,7 +321,7 @@ def test_a_table_that_was_changed_is_not_verified(
     postgres.execute(f"DROP DATABASE {copy} WITH (FORCE)")
 
 
-def test_the_ledger_of_batches_is_held_against_the_rows(database: tuple[str, str], table: Table) -> None:
+def test_the_batch_ledger_is_compared_with_the_rows(database: tuple[str, str], table: Table) -> None:
     with connect(database[0], autocommit=True) as connection:
         connection.execute(
             "CREATE TABLE shardmill.batches (plan text, table_schema text, table_name text, shard int,"

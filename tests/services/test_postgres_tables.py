@@ -114,7 +114,7 @@ def test_odd_names_are_names_like_others(connection: psycopg.Connection[Any]) ->
     ("change", "said"),
     [
         ({"table": "ü" * 32}, "has 64 bytes"),
-        ({"table": ""}, "is no name"),
+        ({"table": ""}, "is not a valid name"),
         ({"columns": (*DOCS.columns, TableColumn("search", "text"))}, "two columns named 'search'"),
         ({"key": ("nowhere",)}, "no column 'nowhere'"),
         ({"text": ("at",)}, "'at' is date"),
@@ -251,7 +251,7 @@ def test_types_are_written_as_the_server_writes_them(connection: psycopg.Connect
     assert not create(connection, target)
     for sql in (c.type for c in columns if c.type != "jsonb"):
         assert sql_type(arrow_type(sql)) == sql
-    with pytest.raises(DatabaseError, match="No SQL type"):
+    with pytest.raises(DatabaseError, match="has no SQL type"):
         sql_type(pa.duration("s"))
 
 

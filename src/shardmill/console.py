@@ -1,4 +1,4 @@
-"""The one progress bar. On a terminal it moves; in a log it is a line now and then."""
+"""The only progress bar. On a terminal it moves; in a log it prints a line every few seconds."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ def console() -> Console:
 
 
 def say(text: str) -> None:
-    """Talk to the person at the terminal; data goes to stdout, talk does not."""
+    """Print a message for the user on stderr; stdout is for data."""
     console().print(text, markup=False)
 
 
 def duration(seconds: float | None) -> str:
-    """Seconds as a person says them.
+    """Seconds in readable form.
 
     >>> duration(5), duration(75), duration(7384), duration(None)
     ('5 s', '1 min 15 s', '2 h 03 min', '?')
@@ -44,7 +44,7 @@ class _Note(ProgressColumn):
 
 
 class Bar:
-    """Progress of one long thing, from 0 to 1.
+    """Progress of one long operation, from 0 to 1.
 
     >>> with Bar("merging", quiet=True) as bar:
     ...     bar.at(0.5, "half")
@@ -73,7 +73,7 @@ class Bar:
             self._console.print(f"{self._label} {100 * share:.1f}% {note}", markup=False)
 
     def count(self, done: int, total: int, unit: str) -> None:
-        """Progress of something that is counted, with its rate and the time left."""
+        """Progress as a count, with its rate and the time left."""
         took = time.monotonic() - self._began
         rate = done / took if took else 0.0
         left = (total - done) / rate if rate else None

@@ -37,7 +37,7 @@ def test_the_job_in_small_meets_its_criteria_and_no_others(tmp_path: Path) -> No
     assert ran.returncode == 0, ran.stderr
     proved = _shardmill(tmp_path, "verify", "runs/wiki", "--rows", "260", "--dims", "1024")
     assert proved.returncode == 0, proved.stdout
-    assert "260 rows, 1,024 numbers each, as asked" in proved.stdout
+    assert "260 rows, 1,024 dimensions, as expected" in proved.stdout
     assert f"{260 * 1024 * 4:,} of them vectors" in proved.stdout
     assert _shardmill(tmp_path, "verify", "runs/wiki", "--rows", "250010").returncode == 1
     merged = _shardmill(tmp_path, "merge", "runs/wiki", "--out", "embeddings.npy")

@@ -403,7 +403,7 @@ def test_the_first_plan_stands(place: str) -> None:
 def test_a_folder_without_a_plan_is_no_run(place: str) -> None:
     ledger = Ledger(place)
     assert ledger.find_plan() is None
-    with pytest.raises(UsageError, match="no run is here"):
+    with pytest.raises(UsageError, match="no run found here"):
         ledger.plan()
 
 

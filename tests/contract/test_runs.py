@@ -224,7 +224,7 @@ def test_a_commit_of_another_plan_is_found(run: Run) -> None:
     _rewrite_commit(run, replace(run.ledger.commits.read()[1], plan="0123456789abcdef"))
     report = _verify(run)
     assert "commits" in _failed(report)
-    assert "of another plan 1" in report.checks[0].seen
+    assert "from another plan 1" in report.checks[0].seen
 
 
 def test_a_commit_beyond_the_plan_is_found(run: Run) -> None:

@@ -149,7 +149,7 @@ def small_disk() -> Iterator[Path]:
 
 
 def test_a_server_whose_disk_fills_up(small_disk: Path, source: Path, tmp_path: Path) -> None:
-    """240 vectors of 4 KB, and room for a quarter of them; with more room the same command goes on."""
+    """240 vectors of 4 KB, and room for a quarter of them; with more room the same command resumes."""
     server = PostgresServer(small_disk)
     try:
         spare_the_disk(server)
@@ -159,7 +159,7 @@ def test_a_server_whose_disk_fills_up(small_disk: Path, source: Path, tmp_path: 
         filler.write_bytes(bytes(shutil.disk_usage(small_disk).free - 300_000))
         with pytest.raises(DatabaseError, match="the server's disk is full") as caught:
             load(spec, tmp_path / "run")
-        assert "the same command goes on" in (caught.value.hint or "")
+        assert "the same command resumes" in (caught.value.hint or "")
         assert 0 < assert_whole_batches(server, "wide") < len(ROWS)
         filler.unlink()
         run = load(spec, tmp_path / "run")

@@ -193,7 +193,7 @@ def test_verify_sees_spans_that_leave_a_gap(tmp_path: Path, write_jsonl: Write) 
     rewrite(run, shift, honest=True)
     checks = {c.name: c for c in Run(run.ledger.url).verify(sample=0).checks}
     assert not checks["windows"].ok
-    assert "1 window is missing or out of place" in checks["windows"].seen
+    assert "1 window missing or out of place" in checks["windows"].seen
 
 
 def test_verify_counts_rows_and_computes_means_again(tmp_path: Path, write_jsonl: Write) -> None:

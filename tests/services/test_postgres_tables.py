@@ -114,8 +114,8 @@ def test_odd_names_are_names_like_others(connection: psycopg.Connection[Any]) ->
     ("change", "said"),
     [
         ({"table": "ü" * 32}, "has 64 bytes"),
-        ({"table": ""}, "is no name"),
-        ({"columns": (*DOCS.columns, TableColumn("search", "text"))}, "two columns 'search'"),
+        ({"table": ""}, "is not a valid name"),
+        ({"columns": (*DOCS.columns, TableColumn("search", "text"))}, "two columns named 'search'"),
         ({"key": ("nowhere",)}, "no column 'nowhere'"),
         ({"text": ("at",)}, "'at' is date"),
         ({"dims": 16_001}, "1 to 16,000 dimensions"),
@@ -136,11 +136,11 @@ EXISTING = [
     ("ALTER TABLE docs ALTER embedding TYPE vector(4)", r"'embedding' is vector\(4\), not vector\(16\)", ""),
     ("ALTER TABLE docs ALTER embedding TYPE halfvec(16)", r"'embedding' is halfvec\(16\), not vector\(16\)", ""),
     ("ALTER TABLE docs ALTER embedding TYPE vector", "'embedding' has no dimension", ""),
-    ("ALTER TABLE docs DROP CONSTRAINT docs_pkey", r"nothing keeps \(id\) unique", 'ADD PRIMARY KEY ("id");'),
+    ("ALTER TABLE docs DROP CONSTRAINT docs_pkey", r"it has no unique index on \(id\)", 'ADD PRIMARY KEY ("id");'),
     ("ALTER TABLE docs DROP COLUMN text_digest", "no column 'text_digest'", 'ADD COLUMN "text_digest" bytea;'),
     ("ALTER TABLE docs DROP COLUMN search", "no column 'search'", 'ADD COLUMN "search" tsvector GENERATED'),
     ("ALTER TABLE docs ALTER search DROP EXPRESSION", "tsvector that nothing fills", ""),
-    ("ALTER TABLE docs ADD owner text NOT NULL", "'owner' must not be null", ""),
+    ("ALTER TABLE docs ADD owner text NOT NULL", "'owner' is NOT NULL", ""),
     ("DROP TABLE docs; CREATE VIEW docs AS SELECT 1", "it is not a table", ""),
 ]
 
@@ -205,7 +205,7 @@ def test_who_may_not_is_told_what_to_ask_for(postgres: PostgresServer, database:
     name = database.partition("?")[0].rpartition("/")[2]
     postgres.execute("DROP ROLE IF EXISTS guest", "CREATE ROLE guest LOGIN")
     with connect(postgres.url("guest", name), autocommit=True) as guest:
-        with pytest.raises(DatabaseError, match="pgvector is not turned on") as caught:
+        with pytest.raises(DatabaseError, match="pgvector is not enabled") as caught:
             create(guest, DOCS)
         assert "CREATE EXTENSION vector;" in caught.value.hint
         with connect(database, autocommit=True) as owner:
@@ -251,7 +251,7 @@ def test_types_are_written_as_the_server_writes_them(connection: psycopg.Connect
     assert not create(connection, target)
     for sql in (c.type for c in columns if c.type != "jsonb"):
         assert sql_type(arrow_type(sql)) == sql
-    with pytest.raises(DatabaseError, match="No SQL type"):
+    with pytest.raises(DatabaseError, match="has no SQL type"):
         sql_type(pa.duration("s"))
 
 
@@ -473,7 +473,7 @@ def test_the_place_of_a_table_is_read(place: str, found: tuple[str, str, str]) -
 def test_a_place_that_names_no_table_is_refused_without_its_password(place: str) -> None:
     from shardmill.errors import UsageError
 
-    with pytest.raises(UsageError, match="names no table") as caught:
+    with pytest.raises(UsageError, match="does not name a table") as caught:
         find_table(place)
     assert "secret" not in str(caught.value)
 
@@ -494,10 +494,10 @@ def test_an_embedded_server_is_started_found_again_and_stopped(
     with pytest.raises(DatabaseError, match="cannot be reached"):
         connect(url)
     assert embedded_main(["stop", str(folder)]) == 0
-    assert capsys.readouterr().out == "No server runs there.\n"
+    assert capsys.readouterr().out == "No server is running there.\n"
 
 
 def test_a_folder_with_something_else_in_it_is_not_made_a_server(tmp_path: Path) -> None:
     (tmp_path / "mine.txt").write_text("mine")
-    with pytest.raises(Exception, match="is not empty and holds no PostgreSQL"):
+    with pytest.raises(Exception, match="is not empty and contains no PostgreSQL"):
         resolve(f"embedded:{tmp_path}")

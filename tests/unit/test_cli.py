@@ -113,17 +113,17 @@ def test_verify_ends_with_0_when_all_holds_and_1_when_it_does_not(shardmill: Cli
     assert shardmill("verify", run.ledger.url, "--json").status == 1
 
 
-def test_verify_holds_a_result_against_what_is_asked_of_it(shardmill: Cli, run: Run) -> None:
+def test_verify_compares_a_result_with_what_is_expected(shardmill: Cli, run: Run) -> None:
     good = shardmill("verify", run.ledger.url, "--rows", 60, "--dims", 8)
-    assert (good.status, "60 rows, 8 numbers each, as asked" in good.out) == (0, True)
+    assert (good.status, "60 rows, 8 dimensions, as expected" in good.out) == (0, True)
     bad = shardmill("verify", run.ledger.url, "--rows", 61, "--dims", 1024)
     assert bad.status == 1
-    assert "61 rows, 1,024 numbers each were asked for; 60 rows are there, 8 numbers each are there" in bad.out
+    assert "61 rows, 1,024 dimensions expected; 60 rows, 8 dimensions found" in bad.out
     assert shardmill("verify", run.ledger.url, "--dims", 9).status == 1
     (asked,) = [
         c for c in json.loads(shardmill("verify", run.ledger.url, "--rows", 1, "--json").out)["checks"] if not c["ok"]
     ]
-    assert asked == {"name": "expected", "ok": False, "seen": "1 rows were asked for; 60 rows are there"}
+    assert asked == {"name": "expected", "ok": False, "seen": "1 rows expected; 60 rows found"}
 
 
 def test_json_is_all_there_is_on_stdout(shardmill: Cli, run: Run, tmp_path: Path) -> None:
@@ -265,7 +265,7 @@ def test_a_file_of_an_unknown_kind_to_merge_into(shardmill: Cli, run: Run, tmp_p
 
 
 def test_a_search_that_asks_for_nothing(shardmill: Cli, run: Run) -> None:
-    assert_told(shardmill("search", run.ledger.url, "x", "-k", 0), 2, "-k 0: at least one answer")
+    assert_told(shardmill("search", run.ledger.url, "x", "-k", 0), 2, "-k 0: must be at least 1")
 
 
 @pytest.mark.parametrize("verb", [["search", "x"], ["merge", "--out", "m.parquet"]])
@@ -277,7 +277,7 @@ def test_a_run_that_is_not_complete(shardmill: Cli, run: Run, verb: list[str]) -
 
 @pytest.mark.parametrize("verb", [["status"], ["verify"], ["search", "x"], ["show"], ["merge", "--out", "m.npy"]])
 def test_a_folder_without_a_run(shardmill: Cli, tmp_path: Path, verb: list[str]) -> None:
-    assert_told(shardmill(verb[0], tmp_path, *verb[1:]), 2, "no run is here")
+    assert_told(shardmill(verb[0], tmp_path, *verb[1:]), 2, "no run found here")
 
 
 def test_too_many_errors_end_with_1(shardmill: Cli, tmp_path: Path, write_jsonl: Write) -> None:

@@ -1,7 +1,7 @@
-"""The run folder's grammar: plan, commits, leases, heartbeats, suspects. Nothing else writes there.
+"""The records of a run folder: plan, commits, leases, heartbeats, suspects. No other code writes them.
 
-A commit is the only truth about progress. Everything else here is a hint that saves time. A `Ledger` is made of parts
-that have one job each: `commits`, `leases`, `branch`, `workers`, `suspects`, `errors` and `notes`, over one `folder`.
+Only a commit proves progress. Everything else here is a hint that saves time. A `Ledger` consists of parts with one job
+each: `commits`, `leases`, `branch`, `workers`, `suspects`, `errors` and `notes`, over one `folder`.
 """
 
 from __future__ import annotations

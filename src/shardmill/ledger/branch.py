@@ -1,4 +1,4 @@
-"""A folder that is only a branch of a run, on a host without a common disk: shards are assigned, commits fetched."""
+"""A branch: a folder for part of a run, on a host without a shared disk. Shards are assigned, commits fetched."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from shardmill.store import LocalStore, Store
 
 
 class Branch:
-    """Owes the shards that this folder may work on, where it is a branch."""
+    """Keeps the shards that this folder may work on, if it is a branch."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -18,7 +18,7 @@ class Branch:
         self._store.put("hand.json", encode(assignment))
 
     def assignment(self) -> Assignment | None:
-        """The last assignment; None where the folder is a whole run. Branches are on disks."""
+        """The last assignment; None if the folder is a whole run. A branch is always on a disk."""
         if not isinstance(self._store, LocalStore):
             return None
         try:

@@ -1,4 +1,4 @@
-"""Which shards are done. A commit is for good, so what was seen once is not asked for again."""
+"""Which shards are done. A commit is final, so one that was seen is not looked up again."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from shardmill.plan import Plan
 
 
 class Commits:
-    """Owes one commit per shard, the first, and the memory of what was seen done: one byte per shard."""
+    """Keeps one commit per shard, the first, and remembers in one byte per shard what was seen done."""
 
     def __init__(self, folder: Folder) -> None:
         self._folder, self._store = folder, folder.store
@@ -21,7 +21,7 @@ class Commits:
         self._seen_done = bytearray()
 
     def reset(self) -> None:
-        """Drop the memory."""
+        """Forget what was seen."""
         self._by_shard.clear()
         self._seen_done.clear()
 
@@ -29,7 +29,7 @@ class Commits:
         return self._folder.key("commits", shard)
 
     def add(self, record: Commit) -> bool:
-        """Whether this attempt is the one that counts. The first wins; coming second is no error."""
+        """Add a commit; False if another attempt was first, which is not an error."""
         return self._store.put_if_absent(self.key(record.shard), encode(record))
 
     def shards(self) -> set[int]:
@@ -55,7 +55,7 @@ class Commits:
         return [commits[s.index] for s in plan.shards]
 
     def delete(self, shards: Collection[int]) -> None:
-        """Delete what a branch has of these shards, with their parts: it was fetched, or is not wanted."""
+        """Delete the commits and parts of these shards from a branch: they were fetched, or are not wanted."""
         for shard in shards:
             with contextlib.suppress(FileNotFoundError):
                 commit = json.loads(self._store.get(self.key(shard)))
@@ -67,18 +67,18 @@ class Commits:
     # what was seen done
 
     def is_done(self, shard: int) -> bool:
-        """Whether a shard is committed; the store is asked where that was not seen before."""
+        """Whether a shard is committed; asks the store unless the shard was seen done."""
         if not self.saw_done(shard) and self._store.head(self.key(shard)) is not None:
             self._seen_done[shard] = 1
         return self.saw_done(shard)
 
     def saw_done(self, shard: int) -> bool:
-        """Whether a shard was seen done; the store is not asked."""
+        """Whether a shard was seen done, without asking the store."""
         self._make_room(shard + 1)
         return bool(self._seen_done[shard])
 
     def is_complete(self, shards: int) -> bool:
-        """Whether all shards are committed; only those are asked for that were not when last looked at."""
+        """Whether all shards are committed; asks the store only about shards not seen done."""
         at = self._find_gap(0, shards)
         while at >= 0:
             stop = min(shards, (at // LISTED_AT_ONCE + 1) * LISTED_AT_ONCE)
@@ -89,7 +89,7 @@ class Commits:
         return True
 
     def look_for_gaps(self, start: int, stop: int) -> list[int]:
-        """The shards in [start, stop) that are not done; of the store only what was not seen done is asked for."""
+        """The shards in [start, stop) that are not done; asks the store only about shards not seen done."""
         first = self._find_gap(start, stop)
         if first < 0:
             return []
@@ -97,7 +97,7 @@ class Commits:
         return list(self.gaps(first, stop))
 
     def gaps(self, start: int, stop: int) -> Iterator[int]:
-        """The shards in [start, stop) that were not seen done; the store is not asked."""
+        """The shards in [start, stop) that were not seen done, without asking the store."""
         at = self._find_gap(start, stop)
         while at >= 0:
             yield at

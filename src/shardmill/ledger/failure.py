@@ -1,4 +1,4 @@
-"""Rows that could not be done, and rows that are suspected of ending workers."""
+"""Rows that failed, and rows that are suspected of crashing workers."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from shardmill.store import Store
 
 
 class ErrorRecords:
-    """Owes the list of rows that an attempt at a shard set aside; a commit names the one that counts."""
+    """Keeps, per attempt at a shard, the list of rows it set aside; a commit names the list that counts."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
 
     def put(self, claim: Claim, lines: bytes) -> str:
-        """Keep an attempt's list; its key is returned."""
+        """Write an attempt's list and return its key."""
         key = f"errors/{claim.shard:06d}.{claim.attempt}.jsonl"
         self._store.put(key, lines)
         return key
@@ -30,7 +30,7 @@ class ErrorRecords:
 
 
 class SuspectRecords:
-    """Owes the suspects of each shard, none where nothing was noted."""
+    """Keeps the suspects of each shard."""
 
     def __init__(self, folder: Folder) -> None:
         self._folder, self._store = folder, folder.store

@@ -1,4 +1,4 @@
-"""The names of what lies in a run folder, in one life of the run."""
+"""Keys and listings of a run folder, for one generation of the run."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from shardmill.errors import StoreError
 from shardmill.plan import Plan
 from shardmill.store import LocalStore, Store
 
-# What an object store lists in one answer.
+# How many keys an object store lists in one answer.
 LISTED_AT_ONCE = 1000
 _ASKED_AT_ONCE = 16
 _Asked = TypeVar("_Asked")
@@ -19,26 +19,26 @@ _Answer = TypeVar("_Answer")
 
 
 class Folder:
-    """Owes the other parts their keys and listings, of the generation that is known here and of no other."""
+    """Gives the other parts keys and listings, of the generation known here and no other."""
 
     def __init__(self, store: Store) -> None:
         self.store = store
-        # "" while no plan was read
+        # "" until a plan is read
         self.generation = ""
 
     def read_plan(self) -> Plan | None:
-        """The plan as it was written."""
+        """The plan as it was written; None if there is none."""
         try:
             return Plan.from_json(self.store.get("plan.json"))
         except FileNotFoundError:
             return None
 
     def key(self, kind: str, shard: int) -> str:
-        """Where what a kind of record says of a shard is kept."""
+        """The key of a shard's record of this kind."""
         return f"{kind}/{shard:06d}.{self._known_generation()}.json"
 
     def shards(self, kind: str, start: int = 0, stop: int | None = None) -> Iterator[int]:
-        """The shards in [start, stop) that have a record of a kind, in this life of the run."""
+        """The shards in [start, stop) that have a record of this kind, in this generation of the run."""
         ending = f".{self._known_generation()}.json"
         head, tail = len(kind) + 1, -len(ending)
         last = f"{kind}/{stop - 1:06d}/" if stop else ""
@@ -52,14 +52,14 @@ class Folder:
                     yield shard
 
     def ask_each(self, ask: Callable[[_Asked], _Answer], asked: Sequence[_Asked]) -> list[_Answer]:
-        """The answers in order; many requests to a server are under way at once."""
+        """The answers in order; requests to a server run in parallel."""
         if len(asked) <= 2 * _ASKED_AT_ONCE or isinstance(self.store, LocalStore):
             return [ask(one) for one in asked]
         with ThreadPoolExecutor(_ASKED_AT_ONCE) as pool:
             return list(pool.map(ask, asked))
 
     def log_path(self, name: str) -> Path | None:
-        """Where a process on this machine may write its log; None when the run is in an object store."""
+        """Where a process on this machine may write its log; None if the run is in an object store."""
         if not isinstance(self.store, LocalStore):
             return None
         folder = self.store.root / "logs"

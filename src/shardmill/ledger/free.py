@@ -1,7 +1,7 @@
-"""Where a worker looks for shards that nobody is at.
+"""Where a worker looks for shards that nobody works on.
 
-What a claim costs does not grow with the run, but for one pass at its end: shards are looked for in windows of as many
-as a store lists at once. Windows begin at multiples of that, so that the keys of one are in order.
+The cost of a claim does not grow with the run, except for one pass at its end: a worker searches windows of as many
+shards as a store lists at once. Windows begin at multiples of that number, so that the keys of a window are in order.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ _ASKED_WINDOWS = 2
 
 
 class FreeShards:
-    """One worker's way through the windows of a plan; those in which nothing was free are left out.
+    """One worker's path through the windows of a plan; windows in which nothing was free are skipped.
 
-    It begins at its own place. Where others got in its way, and in a window that is not its own, it goes on anywhere
-    instead of right behind them.
+    It begins at the worker's own start. After a collision with other workers, and in later windows, it continues at a
+    random shard instead of right behind them.
     """
 
     def __init__(self, shards: int, start: int) -> None:
@@ -37,11 +37,11 @@ class FreeShards:
         return self._free.popleft() if self._free else None
 
     def give_up(self) -> None:
-        """What was free is no longer: the window has to be looked at again."""
+        """Drop the free shards that were found: they are out of date, and the window must be listed again."""
         self._free.clear()
 
     def found(self, free: Sequence[int]) -> None:
-        """What is free in the window."""
+        """Set the free shards of the window; if there are none, move on to another."""
         if not free:
             self._move_on()
             return
@@ -50,7 +50,7 @@ class FreeShards:
         self._free = deque([*free[first:], *free[:first]])
 
     def look_again(self, windows: Collection[int]) -> None:
-        """Something may have become free in these."""
+        """Search these windows again: shards in them may be free now."""
         self._dry -= set(windows)
         self.window = next(iter(windows), None)
 
@@ -63,18 +63,18 @@ class FreeShards:
 
 
 class FreeSearch:
-    """Owes a claim on a shard that nobody is at, if there is one, and the memory of where each worker has looked."""
+    """Claims shards that nobody works on, and remembers where each worker has looked."""
 
     def __init__(self, commits: Commits, leases: Leases) -> None:
         self._commits, self._leases = commits, leases
         self._ways: dict[tuple[str, int], FreeShards] = {}
 
     def reset(self) -> None:
-        """Drop the memory."""
+        """Forget where workers have looked."""
         self._ways.clear()
 
     def take(self, worker: str, shards: int, slot: float, lease_s: float, held: Collection[int]) -> Claim | None:
-        """A free shard, from where this worker found some last or from a window in which it did not look yet."""
+        """Claim a free shard, from where this worker last found some or from a window it has not searched yet."""
         way = self._way(worker, shards, slot)
         while (claim := self._take_found(way, worker, lease_s, held)) is None and way.window is not None:
             way.found(self._look(way.window, shards, held))
@@ -83,7 +83,7 @@ class FreeSearch:
     def take_given_back(
         self, worker: str, shards: int, slot: float, lease_s: float, held: Collection[int], leased: Collection[int]
     ) -> Claim | None:
-        """A shard that was given back after this worker had looked everywhere: neither done nor `leased`."""
+        """Claim a shard that was released after this worker had looked everywhere: neither done nor `leased`."""
         taken = {*held, *leased}
         windows = sorted({i // LISTED_AT_ONCE for i in self._commits.gaps(0, shards) if i not in taken})
         self._way(worker, shards, slot).look_again(random.sample(windows, min(_ASKED_WINDOWS, len(windows))))
@@ -94,14 +94,14 @@ class FreeSearch:
         return self._ways.get(key) or self._ways.setdefault(key, FreeShards(shards, int(slot * shards)))
 
     def _look(self, window: int, shards: int, held: Collection[int]) -> list[int]:
-        """What is free in a window: neither done, nor leased, nor held."""
+        """The free shards of a window: neither done, nor leased, nor held."""
         stop = min(shards, (window + 1) * LISTED_AT_ONCE)
         gaps = self._commits.look_for_gaps(window * LISTED_AT_ONCE, stop)
         leased = set(self._leases.shards(gaps[0], stop)) if gaps else set()
         return [i for i in gaps if i not in leased and i not in held]
 
     def _take_found(self, way: FreeShards, worker: str, lease_s: float, held: Collection[int]) -> Claim | None:
-        """The next of the shards that were free when last looked at, unless another is at it by now."""
+        """Claim the next shard that was free when last listed, unless another worker has taken it since."""
         while (shard := way.next()) is not None:
             if shard in held:
                 continue

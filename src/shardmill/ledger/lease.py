@@ -1,4 +1,4 @@
-"""Who is at which shard. Leases are hints that save double work; they decide nothing."""
+"""Which worker works on which shard. Leases are hints that avoid double work; they decide nothing."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from shardmill.ledger.folder import Folder
 from shardmill.ledger.process import process_alive
 from shardmill.ledger.record import Claim, Lease, encode
 
-# When no shard is free, a few leases stand for all.
+# When no shard is free, at most this many leases are read.
 _ASKED_LEASES = 16
-# A shadow that would be done only a little before the holder is not worth its work.
+# A shadow that would finish only a little before the holder is not worth its work.
 _WORTH = 1.25
 
 
 class Leases:
-    """Owes at most one holder per shard and one shadow, for as long as they renew; none where a shard is done."""
+    """Keeps at most one holder and one shadow per shard, for as long as they renew; none once a shard is done."""
 
     def __init__(self, folder: Folder, commits: Commits, clock: Callable[[], float]) -> None:
         self._folder, self._store = folder, folder.store
@@ -37,7 +37,7 @@ class Leases:
         return {shard: lease for shard, lease, _ in self._read_all()}
 
     def take(self, shard: int, worker: str, lease_s: float) -> Claim | None:
-        """Take a shard, unless another is at it or it is done."""
+        """Take a shard, unless another worker holds it or it is done."""
         if self._store.put_if_absent(self._key(shard), encode(self._new_lease(worker, lease_s))):
             if not self._commits.is_done(shard):
                 return Claim(shard, _new_attempt())
@@ -51,9 +51,9 @@ class Leases:
     def take_over(
         self, shards: Sequence[int], worker: str, lease_s: float, slow_s: float, own_s: float
     ) -> Claim | None:
-        """Take one of the shards that others are at: the holder is gone, or else is the slowest and is shadowed.
+        """Take one of the leased shards: one whose holder is gone, else shadow the slowest holder.
 
-        Of many, some are looked at. Those who look at the same time look at others.
+        Of many leases a random sample is read, so that workers that look at the same time read different ones.
         """
         slowest: tuple[float, int, Lease, str] | None = None
         for shard in shards if len(shards) <= _ASKED_LEASES else random.sample(shards, _ASKED_LEASES):
@@ -80,9 +80,9 @@ class Leases:
         return None
 
     def renew(self, claim: Claim, worker: str, lease_s: float, due: float = 0.0) -> bool:
-        """Say that the worker is still at it and when it expects to commit. False when another has committed it.
+        """Extend the lease and record when the worker expects to commit. False if another has committed the shard.
 
-        A shadow renews the lease of whom it works beside: that one may be gone.
+        A shadow renews the holder's lease, since the holder may be gone.
         """
         found = self._read(claim.shard)
         if found is not None and worker in (found[0].worker, found[0].shadow):
@@ -94,7 +94,7 @@ class Leases:
         return not self._commits.is_done(claim.shard)
 
     def release(self, claim: Claim, worker: str) -> None:
-        """Give a shard back that is not done: not begun, or left in good order."""
+        """Give back a shard that is not done: not begun, or stopped cleanly."""
         found = self._read(claim.shard)
         if found is None:
             return
@@ -105,11 +105,11 @@ class Leases:
             self._replace(claim.shard, replace(lease, shadow=""), tag)
 
     def retire(self, shard: int) -> None:
-        """The shard is committed: nobody need be at it."""
+        """Delete the lease of a committed shard."""
         self._store.delete(self._key(shard))
 
     def record_death(self, worker: str) -> None:
-        """Let go of everything a dead worker held, counting its death against each shard it was at."""
+        """End all leases of a dead worker; its crash then counts against each shard it held."""
         for shard, lease, tag in self._read_all():
             if lease.worker == worker:
                 self._replace(shard, replace(lease, until=0.0), tag)
@@ -149,7 +149,7 @@ def _vanished(lease: Lease) -> bool:
 
 
 def _gain_s(lease: Lease, now: float, slow_s: float, own_s: float) -> float:
-    """How much sooner a shard is done that is begun again now; not above 0 where that is not worth it."""
+    """How many seconds a shadow that begins now would gain; 0 or less if it is not worth it."""
     if lease.due and own_s:
         return lease.due - now - _WORTH * own_s
     return now - lease.since - slow_s

@@ -1,4 +1,4 @@
-"""One run folder: the parts that keep it, and what takes more than one of them."""
+"""One run folder: its parts, and the operations that need more than one of them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _FILES = ("report.json", "forecast.json", "placement.json", "execution.json", "p
 class Ledger:
     """One run folder. Safe to use from any number of processes and hosts at once.
 
-    It owes the plan, the settings and the next claim, and that no part remembers anything of another life of the run.
+    It keeps the plan and the settings, gives out claims, and makes its parts forget an earlier generation of the run.
     """
 
     def __init__(self, place: str | os.PathLike[str] | Store, clock: Callable[[], float] = time.time) -> None:
@@ -54,13 +54,13 @@ class Ledger:
     # the plan and the settings
 
     def create(self, plan: Plan) -> Plan:
-        """Write the plan if none is there; the plan that stands there afterwards is returned."""
+        """Write the plan unless one exists, and return the plan that is stored."""
         plan = plan.indexed_at([self._keep_index(i, f.index) for i, f in enumerate(plan.stat.files)])
         self.store.put_if_absent("plan.json", replace(plan, generation=uuid.uuid4().hex[:8]).encode())
         return self.plan()
 
     def _keep_index(self, file: int, place: str) -> str:
-        """Copy a file's index into the run, for workers elsewhere; the key is told apart by content."""
+        """Copy a file's index into the run, for workers elsewhere; the key depends on the content."""
         if not place:
             return ""
         store, name = locate(place)
@@ -72,11 +72,11 @@ class Ledger:
     def plan(self) -> Plan:
         found = self.find_plan()
         if found is None:
-            raise UsageError(f"{self.url}: no run is here.", hint="Give the folder that was --out when it was started.")
+            raise UsageError(f"{self.url}: no run found here.", hint="Give the folder that was --out when it started.")
         return found
 
     def find_plan(self) -> Plan | None:
-        """The plan, with its files where they are now; None where no run is."""
+        """The plan, with the current locations of its files; None if there is no run."""
         plan = self.folder.read_plan()
         if plan is None:
             return None
@@ -87,20 +87,20 @@ class Ledger:
         return plan.relocated(now.get("places", ()), now.get("to_url", ""))
 
     def put_execution(self, settings: dict[str, Any]) -> None:
-        """Keep the settings that may change between resumes."""
+        """Store the settings that may change between resumes."""
         self.store.put("execution.json", encode({"generation": self.folder.generation, "settings": settings}))
 
     def execution(self) -> dict[str, Any]:
         return dict(self._read_execution().get("settings", {}))
 
     def stop(self, by: str) -> None:
-        """Tell the workers of the run to end, wherever they are. Settings that are put later take it back."""
+        """Tell all workers of the run to stop, on every host. A later `put_execution` revokes it."""
         found = self._read_execution()
         if found:
             self.store.put("execution.json", encode({**found, "stopped": {"by": by, "at": self.clock()}}))
 
     def stopped_by(self) -> str:
-        """Who told the workers to end; empty if they are wanted."""
+        """Who told the workers to stop; empty if nobody did."""
         return str(self._read_execution().get("stopped", {}).get("by", ""))
 
     def is_wanted(self) -> bool:
@@ -115,7 +115,7 @@ class Ledger:
             return {}
 
     def _enter(self, generation: str) -> None:
-        """Go over to another life of the run; what was remembered of the one before is dropped."""
+        """Switch to another generation of the run, and forget the previous one."""
         self.folder.generation = generation
         self.commits.reset()
         self._free.reset()
@@ -134,12 +134,12 @@ class Ledger:
         held: Collection[int] = (),
         among: Collection[int] | None = None,
     ) -> Claim | None:
-        """Take a shard nobody is at: a free one, else one whose holder is gone, else the slowest near the end.
+        """Claim a shard: a free one, else one whose holder is gone, else shadow the slowest holder.
 
-        `slot` in [0, 1) is where in the list this worker starts looking, so that many workers do not all try the same;
-        `held` are the shards it is at already. A holder is slow who would be done later than this worker, which takes
-        `own_s` for a shard; where one of the two is not known, who has been at it for `slow_s`. If this folder has an
-        assignment, or `among` names some shards, it is one of those.
+        `slot` in [0, 1) is where in the list this worker starts looking, so that workers do not all try the same shard;
+        `held` are the shards it already has. A holder is slow if it would finish later than this worker, which needs
+        `own_s` per shard; if one of the times is unknown, a holder is slow after `slow_s`. If this folder has an
+        assignment, or `among` names shards, only those are claimed.
         """
         if among is None and (assigned := self.branch.assignment()) is not None:
             among = assigned.shards
@@ -156,7 +156,7 @@ class Ledger:
         return claim or self.leases.take_over(others, worker, lease_s, slow_s, own_s)
 
     def is_over(self, shards: int) -> bool:
-        """Whether nothing is left to do here, nor will be: all shards are committed, or all of a final assignment."""
+        """Whether no work is left and none will come: all shards are committed, or all of a final assignment."""
         assigned = self.branch.assignment()
         if assigned is None:
             return self.commits.is_complete(shards)
@@ -177,7 +177,7 @@ class Ledger:
         return len(stray)
 
     def wipe(self) -> None:
-        """Delete the run and nothing beside it; commits first and the plan last, so that a half-wiped run is a run."""
+        """Delete the run and nothing else; commits first, the plan last, so that a half-deleted run is still a run."""
         for folder in _FOLDERS:
             for entry in list(self.store.list(folder)):
                 self.store.delete(entry.key)

@@ -1,4 +1,4 @@
-"""What is said of a run to those who look at it."""
+"""Information about a run for people who watch it."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from shardmill.store import Store
 
 
 class Notes:
-    """Owes the forecast, the engine's word on its workers and the report; no run depends on them."""
+    """Keeps the forecast, the engine's line about its workers and the report; no run depends on them."""
 
     def __init__(self, store: Store, clock: Callable[[], float]) -> None:
         self._store, self._clock = store, clock
 
     def put_forecast(self, forecast: RunForecast) -> None:
-        """Keep the first forecast of a run; later ones would be of what was left."""
+        """Store the first forecast of a run; later ones would cover only what is left."""
         self._store.put_if_absent("forecast.json", encode(forecast))
 
     def forecast(self) -> RunForecast | None:
@@ -27,11 +27,11 @@ class Notes:
             return None
 
     def put_placement(self, line: str) -> None:
-        """Keep what an engine has to say of workers that are not here yet; "" when nothing."""
+        """Store the engine's line about workers that have not started yet; "" if there is nothing to say."""
         self._store.put("placement.json", encode({"at": self._clock(), "line": line}))
 
     def placement(self) -> tuple[str, float]:
-        """What an engine said last of its workers, and when."""
+        """The engine's last line about its workers, and its time."""
         try:
             said = json.loads(self._store.get("placement.json"))
             return str(said["line"]), float(said["at"])

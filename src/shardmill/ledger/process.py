@@ -1,4 +1,4 @@
-"""Whether a process lives."""
+"""Whether a process is alive."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import socket
 
 
 def process_alive(host: str, pid: int) -> bool | None:
-    """Whether a process lives, where that can be known: on its own host."""
+    """Whether a process is alive; None if it is on another host."""
     if host != socket.gethostname():
         return None
     try:

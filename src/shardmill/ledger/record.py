@@ -1,4 +1,4 @@
-"""What is written into a run folder, as values."""
+"""The records of a run folder, as values."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import Any
 class Commit:
     """The durable record that one shard is done.
 
-    `rows` counts items of the source. `part_rows` and `inputs` say how many rows the part has and how many texts the
-    model was given, where an item can have several of them; 0 stands for one an item.
+    `rows` counts items of the source. `part_rows` counts rows of the part and `inputs` texts given to the model, if an
+    item can have several; 0 means one per item.
     """
 
     shard: int
@@ -43,9 +43,9 @@ class Commit:
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """Who is at a shard until when, and when it expects to commit it, 0 while it cannot tell.
+    """Which worker holds a shard, until when, and when it is `due` to commit: 0 while unknown.
 
-    `crashes` counts those who held it and vanished; `shadow` is who works beside the holder.
+    `crashes` counts earlier holders that vanished; `shadow` is the worker that repeats the shard beside the holder.
     """
 
     worker: str
@@ -60,7 +60,7 @@ class Lease:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A shard this worker is at. `attempt` names its part; a `shadow` works beside another who is slow."""
+    """A shard that this worker works on. `attempt` names its part; a `shadow` works beside a slow holder."""
 
     shard: int
     attempt: str
@@ -70,7 +70,7 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """What a folder that is only a branch of a run may work on. More may be assigned to it, until some time."""
+    """The shards that a branch may work on. More may be assigned before `until`."""
 
     shards: tuple[int, ...]
     until: float
@@ -78,9 +78,9 @@ class Assignment:
 
 @dataclass(frozen=True, slots=True)
 class Suspects:
-    """Rows of a shard that were on the device when a worker vanished, and rows that were found to do that alone.
+    """Rows of a shard that were on the device when a worker vanished; `poison` are rows that proved to be the cause.
 
-    `strikes` counts how often the one row that is left was run and not survived, `probes` how often a plain text was.
+    `strikes` counts workers that died on the last remaining row, `probes` workers that died on a plain text.
     """
 
     rows: tuple[int, ...] = ()
@@ -91,7 +91,7 @@ class Suspects:
 
 @dataclass(frozen=True, slots=True)
 class RunForecast:
-    """What a run was expected to take, from the time it was begun: seconds at least, likely and at most."""
+    """How long a run that began `at` was expected to take: the least, the likely and the most seconds."""
 
     at: float
     low_s: float
@@ -105,7 +105,7 @@ _to_json = json.JSONEncoder(separators=(",", ":"), sort_keys=True, ensure_ascii=
 
 
 def encode(value: dict[str, Any] | Commit | Lease | Assignment | Suspects | RunForecast) -> bytes:
-    """As it is written; a record by the names of its fields, without the copying of `asdict`."""
+    """A record as JSON; its fields are read by name, which avoids the copies of `asdict`."""
     if not isinstance(value, dict):
         value = {name: getattr(value, name) for name in value.__slots__}
     return _to_json(value).encode("utf-8", "replace")

@@ -1,4 +1,4 @@
-"""What workers say of themselves."""
+"""Heartbeats of workers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from shardmill.ledger.record import encode
 
 
 class WorkerRecords:
-    """Owes the last heartbeat of each worker."""
+    """Keeps the last heartbeat of each worker."""
 
     def __init__(self, folder: Folder, clock: Callable[[], float]) -> None:
         self._folder, self._store, self._clock = folder, folder.store, clock
@@ -25,7 +25,7 @@ class WorkerRecords:
         return self.sample(None)[0]
 
     def sample(self, most: int | None) -> tuple[list[dict[str, Any]], float]:
-        """The last records of some workers, and how many workers each of them stands for."""
+        """The last records of some workers, and how many workers each of them represents."""
         entries = list(self._store.list("workers/"))
         asked = entries if most is None or len(entries) <= most else random.sample(entries, most)
         found = self._folder.ask_each(self._read, [entry.key for entry in asked])

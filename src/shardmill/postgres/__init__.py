@@ -1,4 +1,4 @@
-"""PostgreSQL: how it is reached, and what its errors mean."""
+"""PostgreSQL: how to connect to it, and what its errors mean."""
 
 from shardmill.postgres.connect import address, connect, explain, explained, is_postgres, limit, load, reading
 

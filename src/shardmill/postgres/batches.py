@@ -1,7 +1,7 @@
 """The ledger in the database, `shardmill.batches`: which items of a plan's shards are in the table.
 
-A record is written in the transaction that writes its rows. The batches of a shard follow one another without a gap:
-each begins where the one before it ended, and of two that begin at the same item one is refused.
+Each record is written in the same transaction as its rows. The batches of a shard have no gaps: each begins where the
+previous one ended. If two begin at the same item, one is refused.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ CREATE TABLE IF NOT EXISTS shardmill.batches (
 
 @dataclass(frozen=True, slots=True)
 class BatchRecord:
-    """Items of one shard that are in the table, or on record as errors.
+    """Items of one shard that are in the table or recorded as errors.
 
-    `rows` are items; `sent` are rows of the table that were sent, `inserted` and `updated` what became of them.
+    `rows` counts items; `sent` counts the table rows sent, `inserted` and `updated` how many of them were.
     """
 
     first_row: int
@@ -77,7 +77,7 @@ class ShardProgress:
 
     @property
     def rows(self) -> int:
-        """Items that are done, from the first on."""
+        """Number of finished items, counted from the first."""
         return self.batches[-1].stop if self.batches else 0
 
     @property
@@ -106,7 +106,7 @@ class ShardProgress:
 
 @dataclass(frozen=True, slots=True)
 class Loader:
-    """What one worker has put into a table; its speed is that of the load's last minute."""
+    """What one worker has loaded into a table; `rows_per_s` is measured over the last minute of the load."""
 
     worker: str
     batches: int
@@ -131,7 +131,7 @@ FROM own GROUP BY worker ORDER BY worker
 
 
 def read_loaders(connection: psycopg.Connection[Any], plan: str, name: str) -> list[Loader]:
-    """What each worker has put into the table of that quoted name; none where it or the ledger is not there."""
+    """What each worker has loaded into the table `name` (quoted); empty if the table or the ledger does not exist."""
     there = connection.execute("SELECT to_regclass('shardmill.batches'), to_regclass(%s)", [name]).fetchone()
     if there is None or None in there:
         return []
@@ -149,7 +149,7 @@ def create_ledger(connection: psycopg.Connection[Any]) -> None:
 
 
 class BatchLedger:
-    """The records of one plan in one table, which is known by its oid: dropped and made anew it is another one."""
+    """The records of one plan in one table. A table is identified by its oid: once recreated, it has no records."""
 
     def __init__(self, plan: str, target: Target) -> None:
         self._values = {"plan": plan, "name": target.name, "schema": target.schema, "table": target.table}
@@ -158,7 +158,7 @@ class BatchLedger:
         return ShardProgress(tuple(self._read(connection, "AND shard = %(shard)s", {"shard": shard})))
 
     def shards(self, connection: psycopg.Connection[Any]) -> dict[int, ShardProgress]:
-        """All there is of the plan, by shard."""
+        """All progress of the plan, by shard."""
         found = connection.execute(
             "SELECT DISTINCT shard FROM shardmill.batches WHERE plan = %(plan)s AND target = %(name)s::regclass",
             self._values,
@@ -175,7 +175,7 @@ class BatchLedger:
         return [BatchRecord(*row) for row in rows.fetchall()]
 
     def record(self, connection: psycopg.Connection[Any], shard: int, batch: BatchRecord, worker: str) -> bool:
-        """Enter a batch; False where it does not begin at the end of what is there, or someone entered it before."""
+        """Record a batch; False if it does not begin where the last one ended, or if it is already recorded."""
         cursor = connection.execute(
             """
             INSERT INTO shardmill.batches (plan, target, table_schema, table_name, shard, first_row, rows, last, lines,
@@ -201,7 +201,7 @@ class BatchLedger:
     def count(
         self, connection: psycopg.Connection[Any], shard: int, first_row: int, inserted: int, updated: int
     ) -> None:
-        """What became of the rows of a batch that was entered in this transaction."""
+        """Set how many rows were inserted and updated by a batch that was recorded in this transaction."""
         connection.execute(
             "UPDATE shardmill.batches SET inserted = %(inserted)s, updated = %(updated)s WHERE plan = %(plan)s"
             " AND target = %(name)s::regclass AND shard = %(shard)s AND first_row = %(first_row)s",
@@ -209,10 +209,9 @@ class BatchLedger:
         )
 
     def forget(self, connection: psycopg.Connection[Any], shard: int | None = None) -> int:
-        """Delete the records of the plan, or of one of its shards; the rows stay. How many items they were of.
+        """Delete the records of the plan, or of one shard, and return how many items they covered; the rows stay.
 
-        A batch that is being entered meanwhile is waited for, or waits: it would else be the end of a chain without
-        a beginning.
+        The lock keeps other batches from being recorded meanwhile: they would be left without a predecessor.
         """
         with connection.transaction():
             connection.execute("LOCK TABLE shardmill.batches IN SHARE ROW EXCLUSIVE MODE")

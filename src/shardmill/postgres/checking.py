@@ -1,4 +1,4 @@
-"""What can be proved of a table by SQL alone."""
+"""Checks of a table that need only SQL."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from shardmill.postgres.target import Target, quoted
 if TYPE_CHECKING:
     import psycopg
 
-# An index that misses more than one answer in twenty is called a fault.
+# An index that misses more than one answer in twenty fails the check.
 _LEAST_RECALL = 0.95
-# Searching the whole table for the truth takes its time where it is large: so long, and no longer.
+# Exact search of a large table is slow: the check stops after this time.
 _RECALL_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """One pass over a table."""
+    """Totals from one pass over a table."""
 
     rows: int
     vectors: int
@@ -37,7 +37,7 @@ class Seen:
 
 
 def look(connection: psycopg.Connection[Any], target: Target) -> Seen:
-    """Count rows, vectors, digests, and the vectors' lengths."""
+    """Count rows, vectors and digests, and measure the vectors' norms."""
     schema = quoted(vector_schema(connection) or "public")
     function = "vector_norm" if target.vector_type == "vector" else "l2_norm"
     with explained(connection):
@@ -61,9 +61,9 @@ def fits(connection: psycopg.Connection[Any], target: Target) -> tuple[bool, str
 
 
 def loaded(connection: psycopg.Connection[Any], target: Target, rows: int) -> tuple[bool, str]:
-    """The ledger of batches against the rows. Rows can be loaded twice or deleted: only too few in it are a fault."""
+    """Compare the batch ledger with the rows. Rows can be loaded twice or deleted: only too few records are a fault."""
     if one(connection, "SELECT to_regclass('shardmill.batches')") is None:
-        return True, "no ledger of batches in this database"
+        return True, "this database has no batch ledger"
     with explained(connection):
         found = connection.execute(
             "SELECT count(DISTINCT plan), count(*), coalesce(sum(rows), 0) FROM shardmill.batches"
@@ -77,7 +77,7 @@ def loaded(connection: psycopg.Connection[Any], target: Target, rows: int) -> tu
 
 
 def recall(connection: psycopg.Connection[Any], target: Target, sample: int, k: int = 10) -> tuple[bool, str] | None:
-    """How many of the true `k` nearest the index finds, for rows of the table itself; None without an index."""
+    """The share of the true `k` nearest that the index finds, for rows of the table itself; None without an index."""
     index = next((i for i in existing_indexes(connection, target) if i.column == target.vector), None)
     if index is None:
         return None
@@ -90,7 +90,7 @@ def recall(connection: psycopg.Connection[Any], target: Target, sample: int, k: 
             limit(connection, enable_indexscan="on", enable_seqscan="off", **local)
             by_index = distances(connection, target, vector, k + 1)[1:]
             limit(connection, enable_seqscan="on")
-            # By distance and not by row: equal texts have equal vectors.
+            # Compared by distance, not by row: equal texts have equal vectors.
             found += sum(d <= truth[-1] + 1e-6 for d in by_index) if truth else 0
             wanted += len(truth)
             asked += 1
@@ -98,7 +98,7 @@ def recall(connection: psycopg.Connection[Any], target: Target, sample: int, k: 
                 break
     share = found / wanted if wanted else 1.0
     how = ", ".join(f"{name} {value}" for name, value in local.items() if "iterative" not in name)
-    return share >= _LEAST_RECALL, f"{share:.3f} at {k} by {index.method} ({how}), {asked} rows against exact search"
+    return share >= _LEAST_RECALL, f"{share:.3f} at {k} by {index.method} ({how}), {asked} rows vs. exact search"
 
 
 def _sample_vectors(connection: psycopg.Connection[Any], target: Target, sample: int) -> Iterator[str]:
@@ -109,7 +109,7 @@ def _sample_vectors(connection: psycopg.Connection[Any], target: Target, sample:
 def sample_rows(
     connection: psycopg.Connection[Any], target: Target, expressions: list[str], sample: int
 ) -> list[tuple[Any, ...]]:
-    """Rows with a vector, at random."""
+    """A random sample of the rows that have a vector."""
     rows = one(connection, f"SELECT count(*) FROM {target.name}")
     share = min(100.0, 100.0 * 4 * sample / max(1, rows) + 0.01)
     with explained(connection):

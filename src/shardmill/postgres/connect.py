@@ -1,4 +1,4 @@
-"""Connections to PostgreSQL: by URL, with passwords kept apart, limits set, and another try where one may help."""
+"""Connections to PostgreSQL: by URL, with passwords kept separate, limits set, and retries where they can help."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 SCHEMES = ("postgresql://", "postgres://")
 
-# What the URL may set otherwise. A peer that is gone without a word is noticed after about a minute.
+# The URL may override these. A peer that disappears silently is noticed after about a minute.
 _DEFAULTS: dict[str, Any] = {
     "application_name": "shardmill",
     "connect_timeout": 10,
@@ -26,8 +26,8 @@ _DEFAULTS: dict[str, Any] = {
     "keepalives_interval": 10,
     "keepalives_count": 3,
 }
-# Set for each transaction and not for the session, so that they hold behind a pooler too. A reader waits in its
-# transaction while the device works: the server's own limit on that is put aside.
+# Set per transaction, not per session, so that they also hold behind a pooler. A reader idles in its transaction while
+# the device works, so the server's own limit on that is turned off.
 _LIMITS = {
     "statement_timeout": "1h",
     "lock_timeout": "1min",
@@ -45,8 +45,8 @@ _REFUSED_BY_RULE = re.compile(
 )
 _MALFORMED = re.compile(r"invalid (port|integer|connection|sslmode|URI|value)", re.IGNORECASE)
 
-# SQLSTATEs after which the same thing may go well: connection lost, too few resources, shut down, conflict with
-# recovery on a standby, a lock not given in time.
+# SQLSTATEs after which a retry may succeed: connection lost, too few resources, shutdown, conflict with recovery on a
+# standby, lock timeout.
 _PASSING = re.compile(r"08...|53...|57P..|58...|40...|55P03|25P0[23]")
 
 
@@ -55,7 +55,7 @@ def is_postgres(place: str) -> bool:
 
 
 def connect(url: str, *, patience_s: float = 0.0, **settings: Any) -> psycopg.Connection[Any]:
-    """A connection; where the server does not answer, it is tried again with growing pauses for `patience_s`."""
+    """Open a connection; if the server does not answer, retry with growing pauses for `patience_s`."""
     driver = load()
     try:
         given = driver.conninfo.conninfo_to_dict(url)
@@ -77,7 +77,7 @@ def connect(url: str, *, patience_s: float = 0.0, **settings: Any) -> psycopg.Co
                 kind = DatabaseLost if patience_s else DatabaseError
                 raise kind(
                     f"{url} cannot be reached: {first_line(error)}.",
-                    hint="Check host and port, and that the server is up and lets this machine in.",
+                    hint="Check host and port, and that the server is up and accepts connections from this machine.",
                 ) from error
         time.sleep(pause_s * random.uniform(0.5, 1.0))
         pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
@@ -85,7 +85,7 @@ def connect(url: str, *, patience_s: float = 0.0, **settings: Any) -> psycopg.Co
 
 @contextlib.contextmanager
 def reading(url: str, *, patience_s: float = 0.0) -> Iterator[psycopg.Connection[Any]]:
-    """A connection in one snapshot that can write nothing."""
+    """A read-only connection with one snapshot."""
     driver = load()
     connection = connect(url, patience_s=patience_s)
     try:
@@ -98,7 +98,7 @@ def reading(url: str, *, patience_s: float = 0.0) -> Iterator[psycopg.Connection
 
 
 def limit(connection: psycopg.Connection[Any], **changes: str) -> None:
-    """Set what a transaction may take, and whatever else is changed, for this transaction alone."""
+    """Apply the default limits and `changes` to the current transaction only."""
     settings = {**_LIMITS, **changes}
     calls = ", ".join(["set_config(%s, %s, true)"] * len(settings))
     connection.execute(f"SELECT {calls}", [word for pair in settings.items() for word in pair])
@@ -106,7 +106,7 @@ def limit(connection: psycopg.Connection[Any], **changes: str) -> None:
 
 @contextlib.contextmanager
 def explained(connection: psycopg.Connection[Any], hint: str = "") -> Iterator[None]:
-    """Errors of the server as ours; `hint` is the advice where the server has none."""
+    """Turn errors of the server into ours; `hint` is used if the server gives none."""
     try:
         yield
     except load().Error as error:
@@ -114,25 +114,25 @@ def explained(connection: psycopg.Connection[Any], hint: str = "") -> Iterator[N
 
 
 def address(connection: psycopg.Connection[Any]) -> str:
-    """Where a connection leads, for people."""
+    """The address of a connection, for messages."""
     info = connection.info
     host = "" if info.host.startswith("/") else f"{info.host}:{info.port}"
     return f"postgresql://{info.user}@{host}/{info.dbname}"
 
 
 def explain(error: Exception, url: str, query: str = "", before: int = 0, hint: str = "") -> ShardmillError:
-    """What an error of the server means; `before` is where the user's query begins in what was sent."""
+    """Turn an error of the server into ours; `before` is the offset of the user's query in the statement sent."""
     state = getattr(error, "sqlstate", None) or ""
     said = first_line(error)
     if _PASSING.fullmatch(state) or (not state and type(error).__name__ in ("OperationalError", "InterfaceError")):
-        return DatabaseLost(f"{url} went away: {said}.", hint="What is done is kept: the same command goes on.")
+        return DatabaseLost(f"{url} went away: {said}.", hint="Finished work is kept: the same command resumes.")
     position = getattr(getattr(error, "diag", None), "statement_position", None)
     if position and query:
         said += _place_in(query, int(position) - 1 - before)
     advice = getattr(getattr(error, "diag", None), "message_hint", None)
     hint = advice or hint or _HINTS.get(state) or "Try the query in psql."
     if state == "25006":
-        return DatabaseError(f"The query writes, and a source is only read: {said}.", hint="Give a SELECT.")
+        return DatabaseError(f"The query writes, but a source is read-only: {said}.", hint="Use a SELECT.")
     return DatabaseError(f"{url}: {said}.", hint=hint)
 
 
@@ -144,7 +144,7 @@ _HINTS = {
 
 
 def _place_in(query: str, at: int) -> str:
-    """Line, column and the words there, where the server named a place inside the query."""
+    """Line, column and the text there, if the server named a position inside the query."""
     if not 0 <= at <= len(query):
         return ""
     line, column = query.count("\n", 0, at) + 1, at - query.rfind("\n", 0, at)
@@ -153,22 +153,22 @@ def _place_in(query: str, at: int) -> str:
 
 
 def _explain_refusal(error: Exception, url: str) -> DatabaseError | None:
-    """What is wrong with the URL or the user, where another try would not help."""
+    """What is wrong with the URL or the user; None if a retry may help."""
     said, whole = first_line(error), str(error)
     if _WRONG_PASSWORD.search(whole):
-        hint = "Check user and password; it may be in the URL, in PGPASSWORD or in ~/.pgpass."
+        hint = "Check user and password; the password may be in the URL, in PGPASSWORD or in ~/.pgpass."
         return DatabaseError(f"{url}: {said}.", hint=hint)
     if _NO_DATABASE.search(whole):
         return DatabaseError(f"{url}: {said}.", hint="`psql -l` lists the databases of a server.")
     if _REFUSED_BY_RULE.search(whole) and "starting up" not in whole:
-        return DatabaseError(f"{url}: {said}.", hint="The server does not let this user in from here.")
+        return DatabaseError(f"{url}: {said}.", hint="The server does not accept this user from this machine.")
     if _MALFORMED.search(whole):
         return DatabaseError(f"{url}: {said}.", hint="Write postgresql://USER@HOST:PORT/DATABASE")
     return None
 
 
 def first_line(error: Exception) -> str:
-    """What the server said, or what libpq did, without the lines of advice behind it."""
+    """The error line of the server or of libpq, without the advice that follows."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
     said = next((line for line in lines if "FATAL:" in line or "ERROR:" in line), lines[0])
     said = re.sub(r"^.*?(?:FATAL|ERROR):\s*", "", said).removeprefix("connection failed: ")
@@ -176,7 +176,7 @@ def first_line(error: Exception) -> str:
 
 
 def load() -> Any:
-    """psycopg, or how to get it."""
+    """Import psycopg, or say how to install it."""
     try:
         import psycopg
     except ImportError as error:

@@ -1,4 +1,4 @@
-"""Arrow tables as streams that COPY takes in its binary format: a column at a time, never a row."""
+"""Arrow tables encoded in COPY's binary format, column by column, never row by row."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from shardmill.postgres.types import sql_type
 _HEADER = b"PGCOPY\n\xff\r\n\0" + bytes(8)
 _TRAILER = b"\xff\xff"
 _EMPTY = pa.scalar(b"", pa.large_binary())
-# Days and microseconds from 1970, where Arrow counts from, to 2000, where PostgreSQL does.
+# Days and microseconds from Arrow's epoch, 1970, to PostgreSQL's, 2000.
 _EPOCH_DAYS = 10_957
 _EPOCH_US = _EPOCH_DAYS * 86_400_000_000
 _DIGEST_BYTES = 16
 
-# What the server calls the types of which arrays are sent.
+# OIDs of the types that have a binary encoding here; the header of an array names the type of its items.
 _OIDS = {
     "boolean": 16,
     "bytea": 17,
@@ -42,7 +42,7 @@ Encode = Callable[[pa.Array], pa.Array]
 
 
 def sent_type(kind: pa.DataType) -> str:
-    """The SQL type in which values of an Arrow type are sent; what has no binary form here is sent as text.
+    """The SQL type that values of an Arrow type are sent as: text if there is no binary encoding here.
 
     >>> sent_type(pa.int64()), sent_type(pa.list_(pa.string())), sent_type(pa.decimal128(10, 2))
     ('bigint', 'text[]', 'text')
@@ -52,7 +52,7 @@ def sent_type(kind: pa.DataType) -> str:
 
 
 def encode(columns: Sequence[pa.Array], kinds: Sequence[str]) -> bytes:
-    """A whole stream: columns of equal length, sent as these SQL types (`vector` and `halfvec` among them)."""
+    """A complete COPY stream of columns of equal length; `kinds` are their SQL types, also `vector` and `halfvec`."""
     rows = encode_rows(columns, kinds)
     start, stop = rows.offset, rows.offset + len(rows)
     offsets = np.frombuffer(rows.buffers()[1], np.int64)
@@ -62,7 +62,7 @@ def encode(columns: Sequence[pa.Array], kinds: Sequence[str]) -> bytes:
 
 
 def encode_rows(columns: Sequence[pa.Array], kinds: Sequence[str]) -> pa.LargeBinaryArray:
-    """Each row as COPY has it: how many fields, then each with its length before it."""
+    """Each row as COPY encodes it: the number of fields, then each field preceded by its length."""
     count = len(columns[0])
     fields = [_repeat(len(columns).to_bytes(2, "big"), count)]
     for column, kind in zip(columns, kinds, strict=True):
@@ -71,7 +71,7 @@ def encode_rows(columns: Sequence[pa.Array], kinds: Sequence[str]) -> pa.LargeBi
 
 
 def digest_rows(columns: Sequence[pa.Array], kinds: Sequence[str]) -> int:
-    """The sum of the digests of rows: it depends on what they are, and not on their order or on how they are cut."""
+    """The sum of the rows' digests: it does not depend on their order or on how they are split into batches."""
     return sum(digest_row(row) for row in encode_rows(columns, kinds).to_pylist()) % (1 << 8 * _DIGEST_BYTES)
 
 
@@ -80,7 +80,7 @@ def digest_row(row: bytes) -> int:
 
 
 def rows_of(stream: Iterable[Any]) -> Iterator[bytes]:
-    """The rows of what COPY sends, one in each message; the first has the header before it."""
+    """The rows that COPY sends, one per message; the first message begins with the header."""
     for i, message in enumerate(stream):
         row = bytes(message)[len(_HEADER) if i == 0 else 0 :]
         if row and row != _TRAILER:
@@ -88,13 +88,13 @@ def rows_of(stream: Iterable[Any]) -> Iterator[bytes]:
 
 
 def add_digests(digests: Sequence[bytes]) -> bytes:
-    """Digests of batches as the digest of all of them together."""
+    """Combine the digests of batches into the digest of all their rows."""
     total = sum(int.from_bytes(d, "big") for d in digests) % (1 << 8 * _DIGEST_BYTES)
     return total.to_bytes(_DIGEST_BYTES, "big")
 
 
 def _fields(column: pa.Array, kind: str) -> list[pa.Array]:
-    """The lengths of a column's fields, and the fields; or both in one where all are of one length."""
+    """The lengths of a column's fields, and the fields; both in one array if all fields have the same length."""
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
     if kind in ("vector", "halfvec") and not column.null_count:
@@ -113,7 +113,7 @@ def _encoder(kind: str) -> Encode:
 
 
 def _vectors(column: pa.FixedSizeListArray, kind: str, *, prefixed: bool) -> pa.Array:
-    """pgvector's own format: how many numbers, a word that is not used, the numbers."""
+    """pgvector's binary format: the number of dimensions, an unused word, the numbers."""
     dims = column.type.list_size
     number = np.dtype(">f4" if kind == "vector" else ">f2")
     head = [("length", ">i4")] if prefixed else []
@@ -128,7 +128,7 @@ def _vectors(column: pa.FixedSizeListArray, kind: str, *, prefixed: bool) -> pa.
 
 
 def _arrays(column: pa.Array, item: str) -> pa.Array:
-    """One-dimensional arrays: a head with their length, and the items as fields."""
+    """One-dimensional arrays: a header with the length, then the items as fields."""
     lists = column.cast(pa.large_list(column.type.value_type))
     lists = pa.LargeListArray.from_arrays(*_compact(lists))
     items = pc.binary_join_element_wise(*_fields(lists.values, item), _EMPTY)
@@ -145,7 +145,7 @@ def _arrays(column: pa.Array, item: str) -> pa.Array:
 
 
 def _compact(lists: pa.LargeListArray) -> tuple[pa.Array, pa.Array]:
-    """Offsets from 0 and the items they cut, none of them of a null or of rows that are sliced away."""
+    """Offsets from 0 and the items they delimit, without items of null rows or of rows outside the slice."""
     sizes = pc.list_value_length(lists).fill_null(0).to_numpy(zero_copy_only=False)
     return pa.array(np.concatenate([[0], np.cumsum(sizes)]), pa.int64()), lists.flatten()
 

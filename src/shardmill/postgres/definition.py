@@ -1,4 +1,4 @@
-"""The SQL that a table for vectors is made by."""
+"""The SQL that creates a table for vectors."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from shardmill.postgres.target import Target, quoted
 DIGEST, SEARCH = "text_digest", "search"
 _LONGEST_NAME_BYTES = 63
 _MOST_DIMS = 16_000
-# A tsvector holds a megabyte; a longer text is searched by its beginning.
+# A tsvector is limited to 1 MB: only the beginning of a longer text is searchable.
 _SEARCHED_CHARACTERS = 200_000
 
 
 def definition(target: Target, vector_schema: str = "public") -> str:
-    """The CREATE TABLE of a target.
+    """The CREATE TABLE statement of a target.
 
-    >>> from shardmill.postgres.target import Column
-    >>> print(definition(Target("public", "docs", ("id",), (Column("id", "bigint"),), (), 3)))
+    >>> from shardmill.postgres.target import TableColumn
+    >>> print(definition(Target("public", "docs", ("id",), (TableColumn("id", "bigint"),), (), 3)))
     CREATE TABLE "public"."docs" (
       "id" bigint,
       "embedding" "public".vector(3),
@@ -35,7 +35,7 @@ def definition(target: Target, vector_schema: str = "public") -> str:
 
 
 def own_columns(target: Target, vector_schema: str) -> Iterator[tuple[str, str]]:
-    """The columns that every table for vectors has, with what SQL says of them."""
+    """The columns that every table for vectors has, with their SQL definitions."""
     yield target.vector, f"{quoted(vector_schema)}.{target.vector_type}({target.dims})"
     yield DIGEST, "bytea"
     if target.text:
@@ -56,30 +56,30 @@ def _search_expression(target: Target) -> str:
 
 
 def validate(target: Target) -> None:
-    """Refuse a target that no server could take, before one is asked."""
+    """Refuse a target that no server would accept, before asking one."""
     names = [c.name for c in target.columns]
     own = [target.vector, DIGEST, *([SEARCH] if target.text else [])]
     for name in (target.schema, target.table, *names, target.vector):
         if not name or "\0" in name:
-            raise SpecError(f"{name!r} is no name for a table or a column.")
+            raise SpecError(f"{name!r} is not a valid name for a table or a column.")
         if len(name.encode()) > _LONGEST_NAME_BYTES:
             raise SpecError(
-                f"The name {name!r} has {len(name.encode())} bytes; PostgreSQL takes {_LONGEST_NAME_BYTES}.",
+                f"The name {name!r} has {len(name.encode())} bytes; PostgreSQL allows {_LONGEST_NAME_BYTES}.",
                 hint="Choose a shorter name.",
             )
     every = names + own
     if twice := sorted({name for name in every if every.count(name) > 1}):
-        raise SpecError(f"The table would have two columns {twice[0]!r}.", hint="Rename it in the source.")
+        raise SpecError(f"The table would have two columns named {twice[0]!r}.", hint="Rename it in the source.")
     for name in (*target.key, *target.text):
         if name not in names:
-            raise SpecError(f"There is no column {name!r} in {target.table}.")
+            raise SpecError(f"{target.table} has no column {name!r}.")
     for column in target.columns:
         if column.name in target.text and not column.type.startswith(("text", "character", "jsonb")):
-            raise SpecError(f"{column.name!r} is {column.type}: full-text search looks at text and jsonb.")
+            raise SpecError(f"{column.name!r} is {column.type}: full-text search needs text or jsonb.")
     if not 1 <= target.dims <= _MOST_DIMS:
-        raise SpecError(f"pgvector keeps 1 to {_MOST_DIMS:,} dimensions, not {target.dims:,}.")
+        raise SpecError(f"pgvector supports 1 to {_MOST_DIMS:,} dimensions, not {target.dims:,}.")
 
 
 def literal(text: str) -> str:
-    """A text as SQL has it."""
+    """A text as an SQL literal."""
     return "'" + text.replace("'", "''") + "'"

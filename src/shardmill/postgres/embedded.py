@@ -1,7 +1,7 @@
 """A private PostgreSQL with pgvector in a folder: `embedded:PATH`.
 
-It is started where it does not run, and goes on running, so that psql and others can use it too. `python -m
-shardmill.postgres.embedded stop PATH` stops it; what it holds stays in the folder.
+It is started if it is not running, and keeps running, so that psql and other programs can use it too. `python -m
+shardmill.postgres.embedded stop PATH` stops it; its data stays in the folder.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ def is_embedded(place: str) -> bool:
 
 
 def resolve(place: str) -> str:
-    """The URL of a database, its password kept apart; an embedded one is started first."""
+    """The URL of a database, without its password; an embedded server is started first."""
     return start(_folder(place)) if is_embedded(place) else withhold(place)
 
 
 def start(folder: Path) -> str:
-    """The URL of the server in this folder."""
+    """Start the server in this folder, if it is not running, and return its URL."""
     if not (folder / "PG_VERSION").exists() and folder.exists() and any(folder.iterdir()):
-        raise UsageError(f"{folder} is not empty and holds no PostgreSQL.", hint="Name a new folder.")
+        raise UsageError(f"{folder} is not empty and contains no PostgreSQL.", hint="Name a new folder.")
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         info = _server(folder).get_postmaster_info()
@@ -47,7 +47,7 @@ def start(folder: Path) -> str:
         said = log.read_text(errors="replace").strip().splitlines()[-1:] if log.exists() else []
         raise DatabaseError(
             f"The PostgreSQL in {folder} does not start: {' '.join(said) or error}.",
-            hint="Check that the folder can be written and that the disk has room.",
+            hint="Check that the folder is writable and that the disk has free space.",
         ) from error
     url = f"postgresql://postgres@/postgres?host={quote(str(info.socket_dir), safe='/')}"
     suit_processor(url)
@@ -55,7 +55,7 @@ def start(folder: Path) -> str:
 
 
 def suit_processor(url: str) -> None:
-    """Parallel builds of an index are among what kills the package's pgvector on ARM without SVE: have none."""
+    """Turn off parallel index builds on ARM without SVE, where they crash the package's pgvector."""
     if _has_sve():
         return
     with connect(url, autocommit=True) as connection:
@@ -66,7 +66,7 @@ def suit_processor(url: str) -> None:
 
 
 def stop(folder: Path) -> bool:
-    """Stop the server in this folder, if one runs."""
+    """Stop the server in this folder; False if none is running."""
     if not (folder / "postmaster.pid").exists():
         return False
     _server(folder).stop()
@@ -74,21 +74,21 @@ def stop(folder: Path) -> bool:
 
 
 def describe(place: str, url: str) -> str:
-    """How a person gets at an embedded server, and how it is stopped."""
+    """The commands that connect to an embedded server and stop it."""
     folder = shlex.quote(str(_folder(place)))
-    return f"psql {shlex.quote(url)}\nIt goes on running; stop it with: python -m {__spec__.name} stop {folder}"
+    return f"psql {shlex.quote(url)}\nIt keeps running; stop it with: python -m {__spec__.name} stop {folder}"
 
 
 def check_processor(target: Target, index: str) -> None:
-    """Refuse what the package's pgvector cannot compute here: on ARM it was built for processors with SVE.
+    """Refuse what crashes the package's pgvector on this processor: its ARM build needs SVE.
 
-    Without SVE the server dies of all but HNSW over `vector`s whose dimensions 16 divides, as those of most models.
+    Without SVE only HNSW over `vector` with a multiple of 16 dimensions works, which fits most models.
     """
     if _has_sve() or (target.vector_type == "vector" and target.dims % 16 == 0 and index != "ivfflat"):
         return
     raise DatabaseError(
-        f"The embedded PostgreSQL cannot do {target.vector_type}({target.dims}), --index {index} on this processor.",
-        hint="Use vector, --index hnsw and a multiple of 16 dimensions, or a server of your own: --to postgresql://…",
+        f"The embedded PostgreSQL cannot use {target.vector_type}({target.dims}), --index {index} on this processor.",
+        hint="Use vector, --index hnsw and a multiple of 16 dimensions, or your own server: --to postgresql://…",
     )
 
 
@@ -104,7 +104,7 @@ def _has_sve() -> bool:
 def _folder(place: str) -> Path:
     path = place.removeprefix(SCHEME).removeprefix("//")
     if not path:
-        raise UsageError("embedded: names no folder.", hint="Write embedded:PATH, e.g. --to embedded:shop")
+        raise UsageError("embedded: does not name a folder.", hint="Write embedded:PATH, e.g. --to embedded:shop")
     return Path(path).expanduser().resolve()
 
 
@@ -119,7 +119,7 @@ def _server(folder: Path) -> Any:
 
 
 def _make_own_folder(platformdirs: Any) -> None:
-    """Where the package puts its lock; without it that lies in /tmp and belongs to whoever came first."""
+    """Create the folder for the package's lock; otherwise the lock is in /tmp and belongs to its first user."""
     with contextlib.suppress(OSError):
         platformdirs.user_runtime_path("python_PostgresServer").mkdir(mode=0o700, parents=True, exist_ok=True)
 
@@ -130,7 +130,7 @@ def main(arguments: list[str]) -> int:
             print(f"psql {shlex.quote(start(_folder(path)))}")
             return 0
         case ["stop", path]:
-            print("Stopped." if stop(_folder(path)) else "No server runs there.")
+            print("Stopped." if stop(_folder(path)) else "No server is running there.")
             return 0
     print(f"usage: python -m {__spec__.name} start|stop PATH", file=sys.stderr)
     return 2

@@ -1,4 +1,4 @@
-"""Rows that a server takes: those that no server would are known before, others are found by trying."""
+"""Find the rows that a server refuses: some are known before sending, others are found by trying."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def find_refused(
     connection: psycopg.Connection[Any], upsert: Upsert, rows: pa.Table, some: NDArray[np.int64], found: dict[int, str]
 ) -> None:
-    """Find, by halves, which of `some` rows the server refuses and why. The transaction is not to be kept."""
+    """Find by bisection which of `some` rows the server refuses, and why. The transaction must be rolled back."""
     wanted = once(rows.take(pa.array(some)), upsert.key, upsert.mode)
     try:
         with connection.transaction():
@@ -40,21 +40,21 @@ def find_refused(
 
 
 def unfit(rows: pa.Table, key: Sequence[str]) -> dict[int, str]:
-    """Rows that no server takes, with the reason."""
+    """Rows that every server refuses, with the reason."""
     reasons: dict[int, str] = {}
     for name in rows.column_names:
         column = rows.column(name)
         if name in key and column.null_count:
             for row in np.flatnonzero(column.is_null().to_numpy()):
-                reasons.setdefault(int(row), f"{name!r} is null, and it is part of the key")
+                reasons.setdefault(int(row), f"{name!r} is null but part of the key")
         if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
             for row in np.flatnonzero(pc.match_substring(column, "\0").fill_null(False).to_numpy()):
-                reasons.setdefault(int(row), f"{name!r} has a NUL character, which PostgreSQL does not store")
+                reasons.setdefault(int(row), f"{name!r} contains a NUL character, which PostgreSQL cannot store")
     return reasons
 
 
 def once(rows: pa.Table, key: Sequence[str], mode: Conflict) -> pa.Table:
-    """Each key once: the last row of it where later ones update, the first where they are skipped."""
+    """Keep one row per key: the last in mode update, the first in mode skip."""
     keys = list(zip(*(rows.column(n).to_pylist() for n in key), strict=True))
     if len(set(keys)) == len(keys):
         return rows
@@ -63,7 +63,7 @@ def once(rows: pa.Table, key: Sequence[str], mode: Conflict) -> pa.Table:
         twice = next(k for k in keys if k in seen or seen.add(k))  # type: ignore[func-returns-value]
         said = ", ".join(f"{n} {v!r}" for n, v in zip(key, twice, strict=True))
         raise DatabaseError(
-            f"The source has {said} twice, and --mode is fail.", hint="--mode update takes the last, skip the first."
+            f"The source has {said} twice, and --mode is fail.", hint="--mode update keeps the last, skip the first."
         )
     order = enumerate(keys) if mode == "update" else reversed(list(enumerate(keys)))
     kept = {values: row for row, values in order}

@@ -1,4 +1,4 @@
-"""Indexes of a table for vectors: built once its rows are there, which is many times quicker than row by row."""
+"""Indexes of a table for vectors, built after its rows are loaded: many times faster than row by row."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ Progress = Callable[[float, str], None]
 
 _MOST_DIMS = {"vector": 2_000, "halfvec": 4_000}
 _LEAST_MEMORY_MB, _MOST_MEMORY_MB = 64, 1_024
-# What HNSW keeps of a row beside its vector, with m = 16.
+# Bytes per row that HNSW keeps besides the vector, with m = 16.
 _GRAPH_BYTES = 400
-# The server takes fewer where it has fewer; one that is set to none is left at that.
+# The server uses fewer if it has fewer; a server that is configured for none stays at none.
 _PARALLEL = 7
 _LOOK_EVERY_S = 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class TableIndex:
-    """An index that is there; `method` is gin, hnsw or ivfflat."""
+    """An existing index; `method` is gin, hnsw or ivfflat."""
 
     name: str
     column: str
@@ -41,15 +41,15 @@ class TableIndex:
 
 
 def check_indexable(target: Target, kind: str) -> None:
-    """Refuse before the load what could not be indexed after it."""
+    """Refuse, before the load, what cannot be indexed after it."""
     if kind not in KINDS:
         raise SpecError(f"--index {kind!r} is unknown.", hint=f"Use {', '.join(KINDS)}.")
     most = _MOST_DIMS[target.vector_type]
     if kind != "none" and target.dims > most:
         other = ", halfvec" if target.vector_type == "vector" and target.dims <= _MOST_DIMS["halfvec"] else ""
         raise SpecError(
-            f"pgvector indexes a {target.vector_type} of up to {most:,} dimensions; the model makes {target.dims:,}.",
-            hint=f"Use fewer with --dims (Matryoshka models){other}, or load without: --index none",
+            f"pgvector indexes {target.vector_type} up to {most:,} dimensions; the model makes {target.dims:,}.",
+            hint=f"Use fewer with --dims (Matryoshka models){other}, or load without an index: --index none",
         )
 
 
@@ -64,25 +64,25 @@ ORDER BY 2, 1
 
 
 def existing_indexes(connection: psycopg.Connection[Any], target: Target) -> list[TableIndex]:
-    """The indexes for search that a table has."""
+    """The search indexes of a table."""
     with explained(connection):
         values = [target.name, target.vector, target.vector, SEARCH]
         return [TableIndex(*row) for row in connection.execute(_INDEXES, values)]
 
 
 def offer(found: list[TableIndex], rows: int) -> str:
-    """What to tell someone who is about to load many rows into a table with indexes; empty where there are none."""
+    """The question to ask before a load into a table that has rows and indexes; empty if it lacks either."""
     if not found or not rows:
         return ""
     named = " and ".join(f"{i.method} on {i.column} ({i.bytes / 1e6:,.1f} MB)" for i in found)
     return (
-        f"The table has {rows:,} rows and indexes: {named}. Each new row goes through them, which for many rows takes "
-        "far longer than to build them anew. Drop them now and build them again after the load?"
+        f"The table has {rows:,} rows and indexes: {named}. Each new row updates them, which for many rows takes "
+        "far longer than rebuilding them. Drop them now and rebuild them after the load?"
     )
 
 
 def drop_indexes(connection: psycopg.Connection[Any], target: Target) -> list[TableIndex]:
-    """Drop what `build` makes again; searches read the whole table until then."""
+    """Drop the indexes that `build` recreates; until then searches read the whole table."""
     found = existing_indexes(connection, target)
     with explained(connection, "Only the owner of a table may drop its indexes."), connection.transaction():
         limit(connection)
@@ -92,7 +92,7 @@ def drop_indexes(connection: psycopg.Connection[Any], target: Target) -> list[Ta
 
 
 def build(url: str, target: Target, kind: str = "hnsw", progress: Progress = lambda share, note: None) -> list[str]:
-    """Build what is missing: gin on the words, and `kind` on the vectors. Says what was done."""
+    """Build the missing indexes: gin on the words, `kind` on the vectors. Returns one line per index built."""
     check_indexable(target, kind)
     wanted = [("gin", SEARCH)] if target.text else []
     wanted += [(kind, target.vector)] if kind != "none" else []
@@ -116,11 +116,11 @@ def _build_one(
     try:
         return _watched(builder, watcher, target, method, column, progress, _PARALLEL)
     except DatabaseLost as error:
-        # Parallel builds keep the graph in /dev/shm, which containers make small.
+        # Parallel builds keep the graph in /dev/shm, which is small in containers.
         if "shared memory" not in error.message:
             raise
     done = _watched(builder, watcher, target, method, column, progress, 0)
-    return f"{done} (by one process: the server's /dev/shm is too small for more)"
+    return f"{done} (in one process: the server's /dev/shm is too small for more)"
 
 
 def _watched(
@@ -132,7 +132,7 @@ def _watched(
     progress: Progress,
     parallel: int,
 ) -> str:
-    hint = "Only the owner of a table may make indexes on it."
+    hint = "Only the owner of a table may create indexes on it."
     with explained(builder, hint), builder.transaction():
         if one(builder, "SHOW max_parallel_maintenance_workers") == "0":
             parallel = 0
@@ -157,12 +157,12 @@ def _watched(
 
 
 def _follow(task: Future[Any], watcher: psycopg.Connection[Any], worker: int, label: str, progress: Progress) -> None:
-    """Say how far the server is until it is done."""
+    """Report the server's progress until it is done."""
     while not wait([task], timeout=_LOOK_EVERY_S).done:
         try:
             seen = watcher.execute(_HOW_FAR, [worker]).fetchone()
         except load().Error:
-            continue  # Who cannot look on can still wait.
+            continue  # The build does not depend on its progress being visible.
         if seen is not None:
             progress(float(seen[1] or 0.0), f"{label}: {seen[0]}")
 
@@ -174,7 +174,7 @@ FROM pg_stat_progress_create_index WHERE pid = %s
 
 
 def create_statement(target: Target, method: str, column: str, rows: int, schema: str = "public") -> str:
-    """The CREATE INDEX; its name is the server's choice."""
+    """The CREATE INDEX statement; the server chooses the name."""
     if method == "gin":
         return f"CREATE INDEX ON {target.name} USING gin ({quoted(column)})"
     operators = f"{quoted(schema)}.{target.vector_type}_cosine_ops"
@@ -183,7 +183,7 @@ def create_statement(target: Target, method: str, column: str, rows: int, schema
 
 
 def choose_lists(rows: int) -> int:
-    """As many lists as pgvector advises: a thousandth of the rows, or their root where there are over a million.
+    """The number of lists that pgvector recommends: rows / 1000, or the square root of the rows above a million.
 
     >>> choose_lists(500), choose_lists(100_000), choose_lists(4_000_000)
     (10, 100, 2000)

@@ -1,4 +1,4 @@
-"""A foreign key between two tables that are loaded, and rows that refer to nothing."""
+"""A foreign key between two loaded tables, and rows that refer to a missing row."""
 
 from __future__ import annotations
 
@@ -21,8 +21,10 @@ WHERE contype = 'f' AND conrelid = to_regclass(%s) AND confrelid = to_regclass(%
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """A column that refers to a table's key: `source` is the field it is made of, `nulls` whether it becomes null where
-    the table has no such row."""
+    """A column that refers to the key of `table`; `source` is the field that fills it.
+
+    With `nulls` it becomes null if the table has no such row.
+    """
 
     source: str
     column: str
@@ -30,17 +32,17 @@ class Reference:
     key: str
     nulls: bool
 
-    # Under a name that no field has, so that all other names are those of the batch.
+    # A name that no field has, so that every other name refers to the batch.
     known = "shardmill_known"
 
     @property
     def join(self) -> str:
-        """Behind FROM: the column `known` is the key, or null where there is no such row."""
+        """The JOIN after FROM: the column `known` is the key, or null if there is no such row."""
         found = f"(SELECT {quoted(self.key)} AS {self.known} FROM {self.table}) shardmill_parent"
         return f"LEFT JOIN {found} ON {self.known} = {quoted(self.source)}"
 
     def unknown(self, connection: psycopg.Connection[Any], values: Iterable[str | None]) -> frozenset[str]:
-        """Those of the values that the table does not have; a null refers to nothing, and is none of them."""
+        """The values that the table does not have; a null refers to nothing and is ignored."""
         wanted = list({value for value in values if value is not None})
         found = connection.execute(
             f"SELECT wanted FROM unnest(%s::text[]) wanted"
@@ -51,9 +53,11 @@ class Reference:
 
 
 def link(connection: psycopg.Connection[Any], child: Target, parent: Target, column: str) -> int:
-    """Make `column` of the child refer to the parent's key, unless it does. Says how many rows refer to nothing;
-    where there are any, no key is made, for it would refuse them."""
-    with explained(connection, "The owner of both tables can make the key."), connection.transaction():
+    """Make `column` of the child a foreign key to the parent, unless it is one.
+
+    Returns how many rows refer to a missing row; if there are any, no key is created, since it would not allow them.
+    """
+    with explained(connection, "The owner of both tables can create the key."), connection.transaction():
         limit(connection, statement_timeout="0")
         lock_table(connection, child)
         if one(connection, _LINKED, [child.name, parent.name]):

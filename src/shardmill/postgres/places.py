@@ -1,4 +1,4 @@
-"""Where a table is: postgresql://HOST/DATABASE/TABLE, or embedded:PATH/TABLE."""
+"""Addresses of tables: postgresql://HOST/DATABASE/TABLE, or embedded:PATH/TABLE."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from shardmill.errors import UsageError
 from shardmill.postgres.connect import SCHEMES, is_postgres
 from shardmill.postgres.embedded import is_embedded, resolve
 
-_HINT = "Write postgresql://HOST/DATABASE/TABLE or …/SCHEMA.TABLE; a dot or slash of a name itself is %2E or %2F."
+_HINT = "Write postgresql://HOST/DATABASE/TABLE or …/SCHEMA.TABLE; a dot or slash in a name is %2E or %2F."
 
 
 @dataclass(frozen=True, slots=True)
 class TablePlace:
-    """A table: the URL of its database, without a password, and its names."""
+    """The address of a table: the URL of its database, without a password, its schema and its name."""
 
     url: str
     schema: str
@@ -26,7 +26,7 @@ def is_table(place: str) -> bool:
 
 
 def find_table(place: str) -> TablePlace:
-    """Read the place of a table; an embedded server is started.
+    """Parse the address of a table; an embedded server is started.
 
     >>> find_table("postgresql://ann@db/shop/sales.Reviews?sslmode=require")
     TablePlace(url='postgresql://ann@db/shop?sslmode=require', schema='sales', table='Reviews')
@@ -37,6 +37,6 @@ def find_table(place: str) -> TablePlace:
     names = [unquote(piece) for piece in name.split(".")]
     a_database = database.count("/") == 1 or not scheme
     if not slash or not a_database or not all(names) or len(names) > 2:
-        raise UsageError(f"{resolve(place) if scheme else place} names no table.", hint=_HINT)
+        raise UsageError(f"{resolve(place) if scheme else place} does not name a table.", hint=_HINT)
     schema = names[0] if len(names) == 2 else "public"
     return TablePlace(resolve(f"{scheme}{database}{mark}{query}"), schema, names[-1])

@@ -1,7 +1,7 @@
-"""Schemas of well-known data: which field becomes which column. `--schema amazon-reviews-2023` takes one.
+"""Schemas of well-known data: which field becomes which column. `--schema amazon-reviews-2023` selects one.
 
-A field is read from the source as a plain type, and becomes what the column holds by an SQL expression while it is
-inserted. The expressions take whatever the field holds: what does not fit becomes NULL, and no batch fails by it.
+A field is read from the source as a plain type; an SQL expression converts it to the column's type when it is inserted.
+The expressions accept any value: what does not fit becomes NULL, so that no batch fails because of it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from shardmill.postgres.target import TableColumn, Target
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A field of the source, the column it fills, and how; `kept` is the type that --keep reads it as."""
+    """A field of the source, the column it fills, and the SQL between them; `kept` is the type that --keep reads."""
 
     source: str
     kept: Literal["string", "int64", "double", "bool"]
@@ -23,22 +23,22 @@ class Field:
     sql: str = "{}"
 
     def expression(self, value: str) -> str:
-        """The SQL that makes the column of a value, which is itself SQL.
+        """The SQL that converts `value`, itself an SQL expression, to the column's type.
 
-        >>> Field("t", "int64", Column("at", "timestamp with time zone"), "to_timestamp({})").expression('s."t"')
+        >>> Field("t", "int64", TableColumn("at", "date"), "to_timestamp({})").expression('s."t"')
         'to_timestamp(s."t")'
         """
         return self.sql.replace("{}", value)
 
     @property
     def keep(self) -> str:
-        """As --keep has it."""
+        """The field in the syntax of --keep."""
         return f"{self.source}:{self.kept}"
 
 
 @dataclass(frozen=True, slots=True)
 class TablePreset:
-    """A table: its fields, the key, the text that is embedded (of fields) and that is searched (of columns)."""
+    """A table: its fields and key, the fields that are embedded (`text`), the columns that are `searched`."""
 
     table: str
     fields: tuple[Field, ...]
@@ -59,14 +59,14 @@ class TablePreset:
 
 @dataclass(frozen=True, slots=True)
 class Preset:
-    """Reviews, the products they are of, and the column of a review that refers to the key of its product."""
+    """Reviews, their products, and the column of a review that refers to the key of its product."""
 
     reviews: TablePreset
     metadata: TablePreset
     product: str
 
 
-# A list or an object of the source arrives as JSON, any other value as it is; its first and last signs tell which.
+# A list or an object of the source arrives as JSON, any other value unchanged; its first and last characters tell.
 _IS_JSON = r"""{} ~ '^(\[\s*(["{\[0-9-]|true|false|null).*\]|\[\s*\]|\{\s*".*\}|\{\s*\})$'"""
 _JSON = f"CASE WHEN {_IS_JSON} THEN replace({{}}, '\\u0000', '')::jsonb ELSE to_jsonb({{}}) END"
 _PRICE = "CASE WHEN {} ~ '^\\s*\\$?\\s*[0-9]{1,9}(\\.[0-9]{1,9})?\\s*$' THEN translate({}, '$ ', '')::numeric END"
@@ -98,8 +98,7 @@ def _price(source: str) -> Field:
     return Field(source, "string", TableColumn(source, "numeric(12,2)"), _PRICE)
 
 
-# Reviews of 2023 have no id. One person writes of one variant of a product at one moment once: what shares the three
-# is the same review twice.
+# Reviews of 2023 have no id. Rows with the same user, product variant and time are the same review.
 _REVIEWS_2023 = TablePreset(
     "user_reviews",
     (
@@ -140,8 +139,8 @@ _METADATA_2023 = TablePreset(
     text="title,features,description",
     searched=("title", "features", "description"),
 )
-# Reviews of 2014 go by the names of 2023, so that the same SQL reads both. A person reviews a product once: its id is
-# part of the key, and what refers to the product is a column of its own, which may be null.
+# Reviews of 2014 get the column names of 2023, so that the same SQL reads both. A person reviews a product once, so the
+# product's id is part of the key. The reference to the product is a separate column, which may be null.
 _REVIEWS_2014 = TablePreset(
     "user_reviews",
     (
@@ -183,5 +182,5 @@ PRESETS = {
 
 def find_preset(name: str) -> Preset:
     if name not in PRESETS:
-        raise SpecError(f"No schema is called {name!r}.", hint=nearest(name, list(PRESETS)))
+        raise SpecError(f"Unknown schema {name!r}.", hint=nearest(name, list(PRESETS)))
     return PRESETS[name]

@@ -1,4 +1,4 @@
-"""Search in a table: by meaning, by words, or by both. Each is one statement, which `--sql` shows."""
+"""Search a table: by meaning, by words, or by both. Each search is one statement, which `--sql` prints."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ if TYPE_CHECKING:
 Mode = Literal["vector", "text", "hybrid"]
 # Reciprocal rank fusion: a row's score is the sum of 1 / (60 + rank) over the lists it is in.
 RRF = 60
-# HNSW looks at so many candidates; measured in docs/postgres.md.
+# The number of candidates that HNSW examines; measured in docs/postgres.md.
 EF_SEARCH, _MOST_EF_SEARCH = 100, 1_000
-# IVFFlat looks into as many lists as pgvector advises, the root of their number; where that is little, into more.
+# IVFFlat probes as many lists as pgvector recommends, the square root of their number, but at least this many.
 _LEAST_PROBES = 10
-# For k answers by both, so many times k rows of either list are looked at.
+# A hybrid search for k answers ranks this many times k rows of each list.
 _CANDIDATES = 4
 _TIMEOUT = "1min"
 _SEARCH = quoted(SEARCH)
-# Where the values go: nothing else in SQL has a NUL.
+# Placeholders for the values: nothing else in SQL contains a NUL.
 _VECTOR, _WORDS = "\0vector\0", "\0words\0"
 
 
 @dataclass(frozen=True, slots=True)
 class TableHit:
-    """One answer: how good it is (a cosine, a rank of words, or the sum of both ranks) and its columns."""
+    """One answer: its columns and its score, which is a cosine, a text rank, or the fusion of both ranks."""
 
     span: ClassVar[str] = ""
     score: float
@@ -47,7 +47,7 @@ class TableHit:
 
 @dataclass(frozen=True, slots=True)
 class TableSearch:
-    """What is looked for; `vector` is not needed for words alone, nor `words` for meaning alone."""
+    """A query; a search by words needs no `vector`, a search by meaning no `words`."""
 
     mode: Mode
     k: int
@@ -57,9 +57,9 @@ class TableSearch:
 
 
 def search(connection: psycopg.Connection[Any], target: Target, wanted: TableSearch) -> list[TableHit]:
-    """The best `k` rows. The transaction of `connection` can write nothing, whatever `where` says."""
+    """The best `k` rows. Expects a read-only connection, so that `where` cannot write."""
     _check(target, wanted)
-    # With values bound, the server takes one statement and no second one behind a semicolon in `where`.
+    # With bound values the server accepts a single statement: a semicolon in `where` cannot add a second.
     sql = _statement(target, wanted, _dialect(connection)).replace("%", "%%")
     sql = sql.replace(_VECTOR, "%(vector)s").replace(_WORDS, "%(words)s")
     values = {"words": wanted.words, "vector": _vector_text(wanted.vector)}
@@ -67,7 +67,7 @@ def search(connection: psycopg.Connection[Any], target: Target, wanted: TableSea
         limit(connection, statement_timeout=_TIMEOUT, **settings(connection, target, wanted.k))
         rows = connection.execute(sql, values).fetchall()
         if wanted.where and wanted.mode != "text" and len(rows) < wanted.k:
-            # An index gives up before it has found rows that are rare.
+            # An index scan can give up before it finds rare rows.
             limit(connection, statement_timeout=_TIMEOUT, enable_indexscan="off")
             rows = connection.execute(sql, values).fetchall()
     names = [c.name for c in target.columns]
@@ -75,7 +75,7 @@ def search(connection: psycopg.Connection[Any], target: Target, wanted: TableSea
 
 
 def show(connection: psycopg.Connection[Any], target: Target, wanted: TableSearch) -> str:
-    """The same, to be read and to be given to psql."""
+    """The same search as SQL that can be read and passed to psql."""
     _check(target, wanted)
     with explained(connection):
         local = settings(connection, target, wanted.k) if wanted.mode != "text" else {}
@@ -86,7 +86,7 @@ def show(connection: psycopg.Connection[Any], target: Target, wanted: TableSearc
 
 
 def settings(connection: psycopg.Connection[Any], target: Target, k: int) -> dict[str, str]:
-    """How thoroughly the index on the vectors is searched; iterative scans go on where a filter leaves too few."""
+    """How thoroughly the vector index is searched; iterative scans continue if a filter leaves too few rows."""
     index = next((i for i in existing_indexes(connection, target) if i.column == target.vector), None)
     if index is None:
         return {}
@@ -106,7 +106,7 @@ def settings(connection: psycopg.Connection[Any], target: Target, k: int) -> dic
 
 
 def distances(connection: psycopg.Connection[Any], target: Target, vector: str, k: int) -> list[float]:
-    """How far the `k` nearest are, as the planner of this transaction may find them."""
+    """Distances of the `k` nearest rows, found as the planner settings of this transaction allow."""
     dialect = _dialect(connection)
     near = f"{quoted(target.vector)} {dialect.distance} {_VECTOR}::{dialect.types}{target.vector_type}({target.dims})"
     sql = f"SELECT {near} FROM {target.name} ORDER BY {near} LIMIT {k}".replace("%", "%%").replace(
@@ -118,7 +118,7 @@ def distances(connection: psycopg.Connection[Any], target: Target, vector: str, 
 
 @dataclass(frozen=True, slots=True)
 class _Dialect:
-    """How pgvector's own things are written here: it need not be in a schema that is searched."""
+    """How pgvector's operator and types are written: its schema may not be on the search path."""
 
     distance: str
     types: str
@@ -133,19 +133,19 @@ def _dialect(connection: psycopg.Connection[Any]) -> _Dialect:
 
 def _check(target: Target, wanted: TableSearch) -> None:
     if wanted.k < 1:
-        raise UsageError(f"-k {wanted.k}: at least one answer must be asked for.")
+        raise UsageError(f"-k {wanted.k}: must be at least 1.")
     if wanted.mode != "vector" and not target.text:
-        raise UsageError(f"{target.table} has no words to search: no text column was loaded.")
+        raise UsageError(f"{target.table} has no full-text search: no text column was loaded.")
     if wanted.mode == "hybrid" and not target.key:
-        raise UsageError(f"{target.table} has no key to join by: search by meaning or by words.")
+        raise UsageError(f"{target.table} has no key, which hybrid search needs: search by meaning or by words.")
     if "\0" in wanted.where + wanted.words:
-        raise UsageError("A query has no NUL character.")
+        raise UsageError("A query cannot contain a NUL character.")
     if wanted.vector is not None and len(wanted.vector) != target.dims:
         raise UsageError(f"The query has {len(wanted.vector)} dimensions, the table has {target.dims}.")
 
 
 def _statement(target: Target, wanted: TableSearch, dialect: _Dialect) -> str:
-    """The statement, with marks where its values go."""
+    """The statement, with placeholders for its values."""
     kind = f"{dialect.types}{target.vector_type}({target.dims})"
     parts = _Parts(
         columns=", ".join(quoted(c.name) for c in target.columns),
@@ -154,7 +154,7 @@ def _statement(target: Target, wanted: TableSearch, dialect: _Dialect) -> str:
         vector=quoted(target.vector),
         distance=f"{quoted(target.vector)} {dialect.distance} {_VECTOR}::{kind}",
         query=f"websearch_to_tsquery({literal(target.language)}::regconfig, {_WORDS})",
-        # On lines of its own, so that a comment in it ends with it.
+        # On separate lines, so that a comment in it cannot hide what follows.
         where=f" AND (\n{wanted.where}\n)" if wanted.where else "",
         k=wanted.k,
     )
@@ -233,5 +233,5 @@ ORDER BY _score DESC, {p.key}"""
 
 
 def _vector_text(vector: NDArray[np.float32] | None) -> str:
-    """As pgvector reads it; numbers are written so that the same float32 is read."""
+    """The vector in pgvector's text format; the numbers survive the round trip as float32."""
     return "[" + ",".join(map(str, np.asarray(vector, np.float32))) + "]" if vector is not None else ""

@@ -1,4 +1,4 @@
-"""Short transactions that are tried again, on a new connection where the old one is gone."""
+"""Short transactions that are retried, on a new connection if the old one is lost."""
 
 from __future__ import annotations
 
@@ -15,18 +15,17 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 
-# A batch takes milliseconds; who waits longer than this for a lock waits for something that is not a batch.
+# A batch takes milliseconds: a longer wait for a lock is a wait for something other than a batch.
 _LIMITS = {"statement_timeout": "10min", "lock_timeout": "30s"}
 PATIENCE_S = 120.0
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.05, 5.0
-_KEPT = "What is loaded is kept, and the same command goes on."
+_KEPT = "Loaded rows are kept, and the same command resumes."
 
 
 class Session:
-    """One connection, opened when it is needed and opened again when it is lost. Used by one thread.
+    """One connection, opened when needed and reopened when lost. Used by one thread.
 
-    What is run must be such that running it twice does no harm: after a lost connection nobody knows whether the
-    transaction was committed.
+    Work must be safe to run twice: after a lost connection it is unknown whether the transaction was committed.
     """
 
     def __init__(
@@ -39,9 +38,9 @@ class Session:
         self._connection: psycopg.Connection[Any] | None = None
 
     def transact(self, work: Callable[[psycopg.Connection[Any]], _T], *, keep: bool = True) -> _T:
-        """Do the work in one transaction, which is rolled back in the end where it is not to `keep`.
+        """Do the work in one transaction, which is rolled back at the end unless `keep`.
 
-        Errors that are about values are raised as the driver has them (see `about_rows`), others as ours.
+        Errors caused by values are raised as the driver's (see `about_rows`), others as ours.
         """
         deadline, pause_s = time.monotonic() + self.patience_s, _FIRST_PAUSE_S
         while True:
@@ -70,14 +69,14 @@ class Session:
             if about_rows(error):
                 raise
             explained = self._explain(error)
-            # After a deadlock the connection is as good as before; of others one does not know.
+            # After a deadlock the connection is still good; after other errors that is unknown.
             if not (error.sqlstate or "").startswith("40"):
                 self.close()
             raise explained from error
 
     def _explain(self, error: Any) -> ShardmillError:
         if error.sqlstate == "53100":
-            return DatabaseError(f"{self.url}: the server's disk is full.", hint=f"Make room there. {_KEPT}")
+            return DatabaseError(f"{self.url}: the server's disk is full.", hint=f"Free some space there. {_KEPT}")
         return explain(error, self.url, hint=_KEPT)
 
     def close(self) -> None:
@@ -87,5 +86,5 @@ class Session:
 
 
 def about_rows(error: Exception) -> bool:
-    """Whether an error of the server is the fault of a value: too long, out of range, null, against a constraint."""
+    """Whether a value caused an error of the server: too long, out of range, null, or against a constraint."""
     return (getattr(error, "sqlstate", None) or "").startswith(("22", "23"))

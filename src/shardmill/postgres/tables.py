@@ -1,4 +1,4 @@
-"""Tables for vectors: made from a `Target`, or held against it, and entered in the registry `shardmill.tables`."""
+"""Tables for vectors: created from a `Target` or compared with it, and registered in `shardmill.tables`."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from shardmill.postgres.target import Target, quoted
 if TYPE_CHECKING:
     import psycopg
 
-# Any number will do that nobody else locks.
+# Any number that nobody else uses for a lock.
 _LOCK = 0x5348_4152_444D_494C
 _MAY_CREATE = "Ask the owner of the database for CREATE on it and on the schema."
 
 
 @dataclass(frozen=True, slots=True)
 class Registered:
-    """What `shardmill.tables` knows of a table: enough to embed a query as its rows were embedded."""
+    """The entry of a table in `shardmill.tables`: enough to embed a query as its rows were embedded."""
 
     target: Target
     task: str
@@ -31,7 +31,7 @@ class Registered:
 
 
 def create(connection: psycopg.Connection[Any], target: Target) -> bool:
-    """Make the table and say True; or find one that fits and say False. One that does not fit is left as it is."""
+    """Create the table and return True, or False if one that fits exists. One that does not fit is an error."""
     validate(target)
     with explained(connection, _MAY_CREATE), connection.transaction():
         limit(connection)
@@ -48,7 +48,7 @@ def create(connection: psycopg.Connection[Any], target: Target) -> bool:
 
 
 def check(connection: psycopg.Connection[Any], target: Target) -> None:
-    """Hold a table that is there against a target; one error says all that differs, and the SQL that would mend it."""
+    """Compare an existing table with a target; one error lists all differences and the SQL that would fix them."""
     with explained(connection):
         found = list(_differences(connection, target))
     if found:
@@ -76,7 +76,7 @@ GROUP BY i.indexrelid
 
 
 def _differences(connection: psycopg.Connection[Any], target: Target) -> Iterator[tuple[str, str]]:
-    """What differs, and the statement that would mend it, where one would."""
+    """Each difference, and the statement that would fix it, or "" if none would."""
     kind = one(connection, "SELECT relkind::text FROM pg_class WHERE oid = to_regclass(%s)", [target.name])
     if kind not in ("r", "p"):
         yield ("there is no such table" if kind is None else "it is not a table"), ""
@@ -99,11 +99,11 @@ def _differences(connection: psycopg.Connection[Any], target: Target) -> Iterato
     known = {c.name for c in target.columns} | {target.vector, DIGEST, SEARCH}
     for name in there.keys() - known:
         if there[name][4]:
-            yield f"{name!r} must not be null and nothing is loaded into it", ""
+            yield f"{name!r} is NOT NULL, but nothing is loaded into it", ""
     keys = [set(row[0]) for row in connection.execute(_UNIQUE_KEYS, [target.name])]
     if target.key and set(target.key) not in keys:
         names = ", ".join(map(quoted, target.key))
-        yield f"nothing keeps ({', '.join(target.key)}) unique", f"{alter} ADD PRIMARY KEY ({names})"
+        yield f"it has no unique index on ({', '.join(target.key)})", f"{alter} ADD PRIMARY KEY ({names})"
 
 
 def _wrong_own_column(target: Target, name: str, seen: tuple[Any, ...]) -> str:
@@ -120,14 +120,14 @@ def _wrong_own_column(target: Target, name: str, seen: tuple[Any, ...]) -> str:
 
 
 def ensure_vector(connection: psycopg.Connection[Any]) -> str:
-    """The schema that pgvector is in; it is installed into the database where the server has it and we may."""
+    """The schema of pgvector; the extension is created if the server has it and the user may."""
     if (schema := vector_schema(connection)) is not None:
         return schema
     if not one(connection, "SELECT count(*) FROM pg_available_extensions WHERE name = 'vector'"):
         raise DatabaseError(
             f"{address(connection)}: the server has no pgvector.",
             hint="Install it there (Debian: apt install postgresql-NN-pgvector; macOS: brew install pgvector; "
-            "hosted: turn on the extension `vector`), or try it here with --to embedded:PATH.",
+            "hosted: enable the extension `vector`), or use a local server with --to embedded:PATH.",
         )
     driver = load()
     try:
@@ -135,14 +135,14 @@ def ensure_vector(connection: psycopg.Connection[Any]) -> str:
             connection.execute("CREATE EXTENSION IF NOT EXISTS vector")
     except driver.errors.InsufficientPrivilege as error:
         raise DatabaseError(
-            f"{address(connection)}: pgvector is not turned on in this database, and this user may not do it.",
+            f"{address(connection)}: pgvector is not enabled in this database, and this user may not enable it.",
             hint="Ask its owner to run: CREATE EXTENSION vector;",
         ) from error
     return vector_schema(connection) or "public"
 
 
 def vector_schema(connection: psycopg.Connection[Any]) -> str | None:
-    """The schema that pgvector is in, if it is in the database."""
+    """The schema of pgvector; None if the database does not have it."""
     found = one(connection, "SELECT extnamespace::regnamespace::text FROM pg_extension WHERE extname = 'vector'")
     return None if found is None else _unquoted(found)
 
@@ -175,7 +175,7 @@ def register(
     params: dict[str, Any],
     task: str = "embed",
 ) -> None:
-    """Write down how the vectors of a table are made. Where that is written already, it has to be the same."""
+    """Register how the vectors of a table are made. An existing entry must be the same."""
     jsonb = load().types.json.Jsonb
     new = Registered(target, task, model, fingerprint, params)
     with explained(connection, _MAY_CREATE), connection.transaction():
@@ -193,13 +193,13 @@ def register(
             )
         elif changes := _changes(old, new):
             raise StaleResume(
-                f"{target.name} holds vectors of something else: {'; '.join(changes)}.",
+                f"{target.name} holds vectors that were made differently: {'; '.join(changes)}.",
                 hint="Vectors of two models cannot be compared: load into another table.",
             )
 
 
 def registered(connection: psycopg.Connection[Any], schema: str, table: str) -> Registered | None:
-    """How the vectors of a table are made, if shardmill made it or loaded into it."""
+    """How the vectors of a table are made; None if shardmill did not load it."""
     with explained(connection):
         if one(connection, "SELECT to_regclass('shardmill.tables')") is None:
             return None
@@ -212,14 +212,14 @@ def registered(connection: psycopg.Connection[Any], schema: str, table: str) -> 
 
 
 def _changes(old: Registered, new: Registered) -> list[str]:
-    """What would make new vectors unlike the old; where a model lies, and how numbers are kept, would not."""
+    """What would make new vectors differ from the old. The model's location and the dtype would not."""
     found = []
     if old.task != new.task:
         found.append(f"the task was {old.task}, now {new.task}")
     if old.fingerprint != new.fingerprint:
         found.append(f"the model was {old.model}, now {new.model}")
         if old.model == new.model:
-            found[-1] = f"the files of {old.model} are others now"
+            found[-1] = f"the files of {old.model} have changed"
     where = {"model", "dtype"}
     for name in sorted((old.params.keys() | new.params.keys()) - where):
         if old.params.get(name) != new.params.get(name):
@@ -230,7 +230,7 @@ def _changes(old: Registered, new: Registered) -> list[str]:
 
 
 def types_of(connection: psycopg.Connection[Any], target: Target) -> dict[str, str]:
-    """The columns of a table with their types as `format_type` writes them; none where it is not there."""
+    """The columns of a table with their types as `format_type` writes them; empty if it does not exist."""
     with explained(connection):
         found = connection.execute(
             "SELECT attname, format_type(atttypid, atttypmod) FROM pg_attribute"
@@ -241,17 +241,17 @@ def types_of(connection: psycopg.Connection[Any], target: Target) -> dict[str, s
 
 
 def lock(connection: psycopg.Connection[Any]) -> None:
-    """Two that make the same table at once: IF NOT EXISTS alone lets both try."""
+    """Let one process at a time create tables: with IF NOT EXISTS alone, two could both try."""
     connection.execute("SELECT pg_advisory_xact_lock(%s)", [_LOCK])
 
 
 def lock_table(connection: psycopg.Connection[Any], target: Target) -> None:
-    """One at a time does whatever is done to a table as a whole; given back with the transaction."""
+    """Let one process at a time change a table as a whole; the lock is released with the transaction."""
     connection.execute("SELECT pg_advisory_xact_lock(%s, hashtext(%s))", [_LOCK >> 32, target.name])
 
 
 def create_schema(connection: psycopg.Connection[Any], name: str) -> None:
-    # IF NOT EXISTS asks for the right to create even where nothing is created.
+    # IF NOT EXISTS needs the CREATE privilege even if the schema exists.
     if one(connection, "SELECT to_regnamespace(%s)", [quoted(name)]) is None:
         connection.execute(f"CREATE SCHEMA {quoted(name)}")
 
@@ -259,7 +259,7 @@ def create_schema(connection: psycopg.Connection[Any], name: str) -> None:
 def _check_language(connection: psycopg.Connection[Any], language: str) -> None:
     known = [r[0] for r in connection.execute("SELECT cfgname FROM pg_ts_config ORDER BY 1")]
     if language not in known:
-        raise SpecError(f"The server has no full-text search in {language!r}.", hint=f"There is: {', '.join(known)}.")
+        raise SpecError(f"The server has no full-text search in {language!r}.", hint=f"Available: {', '.join(known)}.")
 
 
 def _unquoted(name: str) -> str:

@@ -1,4 +1,4 @@
-"""What a load writes to: one table, described once, from which its SQL is made."""
+"""The table that a load writes to, described once; its SQL is generated from this."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Conflict = Literal["update", "skip", "fail"]
 
 @dataclass(frozen=True, slots=True)
 class TableColumn:
-    """A column that rows bring along, with its SQL type as `format_type` writes it: `bigint`, `numeric(10,2)`."""
+    """A column filled from the rows, with its SQL type as `format_type` writes it: `bigint`, `numeric(10,2)`."""
 
     name: str
     type: str
@@ -18,9 +18,9 @@ class TableColumn:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A table for vectors: `key` is its primary key, `text` are the columns that full-text search looks at.
+    """A table for vectors: `key` is its primary key, `text` are the columns for full-text search.
 
-    Besides `columns` it has the vector, `text_digest` (of what the vector was made from) and `search`, a tsvector.
+    Besides `columns` it has the vector, `text_digest` (of the embedded text) and `search`, a tsvector.
     """
 
     schema: str
@@ -35,7 +35,7 @@ class Target:
 
     @property
     def name(self) -> str:
-        """Quoted, with its schema."""
+        """The quoted name, with the schema."""
         return f"{quoted(self.schema)}.{quoted(self.table)}"
 
     def to_json(self) -> dict[str, Any]:
@@ -48,7 +48,7 @@ class Target:
 
 
 def quoted(name: str) -> str:
-    """A name as SQL has it.
+    """A name as a quoted SQL identifier.
 
     >>> quoted('5" discs')
     '"5"" discs"'

@@ -1,4 +1,4 @@
-"""Which SQL type holds which Arrow type, and back."""
+"""SQL types for Arrow types, and back."""
 
 from __future__ import annotations
 
@@ -67,15 +67,15 @@ def sql_type(kind: pa.DataType) -> str:
         return "bytea"
     if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
         item = sql_type(kind.value_type)
-        # An array of arrays has to be a rectangle; a list of lists need not be one.
+        # An SQL array of arrays must be rectangular; a list of lists need not be.
         return "jsonb" if item == "jsonb" or item.endswith("[]") else f"{item}[]"
     if pa.types.is_struct(kind) or pa.types.is_map(kind):
         return "jsonb"
-    raise DatabaseError(f"No SQL type holds Arrow's {kind}.", hint="Set another one with --keep name:type.")
+    raise DatabaseError(f"The Arrow type {kind} has no SQL type.", hint="Set another type with --keep name:type.")
 
 
 def arrow_type(sql: str) -> pa.DataType:
-    """The Arrow type that carries values of an SQL type; a string, which the server reads, where there is none.
+    """The Arrow type for values of an SQL type; a string, which the server parses, if there is none.
 
     >>> arrow_type("bigint"), arrow_type("text[]"), arrow_type("jsonb")
     (DataType(int64), ListType(list<item: string>), DataType(string))

@@ -1,4 +1,4 @@
-"""Rows into a table: a binary COPY into a temporary one, and one INSERT from there, in the order of the key."""
+"""Write rows into a table: a binary COPY into a temporary table, then one INSERT from there, in key order."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ _BATCH = "shardmill_batch"
 
 
 class Upsert:
-    """How rows of one shape are written into one table, whose own column types they are turned into.
+    """Writes rows of one schema into one table, converted to the table's column types.
 
-    `fields` say which of them become a column of another name, or by an expression of their own; one that becomes two
-    columns is there twice.
+    `fields` lists the fields that fill a column of another name or through an SQL expression; a field that fills two
+    columns is listed twice.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class Upsert:
             for name, kind in zip(self._names, self._kinds, strict=True)
         ]
         sent = ", ".join(map(quoted, self._names))
-        # A vector of 384 numbers is over what a row may have before it is stored elsewhere: not here, for so short.
+        # By default a vector of 384 numbers would be moved out of its row (TOAST): not worth it in a temporary table.
         create = (
             f"CREATE TEMPORARY TABLE {_BATCH} ({', '.join(columns)}) WITH (toast_tuple_target = 8160) ON COMMIT DROP"
         )
@@ -85,7 +85,7 @@ class Upsert:
         return create.encode(), copy.encode(), insert.encode()
 
     def _value(self, i: int) -> str:
-        """A column as the table wants it. A cast to varchar(n) would cut what is too long; assignment refuses it."""
+        """A column cast to the table's type. A cast to varchar(n) would truncate long text; assignment refuses it."""
         name, kind, wanted = quoted(self._names[i]), self._kinds[i], self._types[self._columns[i]]
         if (field := self._fields.get(self._names[i])) is not None:
             return field.expression(name)
@@ -94,7 +94,7 @@ class Upsert:
         return f"{name}::{wanted}"
 
     def _on_conflict(self, key: str) -> str:
-        """A row without a vector is of a text that did not change: the vector that is there stays, and its digest."""
+        """The ON CONFLICT clause. A row without a vector has an unchanged text: the stored vector and digest stay."""
         if self.mode == "fail":
             return ""
         if self.mode == "skip":
@@ -109,11 +109,11 @@ class Upsert:
         return f"ON CONFLICT ({key}) DO UPDATE SET {', '.join(changes)}"
 
     def encode(self, rows: pa.Table) -> bytes:
-        """What COPY is sent for these rows."""
+        """The COPY stream of these rows."""
         return encode([rows.column(n).combine_chunks() for n in self._names], self._kinds)
 
     def unchanged(self, connection: psycopg.Connection[Any], kept: pa.RecordBatch) -> frozenset[int]:
-        """The rows that the table has with the same text digest, and with a vector."""
+        """The rows that the table already has, with a vector and the same text digest."""
         names = ", ".join(f"k{i}" for i in range(len(self.key)))
         kinds = [self._kinds[self._names.index(name)] for name in self.key]
         arrays = ", ".join(f"%s::{kind}[]" for kind in kinds)
@@ -132,19 +132,19 @@ class Upsert:
         return frozenset(row for (row,) in found.fetchall())
 
     def _digested(self) -> list[int]:
-        """The columns that a digest is of: the key, where the table has it as it was sent; the text's; the vector."""
+        """The columns that a digest covers: the key if stored as it was sent, the text digest, the vector."""
         names = [*self.target.key, DIGEST, self.target.vector]
         found = [self._columns.index(name) for name in names]
         return [i for i in found if self._kinds[i] == self._types[self._columns[i]] or i == found[-1]]
 
     def digest(self, rows: pa.Table) -> bytes:
-        """A digest of keys and vectors, whatever the order of the rows."""
+        """A digest of keys and vectors that does not depend on the order of the rows."""
         own = self._digested()
         columns = [rows.column(self._names[i]).combine_chunks() for i in own]
         return digest_rows(columns, [self._kinds[i] for i in own]).to_bytes(16, "big")
 
     def digest_table(self, connection: psycopg.Connection[Any]) -> tuple[int, bytes]:
-        """How many rows the table has, and their digest."""
+        """The number of rows in the table, and their digest."""
         names = ", ".join(quoted(self._columns[i]) for i in self._digested())
         rows = total = 0
         sql = f"COPY (SELECT {names} FROM {self.target.name}) TO STDOUT (FORMAT binary)"
@@ -156,9 +156,9 @@ class Upsert:
     def write(
         self, connection: psycopg.Connection[Any], stream: bytes, meanwhile: Callable[[], None] = lambda: None
     ) -> tuple[int, int]:
-        """Write encoded rows as part of a transaction: how many were new, and how many replaced others.
+        """Write encoded rows inside a transaction; returns how many were inserted and how many updated.
 
-        `meanwhile` is done while the server is at it, and may be done again where the transaction is.
+        `meanwhile` runs while the server works, and runs again if the transaction is retried.
         """
         connection.execute(self._create)
         with connection.cursor() as cursor, cursor.copy(self._copy) as copy:
@@ -166,7 +166,7 @@ class Upsert:
         return self._merge(connection, meanwhile)
 
     def _merge(self, connection: psycopg.Connection[Any], meanwhile: Callable[[], None]) -> tuple[int, int]:
-        """From the temporary table into the real one."""
+        """Insert the rows of the temporary table into the real one."""
         try:
             with connection.pipeline():
                 cursor = connection.execute(self._insert)
@@ -184,7 +184,7 @@ class Upsert:
         new, old, hollow = found
         if hollow and self.mode == "update":
             raise DatabaseError(
-                f"{self.target.name}: {hollow} rows whose text had not changed were deleted meanwhile.",
-                hint="Run the same command again: they are embedded then.",
+                f"{self.target.name}: {hollow} rows with unchanged text were deleted during the load.",
+                hint="Run the same command again to embed them.",
             )
         return int(new), int(old)

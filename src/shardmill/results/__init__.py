@@ -1,1 +1,1 @@
-"""What is done with what a run made: merge, verify, search. Reads the run folder; never imports `run`."""
+"""Merge, verify and search the result of a run. Reads the run folder; never imports `run`."""

@@ -1,4 +1,4 @@
-"""Parts into one file, in source order, in constant memory."""
+"""Merge parts into one file, in source order, in constant memory."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def refuse_table(plan: Plan) -> None:
     if (to := plan.work.to) is not None:
         raise UsageError(
             f"The result of this run is in the table {to.table} of {to.url}.",
-            hint="Ask the table: shardmill search URL",
+            hint="Search the table: shardmill search URL",
         )
 
 
@@ -68,17 +68,17 @@ def schema_of(ledger: Ledger, commit: Commit) -> pa.Schema:
 
 
 def vector_field(schema: pa.Schema) -> pa.Field:
-    """The one column of vectors."""
+    """The vector column."""
     for field in schema:
         if is_vector(field.type):
             return field
-    raise UsageError("This run has no column of vectors.")
+    raise UsageError("This run has no vector column.")
 
 
 def merge(ledger: Ledger, plan: Plan, out: str, *, quiet: bool = False) -> Merged:
     """Write the result as one `.parquet`, or as `.npy` with the other columns in `.ids.parquet` beside it.
 
-    A row without a vector is there as a vector of NaN.
+    A missing vector is written as NaN.
     """
     schema = part_schema(ledger, plan)
     if out.endswith(".parquet"):
@@ -96,7 +96,7 @@ def merge(ledger: Ledger, plan: Plan, out: str, *, quiet: bool = False) -> Merge
 
 
 def write_vectors(ledger: Ledger, plan: Plan, out: str, *, quiet: bool = False) -> int:
-    """All vectors as one `.npy`, a NaN row where there is none."""
+    """Write all vectors as one `.npy`, with NaN for missing ones."""
     with replacing(out) as file:
         return _write_vectors(ledger, plan, file, quiet)
 
@@ -140,8 +140,8 @@ def _write_vectors(ledger: Ledger, plan: Plan, file: IO[bytes], quiet: bool) -> 
 def _check_count(done: int, total: int) -> None:
     if done != total:
         raise ShardmillError(
-            f"The parts hold {done:,} rows where their commits say {total:,}.",
-            hint="`shardmill verify RUN` says which part is at fault.",
+            f"The parts have {done:,} rows, but their commits say {total:,}.",
+            hint="Check every part: shardmill verify RUN",
         )
 
 

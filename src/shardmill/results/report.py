@@ -1,4 +1,4 @@
-"""What a proof says, and what may be asked of it."""
+"""The report of a verification, and what the caller expects of it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One thing that was looked at, whether it holds, and what was seen."""
+    """One check: its name, whether it passed, and what was seen."""
 
     name: str
     ok: bool
@@ -18,7 +18,7 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """The proof of a run, also kept in its folder as report.json."""
+    """The proof of a run or a table; a run also keeps it in its folder as report.json."""
 
     run: str
     plan: str
@@ -34,20 +34,20 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """What the result must have, by the word of who asks: so many rows, of so many numbers each."""
+    """What the caller expects of the result: the number of rows and of dimensions."""
 
     rows: int | None = None
     dims: int | None = None
 
     def check(self, rows: int, dims: Collection[int]) -> list[Check]:
-        """One check for what was asked; none where nothing was."""
+        """One check of what is expected; none if nothing is."""
         wrong, asked = [], []
         if self.rows is not None:
             asked.append(f"{self.rows:,} rows")
-            wrong += [f"{rows:,} rows are there"] * (rows != self.rows)
+            wrong += [f"{rows:,} rows"] * (rows != self.rows)
         if self.dims is not None:
-            asked.append(f"{self.dims:,} numbers each")
+            asked.append(f"{self.dims:,} dimensions")
             there = ", ".join(f"{d:,}" for d in sorted(dims)) or "no"
-            wrong += [f"{there} numbers each are there"] * (set(dims) != {self.dims})
-        seen = ", ".join(asked) + (f" were asked for; {', '.join(wrong)}" if wrong else ", as asked")
+            wrong += [f"{there} dimensions"] * (set(dims) != {self.dims})
+        seen = ", ".join(asked) + (f" expected; {', '.join(wrong)} found" if wrong else ", as expected")
         return [Check("expected", not wrong, seen)] if asked else []

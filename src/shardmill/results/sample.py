@@ -1,4 +1,4 @@
-"""Some rows of a result, computed again from the source and held against what is stored."""
+"""Compute some rows of a result again from the source and compare them with what is stored."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _LEAST_COSINE = 0.999
 
 
 def check_sample(ledger: Ledger, plan: Plan, commits: dict[int, Commit], sample: int) -> Check:
-    """Compute some rows anew from the source, in float32 on the CPU, and hold them against what is stored."""
+    """Compute some rows again from the source, in float32 on the CPU, and compare them with what is stored."""
     compared: set[str] = set()
     differ: set[str] = set()
     left_out: set[str] = set()
@@ -41,24 +41,24 @@ def check_sample(ledger: Ledger, plan: Plan, commits: dict[int, Commit], sample:
             elif plan.work.query:
                 differ.add(where)
             else:
-                return Check("sample", False, f"{where}: {name} is not what the source gives ({fit:.4f})")
+                return Check("sample", False, f"{where}: {name} does not match the source ({fit:.4f})")
     except (ShardmillError, FileNotFoundError) as error:
         return Check("sample", False, str(error).partition("\n")[0])
     seen = f"{len(compared - left_out - differ)} rows computed again in float32, worst cosine {worst:.6f}"
     if differ:
-        # Whether such a row changed in the database since, nobody can tell; that most of them did is not believed.
+        # Such a row may have changed in the database since; if more than half differ, the check fails.
         seen += f"; {len(differ)} of {len(compared)} are gone or differ now"
     if left_out:
-        seen += f"; {len(left_out)} have too many windows for it"
+        seen += f"; {len(left_out)} not compared: too many windows"
     return Check("sample", 2 * len(differ) <= len(compared), seen)
 
 
 def _compare(
     ledger: Ledger, plan: Plan, commits: dict[int, Commit], sample: int, left_out: set[str]
 ) -> Iterator[tuple[str, str, float]]:
-    """Where, which column, and how well what is stored fits what the source gives, each row alone: 1 is the same.
+    """Where, which column, and how well the stored value matches the source, row by row: 1 is the same.
 
-    A row that is made of more windows than are left of the sample is not computed, but `left_out`.
+    A row with more windows than are left of the sample is not computed but added to `left_out`.
     """
     windows_left = sample
     work = plan.work
@@ -93,7 +93,7 @@ def _compare(
 
 
 def _compute_again(task: Task, prepared: Prepared, stored: pa.Table) -> Iterator[tuple[str, float]]:
-    """How well the rows of one item fit what its text gives; of many windows the last and one more are computed."""
+    """How well the stored rows of one item match its text; of many windows the last and a random one are computed."""
     combined = task.combine(1)
     if combined is not None:
         for each in prepared.inputs:
@@ -111,7 +111,7 @@ def _compute_again(task: Task, prepared: Prepared, stored: pa.Table) -> Iterator
 
 
 def _was_done(stored: pa.Table, task: Task) -> bool:
-    """Rows on record as errors are not run again: one of them may be what killed a worker."""
+    """Whether the row has a result. Rows recorded as errors are not run again: one may have killed a worker."""
     return any(stored.column(name)[0].is_valid for name in task.output.names if name != WINDOW)
 
 
@@ -154,7 +154,7 @@ def _pick_items(
 def _find_items(
     batches: Iterator[ItemBatch], stored: dict[int, pa.Table], names: Sequence[str]
 ) -> Iterator[tuple[list[str | None], pa.RecordBatch, list[int]]]:
-    """The same rows by their ids, in a source whose rows may have come and gone since."""
+    """Find the same rows by their ids, in a source whose rows may have changed since."""
     wanted = {tuple(values.column(n)[0].as_py() for n in names): row for row, values in stored.items()}
     for batch in batches:
         ids = zip(*(batch.kept.column(n).to_pylist() for n in names), strict=True)
@@ -165,7 +165,7 @@ def _find_items(
 
 
 def _fit(stored: Any, again: Any) -> float:
-    """1 for the same; the cosine for vectors; 0 where one is missing or anything else differs."""
+    """1 if equal; the cosine for vectors; 0 if one is missing or anything else differs."""
     if not stored.is_valid or not again.is_valid:
         return float(stored.is_valid == again.is_valid)
     if not is_vector(stored.type):

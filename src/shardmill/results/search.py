@@ -1,4 +1,4 @@
-"""Exact cosine search over a run: memory-mapped, block by block. Fine to about ten million rows."""
+"""Exact cosine search over a run: memory-mapped, block by block. Fine up to about ten million rows."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from shardmill.tasks.base import START, STOP, WINDOW
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """One answer: its place in the source, how near it is, and its id and kept columns.
+    """One answer: its row in the source, its cosine, and its id and kept columns.
 
-    Where items have windows it is the nearest of them: its number, and the characters of the item's text it covers.
+    If items have windows, it is the nearest window: its number, and the characters of the item's text that it covers.
     """
 
     row: int
@@ -38,7 +38,7 @@ class Hit:
 
     @property
     def span(self) -> str:
-        """The characters it covers, where it is a window."""
+        """The characters it covers, if it is a window."""
         return "" if self.start is None else f"[{self.start}:{self.stop}]"
 
     def to_json(self) -> dict[str, Any]:
@@ -48,7 +48,7 @@ class Hit:
 def search(ledger: Ledger, plan: Plan, query: NDArray[np.float32], k: int = 5, *, quiet: bool = False) -> list[Hit]:
     """The `k` items nearest to a query vector, nearest first."""
     if k < 1:
-        raise UsageError(f"-k {k}: at least one answer must be asked for.")
+        raise UsageError(f"-k {k}: must be at least 1.")
     matrix = open_matrix(ledger, plan, quiet=quiet)
     if query.shape != (matrix.shape[1],):
         raise UsageError(f"The query has {query.shape[0]} dimensions, the run has {matrix.shape[1]}.")
@@ -69,7 +69,7 @@ def search(ledger: Ledger, plan: Plan, query: NDArray[np.float32], k: int = 5, *
 
 
 def open_matrix(ledger: Ledger, plan: Plan, *, quiet: bool = False) -> NDArray[Any]:
-    """All vectors of the run, mapped into memory; laid out once beside the run, or in the cache for a remote one."""
+    """All vectors of the run, memory-mapped; written once into the run folder, or into the cache for a remote run."""
     vector_field(part_schema(ledger, plan))
     commits = ledger.commits.read_complete(plan)
     digest = hashlib.sha256("".join(c.digest for c in commits).encode()).hexdigest()[:16]

@@ -1,4 +1,4 @@
-"""The proof: what the plan promised is what is there, once, whole and right."""
+"""The proof that the result is what the plan promised: every item once, complete and correct."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _UNIT_SLACK = 5e-3
 
 @dataclass(slots=True)
 class _Seen:
-    """What one pass over the parts adds up to."""
+    """Totals from one pass over the parts."""
 
     rows: int = 0
     items: int | None = None
@@ -95,7 +95,7 @@ def _verify_table(
     expected: Expected,
     began: float,
 ) -> Report:
-    """A run that was loaded: its commits against the table's ledger, and that against the table's rows."""
+    """Verify a load: compare its commits with the batch ledger, and the ledger with the table's rows."""
     from shardmill.sinks.table import check_table
 
     whole = checks[-1].ok
@@ -131,7 +131,7 @@ def _check_commits(plan: Plan, commits: dict[int, Commit]) -> Check:
     if missing:
         seen += f"; missing {_few(missing)}"
     if strange or foreign:
-        seen += f"; of another plan {_few(strange + foreign)}"
+        seen += f"; from another plan {_few(strange + foreign)}"
     return Check("commits", not (missing or strange or foreign), seen)
 
 
@@ -187,20 +187,20 @@ def _check_parts(seen: _Seen, commits: dict[int, Commit], plan: Plan) -> Iterato
     counted = sum(c.rows_in_part for c in commits.values())
     if seen.unreadable:
         yield Check("parts", False, f"cannot be read: {seen.unreadable}")
-    yield Check("digests", not seen.wrong_digest, _amount(seen.wrong_digest, "part", "differs from its commit"))
+    yield Check("digests", not seen.wrong_digest, _amount(seen.wrong_digest, "part", "with a wrong digest"))
     yield Check("rows", seen.rows == counted and not seen.wrong_rows, f"{seen.rows:,} rows, {counted:,} committed")
     size = sum(c.part_bytes for c in seen.sound)
     of_vectors = f", {seen.vector_bytes:,} of them vectors" if seen.dims else ""
     yield Check("size", size >= seen.vector_bytes, f"{size:,} bytes in {len(seen.sound):,} parts{of_vectors}")
     if seen.items is not None:
-        wrong = _amount(seen.wrong_windows, "window", "is missing or out of place")
+        wrong = _amount(seen.wrong_windows, "window", "missing or out of place")
         yield Check("windows", not seen.wrong_windows, f"{seen.items:,} items have them, {wrong}")
     if not seen.dims:
         return
     errors = sum(c.errors for c in commits.values())
     yield Check("vectors", seen.nulls == errors, f"{seen.nulls:,} rows without one, {errors:,} errors on record")
-    yield Check("dimension", len(seen.dims) == 1, f"{', '.join(map(str, sorted(seen.dims)))} numbers each")
-    yield Check("finite", not seen.not_finite, _amount(seen.not_finite, "vector", "has NaN or infinity"))
+    yield Check("dimension", len(seen.dims) == 1, f"{', '.join(map(str, sorted(seen.dims)))} dimensions")
+    yield Check("finite", not seen.not_finite, _amount(seen.not_finite, "vector", "with NaN or infinity"))
     if seen.least_norm != float("inf"):
         unit = open_task(plan.work.task, plan.work.params).unit_norm
         held = 1 - _UNIT_SLACK <= seen.least_norm <= seen.most_norm <= 1 + _UNIT_SLACK if unit else seen.least_norm > 0
@@ -208,13 +208,13 @@ def _check_parts(seen: _Seen, commits: dict[int, Commit], plan: Plan) -> Iterato
 
 
 def _check_errors(ledger: Ledger, commits: dict[int, Commit]) -> Check:
-    """Every row that could not be done has its record."""
+    """Every failed row has its record."""
     counted = sum(c.errors for c in commits.values())
     try:
         found = sum(sum(1 for _ in ledger.errors.read(c)) for c in commits.values())
     except (FileNotFoundError, ValueError, ShardmillError) as error:
         return Check("errors", False, f"the records cannot be read: {type(error).__name__}")
-    return Check("errors", found == counted, f"{found:,} records of {counted:,} rows that could not be done")
+    return Check("errors", found == counted, f"{found:,} records of {counted:,} failed rows")
 
 
 def _hash_ids(ids: pa.RecordBatch) -> NDArray[np.uint64]:
@@ -227,7 +227,7 @@ def _hash_id(row: tuple[Any, ...]) -> int:
 
 
 def _check_ids(ledger: Ledger, plan: Plan, commits: Sequence[Commit], hashes: list[NDArray[np.uint64]]) -> Check:
-    """Ids by their hashes, eight bytes each; only hashes that occur twice are looked at in full."""
+    """Compare ids by hashes of eight bytes; only ids whose hash occurs twice are compared in full."""
     if not plan.work.id:
         return Check("ids", True, "the row numbers of the source")
     every = np.sort(np.concatenate(hashes)) if hashes else np.zeros(0, np.uint64)
@@ -283,7 +283,7 @@ def _check_items(plan: Plan, commits: dict[int, Commit]) -> Check:
 
 
 def _check_query(plan: Plan, read: int) -> Check:
-    """A database goes on changing: another count than then is said, but is no fault."""
+    """A database keeps changing: a different count is reported, but is not a fault."""
     try:
         there = count_rows(plan.stat, Fields.of(plan.work), plan.shards)
     except ShardmillError as error:
@@ -301,8 +301,8 @@ def digest(store: Store, key: str) -> str:
     return total.hexdigest()
 
 
-def _amount(count: int, noun: str, verb: str) -> str:
-    return f"no {noun} {verb}" if not count else f"{count:,} {noun}{'s' * (count > 1)} {verb}"
+def _amount(count: int, noun: str, what: str) -> str:
+    return f"no {noun} {what}" if not count else f"{count:,} {noun}{'s' * (count > 1)} {what}"
 
 
 def _few(numbers: list[int]) -> str:

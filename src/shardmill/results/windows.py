@@ -1,4 +1,4 @@
-"""Results in which an item has several rows: which rows are whose, and whether they are all there."""
+"""Results with several rows per item: which rows belong to which item, and whether any are missing."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ Numbers = NDArray[np.int64]
 
 
 def has_windows(plan: Plan, schema: pa.Schema) -> bool:
-    """Whether an item has several rows; a column of the source may have that name too, and says nothing."""
+    """Whether items can have several rows; a source column of the same name does not count."""
     return WINDOW in schema.names and WINDOW not in plan.stat.columns
 
 
 def count_items(windows: pa.Array, before: int) -> Numbers:
-    """The item of each row, by its number in the source: `before` of them began in the rows before these."""
+    """The item number of each row in the source; `before` items began in earlier rows."""
     firsts: Numbers = np.cumsum(windows.to_numpy(zero_copy_only=False) == 0)
     return firsts + (before - 1)
 
 
 def first_rows(rows: pa.RecordBatch) -> pa.RecordBatch:
-    """One row of each item: its first."""
+    """The first row of each item."""
     return rows.filter(pc.equal(rows.column(WINDOW), 0))
 
 
 @dataclass(slots=True)
 class WindowCheck:
-    """Goes over the rows of a part in order: numbers count from 0 on, and spans follow one another without a gap."""
+    """Checks the rows of a part in order: window numbers count up from 0, and spans have no gaps."""
 
     items: int = 0
     wrong: int = 0

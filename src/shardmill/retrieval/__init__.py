@@ -1,1 +1,1 @@
-"""Finding the nearest of many: arithmetic on vectors, below tasks and results, which answer with it."""
+"""Nearest-neighbour search: arithmetic on vectors, for tasks and results to use."""

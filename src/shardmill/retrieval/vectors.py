@@ -1,4 +1,4 @@
-"""Exact cosine search in a matrix, block by block, so that a memory-mapped one is never held whole."""
+"""Exact cosine search in a matrix, block by block, so that a memory-mapped one is never loaded whole."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _BLOCK_BYTES = 64 << 20
 def nearest(
     matrix: NDArray[Any], query: NDArray[np.float32], k: int, items: NDArray[np.int64] | None = None
 ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-    """Rows and cosines of the k nearest, one an item at most; rows without a vector are never among them."""
+    """Rows and cosines of the k nearest, at most one per item; rows without a vector are never returned."""
     query = query.astype(np.float32) / max(float(np.linalg.norm(query)), 1e-12)
     block = max(1, _BLOCK_BYTES // (matrix.shape[1] * 4))
     best_rows, best_scores = np.zeros(0, np.int64), np.zeros(0, np.float32)

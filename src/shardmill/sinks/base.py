@@ -12,15 +12,15 @@ from numpy.typing import NDArray
 
 from shardmill.ledger import Claim, Commit
 
-# The record of an item that could not be done, as it is written to the run's errors.
+# The record of a failed item, as written to the run's errors.
 ErrorRecord = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """What is to be known of consecutive items whose rows were written: items are numbered in their shard.
+    """Consecutive items whose rows were written; items are numbered within their shard.
 
-    `describe` makes the record of one of them that the sink cannot take.
+    `describe` makes the error record of an item that the sink refuses.
     """
 
     first_row: int
@@ -34,7 +34,7 @@ class Finished:
 
 @dataclass(frozen=True, slots=True)
 class Sealed:
-    """What a shard adds up to, earlier attempts included, where a sink keeps what they did."""
+    """The totals of a shard, including earlier attempts if the sink keeps their rows."""
 
     rows: int
     lines: int
@@ -46,7 +46,7 @@ class Sealed:
 
 
 class Staged(Protocol):
-    """The rows of one attempt at one shard. So many items are `done` by earlier attempts, and are not done again."""
+    """The rows of one attempt at one shard. The first `done` items were finished by earlier attempts: skip them."""
 
     @property
     def done(self) -> int: ...

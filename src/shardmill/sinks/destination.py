@@ -1,4 +1,4 @@
-"""Where the rows of a run go: the table of a plan, and what is made of its fields on the way."""
+"""Where the rows of a run go: the table of a plan, and how fields become columns."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from shardmill.spec import Work
 
 
 def target_of(work: Work, schema: pa.Schema, text: Sequence[str] = ()) -> Target:
-    """The table that rows of this schema go into: `text` are the columns that full-text search looks at."""
+    """The table for rows of this schema; `text` are the columns for full-text search."""
     assert work.to is not None
     schema_name, _, table = work.to.table.rpartition(".")
     vector = next(f for f in schema if is_vector(f.type))
@@ -40,7 +40,7 @@ def target_of(work: Work, schema: pa.Schema, text: Sequence[str] = ()) -> Target
 
 
 def preset_of(work: Work) -> TablePreset | None:
-    """The well-known table that the rows go into, where one was named: `amazon-reviews-2023:metadata`."""
+    """The preset of the table, such as `amazon-reviews-2023:metadata`; None if none was named."""
     if work.to is None or not work.to.preset:
         return None
     name, _, part = work.to.preset.partition(":")
@@ -49,7 +49,7 @@ def preset_of(work: Work) -> TablePreset | None:
 
 
 def reference_of(work: Work) -> Reference | None:
-    """What reviews refer to, where their products were loaded."""
+    """The reference of reviews to their products; None if no products were loaded."""
     if work.to is None or not work.to.products:
         return None
     preset = find_preset(work.to.preset)
@@ -61,7 +61,7 @@ def reference_of(work: Work) -> Reference | None:
 
 @dataclass(frozen=True, slots=True)
 class Destination:
-    """Where rows go and how."""
+    """Where and how rows are written."""
 
     url: str
     target: Target
@@ -71,7 +71,7 @@ class Destination:
     mode: Conflict = "update"
     batch_rows: int = 512
     changed_only: bool = False
-    # Of a source whose rows come and go it is not known which ones an earlier attempt did.
+    # False if rows of the source may change: it is then unknown which rows an earlier attempt did.
     resumes: bool = True
 
     @classmethod

@@ -1,4 +1,4 @@
-"""Results as Parquet parts in the run folder, one an attempt, in source order."""
+"""Results as Parquet parts in the run folder, one per attempt, in source order."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class ParquetSink:
 
 
 class StagedPart:
-    """One part under its attempt's own name. It counts for nothing until a commit names it."""
+    """One part, named after its attempt. It does not count until a commit names it."""
 
     done, complete = 0, False
 
@@ -68,7 +68,7 @@ class StagedPart:
             self._waiting, self._waiting_bytes = [], 0
 
     def seal(self, lines: int) -> None:
-        """Make the part durable. Until this returns nothing may say that the shard is done."""
+        """Make the part durable. The shard must not be committed before this returns."""
         self._flush()
         self._writer.close()
         self._file.close()
@@ -82,7 +82,7 @@ class StagedPart:
         return False
 
     def abandon(self) -> None:
-        """Drop the part, unless a commit that names it may have been made: whether it was is not known here."""
+        """Delete the part, unless a commit that names it may exist."""
         if self._committing:
             return
         with contextlib.suppress(Exception):
@@ -94,9 +94,9 @@ class StagedPart:
 
 
 def open_writer(file: Any, schema: pa.Schema, numbers: Sequence[str] = ()) -> pq.ParquetWriter:
-    """A writer that squeezes the kept columns and leaves vectors, which do not squeeze, as they are.
+    """A writer that compresses the kept columns, but not vectors, which do not compress.
 
-    `numbers` are columns of floats that hardly repeat: a dictionary of them is as long as they are, while their first
+    `numbers` are columns of floats that rarely repeat: a dictionary would be as long as the column, but their high
     bytes are alike.
     """
     compression = {}
@@ -117,14 +117,14 @@ def open_writer(file: Any, schema: pa.Schema, numbers: Sequence[str] = ()) -> pq
 
 
 def read_part(store: Store, key: str, columns: list[str] | None = None) -> Iterator[pa.RecordBatch]:
-    """The rows of a part, a few thousand at a time; null where a row has no vector."""
+    """The rows of a part, a few thousand at a time; a missing vector is null."""
     with store.reader(key) as file:
         for batch in pq.ParquetFile(file).iter_batches(batch_size=_READ_ROWS, columns=columns):
             yield restore_missing(batch)
 
 
 def fill_missing(table: pa.Table) -> pa.Table:
-    """Write a missing vector as NaN: Arrow before version 26 cannot read a null among vectors of fixed size."""
+    """Write a missing vector as NaN: Arrow before version 26 cannot read nulls among vectors of fixed size."""
     for i, field in enumerate(table.schema):
         column = table.column(i)
         if is_vector(field.type) and column.null_count:
@@ -134,7 +134,7 @@ def fill_missing(table: pa.Table) -> pa.Table:
 
 
 def restore_missing(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Read what `fill_missing` wrote. No vector that a task made is ever all NaN: such rows are set aside."""
+    """Undo `fill_missing`. No vector that a task makes is stored as all NaN: such rows are set aside."""
     columns = batch.columns
     for i, field in enumerate(batch.schema):
         if is_vector(field.type):
@@ -152,7 +152,7 @@ def is_vector(kind: pa.DataType) -> bool:
 
 
 def vectors(column: pa.FixedSizeListArray) -> NDArray[Any]:
-    """A column of vectors as a matrix, NaN where a row is null."""
+    """A column of vectors as a matrix, with NaN for null rows."""
     dims = column.type.list_size
     flat = column.values.to_numpy(zero_copy_only=False)[column.offset * dims : (column.offset + len(column)) * dims]
     matrix: NDArray[Any] = flat.reshape(len(column), dims)

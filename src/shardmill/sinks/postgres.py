@@ -1,4 +1,4 @@
-"""Results as rows of a table in PostgreSQL, in batches: each is one transaction, with its record or not at all."""
+"""Results as rows of a PostgreSQL table, in batches: one transaction writes a batch and its record."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class PostgresSink:
     ) -> None:
         self.ledger, self.to, self.worker, self.on_step = ledger, to, worker, on_step
         self.batches = BatchLedger(plan, to.target)
-        # Shards are begun on one thread, texts are looked up on a second, and rows are written on a third.
+        # One thread begins shards, a second looks up texts, and a third writes rows.
         self._asking, self._looking, self.writing = (Session(to.url, stopped=stopped) for _ in range(3))
         self.upsert = self._asking.transact(lambda c: Upsert(c, to.target, to.schema, to.mode, to.fields, to.reference))
 
@@ -60,7 +60,7 @@ class PostgresSink:
         return ShardProgress(())
 
     def unchanged(self, kept: pa.RecordBatch) -> frozenset[int]:
-        """The rows whose text is the one that their vector in the table was made from, where that is asked for."""
+        """With `changed_only`, the rows whose vector in the table was made from the same text."""
         if not self.to.changed_only:
             return frozenset()
         return self._looking.transact(lambda c: self.upsert.unchanged(c, kept))
@@ -70,11 +70,11 @@ class PostgresSink:
 
     @property
     def asks(self) -> bool:
-        """Whether the server is asked which rows of a batch refer to what is not there."""
+        """Whether to ask the server which rows of a batch refer to a missing row."""
         return self.to.reference is not None and not self.to.reference.nulls
 
     def orphans(self, rows: pa.Table) -> dict[int, str]:
-        """Rows that refer to what is not there and may not be loaded without, with the reason."""
+        """Rows that refer to a missing row and must not be loaded, with the reason."""
         reference = self.to.reference
         if reference is None or not self.asks or not rows.num_rows:
             return {}
@@ -94,14 +94,14 @@ class PostgresSink:
 
 @dataclass(frozen=True, slots=True)
 class _Ready:
-    """A batch as it is sent. Whether it is a shard's last is known when its turn comes."""
+    """An encoded batch. Whether it is the last of its shard is known only when it is sent."""
 
     batch: BatchRecord
     stream: bytes
 
 
 class StagedRows:
-    """Finished rows on their way into the table. What is written stays written: the next attempt goes on behind it."""
+    """Finished rows on their way into the table. Written batches stay: the next attempt resumes after them."""
 
     def __init__(self, sink: PostgresSink, claim: Claim, progress: ShardProgress) -> None:
         self._sink, self._shard = sink, claim.shard
@@ -120,7 +120,7 @@ class StagedRows:
         self._items.append(items)
 
     def finish(self, items: Finished) -> list[ErrorRecord]:
-        """Write full batches of what is there. The records of rows that the server did not take are returned."""
+        """Write all full batches; returns the error records of rows that were refused."""
         self._finished.append(items)
         self._errors |= items.errors
         stop, size = items.first_row + items.rows, self._sink.to.batch_rows
@@ -130,7 +130,7 @@ class StagedRows:
         return refused
 
     def seal(self, lines: int) -> Sealed:
-        """Write the rest, with the mark that it was the last, and add up what all attempts did."""
+        """Write the rest, marked as the last batch, and add up all attempts."""
         if not self.complete:
             stop = max((f.first_row + f.rows for f in self._finished), default=self._at)
             self._flush(max(stop, self._at), last=True, lines=lines)
@@ -148,7 +148,7 @@ class StagedRows:
         pass
 
     def _flush(self, stop: int, *, last: bool = False, lines: int = 0) -> None:
-        """Write the items up to `stop`, unless others did so meanwhile; rows that are refused are set aside."""
+        """Write the items up to `stop`, unless another attempt did; refused rows are set aside."""
         while True:
             ready = self._take(stop)
             batch = replace(ready.batch, last=last, lines=lines)
@@ -189,12 +189,12 @@ class StagedRows:
         return self._make(self._at, stop)
 
     def _look_ahead(self, start: int) -> None:
-        """Make the batch behind the one that the server is at. It is not asked anything: this is in a transaction."""
+        """Encode the next batch while the server writes this one. No queries here: a transaction is open."""
         stop = start + self._sink.to.batch_rows
         there = max((f.first_row + f.rows for f in self._finished), default=0)
         if self._ahead is not None or self._sink.asks or there < stop:
             return
-        # An error of its own is raised when its turn comes.
+        # The error is raised again when this batch is due.
         with contextlib.suppress(DatabaseError):
             self._ahead = self._make(start, stop)
 
@@ -203,7 +203,7 @@ class StagedRows:
         return _Ready(self._describe(start, stop, rows), self._sink.upsert.encode(rows))
 
     def _catch_up(self) -> None:
-        """Another attempt at this shard is ahead: go on where it is."""
+        """Another attempt at this shard is ahead: continue where it is."""
         found = self._sink.writing.transact(lambda c: self._sink.batches.progress(c, self._shard))
         if found.complete:
             self.complete = True
@@ -215,12 +215,12 @@ class StagedRows:
 
     def _gone(self) -> DatabaseLost:
         return DatabaseLost(
-            f"The records of plan and shard {self._shard} in shardmill.batches were deleted meanwhile.",
+            f"The records of shard {self._shard} in shardmill.batches were deleted during the load.",
             hint="Another load was started with --fresh; run the same command again.",
         )
 
     def _advance(self, stop: int) -> None:
-        """Let go of the items before `stop`."""
+        """Drop the items before `stop`."""
         self._at = stop
         kept = [_from(rows, items, stop) for rows, items in zip(self._rows, self._items, strict=True)]
         kept = [(rows, items) for rows, items in kept if len(items)]
@@ -272,7 +272,7 @@ class StagedRows:
         )
 
     def _set_aside(self, stop: int, error: Exception) -> None:
-        """Find the rows that the server refuses, by halves, in a transaction that is not kept."""
+        """Find the rows that the server refuses, in a transaction that is rolled back."""
         rows, items = self._between(self._at, stop)
         found: dict[int, str] = {}
 

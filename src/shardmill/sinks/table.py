@@ -1,4 +1,4 @@
-"""Before and after a load: the table is made or held against the plan, records are found, indexes are built."""
+"""Before and after a load: create the table or compare it with the plan, read the records, build the indexes."""
 
 from __future__ import annotations
 
@@ -30,34 +30,34 @@ if TYPE_CHECKING:
 
 
 def check_work(work: Work) -> TableSpec:
-    """Refuse what could not be loaded, before anything is read."""
+    """Refuse what cannot be loaded, before anything is read."""
     to = work.to
     assert to is not None
     if not is_postgres(to.url):
-        raise SpecError(f"--to {to.url} is no database.", hint="Write --to postgresql://USER@HOST:PORT/DATABASE")
+        raise SpecError(f"--to {to.url} is not a database.", hint="Write --to postgresql://USER@HOST:PORT/DATABASE")
     if not work.id:
-        raise SpecError("A table needs a key.", hint="Name the field or fields that tell rows apart: --id FIELD")
+        raise SpecError("A table needs a key.", hint="Name the field or fields that identify a row: --id FIELD")
     if to.changed_only and to.mode != "update":
-        raise SpecError(f"--changed-only updates rows, and --mode is {to.mode}.", hint="Leave out one of them.")
+        raise SpecError(f"--changed-only updates rows, but --mode is {to.mode}.", hint="Leave out one of them.")
     if to.mode == "fail" and work.query:
         raise SpecError(
-            "The rows of a query may change while they are loaded, and some may be loaded twice.",
+            "--mode fail does not work with a query: rows may change during the load and be loaded twice.",
             hint="Use --mode update or --mode skip.",
         )
     return to
 
 
 def find_target(plan: Plan, schema: pa.Schema) -> Target:
-    """The table that rows of this schema go into."""
+    """The table for rows of this schema."""
     work = plan.work
     if (to := work.to) is not None and to.changed_only and WINDOW in schema.names:
-        raise SpecError("--changed-only is for one row an item.", hint="Leave it out, or use --windows mean.")
+        raise SpecError("--changed-only needs one row per item.", hint="Leave it out, or use --windows mean.")
     texts = [f.name for f in schema if f.name in TextTemplate.parse(work.text).names and pa.types.is_string(f.type)]
     return target_of(work, schema, texts)
 
 
 def prepare(plan: Plan, schema: pa.Schema, *, fresh: bool = False) -> Target:
-    """Make the table and the ledger where they are not there, and see that what is there fits."""
+    """Create the table and the ledger if they do not exist, and check that an existing table fits."""
     to = check_work(plan.work)
     target = find_target(plan, schema)
     with connect(to.url, autocommit=True) as connection:
@@ -69,14 +69,14 @@ def prepare(plan: Plan, schema: pa.Schema, *, fresh: bool = False) -> Target:
         register(connection, target, model, plan.fingerprint, plan.work.params, plan.work.task)
         ledger = BatchLedger(plan.id, target)
         if fresh and (forgotten := ledger.forget(connection)):
-            say(f"--fresh: the records of {forgotten:,} items were deleted; rows of the table stay until replaced.")
+            say(f"--fresh: the records of {forgotten:,} items were deleted; the rows in the table stay until replaced.")
         if not made:
             _refuse_emptied(connection, ledger, target)
     return target
 
 
 def _adopt(connection: psycopg.Connection[Any], target: Target) -> Target:
-    """A table that is there keeps its types: what is loaded is turned into them."""
+    """An existing table keeps its types: loaded values are converted to them."""
     types = types_of(connection, target)
     return replace(target, columns=tuple(replace(c, type=types.get(c.name, c.type)) for c in target.columns))
 
@@ -86,13 +86,13 @@ def _refuse_emptied(connection: psycopg.Connection[Any], ledger: BatchLedger, ta
         return
     if any(batch.sent for shard in ledger.shards(connection).values() for batch in shard.batches):
         raise DatabaseError(
-            f"{target.name} is empty, and shardmill.batches says that rows of this plan were loaded into it.",
-            hint="It was emptied since; --fresh loads them again.",
+            f"{target.name} is empty, but shardmill.batches has records of rows that this plan loaded into it.",
+            hint="The table was emptied after the load; --fresh loads the rows again.",
         )
 
 
 def ask_about_indexes(plan: Plan, schema: pa.Schema, *, kind: str, rebuild: bool, quiet: bool = False) -> None:
-    """Indexes slow a load down: they are dropped where that is wanted, and never without a word."""
+    """Indexes slow down a load: offer to drop them; never drop them unasked."""
     target = find_target(plan, schema)
     check_indexable(target, kind)
     assert plan.work.to is not None
@@ -107,14 +107,14 @@ def ask_about_indexes(plan: Plan, schema: pa.Schema, *, kind: str, rebuild: bool
             say(question)
             rebuild = input("Drop and rebuild? [y/N] ").strip().lower() in ("y", "yes")
         elif not rebuild:
-            say(question.rpartition(". ")[0] + "; --rebuild-indexes drops them and builds them again.")
+            say(question.rpartition(". ")[0] + "; --rebuild-indexes drops and rebuilds them.")
         if rebuild:
             gone = drop_indexes(connection, target)
-            say(f"Dropped, to be built again after the load: {', '.join(i.name for i in gone)}.")
+            say(f"Dropped, to be rebuilt after the load: {', '.join(i.name for i in gone)}.")
 
 
 def check_table(plan: Plan, schema: pa.Schema, commits: dict[int, Commit]) -> Iterator[tuple[str, bool, str]]:
-    """The name of a check, whether it holds, and what was seen: commits, batches and rows against one another."""
+    """Compare commits, batches and rows; yields the name of each check, whether it passed, and what was seen."""
     assert plan.work.to is not None
     target = find_target(plan, schema)
     with_digest = schema.insert(len(plan.stat.columns), pa.field(DIGEST, pa.binary()))
@@ -132,7 +132,7 @@ def check_table(plan: Plan, schema: pa.Schema, commits: dict[int, Commit]) -> It
         yield (
             "rows",
             rows >= inserted,
-            f"{rows:,} rows in the table; {inserted:,} were new, {updated:,} replaced others",
+            f"{rows:,} rows in the table; {inserted:,} inserted, {updated:,} updated",
         )
         if rows == inserted == sent:
             same = digest == add_digests([p.digest for p in shards.values()])
@@ -150,7 +150,7 @@ def _sums(progress: ShardProgress) -> tuple[int, int, str]:
 
 
 def finish(plan: Plan, schema: pa.Schema, *, kind: str, quiet: bool = False) -> list[str]:
-    """Build the indexes that are missing; says what was done."""
+    """Build the missing indexes; returns one line per index built."""
     assert plan.work.to is not None
     with Bar("indexing", quiet=quiet) as bar:
         return build(plan.work.to.url, find_target(plan, schema), kind, bar.at)

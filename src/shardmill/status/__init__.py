@@ -1,1 +1,1 @@
-"""Where a run stands, read from its folder alone, and how a terminal shows it."""
+"""The state of a run, read from its folder alone, and how a terminal shows it."""

@@ -1,4 +1,4 @@
-"""What is in the table that a run loads into, by the ledger there: what heartbeats say may be lost with a worker."""
+"""The progress of a load, from the ledger in the database: the counts in heartbeats may be lost with a worker."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SUMS = ("rows", "inserted", "updated", "errors", "rows_per_s")
 
 @dataclass(frozen=True, slots=True)
 class TableLoad:
-    """Where the load of a run stands; `trouble` says why where the database cannot be asked."""
+    """The progress of a load; `trouble` says why the database cannot be read."""
 
     table: str
     rows: int = 0
@@ -29,7 +29,7 @@ class TableLoad:
 
 
 def read_load(plan: Plan) -> TableLoad | None:
-    """The load of a run, or None where its result does not go into a table."""
+    """The load of a run; None if its result does not go into a table."""
     if (to := plan.work.to) is None:
         return None
     from shardmill.postgres import explained, reading

@@ -1,4 +1,4 @@
-"""A run on the terminal."""
+"""The state of a run on the terminal."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def show(status: Status) -> None:
 
 
 def follow(read: Callable[[], Status], *, as_json: bool = False) -> None:
-    """Show every second how a run goes, until it is complete; Ctrl-C leaves the run alone."""
+    """Show the state every second until the run is complete; Ctrl-C does not stop the run."""
     status = read()
     if as_json:
         print(json.dumps(status.to_json()), flush=True)
@@ -48,7 +48,7 @@ def render(status: Status) -> Group:
     head = Text(f"{status.run}  {status.state}  {100 * status.share:.1f}%")
     line = Text(
         f"{status.shards_done} of {status.shards} shards · {status.rows:,} rows · {status.errors:,} errors · "
-        f"{status.truncated:,} cut · {status.rows_per_s:,.0f} rows/s · {status.tokens_per_s:,.0f} tokens/s · "
+        f"{status.truncated:,} truncated · {status.rows_per_s:,.0f} rows/s · {status.tokens_per_s:,.0f} tokens/s · "
         f"{duration(status.eta_s)} left"
     )
     shown = [w for w in status.workers if w["live"] or w["state"] == "failed"]

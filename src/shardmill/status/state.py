@@ -1,4 +1,4 @@
-"""The state of a run from its folder alone, whichever engine is at it."""
+"""The state of a run from its folder alone, whichever engine runs it."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ _OLD_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """Where a run stands. Shares and the ETA count bytes of source, which stand for tokens, not shards.
+    """The state of a run. `share` and `eta_s` count source bytes, which approximate tokens, not shards.
 
-    `rows` are items of the source; `windows` what they were cut into, 0 where they were not. `placement` is what an
-    engine says of its workers, those included that are not there yet. `load` is of a run into a table, where the
-    database was asked too.
+    `rows` are items of the source; `windows` are the pieces they were split into, 0 if they were not. `placement` is
+    the engine's line about its workers, including those not started yet. `load` is set for a run into a table if the
+    database was read too.
     """
 
     run: str
@@ -88,14 +88,14 @@ def read_status(ledger: Ledger, plan: Plan | None = None) -> Status:
 
 
 def _placement(ledger: Ledger) -> str:
-    """An engine's line, with its age where the engine has stopped talking."""
+    """The engine's line, with its age if it is old."""
     line, at = ledger.notes.placement()
     age_s = ledger.clock() - at
     return f"{line} ({duration(age_s)} ago)" if line and age_s > _OLD_S else line
 
 
 def _with_liveness(worker: dict[str, Any], now: float) -> dict[str, Any]:
-    """A worker lives if it beat lately and, where that can be asked, its process exists."""
+    """A worker is live if its last heartbeat is recent and, on this host, its process exists."""
     beating = now - worker["at"] < _LATE_S and worker["state"] not in ("done", "stopped", "failed")
     live = beating and process_alive(worker["host"], worker["pid"]) is not False
     return {**worker, "live": live, "beat_age_s": round(now - worker["at"], 1)}

@@ -1,1 +1,1 @@
-"""Tables in PostgreSQL as results: load, search and verify one. Stands above `run`; only `api` and `cli` import it."""
+"""PostgreSQL tables as results: load, search and verify them. Imports `run`; only `api` and `cli` import it."""

@@ -26,23 +26,23 @@ _PARENT = "product_metadata"
 
 
 def complete_work(work: dict[str, Any]) -> dict[str, Any]:
-    """The `[work]` of a load, completed: an embedded server started, a known schema's fields, the text as columns."""
+    """Complete the `[work]` of a load: start an embedded server, apply a known schema, keep the text's fields."""
     to = dict(work.get("to", {}))
     if is_embedded(to.get("url", "")):
         place, to["url"] = to["url"], resolve(to["url"])
         say(describe(place, to["url"]))
     if to.get("unknown_products") and not to.get("metadata"):
-        raise SpecError("No products were given.", hint="--unknown-products is for --schema with --metadata FILE.")
+        raise SpecError("No products were given.", hint="--unknown-products needs --schema with --metadata FILE.")
     if not to.get("url"):
         raise SpecError("No --to was given.", hint="Name a database: --to postgresql://USER@HOST:PORT/DATABASE")
     if to.get("preset"):
         return {**_by_preset(work, to), "to": to}
     if to.get("metadata"):
-        raise SpecError("--metadata is for a known schema.", hint="Name one: --schema amazon-reviews-2023")
+        raise SpecError("--metadata needs a known schema.", hint="Name one: --schema amazon-reviews-2023")
     if not to.get("table"):
-        raise SpecError("No --table was given.", hint="Name the table that rows go into: --table documents")
+        raise SpecError("No --table was given.", hint="Name the table to load into: --table documents")
     if not work.get("text"):
-        raise SpecError("No text was given.", hint="Name the field that is embedded: --text body")
+        raise SpecError("No text was given.", hint="Name the field to embed: --text body")
     id, keep = (_names(work.get(name)) for name in ("id", "keep"))
     return {**work, "keep": keep_text(work["text"], id, keep), "to": to}
 
@@ -62,7 +62,7 @@ def _names(value: Any) -> tuple[str, ...]:
 
 
 def keep_text(text: str, id: tuple[str, ...], keep: tuple[str, ...]) -> tuple[str, ...]:
-    """The columns to keep for a table: those asked for, and the fields that the text is made of.
+    """The columns to keep for a table: those requested, and the fields that the text is made of.
 
     >>> keep_text("{title}: {body}", ("id",), ("price:double", "title"))
     ('price:double', 'title', 'body')
@@ -76,10 +76,10 @@ def default_out(work: dict[str, Any]) -> str:
 
 
 def load(work: dict[str, Any], execution: dict[str, Any], out: str | os.PathLike[str] = "", **how: Any) -> Run:
-    """Load every item of a source, then build the indexes that are missing. The same call resumes.
+    """Load every item of a source, then build the missing indexes. The same call resumes.
 
-    `work` and `execution` are the tables of a spec; products that it names are loaded first. `how` is as `run.start`
-    has it.
+    `work` and `execution` are the tables of a spec; products that it names are loaded first. `how` is passed to
+    `run.start`.
     """
     work = complete_work(work)
     place = os.fspath(out) or default_out(work)
@@ -90,14 +90,14 @@ def load(work: dict[str, Any], execution: dict[str, Any], out: str | os.PathLike
 
 
 def resume(place: str | os.PathLike[str], changes: dict[str, Any], **how: Any) -> Run:
-    """Go on with a load from what its folder says, and build the indexes."""
+    """Resume a load from its run folder, then build the missing indexes."""
     return _index(resume_run(place, changes, **how), how)
 
 
 def load_spec(
     spec: Spec, out: str | os.PathLike[str], *, before: Callable[[Plan], None] = lambda plan: None, **how: Any
 ) -> Run:
-    """Load what a complete spec says, and build the indexes that are missing."""
+    """Load a complete spec, then build the missing indexes."""
     execution, quiet = spec.execution, how.get("quiet", True)
 
     def prepare(plan: Plan) -> None:
@@ -121,7 +121,7 @@ def _index(run: Run, how: dict[str, Any]) -> Run:
 def _load_with_products(
     work: dict[str, Any], execution: dict[str, Any], metadata: Sequence[str], out: str, how: dict[str, Any]
 ) -> Run:
-    """Products first, so that reviews can refer to them; `unknown_products` says what becomes of a review of none."""
+    """Load products first, so that reviews can refer to them; `unknown_products` handles reviews of missing ones."""
     preset = find_preset(work["to"]["preset"])
     schema = work["to"]["table"].rpartition(".")[0]
     to = {
@@ -130,7 +130,7 @@ def _load_with_products(
         "table": ".".join(filter(None, [schema, _PARENT])),
     }
     if not how.get("quiet", True):
-        say(f"Products first, into {to['table']}; then reviews, into {work['to']['table']}.")
+        say(f"Loading products into {to['table']}, then reviews into {work['to']['table']}.")
     of_products = _by_preset({**work, "source": metadata, "text": ""}, to) | {"to": to}
     products = load_spec(make_spec(of_products, execution), f"{out}-products", **how)
 
@@ -140,14 +140,14 @@ def _load_with_products(
         assert plan.work.to is not None
         with connect(plan.work.to.url, autocommit=True) as connection:
             if orphans := link(connection, child, parent, preset.product):
-                say(f"{orphans:,} rows of {child.name} are of unknown products: no foreign key is made.")
+                say(f"{orphans:,} rows of {child.name} refer to unknown products: no foreign key is created.")
 
     reviews = make_spec({**work, "to": {**work["to"], "products": to["table"]}}, execution)
     return load_spec(reviews, out, before=refer, **how)
 
 
 def place_of(run: Run) -> str:
-    """The table of a run, as `search` and `verify` take it."""
+    """The address of a run's table, as `search` and `verify` accept it."""
     to = run.plan.work.to
     assert to is not None
     path, mark, query = to.url.partition("?")

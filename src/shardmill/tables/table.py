@@ -1,4 +1,4 @@
-"""A table in PostgreSQL as a result: search it, prove it. It is to a load what `Run` is to a run."""
+"""A PostgreSQL table as a result: search it, verify it. It is to a load what `Run` is to a run."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _RECALL_SAMPLE = 100
 
 
 def open_result(place: str) -> Run | Table:
-    """What a verb is to look at: a table by its URL, else a run by its folder."""
+    """Open the result at `place`: a table if it is a URL of one, else a run by its folder."""
     from shardmill.run import Run
 
     return Table(place) if is_table(place) else Run(place)
@@ -41,21 +41,21 @@ def open_result(place: str) -> Run | Table:
 
 def choose_mode(hybrid: bool, words: bool) -> Mode:
     if hybrid and words:
-        raise UsageError("--hybrid has the words in it already.", hint="Leave out --words, or --hybrid.")
+        raise UsageError("--hybrid already includes --words.", hint="Leave out one of them.")
     return "hybrid" if hybrid else "text" if words else "vector"
 
 
 def check_options(place: str, mode: Mode, where: str, sql: bool) -> None:
-    """Refuse for a run what only a database can do."""
+    """Refuse options for a run that only a database supports."""
     if not is_table(place) and (mode != "vector" or where or sql):
         raise UsageError(
-            "--hybrid, --words, --where and --sql are for tables.",
-            hint="A table is named by a URL: postgresql://HOST/DATABASE/TABLE",
+            "--hybrid, --words, --where and --sql need a table.",
+            hint="Give the URL of a table: postgresql://HOST/DATABASE/TABLE",
         )
 
 
 class Table:
-    """A table that shardmill made or loaded into."""
+    """A table that shardmill created or loaded into."""
 
     def __init__(self, place: str) -> None:
         self.place = find_table(place)
@@ -63,8 +63,8 @@ class Table:
             found = registered(connection, self.place.schema, self.place.table)
         if found is None:
             raise DatabaseError(
-                f"{self} is not a table that was loaded by shardmill.",
-                hint="Check database, schema and table; `SELECT * FROM shardmill.tables` lists them.",
+                f"{self} was not loaded by shardmill.",
+                hint="Check database, schema and table; `SELECT * FROM shardmill.tables` lists loaded tables.",
             )
         self.registered: Registered = found
         self.target = found.target
@@ -78,7 +78,7 @@ class Table:
     def search_many(
         self, texts: Sequence[str], k: int = 5, *, mode: Mode = "vector", where: str = ""
     ) -> list[list[TableHit]]:
-        """Several searches with the model loaded once."""
+        """Run several searches, loading the model once."""
         searches = list(self._searches(texts, k, mode, where))
         with self._open() as connection:
             return [search(connection, self.target, wanted) for wanted in searches]
@@ -100,13 +100,13 @@ class Table:
         yield from (TableSearch(mode, k, embed_query(text), text, where) for text in texts)
 
     def _open_task(self) -> Task:
-        """The model that made the vectors, or a refusal: another one's cannot be compared with them."""
+        """Open the model that made the vectors. A different one is refused: its vectors are not comparable."""
         task = open_task(self.registered.task, self.registered.params)
         if (seen := task.fingerprint()) != self.registered.fingerprint:
             raise UsageError(
-                f"{self} was made by {self.registered.model}; the model of that name here is another "
+                f"{self} was made by {self.registered.model}; the model of that name here is different "
                 f"({_differing(seen, self.registered.fingerprint)}).",
-                hint="Use the machine or the model's version that loaded it, or load again.",
+                hint="Use the machine or the model version that loaded it, or load again.",
             )
         task.open(Device("cpu", "cpu", cores(), precise=True))
         return task
@@ -156,7 +156,7 @@ class Table:
             yield Check("norms", ok, f"{seen.least_norm:.4f} to {seen.most_norm:.4f}")
 
     def _check_sample(self, connection: psycopg.Connection[Any], sample: int) -> Check:
-        """Embed anew where the text columns give the text that the digest is of; any other text cannot be had here."""
+        """Embed again the rows whose text columns match the text digest; the text of other rows is not stored."""
         if not self.target.text:
             return Check("sample", True, "none: the table has no text")
         vector = f"{quoted(self.target.vector)}::text"
@@ -164,7 +164,7 @@ class Table:
         rows = checking.sample_rows(connection, self.target, columns, sample)
         known = [(row[0], text) for row in rows if (text := _text_of(row[2:], row[1])) is not None]
         if not known:
-            return Check("sample", True, f"none: the text of {len(rows)} rows is not what their text columns hold")
+            return Check("sample", True, f"none: {len(rows)} rows were made from another text than their text columns")
         worst = 1.0
         try:
             task = self._open_task()
@@ -173,13 +173,13 @@ class Table:
                 worst = min(worst, _cosine(np.fromstring(stored.strip("[]"), sep=","), np.asarray(made, np.float64)))
         except ShardmillError as error:
             return Check("sample", False, error.message)
-        others = f"; {len(rows) - len(known)} have another text" if len(known) < len(rows) else ""
+        others = f"; {len(rows) - len(known)} were made from another text" if len(known) < len(rows) else ""
         seen = f"{len(known)} rows computed again in float32, worst cosine {worst:.6f}{others}"
         return Check("sample", worst >= _LEAST_COSINE, seen)
 
 
 def _text_of(values: Sequence[Any], digest: bytes | None) -> str | None:
-    """The text as `--text a,b` makes it of these columns, if that is the one the vector was made from."""
+    """The text that `--text a,b` makes from these columns, if the vector was made from it."""
     words = [" ".join(map(str, v)) if isinstance(v, list) else "" if v is None else str(v) for v in values]
     for text in ("\n".join(words), *words):
         if hashlib.sha256(text.encode()).digest()[:16] == digest:

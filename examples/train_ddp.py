@@ -101,7 +101,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--processes", type=int, default=2)
-    parser.add_argument("--pause-s", type=float, default=0.0, help="Seconds to wait after each step, to leave time for a kill.")
+    parser.add_argument("--pause-s", type=float, default=0.0, help="Seconds to wait after each step.")
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
     forget_the_uncounted(options.out)

@@ -1,4 +1,4 @@
-"""The demo: embed the docstrings of Python's standard library, prove the result, ask it three questions."""
+"""Demo: embed the docstrings of Python's standard library, verify the result and search it three times."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SKIPPED = {"site-packages", "dist-packages", "test", "tests", "idle_test", "__py
 
 
 def docstrings(folder: Path) -> Iterator[tuple[str, str]]:
-    """Every docstring under a folder of modules, with the dotted name of what it describes."""
+    """Yield every docstring under a folder of modules, with the dotted name of its owner."""
     files = [f for f in sorted(folder.rglob("*.py")) if not SKIPPED.intersection(f.relative_to(folder).parts)]
     with Bar("extracting docstrings") as bar:
         for done, file in enumerate(files, 1):
@@ -43,7 +43,7 @@ def walk(node: ast.AST, name: str) -> Iterator[tuple[str, str]]:
 
 
 def write_corpus(path: Path) -> int:
-    """The opening paragraphs of each docstring as JSONL, texts that occur twice once."""
+    """Write the first paragraphs of each docstring as JSONL, without duplicates; return their number."""
     path.parent.mkdir(parents=True, exist_ok=True)
     seen: set[str] = set()
     with open(path, "w", encoding="utf-8") as file:

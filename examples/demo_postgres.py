@@ -1,4 +1,4 @@
-"""The PostgreSQL demo: generated reviews of generated products into a private server, proven and searched."""
+"""PostgreSQL demo: load generated reviews and products into a private server, verify and search them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ OPINIONS = (
 
 
 def write_reviews(folder: Path) -> tuple[Path, Path]:
-    """Reviews and products as the data of 2023 has them; one review is of a product that nobody knows."""
+    """Write reviews and products in the format of 2023; the product of one review is unknown."""
     choose = random.Random(7)
     folder.mkdir(parents=True, exist_ok=True)
     products, reviews = folder / "products.jsonl", folder / "reviews.jsonl"
@@ -69,7 +69,7 @@ def main() -> None:
     shardmill(
         "search", f"{place}/user_reviews", "it does not last a day", "-k", "3", "--hybrid", "--where", "rating <= 2"
     )
-    print(f"The server goes on running. To end it: {sys.executable} -m shardmill.postgres.embedded stop {HOME}/shop")
+    print(f"The server keeps running. To stop it: {sys.executable} -m shardmill.postgres.embedded stop {HOME}/shop")
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
-"""Train on several processes, be killed, go on with another number of them: the same parameters for the same items.
+"""Train on several processes, get killed, resume with another number: the same items get the same parameters.
 
-    python examples/train_ddp.py --out demo/ddp --processes 2      # kill it whenever you like
-    python examples/train_ddp.py --out demo/ddp --processes 3      # goes on where it was
+    python examples/train_ddp.py --out demo/ddp --processes 2      # kill it at any time
+    python examples/train_ddp.py --out demo/ddp --processes 3      # resumes
 
-Each step writes what it did before the checkpoint counts it. `log.jsonl` is at the end what an undisturbed run has.
+Each step writes its log before the checkpoint counts it. At the end `log.jsonl` equals that of an undisturbed run.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ CONFIG = AugmentationConfig(seed=7)
 
 
 def item(ids: torch.Tensor) -> torch.Tensor:
-    """Stands for a dataset: an 8 x 8 image made of its own number."""
+    """A stand-in for a dataset: an 8 x 8 image computed from its number."""
     return ((ids[:, None] * torch.arange(1, 65)) % 17 / 16).reshape(-1, 1, 8, 8)
 
 
@@ -55,7 +55,7 @@ def train(rank: int, processes: int, out: Path, rendezvous: str, pause_s: float)
             ids = torch.tensor(list(islice(mine, BATCH)), dtype=torch.int64)
             step(model, ids, sampler, out)
             sampler.advance(BATCH * processes)
-            dist.barrier()  # what all have written counts from here on
+            dist.barrier()  # from here on the step counts on every rank
             if rank == 0:
                 save(checkpoint, {"model": model.state_dict(), "sampler": sampler.state_dict()})
             time.sleep(pause_s)
@@ -64,7 +64,7 @@ def train(rank: int, processes: int, out: Path, rendezvous: str, pause_s: float)
 
 
 def step(model: torch.nn.Module, ids: torch.Tensor, sampler: ElasticSampler, out: Path) -> None:
-    """One batch of this rank; at the end of an epoch it may be empty, and the rank still takes part in the sum."""
+    """Train on one batch of this rank; an empty batch at the end of an epoch still takes part in the sum."""
     params = augmentation_tensors(ids, CONFIG, epoch=sampler.epoch)
     model.zero_grad()
     if len(ids):
@@ -86,7 +86,7 @@ def step(model: torch.nn.Module, ids: torch.Tensor, sampler: ElasticSampler, out
 
 
 def forget_the_uncounted(out: Path) -> None:
-    """Delete what was written by a step that no checkpoint counts: it is done again."""
+    """Delete the logs of steps that no checkpoint counts: these steps run again."""
     checkpoint = out / "checkpoint.pt"
     sampler = (
         torch.load(checkpoint, weights_only=True)["sampler"] if checkpoint.exists() else {"epoch": 0, "next_id": 0}
@@ -101,7 +101,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--processes", type=int, default=2)
-    parser.add_argument("--pause-s", type=float, default=0.0, help="Wait after each step, to be killed at leisure.")
+    parser.add_argument("--pause-s", type=float, default=0.0, help="Seconds to wait after each step.")
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
     forget_the_uncounted(options.out)
@@ -117,7 +117,7 @@ def main() -> None:
         worker.join()
     rendezvous.unlink(missing_ok=True)
     if any(worker.exitcode for worker in workers):
-        raise SystemExit("A process failed; the same command goes on.")
+        raise SystemExit("A process failed; the same command resumes.")
     rows = [json.loads(line) for path in options.out.glob("step.*.jsonl") for line in path.read_text().splitlines()]
     rows.sort(key=lambda row: (row["epoch"], row["id"]))
     (options.out / "log.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))

@@ -1,4 +1,4 @@
-"""A stand-in for wikipedia.pkl: articles of made-up words and ten questions, as many items as asked for.
+"""Write a stand-in for wikipedia.pkl: articles of made-up words and ten questions.
 
 python examples/wikipedia/make_articles.py wikipedia.pkl --items 250010
 """
@@ -14,7 +14,7 @@ _SYLLABLES = ("ba", "cor", "del", "em", "fi", "gan", "hu", "il", "jo", "ka", "lu
 
 
 def make_items(items: int, words: int = 120, seed: int = 0) -> list[dict[str, str]]:
-    """Articles of about so many words, and after them the questions; the same for the same seed."""
+    """Make articles of about `words` words, then the questions; the same seed gives the same items."""
     chance = random.Random(seed)
     vocabulary = ["".join(chance.choices(_SYLLABLES, k=chance.randint(1, 4))) for _ in range(5000)]
     articles = max(0, items - QUESTIONS)
@@ -33,7 +33,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", help="where to write the pickle")
     parser.add_argument("--items", type=int, default=250_010)
-    parser.add_argument("--words", type=int, default=120, help="words of an article, in the middle")
+    parser.add_argument("--words", type=int, default=120, help="median number of words per article")
     asked = parser.parse_args()
     with open(asked.out, "wb") as file:
         pickle.dump(make_items(asked.items, asked.words), file, protocol=4)

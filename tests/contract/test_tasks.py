@@ -118,7 +118,7 @@ def go(task: type, source: Path, out: Path) -> Run:
 
 
 def record(run: Run) -> dict[str, Any]:
-    (found,) = run.ledger.workers()
+    (found,) = run.ledger.workers.read()
     return found
 
 

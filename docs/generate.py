@@ -7,6 +7,7 @@ python -m docs.generate --check    # only compares
 from __future__ import annotations
 
 import inspect
+import json
 import sys
 import textwrap
 from collections.abc import Callable, Iterable, Iterator
@@ -92,11 +93,20 @@ def _text(thing: Any) -> str:
 
 def _signature(name: str, function: Callable[..., Any]) -> str:
     parameters = inspect.signature(function).parameters.values()
-    shown = [str(p.replace(annotation=p.empty)) for p in parameters]
+    shown = [_parameter(p) for p in parameters]
     named = next((i for i, p in enumerate(parameters) if p.kind is p.KEYWORD_ONLY), None)
     if named is not None:
         shown.insert(named, "*")
     return f"```python\n{name}({', '.join(shown)})\n```\n"
+
+
+def _parameter(parameter: inspect.Parameter) -> str:
+    """A parameter with its default as source code has it; a function as default is only hinted at."""
+    bare = str(parameter.replace(annotation=parameter.empty, default=parameter.empty))
+    if parameter.default is parameter.empty:
+        return bare
+    default = "…" if callable(parameter.default) else json.dumps(parameter.default)
+    return f"{bare}={ {'null': 'None', 'true': 'True', 'false': 'False'}.get(default, default) }"
 
 
 def _options(function: Callable[..., Any]) -> Iterator[str]:

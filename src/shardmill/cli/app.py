@@ -63,6 +63,8 @@ def _terminate(*_: object) -> NoReturn:
 
 def main() -> None:
     signal.signal(signal.SIGTERM, _terminate)
+    # A task of the user's own may be in this folder, as it is for `python -m shardmill` and for every worker.
+    sys.path.append("")
     try:
         status = app(standalone_mode=False, prog_name="shardmill")
     except ShardmillError as error:

@@ -28,7 +28,7 @@ class Cut:
     def __post_init__(self) -> None:
         given = [value for value in (self.items, self.bytes, self.workers) if value is not None]
         if len(given) != 1:
-            raise SpecError("Give one of --items, --bytes and --workers.")
+            raise SpecError("Give one of --items, --bytes and --chunks.")
         if given[0] < 1:
             raise SpecError(f"A chunk cannot be of size {given[0]}.", hint="Give a number of at least 1.")
 

@@ -100,7 +100,7 @@ def _counts(feed: Feed, spec: SplitSpec) -> list[int]:
     if spec.cut.workers is None:
         return [int(n) for n in counts]
     if not feed.repeatable:
-        raise SpecError("--workers needs a source that can be read twice.", hint="Cut by --items or --bytes.")
+        raise SpecError("--chunks needs a source that can be read twice.", hint="Cut by --items or --bytes.")
     first = 0
     for block in _blocks(feed):
         counts += np.bincount(choose_parts(block, first, spec), minlength=len(counts))

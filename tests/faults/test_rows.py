@@ -157,7 +157,7 @@ class ExtraRow(FakeTask):
 def test_a_task_that_gives_other_rows_than_it_was_given_is_refused(tmp_path: Path, write_jsonl: Write) -> None:
     spec = fake_spec(write_jsonl(fake_rows(10)))
     spec = spec.model_copy(update={"work": spec.work.model_copy(update={"task": f"{__name__}:ExtraRow"})})
-    with pytest.raises(TaskError, match="gave 11 rows for 10 inputs"):
+    with pytest.raises(TaskError, match="returned 11 rows for 10 inputs"):
         start(spec, tmp_path / "run", engine=InProcessEngine())
 
 

@@ -275,7 +275,8 @@ class Unordered(FakeTask):
 
 
 @pytest.mark.parametrize(
-    ("task", "said"), [("Undeclared", "says nothing of how they become rows"), ("Unordered", "does not say which")]
+    ("task", "said"),
+    [("Undeclared", "does not say how they become rows"), ("Unordered", "`owners` do not match its inputs")],
 )
 def test_a_task_that_breaks_the_contract(tmp_path: Path, write_jsonl: Write, task: str, said: str) -> None:
     spec = fake_spec(write_jsonl(fake_rows(5)))

@@ -251,7 +251,7 @@ def test_columns_called_window(tmp_path: Path, write_jsonl: Write) -> None:
         spec = fake_spec(source, params={"window": window} if window else {})
         spec = spec.model_copy(update={"work": spec.work.model_copy(update={"keep": ("window",)})})
         if window:
-            with pytest.raises(SpecError, match="'window' would hide the result's own column"):
+            with pytest.raises(SpecError, match="'window' has the name of one of the result's own columns"):
                 start(spec, tmp_path / "two", engine=InProcessEngine())
             continue
         run = start(spec, tmp_path / "one", engine=InProcessEngine())

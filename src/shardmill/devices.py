@@ -195,7 +195,7 @@ def place_workers(
     found = gpus() if kind != "cpu" else []
     if found:
         placed = _place_on_gpus(found, workers, per_gpu)
-        return _beside_the_cpu(placed) if kind == "all" else placed
+        return _add_cpu_worker(placed) if kind == "all" else placed
     if kind == "cuda":
         raise UsageError("No NVIDIA GPU was found.", hint="Run nvidia-smi to see why, or use --device cpu.")
     return [Device("cpu", "cpu", max(1, cores() // (workers or 1))) for _ in range(workers or 1)]
@@ -223,7 +223,7 @@ def share_cores(pinned: Sequence[tuple[int, ...]]) -> list[int]:
     return [max(1, int(share * scale + 1e-9)) for share in shares]
 
 
-def _beside_the_cpu(placed: Sequence[Device]) -> list[Device]:
+def _add_cpu_worker(placed: Sequence[Device]) -> list[Device]:
     """The GPU workers with the cores they need, and one CPU worker with the rest."""
     kept = [min(g.threads, _CORES_A_GPU_WORKER, max(1, _CORES_A_GPU // g.sharing)) for g in placed]
     left = cores() - sum(kept)

@@ -49,11 +49,11 @@ def make_plan(spec: Spec, devices: Sequence[Device], *, like: Plan | None = None
     source = open_source(stat, fields, work.max_item_bytes)
     shards = source.shards(target)
     if not quiet:
-        _tell(source, len(shards), len(devices))
+        _print_notes(source, len(shards), len(devices))
     return Plan.of(work, stat, task.fingerprint(), shards)
 
 
-def _tell(source: Source, shards: int, workers: int) -> None:
+def _print_notes(source: Source, shards: int, workers: int) -> None:
     """Print the source's notes on how it is cut."""
     notes = list(source.notes)
     if notes and shards < workers:

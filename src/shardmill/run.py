@@ -250,7 +250,7 @@ def _finish(ledger: Ledger, plan: Plan, spec: Spec, engine: Engine | None, devic
         _watch(placed, ledger, plan, spec, quiet)
         learn(ledger, plan, devices, precision, began)
     run = Run(ledger.url)
-    _judge(run, spec)
+    _check_outcome(run, spec)
     with suppress(FileNotFoundError):
         run.ledger.sweep()
     return run
@@ -300,7 +300,7 @@ def _watch(engine: Engine, ledger: Ledger, plan: Plan, spec: Spec, quiet: bool) 
                 shown = time.monotonic()
                 if shown - asked >= _ASK_EVERY_S:
                     asked = shown
-                    _obey(ledger)
+                    _check_stopped(ledger)
                 status = read_status(ledger, plan)
                 bar.at(status.share, describe(status) + getattr(placement, "note", ""))
                 if limit.exceeded(status.errors, max(status.rows, 1000)):
@@ -310,7 +310,7 @@ def _watch(engine: Engine, ledger: Ledger, plan: Plan, spec: Spec, quiet: bool) 
         placement.stop()
 
 
-def _obey(ledger: Ledger) -> None:
+def _check_stopped(ledger: Ledger) -> None:
     if by := ledger.stopped_by():
         raise Preempted(f"The run was stopped by {by}.", hint=f"Resume it with: shardmill resume {ledger.url}")
 
@@ -330,7 +330,7 @@ def _finished(status: Status) -> tuple[float, str]:
     return status.share, f"{status.rows:,} rows · {status.errors:,} errors"
 
 
-def _judge(run: Run, spec: Spec) -> None:
+def _check_outcome(run: Run, spec: Spec) -> None:
     status = read_status(run.ledger, run.plan)
     if status.shards_done < status.shards:
         raise Preempted(

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from shardmill.devices import Device
     from shardmill.plan import Plan
 
-FAMILY = "Look"
+FAMILY = "Inspect"
 ESTIMATE = "Estimate"
 
 

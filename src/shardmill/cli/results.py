@@ -13,7 +13,7 @@ from shardmill.cli.command import Verb, print_json
 from shardmill.console import say
 
 FAMILY = "Use the result"
-OF_A_TABLE = "Of a table"
+OF_A_TABLE = "Tables only"
 
 
 Texts = Annotated[list[str], o.argument("TEXT", "The text to search for; each text is one search.")]

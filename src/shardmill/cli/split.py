@@ -11,7 +11,7 @@ from shardmill.cli import options as o
 from shardmill.cli.command import Verb, print_json
 from shardmill.console import duration, say
 
-CUT, WRITTEN, ORDER = "Where to cut", "What is written", "Order and parts"
+CUT, WRITTEN, ORDER = "Where to cut", "Output", "Order and parts"
 
 
 Sources = Annotated[list[str], o.argument("SOURCE", "Files, folders, globs or URLs, or a database URL.")]

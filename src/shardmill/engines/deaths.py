@@ -32,10 +32,10 @@ class Deaths:
         self._ledger.leases.record_death(worker)
         if status == EXIT_FINAL:
             raise failure(seat, "stopped", lines)
-        self._in_a_row[seat] = 1 if self._came_forward(worker) else self._in_a_row[seat] + 1
+        self._in_a_row[seat] = 1 if self._made_progress(worker) else self._in_a_row[seat] + 1
         if self._in_a_row[seat] <= self._forgiven:
             return None
-        return failure(seat, f"died {self._in_a_row[seat]} times in a row ({_say(status)})", lines)
+        return failure(seat, f"died {self._in_a_row[seat]} times in a row ({_describe(status)})", lines)
 
     def is_peaceful(self, status: int) -> bool:
         """Whether a worker finished, was told to stop, or ended when the run was already complete."""
@@ -45,7 +45,7 @@ class Deaths:
         """Whether the run is complete. A library may crash at process exit, when all is already committed."""
         return self._ledger.commits.is_complete(self._shards)
 
-    def _came_forward(self, worker: str) -> bool:
+    def _made_progress(self, worker: str) -> bool:
         """Whether a dead worker made progress: a shard committed, a row marked as poison, or fewer suspect rows than
         ever before. Each can happen only a limited number of times."""
         suspects = [self._ledger.suspects.get(shard) for shard in self._ledger.leases.read()]
@@ -75,7 +75,7 @@ def failure(seat: int, what: str, lines: Sequence[str]) -> WorkerFailed:
     return WorkerFailed(f"Worker {seat} {what}; its last lines:\n{last}", hint="Committed shards are kept.")
 
 
-def _say(status: int) -> str:
+def _describe(status: int) -> str:
     if status >= 0:
         return f"exit status {status}"
     try:

@@ -74,7 +74,7 @@ class LocalPlacement:
         if time.monotonic() - self._looked_at >= _LOOK_EVERY_S:
             self._looked_at = time.monotonic()
             self._end_stuck()
-            self._end_vain()
+            self._end_leftover()
         working = any(s.process is not None for s in self._seats)
         if not working and self._failed is not None:
             raise self._failed
@@ -148,7 +148,7 @@ class LocalPlacement:
                 seat.lines.append(f"no progress for {stuck[seat.worker]:.0f} s: killed")
                 _signal(seat, signal.SIGKILL)
 
-    def _end_vain(self) -> None:
+    def _end_leftover(self) -> None:
         """Stop workers that still run although the run is complete, after giving them time to end by themselves."""
         if self._nothing_left:
             self.stop()

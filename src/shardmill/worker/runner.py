@@ -150,7 +150,7 @@ class Runner:
         try:
             output = self._fetch(fetch, len(batch))
         except DeviceOutOfMemory as error:
-            _let_go(error)
+            _free_frames(error)
             if len(batch) == 1 and not alone:
                 self._again.append(batch)
                 return
@@ -263,7 +263,7 @@ class Runner:
             raise
 
 
-def _let_go(error: BaseException) -> None:
+def _free_frames(error: BaseException) -> None:
     """Free the memory held by the frames of the failed calls, which live as long as their error."""
     seen: BaseException | None = error
     while seen is not None:

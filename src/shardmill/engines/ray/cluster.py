@@ -38,13 +38,13 @@ class Connection:
             return
         if address in ("", "auto"):
             address = os.environ.get("RAY_ADDRESS", address)
-        _ask(address)
-        with _own_sigterm():
+        _check_address(address)
+        with _keep_sigterm():
             try:
                 ray.init(address or "local", log_to_driver=False, logging_level=logging.ERROR)
             except (ConnectionError, RuntimeError, ValueError) as error:
                 raise UsageError(f"--address {address}: {' '.join(str(error).split())}", hint=_START) from error
-        self._end = weakref.finalize(self, _end, _hush())
+        self._end = weakref.finalize(self, _end, _silence_ray())
 
     def close(self) -> None:
         if self._end is not None:
@@ -55,7 +55,7 @@ _START = "Is the cluster up (`ray status`)? Without --address and RAY_ADDRESS, a
 
 
 @contextmanager
-def _own_sigterm() -> Iterator[None]:
+def _keep_sigterm() -> Iterator[None]:
     """Restore our SIGTERM handler: Ray installs its own, which ends the program with a stack trace."""
     before = signal.getsignal(signal.SIGTERM)
     try:
@@ -65,7 +65,7 @@ def _own_sigterm() -> Iterator[None]:
             signal.signal(signal.SIGTERM, before)
 
 
-def _hush() -> ExitStack:
+def _silence_ray() -> ExitStack:
     """Silence Ray's messages about dead actors on stdout, which is for data. The engine reports them itself."""
     talk = ExitStack()
     with suppress(ImportError):
@@ -88,7 +88,7 @@ def _same_cluster(address: str) -> None:
         raise UsageError(f"--address {address}: this program is connected to the Ray at {connected}.")
 
 
-def _ask(address: str) -> None:
+def _check_address(address: str) -> None:
     """Check that a Ray head listens at an address: Ray itself retries a dead one for minutes."""
     if address in ("", "auto", "local"):
         return

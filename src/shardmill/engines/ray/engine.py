@@ -83,15 +83,15 @@ class RayPlacement:
         self._seats = [_Seat(i) for i in range(workers)]
         self._gauges = Gauges(run)
         self._failed: WorkerFailed | None = None
-        self._in_vain_since: float | None = None
+        self._without_node_since: float | None = None
         self._looked_at = 0.0
-        self._somebody_worked = self._nothing_left = False
+        self._any_worked = self._nothing_left = False
         # Shown on the progress bar.
         self.note = ""
 
     def start(self) -> None:
         try:
-            self._see_who_waits()
+            self._check_waiting()
             for seat in self._seats:
                 self._place(seat)
         except BaseException:
@@ -99,12 +99,12 @@ class RayPlacement:
             raise
 
     def poll(self) -> bool:
-        self._hear()
+        self._collect_answers()
         if time.monotonic() - self._looked_at >= _LOOK_EVERY_S:
             self._looked_at = time.monotonic()
             self._end_stuck()
-            self._end_vain()
-            self._see_who_waits()
+            self._end_leftover()
+            self._check_waiting()
             self._gauges.show(self._ledger)
         placed = any(s.actor is not None for s in self._seats)
         if not placed and self._failed is not None:
@@ -129,7 +129,7 @@ class RayPlacement:
         seat.lines = []
         seat.answer = seat.actor.look.remote()
 
-    def _hear(self) -> None:
+    def _collect_answers(self) -> None:
         asked = {s.answer: s for s in self._seats if s.actor is not None}
         if not asked:
             return
@@ -154,12 +154,12 @@ class RayPlacement:
         seat.node, seat.worker, seat.placed_at = birth.node, name_worker(seat.number, birth.host), time.time()
         slot = seat.number / len(self._seats)
         seat.answer = seat.actor.work.remote(seat.worker, seat.number, slot, passwords.environment())
-        self._somebody_worked = True
+        self._any_worked = True
 
     def _ended(self, seat: _Seat, status: int, lines: Sequence[str]) -> None:
         _kill(seat)
         if self._deaths.is_peaceful(status):
-            self._end_those_who_wait()
+            self._end_waiting()
         elif (failed := self._deaths.judge(seat.number, seat.worker, status, lines)) is None:
             self._place(seat)
         else:
@@ -185,21 +185,21 @@ class RayPlacement:
         else:
             self._ended(seat, 1, str(error).splitlines())
 
-    def _see_who_waits(self) -> None:
+    def _check_waiting(self) -> None:
         """Report the workers that wait for a node. If no node can ever hold one, raise, at once or after `wait_s`."""
         working = any(s.worker for s in self._seats if s.actor is not None)
         waiting = sum(not s.worker for s in self._seats if s.actor is not None)
-        missing = self._demand.missing() if waiting or not self._somebody_worked else ""
+        missing = self._demand.missing() if waiting or not self._any_worked else ""
         why = f": {missing}" if missing else ""
         self.note = f" · {waiting} of {len(self._seats)} workers are waiting for a node{why}" if waiting else ""
         if working or not missing:
-            self._in_vain_since = None
+            self._without_node_since = None
             return
-        self._in_vain_since = self._in_vain_since or time.monotonic()
+        self._without_node_since = self._without_node_since or time.monotonic()
         patience_s = self._options.wait_s
         if patience_s is None:
-            patience_s = _COMES_BACK_S if self._somebody_worked else 0.0
-        if time.monotonic() - self._in_vain_since >= patience_s:
+            patience_s = _COMES_BACK_S if self._any_worked else 0.0
+        if time.monotonic() - self._without_node_since >= patience_s:
             raise UsageError(
                 f"No node of the Ray cluster can hold a worker: {missing}.",
                 hint="See `ray status`. Ask for less with --set num_gpus=… or num_cpus=…, or wait: --set wait_s=600",
@@ -213,13 +213,13 @@ class RayPlacement:
                 seat.lines.append(f"no progress for {stuck[seat.worker]:.0f} s: killed")
                 seat.actor.tell.remote(signal.SIGKILL)
 
-    def _end_vain(self) -> None:
+    def _end_leftover(self) -> None:
         """Stop workers that still run although the run is complete, after giving them time to end by themselves."""
         if self._nothing_left:
             self._end_all()
         self._nothing_left = self._deaths.all_done()
 
-    def _end_those_who_wait(self) -> None:
+    def _end_waiting(self) -> None:
         """Once the run is complete, drop the actors that still wait for a node."""
         waiting = [s for s in self._seats if s.actor is not None and not s.worker]
         if waiting and self._deaths.all_done():
@@ -228,8 +228,8 @@ class RayPlacement:
 
     def _end_all(self) -> None:
         working = [s for s in self._seats if s.actor is not None and s.worker]
-        deaf = _tell(working, signal.SIGTERM, _STOP_S)
-        _tell(deaf, signal.SIGKILL, _KILL_S)
+        deaf = _send_signal(working, signal.SIGTERM, _STOP_S)
+        _send_signal(deaf, signal.SIGKILL, _KILL_S)
         for seat in deaf:
             with suppress(StoreError):
                 self._ledger.leases.record_death(seat.worker)
@@ -237,7 +237,7 @@ class RayPlacement:
             _kill(seat)
 
 
-def _tell(seats: Sequence[_Seat], number: int, wait_s: float) -> list[_Seat]:
+def _send_signal(seats: Sequence[_Seat], number: int, wait_s: float) -> list[_Seat]:
     """Send workers a signal and wait for them to end. Returns those that did not report their end."""
     with suppress(RayError):
         for seat in seats:

@@ -52,8 +52,8 @@ class Post:
     def look(self) -> Birth:
         host, trouble = socket.gethostname(), None
         try:
-            self._see_version(host)
-            self._see_run(host)
+            self._check_version(host)
+            self._check_run(host)
             self._device = _find(self._device, host)
         except ShardmillError as error:
             trouble = error
@@ -96,14 +96,14 @@ class Post:
             with suppress(ProcessLookupError):
                 os.killpg(self._worker.pid, number)
 
-    def _see_version(self, host: str) -> None:
+    def _check_version(self, host: str) -> None:
         if installed() != self._version:
             raise UsageError(
                 f"{host} has shardmill {installed()}; the run was started with {self._version}.",
                 hint="Install the same version on all nodes, or name it in the runtime_env.",
             )
 
-    def _see_run(self, host: str) -> None:
+    def _check_run(self, host: str) -> None:
         found = Ledger(self._run).find_plan()
         if found is None or found.generation != self._generation:
             raise UsageError(

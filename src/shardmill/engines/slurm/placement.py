@@ -158,7 +158,7 @@ class SlurmPlacement:
             self._queue()
             refused = f"; no more are accepted: {self._refused.message}" if self._refused is not None else ""
             self._say(describe([s.seen for s in self._seats if s.job and s.seen is not None]) + refused)
-        self._end_vain()
+        self._end_leftover()
         self._looked_at = time.monotonic()
 
     def _notice(self, seat: _Seat, task: ArrayTask | None) -> None:
@@ -195,8 +195,8 @@ class SlurmPlacement:
         """Decide whether the seat of a failed worker is queued again."""
         worker = self._worker(seat)
         out_of_time = ends.is_out_of_time(state, status)
-        came_forward = bool((self._beat(seat) or {}).get("commits"))
-        if state in ends.NOT_ITS_FAULT or (out_of_time and came_forward):
+        made_progress = bool((self._beat(seat) or {}).get("commits"))
+        if state in ends.NOT_ITS_FAULT or (out_of_time and made_progress):
             self._ledger.leases.record_death(worker)
             seat.waits = True
             return
@@ -220,7 +220,7 @@ class SlurmPlacement:
                 self._judge(seat, "", -signal.SIGKILL, lines)
                 seat.job = 0
 
-    def _end_vain(self) -> None:
+    def _end_leftover(self) -> None:
         """Once the run is complete, cancel pending tasks, and running ones after a short delay."""
         if not any(s.job for s in self._seats) or not self._deaths.all_done():
             return

@@ -161,13 +161,13 @@ def lost(host: Host) -> Iterator[None]:
         raise
     except asyncssh.SFTPError as error:
         if isinstance(error, asyncssh.SFTPConnectionLost | asyncssh.SFTPNoConnection):
-            raise HostLost(f"Host {host.name} does not answer: {_say(error)}.", hint=_IS_IT_UP) from error
+            raise HostLost(f"Host {host.name} does not answer: {_describe(error)}.", hint=_IS_IT_UP) from error
         raise HostError(
-            f"Host {host.name}: a file could not be read or written ({_say(error)}).",
+            f"Host {host.name}: a file could not be read or written ({_describe(error)}).",
             hint="Often the disk there is full: `shardmill hosts check` shows the free space.",
         ) from error
     except (asyncssh.Error, OSError, EOFError, TimeoutError, ConnectionError) as error:
-        raise HostLost(f"Host {host.name} does not answer: {_say(error)}.", hint=_IS_IT_UP) from error
+        raise HostLost(f"Host {host.name} does not answer: {_describe(error)}.", hint=_IS_IT_UP) from error
 
 
 @contextlib.contextmanager
@@ -179,7 +179,7 @@ def _explained(host: Host) -> Iterator[None]:
     except HostLost as error:
         cause = error.__cause__
         if isinstance(cause, asyncssh.HostKeyNotVerifiable):
-            raise _unproved(host, where) from error
+            raise _unknown_key(host, where) from error
         if isinstance(cause, asyncssh.PermissionDenied):
             raise HostError(
                 f"Host {host.name}: {where} denies access to {host.user or 'this user'}.",
@@ -202,7 +202,7 @@ def _explained(host: Host) -> Iterator[None]:
         ) from error
 
 
-def _unproved(host: Host, where: str) -> HostError:
+def _unknown_key(host: Host, where: str) -> HostError:
     place = Path(host.known_hosts or "~/.ssh/known_hosts").expanduser()
     known: Any = ()
     with contextlib.suppress(OSError, ValueError, asyncssh.Error):
@@ -223,7 +223,7 @@ def quote(word: str) -> str:
     return f"~/{shlex.quote(word[2:])}" if word.startswith("~/") else shlex.quote(word)
 
 
-def _say(error: BaseException) -> str:
+def _describe(error: BaseException) -> str:
     if isinstance(error, TimeoutError):
         return "timed out"
     return str(error).rstrip(".") or type(error).__name__

@@ -241,8 +241,8 @@ def test_an_address_without_a_cluster(kind: str, monkeypatch: pytest.MonkeyPatch
             "dead": ("127.0.0.1:1", "no answer"),
             "deaf": (f"127.0.0.1:{port}", "no answer"),
             "other": (f"127.0.0.1:{port}", "not a Ray head"),
-            "client": ("ray://127.0.0.1:10001", "no address"),
-            "junk": ("head", "no address"),
+            "client": ("ray://127.0.0.1:10001", "not the address"),
+            "junk": ("head", "not the address"),
         }[kind]
         began = time.monotonic()
         with pytest.raises(UsageError, match=said):

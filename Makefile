@@ -1,4 +1,4 @@
-# `make demo` and `make test` are all a fresh machine needs. TORCH_INDEX=URL is a further index, for torch's CPU build.
+# `make demo` and `make test` set up all they need. TORCH_INDEX=URL adds a package index, for torch's CPU build.
 PYTHON ?= python3
 VENV ?= .venv
 TORCH_INDEX ?=
@@ -8,7 +8,7 @@ PIP_FLAGS += $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX))
 INSTALL := $(BIN)/python tools/install.py
 export PIP_ROOT_USER_ACTION := ignore
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
-# Compiling all of torch at install costs a minute; what is imported is compiled, and kept, when it is imported.
+# Compiling all of torch at install takes a minute; modules are compiled, and cached, at import instead.
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo demo-postgres test check bench-memory bench-plan bench-split clean
@@ -37,7 +37,7 @@ bench-split: $(VENV)/.dev
 	@$(BIN)/python -m benchmarks.split
 
 $(BIN)/python:
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "shardmill needs Python 3.11 or later; say which: make PYTHON=python3.12 …"; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "shardmill needs Python 3.11 or later. Name one: make PYTHON=python3.12 …"; exit 1; }
 	@$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.demo: $(BIN)/python pyproject.toml constraints.txt
@@ -50,7 +50,7 @@ $(VENV)/.postgres: $(VENV)/.demo
 
 $(VENV)/.dev: $(VENV)/.demo tests/requirements.txt
 	@$(INSTALL) "what the tests need" $(PIP_FLAGS) -- --requirement tests/requirements.txt
-	@# Apart, where transformers does not find it: beside another build of torch than the index's it fails at import.
+	@# In its own folder, hidden from transformers: with a torch build from elsewhere it fails at import.
 	@$(BIN)/pip install $(PIP_FLAGS) --upgrade --no-deps --target $(VENV)/torchvision torchvision
 	@touch $@
 

@@ -2,7 +2,7 @@
 
     python tools/install.py "shardmill and a small model" FLAGS -- TARGETS
 
-pip resolves once, in a dry run; the install then takes that list as it is. If any of this fails, pip installs alone.
+pip resolves once, in a dry run; the install uses that list. If any of this fails, pip installs as usual.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 PIP = [sys.executable, "-m", "pip", "install"]
-DRY_PIP = (25, 3)  # Earlier ones download every wheel in a dry run.
+DRY_PIP = (25, 3)  # Earlier versions download every wheel in a dry run.
 
 
 class Package(NamedTuple):
@@ -35,7 +35,7 @@ class Package(NamedTuple):
 
 
 def ask_nvidia_smi() -> str:
-    """List the GPUs as `nvidia-smi -L` does; nothing where it is missing, fails or hangs."""
+    """The output of `nvidia-smi -L`; empty if the tool is missing, fails or hangs."""
     if shutil.which("nvidia-smi") is None:
         return ""
     try:
@@ -45,12 +45,12 @@ def ask_nvidia_smi() -> str:
 
 
 def has_nvidia_gpu(devices: Path = Path("/dev"), list_gpus: Callable[[], str] = ask_nvidia_smi) -> bool:
-    """Look for a device file, then ask the driver: WSL has no device file, an image may have the tool and no GPU."""
+    """Look for a device file, then ask the driver: WSL has no device file; an image may have the tool but no GPU."""
     return any(devices.glob("nvidia[0-9]*")) or "GPU 0:" in list_gpus()
 
 
 def better_torch(torch: str, gpu: bool, platform: str) -> str | None:
-    """Name the requirement to try instead of pip's choice, if that choice is the wrong build for this machine."""
+    """The requirement to try instead, if pip chose the wrong build of torch for this machine."""
     public, _, local = torch.partition("+")
     if platform != "linux":
         return None
@@ -60,12 +60,12 @@ def better_torch(torch: str, gpu: bool, platform: str) -> str | None:
 
 
 def is_for_cuda(name: str) -> bool:
-    """Tell whether only a CUDA build of torch brings this package."""
+    """Whether only a CUDA build of torch depends on this package."""
     return name.startswith(("nvidia-", "cuda-", "triton")) and name != "nvidia-ml-py"
 
 
 def resolve(*arguments: str) -> list[Package] | None:
-    """List what pip would install, in a dry run; None if it cannot."""
+    """List what pip would install, from a dry run; None if that fails."""
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.json"
         command = [*PIP, *arguments, "--dry-run", "--report", str(report)]
@@ -75,7 +75,7 @@ def resolve(*arguments: str) -> list[Package] | None:
 
 
 def read_report(report: dict[str, list[dict[str, dict[str, str]]]]) -> list[Package]:
-    """Take the packages out of pip's installation report."""
+    """Read the packages from pip's installation report."""
     return [
         Package(item["metadata"]["name"].lower(), item["metadata"]["version"], where["url"], "dir_info" in where)
         for item in report["install"]
@@ -84,7 +84,7 @@ def read_report(report: dict[str, list[dict[str, dict[str, str]]]]) -> list[Pack
 
 
 def choose(flags: list[str], targets: list[str], gpu: bool) -> list[Package] | None:
-    """Resolve the targets; if torch's other build fits this machine and pip finds it, resolve them with that one."""
+    """Resolve the targets; if another build of torch fits this machine and pip finds it, resolve with that build."""
     packages = resolve(*flags, *targets)
     torch = next((p.version for p in packages or [] if p.name == "torch"), None)
     better = better_torch(torch, gpu, sys.platform) if torch else None
@@ -94,7 +94,7 @@ def choose(flags: list[str], targets: list[str], gpu: bool) -> list[Package] | N
 
 
 def ask_size(url: str) -> int | None:
-    """The bytes to download: none for a file on disk, None if the server does not tell."""
+    """The bytes to download: 0 for a file on disk, None if the server does not say."""
     if url.startswith("file:"):
         return 0
     try:
@@ -105,7 +105,7 @@ def ask_size(url: str) -> int | None:
 
 
 def say_size(sizes: Iterable[int | None]) -> str:
-    """Add sizes up in words. pip's cache may hold some of the files; a size that is missing makes it a lower bound."""
+    """Describe a total size: an upper bound, as pip may have files cached; a lower bound if a size is unknown."""
     known = list(sizes)
     total = sum(size or 0 for size in known)
     if total == 0 and None not in known:
@@ -134,7 +134,7 @@ def announce(what: str, where: str, packages: list[Package], sizes: list[int | N
 
 
 def has_dry_pip() -> bool:
-    """Make sure that pip's dry run downloads nothing, with a newer pip if need be."""
+    """Whether pip's dry run downloads nothing; upgrades pip if necessary."""
 
     def is_new() -> bool:
         return tuple(int(part) for part in version("pip").split(".")[:2] if part.isdigit()) >= DRY_PIP
@@ -146,7 +146,7 @@ def has_dry_pip() -> bool:
 
 
 def prepare(what: str, flags: list[str], targets: list[str]) -> list[str]:
-    """Announce the install and list the exact packages that it takes; none if pip has to find them out."""
+    """Announce the install and list the exact packages; empty if pip must resolve them itself."""
     where = os.path.relpath(sys.prefix)
     print(f"Looking up what to install into {where} …", flush=True)
     gpu = has_nvidia_gpu()
@@ -161,12 +161,12 @@ def prepare(what: str, flags: list[str], targets: list[str]) -> list[str]:
 
 
 def main(what: str, *arguments: str) -> int:
-    """Install, from the resolved list if there is one, else as pip does by itself."""
+    """Install from the resolved list if it exists, else let pip resolve."""
     split = arguments.index("--")
     flags, targets = list(arguments[:split]), list(arguments[split + 1 :])
     try:
         exact = prepare(what, flags, targets)
-    except Exception as error:  # The figures are a courtesy; the install is the task.
+    except Exception as error:  # The size is only information; the install must still run.
         print(f"Installing {what} (its size is unknown: {error}) …", flush=True)
         exact = []
     if exact:

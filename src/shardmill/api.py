@@ -1,4 +1,4 @@
-"""What the commands `embed`, `load` and `run` do, as functions."""
+"""The commands `embed`, `load` and `run` as functions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Names = str | Sequence[str]
 
 
 class EmbedOptions(TypedDict, total=False):
-    """Options of `embed` and `load`; each means what the option of that name means on the command line."""
+    """Options of `embed` and `load`, with the meaning of the command-line options of the same name."""
 
     id: Names | None
     keep: Names | None
@@ -40,7 +40,7 @@ class EmbedOptions(TypedDict, total=False):
 
 
 class LoadOptions(EmbedOptions, total=False):
-    """Options of `load`: those of `embed`, and how rows go into the table."""
+    """Options of `load`: those of `embed`, and those of the table."""
 
     table: str | None
     mode: str | None
@@ -63,7 +63,7 @@ def embed(
     quiet: bool = True,
     **options: Unpack[EmbedOptions],
 ) -> Run:
-    """Embed every item of a source. Called again with the same arguments it resumes, or finds that all is done.
+    """Embed every item of a source. The same call resumes, or returns at once if all is done.
 
     run = shardmill.embed("reviews.jsonl", text="reviewText", out="runs/reviews")
     """
@@ -88,7 +88,7 @@ def load(
 
     shardmill.load("corpus.parquet", text="body", id="doc_id", to="postgresql:///docs", table="documents")
 
-    Without `out` the run's folder is runs/TABLE.
+    Without `out` the run folder is runs/TABLE.
     """
     _check("load", LoadOptions, options)
     work, execution = sort_options({"source": source, "to": to, "text": text, **options})

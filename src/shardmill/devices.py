@@ -1,4 +1,4 @@
-"""What this machine has to compute on, asked without loading torch."""
+"""The devices of this machine, found without loading torch."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ _ARM_PARTS = {
     ("0x41", "0xd49"): "Neoverse-N2",
     ("0x41", "0xd4f"): "Neoverse-V2",
 }
-# What reading, tokenizing and launching take of the CPU, beyond which a GPU is not fed faster.
+# Cores for reading, tokenizing and launching; more do not feed a GPU faster.
 _CORES_A_GPU_WORKER = 4
 _CORES_A_GPU = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """One thing a worker runs on: `kind` is "cpu" or "cuda"; `visible` is what CUDA_VISIBLE_DEVICES must say.
+    """The device of one worker: `kind` is "cpu" or "cuda"; `visible` is the value for CUDA_VISIBLE_DEVICES.
 
-    `sharing` workers use it, this one included; `work_bytes` of the source are to be done. On a `precise` one a task
-    computes in float32, whatever else would be faster. `cpus` are those its worker is pinned to, () for no pinning.
+    `sharing` is the number of workers that use it; `work_bytes` is the size of the source. If `precise`, a task
+    computes in float32 even if another type is faster. The worker is pinned to `cpus`, () for no pinning.
     """
 
     kind: str
@@ -46,7 +46,7 @@ class Device:
 
     @property
     def share(self) -> float:
-        """How much of a whole device this worker has: of a GPU, or of the machine's cores."""
+        """This worker's share of a GPU, or of the machine's cores."""
         return 1 / self.sharing if self.kind == "cuda" else min(1.0, self.threads / cores())
 
 
@@ -56,7 +56,7 @@ def allowed_cpus() -> set[int]:
 
 
 def cores() -> int:
-    """Cores this process may use, which in a container are fewer than the machine has."""
+    """Cores this process may use; in a container often fewer than the machine has."""
     allowed = len(allowed_cpus())
     quota = _cgroup_quota()
     return max(1, min(allowed, quota) if quota else allowed)
@@ -64,7 +64,7 @@ def cores() -> int:
 
 @cache
 def cpu_model() -> str:
-    """What the CPU is called, as far as the system tells: Linux on ARM gives numbers, of which some are known here."""
+    """The name of the CPU model. Linux on ARM gives only part numbers; some are translated here."""
     told: dict[str, str] = {}
     with contextlib.suppress(OSError), open("/proc/cpuinfo") as file:
         for line in file:
@@ -114,9 +114,9 @@ def format_cpus(cpus: Iterable[int]) -> str:
 
 
 def near_cpus(address: str, root: Path = Path("/sys")) -> tuple[int, ...]:
-    """The allowed CPUs on the node of a PCI device; () where that is not known, or makes no difference.
+    """The allowed CPUs on the NUMA node of a PCI device; () if unknown, or if those are all allowed CPUs.
 
-    NVML writes the PCI domain with eight digits, Linux with four, and more only where it is larger.
+    NVML writes the PCI domain with eight digits, Linux with at least four.
     """
     domain, _, rest = address.lower().partition(":")
     try:
@@ -129,7 +129,7 @@ def near_cpus(address: str, root: Path = Path("/sys")) -> tuple[int, ...]:
 
 
 def pin(cpus: Sequence[int]) -> tuple[int, ...]:
-    """Keep this process to some CPUs, threads that libraries have begun by now included; what it is kept to then."""
+    """Pin this process to CPUs, including threads that libraries have started. Returns the CPUs, () if it failed."""
     if not cpus:
         return ()
     try:
@@ -142,7 +142,7 @@ def pin(cpus: Sequence[int]) -> tuple[int, ...]:
 
 
 def gpus() -> list[Device]:
-    """The NVIDIA GPUs this process may use, by NVML; CUDA_VISIBLE_DEVICES is respected."""
+    """The NVIDIA GPUs that this process may use, from NVML and CUDA_VISIBLE_DEVICES."""
     allowed = os.environ.get("CUDA_VISIBLE_DEVICES")
     if allowed is not None and not allowed.strip():
         return []
@@ -183,10 +183,10 @@ def _pci_address(pynvml: Any, handle: Any) -> str:
 def place_workers(
     kind: str = "auto", workers: int | None = None, per_gpu: Callable[[int], int] = lambda cores: 1
 ) -> list[Device]:
-    """One device for each worker: the GPUs there are, or shares of the CPU's cores.
+    """One device per worker: the GPUs, or shares of the CPU's cores.
 
-    Where no number is asked for, `per_gpu` says how many workers share a GPU that so many cores can feed. With "all"
-    one worker more has the cores that the GPUs' workers leave, if any.
+    If `workers` is None, `per_gpu` gives the workers per GPU for a number of cores per GPU. With "all", one more worker
+    runs on the cores that the GPU workers leave, if any.
     """
     if kind not in ("auto", "cpu", "cuda", "all"):
         raise UsageError(f"--device {kind}: no such device.", hint="Choose auto, cpu, cuda or all.")
@@ -195,7 +195,7 @@ def place_workers(
     found = gpus() if kind != "cpu" else []
     if found:
         placed = _place_on_gpus(found, workers, per_gpu)
-        return _beside_the_cpu(placed) if kind == "all" else placed
+        return _add_cpu_worker(placed) if kind == "all" else placed
     if kind == "cuda":
         raise UsageError("No NVIDIA GPU was found.", hint="Run nvidia-smi to see why, or use --device cpu.")
     return [Device("cpu", "cpu", max(1, cores() // (workers or 1))) for _ in range(workers or 1)]
@@ -212,9 +212,9 @@ def _place_on_gpus(found: Sequence[Device], workers: int | None, per_gpu: Callab
 
 
 def share_cores(pinned: Sequence[tuple[int, ...]]) -> list[int]:
-    """How many threads each worker should have: each CPU is shared by those that may run on it; () is all of them.
+    """Threads per worker: each CPU is shared by the workers that may run on it; () means all CPUs.
 
-    A quota of the container below the number of CPUs is shared in the same proportion.
+    If the container's quota is below the number of CPUs, all shares are scaled down.
     """
     allowed = allowed_cpus()
     used = Counter(cpu for cpus in pinned for cpu in cpus or allowed)
@@ -223,8 +223,8 @@ def share_cores(pinned: Sequence[tuple[int, ...]]) -> list[int]:
     return [max(1, int(share * scale + 1e-9)) for share in shares]
 
 
-def _beside_the_cpu(placed: Sequence[Device]) -> list[Device]:
-    """The workers on GPUs with no more cores than they need, and one worker on the CPU with those that are left."""
+def _add_cpu_worker(placed: Sequence[Device]) -> list[Device]:
+    """The GPU workers with the cores they need, and one CPU worker with the rest."""
     kept = [min(g.threads, _CORES_A_GPU_WORKER, max(1, _CORES_A_GPU // g.sharing)) for g in placed]
     left = cores() - sum(kept)
     if left < 1:

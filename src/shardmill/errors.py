@@ -2,34 +2,34 @@
 
 ShardmillError
 ├── UsageError            the request cannot be carried out as it was made (exit status 2)
-│   ├── SpecError         a spec that does not hold together
+│   ├── SpecError         the spec is invalid
 │   ├── SourceError       the source is missing, empty, unreadable or lacks a field
-│   ├── DatabaseError     a database does not let us in, or does not take the query
+│   ├── DatabaseError     a database denies access or rejects the query
 │   ├── ModelError        the model cannot be found, read or used
 │   ├── MissingExtra      an optional library is not installed
 │   ├── TaskError         a task broke its contract
-│   ├── CorruptState      a saved state or parameter file is torn, or of something else
-│   ├── EngineRefused     what an engine stands on does not take workers as they were asked for
+│   ├── CorruptState      a saved state or parameter file is damaged, or belongs to something else
+│   ├── EngineRefused     the cluster behind an engine rejects the workers as requested
 │   ├── RunExists         the output folder holds something else
 │   └── StaleResume       source, model or fields changed since the run began
-├── StoreError            a store did not do what was asked; often worth another try
-│   ├── StoreChanged      an object is no longer the one that was looked at
-│   └── StoreFull         no room left
-├── DatabaseLost          a database went away; the shard is read again
+├── StoreError            a request to a store failed; a retry often helps
+│   ├── StoreChanged      an object has changed since it was first read
+│   └── StoreFull         no space left
+├── DatabaseLost          the connection to a database was lost; the shard is retried
 ├── TooManyErrors         more rows failed than the user allows
 ├── NotComplete           the run has shards that are not committed
-│   └── Preempted         because its workers were told to stop (exit status 75)
-├── EngineSilent          what an engine stands on does not answer now
-├── WorkerFailed          workers died more often than they are restarted
+│   └── Preempted         its workers were told to stop (exit status 75)
+├── EngineSilent          the cluster behind an engine does not answer
+├── WorkerFailed          workers died too often
 ├── HostError             a host cannot be used as it is
-├── HostLost              a host does not answer; it is asked again
-├── DeviceOutOfMemory     a batch does not fit; the worker answers with a smaller one
-└── DeviceLost            the device is unusable in this process; the worker is started anew
+├── HostLost              a host does not answer; it is retried
+├── DeviceOutOfMemory     a batch does not fit; the worker uses smaller ones
+└── DeviceLost            the device is unusable in this process; the worker is restarted
 """
 
 from __future__ import annotations
 
-# What a worker's exit status tells its engine, and the line on which it says why.
+# The exit statuses of a worker, and the prefix of the line with its error.
 EXIT_DONE, EXIT_FAILED, EXIT_FINAL, EXIT_TRY_AGAIN = 0, 1, 2, 75
 WORKER_FAILED = "shardmill.worker failed: "
 
@@ -159,8 +159,8 @@ def too_many_errors(errors: int, rows: int, allowed: str, last: str = "") -> Too
     share = 100 * errors / max(1, rows)
     example = f"; the last: {last}" if last else ""
     return TooManyErrors(
-        f"{errors:,} of {rows:,} rows could not be done ({share:.1f}%), over --max-errors {allowed}{example}.",
-        hint="See `shardmill show RUN --errors`; nothing is lost: a higher --max-errors goes on from here.",
+        f"{errors:,} of {rows:,} rows failed ({share:.1f}%), over --max-errors {allowed}{example}.",
+        hint="See `shardmill show RUN --errors`. Nothing is lost: with a higher --max-errors the run resumes.",
     )
 
 
@@ -169,9 +169,9 @@ def missing_extra(library: str, extra: str) -> MissingExtra:
 
 
 def nearest(word: str, choices: list[str]) -> str:
-    """A sentence part that lists the choices and names the nearest one."""
+    """A hint that lists the choices and suggests the nearest one."""
     import difflib
 
     close = difflib.get_close_matches(word, choices, n=1, cutoff=0.5)
     guess = f" Did you mean {close[0]!r}?" if close else ""
-    return f"There is: {', '.join(choices[:20])}{', …' if len(choices) > 20 else ''}.{guess}"
+    return f"Available: {', '.join(choices[:20])}{', …' if len(choices) > 20 else ''}.{guess}"

@@ -18,32 +18,32 @@ if TYPE_CHECKING:
 
 FORMAT = 1
 
-# Columns of a result that are not of the source: the number of a row, and, where an item has several rows, what tells
-# them apart (from 0 on) and the characters of the item's text that each covers.
+# Columns of a result that do not come from the source: the row's number and, for items with several rows, the number of
+# the window (from 0) and the range of characters of the item's text that it covers.
 ROW = "row"
 WINDOW, START, STOP = "window", "start", "stop"
 
-# Bytes of source that one worker turns into vectors in a second, to the order of magnitude. It only sizes shards.
+# Bytes of source that one worker processes per second, as an order of magnitude. Used only to size shards.
 _BYTES_PER_S = {"cpu": 20_000, "cuda": 2_000_000}
 _SMALLEST_SHARD_BYTES = 64 << 10
 _MOST_SHARDS = 100_000
 
-# Where a stream ends is not known before it is read; this is further than any.
+# The end of a stream is unknown before it is read; this is beyond any.
 STREAM_END = 1 << 62
 _FILE_FIELDS = ("place", "size_bytes", "tag", "edges")
 
 
-# A value of the column that a query is cut by; None where a range is open.
+# A value of the column that a query is cut by; None for an open end of a range.
 KeyValue = int | float | str | None
 
 
 @dataclass(frozen=True, slots=True)
 class SourceFile:
-    """One file and what tells its content from another's: size, the store's own tag, a digest of both edges.
+    """One file and what identifies its content: size, the store's own tag, a digest of both edges.
 
-    A compressed file also has its size when unpacked, and `entries`: pairs of a place in the file and a place in its
-    content where decompression may begin. Without entries it is read as a stream, and its size is an estimate. Where
-    entering takes more than a place, `index` leads to the object that holds it.
+    A compressed file also has its unpacked size, and `entries`: seek points, each a position in the file and one in its
+    content, where decompression may start. Without entries it is read as a stream, and its size is an estimate. If
+    seeking needs more than a position, `index` names the object that holds it.
     """
 
     place: str
@@ -57,7 +57,7 @@ class SourceFile:
 
     @property
     def name(self) -> str:
-        """A file's own name; of a database's URL the database's."""
+        """The name of the file, or of the database in a URL."""
         is_database = self.place.startswith(("postgres://", "postgresql://"))
         return PurePosixPath(self.place.partition("?")[0] if is_database else self.place).name
 
@@ -67,12 +67,12 @@ class SourceFile:
 
     @property
     def content_bytes(self) -> int:
-        """The size of what is read: exact, but for a stream, where it is an estimate."""
+        """The unpacked size; an estimate for a stream, else exact."""
         return self.unpacked_bytes if self.compression else self.size_bytes
 
     @property
     def end(self) -> int:
-        """Where the content ends, at the latest."""
+        """An upper bound of where the content ends."""
         return STREAM_END if self.streamed else self.content_bytes
 
     def to_json(self) -> dict[str, Any]:
@@ -87,9 +87,9 @@ class SourceFile:
 
 @dataclass(frozen=True, slots=True)
 class SourceStat:
-    """What planning needs to know of a source, found without reading more than the edges of its files.
+    """What planning needs to know about a source, found by reading only the edges of its files.
 
-    `columns` gives the Arrow type of every id and kept column, fixed once for the whole run.
+    `columns` has the Arrow type of every id and kept column, fixed for the whole run.
     """
 
     format: str
@@ -109,8 +109,8 @@ class Shard:
     """A piece of one file that one worker commits as a whole.
 
     [start, stop) are bytes of the unpacked content in line files, CSV and JSON arrays, row groups in Parquet, rows in
-    Arrow and pickles; `weight_bytes` is its share of the work. A piece of a query has the keys above `low` up to
-    `high`; [start, stop) counts its rows as they were when the plan was made.
+    Arrow and pickles; `weight_bytes` is its share of the work. A piece of a query covers the keys above `low` up to and
+    including `high`; its [start, stop) are row numbers at planning time.
     """
 
     index: int
@@ -124,10 +124,10 @@ class Shard:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is to be done, cut into shards. `id` names the work.
+    """The work, cut into shards. `id` identifies the work.
 
-    `generation` tells one life of a run folder from the next: it is drawn when the plan is written there, and is part
-    of the name of every commit, so that a worker left over from before a --fresh cannot commit into what came after.
+    `generation` is drawn at random when the plan is written to a run folder, and is part of the name of every commit,
+    so that a worker left over from before a --fresh cannot commit to the new run.
     """
 
     id: str
@@ -154,12 +154,12 @@ class Plan:
 
     @classmethod
     def of(cls, work: Work, stat: SourceStat, fingerprint: dict[str, str], shards: Sequence[Shard]) -> Plan:
-        """Put the pieces together under an id that depends on the content of all of them, and on no path."""
+        """Make a plan whose id depends on the content of all parts, and on no path."""
         work_json = _dump(work)
         del work_json["source"]
         if work.to is not None:
             del work_json["to"]["url"]
-        # A database is known by its tag, wherever it is reached; what is read of it is decided by the bounds.
+        # A database is identified by its tag, not by its address; the bounds decide what is read.
         bounds = [[s.low, s.high] for s in shards]
         files = [[f.name, f.size_bytes, f.tag, f.edges] for f in stat.files]
         identity = {
@@ -186,7 +186,7 @@ class Plan:
         return cls(data["id"], Work(**data["work"]), stat, data["fingerprint"], shards, data["generation"])
 
     def relocated(self, places: Sequence[str], to_url: str = "") -> Plan:
-        """The same plan over the same files at other places: what is known of a file does not depend on its path."""
+        """The same plan with the same files at other places."""
         if to_url and self.work.to is not None:
             work = self.work.model_copy(update={"to": self.work.to.model_copy(update={"url": to_url})})
             return replace(self, work=work).relocated(places)
@@ -205,8 +205,8 @@ class Plan:
 
 
 def _dump(work: Work) -> dict[str, Any]:
-    """The work as JSON; what is not used is left out, so that plans made before it was there are still the same."""
-    # Products are loaded by a run of their own.
+    """The work as JSON. Unused keys are left out, so that plans made before a key existed keep their id."""
+    # Products are loaded by their own run.
     unused: dict[str, Any] = {"to": {"metadata"}} if work.to is not None else {"to": True}
     return work.model_dump(mode="json", exclude=unused if work.query else {**unused, "query": True})
 
@@ -217,7 +217,7 @@ def _row(shard: Shard) -> list[Any]:
 
 
 def shard_target_bytes(total_bytes: int, workers: Sequence[Device]) -> int:
-    """How large a shard should be: about ninety seconds of work, and enough of them to keep all workers busy."""
+    """The target size of a shard: about ninety seconds of work, and enough shards to keep all workers busy."""
     by_time = min(_BYTES_PER_S[w.kind] for w in workers) * SHARD_S
     by_share = total_bytes // (len(workers) * SHARDS_PER_WORKER)
     by_count = total_bytes // _MOST_SHARDS
@@ -225,7 +225,7 @@ def shard_target_bytes(total_bytes: int, workers: Sequence[Device]) -> int:
 
 
 def differences(old: Plan, new: Plan) -> list[str]:
-    """Sentences that say what changed between two plans; empty when a run of one may go on with the other."""
+    """What changed between two plans, in words; empty if a run of one can resume with the other."""
     changes = []
     before, after = (plan.work.model_dump(mode="json", exclude={"to": {"url"}}) for plan in (old, new))
     for name in before:
@@ -242,12 +242,12 @@ def differences(old: Plan, new: Plan) -> list[str]:
             changes.append(f"the model's {name} changed ({was} -> {is_})")
     changes += _database_changes(old.stat, new.stat) if old.work.query else _file_changes(old.stat, new.stat)
     if not changes and old.stat.columns != new.stat.columns:
-        changes.append(f"the columns' types were {old.stat.columns} and are {new.stat.columns}")
+        changes.append(f"the types of the columns were {old.stat.columns} and are {new.stat.columns}")
     return changes
 
 
 def _database_changes(old: SourceStat, new: SourceStat) -> list[str]:
-    """Rows of a database come and go while a run is under way, and that is no other source."""
+    """Compare databases only: rows may change during a run without making it another source."""
     was, is_ = (", ".join(f.tag for f in stat.files) for stat in (old, new))
     return [f"the database was {was} and is {is_}"] if was != is_ else []
 

@@ -1,4 +1,4 @@
-"""From a spec to its plan: looks at the source, the model and the devices, and lays out the shards."""
+"""From a spec to its plan: examines the source, the model and the devices, and cuts the shards."""
 
 from __future__ import annotations
 
@@ -20,27 +20,27 @@ if TYPE_CHECKING:
 
 
 def result_schema(plan: Plan) -> pa.Schema:
-    """The columns of a plan's result: those kept from the source, then those that the task makes."""
+    """The columns of a plan's result: those kept from the source, then those of the task."""
     import pyarrow as pa
 
     return pa.schema([*kept_schema(plan.stat), *open_task(plan.work.task, plan.work.params).output])
 
 
 def devices_for(spec: Spec) -> list[Device]:
-    """The devices that workers are placed on: as asked, or as many as the task can use."""
+    """One device per worker: as many as asked for, or as many as the task can use."""
     task = open_task(spec.work.task, spec.work.params)
     return place_workers(spec.execution.device, spec.execution.workers, task.workers_per_gpu)
 
 
 def make_plan(spec: Spec, devices: Sequence[Device], *, like: Plan | None = None, quiet: bool = True) -> Plan:
-    """The plan of a spec: the source looked at, the model's fingerprint taken, the shards laid out.
+    """Make the plan of a spec: examine the source, take the model's fingerprint, cut the shards.
 
-    A query is not cut again where it was cut already, in the plan it is to be `like`: its rows may have changed.
+    If the plan `like` has the same query and key, its shards are reused: the rows of a query may have changed.
     """
     work = spec.work
     task = open_task(work.task, work.params)
     fields = Fields.of(work)
-    with _LateBar("looking for entries", quiet) as bar:
+    with _LateBar("scanning for seek points", quiet) as bar:
         stat = discover(work.source, fields, work.format, bar.at)
     _check_names(task, list(stat.columns))
     target = spec.execution.shard_bytes or shard_target_bytes(stat.size_bytes, devices)
@@ -49,21 +49,21 @@ def make_plan(spec: Spec, devices: Sequence[Device], *, like: Plan | None = None
     source = open_source(stat, fields, work.max_item_bytes)
     shards = source.shards(target)
     if not quiet:
-        _tell(source, len(shards), len(devices))
+        _print_notes(source, len(shards), len(devices))
     return Plan.of(work, stat, task.fingerprint(), shards)
 
 
-def _tell(source: Source, shards: int, workers: int) -> None:
-    """What a source has to say about how it is cut."""
+def _print_notes(source: Source, shards: int, workers: int) -> None:
+    """Print the source's notes on how it is cut."""
     notes = list(source.notes)
     if notes and shards < workers:
-        notes.append(f"There is work for {shards} of the {workers} workers.")
+        notes.append(f"Only {shards} of the {workers} workers will have work.")
     for note in notes:
         say(note)
 
 
 class _LateBar(ExitStack):
-    """A bar that is not seen before there is something to say."""
+    """A progress bar that appears at its first update."""
 
     def __init__(self, label: str, quiet: bool) -> None:
         super().__init__()
@@ -80,6 +80,6 @@ def _check_names(task: Task, columns: list[str]) -> None:
     for name in columns:
         if name in taken:
             raise SpecError(
-                f"The column {name!r} would hide the result's own column of that name.",
+                f"The column {name!r} has the name of one of the result's own columns.",
                 hint="Leave it out of --id and --keep, or rename it in the source.",
             )

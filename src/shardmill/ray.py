@@ -40,11 +40,11 @@ def map_shards(
     quiet: bool = True,
     **params: Any,
 ) -> Run:
-    """Run a task over every item of a source, by actors on the Ray cluster this program is connected to.
+    """Run a task over every item of a source, with actors on the Ray cluster that this program is connected to.
 
-    `num_gpus`, `num_cpus`, `resources` and `runtime_env` are one worker's, as in `ray.remote`; `params` are the task's.
-    A `Spec` as source says itself what is to be done. It blocks until all is committed, and called again with the same
-    arguments it resumes. To go on meanwhile, and have the run as an ObjectRef:
+    `num_gpus`, `num_cpus`, `resources` and `runtime_env` are per worker, as in `ray.remote`; `params` are the task's.
+    `source` may be a whole `Spec`. The call blocks until all is committed; the same call resumes. To continue
+    meanwhile, with the run as an ObjectRef:
 
     ref = ray.remote(num_cpus=0)(shardmill.ray.map_shards).remote("reviews.jsonl", text="reviewText", out=…)
     """

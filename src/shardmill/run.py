@@ -1,4 +1,4 @@
-"""A run from start to end, for Python and for the command line alike."""
+"""A run from start to end, for Python and the command line."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _ASK_EVERY_S = 2.0
 
 
 class Run:
-    """A run folder: look at it, prove it, use it."""
+    """A run folder: its status, its verification and its result."""
 
     def __init__(self, place: str | os.PathLike[str]) -> None:
         self.ledger = Ledger(place)
@@ -50,26 +50,26 @@ class Run:
         return f"Run({self.ledger.url!r})"
 
     def __reduce__(self) -> tuple[type[Run], tuple[str]]:
-        """Another process opens the folder for itself."""
+        """Pickle as the folder's URL; another process opens the folder itself."""
         return Run, (self.ledger.url,)
 
     def status(self) -> Status:
-        """Where the run stands, by its folder; where its result goes into a table, by the ledger there as well."""
+        """The state of the run, from its folder and, for a load, from the batch records in the database."""
         return replace(read_status(self.ledger, self.plan), load=read_load(self.plan))
 
     def verify(
         self, *, sample: int = 64, rows: int | None = None, dims: int | None = None, quiet: bool = True
     ) -> Report:
-        """Check the result against plan and source, and against the rows and dimension that it must have.
+        """Check the result against plan and source, and optionally against expected rows and dimensions.
 
-        The report is also written to the folder.
+        The report is also saved in the run folder.
         """
         from shardmill.results.verify import Expected, verify
 
         return verify(self.ledger, self.plan, sample=sample, expected=Expected(rows, dims), quiet=quiet)
 
     def cost(self, usd_per_hour: float | None = None) -> Cost:
-        """What the run cost so far; without a price that of the catalogue is taken."""
+        """What the run has cost so far, at `usd_per_hour` or the catalogue's price."""
         from shardmill.costs.cost import read_cost
 
         return read_cost(self.ledger, self.plan, usd_per_hour)
@@ -81,7 +81,7 @@ class Run:
         return merge(self.ledger, self.plan, os.fspath(out), quiet=quiet)
 
     def batches(self, columns: list[str] | None = None) -> Iterator[pa.RecordBatch]:
-        """The result in source order, a batch at a time."""
+        """The result in source order, batch by batch."""
         from shardmill.results.merge import part_schema, read_rows
 
         names = part_schema(self.ledger, self.plan).names
@@ -107,12 +107,12 @@ class Run:
         task = open_task(self.plan.work.task, self.plan.work.params)
         embed_query = task.embed_query
         if embed_query is None:
-            raise UsageError(f"The task {self.plan.work.task!r} makes nothing that can be searched.")
+            raise UsageError(f"The result of the task {self.plan.work.task!r} cannot be searched.")
         task.open(Device("cpu", "cpu", cores(), precise=True))
         return [search(self.ledger, self.plan, embed_query(text), k, quiet=quiet) for text in texts]
 
     def errors(self) -> Iterator[dict[str, Any]]:
-        """The rows that could not be done, with their line in the file and row in the source where these are known."""
+        """The rows that failed, with their line in the file and row in the source where known."""
         commits = self.ledger.commits.read()
         row: int | None = 0
         lines: dict[int, int | None] = {}
@@ -142,13 +142,15 @@ def start(
     engine: Engine | None = None,
     before: Callable[[Plan], None] = lambda plan: None,
 ) -> Run:
-    """Plan, or find the plan that is there; place workers; wait; leave a complete run.
+    """Make a plan or find the existing one, place workers, and wait until the run is complete.
 
-    `before` is called with the plan of a load that is not complete, when its table is not made yet.
+    `before` is called with the plan of an incomplete load, before its table is created.
     """
     ledger = Ledger(out)
     if engine is None and ledger.url.startswith("memory:"):
-        raise UsageError(f"{out}: memory ends with this process, and workers are others.", hint="Use a path or a URL.")
+        raise UsageError(
+            f"{out}: workers are other processes and cannot see this one's memory.", hint="Use a path or a URL."
+        )
     placer, devices = _place(spec, engine, quiet)
     new = make_plan(spec, devices, like=None if fresh else ledger.find_plan(), quiet=quiet)
     plan = _settle_plan(ledger, new, fresh=fresh, resume=resume)
@@ -165,10 +167,10 @@ def start(
 
 
 def resume(place: str | os.PathLike[str], changes: Mapping[str, Any] | None = None, *, quiet: bool = True) -> Run:
-    """Go on with a run from what its folder says, on any machine that can read it.
+    """Resume a run from its folder, on any machine that can read it.
 
-    `changes` are keys of `[execution]`: another engine, other workers, a smaller batch. The source is not looked at
-    again: workers refuse files that are not as they were planned.
+    `changes` are keys of `[execution]`: another engine, more workers, a smaller batch. The source is not scanned
+    again: workers refuse files that have changed since the run was planned.
     """
     ledger = Ledger(place)
     plan, settings = ledger.plan(), ledger.execution()
@@ -189,7 +191,7 @@ def resume(place: str | os.PathLike[str], changes: Mapping[str, Any] | None = No
 
 @dataclass(frozen=True, slots=True)
 class Stopped:
-    """What `stop` came to: how many workers lived, and how many have not ended yet."""
+    """The result of `stop`: how many workers were running, and how many have not ended yet."""
 
     run: str
     state: str
@@ -201,7 +203,7 @@ class Stopped:
 
 
 def stop(place: str | os.PathLike[str], *, patience_s: float = 30.0) -> Stopped:
-    """End the workers of a run, wherever they are and whoever placed them; what is committed stays."""
+    """End the workers of a run, wherever they are and whoever placed them; committed shards stay."""
     ledger = Ledger(place)
     plan, settings = ledger.plan(), ledger.execution()
     before = read_status(ledger, plan)
@@ -223,12 +225,12 @@ def _refuse_another_model(ledger: Ledger, plan: Plan) -> None:
     if changed:
         raise StaleResume(
             f"{ledger.url}: the model here is not the one that the run was planned with ({', '.join(changed)} differ).",
-            hint="Resume where the model of the plan is, or start over with --fresh.",
+            hint="Resume on a machine that has the planned model, or start over with --fresh.",
         )
 
 
 def _place(spec: Spec, engine: Engine | None, quiet: bool) -> tuple[Engine | None, list[Device]]:
-    """The engine, if it is not this machine's own, and what its workers run on."""
+    """The engine, unless it is the local one, and the devices of its workers."""
     if engine is None and spec.execution.engine != LOCAL:
         engine = open_engine(spec.execution, quiet)
         return engine, list(engine.devices)
@@ -237,7 +239,7 @@ def _place(spec: Spec, engine: Engine | None, quiet: bool) -> tuple[Engine | Non
 
 
 def _finish(ledger: Ledger, plan: Plan, spec: Spec, engine: Engine | None, devices: list[Device], quiet: bool) -> Run:
-    """Place workers for what is left, wait for them, and judge what they made."""
+    """Place workers for the shards that are left, wait for them, and check the outcome."""
     if len(ledger.commits.shards()) < len(plan.shards):
         began, precision = time.time(), spec.execution.precision
         if (expected := expect(plan, devices, precision, began)) is not None:
@@ -248,7 +250,7 @@ def _finish(ledger: Ledger, plan: Plan, spec: Spec, engine: Engine | None, devic
         _watch(placed, ledger, plan, spec, quiet)
         learn(ledger, plan, devices, precision, began)
     run = Run(ledger.url)
-    _judge(run, spec)
+    _check_outcome(run, spec)
     with suppress(FileNotFoundError):
         run.ledger.sweep()
     return run
@@ -263,15 +265,15 @@ def _settle_plan(ledger: Ledger, plan: Plan, *, fresh: bool, resume: bool) -> Pl
         found = None
     if found is None:
         if resume:
-            raise UsageError(f"{ledger.url}: there is no run to resume.", hint="Leave --resume out to start one.")
+            raise UsageError(f"{ledger.url}: there is no run to resume.", hint="Leave out --resume to start one.")
         if not wiped and any(not e.key.startswith("index/") for e in ledger.store.list("")):
             raise RunExists(f"{ledger.url} is not empty and holds no run.", hint="Choose another folder with --out.")
         found = ledger.create(plan)
     changes = differences(found, plan)
     if changes:
         raise StaleResume(
-            f"{ledger.url} holds a run of something else: {'; '.join(changes)}.",
-            hint="Choose another --out, or start over with --fresh, which deletes what is there.",
+            f"{ledger.url} holds a different run: {'; '.join(changes)}.",
+            hint="Choose another --out, or start over with --fresh, which deletes the existing run.",
         )
     return found
 
@@ -280,7 +282,8 @@ def _refuse_if_busy(ledger: Ledger, found: Plan) -> None:
     live = [w["id"] for w in read_status(ledger, found).workers if w["live"]]
     if live:
         raise RunExists(
-            f"{ledger.url}: {len(live)} workers are at it now ({live[0]}).", hint="Stop them before you use --fresh."
+            f"{ledger.url}: {len(live)} workers are working on it ({live[0]}).",
+            hint="Stop them before you use --fresh.",
         )
 
 
@@ -297,7 +300,7 @@ def _watch(engine: Engine, ledger: Ledger, plan: Plan, spec: Spec, quiet: bool) 
                 shown = time.monotonic()
                 if shown - asked >= _ASK_EVERY_S:
                     asked = shown
-                    _obey(ledger)
+                    _check_stopped(ledger)
                 status = read_status(ledger, plan)
                 bar.at(status.share, describe(status) + getattr(placement, "note", ""))
                 if limit.exceeded(status.errors, max(status.rows, 1000)):
@@ -307,13 +310,13 @@ def _watch(engine: Engine, ledger: Ledger, plan: Plan, spec: Spec, quiet: bool) 
         placement.stop()
 
 
-def _obey(ledger: Ledger) -> None:
+def _check_stopped(ledger: Ledger) -> None:
     if by := ledger.stopped_by():
-        raise Preempted(f"The run was stopped by {by}.", hint=f"shardmill resume {ledger.url} goes on.")
+        raise Preempted(f"The run was stopped by {by}.", hint=f"Resume it with: shardmill resume {ledger.url}")
 
 
 def describe(status: Status) -> str:
-    """One line on how a run goes."""
+    """The state of a run in one line."""
     loading = [w for w in status.workers if w["live"] and w["state"] in ("starting", "loading")]
     if not status.rows and loading:
         return "loading the model"
@@ -327,7 +330,7 @@ def _finished(status: Status) -> tuple[float, str]:
     return status.share, f"{status.rows:,} rows · {status.errors:,} errors"
 
 
-def _judge(run: Run, spec: Spec) -> None:
+def _check_outcome(run: Run, spec: Spec) -> None:
     status = read_status(run.ledger, run.plan)
     if status.shards_done < status.shards:
         raise Preempted(

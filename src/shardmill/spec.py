@@ -1,4 +1,4 @@
-"""What is to be done, validated. TOML, keyword arguments and CLI options all land here."""
+"""The validated description of a run. TOML, keyword arguments and CLI options all end up here."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from shardmill.passwords import withhold
 
 
 def _as_tuple(value: Any) -> Any:
-    """One name, names with commas between, or a list of either."""
+    """One name, comma-separated names, or a list of either."""
     if value is None:
         return ()
     if isinstance(value, str | Path):
@@ -24,7 +24,7 @@ def _as_tuple(value: Any) -> Any:
 
 
 def _as_places(value: Any) -> Any:
-    """Places without passwords: what is in a spec is written down and shown."""
+    """Places without passwords: a spec is stored and shown."""
     return tuple(withhold(str(v)) for v in ([value] if isinstance(value, str | Path) else value))
 
 
@@ -32,7 +32,7 @@ Names = Annotated[tuple[str, ...], BeforeValidator(_as_tuple)]
 Places = Annotated[tuple[str, ...], BeforeValidator(_as_places)]
 
 
-# What commands and functions call the keys of [work.to].
+# The options of commands and functions for the keys of [work.to].
 _TABLE = {"to": "url", "schema": "preset"} | {
     name: name for name in ("table", "mode", "vector", "metadata", "changed_only", "unknown_products")
 }
@@ -45,7 +45,7 @@ class _Model(BaseModel):
 class TableSpec(_Model):
     """A table that the result goes into. The database address does not affect the result.
 
-    `metadata` are the products that reviews refer to: they are loaded first, by a run of their own.
+    `metadata` are the products that reviews refer to; their own run loads them first.
     """
 
     url: Annotated[str, BeforeValidator(lambda value: withhold(str(value)))]
@@ -55,14 +55,14 @@ class TableSpec(_Model):
     language: str = "english"
     preset: str = ""
     metadata: Places = ()
-    # The table that reviews refer to, and what becomes of a review whose product is not in it.
+    # The table that reviews refer to, and what to do with a review whose product is not in it.
     products: str = ""
     unknown_products: Literal["quarantine", "null"] = "quarantine"
     changed_only: bool = False
 
 
 class Work(_Model):
-    """What the result depends on. It is hashed into the plan's id; a run never mixes two of these."""
+    """Everything the result depends on. It is hashed into the plan's id; a run never mixes two of them."""
 
     source: Places = Field(min_length=1)
     query: str = ""
@@ -84,12 +84,11 @@ class Work(_Model):
 
 
 class Execution(_Model):
-    """How it is done. It may change from one resume to the next and leaves the result as it is.
+    """How the work is done. It may change between resumes without changing the result.
 
-    `places` are where the source's files lie now, should they have moved since the run was planned, and `to_url` is
-    where the database is found that the result goes into. `engine` places the workers; what it needs to know besides is
-    in `engine_options`, in which nothing is secret. `index` is what a load builds once all rows are in the table, and
-    `rebuild_indexes` drops those that exist before.
+    `places` are the current paths of the source's files, which may have moved since the run was planned; `to_url` is
+    the current address of the target database. `engine` places the workers, with its own `engine_options`, which hold
+    no secrets. `index` is built after a load has written all rows; `rebuild_indexes` drops existing indexes first.
     """
 
     engine: str = "local"
@@ -112,7 +111,7 @@ class Execution(_Model):
     @field_validator("engine_options")
     @classmethod
     def _findable(cls, value: dict[str, Any]) -> dict[str, Any]:
-        """A run is resumed from any folder: its file of hosts is named by its whole path."""
+        """Make the path of the hosts file absolute: a run may be resumed from any folder."""
         return {**value, "hosts": str(Path(value["hosts"]).expanduser().absolute())} if value.get("hosts") else value
 
     @field_validator("max_errors", mode="before")
@@ -162,10 +161,10 @@ class ErrorLimit:
 
 
 def sort_options(values: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Options by the names that commands and functions have for them, as the `[work]` and `[execution]` they belong to.
+    """Sort the options of commands and functions into `[work]` and `[execution]`.
 
-    What was not given is left out. What is neither of the source, nor of a table, nor of the execution is a parameter
-    of the task.
+    Options that are None are left out. Options that belong to neither the source, a table nor the execution are
+    parameters of the task.
 
     >>> sort_options({"source": "a.jsonl", "text": "body", "dims": 256, "workers": 2, "engine": None})
     ({'source': 'a.jsonl', 'text': 'body', 'params': {'dims': 256}}, {'workers': 2})
@@ -179,7 +178,7 @@ def sort_options(values: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, A
 
 
 def make_spec(work: dict[str, Any], execution: dict[str, Any] | None = None) -> Spec:
-    """Build a spec from plain values; what is None is left at its default."""
+    """Build a spec from plain values; None means the default."""
     try:
         made = Work(**{k: v for k, v in work.items() if v is not None})
     except ValidationError as error:
@@ -188,7 +187,7 @@ def make_spec(work: dict[str, Any], execution: dict[str, Any] | None = None) -> 
 
 
 def make_execution(values: dict[str, Any]) -> Execution:
-    """The `[execution]` of a spec, from plain values; what is None is left at its default."""
+    """Build the `[execution]` of a spec from plain values; None means the default."""
     try:
         return Execution(**{k: v for k, v in values.items() if v is not None})
     except ValidationError as error:
@@ -218,7 +217,7 @@ def _explain(error: ValidationError) -> SpecError:
     first = error.errors()[0]
     where = ".".join(str(p) for p in first["loc"])
     if first["type"] == "missing":
-        return SpecError(f"No {where} was given.", hint="Give it on the command line or in [work] of the spec.")
+        return SpecError(f"No {where} was given.", hint="Set it on the command line or in [work] of the spec.")
     if first["type"] == "extra_forbidden":
         *place, name = map(str, first["loc"])
         table = ".".join([error.title.lower(), *place])

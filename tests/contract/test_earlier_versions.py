@@ -199,7 +199,7 @@ def test_a_text_that_kills_workers_is_still_suspected(kept: Kept) -> None:
 def test_a_split_is_found_done_and_is_a_source(kept: Kept, tmp_path: Path) -> None:
     out, source = kept.bring("split"), kept.source("notes.jsonl")
     before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
-    assert "All there already: 80 items in 3 chunks" in command("split", source, "--out", out, "--items", "30").stderr
+    assert "Already complete: 80 items in 3 chunks" in command("split", source, "--out", out, "--items", "30").stderr
     parts = {"shuffle": 7, "splits": {"train": 0.75, "test": 0.25}, "by": "hash:id"}
     splitter = shardmill.StreamingDatasetSplitter(out, format="jsonl", quiet=True, **parts)
     made = splitter.stream_and_split_from_file(source, "parts", {"chunk_bytes": 2000})

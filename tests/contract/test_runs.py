@@ -364,7 +364,7 @@ def test_fresh_is_refused_while_a_worker_is_alive(run: Run, source: Path) -> Non
     alive = {"host": socket.gethostname(), "pid": os.getpid(), "state": "working", "open": {}, "at": time.time()}
     rates = dict.fromkeys(("rows_per_s", "bytes_per_s", "tokens_per_s"), 0.0)
     run.ledger.workers.beat("busy", {**alive, **rates})
-    with pytest.raises(RunExists, match=r"1 workers are at it now \(busy\)"):
+    with pytest.raises(RunExists, match=r"1 workers are working on it \(busy\)"):
         _go(fake_spec(source), run.ledger.url, fresh=True)
     run.ledger.workers.beat("busy", {**alive, **rates, "state": "done"})
     _go(fake_spec(source), run.ledger.url, fresh=True)
@@ -378,7 +378,7 @@ def test_resume_alone_does_not_start_a_run(tmp_path: Path, source: Path) -> None
 def test_a_column_that_would_hide_the_result_is_refused(tmp_path: Path, write_jsonl: Write) -> None:
     source = write_jsonl([{"row": 1, "text": "a"}])
     spec = make_spec({**fake_spec(source).work.model_dump(), "id": "row"})
-    with pytest.raises(UsageError, match="'row' would hide the result's own column"):
+    with pytest.raises(UsageError, match="'row' has the name of one of the result's own columns"):
         _go(spec, tmp_path / "run")
 
 

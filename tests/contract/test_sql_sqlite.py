@@ -88,7 +88,7 @@ def test_without_an_id_the_query_is_one_shard_and_says_so(
     assert len(run.plan.shards) == 1
     said = " ".join(capsys.readouterr().err.split())
     assert "The query is one shard, which one worker reads in one snapshot: --id names no column to cut by." in said
-    assert "There is work for 1 of the 2 workers." in said
+    assert "Only 1 of the 2 workers will have work." in said
     assert run.verify().verified
 
 

@@ -165,7 +165,7 @@ def test_inputs_are_combined_by_a_class_that_does_not_inherit(tmp_path: Path, wr
 
 
 def test_several_inputs_without_combine_are_refused(tmp_path: Path, write_jsonl: Write) -> None:
-    with pytest.raises(TaskError, match="says nothing of how they become rows"):
+    with pytest.raises(TaskError, match="does not say how they become rows"):
         go(Pieces, write_jsonl(ROWS), tmp_path / "run")
 
 

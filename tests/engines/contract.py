@@ -1,4 +1,4 @@
-"""What every engine has to do, as plain functions. An engine is what an execution says of it: its name and options.
+"""What every engine must do, as plain functions. An engine is given as its name and options in an execution.
 
 def test_a_killed_worker_is_replaced(tmp_path):
     contract.a_killed_worker_is_replaced({"engine": "ray", "engine_options": {…}}, tmp_path)
@@ -59,7 +59,7 @@ def stopping_leaves_nothing_behind(engine: Execution, tmp_path: Path) -> None:
 
 
 def a_worker_that_always_dies_stops_the_run(engine: Execution, tmp_path: Path) -> None:
-    """After so many tries, and with what it said last."""
+    """The error names the number of tries and the last output."""
     spec = make_spec(tmp_path, {**engine, "workers": 1, "max_restarts": 1}, 20)
     ledger, engine_ = _plan(spec, tmp_path)
     ledger.put_execution({**spec.execution.model_dump(mode="json"), "no_such_setting": 1})
@@ -72,7 +72,7 @@ def a_worker_that_always_dies_stops_the_run(engine: Execution, tmp_path: Path) -
 
 
 def engines_take_turns(engines: Sequence[Execution], tmp_path: Path) -> None:
-    """Each does a little more of one run and is stopped; the last one finishes it."""
+    """Each engine does a part of one run and is stopped; the last one finishes it."""
     *some, last = engines
     done: set[int] = set()
     for engine in some:
@@ -89,7 +89,7 @@ def engines_take_turns(engines: Sequence[Execution], tmp_path: Path) -> None:
 
 
 def begin(engine: Execution, tmp_path: Path, rows: int, **execution: Any) -> tuple[Ledger, Placement]:
-    """Two workers at so many rows that take a while."""
+    """Start two workers on `rows` rows that take a while."""
     spec = make_spec(tmp_path, {**engine, **execution}, rows)
     ledger, placed = _plan(spec, tmp_path)
     ledger.put_execution(spec.execution.model_dump(mode="json"))

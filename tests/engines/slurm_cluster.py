@@ -1,6 +1,6 @@
-"""A real Slurm on this machine: one slurmctld, two slurmd that are two nodes, four GPUs that are character devices.
+"""A real Slurm on this machine: one slurmctld, two slurmd as two nodes, four character devices as GPUs.
 
-It has a folder, a munge key, a socket and ports of its own, and touches no Slurm that is there already.
+It has a folder, a munge key, a socket and ports of its own, and touches no existing Slurm.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class SlurmCluster:
         self._ports = dict(zip(("ctld", *NODES), _free_ports(3), strict=True))
         self._environment = {**os.environ, "PATH": _PATH, "SLURM_CONF": str(self.conf)}
         self._daemons: dict[str, subprocess.Popen[bytes]] = {}
-        # A folder that is empty for the nodes, as one on a disk that they do not have; None where that cannot be made.
+        # A folder that is empty on the nodes, like one on a disk that they do not have; None if it cannot be created.
         self.only_at_home: Path | None = None
 
     def start(self) -> None:
@@ -102,7 +102,7 @@ class SlurmCluster:
         self._daemons["slurmctld"] = self._daemon("slurmctld", "-D", *words)
 
     def stop_controller(self) -> None:
-        """As for an update: it writes down what it knows before it goes."""
+        """Stop it as for an update: it saves its state first."""
         controller = self._daemons.pop("slurmctld")
         controller.terminate()
         controller.wait(30)
@@ -112,7 +112,7 @@ class SlurmCluster:
         self._daemons[node] = self._daemon(*(hidden if self.only_at_home else ()), "slurmd", "-D", "-N", node)
 
     def kill_node(self, node: str) -> None:
-        """As if its power went: the daemon, what it started, and what that runs are gone at once."""
+        """Simulate a power loss: kill the daemon and all processes below it at once."""
         self._kill(node)
         self.scontrol("update", f"NodeName={node}", "State=DOWN", "Reason=test")
 
@@ -164,7 +164,7 @@ class SlurmCluster:
         daemon.wait()
 
     def _steps(self, node: str) -> list[int]:
-        """The slurmstepd of a node, which are no children of its slurmd; each holds a socket in its spool folder."""
+        """A node's slurmstepd processes, found by their sockets in its spool folder: they are no children of slurmd."""
         found = []
         for process in psutil.process_iter(["name"]):
             try:
@@ -209,7 +209,7 @@ class SlurmCluster:
 
 @contextmanager
 def slurm_cluster() -> Iterator[SlurmCluster]:
-    """A cluster for as long as it is needed; a folder whose name is short enough for a socket."""
+    """A cluster for the duration of a block, in a folder whose name is short enough for a socket."""
     folder = Path(tempfile.mkdtemp(prefix="shardmill-slurm-"))
     folder.chmod(0o755)
     cluster = SlurmCluster(folder)
@@ -222,7 +222,7 @@ def slurm_cluster() -> Iterator[SlurmCluster]:
 
 
 def install() -> None:
-    """Get what is missing from Debian, which takes root; LookupError says what is in the way."""
+    """Install missing packages from Debian, as root; LookupError says why that is impossible."""
     if os.geteuid():
         raise LookupError("a Slurm of our own needs root, for its daemons and for mknod")
     if not _missing():

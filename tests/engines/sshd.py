@@ -1,4 +1,4 @@
-"""Hosts for tests: an sshd each, on an address and with a home folder of its own, all on this machine."""
+"""Hosts for tests, all on this machine: each has its own sshd, address and home folder."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ LogLevel ERROR
 
 
 def install(*packages: str) -> None:
-    """Debian's packages, where the tests may install some."""
+    """Install Debian packages, if the tests may."""
     if os.geteuid() != 0 or shutil.which("apt-get") is None:
         return
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
@@ -64,7 +64,7 @@ def make_key(path: Path) -> Path:
 
 
 class TestHost:
-    """One host: its sshd, and whatever was started through it."""
+    """One host: its sshd and all processes started through it."""
 
     __test__ = False
 
@@ -103,7 +103,7 @@ class TestHost:
         unavailable(f"sshd does not start: {(self.folder / 'sshd.log').read_text()[-500:]}")
 
     def processes(self) -> list[psutil.Process]:
-        """What runs on this host: the sessions of its sshd, and all whose home it is."""
+        """The processes of this host: its sshd's sessions, and all with its home folder."""
         found = []
         for process in psutil.process_iter(["pid", "status"]):
             with contextlib.suppress(psutil.Error):
@@ -120,7 +120,7 @@ class TestHost:
         return found
 
     def kill(self) -> None:
-        """As if the power had gone."""
+        """Simulate a power loss."""
         server = self._server
         sessions = psutil.Process(server.pid).children(recursive=True) if server and server.poll() is None else []
         for process in [*sessions, *self.processes()]:
@@ -132,7 +132,7 @@ class TestHost:
             self._server = None
 
     def cut(self) -> None:
-        """No packet gets to or from this host's sshd any more, and nobody is told."""
+        """Silently drop all packets to and from this host's sshd."""
         for side in (["-d", self.address, "--dport"], ["-s", self.address, "--sport"]):
             rule = ["INPUT", "-p", "tcp", *side[:2], side[2], str(self.port), "-j", "DROP"]
             if (
@@ -156,7 +156,7 @@ class TestHost:
                     process.send_signal(number)
 
     def entry(self, **more: object) -> str:
-        """Its lines in a cluster.toml."""
+        """Its entry in a cluster.toml."""
         fields = {
             "address": self.address,
             "port": self.port,

@@ -70,7 +70,7 @@ def test_a_host_with_too_little_takes_over_what_another_has_not_begun(tmp_path: 
     assert ledger.leases.read()[2].worker == "quick"
     quick.held[2] = taken
     assert home.take_back(quick) is None
-    with pytest.raises(RunExists, match="another process hands this run out"):
+    with pytest.raises(RunExists, match="another process already assigns this run"):
         Home(ledger, 60.0)
     home.close()
 
@@ -109,7 +109,7 @@ def test_a_shard_reads_the_same_from_a_copy_with_only_its_bytes(
     ("text", "said"),
     [
         ("", "names no host"),
-        ("[[host]]\naddress = 'a'", "no place for 'host'"),
+        ("[[host]]\naddress = 'a'", "unknown key 'host'"),
         ("[[hosts]]\naddres = 'a'", "no 'addres'"),
         ("[[hosts]]\nuser = 'a'", "no address"),
         ("[[hosts]]\naddress = 'a'\ngpu = 1", "a host has no 'gpu'"),
@@ -117,7 +117,7 @@ def test_a_shard_reads_the_same_from_a_copy_with_only_its_bytes(
         ("[[hosts]]\naddress = 'a'\ngpus = 'all'", "gpus"),
         ("[[hosts]]\naddress = 'a'\npython = 'p'\nconda = 'c'", "both python and conda"),
         ("[[hosts]]\naddress = 'a'\n[[hosts]]\naddress = 'a'", "two hosts are called 'a'"),
-        ("hosts = 3", "hosts are tables"),
+        ("hosts = 3", "hosts must be tables"),
         ("[[hosts]", "cluster.toml"),
     ],
 )

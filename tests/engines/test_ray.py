@@ -101,7 +101,7 @@ def test_a_node_is_lost_and_another_comes(cluster: Cluster, tmp_path: Path) -> N
     cluster.remove_node(node)
     after = {w["id"] for w in ledger.workers.read()} - before
     assert len(after) == 1, "there was room for one"
-    assert any("of 2 workers wait for a place" in note for note in notes)
+    assert any("of 2 workers are waiting for a node" in note for note in notes)
     assert_complete(Run(ledger.url), 900)
 
 
@@ -148,7 +148,7 @@ def test_workers_join_as_an_autoscaler_adds_nodes(cluster: Cluster, tmp_path: Pa
         for _ in range(4):
             assert placement.poll()
             time.sleep(0.1)
-        assert "1 of 1 workers wait for a place" in placement.note
+        assert "1 of 1 workers are waiting for a node" in placement.note
         assert not ledger.workers.read()
         node = cluster.add_node(**SMALL, resources={"late": 1})
         finish(placement)
@@ -166,7 +166,7 @@ def test_a_gpu_that_ray_counts_but_nobody_finds(cluster: Cluster, tmp_path: Path
     cluster.wait_for_nodes()
     try:
         engine = {**on(cluster), "device": "auto", "workers": 1}
-        with pytest.raises(UsageError, match="Ray gives GPU 0, and no NVIDIA GPU is found there"):
+        with pytest.raises(UsageError, match="Ray assigned GPU 0, but no NVIDIA GPU was found there"):
             finish(begin(engine, tmp_path, 20)[1])
     finally:
         cluster.remove_node(node)
@@ -180,15 +180,19 @@ def test_a_folder_that_only_the_driver_has(cluster: Cluster, tmp_path: Path) -> 
     engine = open_engine(spec.execution)
     ledger = Ledger("memory://only-here")
     ledger.create(make_plan(spec, engine.devices))
-    with pytest.raises(UsageError, match="memory://only-here is not the run's folder on"):
+    with pytest.raises(UsageError, match="memory://only-here is not the run folder on"):
         finish(engine.start(ledger.url))
 
 
 @pytest.mark.parametrize(
     ("file", "text", "said"),
     [
-        ("shardmill/__init__.py", "raise ModuleNotFoundError(\"No module named 'shardmill'\")", "has no shardmill"),
-        ("shardmill-0.0.1.dist-info/METADATA", "Name: shardmill\nVersion: 0.0.1\n", "has shardmill 0.0.1, and the run"),
+        (
+            "shardmill/__init__.py",
+            "raise ModuleNotFoundError(\"No module named 'shardmill'\")",
+            "shardmill is not installed on a node",
+        ),
+        ("shardmill-0.0.1.dist-info/METADATA", "Name: shardmill\nVersion: 0.0.1\n", "has shardmill 0.0.1; the run"),
     ],
 )
 def test_a_node_with_another_shardmill_or_none(
@@ -234,11 +238,11 @@ def test_an_address_without_a_cluster(kind: str, monkeypatch: pytest.MonkeyPatch
         if kind == "other":
             threading.Thread(target=_answer, args=(listener,), daemon=True).start()
         address, said = {
-            "dead": ("127.0.0.1:1", "nobody answers"),
-            "deaf": (f"127.0.0.1:{port}", "nobody answers"),
-            "other": (f"127.0.0.1:{port}", "no Ray head"),
-            "client": ("ray://127.0.0.1:10001", "no address"),
-            "junk": ("head", "no address"),
+            "dead": ("127.0.0.1:1", "no answer"),
+            "deaf": (f"127.0.0.1:{port}", "no answer"),
+            "other": (f"127.0.0.1:{port}", "not a Ray head"),
+            "client": ("ray://127.0.0.1:10001", "not the address"),
+            "junk": ("head", "not the address"),
         }[kind]
         began = time.monotonic()
         with pytest.raises(UsageError, match=said):

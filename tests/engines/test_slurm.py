@@ -180,7 +180,7 @@ def test_a_node_is_lost_a_task_requeued_and_home_killed(
     ("setup", "restarts", "says"),
     [
         ("echo all is broken\nexit 3", 1, r"died 2 times in a row \(exit status 3\); its last lines:\n  all is broken"),
-        ("exit 75", 0, "came to its time limit with nothing done"),
+        ("exit 75", 0, "reached its time limit without committing a shard"),
         ("exec sleep 60", 0, "no progress for . s: cancelled"),
     ],
     ids=["dies", "is told to stop", "is stuck"],
@@ -209,8 +209,8 @@ def test_waiting_for_what_does_not_come_is_said(slurm: SlurmCluster, tmp_path: P
     [
         ({"partition": "gpux"}, "nvalid partition", "Did you mean 'gpu'?"),
         ({"partition": "staff", "account": "guests"}, "account", "--set account=NAME"),
-        ({"gres": "gpu:a100:1"}, "Requested node configuration is not available", "See what nodes have"),
-        ({"gres": "tpu:1"}, "gres", "See what nodes have"),
+        ({"gres": "gpu:a100:1"}, "Requested node configuration is not available", "shows what nodes have"),
+        ({"gres": "tpu:1"}, "gres", "shows what nodes have"),
         ({"partition": "short", "time": "10:00:00"}, "time limit", "--set time"),
         ({"directives": "--qos"}, "requires an argument", "--set"),
     ],
@@ -230,7 +230,7 @@ def test_a_folder_that_nodes_do_not_see_is_said(slurm: SlurmCluster, tmp_path: P
     if slurm.only_at_home is None:
         unavailable("a mount namespace, in which nodes do not see a folder, needs more rights")
     run = Path(slurm.only_at_home or "") / "runs" / "run"
-    with pytest.raises(WorkerFailed, match=f"A node could not write the log of its task into {run}") as failed:
+    with pytest.raises(WorkerFailed, match=f"A node could not write its task's log to {run}") as failed:
         start(_spec(write_jsonl(fake_rows(20))), run)
     assert "--set logs=FOLDER" in failed.value.hint
 
@@ -255,7 +255,7 @@ def test_options_are_checked_before_anything_is_done(slurm: SlurmCluster) -> Non
 
 def test_without_slurm_that_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
-    with pytest.raises(UsageError, match="There is no sbatch here"):
+    with pytest.raises(UsageError, match="sbatch was not found"):
         _open()
 
 
@@ -291,7 +291,7 @@ def test_a_controller_that_is_away_for_a_while_is_waited_for(
 def test_passwords_do_not_go_along_with_a_job(slurm: SlurmCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(passwords, "_known", {})
     passwords.withhold("postgresql://ann:s3cret@db.example/shop")
-    with pytest.raises(UsageError, match="A password in a URL cannot go along") as refused:
+    with pytest.raises(UsageError, match="A password in a URL cannot be passed") as refused:
         _open()
     assert "s3cret" not in str(refused.value)
     assert ".pgpass" in refused.value.hint

@@ -142,14 +142,14 @@ def test_hosts_that_cannot_be_used_are_refused_before_anything_begins(
     changed = host.known_hosts.read_text().split()[0] + " " + other.known_hosts.read_text().split(" ", 1)[1]
     (tmp_path / "changed").write_text(changed)
     for more, said in (
-        ({"address": "no-such-host.invalid"}, "is not known"),
+        ({"address": "no-such-host.invalid"}, "cannot be resolved"),
         ({"known_hosts": str(nothing)}, "is not in"),
         ({"known_hosts": str(tmp_path / "changed")}, "is not the one in"),
-        ({"key": str(stranger)}, "does not let this user in"),
+        ({"key": str(stranger)}, "denies access to this user"),
         ({"key": str(tmp_path / "absent")}, "No such file"),
         ({"gpus": 1}, "GPU 0 is asked for"),
-        ({"python": "/no/such/python"}, "there is no interpreter '/no/such/python'"),
-        ({"python": str(old_python)}, "has shardmill 0.0.1, and home has"),
+        ({"python": "/no/such/python"}, "the interpreter '/no/such/python' was not found"),
+        ({"python": str(old_python)}, "has shardmill 0.0.1; this machine has"),
         ({"python": None, "conda": "absent"}, "the conda environment 'absent'"),
     ):
         error = refusal(tmp_path, write_jsonl, cluster(tmp_path, [host], **more))

@@ -73,7 +73,7 @@ def test_the_loader_itself_is_killed_and_started_again(postgres: PostgresServer,
     words = [sys.executable, "-m", "shardmill", "load", "--spec", str(toml), *to]
     first = subprocess.Popen(words, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     wait_for_rows(postgres, "orphaned", BATCH)
-    with pytest.raises(RunExists, match="workers are at it now"):
+    with pytest.raises(RunExists, match="workers are working on it"):
         load(table_spec(source, postgres.url(), "orphaned"), run, fresh=True)
     first.kill()
     first.wait()

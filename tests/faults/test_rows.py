@@ -157,7 +157,7 @@ class ExtraRow(FakeTask):
 def test_a_task_that_gives_other_rows_than_it_was_given_is_refused(tmp_path: Path, write_jsonl: Write) -> None:
     spec = fake_spec(write_jsonl(fake_rows(10)))
     spec = spec.model_copy(update={"work": spec.work.model_copy(update={"task": f"{__name__}:ExtraRow"})})
-    with pytest.raises(TaskError, match="gave 11 rows for 10 inputs"):
+    with pytest.raises(TaskError, match="returned 11 rows for 10 inputs"):
         start(spec, tmp_path / "run", engine=InProcessEngine())
 
 
@@ -199,7 +199,7 @@ def test_the_limit_holds_for_small_sources_too(tmp_path: Path, write_jsonl: Writ
     rows = fake_rows(20)
     rows[3]["text"] = ""
     source = write_jsonl(rows)
-    with pytest.raises(TooManyErrors, match=r"1 of 20 rows could not be done \(5.0%\)"):
+    with pytest.raises(TooManyErrors, match=r"1 of 20 rows failed \(5.0%\)"):
         start(fake_spec(source, max_errors="1%"), tmp_path / "run", engine=InProcessEngine())
     run = start(fake_spec(source, max_errors="1"), tmp_path / "run", engine=InProcessEngine())
     _check(run, rows, {3: "blank"})

@@ -251,7 +251,7 @@ def test_columns_called_window(tmp_path: Path, write_jsonl: Write) -> None:
         spec = fake_spec(source, params={"window": window} if window else {})
         spec = spec.model_copy(update={"work": spec.work.model_copy(update={"keep": ("window",)})})
         if window:
-            with pytest.raises(SpecError, match="'window' would hide the result's own column"):
+            with pytest.raises(SpecError, match="'window' has the name of one of the result's own columns"):
                 start(spec, tmp_path / "two", engine=InProcessEngine())
             continue
         run = start(spec, tmp_path / "one", engine=InProcessEngine())
@@ -275,7 +275,8 @@ class Unordered(FakeTask):
 
 
 @pytest.mark.parametrize(
-    ("task", "said"), [("Undeclared", "says nothing of how they become rows"), ("Unordered", "does not say which")]
+    ("task", "said"),
+    [("Undeclared", "does not say how they become rows"), ("Unordered", "`owners` do not match its inputs")],
 )
 def test_a_task_that_breaks_the_contract(tmp_path: Path, write_jsonl: Write, task: str, said: str) -> None:
     spec = fake_spec(write_jsonl(fake_rows(5)))

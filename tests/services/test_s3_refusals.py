@@ -150,7 +150,7 @@ def test_an_object_written_anew_under_way_is_found_out_though_its_size_is_the_sa
     with pytest.raises(StaleResume, match=r"items\.jsonl changed during the run") as caught:
         _start(folder, _once("committed", lambda: _put_source(folder, other)))
     assert "--fresh" in caught.value.hint
-    with pytest.raises(StaleResume, match="holds a run of something else"):
+    with pytest.raises(StaleResume, match="holds a different run"):
         _start(folder)
     _put_source(folder)
     assert_complete(_start(folder))

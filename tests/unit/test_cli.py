@@ -192,7 +192,7 @@ def test_an_empty_file(shardmill: Cli, tmp_path: Path) -> None:
 
 def test_no_such_column(shardmill: Cli, tmp_path: Path, items: Path) -> None:
     said = shardmill("embed", items, "--text", "txet", "--out", tmp_path / "run")
-    assert_told(said, 2, "no field 'txet' in items.jsonl", "There is: id, text. Did you mean 'text'?")
+    assert_told(said, 2, "no field 'txet' in items.jsonl", "Available: id, text. Did you mean 'text'?")
 
 
 def test_a_column_of_the_wrong_type(shardmill: Cli, tmp_path: Path, write_jsonl: Write) -> None:
@@ -212,7 +212,7 @@ def test_no_text(shardmill: Cli, items: Path, tmp_path: Path) -> None:
 def test_a_folder_that_holds_another_run(shardmill: Cli, run: Run, tmp_path: Path, write_jsonl: Write) -> None:
     other = write_jsonl(fake_rows(3), "other.jsonl")
     said = shardmill("run", "--spec", _toml(tmp_path, other), "--out", run.ledger.url)
-    assert_told(said, 2, "holds a run of something else", "items.jsonl and has other.jsonl", "--fresh")
+    assert_told(said, 2, "holds a different run", "items.jsonl and has other.jsonl", "--fresh")
     assert run.verify().verified
 
 
@@ -286,7 +286,7 @@ def test_too_many_errors_end_with_1(shardmill: Cli, tmp_path: Path, write_jsonl:
     source = write_jsonl(rows)
     start(fake_spec(source), tmp_path / "run", engine=InProcessEngine())
     said = shardmill("run", "--spec", _toml(tmp_path, source), "--out", tmp_path / "run")
-    assert_told(said, 1, "1 of 20 rows could not be done (5.0%), over --max-errors 1%", "nothing is lost")
+    assert_told(said, 1, "1 of 20 rows failed (5.0%), over --max-errors 1%", "Nothing is lost")
 
 
 def test_a_model_that_is_not_to_be_had(shardmill: Cli, items: Path, tmp_path: Path) -> None:

@@ -51,11 +51,11 @@ def test_the_exit_status_is_2_for_wrong_usage_75_to_try_again_and_1_for_all_else
 
 
 def test_the_nearest_word_is_offered() -> None:
-    assert nearest("txet", ["id", "text"]) == "There is: id, text. Did you mean 'text'?"
-    assert nearest("zzz", ["id", "text"]) == "There is: id, text."
+    assert nearest("txet", ["id", "text"]) == "Available: id, text. Did you mean 'text'?"
+    assert nearest("zzz", ["id", "text"]) == "Available: id, text."
     assert nearest("x", [f"c{i}" for i in range(30)]).endswith("c19, ….")
 
 
 def test_too_many_errors_gives_the_share_the_limit_and_an_example() -> None:
     said = str(too_many_errors(30, 1000, "1%", "the text is blank"))
-    assert "30 of 1,000 rows could not be done (3.0%), over --max-errors 1%; the last: the text is blank." in said
+    assert "30 of 1,000 rows failed (3.0%), over --max-errors 1%; the last: the text is blank." in said

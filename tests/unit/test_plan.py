@@ -115,7 +115,7 @@ def test_a_column_whose_type_was_found_differently_is_a_change(source: Path) -> 
     stat = replace(old.stat, columns={"id": "string", "n": "double"})
     new = Plan.of(old.work, stat, old.fingerprint, old.shards)
     assert old.id != new.id
-    _match("the columns' types were .*int64.* and are .*double", differences(old, new))
+    _match("the types of the columns were .*int64.* and are .*double", differences(old, new))
 
 
 def test_json_keeps_everything_and_the_order_of_columns(source: Path) -> None:

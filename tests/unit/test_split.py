@@ -508,7 +508,7 @@ def test_the_command(write_jsonl: Write, tmp_path: Path) -> None:
     said = _command(*words)
     assert (said.returncode, said.stdout) == (0, ""), said.stderr
     assert "100 items in" in said.stderr
-    assert "All there already: 100 items" in _command(*words).stderr
+    assert "Already complete: 100 items" in _command(*words).stderr
     assert json.loads(_command(*words, "--json").stdout)["total_items"] == 100
     refused = _command(source, "--out", out, "--items", 5)
     assert refused.returncode == 2

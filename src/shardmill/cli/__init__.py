@@ -1,7 +1,7 @@
-"""The command line: verbs by family, options declared once. Data goes to stdout, talk to stderr; no logic lives here.
+"""The command line: verbs by family, options declared once. Data goes to stdout, messages to stderr; no logic is here.
 
-`options` declares what several verbs take, `command` prints help in groups with examples, and each other module holds a
-family of verbs. A new task brings its verb in `tasks`.
+`options` declares the options that verbs share, `command` prints help in groups with examples, and each other module
+holds a family of verbs. The verb of a new task belongs in `tasks`.
 """
 
 from __future__ import annotations

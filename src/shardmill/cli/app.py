@@ -1,4 +1,4 @@
-"""The verbs together, and what their ends mean to a shell."""
+"""All verbs together, and their exit statuses."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from shardmill.cli.command import Verbs
 from shardmill.console import say
 from shardmill.errors import EXIT_TRY_AGAIN, ShardmillError
 
-# What typer answers for Ctrl-C.
+# The status that typer returns on Ctrl-C.
 _INTERRUPTED = 130
 
-# What an option was called, or where a thing is done now: verb and old flag -> what to say.
+# Options that were renamed or moved: verb and old flag -> message.
 _MOVED = {
-    ("embed", "--to"): "`shardmill load` writes into a table; `shardmill embed` writes a run folder.",
-    ("embed", "--table"): "`shardmill load` writes into a table; `shardmill embed` writes a run folder.",
+    ("embed", "--to"): "`shardmill load` writes to a table; `shardmill embed` writes a run folder.",
+    ("embed", "--table"): "`shardmill load` writes to a table; `shardmill embed` writes a run folder.",
     ("load", "--columns"): "--columns is --keep now.",
     ("split", "--workers"): "--workers is --chunks now: the number of chunks.",
 }
@@ -79,7 +79,7 @@ def main() -> None:
 
 
 def _usage(error: Any) -> NoReturn:
-    """What the parser of the command line has to say; anything else that comes here is ours."""
+    """Report an error of the command-line parser; any other exception is a bug of ours."""
     if hasattr(error, "show"):
         verb = next((word for word in sys.argv[1:] if not word.startswith("-")), "")
         moved = _MOVED.get((verb, getattr(error, "option_name", "")))

@@ -1,4 +1,4 @@
-"""Verbs that measure what this machine does with a task, on a real run."""
+"""Verbs that measure the speed of this machine on a task, with a real run."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from shardmill.console import say
 app = typer.Typer(
     name="bench",
     cls=Verbs,
-    help="Measure what this machine does with a task, on a real run.",
+    help="Measure the speed of this machine on a task, with a real run.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -30,14 +30,14 @@ def embed(
     texts: Annotated[
         int | None, typer.Option(help="Number of texts.  [default: 2,000 on a CPU, 200,000 on a GPU]")
     ] = None,
-    source: Annotated[str | None, typer.Option(help="Your own texts, from any source.  [default: made ones]")] = None,
+    source: Annotated[str | None, typer.Option(help="Your own texts, from any source.  [default: generated]")] = None,
     out: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="Write bench.json, bench.png and bench.svg there.")
     ] = None,
     as_json: o.AsJson = False,
     **options: Any,
 ) -> None:
-    """Embed file to file in a temporary folder; show how fast it was, where the time went and what bounds it."""
+    """Embed file to file in a temporary folder; show the speed, where the time went and what limits it."""
     from shardmill.bench.embed import EmbedBench, bench_embed
     from shardmill.bench.report import check_plotting, print_result, save
 
@@ -60,14 +60,14 @@ def embed(
 @app.command("augment", cls=Verb, epilog="shardmill bench augment --samples 1000000 --out bench.html")
 def augment(
     samples: Annotated[
-        int, typer.Option(min=1, help="Number of samples, as columns; slower ways get fewer.")
+        int, typer.Option(min=1, help="Number of samples, as columns; slower methods get fewer.")
     ] = 1_000_000,
     preset: Annotated[str, typer.Option(help="mild, moderate or aggressive.")] = "moderate",
-    iterations: Annotated[int, typer.Option(min=1, help="Measurements of each way; the median counts.")] = 5,
-    out: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a page of HTML there.")] = None,
+    iterations: Annotated[int, typer.Option(min=1, help="Measurements per method; the median counts.")] = 5,
+    out: Annotated[Path | None, typer.Option(metavar="FILE", help="Write an HTML page there.")] = None,
     as_json: o.AsJson = False,
 ) -> None:
-    """Show how fast augmentation parameters are made: as columns, as dicts, in batches, and by reseeding."""
+    """Show how fast augmentation parameters are generated: as columns, as dicts, in batches, and by reseeding."""
     from shardmill.bench.augment import bench_augment
 
     runner = bench_augment(samples, preset, iterations)

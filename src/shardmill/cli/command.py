@@ -1,4 +1,4 @@
-"""How a verb shows itself: a sentence, examples, options in groups; and how options that verbs share reach it."""
+"""The help of a verb: a sentence, examples, options in groups; and how a verb gets shared options."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from shardmill.cli.options import GROUPS, OPTIONS, OTHER
 
 
 class Verb(TyperCommand):
-    """A command whose help has its options in groups, with examples before them."""
+    """A command whose help shows examples, then options in groups."""
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         for title, records in grouped(self, ctx).items():
@@ -21,7 +21,7 @@ class Verb(TyperCommand):
                 formatter.write_dl(records)
 
     def format_epilog(self, ctx: Any, formatter: Any) -> None:
-        """Examples stand under the sentence, not at the end."""
+        """Print nothing: examples are shown below the sentence, not at the end."""
 
     def format_help_text(self, ctx: Any, formatter: Any) -> None:
         super().format_help_text(ctx, formatter)
@@ -31,7 +31,7 @@ class Verb(TyperCommand):
 
 
 class Verbs(TyperGroup):
-    """A group of commands, listed by what they are for."""
+    """A group of commands, listed by purpose."""
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         families: dict[str, list[tuple[str, str]]] = {}
@@ -45,7 +45,7 @@ class Verbs(TyperGroup):
 
 
 def grouped(command: Any, ctx: Any) -> dict[str, list[tuple[str, str]]]:
-    """Flags and meaning of each option, by group: those that verbs share in their order, then a verb's own."""
+    """Flags and help of each option, by group: shared groups in their order, then a verb's own."""
     groups: dict[str, list[tuple[str, str]]] = {title: [] for title in GROUPS}
     for parameter in command.get_params(ctx):
         record = parameter.get_help_record(ctx)
@@ -60,12 +60,12 @@ def grouped(command: Any, ctx: Any) -> dict[str, list[tuple[str, str]]]:
 
 
 def examples(command: Any) -> list[str]:
-    """The command lines that a verb gives as examples."""
+    """The example command lines of a verb."""
     return (command.epilog or "").splitlines()
 
 
 def takes(*names: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Add options of `OPTIONS` to a verb, which gets them together as `**options`."""
+    """Add options from `OPTIONS` to a verb, which receives them as `**options`."""
 
     def adorn(verb: Callable[..., None]) -> Callable[..., None]:
         own = [p for p in inspect.signature(verb, eval_str=True).parameters.values() if p.kind is not p.VAR_KEYWORD]
@@ -87,7 +87,7 @@ def takes(*names: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
 
 
 def _in_order(parameters: Iterable[inspect.Parameter]) -> list[inspect.Parameter]:
-    """Arguments first: what stands without a flag is read from left to right."""
+    """Put the argument `source` first: arguments without a flag are read from left to right."""
     every = list(parameters)
     return [*(p for p in every if p.name == "source"), *(p for p in every if p.name != "source")]
 

@@ -1,4 +1,4 @@
-"""`shardmill hosts`: look at the hosts of a cluster.toml, stop what runs there, clean up."""
+"""`shardmill hosts`: check the hosts of a cluster.toml, stop their workers, clean up."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 app = typer.Typer(
     name="hosts",
     cls=Verbs,
-    help="Look at, stop and clean the hosts of --engine ssh.",
+    help="Check, stop and clean the hosts of --engine ssh.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
-File = Annotated[str, o.argument("FILE", "The hosts, a cluster.toml.")]
+File = Annotated[str, o.argument("FILE", "The hosts file, cluster.toml.")]
 
 _COLUMNS = ("host", "python", "shardmill", "disk free", "GPUs", "driver", "clock", "")
 _LATE_S = 5.0
@@ -32,7 +32,7 @@ _LATE_S = 5.0
 
 @app.command(cls=Verb, epilog="shardmill hosts check cluster.toml")
 def check(file: File, as_json: o.AsJson = False) -> None:
-    """Say what each host has, and whether it can be used as its entry says."""
+    """Show what each host has, and whether it can be used as its entry asks."""
     from shardmill.engines.ssh.at_home.environment import check_look
 
     async def look(host: Host) -> dict[str, Any]:
@@ -68,7 +68,7 @@ def check(file: File, as_json: o.AsJson = False) -> None:
 
 @app.command(cls=Verb, epilog="shardmill hosts stop cluster.toml")
 def stop(file: File, as_json: o.AsJson = False) -> None:
-    """End the workers of all runs on the hosts. What they finished stays there, and the run resumes."""
+    """End the workers of all runs on the hosts. Finished parts stay there, and the runs can resume."""
     _act(file, "stop", as_json)
 
 
@@ -96,7 +96,7 @@ def _act(file: str, action: str, as_json: bool) -> None:
 
 
 def _each(file: str, do: Any) -> list[dict[str, Any]]:
-    """Do something on all hosts at once; what goes wrong on one is its result."""
+    """Do something on all hosts in parallel; an error of a host becomes its result."""
     import asyncio
 
     from shardmill.engines.ssh.cluster import read_cluster
@@ -130,8 +130,8 @@ def _show(results: list[dict[str, Any]]) -> None:
             f"{found['free_bytes'] / 2**30:,.1f} GiB",
             f"{len(gpus)} x {gpus[0]}" if gpus else f"none, {found['cores']} cores",
             found["driver"],
-            f"{skew:+.1f} s" if abs(skew) >= _LATE_S else "right",
-            "cannot be used" if found["trouble"] else "good",
+            f"{skew:+.1f} s" if abs(skew) >= _LATE_S else "ok",
+            "cannot be used" if found["trouble"] else "ok",
         )
     Console(highlight=False, soft_wrap=True).print(table)
     for found in results:

@@ -1,4 +1,4 @@
-"""Verbs that look: what would be done, how a run goes, what is in it, what it cost."""
+"""Verbs that inspect: the plan of a run, its status, its content, its cost."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from shardmill.devices import Device
     from shardmill.plan import Plan
 
-FAMILY = "Look"
+FAMILY = "Inspect"
 ESTIMATE = "Estimate"
 
 
 Gpus = Annotated[str | None, o.option(ESTIMATE, metavar="NxDEVICE", help="Estimate for these devices: 8xT4, or CPU.")]
-Deadline = Annotated[str | None, o.option(ESTIMATE, help="When it must be done: 2h, 90min, 1d.")]
-Budget = Annotated[str | None, o.option(ESTIMATE, help="What it may cost: 5USD.")]
+Deadline = Annotated[str | None, o.option(ESTIMATE, help="The time it may take: 2h, 90min, 1d.")]
+Budget = Annotated[str | None, o.option(ESTIMATE, help="The money it may cost: 5USD.")]
 Catalogue = Annotated[Path | None, o.option(ESTIMATE, metavar="FILE", help="Your own devices and prices, TOML.")]
 
 
@@ -52,7 +52,7 @@ def plan(
     as_json: o.AsJson = False,
     **options: Any,
 ) -> None:
-    """Show what would be done: the source, its shards, the plan's id. Nothing is run.
+    """Show the plan of a run: its source, its shards, its id. Nothing is run.
 
     With --gpus, --deadline or --budget it estimates time, cost and memory, with ranges, on any listed device.
     """
@@ -85,7 +85,7 @@ def _show_plan(made: Plan, devices: list[Device]) -> None:
     named = Counter(device.name for device in devices)
     table.add_row("workers", ", ".join(f"{count} x {name}" for name, count in named.items()))
     largest = max((s.weight_bytes for s in made.shards), default=0)
-    table.add_row("shards", f"{len(made.shards)}, the largest of {largest:,} bytes")
+    table.add_row("shards", f"{len(made.shards)}, the largest {largest:,} bytes")
     Console(soft_wrap=True).print(table)
 
 
@@ -99,7 +99,7 @@ def status(
     watch: Annotated[bool, typer.Option("--watch", help="Follow the run until it is complete.")] = False,
     as_json: o.AsJson = False,
 ) -> None:
-    """Show how a run goes, from its folder alone."""
+    """Show the progress of a run, from its folder alone."""
     from shardmill.status.screen import follow
     from shardmill.status.screen import show as show_status
 
@@ -121,7 +121,7 @@ def cost(
     run: o.Run,
     price: Annotated[
         float | None,
-        typer.Option(metavar="USD", min=0, help="USD per GPU and hour.  [default: the catalogue's price]"),
+        typer.Option(metavar="USD", min=0, help="USD per GPU-hour.  [default: the catalogue's price]"),
     ] = None,
     as_json: o.AsJson = False,
 ) -> None:
@@ -141,10 +141,10 @@ def show(
     run: o.Run,
     shard: Annotated[int | None, typer.Option(help="Show one shard: its range, its commit, its first rows.")] = None,
     errors: Annotated[bool, typer.Option("--errors", help="List the rows that failed.")] = False,
-    limit: Annotated[int, typer.Option(min=0, help="Number of errors at most.")] = 100,
+    limit: Annotated[int, typer.Option(min=0, help="Maximum number of errors.")] = 100,
     as_json: o.AsJson = False,
 ) -> None:
-    """Look into a run: one shard, or the rows that failed."""
+    """Show one shard of a run, or the rows that failed."""
     from shardmill.status.screen import describe_shard
 
     opened = shardmill.Run(run)

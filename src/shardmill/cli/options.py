@@ -1,4 +1,4 @@
-"""Options that several verbs take, each declared once: its flag, its help and the group it stands in."""
+"""Options that several verbs share, each declared once: its flag, its help and its group."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 ARGUMENTS, OTHER = "Arguments", "Options"
-SOURCE, MODEL, RESULT, TABLE = "Source", "Model", "What is kept", "Table"
+SOURCE, MODEL, RESULT, TABLE = "Source", "Model", "Result", "Table"
 PLACE, LIMITS = "Where it runs", "Limits"
 GROUPS = (ARGUMENTS, SOURCE, MODEL, RESULT, TABLE, PLACE, LIMITS)
 
@@ -21,17 +21,19 @@ def argument(metavar: str, help: str) -> Any:
     return typer.Argument(metavar=metavar, help=help, show_default=False, rich_help_panel=ARGUMENTS)
 
 
-Run = Annotated[str, argument("RUN", "The run's folder: a path or a URL.")]
-Result = Annotated[str, argument("RUN", "The run's folder, or a table: postgresql://HOST/DATABASE/TABLE.")]
+Run = Annotated[str, argument("RUN", "The run folder: a path or a URL.")]
+Result = Annotated[str, argument("RUN", "The run folder, or a table: postgresql://HOST/DATABASE/TABLE.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON to stdout.")]
-Out = Annotated[str, option(RESULT, metavar="RUN", help="The run's folder: a path or a URL. It is made.")]
-TableOut = Annotated[str, option(RESULT, "--out", metavar="RUN", help="The run's folder.  [default: runs/TABLE]")]
+Out = Annotated[str, option(RESULT, metavar="RUN", help="The run folder, created if missing: a path or a URL.")]
+TableOut = Annotated[str, option(RESULT, "--out", metavar="RUN", help="The run folder.  [default: runs/TABLE]")]
 SpecFile = Annotated[
     Path | None, typer.Option("--spec", metavar="FILE", help="A TOML file with [work] and [execution].")
 ]
 Resume = Annotated[
     bool | None,
-    typer.Option("--resume/--fresh", help="Only resume a run / delete it and start over.", show_default=False),
+    typer.Option(
+        "--resume/--fresh", help="Only resume an existing run / delete it and start over.", show_default=False
+    ),
 ]
 
 
@@ -43,7 +45,7 @@ def _flag(group: str, name: str, help: str) -> Any:
     return Annotated[bool | None, option(group, name, help=help)]
 
 
-# By the name that specs and functions have for it. None of them has a default here: what is not given is left out.
+# Keyed by the name in specs and functions. No defaults here: options that are not given are left out.
 OPTIONS: dict[str, Any] = {
     "source": Annotated[
         list[str] | None, argument("SOURCE", "Files, folders, globs or URLs; with --query, a database URL.")
@@ -51,12 +53,12 @@ OPTIONS: dict[str, Any] = {
     "text": _declare(
         str, SOURCE, "FIELD", 'The text: a field, several ("title,body") or a template ("{title}: {body}").'
     ),
-    "query": _declare(str, SOURCE, "SELECT", "One SELECT to read from the database, cut by its first --id column."),
+    "query": _declare(str, SOURCE, "SELECT", "The SELECT to read from the database, cut by its first --id column."),
     "format": _declare(
         str,
         SOURCE,
         "FORMAT",
-        "jsonl, text, csv, tsv, parquet, arrow, json (an array), pickle or datasets.  [default: by the file's name]",
+        "jsonl, text, csv, tsv, parquet, arrow, json (an array), pickle or datasets.  [default: by file name]",
     ),
     "id": _declare(str, RESULT, "FIELDS", "The field or fields that identify an item.", "--id"),
     "keep": _declare(str, RESULT, "COLUMNS", "Columns to carry into the result; price:double sets a type."),
@@ -65,26 +67,28 @@ OPTIONS: dict[str, Any] = {
     "model": _declare(str, MODEL, "MODEL", "A sentence-transformers folder or hub name."),
     "prompt": _declare(str, MODEL, "PROMPT", "The name of one of the model's prompts, or a text to put first."),
     "window_tokens": _declare(
-        int, MODEL, "N", "Cut texts into windows of N tokens, prompt and special tokens included.", min=1
+        int, MODEL, "N", "Cut texts into windows of N tokens, including prompt and special tokens.", min=1
     ),
     "overlap": _declare(int, MODEL, "N", "Tokens that a window shares with the one before it.", min=0),
     "windows": _declare(str, MODEL, "HOW", "each (one row per window) or mean (one per item).  [default: each]"),
     "engine": _declare(str, PLACE, "ENGINE", "local, ssh, slurm or ray.  [default: local]"),
-    "workers": _declare(int, PLACE, "N", "Number of workers.  [default: what the GPUs can use; one on a CPU]", min=1),
+    "workers": _declare(
+        int, PLACE, "N", "Number of workers.  [default: as many as the GPUs can use; one on a CPU]", min=1
+    ),
     "device": _declare(
         str, PLACE, "DEVICE", "auto, cpu, cuda, or all (all GPUs plus one CPU worker on the spare cores)."
     ),
-    "hosts": _declare(str, PLACE, "FILE", "With --engine ssh: the hosts, a cluster.toml."),
+    "hosts": _declare(str, PLACE, "FILE", "With --engine ssh: the hosts file, cluster.toml."),
     "partition": _declare(str, PLACE, "NAME", "With --engine slurm: the partition to queue in."),
     "address": _declare(str, PLACE, "ADDRESS", "With --engine ray: the cluster; auto finds the current one."),
     "set_": _declare(list[str], PLACE, "KEY=VALUE", "Another option of the engine; repeatable.", "--set"),
     "max_errors": _declare(str, LIMITS, "LIMIT", "Rows that may fail: 1% or a number.  [default: 1%]"),
     "precision": _declare(str, LIMITS, "PRECISION", "auto, or float32 for exact arithmetic at less speed."),
-    "batch_tokens": _declare(int, LIMITS, "N", "Tokens per batch, padding included.  [default: by memory]"),
+    "batch_tokens": _declare(int, LIMITS, "N", "Tokens per batch, including padding.  [default: by memory]"),
     "batch_rows": _declare(int, LIMITS, "N", "Items per transaction.  [default: 512]", min=1),
     "shard_bytes": _declare(int, LIMITS, "N", "Bytes of source per shard.  [default: about 90 s of work]"),
     "to": _declare(str, TABLE, "URL", "postgresql://USER@HOST/DATABASE or embedded:PATH."),
-    "table": _declare(str, TABLE, "TABLE", "The table: name or schema.name. It is made if missing."),
+    "table": _declare(str, TABLE, "TABLE", "The table: name or schema.name. Created if missing."),
     "mode": _declare(str, TABLE, "MODE", "If the key already exists: update, skip or fail.  [default: update]"),
     "changed_only": _flag(TABLE, "--changed-only", "Embed only texts that the table does not have yet."),
     "index": _declare(str, TABLE, "INDEX", "Built after the load: hnsw, ivfflat or none.  [default: hnsw]"),

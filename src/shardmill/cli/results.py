@@ -1,4 +1,4 @@
-"""Verbs for what a run made: prove it, write it as one file, search it."""
+"""Verbs for the result of a run: verify it, write it as one file, search it."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from shardmill.cli.command import Verb, print_json
 from shardmill.console import say
 
 FAMILY = "Use the result"
-OF_A_TABLE = "Of a table"
+OF_A_TABLE = "Tables only"
 
 
-Texts = Annotated[list[str], o.argument("TEXT", "What to look for; each text is one search.")]
-Hybrid = Annotated[bool, o.option(OF_A_TABLE, "--hybrid", help="By meaning and by words, fused by rank.")]
-Words = Annotated[bool, o.option(OF_A_TABLE, "--words", help="By words alone, as a web search does.")]
-Where = Annotated[str, o.option(OF_A_TABLE, metavar="SQL", help="Only rows that meet a condition: 'rating <= 2'.")]
-Sql = Annotated[bool, o.option(OF_A_TABLE, "--sql", help="Print the statement for psql and run nothing.")]
+Texts = Annotated[list[str], o.argument("TEXT", "The text to search for; each text is one search.")]
+Hybrid = Annotated[bool, o.option(OF_A_TABLE, "--hybrid", help="Search by meaning and by words, fused by rank.")]
+Words = Annotated[bool, o.option(OF_A_TABLE, "--words", help="Search by words alone, with web search syntax.")]
+Where = Annotated[str, o.option(OF_A_TABLE, metavar="SQL", help="Only rows that match a condition: 'rating <= 2'.")]
+Sql = Annotated[bool, o.option(OF_A_TABLE, "--sql", help="Print the SQL for psql and run nothing.")]
 
 
 def add_to(app: typer.Typer) -> None:
@@ -37,14 +37,14 @@ shardmill verify postgresql:///docs/documents"""
 
 def verify(
     run: o.Result,
-    sample: Annotated[int, typer.Option(min=0, help="Rows to compute again in float32; 0 for none.")] = 64,
+    sample: Annotated[int, typer.Option(min=0, help="Rows to recompute in float32; 0 for none.")] = 64,
     rows: Annotated[int | None, typer.Option(min=0, help="Rows that the result must have.")] = None,
     dims: Annotated[int | None, typer.Option(min=1, help="Dimensions that each vector must have.")] = None,
     as_json: o.AsJson = False,
 ) -> None:
-    """Prove a result: commits, digests, counts, ids, vectors, and a sample computed again.
+    """Verify a result: commits, digests, counts, ids, vectors, and a recomputed sample.
 
-    Of a table it checks columns, key, rows and vectors, what the index finds, and a sample computed again.
+    For a table: columns, key, rows, vectors, index recall, and a recomputed sample.
     """
     from shardmill.tables.table import open_result
 

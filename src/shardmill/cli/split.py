@@ -11,15 +11,17 @@ from shardmill.cli import options as o
 from shardmill.cli.command import Verb, print_json
 from shardmill.console import duration, say
 
-CUT, WRITTEN, ORDER = "Where to cut", "What is written", "Order and parts"
+CUT, WRITTEN, ORDER = "Where to cut", "Output", "Order and parts"
 
 
 Sources = Annotated[list[str], o.argument("SOURCE", "Files, folders, globs or URLs, or a database URL.")]
-Query = Annotated[str | None, o.option(o.SOURCE, help="One SELECT to read from a database, in one snapshot.")]
+Query = Annotated[str | None, o.option(o.SOURCE, help="The SELECT to read from the database, in one snapshot.")]
 Name = Annotated[str | None, o.option(WRITTEN, help="Name of the dataset.  [default: the source's]")]
 Items = Annotated[int | None, o.option(CUT, help="Items per chunk.  [default: 10000]")]
-BytesPerChunk = Annotated[str | None, o.option(CUT, help="Bytes of JSON lines per chunk, at most: 64MB.")]
-Chunks = Annotated[int | None, o.option(CUT, help="Number of chunks, equal in items; counts the items first.")]
+BytesPerChunk = Annotated[str | None, o.option(CUT, help="Maximum bytes of JSON lines per chunk: 64MB.")]
+Chunks = Annotated[
+    int | None, o.option(CUT, help="Number of chunks with equal numbers of items; counts the items first.")
+]
 FormatChosen = Annotated[
     str, o.option(WRITTEN, help="parquet, json (an array per chunk) or jsonl.  [default: parquet]")
 ]
@@ -42,7 +44,7 @@ shardmill split postgresql://user@host/db --query "SELECT * FROM documents" --ou
 def split(
     source: Sources,
     out: Annotated[
-        str, typer.Option(metavar="PLACE", help="Where datasets/NAME is made: a path or a URL.", show_default=False)
+        str, typer.Option(metavar="PLACE", help="Where to create datasets/NAME: a path or a URL.", show_default=False)
     ],
     query: Query = None,
     name: Name = None,
@@ -54,10 +56,10 @@ def split(
     shuffle: Shuffle = None,
     splits: Splits = None,
     by: By = "",
-    fresh: Annotated[bool, typer.Option("--fresh", help="Delete what has that name and start over.")] = False,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Delete the dataset of that name and start over.")] = False,
     as_json: o.AsJson = False,
 ) -> None:
-    """Cut a source into chunks. The dataset appears when all of them are written; the same command resumes."""
+    """Cut a source into chunks. The dataset appears when all chunks are written; the same command resumes."""
     from shardmill.split import parse_bytes, parse_splits, split_files
 
     began = time.monotonic()
@@ -82,7 +84,7 @@ def split(
         print_json(made)
         return
     if done.was_there:
-        say(f"All there already: {made['total_items']:,} items in {made['total_chunks']:,} chunks, {done.place}")
+        say(f"Already complete: {made['total_items']:,} items in {made['total_chunks']:,} chunks, {done.place}")
         return
     kept = f" ({done.kept:,} kept)" if done.kept else ""
     say(

@@ -1,4 +1,4 @@
-"""Verbs that do work: any task by its spec, a verb per task, and what goes on with or ends a run."""
+"""Verbs that do work: any task from its spec, one verb per task, resume and stop."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from shardmill.run import Run
 
 FAMILY = "Run a task"
-# Verbs that take up what an earlier call of them left.
+# Verbs that resume an interrupted call of themselves.
 RESUMING = ("run", "embed", "load", "augment", "resume", "split")
 
 
@@ -39,7 +39,7 @@ shardmill embed wiki.parquet --text text --out /shared/runs/wiki --engine slurm 
 def embed(
     out: o.Out = "", spec: o.SpecFile = None, resume: o.Resume = None, as_json: o.AsJson = False, **options: Any
 ) -> None:
-    """Embed every item of a source. The same command resumes what was interrupted."""
+    """Embed every item of a source. The same command resumes an interrupted run."""
     work, execution = read_options(spec, options)
     if (task := work.setdefault("task", "embed")) != "embed":
         raise SpecError(f"{spec}: its task is {task!r}.", hint=f"shardmill run --spec {spec} runs any task.")
@@ -55,7 +55,7 @@ shardmill load reviews.jsonl --metadata meta.jsonl --to embedded:shop --schema a
 def load(
     out: o.TableOut = "", spec: o.SpecFile = None, resume: o.Resume = None, as_json: o.AsJson = False, **options: Any
 ) -> None:
-    """Embed every item of a source and load it into PostgreSQL. The same command resumes what was interrupted."""
+    """Embed every item of a source and load it into PostgreSQL. The same command resumes an interrupted run."""
     work, execution = read_options(spec, options)
     _carry_out({**work, "to": work.get("to", {"url": ""})}, execution, out, resume, as_json)
 
@@ -77,7 +77,7 @@ def run(
     as_json: o.AsJson = False,
     **options: Any,
 ) -> None:
-    """Run any task over every item of a source. The same command resumes what was interrupted."""
+    """Run any task over every item of a source. The same command resumes an interrupted run."""
     params = {key: _toml_value(value) for key, value in _pairs(param, "--param", "dims=256")}
     work, execution = read_options(spec, {**options, "task": task, "params": params})
     if not work.get("task"):
@@ -103,7 +103,7 @@ def augment(
     as_json: o.AsJson = False,
     **options: Any,
 ) -> None:
-    """Write augmentation parameters by seed, id and epoch alone. The same command resumes."""
+    """Write augmentation parameters, which depend only on seed, id and epoch. The same command resumes."""
     from shardmill.augment.streams import parse_count
 
     ids = f"range:{start_id}:{start_id + parse_count(num_samples)}"
@@ -120,7 +120,7 @@ shardmill resume s3://bucket/runs/docs --engine slurm --partition gpu --workers 
 
 @takes(*o.PLACING, *o.LIMITING)
 def resume(run: o.Run, as_json: o.AsJson = False, **options: Any) -> None:
-    """Go on with a run from what its folder says, on any engine. Options change how, never what."""
+    """Resume a run from its folder, on any engine. Options change how it runs, never the result."""
     from shardmill import run as runs
     from shardmill.tables import load as tables
 
@@ -136,21 +136,21 @@ shardmill stop runs/reviews"""
 
 
 def stop(run: o.Run, as_json: o.AsJson = False) -> None:
-    """End a run's workers, on any engine. What is committed stays; `shardmill resume RUN` goes on."""
+    """End a run's workers, on any engine. Committed shards stay; `shardmill resume RUN` continues."""
     from shardmill.run import stop as stop_run
 
     ended = stop_run(run)
     if as_json:
         print_json(ended.to_json())
     elif ended.state == "complete":
-        say("The run is complete: there is nothing to stop.")
+        say("The run is complete: nothing to stop.")
     else:
         left = f", {ended.living:,} not ended yet" if ended.living else ""
-        say(f"Stopped (workers: {ended.workers:,}{left}). `shardmill resume {run}` goes on.")
+        say(f"Stopped (workers: {ended.workers:,}{left}). Resume with: shardmill resume {run}")
 
 
 def read_options(spec: Any, options: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The `[work]` and `[execution]` of a spec file, completed by the options of a command."""
+    """The `[work]` and `[execution]` of a spec file, overridden by the options of a command."""
     from shardmill.spec import read_spec, sort_options
 
     named = {name: options.pop(name, None) for name in ("hosts", "partition", "address")}
@@ -175,7 +175,7 @@ def _pairs(given: list[str] | None, flag: str, example: str) -> list[tuple[str, 
 
 
 def _toml_value(text: str) -> Any:
-    """A value as a spec would have it; what is not TOML is text."""
+    """Parse a value as TOML, else take it as text."""
     import tomllib
 
     try:
@@ -193,7 +193,7 @@ def _carry_out(work: dict[str, Any], execution: dict[str, Any], out: str, resume
 
 
 def _report(run: Run, began: float, as_json: bool) -> None:
-    """What a run came to, and what to do with it."""
+    """Print the outcome of a run and the next steps."""
     state = run.status()
     if as_json:
         print_json(state.to_json())

@@ -11,29 +11,29 @@ from shardmill.plan import Plan
 from shardmill.spec import Execution
 
 LOCAL = "local"
-# By name, where the class is; each takes the execution, whose engine_options are its own.
+# The class of each engine. It takes the execution, whose engine_options belong to that engine.
 _ELSEWHERE = {
     "ssh": "shardmill.engines.ssh.engine:SshEngine",
     "slurm": "shardmill.engines.slurm:SlurmEngine",
     "ray": "shardmill.engines.ray:RayEngine",
 }
-# What ends workers that do not see the run's folder, or wait in a queue: given the execution, the run and its plan.
+# Functions that end workers which cannot see the run folder or wait in a queue. Called with execution, run and plan.
 _ENDING = {"ssh": "shardmill.engines.ssh.engine:end_workers", "slurm": "shardmill.engines.slurm.engine:end_workers"}
 
 
 def open_engine(execution: Execution, quiet: bool = True) -> Engine:
-    """The engine that a run's execution names, if it is not this machine's own; it says nothing if it is `quiet`."""
+    """The engine named by a run's execution, unless it is the local one; a `quiet` engine prints nothing."""
     place = _ELSEWHERE.get(execution.engine)
     if place is None:
         known = [LOCAL, *_ELSEWHERE]
-        raise SpecError(f"There is no engine {execution.engine!r}.", hint=nearest(execution.engine, known))
+        raise SpecError(f"Unknown engine {execution.engine!r}.", hint=nearest(execution.engine, known))
     engine = _find(place)(execution)
     engine.quiet = quiet
     return cast(Engine, engine)
 
 
 def end_workers(execution: Execution, run: str, plan: Plan) -> int:
-    """End what was placed for a run, whoever placed it; how many workers were told."""
+    """End the workers of a run, whichever process placed them. Returns how many were signalled."""
     place = _ENDING.get(execution.engine)
     return int(_find(place)(execution, run, plan)) if place else 0
 

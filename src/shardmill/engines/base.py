@@ -10,21 +10,21 @@ from shardmill.errors import SpecError, nearest
 
 
 class Placement(Protocol):
-    """Workers that were placed. One may have a `note`: what the bar says of them besides."""
+    """Workers that were placed. An optional attribute `note` adds a text to the progress bar."""
 
     def poll(self) -> bool:
-        """Look after the workers; True while some are at work. Raises when they cannot go on."""
+        """Check the workers; True while some are running. Raises if the run cannot continue."""
         ...
 
     def stop(self) -> None:
-        """End all workers and wait for them; what they hold is given back."""
+        """End all workers and wait for them; their leases are released."""
         ...
 
 
 class Engine(Protocol):
     @property
     def devices(self) -> Sequence[Device]:
-        """What its workers run on, as far as that is known before they do: shards are cut for so many."""
+        """The devices of its workers, as far as known before they start; their number sets the size of shards."""
         ...
 
     def start(self, run: str) -> Placement: ...

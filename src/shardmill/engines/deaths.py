@@ -1,4 +1,4 @@
-"""Which deaths of workers are forgiven, and what is said of those that are not. Every engine judges by it."""
+"""Decides after which worker deaths a worker is restarted, and how the others are reported. All engines use it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _LINES_SHOWN = 8
 
 
 class Deaths:
-    """A seat is a place for a worker. One may die `forgiven` times in a row there without having got anything done."""
+    """A seat is a place for a worker. Workers may die `forgiven` times in a row there without any progress."""
 
     def __init__(self, ledger: Ledger, forgiven: int) -> None:
         self._ledger, self._forgiven = ledger, forgiven
@@ -25,29 +25,29 @@ class Deaths:
         self._narrowest = _WIDEST
 
     def judge(self, seat: int, worker: str, status: int, lines: Sequence[str]) -> WorkerFailed | None:
-        """Of a worker that ended with an exit status, or by signal -status: why no other may take its place.
+        """Why no other worker may take this seat, or None if one may. A negative status is a signal.
 
-        None: another may. What can never go well is raised.
+        Raises if the worker's error is final.
         """
         self._ledger.leases.record_death(worker)
         if status == EXIT_FINAL:
             raise failure(seat, "stopped", lines)
-        self._in_a_row[seat] = 1 if self._came_forward(worker) else self._in_a_row[seat] + 1
+        self._in_a_row[seat] = 1 if self._made_progress(worker) else self._in_a_row[seat] + 1
         if self._in_a_row[seat] <= self._forgiven:
             return None
-        return failure(seat, f"died {self._in_a_row[seat]} times in a row ({_say(status)})", lines)
+        return failure(seat, f"died {self._in_a_row[seat]} times in a row ({_describe(status)})", lines)
 
     def is_peaceful(self, status: int) -> bool:
-        """Whether a worker ended because it was done or was told to; or when there is nothing left to die for."""
+        """Whether a worker finished, was told to stop, or ended when the run was already complete."""
         return status in (EXIT_DONE, EXIT_TRY_AGAIN) or self.all_done()
 
     def all_done(self) -> bool:
-        """A library may crash as its process ends; what is committed stays committed."""
+        """Whether the run is complete. A library may crash at process exit, when all is already committed."""
         return self._ledger.commits.is_complete(self._shards)
 
-    def _came_forward(self, worker: str) -> bool:
-        """Whether a dead worker left less to do: a shard done, a row convicted of killing workers, or fewer rows under
-        that suspicion than ever before. Each can happen only so often."""
+    def _made_progress(self, worker: str) -> bool:
+        """Whether a dead worker made progress: a shard committed, a row marked as poison, or fewer suspect rows than
+        ever before. Each can happen only a limited number of times."""
         suspects = [self._ledger.suspects.get(shard) for shard in self._ledger.leases.read()]
         convicted = sum(len(s.poison) for s in suspects)
         narrowest = min(((len(s.rows), -s.strikes) for s in suspects if s.rows), default=_WIDEST)
@@ -61,21 +61,21 @@ class Deaths:
 
 
 def failure(seat: int, what: str, lines: Sequence[str]) -> WorkerFailed:
-    """What a worker itself said of its end, or else its last lines."""
+    """The error that the worker itself reported, or else its last lines of output."""
     for line in reversed(lines):
         if line.startswith(WORKER_FAILED):
             said = json.loads(line.removeprefix(WORKER_FAILED))
             return WorkerFailed(said["message"], hint=said["hint"])
     if not lines:
         return WorkerFailed(
-            f"Worker {seat} {what} and said nothing.",
-            hint="SIGKILL is often the system out of memory: try fewer --workers. What is done is kept.",
+            f"Worker {seat} {what} and printed nothing.",
+            hint="SIGKILL often means out of memory: try fewer --workers. Committed shards are kept.",
         )
     last = "\n".join(f"  {line}" for line in list(lines)[-_LINES_SHOWN:])
-    return WorkerFailed(f"Worker {seat} {what}; its last lines:\n{last}", hint="What is done is kept.")
+    return WorkerFailed(f"Worker {seat} {what}; its last lines:\n{last}", hint="Committed shards are kept.")
 
 
-def _say(status: int) -> str:
+def _describe(status: int) -> str:
     if status >= 0:
         return f"exit status {status}"
     try:

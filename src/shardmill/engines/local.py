@@ -1,4 +1,4 @@
-"""Workers on this machine: one a GPU, or shares of the CPU; dead ones are restarted, stuck ones are found out."""
+"""Workers on this machine: one or more per GPU, or shares of the CPU. Dead workers are restarted, stuck ones killed."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class LocalPlacement:
         if time.monotonic() - self._looked_at >= _LOOK_EVERY_S:
             self._looked_at = time.monotonic()
             self._end_stuck()
-            self._end_vain()
+            self._end_leftover()
         working = any(s.process is not None for s in self._seats)
         if not working and self._failed is not None:
             raise self._failed
@@ -115,7 +115,7 @@ class LocalPlacement:
         seat.listener.start()
 
     def _listen(self, seat: _Seat, process: subprocess.Popen[bytes]) -> None:
-        """Keep the last lines a worker said, here and in its log; a full disk must not hide them."""
+        """Keep the last lines of a worker's output, in memory and in its log; a full disk must not hide them."""
         path = self._ledger.folder.log_path(f"worker-{seat.number}")
         assert process.stdout is not None
         for raw in process.stdout:
@@ -136,11 +136,11 @@ class LocalPlacement:
         if (failed := self._deaths.judge(seat.number, seat.worker, status, seat.lines)) is None:
             self._place(seat)
         else:
-            # The others may finish without this seat; if none is left, this is why.
+            # Other workers may finish without this seat; if none is left, this error is raised.
             self._failed = failed
 
     def _end_stuck(self) -> None:
-        """Kill workers that do not beat, and those that beat but do not move; their shards go to others."""
+        """Kill workers that send no heartbeat or make no progress; their shards go to others."""
         placed = {s.worker: s.placed_at for s in self._seats if s.process is not None}
         stuck = find_stuck(self._ledger, placed, self._stuck_s)
         for seat in self._seats:
@@ -148,8 +148,8 @@ class LocalPlacement:
                 seat.lines.append(f"no progress for {stuck[seat.worker]:.0f} s: killed")
                 _signal(seat, signal.SIGKILL)
 
-    def _end_vain(self) -> None:
-        """Stop those who are still at a shard that a faster one committed; first they may end by themselves."""
+    def _end_leftover(self) -> None:
+        """Stop workers that still run although the run is complete, after giving them time to end by themselves."""
         if self._nothing_left:
             self.stop()
         self._nothing_left = self._deaths.all_done()

@@ -1,4 +1,4 @@
-"""The process that every engine starts, wherever that is: a command, and an environment that says the rest."""
+"""The worker process that every engine starts: one command, configured by its environment."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ def name_worker(seat: int, host: str = "") -> str:
 
 
 def worker_environment(worker: str, device: Device, slot: float, parent: int | None = None) -> dict[str, str]:
-    """What a worker reads; on top of what its machine has. `slot`, 0 to 1, is where it begins to look for shards.
+    """Variables for a worker, added to its machine's own. `slot`, 0 to 1, is where it starts to look for shards.
 
-    A worker ends with the process `parent`, where there is one to end with.
+    If `parent` is given, the worker ends when that process does.
     """
     return {
         **passwords.environment(),

@@ -1,4 +1,4 @@
-"""Workers that live and get nothing done."""
+"""Finds workers that are alive but make no progress."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from shardmill.ledger import Ledger
 
 
 def find_stuck(ledger: Ledger, placed: Mapping[str, float], stuck_s: float) -> dict[str, float]:
-    """Of workers, each placed at a time: those that do not beat, or beat but do not move, and for how many seconds."""
+    """Workers without heartbeat or progress for over `stuck_s` seconds, and for how long. `placed` has start times."""
     now = time.time()
     beats = {b["id"]: b for b in ledger.workers.read()}
     found = {}
@@ -22,7 +22,7 @@ def find_stuck(ledger: Ledger, placed: Mapping[str, float], stuck_s: float) -> d
 
 
 def idle_s(beat: Mapping[str, Any], now: float) -> float:
-    """How long a worker has not beaten, or has beaten without moving although it is at something."""
+    """Seconds since a worker's last heartbeat or, while it is busy, since its last progress if that is longer ago."""
     silent_s, still_s = now - beat["at"], now - beat["progress_at"]
     busy = beat["state"] in ("starting", "loading") or beat.get("open")
     return float(max(silent_s, still_s) if busy else silent_s)

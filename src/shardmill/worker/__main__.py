@@ -15,7 +15,7 @@ from shardmill.worker import Worker
 
 
 def device_from_environment() -> Device:
-    """The device the engine chose for this process, and the CPUs it is kept to from here on."""
+    """The device that the engine chose for this process, which is pinned to the device's CPUs from now on."""
     kind = os.environ.get("SHARDMILL_DEVICE", "cpu")
     name = os.environ.get("SHARDMILL_DEVICE_NAME") or next((g.name for g in gpus() if kind == "cuda"), kind)
     threads, sharing = (int(os.environ.get(f"SHARDMILL_{n}", d)) for n, d in (("THREADS", cores()), ("SHARING", 1)))

@@ -1,4 +1,4 @@
-"""Inputs of several blocks that go onto the device together. All of it by whole arrays: a batch may be large."""
+"""Inputs of several blocks that go onto the device together. Works on whole arrays, as a batch may be large."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Batch:
         return Batch(self.blocks, self.owners[places], self.rows[places])
 
     def parts(self) -> Iterator[tuple[Block, Rows, Rows]]:
-        """Block by block: the places in the batch and the inputs of the block."""
+        """For each block: the places in the batch and the inputs of the block."""
         order = np.argsort(self.owners, kind="stable")
         owners, counts = np.unique(self.owners, return_counts=True)
         for owner, count, stop in zip(owners, counts, np.cumsum(counts), strict=True):
@@ -41,7 +41,7 @@ class Batch:
             yield self.blocks[owner], places, self.rows[places]
 
     def inputs(self) -> Any:
-        """An array where every block has one, else a list."""
+        """An array if every block has one, else a list."""
         parts = list(self.parts())
         if not parts or any(not isinstance(block.prepared.inputs, np.ndarray) for block, _, _ in parts):
             pairs = zip(self.owners.tolist(), self.rows.tolist(), strict=True)

@@ -1,4 +1,4 @@
-"""Items on their way through a worker: as they were read, as the task made them ready, and as finished rows."""
+"""Items on their way through a worker: as read, as prepared by the task, and as finished rows."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from shardmill.tasks.base import WINDOW, Combined, Prepared, Task
 Rows = NDArray[np.int64]
 TEXT_DIGEST = pa.field("text_digest", pa.binary())
 
-CONTRACT = "A task gives one row for each input, in their order (docs/tasks.md)."
-_OWNERS = "Prepared.owners names the text of each input, in order; every text has one (docs/tasks.md)."
-# Kept columns are repeated in each row of an item: of wide ones only so much is held at a time.
+CONTRACT = "A task must return one row per input, in order (docs/tasks.md)."
+_OWNERS = "Prepared.owners must give the text of each input, in order; every text needs an input (docs/tasks.md)."
+# Kept columns are repeated in each row of an item, so wide ones are written in slices of this size.
 _WRITTEN_BYTES = 32 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class ReadBatch:
-    """Items as the source gave them."""
+    """Items as read from the source."""
 
     claim: Claim
     first_row: int
@@ -38,9 +38,9 @@ class ReadBatch:
 
 @dataclass(slots=True)
 class Block:
-    """Consecutive items of one shard. `bad` is by item, `prepared.inputs` and `outputs` are by input.
+    """Consecutive items of one shard. `bad` is per item, `prepared.inputs` and `outputs` are per input.
 
-    `unchanged` are items whose vector is in the sink already.
+    `unchanged` are items whose vector is already in the sink.
     """
 
     claim: Claim
@@ -71,13 +71,13 @@ class Block:
         return rows if self.prepared.owners is None else self.prepared.owners[rows]
 
     def doable(self) -> Rows:
-        """The inputs of all items that can be done."""
+        """The inputs of all items that can and must be run."""
         keep = np.ones(len(self), bool)
         keep[[*self.bad, *self.unchanged]] = False
         return np.flatnonzero(keep if self.prepared.owners is None else keep[self.prepared.owners])
 
     def take_in(self, rows: Rows, made: pa.RecordBatch) -> int:
-        """Keep or combine what the task made of some inputs; how many items have their first input among them."""
+        """Keep or combine the task's output for some inputs. Returns how many items have their first input here."""
         if self.combined is None:
             self.outputs.append((rows, made))
         else:
@@ -86,8 +86,8 @@ class Block:
         return len(rows) if owners is None else int(((rows == 0) | (owners[rows] != owners[rows - 1])).sum())
 
     def finish(self, output: pa.Schema) -> Iterator[tuple[pa.Table, Rows]]:
-        """The finished rows in source order, with the item of each: kept columns, then what the task made, null where
-        it could not."""
+        """The finished rows in source order, with the item of each: kept columns, then the task's output, which is null
+        for failed items."""
         if self.combined is not None:
             done = self.combined.finish()
             for item, reason in done.bad.items():
@@ -106,7 +106,7 @@ class Block:
             yield _join(self.kept, _take(made, where, output), output), np.arange(len(self))
 
     def _several(self, output: pa.Schema, where: Rows, made: pa.RecordBatch | None) -> Iterator[tuple[pa.Table, Rows]]:
-        """A row for each input, and one for an item that could not be done, a few thousand at a time."""
+        """One row per input, and one per failed item, in slices."""
         good, bad = self.doable(), np.array(sorted(self.bad), np.int64)
         items = np.concatenate([self.items(good), bad])
         order = np.argsort(items, kind="stable")
@@ -123,7 +123,7 @@ class Block:
 
 
 def _take(made: pa.RecordBatch | None, where: Rows, output: pa.Schema) -> list[pa.Array]:
-    """The rows at `where`, null for -1; all are null where nothing was made."""
+    """The rows at `where`, null for -1; all null if the task returned nothing."""
     if made is None:
         return [pa.nulls(len(where), f.type) for f in output]
     if len(where) == made.num_rows and bool((where == np.arange(len(where))).all()):
@@ -137,7 +137,7 @@ def _join(kept: pa.RecordBatch, made: list[pa.Array], output: pa.Schema) -> pa.T
 
 
 def _widest(kept: pa.RecordBatch, output: pa.Schema) -> int:
-    """About the most bytes that one finished row has."""
+    """An estimate of the largest finished row, in bytes."""
     size: int = 64 + sum(8 * f.type.list_size for f in output if pa.types.is_fixed_size_list(f.type))
     for column in kept.columns:
         if pa.types.is_string(column.type) or pa.types.is_large_string(column.type) or pa.types.is_binary(column.type):
@@ -150,9 +150,9 @@ def _widest(kept: pa.RecordBatch, output: pa.Schema) -> int:
 def make_block(
     read: ReadBatch, task: Task, find_unchanged: Callable[[pa.RecordBatch], frozenset[int]] | None = None
 ) -> Block:
-    """Prepare items as they were read, without those that cannot be done.
+    """Prepare items, leaving out bad ones.
 
-    `find_unchanged` says which rows a table has already; with it, the digest of each text is kept.
+    `find_unchanged` finds the rows that a table already has; with it, the digest of each text is kept.
     """
     batch, bad = read.batch, dict(read.batch.bad)
     for row in read.poison:
@@ -185,13 +185,13 @@ def make_block(
 
 
 def digest_texts(texts: Sequence[str | None]) -> pa.Array:
-    """What tells whether a text is still the one that a vector was made from."""
+    """Digests of texts, to tell whether a text has changed since its vector was computed."""
     digests = [None if t is None else hashlib.sha256(t.encode()).digest()[:16] for t in texts]
     return pa.array(digests, TEXT_DIGEST.type)
 
 
 def prepare(task: Task, texts: Sequence[str | None]) -> Prepared:
-    """Prepare texts; where that fails, halve them until the text that is to blame is alone, and set it aside."""
+    """Prepare texts. On an error, halve them until the failing text is alone, and mark it bad."""
     try:
         prepared = task.prepare(texts)
     except (ShardmillError, MemoryError):
@@ -214,11 +214,11 @@ def _check(task: Task, prepared: Prepared, texts: Sequence[str | None]) -> None:
     wanted = {i for i, text in enumerate(texts) if text is not None and i not in prepared.bad}
     in_order = len(owners) == len(prepared.inputs) == len(prepared.costs) and bool((np.diff(owners) >= 0).all())
     if not in_order or set(owners.tolist()) != wanted:
-        raise TaskError(f"The task does not say which of {len(texts)} texts its inputs belong to.", hint=_OWNERS)
+        raise TaskError(f"The task's `owners` do not match its inputs for {len(texts)} texts.", hint=_OWNERS)
     if WINDOW not in task.output.names and task.combine(len(texts)) is None:
         raise TaskError(
-            "The task prepares several inputs a text and says nothing of how they become rows.",
-            hint=f"It has {WINDOW!r} in its output, or a method combine (docs/tasks.md).",
+            "The task prepares several inputs per text but does not say how they become rows.",
+            hint=f"Give it {WINDOW!r} in its output, or a method combine (docs/tasks.md).",
         )
 
 

@@ -1,4 +1,4 @@
-"""A bounded queue between two stages of a worker, and what goes through it beside the items."""
+"""A bounded queue between two stages of a worker, and the markers that pass through it besides items."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ _T = TypeVar("_T")
 
 
 class Stopped(Exception):
-    """The worker was asked to end; what it holds is given back."""
+    """The worker was asked to end; it releases its leases."""
 
 
 @dataclass(frozen=True, slots=True)
 class ShardEnd:
-    """All items of a shard went through; it has this many lines."""
+    """All items of a shard have passed; `lines` is the shard's number of lines."""
 
     claim: Claim
     lines: int
@@ -27,11 +27,11 @@ class ShardEnd:
 
 @dataclass(frozen=True, slots=True)
 class AllDone:
-    """Nothing follows."""
+    """The end of the queue."""
 
 
 class Channel(Generic[_T]):
-    """Lets go of both its ends when the worker stops."""
+    """`put` and `get` block until they succeed, and raise `Stopped` when the worker stops."""
 
     def __init__(self, size: int, stop: threading.Event) -> None:
         self._queue: queue.Queue[_T] = queue.Queue(size)

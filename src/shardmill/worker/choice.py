@@ -1,4 +1,4 @@
-"""What a worker does next: claim a shard, wait, or leave the rest to others. It reads no items and runs nothing."""
+"""Decides what a worker does next: claim a shard, wait, or leave the rest to others."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from shardmill.worker.tail import is_left_to_others, live_peers, remaining_s
 
 _SLOW = 3
 _AHEAD_S = 15.0
-# A branch is on a disk, and its shards come one after another.
+# A branch is on a local disk, and its shards arrive one after another.
 _LONGEST_PAUSE_S, _BRANCH_PAUSE_S = 2.0, 0.3
-# All workers together beat about so often a second, however many they are; others take them for dead after 30 s.
+# Heartbeats per second of all workers together, however many. A worker without one for 30 s counts as dead.
 _BEATS_PER_S = 100
 _BEAT_S = (2.0, 10.0)
-# Who is not slow now will hardly be so some shards later, and each time costs a dozen requests.
+# A worker's relative speed changes slowly, and each check costs a dozen requests.
 _ASK_AFTER_SHARDS = 8
 
 
 class Choice:
-    """The decisions of one worker, from its ledger and what it knows of its own speed.
+    """The decisions of one worker, from the ledger and its own speed.
 
-    `held`, everywhere, has the bytes done of each shard that the worker is at, in the order it was claimed.
+    `held` always maps each shard that the worker works on to the bytes done, in the order claimed.
     """
 
     def __init__(self, ledger: Ledger, plan: Plan, worker: str, *, kind: str, slot: float, lease_s: float) -> None:
@@ -40,7 +40,7 @@ class Choice:
         self._durations.append(seconds)
 
     def spare_s(self, held: Mapping[int, int]) -> float:
-        """How long what is at hand lasts before more should be: until then it is better claimed by another."""
+        """Seconds until this worker should claim another shard; until then it is better left to others."""
         return max(0.0, self._left_s(held) - _AHEAD_S)
 
     def claim(self, held: Mapping[int, int]) -> Claim | None:
@@ -60,22 +60,22 @@ class Choice:
         return self.ledger.is_over(len(self.plan.shards))
 
     def own_s(self) -> float:
-        """What a shard takes this worker, 0 while that is not known."""
+        """Seconds that this worker needs per shard; 0 while unknown."""
         return self._mean_bytes / self.pace if self.pace else 0.0
 
     def longest_pause_s(self) -> float:
-        """How long to wait at most before looking again; the longer shards take, the less is missed."""
+        """The longest wait before looking again; longer if shards take longer."""
         if self.ledger.branch.assignment() is not None:
             return _BRANCH_PAUSE_S
         return max(_LONGEST_PAUSE_S, min(self.own_s() / 8, self.lease_s / 4))
 
     def beat_s(self) -> float:
-        """How long the heart rests between two beats."""
+        """Seconds between two heartbeats."""
         least, most = _BEAT_S
         return min(max(least, self._crowd / _BEATS_PER_S), most, self.lease_s / 4)
 
     def due(self, shard: int, held: Mapping[int, int]) -> float:
-        """When the worker expects to commit a shard that it is at, 0 while it cannot tell."""
+        """When the worker expects to commit a shard that it works on; 0 while unknown."""
         if not self.pace:
             return 0.0
         until = list(held).index(shard) + 1

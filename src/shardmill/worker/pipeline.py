@@ -1,4 +1,4 @@
-"""The stages of a worker and the queues between them. The only place where read, batch, run and commit meet.
+"""The stages of a worker and the queues between them; only here do read, batch, run and commit meet.
 
 reader thread      claim a shard, read it              ─┐ bounded
 preparing thread   tokenize                            ─┤ queues,
@@ -43,7 +43,7 @@ _WINDOW_BUDGETS = 16
 
 
 class Worker:
-    """Works on a run until every shard of it is committed, by this worker or another."""
+    """Works on a run until all its shards are committed, by this worker or another."""
 
     def __init__(
         self,
@@ -89,12 +89,12 @@ class Worker:
         )
 
     def stop(self) -> None:
-        """Ask the worker to end soon; its leases are given back."""
+        """Ask the worker to end soon; it releases its leases."""
         self._stop.set()
         self._shards.wake()
 
     def work(self) -> bool:
-        """Work to the end. True when all is committed, False when the worker was asked to stop."""
+        """Work until all is committed (True) or the worker is asked to stop (False)."""
         self._pulse.start()
         try:
             self._state = "loading"
@@ -144,12 +144,12 @@ class Worker:
             quietly(self._pulse.beat)
 
     def _check_model(self) -> None:
-        """A branch of a run is on another machine, where a model of the same name may be another."""
+        """Check the model's fingerprint: a branch runs on another machine, whose model of that name may differ."""
         if self.ledger.branch.assignment() is not None and (here := self.task.fingerprint()) != self.plan.fingerprint:
             changed = [name for name in here if here[name] != self.plan.fingerprint.get(name)]
             raise ModelError(
                 f"The model on this host is not the one that the run was planned with ({', '.join(changed)} differ).",
-                hint="Pass the model's folder, which is then sent to the hosts.",
+                hint="Pass the model as a folder: it is then sent to the hosts.",
             )
 
     def _open_sink(self) -> Sink:
@@ -223,7 +223,7 @@ class Worker:
     # main thread: the device
 
     def _run(self) -> None:
-        """Window after window; one is handed on when the device has begun with the next, so that it never waits."""
+        """Run window after window. Each is passed on once the device works on the next, so that it never waits."""
         behind: list[Block | ShardEnd | AllDone] = []
         while not (behind and isinstance(behind[-1], AllDone)):
             items = self._next_window(behind)
@@ -246,7 +246,7 @@ class Worker:
         items.clear()
 
     def _next_window(self, behind: list[Block | ShardEnd | AllDone]) -> list[Block | ShardEnd | AllDone]:
-        """What is ready now, up to so many batches' worth: the more is ready, the better it sorts by length."""
+        """The blocks that are ready now, up to `_WINDOW_BUDGETS` batches: a larger window sorts better by length."""
         first = self._ready.get_nowait()
         if first is None:
             self.runner.settle()
@@ -320,7 +320,7 @@ class Worker:
         }
 
     def _give_back(self) -> None:
-        """Abandon what is staged and give the leases back; after a lost device, keep the death on record."""
+        """Abandon staged rows and release the leases; after a lost device, record a death instead."""
         lost = isinstance(self._failure, DeviceLost)
         self._shards.give_back(release=not lost)
         if lost:

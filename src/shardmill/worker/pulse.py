@@ -1,4 +1,4 @@
-"""The heartbeat of a worker: says what goes on, renews leases, and notices that its parent is gone."""
+"""The heartbeat of a worker: reports its state, renews leases, and notices when its parent is gone."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from shardmill.spec import Execution
 
 
 class Pulse:
-    """Beats on a thread of its own. A worker that makes no progress lets its leases run out."""
+    """Runs on its own thread. A worker without progress does not renew its leases."""
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class Pulse:
 
 
 def quietly(action: Callable[..., None], *args: Any) -> None:
-    """Do what is only a hint. A store that fails here fails louder where it matters."""
+    """Call an action whose failure does not matter, and print its error. A broken store fails elsewhere too."""
     try:
         action(*args)
     except Exception as error:

@@ -1,4 +1,4 @@
-"""Runs a task over blocks of items: batches by budget, smaller ones when memory runs out, poison bisected out."""
+"""Runs a task over blocks of items: batches by budget, smaller if memory runs out; isolates poison rows by halving."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from shardmill.tasks.base import Output, Task
 from shardmill.worker.batch import Batch
 from shardmill.worker.block import CONTRACT, Block, Rows
 
-# A shard that two workers died on is run with a record of what is on the device. So many deaths convict a row that is
-# alone there; as many deaths on a plain text convict the device instead.
+# After this many crashes a shard is run with a record of the rows on the device. A row that was alone there at _STRIKES
+# deaths is poison; if that many workers die on a plain text, the device is broken.
 CAREFUL_AFTER_CRASHES = 2
 _STRIKES = 3
 
-# Rows that fail one after another, with nothing done between, may tell of a broken device and not of broken rows.
+# This many failures in a row may mean a broken device instead of bad rows.
 _HOPELESS_AT_START = 16
 _HOPELESS = 256
 _PLAIN_TEXT = "A plain text."
@@ -30,7 +30,7 @@ _PLAIN_TEXT = "A plain text."
 
 @dataclass(slots=True)
 class DeviceLoad:
-    """What went onto the device: batches, tokens with their padding, pairs of tokens that attend to one another."""
+    """What ran on the device: batches, tokens with padding, pairs of tokens that attend to each other."""
 
     batches: int = 0
     padded_tokens: int = 0
@@ -42,14 +42,14 @@ class DeviceLoad:
         self.token_pairs += int(costs @ costs)
 
 
-# What was handed to the device, and what waits for its results.
+# A batch on the device, and the function that waits for its results.
 Begun = tuple[Batch, Callable[[], Output]]
 
 
 class Runner:
-    """The device's side of a worker, called from one thread. `on_rows` hears of items of a block, with their cost.
+    """The device's side of a worker, called from one thread. `on_rows` is called with a block, its items done and cost.
 
-    What is called a row here is one input of a block: an item, or one of several inputs that an item has.
+    A row here is one input of a block: an item, or one of an item's several inputs.
     """
 
     def __init__(
@@ -77,9 +77,9 @@ class Runner:
         self._failures_in_a_row = 0
 
     def run(self, blocks: Sequence[Block]) -> None:
-        """Run all rows of the blocks that can be; blocks of different shards share batches.
+        """Run all good rows of the blocks; blocks of different shards share batches.
 
-        The last batch may be on the device still when this returns, but none of an earlier call: see `settle`.
+        The last batch may still be on the device when this returns, but none of an earlier call: see `settle`.
         """
         before = self._ahead
         self._run_all(Batch.of([(b, b.doable()) for b in blocks if b.suspects is None]))
@@ -91,7 +91,7 @@ class Runner:
                 self._run_carefully(block, block.suspects)
 
     def settle(self) -> None:
-        """Take in the batch that is on the device, and run again what had too little memory beside another."""
+        """Finish the batch on the device, and rerun rows that ran out of memory beside another batch."""
         self._take_in()
         again, self._again = self._again, []
         for one in again:
@@ -126,7 +126,7 @@ class Runner:
         self._finish(self._begin(batch), halved=halved)
 
     def _begin(self, batch: Batch) -> Begun:
-        """Hand a batch to the device. A task that can do so works on it while the next one is made ready."""
+        """Start a batch on the device. If the task supports it, the batch runs while the next one is prepared."""
         self.before_batch()
         inputs, costs = batch.inputs(), batch.costs()
         self.load.add(costs, self._cost(costs))
@@ -145,12 +145,12 @@ class Runner:
         return batch, fetch
 
     def _finish(self, begun: Begun, *, halved: bool = False, alone: bool = False) -> None:
-        """Take in one batch; halve it when it failed, until what fails is one row, `alone` on the device."""
+        """Take the results of a batch. If it failed, halve it until the failing row is `alone` on the device."""
         batch, fetch = begun
         try:
             output = self._fetch(fetch, len(batch))
         except DeviceOutOfMemory as error:
-            _let_go(error)
+            _free_frames(error)
             if len(batch) == 1 and not alone:
                 self._again.append(batch)
                 return
@@ -178,7 +178,7 @@ class Runner:
         finally:
             self.device_s += time.perf_counter() - started
         if output.rows.num_rows != rows:
-            raise TaskError(f"The task gave {output.rows.num_rows} rows for {rows} inputs.", hint=CONTRACT)
+            raise TaskError(f"The task returned {output.rows.num_rows} rows for {rows} inputs.", hint=CONTRACT)
         return output
 
     def _run_plain_text(self) -> None:
@@ -192,12 +192,12 @@ class Runner:
             return
         middle = len(batch) // 2
         for half in (batch.take(slice(middle)), batch.take(slice(middle, None))):
-            # What is left of an item that failed meanwhile is not worth a run.
+            # Skip other inputs of an item that has failed meanwhile.
             if len(wanted := half.where(lambda block, row: block.item(row) not in block.bad)):
                 self._run_batch(wanted, halved=True)
 
     def _count_failure(self, error: Exception) -> None:
-        """After many failures in a row, see whether a plain text runs; if not, it is not the rows' fault."""
+        """After many failures in a row, try a plain text; if that fails too, the rows are not at fault."""
         self._failures_in_a_row += 1
         if self._failures_in_a_row < (_HOPELESS if self._succeeded else _HOPELESS_AT_START):
             return
@@ -206,7 +206,7 @@ class Runner:
         except Exception as again:
             hopeless = WorkerFailed(
                 f"{self._failures_in_a_row} rows in a row failed, each alone: {type(error).__name__}: {error}",
-                hint="The device or the task is at fault, not the rows; nothing of this shard was committed.",
+                hint="The device or the task is at fault, not the rows. This shard was not committed.",
             )
             hopeless.retryable = True
             raise hopeless from again
@@ -224,9 +224,9 @@ class Runner:
                 self.on_rows(block, items, int(block.prepared.costs[rows].sum()))
 
     def _run_carefully(self, block: Block, suspects: Suspects) -> None:
-        """Note what goes onto the device before it goes, so that a death there names its cause.
+        """Record the items before they go onto the device, so that a death there can be traced to them.
 
-        First a plain text, to see that the device works at all. Then the items of the last death, in two halves: each
+        A plain text runs first, to check the device. Then the suspects of the last death run in two halves: each
         further death halves them again.
         """
         rows = block.doable()
@@ -263,8 +263,8 @@ class Runner:
             raise
 
 
-def _let_go(error: BaseException) -> None:
-    """Free what the failed calls hold, which would be there for as long as their error is handled."""
+def _free_frames(error: BaseException) -> None:
+    """Free the memory held by the frames of the failed calls, which live as long as their error."""
     seen: BaseException | None = error
     while seen is not None:
         traceback.clear_frames(seen.__traceback__)
@@ -272,20 +272,20 @@ def _let_go(error: BaseException) -> None:
 
 
 def _at(rows: pa.RecordBatch, places: Rows) -> pa.RecordBatch:
-    """The rows at these places, which are in order; without a copy where none is left out between them."""
+    """The rows at these sorted places, without a copy if they are consecutive."""
     first, last = int(places[0]), int(places[-1])
     return rows.slice(first, len(places)) if last - first + 1 == len(places) else rows.take(pa.array(places))
 
 
 def find_suspects(ledger: Ledger, claim: Claim) -> Suspects | None:
-    """What is known of rows that kill workers in this shard; None where there is no reason to look."""
+    """The record of rows suspected of killing workers in this shard; None if nothing is suspected."""
     found = ledger.suspects.get(claim.shard)
     if found == Suspects() and claim.crashes < CAREFUL_AFTER_CRASHES:
         return None
     if found.probes >= _STRIKES:
         raise WorkerFailed(
             f"{found.probes} workers in a row died on a plain text.",
-            hint="The device or the task is at fault, not the rows; see the workers' logs. What is done is kept.",
+            hint="The device or the task is at fault, not the rows; see the workers' logs. Committed shards are kept.",
         )
     if found.strikes >= _STRIKES:
         found = Suspects(poison=(*found.poison, *found.rows))

@@ -1,4 +1,4 @@
-"""The shards that a worker holds, from claim to commit, and their leases meanwhile."""
+"""The shards that a worker holds, from claim to commit, and their leases."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ class OpenShards:
             return list(self._open.values())
 
     def next_claim(self, has_work: Callable[[], bool]) -> Claim | None:
-        """The next shard to do; waits while others are at the last ones; None when all are committed.
+        """Claim the next shard; waits while others work on the last ones; None when all are committed.
 
-        While the worker `has_work` that lasts, a shard is better claimed by another.
+        While the worker `has_work` for some time, it claims nothing: another worker would start the shard earlier.
         """
         while not self._slots.acquire(timeout=_LOOK_EVERY_S):
             if self._stop.is_set():
@@ -62,7 +62,7 @@ class OpenShards:
         raise Stopped
 
     def wake(self) -> None:
-        """Look for a shard now, or see that the worker is to stop."""
+        """End the wait in `next_claim`, to look for a shard or to stop."""
         self._woken.set()
 
     def open(self, claim: Claim, staged: Staged) -> OpenShard:
@@ -72,7 +72,7 @@ class OpenShards:
         return shard
 
     def renew(self) -> None:
-        """Say that the shards are being worked on; stop work on those that others have done."""
+        """Renew the leases; shards that others have committed are marked lost."""
         held = self._bytes_held()
         for shard in self.held():
             if shard.claim.shard in held:
@@ -82,7 +82,7 @@ class OpenShards:
         shard.lost = not self._ledger.leases.renew(shard.claim, self._worker, self._lease_s, due)
 
     def _bytes_held(self) -> dict[int, int]:
-        """The bytes done of each shard; the pace is measured anew while there are any."""
+        """The bytes done of each shard; also updates the pace while shards are held."""
         held = {s.claim.shard: s.bytes_run for s in self.held()}
         if held:
             self._choice.pace = self._tally.rates()["bytes_per_s"] or self._choice.pace
@@ -94,7 +94,7 @@ class OpenShards:
         self._close(shard)
 
     def give_up(self, shard: OpenShard) -> None:
-        """Another has done it: what was staged here is for nobody."""
+        """Drop a shard that another worker has committed."""
         shard.staged.abandon()
         self._close(shard)
 
@@ -107,7 +107,7 @@ class OpenShards:
         self._woken.set()
 
     def give_back(self, *, release: bool) -> None:
-        """Abandon what is staged when the worker ends, and `release` the leases for others to take."""
+        """Abandon staged rows when the worker ends, and `release` the leases for others."""
         for shard in self.held():
             shard.staged.abandon()
             if release:

@@ -9,14 +9,14 @@ from typing import Any
 from shardmill.ledger import Ledger, process_alive
 from shardmill.plan import Plan
 
-# The fastest is never slower than the mean of the others, so there is always one who claims.
+# The fastest worker is never slower than the mean of the others, so at least one always claims.
 _MUCH_SLOWER = 3
-# Each record is a request to the store. Some stand for a thousand.
+# Each record is one request to the store, so a sample stands for all workers.
 _ASKED = 16
 
 
 def live_peers(ledger: Ledger, me: str, late_s: float) -> tuple[list[dict[str, Any]], float]:
-    """The last beats of some other workers that seem to be at the run, and how many each of them stands for."""
+    """Recent heartbeats of a sample of other live workers, and how many workers each one stands for."""
     beats, crowd = ledger.workers.sample(_ASKED)
     return [
         beat
@@ -37,11 +37,11 @@ def is_left_to_others(
     peers: Sequence[Mapping[str, Any]],
     crowd: float = 1.0,
 ) -> tuple[bool, float]:
-    """Whether a worker should not claim a shard: those who are much faster do all that is left before it did one more.
+    """Whether a worker should not claim: faster workers would finish everything before it finished another shard.
 
-    `pace` is its own speed in bytes a second, 0 while that is not known; `held` has the bytes done of each shard it is
-    at. On a CPU beside GPUs it takes no second shard before both speeds are known. Also what the others need for all
-    that is left, in seconds, where it was reckoned.
+    `pace` is its own speed in bytes per second, 0 while unknown; `held` has the bytes done of each shard it works on.
+    A CPU worker beside GPUs claims no second shard until both speeds are known. Also returns the seconds that the
+    others need for all that is left, or 0 if not estimated.
     """
     speeds = [float(peer["bytes_per_s"]) for peer in peers if peer["bytes_per_s"]]
     if not pace or not speeds:
@@ -57,5 +57,5 @@ def is_left_to_others(
 
 
 def remaining_s(plan: Plan, held: Mapping[int, int], pace: float) -> float:
-    """What a worker of this pace still needs for what it has begun."""
+    """Seconds that a worker of this pace still needs for the shards it holds."""
     return sum(max(0, plan.shards[shard].weight_bytes - run) for shard, run in held.items()) / pace

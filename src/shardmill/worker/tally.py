@@ -1,4 +1,4 @@
-"""What a worker counts: for the shard it is at, and for itself."""
+"""The counters of a worker: per open shard, and in total."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _RATE_STEP_S = 0.25
 
 @dataclass(slots=True)
 class OpenShard:
-    """A shard this worker is at, and what it adds up to so far."""
+    """A shard that this worker works on, and its counts so far."""
 
     claim: Claim
     began: float
@@ -43,7 +43,7 @@ class OpenShard:
     lost: bool = False
 
     def add(self, block: Block, plan: Plan) -> Finished:
-        """Count a block, and put the rows of it that could not be done on record."""
+        """Count a block and record its failed rows."""
         file = plan.stat.files[plan.shards[block.claim.shard].file].name
 
         def describe(item: int, reason: str) -> ErrorRecord:
@@ -81,14 +81,14 @@ class OpenShard:
         self.errors += len(records)
 
     def count_as(self, sealed: Sealed) -> None:
-        """Take over what all attempts together add up to."""
+        """Replace the counts by those of all attempts together."""
         self.rows, self.lines, self.part_rows = sealed.rows, sealed.lines, sealed.part_rows
         self.inputs, self.tokens, self.truncated = sealed.inputs, sealed.tokens, sealed.truncated
         self.errors, self.error_lines = 0, bytearray()
         self.add_errors(sealed.errors)
 
     def record(self, plan: Plan, *, worker: str, device: str, errors_file: str) -> Commit:
-        """The commit of this attempt; the sink adds what it knows of the part."""
+        """The commit of this attempt; the sink adds the fields of the part."""
         now = time.time()
         stages = {
             "read_s": self.read_s,
@@ -121,7 +121,7 @@ class OpenShard:
 
 
 class Tally:
-    """What a worker has done in all, and how fast lately."""
+    """What a worker has done in total, and its recent rates."""
 
     def __init__(self) -> None:
         self.rows = self.tokens = self.errors = self.commits = 0
@@ -134,7 +134,7 @@ class Tally:
         self.errors += len(block.bad)
 
     def ran(self, rows: int, size_bytes: int, tokens: int) -> None:
-        """Some rows went through the device just now; those of one step are kept as one."""
+        """Count rows that just ran on the device; those within one step are merged."""
         now = time.time()
         if self._recent and now - self._recent[-1][0] < _RATE_STEP_S:
             began, *before = self._recent.pop()
@@ -153,7 +153,7 @@ class Tally:
 
 
 def rss_bytes() -> int:
-    """Memory this process holds."""
+    """Resident memory of this process."""
     try:
         with open("/proc/self/statm", "rb") as file:
             return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
@@ -162,7 +162,7 @@ def rss_bytes() -> int:
 
 
 def peak_rss_bytes() -> int:
-    """The most memory this process ever held; what it was forked from is not counted where the system can tell."""
+    """Peak resident memory of this process, excluding what it was forked with where the system tells."""
     try:
         with open("/proc/self/status") as file:
             return next(int(line.split()[1]) << 10 for line in file if line.startswith("VmHWM:"))

@@ -1,4 +1,4 @@
-"""The sink's side of a worker: finished blocks are written, and whole shards committed."""
+"""The sink's side of a worker: writes finished blocks and commits whole shards."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _FEW_ROWS = 1000
 
 
 class Writer:
-    """Called from one thread, with the blocks of each shard in order. Fails when too many rows could not be done."""
+    """Called from one thread, with the blocks of each shard in order. Raises if too many rows failed."""
 
     def __init__(
         self,
@@ -68,12 +68,12 @@ class Writer:
 
     @cached_property
     def _before(self) -> tuple[int, int]:
-        """Rows and errors of before this worker; each commit is a request, so this waits for the first error."""
+        """Rows and errors committed before this worker began; read at the first error, as each commit is a request."""
         commits = [c for c in self._ledger.commits.read().values() if c.finished_at < self._started]
         return sum(c.rows for c in commits), sum(c.errors for c in commits)
 
     def end(self, end: ShardEnd) -> None:
-        """Commit a shard whose blocks are all written, unless another has done it."""
+        """Commit a shard whose blocks are all written, unless another worker has."""
         shard = self._shards[end.claim.shard]
         if shard.lost:
             self._shards.give_up(shard)

@@ -1,4 +1,4 @@
-"""Workers on a Ray cluster: an actor a GPU, wherever Ray finds room, each with an ordinary worker process in it."""
+"""Workers on a Ray cluster: one actor per worker, placed by Ray; each actor starts an ordinary worker process."""
 
 from shardmill.errors import missing_extra
 

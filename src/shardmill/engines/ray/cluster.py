@@ -1,4 +1,4 @@
-"""A connection to a Ray cluster, and what the cluster could hold."""
+"""A connection to a Ray cluster, and the resources of its nodes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ import ray
 from shardmill.errors import UsageError
 
 _ANSWER_S = 5.0
-# The first frame a gRPC server sends to whoever greets it.
+# An HTTP/2 preface; a gRPC server answers it with a SETTINGS frame.
 _GREETING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\x00\x00\x00\x04" + b"\x00" * 5
 _SETTINGS = 4
 
@@ -26,9 +26,9 @@ Resources = Mapping[str, float]
 
 
 class Connection:
-    """To the cluster this process is connected to already, or to an address, or to a Ray started here for a while.
+    """Uses the cluster this process is already connected to, connects to an address, or starts a local Ray.
 
-    What was begun here ends with `close`, or when nobody holds it any more.
+    What this object started ends with `close`, or when it is garbage-collected.
     """
 
     def __init__(self, address: str = "") -> None:
@@ -38,25 +38,25 @@ class Connection:
             return
         if address in ("", "auto"):
             address = os.environ.get("RAY_ADDRESS", address)
-        _ask(address)
-        with _own_sigterm():
+        _check_address(address)
+        with _keep_sigterm():
             try:
                 ray.init(address or "local", log_to_driver=False, logging_level=logging.ERROR)
             except (ConnectionError, RuntimeError, ValueError) as error:
                 raise UsageError(f"--address {address}: {' '.join(str(error).split())}", hint=_START) from error
-        self._end = weakref.finalize(self, _end, _hush())
+        self._end = weakref.finalize(self, _end, _silence_ray())
 
     def close(self) -> None:
         if self._end is not None:
             self._end()
 
 
-_START = "Is the cluster up (`ray status`)? Without --address, and RAY_ADDRESS, a Ray is started on this machine."
+_START = "Is the cluster up (`ray status`)? Without --address and RAY_ADDRESS, a Ray is started on this machine."
 
 
 @contextmanager
-def _own_sigterm() -> Iterator[None]:
-    """Ray takes SIGTERM from the program that uses it, and then dies of it with a stack trace."""
+def _keep_sigterm() -> Iterator[None]:
+    """Restore our SIGTERM handler: Ray installs its own, which ends the program with a stack trace."""
     before = signal.getsignal(signal.SIGTERM)
     try:
         yield
@@ -65,8 +65,8 @@ def _own_sigterm() -> Iterator[None]:
             signal.signal(signal.SIGTERM, before)
 
 
-def _hush() -> ExitStack:
-    """Ray tells of dead actors on stdout, which is for data. The engine tells of them itself."""
+def _silence_ray() -> ExitStack:
+    """Silence Ray's messages about dead actors on stdout, which is for data. The engine reports them itself."""
     talk = ExitStack()
     with suppress(ImportError):
         from ray._private import worker
@@ -88,26 +88,26 @@ def _same_cluster(address: str) -> None:
         raise UsageError(f"--address {address}: this program is connected to the Ray at {connected}.")
 
 
-def _ask(address: str) -> None:
-    """Ray tries a dead address for minutes; whether a Ray listens there is known at once."""
+def _check_address(address: str) -> None:
+    """Check that a Ray head listens at an address: Ray itself retries a dead one for minutes."""
     if address in ("", "auto", "local"):
         return
     host, _, port = address.rpartition(":")
     if "://" in address or not (host and port.isdecimal()):
-        hint = "It is auto, or HOST:PORT of the cluster's head. From outside, use `ray job submit -- shardmill …`."
-        raise UsageError(f"--address {address}: this is no address of a Ray cluster.", hint=hint)
+        hint = "Use auto, or HOST:PORT of the cluster's head. From outside, use `ray job submit -- shardmill …`."
+        raise UsageError(f"--address {address}: this is not the address of a Ray cluster.", hint=hint)
     try:
         with socket.create_connection((host, int(port)), timeout=_ANSWER_S) as line:
             line.sendall(_GREETING)
             said = line.recv(9)
     except (OSError, OverflowError) as error:
-        raise UsageError(f"--address {address}: nobody answers ({error}).", hint=_START) from error
+        raise UsageError(f"--address {address}: no answer ({error}).", hint=_START) from error
     if os.environ.get("RAY_USE_TLS", "0") != "1" and said[3:4] != bytes([_SETTINGS]):
-        raise UsageError(f"--address {address}: what listens there is no Ray head.", hint="Its port is 6379 mostly.")
+        raise UsageError(f"--address {address}: what listens there is not a Ray head.", hint="The usual port is 6379.")
 
 
 def nodes() -> list[dict[str, float]]:
-    """What each living node has, in use or not."""
+    """The resources of each live node, in use or not."""
     return [dict(node["Resources"]) for node in ray.nodes() if node["Alive"]]
 
 
@@ -116,9 +116,9 @@ def is_alive(node: str) -> bool:
 
 
 def node_types() -> list[dict[str, float]]:
-    """What a node has that an autoscaler could still add; none where there is no autoscaler.
+    """The resources of each kind of node that an autoscaler can add; empty without an autoscaler.
 
-    Ray has this for its own libraries only, so it may move; then a demand that only new nodes can meet needs `wait_s`.
+    This API is private to Ray and may move. Without it, a demand that only new nodes can meet needs `wait_s`.
     """
     try:
         from ray._private.state import state
@@ -131,7 +131,7 @@ def node_types() -> list[dict[str, float]]:
 
 
 def fits(demand: Resources, node: Resources) -> int:
-    """How many workers a node has room for when it is empty; of workers that need nothing, one.
+    """How many workers fit on an empty node; one if a worker needs nothing.
 
     >>> fits({"CPU": 2, "GPU": 1}, {"CPU": 7, "GPU": 4})
     3
@@ -140,7 +140,7 @@ def fits(demand: Resources, node: Resources) -> int:
 
 
 def describe(have: Sequence[Resources], names: Sequence[str]) -> str:
-    """The nodes of a cluster by what they have.
+    """The nodes of a cluster, counted by their resources.
 
     >>> describe([{"CPU": 2.0}, {"CPU": 2.0, "GPU": 1.0}, {"CPU": 2.0}], ["CPU", "GPU"])
     '2 nodes with 2 CPU, 1 node with 2 CPU and 1 GPU'
@@ -155,14 +155,14 @@ def amounts(resources: Resources) -> str:
 
 
 def group(hexadecimal: str) -> Any:
-    """The placement group that has this id."""
+    """The placement group with this id."""
     from ray.util.placement_group import PlacementGroup
 
     return PlacementGroup(ray.PlacementGroupID(bytes.fromhex(hexadecimal)))
 
 
 def bundles(hexadecimal: str) -> list[dict[str, float]]:
-    """What each bundle of a placement group holds."""
+    """The resources of each bundle of a placement group."""
     return [dict(bundle) for bundle in group(hexadecimal).bundle_specs]
 
 

@@ -1,4 +1,4 @@
-"""What one worker asks of the cluster, and whether the cluster can ever give it."""
+"""The resources that one worker asks for, and whether the cluster can ever provide them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from shardmill.engines.ray.cluster import Resources, amounts, bundles, describe,
 from shardmill.engines.ray.options import RayOptions
 from shardmill.errors import SpecError
 
-# The most that a worker is given unasked: what feeding a GPU takes, and a fair share of a large machine's CPU.
+# CPUs of a worker by default, at most: enough to feed a GPU, and a fair share of a large machine.
 _CPUS = 4
 _ACCELERATOR = "accelerator_type:"
 
@@ -27,7 +27,7 @@ class Demand:
 
     @classmethod
     def of(cls, options: RayOptions, device: str, workers: int | None) -> Demand:
-        """What was asked for, completed by what the cluster has or could have."""
+        """The options given, with defaults from the nodes that the cluster has or can add."""
         if device == "all":
             raise SpecError("--device all is for one machine.", hint="With --engine ray use auto, cpu or cuda.")
         have = bundles(options.placement_group) if options.placement_group else [*nodes(), *node_types()]
@@ -48,12 +48,12 @@ class Demand:
         return {"GPU": self.num_gpus, "CPU": self.num_cpus, **self.resources}
 
     def room(self) -> int:
-        """How many workers there is room for now; at least one."""
+        """How many workers fit on the nodes that exist now; at least one."""
         have = bundles(self.placement_group) if self.placement_group else nodes()
         return max(1, sum(fits(self.amounts, each) for each in have))
 
     def missing(self) -> str:
-        """Why no node could ever hold one worker; empty where one could."""
+        """Why no node can ever hold a worker; empty if one can."""
         if self.placement_group:
             whole = total(bundles(self.placement_group))
             if fits(self.amounts, whole):
@@ -65,14 +65,14 @@ class Demand:
         return f"a worker needs {amounts(self.amounts)}, and there are {describe(have, list(self.resources))}"
 
     def device(self, seat: int) -> Device:
-        """What a worker will run on, before its node has been seen. A rate of such a device is not this machine's."""
+        """A worker's device before its node is known; its name keeps measured rates apart from this machine's."""
         threads, sharing = max(1, int(self.num_cpus)), max(1, round(1 / (self.num_gpus or 1)))
         if self.kind == "cpu":
             return Device("cpu", "cpu of a Ray cluster", threads)
         return Device("cuda", self.gpu, threads, visible=str(seat // sharing), sharing=sharing)
 
     def actor_options(self, options: RayOptions) -> dict[str, Any]:
-        """A worker's end is judged by the engine, so Ray restarts nothing; a second thread hears what work is told."""
+        """Options of the actor. The engine restarts workers, not Ray. The second thread receives signals to pass on."""
         strategy: Any = options.placement
         if self.placement_group:
             from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
@@ -91,7 +91,7 @@ class Demand:
 
 
 def _cpus(others: Resources, have: Sequence[Resources], workers: int | None) -> float:
-    """As many CPUs as still leave room for all workers: those asked for, or one a GPU, or one a node."""
+    """CPUs per worker, as many as leave room for all workers: the number asked for, or one per GPU or per node."""
 
     def room(cpus: int) -> int:
         return sum(fits({**others, "CPU": cpus}, node) for node in have)

@@ -1,4 +1,4 @@
-"""Ray places actors; the run goes on with those that have a place, and each death is judged as on every engine."""
+"""Ray places actors. The run proceeds with those that have a node; deaths are judged as on every engine."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from shardmill.spec import Execution
 
 _LOOK_EVERY_S = 5.0
 _STOP_S, _KILL_S = 10.0, 2.0
-# What a place that was lost may take to come back, where nothing else was said.
+# How long to wait for a lost node to come back, unless `wait_s` is given.
 _COMES_BACK_S = 60.0
 
 
@@ -54,7 +54,7 @@ class RayEngine:
 
 @dataclass(slots=True)
 class _Seat:
-    """One place for a worker. Its actor waits until Ray has room, then looks around, then works."""
+    """One place for a worker. Its actor waits until Ray has room, then checks its node, then works."""
 
     number: int
     actor: Any = None
@@ -83,15 +83,15 @@ class RayPlacement:
         self._seats = [_Seat(i) for i in range(workers)]
         self._gauges = Gauges(run)
         self._failed: WorkerFailed | None = None
-        self._in_vain_since: float | None = None
+        self._without_node_since: float | None = None
         self._looked_at = 0.0
-        self._somebody_worked = self._nothing_left = False
-        # What the bar says besides.
+        self._any_worked = self._nothing_left = False
+        # Shown on the progress bar.
         self.note = ""
 
     def start(self) -> None:
         try:
-            self._see_who_waits()
+            self._check_waiting()
             for seat in self._seats:
                 self._place(seat)
         except BaseException:
@@ -99,12 +99,12 @@ class RayPlacement:
             raise
 
     def poll(self) -> bool:
-        self._hear()
+        self._collect_answers()
         if time.monotonic() - self._looked_at >= _LOOK_EVERY_S:
             self._looked_at = time.monotonic()
             self._end_stuck()
-            self._end_vain()
-            self._see_who_waits()
+            self._end_leftover()
+            self._check_waiting()
             self._gauges.show(self._ledger)
         placed = any(s.actor is not None for s in self._seats)
         if not placed and self._failed is not None:
@@ -116,20 +116,20 @@ class RayPlacement:
         self._connection.close()
 
     def _place(self, seat: _Seat) -> None:
-        """Ask for an actor. It is there when Ray has room for it, and this does not wait for that."""
+        """Request an actor, without waiting until Ray has room for it."""
         folder = re.sub(r"[^A-Za-z0-9._-]", "-", self._run.rstrip("/").rpartition("/")[2])
-        # A dead actor's name is not free at once, so each has its own.
+        # The name of a dead actor stays taken for a while, so each actor gets a new one.
         name = f"shardmill-{folder}-{seat.number}-{uuid.uuid4().hex[:4]}"
         try:
             post = ray.remote(Post).options(name=name, **self._demand.actor_options(self._options))
             seat.actor = post.remote(self._run, self._generation, self._demand.device(seat.number), installed())
         except (TypeError, ValueError) as error:
-            raise SpecError(f"Ray does not take this: {error}", hint="See --set runtime_env=…, resources=….") from error
+            raise SpecError(f"Ray rejects this: {error}", hint="See --set runtime_env=…, resources=….") from error
         seat.node = seat.worker = ""
         seat.lines = []
         seat.answer = seat.actor.look.remote()
 
-    def _hear(self) -> None:
+    def _collect_answers(self) -> None:
         asked = {s.answer: s for s in self._seats if s.actor is not None}
         if not asked:
             return
@@ -154,27 +154,27 @@ class RayPlacement:
         seat.node, seat.worker, seat.placed_at = birth.node, name_worker(seat.number, birth.host), time.time()
         slot = seat.number / len(self._seats)
         seat.answer = seat.actor.work.remote(seat.worker, seat.number, slot, passwords.environment())
-        self._somebody_worked = True
+        self._any_worked = True
 
     def _ended(self, seat: _Seat, status: int, lines: Sequence[str]) -> None:
         _kill(seat)
         if self._deaths.is_peaceful(status):
-            self._end_those_who_wait()
+            self._end_waiting()
         elif (failed := self._deaths.judge(seat.number, seat.worker, status, lines)) is None:
             self._place(seat)
         else:
-            # The others may finish without this seat; if none is left, this is why.
+            # Other workers may finish without this seat; if none is left, this error is raised.
             self._failed = failed
 
     def _lost(self, seat: _Seat, error: RayError) -> None:
-        """An actor is gone, or could not come. That its node was lost is not held against the worker."""
+        """Handle an actor that died or could not start. The loss of its node does not count against the worker."""
         if isinstance(error, RuntimeEnvSetupError):
             raise SpecError(
                 f"The runtime_env cannot be set up: {_last_line(error)}", hint="Try it with a small Ray task."
             )
         if "No module named 'shardmill'" in str(error):
             hint = 'Install it on the nodes, or with --set runtime_env=\'{"pip": ["shardmill"]}\'.'
-            raise UsageError("A node of the Ray cluster has no shardmill.", hint=hint)
+            raise UsageError("shardmill is not installed on a node of the Ray cluster.", hint=hint)
         if isinstance(error, ActorDiedError) and seat.node and not is_alive(seat.node):
             _kill(seat)
             self._ledger.leases.record_death(seat.worker)
@@ -185,23 +185,23 @@ class RayPlacement:
         else:
             self._ended(seat, 1, str(error).splitlines())
 
-    def _see_who_waits(self) -> None:
-        """Waiting for what can come is fine and said; waiting for what cannot come is an error, at once or soon."""
+    def _check_waiting(self) -> None:
+        """Report the workers that wait for a node. If no node can ever hold one, raise, at once or after `wait_s`."""
         working = any(s.worker for s in self._seats if s.actor is not None)
         waiting = sum(not s.worker for s in self._seats if s.actor is not None)
-        missing = self._demand.missing() if waiting or not self._somebody_worked else ""
+        missing = self._demand.missing() if waiting or not self._any_worked else ""
         why = f": {missing}" if missing else ""
-        self.note = f" · {waiting} of {len(self._seats)} workers wait for a place{why}" if waiting else ""
+        self.note = f" · {waiting} of {len(self._seats)} workers are waiting for a node{why}" if waiting else ""
         if working or not missing:
-            self._in_vain_since = None
+            self._without_node_since = None
             return
-        self._in_vain_since = self._in_vain_since or time.monotonic()
+        self._without_node_since = self._without_node_since or time.monotonic()
         patience_s = self._options.wait_s
         if patience_s is None:
-            patience_s = _COMES_BACK_S if self._somebody_worked else 0.0
-        if time.monotonic() - self._in_vain_since >= patience_s:
+            patience_s = _COMES_BACK_S if self._any_worked else 0.0
+        if time.monotonic() - self._without_node_since >= patience_s:
             raise UsageError(
-                f"No worker has a place on the Ray cluster: {missing}.",
+                f"No node of the Ray cluster can hold a worker: {missing}.",
                 hint="See `ray status`. Ask for less with --set num_gpus=… or num_cpus=…, or wait: --set wait_s=600",
             )
 
@@ -213,14 +213,14 @@ class RayPlacement:
                 seat.lines.append(f"no progress for {stuck[seat.worker]:.0f} s: killed")
                 seat.actor.tell.remote(signal.SIGKILL)
 
-    def _end_vain(self) -> None:
-        """Stop those who are still at a shard that a faster one committed; first they may end by themselves."""
+    def _end_leftover(self) -> None:
+        """Stop workers that still run although the run is complete, after giving them time to end by themselves."""
         if self._nothing_left:
             self._end_all()
         self._nothing_left = self._deaths.all_done()
 
-    def _end_those_who_wait(self) -> None:
-        """When the first is done, nothing is left for those who have no place yet."""
+    def _end_waiting(self) -> None:
+        """Once the run is complete, drop the actors that still wait for a node."""
         waiting = [s for s in self._seats if s.actor is not None and not s.worker]
         if waiting and self._deaths.all_done():
             for seat in waiting:
@@ -228,8 +228,8 @@ class RayPlacement:
 
     def _end_all(self) -> None:
         working = [s for s in self._seats if s.actor is not None and s.worker]
-        deaf = _tell(working, signal.SIGTERM, _STOP_S)
-        _tell(deaf, signal.SIGKILL, _KILL_S)
+        deaf = _send_signal(working, signal.SIGTERM, _STOP_S)
+        _send_signal(deaf, signal.SIGKILL, _KILL_S)
         for seat in deaf:
             with suppress(StoreError):
                 self._ledger.leases.record_death(seat.worker)
@@ -237,8 +237,8 @@ class RayPlacement:
             _kill(seat)
 
 
-def _tell(seats: Sequence[_Seat], number: int, wait_s: float) -> list[_Seat]:
-    """Send workers a signal and wait for their end; those that did not end in good order."""
+def _send_signal(seats: Sequence[_Seat], number: int, wait_s: float) -> list[_Seat]:
+    """Send workers a signal and wait for them to end. Returns those that did not report their end."""
     with suppress(RayError):
         for seat in seats:
             seat.actor.tell.remote(number)
@@ -255,7 +255,7 @@ def _has_ended(seat: _Seat) -> bool:
 
 
 def _kill(seat: _Seat) -> None:
-    """Let go of an actor and of what it holds in the cluster."""
+    """Kill an actor and free its resources."""
     if seat.actor is not None:
         with suppress(RayError):
             ray.kill(seat.actor)

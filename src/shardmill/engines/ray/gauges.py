@@ -1,4 +1,4 @@
-"""A run's progress among Ray's own metrics, for its dashboard."""
+"""A run's progress as Ray metrics, for the Ray dashboard."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ class Gauges:
     def __init__(self, run: str) -> None:
         self._tags = {"run": run}
         self._done = Gauge("shardmill_shards_done", "Committed shards of a run.", ("run",))
-        self._rows = Gauge("shardmill_rows", "Rows that a worker has done.", ("run", "worker"))
-        self._rate = Gauge("shardmill_rows_per_s", "Rows a worker does in a second.", ("run", "worker"))
+        self._rows = Gauge("shardmill_rows", "Rows that a worker has finished.", ("run", "worker"))
+        self._rate = Gauge("shardmill_rows_per_s", "Rows per second of a worker.", ("run", "worker"))
 
     def show(self, ledger: Ledger) -> None:
         self._done.set(len(ledger.commits.shards()), self._tags)

@@ -1,4 +1,4 @@
-"""What can be said to the Ray engine. From a command line all of it is text."""
+"""The options of the Ray engine. From the command line all values are text."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _NAMES = ("address", "num_gpus", "num_cpus", "resources", "placement", "placemen
 
 @dataclass(frozen=True, slots=True)
 class RayOptions:
-    """`num_gpus`, `num_cpus` and `resources` are one worker's. None is what the cluster suggests.
+    """`num_gpus`, `num_cpus` and `resources` are per worker; None derives them from the cluster.
 
-    `wait_s` is how long a run waits for a node that could hold a worker, while there is none and nobody works.
+    `wait_s` is how long to wait for a node that can hold a worker, while none exists and no worker runs.
     """
 
     address: str = ""
@@ -61,7 +61,7 @@ def _number(name: str, value: Any) -> float | None:
     except (TypeError, ValueError):
         number = -1.0
     if not 0 <= number < float("inf"):
-        raise SpecError(f"{name}={value}: this is not a number from 0 on.")
+        raise SpecError(f"{name}={value}: this is not a number of 0 or more.")
     return number
 
 
@@ -92,5 +92,5 @@ def _runtime_env(value: Any) -> dict[str, Any]:
     except ValueError as error:
         raise SpecError(f"{where}: {error}.", hint='For example: {"env_vars": {"HF_HOME": "/data/hf"}}') from error
     if not isinstance(found, dict):
-        raise SpecError(f"{where}: this is no object with names and values.")
+        raise SpecError(f"{where}: this is not a JSON object or TOML table.")
     return found

@@ -1,4 +1,4 @@
-"""The actor: it starts a worker process on its node and says how that ended."""
+"""The actor: it starts a worker process on its node and reports how that ended."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _LINES_KEPT = 20
 
 @dataclass(frozen=True, slots=True)
 class Birth:
-    """Where an actor came to life, and why no worker can work there, if none can."""
+    """Where an actor started, and why no worker can run there, if so."""
 
     host: str
     node: str
@@ -34,14 +34,14 @@ class Birth:
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """How a worker ended: an exit status, or minus a signal, and what it said last."""
+    """How a worker ended: an exit status or minus a signal, and its last lines of output."""
 
     status: int
     lines: list[str]
 
 
 class Post:
-    """A process of its own, so that a crash in a native library ends the worker and not the one who tells of it."""
+    """Runs the worker as its own process: a crash in a native library must not end the actor that reports it."""
 
     def __init__(self, run: str, generation: str, device: Device, version: str) -> None:
         self._run, self._generation, self._device = run, generation, device
@@ -52,15 +52,15 @@ class Post:
     def look(self) -> Birth:
         host, trouble = socket.gethostname(), None
         try:
-            self._see_version(host)
-            self._see_run(host)
+            self._check_version(host)
+            self._check_run(host)
             self._device = _find(self._device, host)
         except ShardmillError as error:
             trouble = error
         return Birth(host, ray.get_runtime_context().get_node_id(), trouble)
 
     def work(self, name: str, seat: int, slot: float, secrets: dict[str, str]) -> End:
-        """Returns when the worker has ended. What it says is in the actor's own log too, where Ray shows it."""
+        """Run a worker until it ends. Its output is also in the actor's log, which Ray shows."""
         environment = worker_environment(name, self._device, slot, os.getpid())
         self._worker = subprocess.Popen(
             [sys.executable, "-m", MODULE, self._run],
@@ -90,42 +90,42 @@ class Post:
                     file.write(raw)
 
     def tell(self, number: int) -> None:
-        """Send the worker a signal, also when it has not begun."""
+        """Send the worker a signal; a worker that has not started yet gets SIGTERM when it does."""
         self._stopped = True
         if self._worker is not None and self._worker.poll() is None:
             with suppress(ProcessLookupError):
                 os.killpg(self._worker.pid, number)
 
-    def _see_version(self, host: str) -> None:
+    def _check_version(self, host: str) -> None:
         if installed() != self._version:
             raise UsageError(
-                f"{host} has shardmill {installed()}, and the run is of {self._version}.",
+                f"{host} has shardmill {installed()}; the run was started with {self._version}.",
                 hint="Install the same version on all nodes, or name it in the runtime_env.",
             )
 
-    def _see_run(self, host: str) -> None:
+    def _check_run(self, host: str) -> None:
         found = Ledger(self._run).find_plan()
         if found is None or found.generation != self._generation:
             raise UsageError(
-                f"{self._run} is not the run's folder on {host}.",
-                hint="All nodes work in one folder: use a path that they share, or a URL such as s3://…",
+                f"{self._run} is not the run folder on {host}.",
+                hint="All nodes need the same folder: use a shared path, or a URL such as s3://…",
             )
 
 
 def installed() -> str:
-    """The version of shardmill that this process has."""
+    """The version of shardmill in this process."""
     return metadata.version("shardmill")
 
 
 def _find(device: Device, host: str) -> Device:
-    """The device as it is on this node."""
+    """The device as found on this node."""
     if device.kind != "cuda":
         return replace(device, name=device.kind)
     found = gpus()
     if not found:
         given = os.environ.get("CUDA_VISIBLE_DEVICES", "")
         raise UsageError(
-            f"{host}: Ray gives GPU {given or '?'}, and no NVIDIA GPU is found there.",
+            f"{host}: Ray assigned GPU {given or '?'}, but no NVIDIA GPU was found there.",
             hint="Run nvidia-smi there to see why, or use --device cpu.",
         )
     return replace(found[0], threads=device.threads, sharing=device.sharing)

@@ -1,4 +1,4 @@
-"""Slurm: an array job whose tasks are workers. They pull shards, so the queue may let in few of them, and late."""
+"""Slurm: an array job whose tasks are workers. They pull shards, so it does not matter how many start, or when."""
 
 from shardmill.engines.slurm.engine import SlurmEngine
 

@@ -1,4 +1,4 @@
-"""How tasks end: which of them are queued again without a word, and what is said of those that are not."""
+"""How tasks end: which of them are queued again silently, and how the others are reported."""
 
 from __future__ import annotations
 
@@ -10,43 +10,43 @@ from shardmill.engines.slurm.options import SlurmOptions
 from shardmill.errors import EXIT_TRY_AGAIN, StoreError, WorkerFailed
 from shardmill.ledger import Ledger
 
-# Someone wanted it so, or it is done: the seat stays empty.
+# Cancelled on purpose, or done: the seat stays empty.
 OVER = {"CANCELLED", "DEADLINE", "REVOKED", "COMPLETED"}
 NOT_ITS_FAULT = {"NODE_FAIL", "PREEMPTED", "BOOT_FAIL"}
 
 _TOLD_TO = {EXIT_TRY_AGAIN, -signal.SIGUSR1, -signal.SIGTERM}
-# What slurmstepd makes of a log file that it cannot open.
+# The status that slurmstepd reports if it cannot open the log file.
 _NO_LOG = -53
 _TAIL_BYTES, _TAIL_LINES = 8192, 20
 
 
 def is_out_of_time(state: str, status: int) -> bool:
-    """Whether a worker was told that its time is over, or did not hear it."""
+    """Whether a worker reached its time limit, and ended on the signal before it or was killed."""
     return state == "TIMEOUT" or status in _TOLD_TO
 
 
 def explain(seat: int, state: str, status: int, failed: WorkerFailed) -> WorkerFailed:
-    """What is said of a worker that failed, where Slurm knows more of it than that."""
+    """The error of a worker that failed, more precise if Slurm knows the cause."""
     if is_out_of_time(state, status):
         return WorkerFailed(
-            f"Worker {seat} came to its time limit with nothing done.",
-            hint="Give it more with --set time=…, or begin anew with smaller --shard-bytes. What is done is kept.",
+            f"Worker {seat} reached its time limit without committing a shard.",
+            hint="Allow more with --set time=…, or start over with smaller --shard-bytes. Committed shards are kept.",
         )
     if state == "OUT_OF_MEMORY":
-        return WorkerFailed(f"Worker {seat} needed more memory than Slurm gives it.", hint="Give more: --set mem=32G")
+        return WorkerFailed(f"Worker {seat} needed more memory than Slurm allows it.", hint="Allow more: --set mem=32G")
     return failed
 
 
 def refuse_without_log(status: int, folder: Path) -> None:
     if status == _NO_LOG:
         raise WorkerFailed(
-            f"A node could not write the log of its task into {folder}.",
-            hint="The run's folder has to be on a disk that nodes see; or give such a folder: --set logs=FOLDER",
+            f"A node could not write its task's log to {folder}.",
+            hint="Put the run folder on a disk that all nodes see, or name such a folder: --set logs=FOLDER",
         )
 
 
 def log_folder(ledger: Ledger, options: SlurmOptions) -> Path:
-    """Where tasks write what their workers say: in the run's folder if it is one, as nodes see that."""
+    """The folder for the logs of tasks: --set logs, else the run folder if it is a local path."""
     own = ledger.folder.log_path("slurm")
     folder = Path(options.logs or (own.parent if own is not None else "shardmill-logs")).absolute()
     try:

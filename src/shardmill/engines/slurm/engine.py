@@ -1,4 +1,4 @@
-"""The engine: what is asked for, checked, and the array job that it becomes."""
+"""The engine `slurm`: checks the options and turns them into an array job."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ class SlurmEngine:
         check_installed()
         if passwords.environment():
             raise UsageError(
-                "A password in a URL cannot go along with a Slurm job: Slurm would write it down.",
-                hint="Leave it out of the URL and put it into ~/.pgpass, where the nodes see it too.",
+                "A password in a URL cannot be passed to a Slurm job: Slurm would store it.",
+                hint="Remove it from the URL and put it into ~/.pgpass, where the nodes see it too.",
             )
 
     @property
     def devices(self) -> list[Device]:
-        """As many as are asked for. They have names of their own, as what they are is known when they are granted."""
+        """One per worker asked for. Their names are placeholders: the real device is known once Slurm grants it."""
         name = f"slurm {self.options.partition} {self.options.gres or self.kind}"
         count = self._execution.workers or 1
         return [Device(self.kind, name, max(1, self.options.cpus), visible=str(i)) for i in range(count)]
@@ -50,7 +50,7 @@ def end_workers(execution: Execution, run: str, plan: Plan) -> int:
 
 
 def job_name(run: str) -> str:
-    """By the run's folder, so that a home that comes back finds what it queued, whatever it had time to write down.
+    """The job name of a run, derived from its folder, so that a restarted command finds the jobs it queued.
 
     >>> job_name("/data/runs/my wiki")
     'my_wiki-448cbcd8'

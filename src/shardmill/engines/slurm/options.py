@@ -1,4 +1,4 @@
-"""What can be said to the Slurm engine, and what it says to sbatch."""
+"""The options of the Slurm engine, and the flags of sbatch made from them."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _FLAGS = {"partition", "account", "qos", "time", "gres", "mem"}
 
 @dataclass(frozen=True, slots=True)
 class SlurmOptions:
-    """`gres` is what one worker gets. `setup` are lines of shell before it, `wrap` the words before its command.
+    """`gres` is per worker. `setup` are shell lines run before the worker, `wrap` is put before its command.
 
-    `signal_s` before the time limit a worker hears of it; `array_limit` tasks run at once at most. `logs` is a folder
-    that nodes and home see, if the run's own is none.
+    A worker gets a signal `signal_s` before the time limit. At most `array_limit` tasks run at once. `logs` is a folder
+    that nodes and this machine both see, for a run whose own folder is none.
     """
 
     partition: str = ""
@@ -38,18 +38,18 @@ class SlurmOptions:
     logs: str = ""
 
     def flags(self) -> list[str]:
-        """What of it sbatch is told on its command line."""
+        """The options that become flags of sbatch."""
         given = [f"--{name}={value}" for name in sorted(_FLAGS) if (value := getattr(self, name))]
         return [*given, *([f"--cpus-per-task={self.cpus}"] if self.cpus else [])]
 
 
 def read_options(given: Mapping[str, Any], device: str) -> SlurmOptions:
-    """The options as they come from a command line, where all are texts, or from Python."""
+    """Read the options from the command line, where all values are text, or from Python."""
     check_options("slurm", given, (f.name for f in fields(SlurmOptions)))
     if device == "all":
-        raise SpecError("--device all is not for Slurm: its tasks get what they ask for.", hint="Use cuda or cpu.")
+        raise SpecError("--device all is not for Slurm: each task gets what it asks for.", hint="Use cuda or cpu.")
     if device == "cpu" and given.get("gres"):
-        raise SpecError(f"gres={given['gres']} is for workers on a GPU, and --device is cpu.")
+        raise SpecError(f"gres={given['gres']} is for workers on a GPU, but --device is cpu.")
     values: dict[str, Any] = {"gres": ""} if device == "cpu" else {}
     for name, value in given.items():
         if name in ("cpus", "array_limit", "signal_s"):

@@ -1,4 +1,4 @@
-"""Seats in a queue: who sits there, who ended and why, and who is queued again."""
+"""Seats filled from a queue: which task has each seat, how tasks ended, and which are queued again."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ from shardmill.errors import (
 from shardmill.ledger import Ledger
 from shardmill.spec import Execution
 
-# Asked often where things change, seldom where they do not: squeue is a burden on a cluster.
+# Poll often while tasks change state, rarely otherwise: squeue puts load on the cluster.
 _LOOK_S, _LOOK_AT_MOST_S = 2.0, 15.0
 _SAY_AGAIN_S = 20.0
-# Slurm kills what does not end by itself after KillWait, 30 s unless the site says otherwise.
+# Slurm kills tasks that do not end by themselves after KillWait, 30 s by default.
 _STOP_S = 60.0
 _BEATS_WITHIN_S = 10.0
 # Some sites answer squeue from a cache.
@@ -40,7 +40,7 @@ _SHOWN_WITHIN_S = 30.0
 
 @dataclass(slots=True)
 class _Seat:
-    """A task of an array, or none while it waits to be queued; `seen` is the last that was heard of it."""
+    """A task of an array, or none while it waits to be queued; `seen` is the task's last known state."""
 
     number: int
     job: int = 0
@@ -77,7 +77,7 @@ class SlurmPlacement:
         self._done_since = 0.0
 
     def start(self) -> None:
-        """Take the seats whose tasks are in the queue already, from a home that was lost, and queue the others."""
+        """Adopt tasks that an earlier process left in the queue, and queue the rest."""
         self._array_size = commands.array_size()
         for task in commands.tasks(self._names()):
             number = self._offset_of(task) + task.index
@@ -103,7 +103,7 @@ class SlurmPlacement:
         return False
 
     def stop(self) -> None:
-        """Cancel what is in the queue. Slurm tells what runs to stop, and kills it if it does not."""
+        """Cancel all tasks. Slurm tells running ones to stop, and kills those that do not."""
         jobs = {s.job for s in self._seats if s.job}
         for seat in self._seats:
             seat.job = 0
@@ -118,8 +118,8 @@ class SlurmPlacement:
             commands.cancel(*numbers)
         except EngineSilent as error:
             raise EngineSilent(
-                f"Slurm has not heard that its workers are to stop, and they go on: {error.message}",
-                hint=f"Once it answers: scancel {' '.join(numbers)}",
+                f"The workers could not be cancelled and still run: {error.message}",
+                hint=f"Once Slurm answers: scancel {' '.join(numbers)}",
             ) from error
 
     def _wait_for_the_end(self, jobs: set[int]) -> None:
@@ -134,7 +134,7 @@ class SlurmPlacement:
             time.sleep(0.3)
 
     def _alive(self, ending: Sequence[ArrayTask]) -> bool:
-        """Whether tasks that Slurm clears away still have a worker that has not said its last word."""
+        """Whether a worker of these completing tasks still runs, by its heartbeat."""
         endings = tuple(f"-{worker_ending(t.job, t.index, t.restarts)}" for t in ending)
         beats = [b for b in self._ledger.workers.read() if b["id"].endswith(endings)] if endings else []
         lately = time.time() - _BEATS_WITHIN_S
@@ -148,7 +148,7 @@ class SlurmPlacement:
             found = {(t.job, t.index): t for t in commands.tasks(self._names())}
         except EngineSilent as error:
             self._was_silent = True
-            self._say(f"slurm does not answer: {error.message}")
+            self._say(f"Slurm does not answer: {error.message}")
         else:
             for seat in self._seats:
                 if seat.job:
@@ -156,9 +156,9 @@ class SlurmPlacement:
             self._was_silent = False
             self._end_stuck()
             self._queue()
-            refused = f"; no more are taken: {self._refused.message}" if self._refused is not None else ""
+            refused = f"; no more are accepted: {self._refused.message}" if self._refused is not None else ""
             self._say(describe([s.seen for s in self._seats if s.job and s.seen is not None]) + refused)
-        self._end_vain()
+        self._end_leftover()
         self._looked_at = time.monotonic()
 
     def _notice(self, seat: _Seat, task: ArrayTask | None) -> None:
@@ -178,9 +178,9 @@ class SlurmPlacement:
             seat.running_since = time.time()
 
     def _ended(self, seat: _Seat, task: ArrayTask | None) -> None:
-        """What becomes of the seat of a task that is over, or gone from the queue.
+        """Decide about the seat of a task that ended or left the queue.
 
-        One that goes before it runs was cancelled by someone; unless Slurm was away, and came back without it.
+        A task that leaves the queue before it runs was cancelled, unless Slurm restarted meanwhile and lost it.
         """
         lost = seat.running_since > 0.0 or self._was_silent
         if task is not None:
@@ -192,11 +192,11 @@ class SlurmPlacement:
         seat.job = 0
 
     def _judge(self, seat: _Seat, state: str, status: int, lines: Sequence[str]) -> None:
-        """Whether the seat of a worker that did not end well is queued again."""
+        """Decide whether the seat of a failed worker is queued again."""
         worker = self._worker(seat)
         out_of_time = ends.is_out_of_time(state, status)
-        came_forward = bool((self._beat(seat) or {}).get("commits"))
-        if state in ends.NOT_ITS_FAULT or (out_of_time and came_forward):
+        made_progress = bool((self._beat(seat) or {}).get("commits"))
+        if state in ends.NOT_ITS_FAULT or (out_of_time and made_progress):
             self._ledger.leases.record_death(worker)
             seat.waits = True
             return
@@ -204,11 +204,11 @@ class SlurmPlacement:
         failed = self._deaths.judge(seat.number, worker, status, lines)
         seat.waits = failed is None
         if failed is not None:
-            # The others may finish without this seat; if none is left, this is why.
+            # Other workers may finish without this seat; if none is left, this error is raised.
             self._failed = ends.explain(seat.number, state, status, failed)
 
     def _end_stuck(self) -> None:
-        """Replace workers that do not beat, and those that beat but do not move."""
+        """Replace workers that send no heartbeat or make no progress."""
         now = time.time()
         running = [s for s in self._seats if s.job and s.running_since and now - s.running_since > self._stuck_s]
         for seat in running:
@@ -220,8 +220,8 @@ class SlurmPlacement:
                 self._judge(seat, "", -signal.SIGKILL, lines)
                 seat.job = 0
 
-    def _end_vain(self) -> None:
-        """When all is committed, nobody has to begin; and who is at work still is given a moment to see it."""
+    def _end_leftover(self) -> None:
+        """Once the run is complete, cancel pending tasks, and running ones after a short delay."""
         if not any(s.job for s in self._seats) or not self._deaths.all_done():
             return
         with contextlib.suppress(EngineSilent):
@@ -234,7 +234,7 @@ class SlurmPlacement:
     # queueing
 
     def _queue(self) -> None:
-        """An array for all seats that wait; several where Slurm does not take one so large."""
+        """Queue one array for all waiting seats, or several if it exceeds Slurm's array size."""
         self._refused = None
         waiting = defaultdict(list)
         for seat in self._seats:
@@ -279,18 +279,18 @@ class SlurmPlacement:
     def _offset_of(self, task: ArrayTask) -> int:
         return int(task.name.removeprefix(self._name).removeprefix(".") or 0)
 
-    # what workers said
+    # what workers reported
 
     def _record_death(self, seat: _Seat) -> None:
         if worker := self._worker(seat):
             self._ledger.leases.record_death(worker)
 
     def _worker(self, seat: _Seat) -> str:
-        """What the worker of a seat is called, if it ever beat: the name of its node is a part of that."""
+        """The name of a seat's worker, from its heartbeat, as it contains the node's name; "" without one."""
         return str((self._beat(seat) or {"id": ""})["id"])
 
     def _beat(self, seat: _Seat) -> dict[str, Any] | None:
-        """The record of the worker of a seat; the records are read once a look."""
+        """The heartbeat of a seat's worker; heartbeats are read once per poll."""
         if self._beats is None:
             self._beats = self._ledger.workers.read()
         return next((b for b in self._beats if b["id"].endswith(seat.ending)), None)

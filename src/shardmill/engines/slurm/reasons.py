@@ -1,4 +1,4 @@
-"""How a queue is told in a line, and which reasons for waiting do not pass by themselves."""
+"""Describes a queue in one line, and explains reasons for waiting that do not resolve by themselves."""
 
 from __future__ import annotations
 
@@ -7,29 +7,29 @@ from collections.abc import Sequence
 
 from shardmill.engines.slurm.commands import ENDING, PENDING, ArrayTask
 
-# By how Slurm's reasons begin.
+# Keyed by how Slurm's reasons start.
 _LASTING = {
-    "PartitionTimeLimit": "the time limit is over the partition's",
+    "PartitionTimeLimit": "the time limit exceeds the partition's",
     "PartitionNodeLimit": "the partition has too few nodes",
     "PartitionDown": "the partition is down",
     "PartitionInactive": "the partition is not active",
-    "ReqNodeNotAvail": "nodes it asks for are down or reserved",
-    "BadConstraints": "no node is as it asks for",
+    "ReqNodeNotAvail": "the requested nodes are down or reserved",
+    "BadConstraints": "no node matches the request",
     "AccountNotAllowed": "the account may not use this partition",
-    "InvalidAccount": "the account is not known",
-    "InvalidQOS": "the QOS is not known",
+    "InvalidAccount": "unknown account",
+    "InvalidQOS": "unknown QOS",
     "QOSNotAllowed": "the QOS may not be used here",
     "Assoc": "a limit of the account is reached",
     "QOS": "a limit of the QOS is reached",
-    "MaxMemPerLimit": "it asks for more memory than is allowed",
-    "JobHeld": "it is held: scontrol release lets it go",
-    "launch_failed_requeued_held": "it could not be started and is held",
-    "DependencyNeverSatisfied": "what it depends on will not happen",
+    "MaxMemPerLimit": "the requested memory exceeds the limit",
+    "JobHeld": "the job is held; release it with scontrol release",
+    "launch_failed_requeued_held": "the job could not be started and is held",
+    "DependencyNeverSatisfied": "its dependency can never be met",
 }
 
 
 def describe(tasks: Sequence[ArrayTask]) -> str:
-    """The queue in a line: slurm job 123: 3 running, 5 pending (Resources)."""
+    """The queue in one line: slurm job 123: 3 running, 5 pending (Resources)."""
     if not tasks:
         return ""
     jobs = sorted({task.job for task in tasks})
@@ -43,10 +43,10 @@ def describe(tasks: Sequence[ArrayTask]) -> str:
 
 
 def explain(reason: str) -> str:
-    """A reason for waiting, and what it means where it does not pass by itself.
+    """A reason for waiting, with an explanation if it does not resolve by itself.
 
     >>> explain("Resources"), explain("PartitionTimeLimit")
-    ('Resources', "PartitionTimeLimit: the time limit is over the partition's")
+    ('Resources', "PartitionTimeLimit: the time limit exceeds the partition's")
     """
     meaning = next((text for start, text in _LASTING.items() if reason.startswith(start)), "")
     return f"{reason}: {meaning}" if meaning else reason

@@ -1,4 +1,4 @@
-"""The batch script: what a task of the array does on its node."""
+"""The batch script that each task of the array runs on its node."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from shardmill.devices import Device
 from shardmill.engines.process import MODULE, worker_environment
 from shardmill.engines.slurm.options import SlurmOptions
 
-# Slurm says which GPU a task has, and keeps it to its CPUs; what the GPU is called the worker asks on the spot.
+# Slurm sets the GPU and CPUs of a task; the worker looks up the GPU's name itself.
 _LEFT_TO_THE_NODE = {"CUDA_VISIBLE_DEVICES", "SHARDMILL_CPUS", "SHARDMILL_DEVICE_NAME"}
 _SLOTS = 1_000_000
 
 
 def make_script(run: str, options: SlurmOptions, kind: str, offset: int, seats: int) -> str:
-    """For the seats from `offset` on, of `seats` in all.
+    """The script for the seats from `offset` on, out of `seats`.
 
-    The worker takes the shell's place, so that it hears Slurm's signals itself and its exit status is the task's.
+    The worker replaces the shell (exec), so that it receives Slurm's signals and its exit status is the task's.
     """
     environment = worker_environment("$worker", Device(kind, kind), 0.0)
     lines = [
@@ -37,5 +37,5 @@ def make_script(run: str, options: SlurmOptions, kind: str, offset: int, seats: 
 
 
 def worker_ending(job: int | str, index: int | str, restarts: int | str = "${SLURM_RESTART_COUNT:-0}") -> str:
-    """How a worker's name ends, by which it is known at home; a task that is queued again is another worker."""
+    """The end of a worker's name, which identifies its task; a requeued task is a new worker."""
     return f"{job}_{index}-{restarts}"

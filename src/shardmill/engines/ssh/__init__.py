@@ -1,4 +1,4 @@
-"""Workers on other hosts, over SSH. Where hosts and home have no folder in common, home hands out shards and fetches
-finished parts; the commits are made at home, and only there.
+"""Workers on other hosts, over SSH. Home is the machine that runs the command. If hosts and home share no folder, home
+assigns shards, fetches finished parts and makes the commits.
 
-`agent`, `seats` and `remote` run on the hosts, where asyncssh need not be; the rest runs at home."""
+`on_host` runs on the hosts and does not need asyncssh; the rest runs at home."""

@@ -1,4 +1,4 @@
-"""`cluster.toml`: the hosts, and how each is reached and used."""
+"""`cluster.toml`: the hosts, how to reach them and what to use of them."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ class _Model(BaseModel):
 
 
 class Host(_Model):
-    """One host. `gpus` are all that nvidia-smi shows, so many, or those with these numbers; 0 is the CPU.
+    """One host. `gpus` is "auto" for all that nvidia-smi shows, a number, or a list of indexes; 0 is the CPU.
 
-    `python` or `conda` names an environment that has shardmill; without either a private one is made in `work`. A
-    host of twice the `weight` is handed twice as much before its speed is known.
+    `python` or `conda` names an environment that has shardmill; without either, a private one is created in `work`. A
+    host with twice the `weight` is assigned twice as many shards until its speed is known.
     """
 
     address: str = Field(min_length=1)
@@ -56,7 +56,7 @@ class Host(_Model):
 
 
 class Cluster(_Model):
-    """The hosts of one file. With `shared` they see the run's folder and the source at the same paths as home."""
+    """The hosts of one file. With `shared` they see the run folder and the source at the same paths as home."""
 
     hosts: tuple[Host, ...] = Field(min_length=1)
     shared: bool = False
@@ -67,22 +67,20 @@ def read_cluster(place: str) -> Cluster:
     try:
         tables = tomllib.loads(path.read_text())
     except OSError as error:
-        raise SpecError(
-            f"{place}: {error.strerror}.", hint="Give the hosts' file with --hosts cluster.toml."
-        ) from error
+        raise SpecError(f"{place}: {error.strerror}.", hint="Name the hosts file with --hosts cluster.toml.") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise SpecError(f"{place}: {error}.") from error
     for name in tables:
         if name not in _TABLES:
-            raise SpecError(f"{place}: it has no place for {name!r}.", hint=nearest(name, list(_TABLES)))
+            raise SpecError(f"{place}: unknown key {name!r}.", hint=nearest(name, list(_TABLES)))
     common = dict(tables.get("defaults", {}))
     if "known_hosts" in tables:
         common["known_hosts"] = tables["known_hosts"]
     hosts = tables.get("hosts", [])
     if not isinstance(hosts, list) or not all(isinstance(h, dict) for h in hosts):
-        raise SpecError(f"{place}: hosts are tables.", hint="Begin each with a line [[hosts]].")
+        raise SpecError(f"{place}: hosts must be tables.", hint="Start each with a line [[hosts]].")
     if not hosts:
-        raise SpecError(f"{place} names no host.", hint='Begin one with a line [[hosts]], then: address = "gpu-a"')
+        raise SpecError(f"{place} names no host.", hint='Start one with a line [[hosts]], then: address = "gpu-a"')
     cluster = Cluster(
         hosts=tuple(_host(place, number, {**common, **host}) for number, host in enumerate(hosts, 1)),
         shared=bool(tables.get("shared", False)),
@@ -95,7 +93,7 @@ def read_cluster(place: str) -> Cluster:
 
 
 def _host(place: str, number: int, table: dict[str, Any]) -> Host:
-    """One host; the files it names lie beside the file that names them, unless their paths say where else."""
+    """One host. Relative paths in it are relative to the folder of the hosts file."""
     folder = Path(place).expanduser().absolute().parent
     files = {n: str(folder / Path(table[n]).expanduser()) for n in ("key", "known_hosts") if _is_path(table.get(n))}
     try:

@@ -1,4 +1,4 @@
-"""The engine `ssh`: looks at its hosts, then places workers on them."""
+"""The engine `ssh`: checks its hosts, then places workers on them."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ class SshEngine:
     def __init__(self, execution: Execution) -> None:
         check_options("ssh", execution.engine_options, ("hosts",))
         if "hosts" not in execution.engine_options:
-            raise SpecError("The engine 'ssh' needs its hosts.", hint="Give their file: --hosts cluster.toml")
+            raise SpecError("The engine 'ssh' needs hosts.", hint="Name the hosts file: --hosts cluster.toml")
         if execution.workers is not None:
-            raise SpecError("--workers does not say on which hosts.", hint="Give each host its own in cluster.toml.")
+            raise SpecError("--workers does not say on which hosts.", hint="Set workers per host in cluster.toml.")
         self._execution = execution
         self._cluster: Cluster = read_cluster(str(execution.engine_options["hosts"]))
 
     @cached_property
     def devices(self) -> Sequence[Device]:
-        """What the hosts that answer have. One that is not as its entry says is refused, before anything is begun."""
-        # On a thread of its own: a notebook has a loop that runs already.
+        """The devices of the hosts that answer. A host that does not match its entry is refused first."""
+        # On its own thread: a notebook already has a running event loop.
         with ThreadPoolExecutor(1) as pool:
             found = pool.submit(asyncio.run, look_at(self._cluster)).result()
         missed = [looked for looked in found.values() if isinstance(looked, HostLost)]
@@ -50,7 +50,7 @@ class SshEngine:
             raise missed[0]
         for lost in missed:
             if not self.quiet:
-                say(f"{lost.message} The others begin without it.")
+                say(f"{lost.message} The other hosts start without it.")
         return [
             device
             for host in self._cluster.hosts
@@ -73,11 +73,11 @@ class SshEngine:
         whole = [f for f in plan.stat.files if not is_remote(plan, f.place) and not is_ranged(plan.stat, f)]
         if whole:
             size = sum(f.size_bytes for f in whole)
-            say(f"Each host is sent all of the source ({size / _MIB:,.0f} MiB): only plain lines are sent in parts.")
+            say(f"Each host is sent the whole source ({size / _MIB:,.0f} MiB): only plain lines are sent in parts.")
 
 
 async def look_at(cluster: Cluster) -> dict[str, Looked | HostLost]:
-    """What each host has, asked of all at once; or why one does not answer."""
+    """What each host has, or why it does not answer; all hosts are asked in parallel."""
 
     async def look(host: Host) -> Looked | HostLost:
         try:
@@ -93,7 +93,7 @@ async def look_at(cluster: Cluster) -> dict[str, Looked | HostLost]:
 
 
 def end_workers(execution: Execution, run: str, plan: Plan) -> int:
-    """End the workers of a run on all its hosts; a host that does not answer is named when the others are done."""
+    """End the workers of a run on all its hosts. If a host does not answer, raise after all others are done."""
     cluster = read_cluster(str(execution.engine_options["hosts"]))
 
     async def end(host: Host) -> int:
@@ -112,7 +112,7 @@ def end_workers(execution: Execution, run: str, plan: Plan) -> int:
 
 
 def _devices(host: Host, found: Looked, kind: str) -> list[Device]:
-    """What shards are cut for; the host itself says later which of its CPUs go with which GPU."""
+    """The devices that size the shards; the host itself decides later which of its CPUs go with which GPU."""
     gpus = [] if kind == "cpu" else list(found.gpus)
     if isinstance(host.gpus, int):
         gpus = gpus[: host.gpus]

@@ -1,1 +1,1 @@
-"""What runs at home: the connection to each host, what is sent there, what is fetched and committed here."""
+"""What runs at home: the connections to the hosts, uploads to them, and the parts fetched and committed here."""

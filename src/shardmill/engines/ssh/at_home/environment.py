@@ -1,4 +1,4 @@
-"""The interpreter that workers on a host run under: one the user named, or a private environment with our own wheel."""
+"""The interpreter for workers on a host: one that the user named, or a private environment with our own wheel."""
 
 from __future__ import annotations
 
@@ -25,26 +25,26 @@ _THEN = (1980, 1, 1, 0, 0, 0)
 
 
 def check_look(host: Host, found: Looked) -> None:
-    """Refuse a host that cannot do what its entry asks."""
+    """Refuse a host that does not have what its entry asks for."""
     at = f"Host {host.name}"
     version = ".".join(map(str, found.python_version))
     if not found.python:
-        what = repr(host.python) if host.python else "a Python 3"
-        raise HostError(f"{at}: there is no {what}.", hint="Name an interpreter that is there: python = …")
+        what = repr(host.python) if host.python else "Python 3"
+        raise HostError(f"{at}: {what} was not found.", hint="Name an existing interpreter: python = …")
     if found.python_version < OLDEST:
         raise HostError(
             f"{at}: {found.python} is Python {version}; shardmill needs 3.11 or later.",
-            hint="Name a newer one in the hosts' file: python = … or conda = …",
+            hint="Name a newer one in the hosts file: python = … or conda = …",
         )
     if (host.python or host.conda) and found.shardmill != __version__:
         has = f"shardmill {found.shardmill}" if found.shardmill else "no shardmill"
         raise HostError(
-            f"{at}: {found.python} has {has}, and home has {__version__}.",
-            hint=f"Install it there: pip install shardmill=={__version__}; or leave out python and conda, "
-            "and an environment is made.",
+            f"{at}: {found.python} has {has}; this machine has {__version__}.",
+            hint=f"Install it there: pip install shardmill=={__version__}; or leave out python and conda "
+            "to have an environment created.",
         )
     if not found.writable:
-        raise HostError(f"{at}: {found.work} cannot be written.", hint="Name another folder: work = …")
+        raise HostError(f"{at}: {found.work} is not writable.", hint="Name another folder: work = …")
     _check_gpus(host, found)
 
 
@@ -55,13 +55,13 @@ def _check_gpus(host: Host, found: Looked) -> None:
     if missing:
         has = f"it has {len(there)}" if there else f"it shows none: {found.why_no_gpus or 'nvidia-smi lists nothing'}"
         raise HostError(
-            f"Host {host.name}: GPU {missing[0]} is asked for, and {has}.",
-            hint='Write gpus = "auto" for those that are there, or gpus = 0 for the CPU.',
+            f"Host {host.name}: GPU {missing[0]} is asked for, but {has}.",
+            hint='Write gpus = "auto" for all GPUs of the host, or gpus = 0 for the CPU.',
         )
 
 
 async def prepare(link: Link, found: Looked, plan: Plan) -> str:
-    """The interpreter on a host; made, if none was named."""
+    """The interpreter on a host; its environment is created if none was named."""
     host = link.host
     if host.python or host.conda:
         return found.python
@@ -86,8 +86,9 @@ async def prepare(link: Link, found: Looked, plan: Plan) -> str:
     if status:
         lines = [line for line in (said + complaint).splitlines() if line.strip()][-6:]
         raise HostError(
-            f"Host {host.name}: no environment could be made; the last lines:\n" + "\n".join(f"  {x}" for x in lines),
-            hint="Make one yourself and name it in the hosts' file: python = … or conda = …",
+            f"Host {host.name}: an environment could not be made; the last lines:\n"
+            + "\n".join(f"  {x}" for x in lines),
+            hint="Create one yourself and name it in the hosts file: python = … or conda = …",
         )
     return python
 
@@ -102,12 +103,12 @@ def _extras(plan: Plan) -> list[str]:
 
 
 def build_wheel() -> tuple[str, bytes]:
-    """A wheel of the package as it is installed here, editable or not: the same bytes for the same files."""
+    """A wheel of the installed package, editable or not: the same files give the same bytes."""
     try:
         about = metadata.distribution("shardmill")
     except metadata.PackageNotFoundError as error:
         raise UsageError(
-            "shardmill runs here without being installed, so no wheel can be made of it.",
+            "shardmill is not installed here, so no wheel can be built for the hosts.",
             hint="Install it with pip, or name an environment on the hosts: python = … or conda = …",
         ) from error
     version, root = __version__, Path(_version.__file__).parent

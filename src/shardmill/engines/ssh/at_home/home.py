@@ -1,4 +1,4 @@
-"""Home's side of a run whose hosts have no folder in common with it: what is done, who has what, what was fetched."""
+"""Home's side of a run on hosts without a shared folder: done shards, the shards of each host, fetched parts."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ FINISH, STOP = "finish", "stop"
 
 @dataclass(slots=True, eq=False)
 class Share:
-    """What one host holds of the run. `ready` shards have their bytes there; `begun` ones a worker is at."""
+    """The shards assigned to one host. `ready` ones have their bytes there; on `begun` ones a worker works."""
 
     name: str
     seats: int = 0
@@ -36,7 +36,7 @@ class Share:
     finished: list[float] = field(default_factory=list)
 
     def rate(self, now: float, over_s: float = 60.0) -> float:
-        """Shards a second, lately."""
+        """Shards per second, recently."""
         self.finished = [at for at in self.finished if now - at < over_s]
         began = min(self.finished, default=now)
         return (len(self.finished) - 1) / max(now - began, 1.0) if len(self.finished) > 1 else 0.0
@@ -74,19 +74,19 @@ class Home:
             print(time.strftime("%Y-%m-%dT%H:%M:%S"), text, file=self._log)
 
     async def done(self) -> set[int]:
-        """Which shards are committed, by whomever; not asked more than once a second."""
+        """The committed shards, whoever committed them; read at most once per second."""
         if time.monotonic() - self._looked_at > _LOOK_S:
             self._looked_at = time.monotonic()
             self._done |= await asyncio.to_thread(self.ledger.commits.shards)
         return self._done
 
     def slow_s(self) -> float:
-        """How long a shard may be with one host before another does it as well: it waits its turn there too."""
+        """How long a shard may stay with one host, queueing included, before another host also runs it."""
         middle = sorted(self.seconds)[len(self.seconds) // 2] if self.seconds else 0.0
         return max(self.lease_s, 6 * middle)
 
     def take_back(self, share: Share) -> Claim | None:
-        """A shard for a host that has too little, from the one that would take longest to begin with it."""
+        """Move a shard to a host with too little work, from the host that would take longest to start it."""
         now = time.monotonic()
         if len(share.held) >= share.seats:
             return None
@@ -105,7 +105,7 @@ class Home:
         return len(donor.held) > donor.seats or share.rate(now) > 3 * donor.rate(now) > 0
 
     async def fetch(self, link: Link, share: Share, folder: str, record: dict[str, Any]) -> bool:
-        """Bring a finished part home and commit it, unless it was; False while another host's is on its way."""
+        """Fetch a finished part and commit it, unless that is done; False while another host's is being fetched."""
         commit = Commit(**record)
         if commit.shard in await self.done():
             return True
@@ -114,7 +114,7 @@ class Home:
         self._pulling.add(commit.shard)
         try:
             if commit.part and not await self._pull(link, f"{folder}/{commit.part}", commit):
-                self.log(f"shard {commit.shard} of {share.name} did not arrive as it was written: it is done again")
+                self.log(f"shard {commit.shard} of {share.name} arrived damaged: it is run again")
                 return True
             if commit.errors_file:
                 with lost(link.host):
@@ -139,10 +139,10 @@ class Home:
             for key in filter(None, (commit.part, commit.errors_file)):
                 store.delete(key)
         self.part_bytes += commit.part_bytes * won
-        self.log(f"shard {commit.shard} is {'committed' if won else 'there already'}")
+        self.log(f"shard {commit.shard} {'is committed' if won else 'was already committed'}")
 
     async def _pull(self, link: Link, there: str, commit: Commit) -> bool:
-        """A part, from where an earlier attempt to fetch it broke off; False if its digest is not the committed one."""
+        """Fetch a part, resuming an interrupted fetch; False if its digest is not the committed one."""
         store = self.ledger.store
         assert isinstance(store, LocalStore)
         here = store.path(_staged(commit.part))
@@ -164,7 +164,7 @@ class Home:
         return False
 
     def close(self) -> None:
-        self.log(f"{self.pulled_bytes} bytes were pulled for {self.part_bytes} bytes of parts")
+        self.log(f"pulled {self.pulled_bytes} bytes for {self.part_bytes} bytes of parts")
         store = self.ledger.store
         if isinstance(store, LocalStore):
             for left in store.path("parts").glob(".*.pulled"):
@@ -176,7 +176,7 @@ class Home:
 
 
 def _lock(ledger: Ledger) -> IO[bytes] | None:
-    """Two that hand out the same run would take the hosts' hands from one another."""
+    """Lock the run: two coordinators would overwrite each other's assignments."""
     if not isinstance(ledger.store, LocalStore):
         return None
     lock = open(ledger.store.path(".ssh.lock"), "ab")  # noqa: SIM115
@@ -185,8 +185,8 @@ def _lock(ledger: Ledger) -> IO[bytes] | None:
     except BlockingIOError:
         lock.close()
         raise RunExists(
-            f"{ledger.url}: another process hands this run out to hosts.",
-            hint="Wait for it, or stop it first. Other engines may work on the run beside it.",
+            f"{ledger.url}: another process already assigns this run to hosts.",
+            hint="Wait for it, or stop it first. Other engines may work on the run at the same time.",
         ) from None
     return lock
 
@@ -205,7 +205,7 @@ def _append(path: Path, data: bytes) -> None:
 
 
 def _seal(path: Path) -> str:
-    """Make a file durable; its digest."""
+    """Sync a file to disk; returns its digest."""
     if not path.exists():
         path.touch()
     with open(path, "rb") as file:

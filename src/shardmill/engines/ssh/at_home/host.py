@@ -1,4 +1,4 @@
-"""One host of a run: set up, fed, asked how it goes; asked again when it was lost."""
+"""One host of a run: set up, supplied with shards, polled, and reconnected after a lost connection."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ from shardmill.spec import Execution
 
 _ROUND_S, _SHORTEST_ROUND_S = 1.0, 0.2
 _PULLS = 4
-# One on the device, one read ahead, one to come.
+# One on the device, one being read, one being sent.
 _QUEUED_PER_SEAT = 3
 _AHEAD_S = 10.0
 _MOST_PER_SEAT = 64
 _PAUSE_S, _LONGEST_PAUSE_S = 0.5, 30.0
-# Workers wait so long for a home that does not come back.
+# How long workers wait for home to come back.
 _PATIENCE_S = 1800.0
 _FORWARDED = ("AWS_", "AZURE_", "GOOGLE_", "HF_TOKEN")
 _TIMES = ("at", "progress_at", "started", "began")
 
 
 class HostAtWork:
-    """A host with the shards it was handed. With a `common` folder it takes them itself, and nothing is copied."""
+    """A host and its assigned shards. With a `common` folder it claims shards itself, and nothing is copied."""
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class HostAtWork:
         self._skew_s = 0.0
 
     async def work(self) -> None:
-        """Until the run is over, or this host cannot go on."""
+        """Work until the run is over, or this host fails."""
         try:
             while not self._home.over:
                 try:
@@ -84,7 +84,7 @@ class HostAtWork:
         except (HostError, WorkerFailed) as error:
             self._home.log(str(error))
             self._home.failures.append(error)
-            self._tell(f"{error.message} The others go on without it.")
+            self._tell(f"{error.message} The other hosts continue without it.")
         finally:
             await asyncio.to_thread(self._give_back)
 
@@ -92,7 +92,7 @@ class HostAtWork:
         try:
             return await stack.enter_async_context(connect(self.host, self._home.lease_s))
         except HostError as error:
-            # A host that let us in before may do so again.
+            # A host that accepted us before may do so again.
             if self._reached:
                 raise HostLost(error.message) from error
             raise
@@ -101,7 +101,7 @@ class HostAtWork:
         self._home.log(error.message)
         if not self._is_missed:
             self._is_missed = True
-            self._tell(f"{error.message} It is asked again; if it stays away, its shards go to others.")
+            self._tell(f"{error.message} Trying again; if it stays away, its shards go to other hosts.")
 
     def _give_back(self) -> None:
         for claim in list(self.share.held.values()):
@@ -125,7 +125,7 @@ class HostAtWork:
         if not self._common:
             await self._adopt(link)
         self.looked_up.set()
-        self._progress.doing = f"getting the environment of {self.host.name} ready"
+        self._progress.doing = f"preparing the environment on {self.host.name}"
         await link.start_agent(await prepare(link, found, plan))
         self._progress.doing = f"sending to {self.host.name}"
         there = None
@@ -156,7 +156,7 @@ class HostAtWork:
         await self._go_on(link)
 
     async def _adopt(self, link: Link) -> None:
-        """Keep what this host was handed before: by an earlier life of home, or before the line broke."""
+        """Keep the shards that were assigned to this host before home restarted or the connection broke."""
         with lost(self.host):
             try:
                 async with link.sftp.open(f"{self._folder}/hand.json", "rb", encoding=None) as file:
@@ -176,7 +176,7 @@ class HostAtWork:
 
     async def _go_on(self, link: Link) -> None:
         self._finished = asyncio.Queue()
-        # What the host was sent before it was lost may be gone: it was cleaned, or is another machine by now.
+        # Files sent before the connection was lost may be gone: the host may be cleaned or replaced.
         self.share.ready.clear()
         for shard in sorted(self.share.held):
             await self._make_ready(link, shard)
@@ -221,7 +221,7 @@ class HostAtWork:
         await asyncio.to_thread(self._note, answer["beats"])
 
     def _note(self, beats: list[dict[str, Any]]) -> None:
-        """Renew this host's leases, and let the run's folder show its workers."""
+        """Renew this host's leases, and copy its workers' heartbeats to the run folder."""
         ledger = self._home.ledger
         with contextlib.suppress(StoreError):
             for beat in beats:
@@ -235,7 +235,7 @@ class HostAtWork:
                     ledger.leases.renew(claim, self.share.name, self._home.lease_s)
 
     async def _feed(self, link: Link) -> None:
-        """Keep the host's queue as long as it has to be, and no longer: a slow host is to hold little."""
+        """Keep the host's queue just long enough: a slow host should hold few shards."""
         for looked_up in self._home.looked_up:
             await looked_up.wait()
         while True:
@@ -292,12 +292,12 @@ class HostAtWork:
 
 
 def folder_name(plan: Plan) -> str:
-    """What the folder of a run is called on its hosts: another life of the run has another."""
+    """The name of a run's folder on its hosts; a run started over with --fresh gets another."""
     return f"{plan.id}-{plan.generation}"
 
 
 async def _until_first(loops: list[Coroutine[Any, Any, None]]) -> None:
-    """Run all until one ends; the others end with it, and what it raised is raised."""
+    """Run all until one ends, then cancel the others; an exception of the first is raised."""
     tasks = [asyncio.create_task(loop) for loop in loops]
     try:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)

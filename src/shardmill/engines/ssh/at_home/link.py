@@ -1,4 +1,4 @@
-"""A connection to one host: commands, bytes, and an agent that answers. What goes wrong is said in our words."""
+"""A connection to one host: commands, files, and the agent. SSH errors become HostError or HostLost."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ CONNECT_S = 15.0
 _SILENCES = 3
 _IS_IT_UP = "Check that it is up, and that its sshd listens there."
 _ANSWER_S = 120.0
-# The code is taken in before anything is looked for: a line that nobody reads from breaks.
+# Read all of stdin first: a connection whose input is not read breaks.
 _RUN_CODE = 'python=$1; shift; code=$(cat); exec "$python" -c "$code" "$@"'
 _CONDA = (
     'for c in conda "$HOME"/miniconda3/bin/conda "$HOME"/miniforge3/bin/conda "$HOME"/anaconda3/bin/conda '
     '/opt/conda/bin/conda; do command -v "$c" >/dev/null && exec "$c" run -n {name} python -c '
-    "'import sys; print(sys.executable)'; done; echo 'there is no conda' >&2; exit 127"
+    "'import sys; print(sys.executable)'; done; echo 'conda was not found' >&2; exit 127"
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Looked:
-    """What a host was found to have. Its clock is `skew_s` ahead of ours."""
+    """What a host has. Its clock is `skew_s` ahead of ours."""
 
     hostname: str
     work: str
@@ -61,32 +61,32 @@ class Link:
         self._turn = asyncio.Lock()
 
     async def run(self, command: str, given: str = "", timeout_s: float = _ANSWER_S) -> tuple[int, str, str]:
-        """A command's exit status, what it printed, and what it complained of."""
+        """Run a command; returns its exit status, stdout and stderr."""
         with lost(self.host):
             done = await self._connection.run(command, input=given, timeout=timeout_s)
         return done.exit_status if done.exit_status is not None else -1, str(done.stdout), str(done.stderr)
 
     async def remote(self, action: str, *more: str) -> dict[str, Any]:
-        """Run one of the actions of `on_host.bare` there."""
+        """Run one of the actions of `on_host.bare` on the host."""
         python = await self._interpreter()
         words = ["sh", "-c", _RUN_CODE, "sh", python or "python3", action, self.host.work, python, *more]
         status, said, complaint = await self.run(" ".join(map(quote, words)), inspect.getsource(bare))
         if status in (126, 127):
-            what = f"there is no interpreter {python!r}" if python else "there is no python3"
-            raise HostError(f"Host {self.host.name}: {what}.", hint="Name one that is there: python = …, or conda = ….")
+            what = f"the interpreter {python!r} was not found" if python else "python3 was not found"
+            raise HostError(f"Host {self.host.name}: {what}.", hint="Name an existing one: python = … or conda = …")
         if status:
             raise HostError(f"Host {self.host.name}: {_last_line(complaint) or f'exit status {status}'}.")
         return dict(json.loads(said.splitlines()[-1]))
 
     async def _interpreter(self) -> str:
-        """The interpreter that the user named, if he did."""
+        """The interpreter that the user named, or ""."""
         if not self.host.conda:
             return self.host.python
         status, said, complaint = await self.run(f"bash -lc {quote(_CONDA.format(name=quote(self.host.conda)))}")
         if status:
             raise HostError(
                 f"Host {self.host.name}: the conda environment {self.host.conda!r}: {_last_line(complaint)}.",
-                hint="`conda env list` there says what there is.",
+                hint="`conda env list` on the host shows the environments.",
             )
         return said.strip().splitlines()[-1]
 
@@ -94,7 +94,7 @@ class Link:
         before = time.time()
         found = await self.remote("look")
         clock = found.pop("clock")
-        # Looking takes most of its time before the clock is read.
+        # The clock is read near the end of the look.
         skew = 0.0 if before <= clock <= time.time() else clock - time.time()
         return Looked(
             **{**found, "python": found["python"] or "", "shardmill": found["shardmill"] or ""}
@@ -108,7 +108,7 @@ class Link:
             self._agent = await self._connection.create_process(command, encoding=None)
 
     async def ask(self, action: str, **given: Any) -> dict[str, Any]:
-        """Have the agent do something. What it raises there is raised here."""
+        """Ask the agent to do something. An error there is raised here."""
         assert self._agent is not None
         with lost(self.host):
             async with self._turn, asyncio.timeout(_ANSWER_S):
@@ -118,7 +118,7 @@ class Link:
                     complaint = (await self._agent.stderr.read()).decode("utf-8", "replace")
                     if "Traceback" in complaint or "No module" in complaint:
                         raise HostError(f"Host {self.host.name}: {_last_line(complaint)}.")
-                    raise HostLost(f"Host {self.host.name} went away: {_last_line(complaint) or 'the line is dead'}.")
+                    raise HostLost(f"Host {self.host.name} went away: {_last_line(complaint) or 'connection closed'}.")
         answer: dict[str, Any] = json.loads(line)
         if (failed := answer.get("failed")) is not None:
             kind = WorkerFailed if failed["kind"] == WorkerFailed.__name__ else HostError
@@ -128,7 +128,7 @@ class Link:
 
 @contextlib.asynccontextmanager
 async def connect(host: Host, silence_s: float = 60.0) -> AsyncIterator[Link]:
-    """A link to a host, which is lost when the host is silent for about so long."""
+    """A link to a host, which counts as lost after about `silence_s` without an answer."""
     options: dict[str, Any] = {
         "port": host.port or (),
         "username": host.user or (),
@@ -154,41 +154,41 @@ async def connect(host: Host, silence_s: float = 60.0) -> AsyncIterator[Link]:
 
 @contextlib.contextmanager
 def lost(host: Host) -> Iterator[None]:
-    """What a broken line looks like, as HostLost."""
+    """Turn the errors of a broken connection into HostLost."""
     try:
         yield
     except asyncssh.SFTPNoSuchFile:
         raise
     except asyncssh.SFTPError as error:
         if isinstance(error, asyncssh.SFTPConnectionLost | asyncssh.SFTPNoConnection):
-            raise HostLost(f"Host {host.name} does not answer: {_say(error)}.", hint=_IS_IT_UP) from error
+            raise HostLost(f"Host {host.name} does not answer: {_describe(error)}.", hint=_IS_IT_UP) from error
         raise HostError(
-            f"Host {host.name}: a file could not be read or written ({_say(error)}).",
-            hint="Often the disk there is full: `shardmill hosts check` says how much is free.",
+            f"Host {host.name}: a file could not be read or written ({_describe(error)}).",
+            hint="Often the disk there is full: `shardmill hosts check` shows the free space.",
         ) from error
     except (asyncssh.Error, OSError, EOFError, TimeoutError, ConnectionError) as error:
-        raise HostLost(f"Host {host.name} does not answer: {_say(error)}.", hint=_IS_IT_UP) from error
+        raise HostLost(f"Host {host.name} does not answer: {_describe(error)}.", hint=_IS_IT_UP) from error
 
 
 @contextlib.contextmanager
 def _explained(host: Host) -> Iterator[None]:
-    """What cannot be mended by asking again, as HostError."""
+    """Turn errors that a retry cannot fix into HostError."""
     where = f"{host.address}:{host.port}" if host.port else host.address
     try:
         yield
     except HostLost as error:
         cause = error.__cause__
         if isinstance(cause, asyncssh.HostKeyNotVerifiable):
-            raise _unproved(host, where) from error
+            raise _unknown_key(host, where) from error
         if isinstance(cause, asyncssh.PermissionDenied):
             raise HostError(
-                f"Host {host.name}: {where} does not let {host.user or 'this user'} in.",
-                hint="Check user and key in the hosts' file: with them `ssh` gets in without a password.",
+                f"Host {host.name}: {where} denies access to {host.user or 'this user'}.",
+                hint="Check user and key in the hosts file: `ssh` must log in with them without a password.",
             ) from error
         if isinstance(cause, socket.gaierror):
             raise HostError(
-                f"Host {host.name}: {host.address!r} is not known ({cause.strerror}).",
-                hint="Check its address in the hosts' file.",
+                f"Host {host.name}: the address {host.address!r} cannot be resolved ({cause.strerror}).",
+                hint="Check its address in the hosts file.",
             ) from error
         if isinstance(cause, FileNotFoundError | PermissionError) and cause.filename:
             raise HostError(
@@ -197,12 +197,12 @@ def _explained(host: Host) -> Iterator[None]:
         raise
     except (asyncssh.KeyImportError, asyncssh.KeyEncryptionError) as error:
         raise HostError(
-            f"Host {host.name}: the key {host.key or 'that is used'} cannot be read: {error}.",
-            hint="A key with a passphrase has to be in the ssh-agent.",
+            f"Host {host.name}: the key {host.key or 'in use'} cannot be read: {error}.",
+            hint="Add a key with a passphrase to the ssh-agent.",
         ) from error
 
 
-def _unproved(host: Host, where: str) -> HostError:
+def _unknown_key(host: Host, where: str) -> HostError:
     place = Path(host.known_hosts or "~/.ssh/known_hosts").expanduser()
     known: Any = ()
     with contextlib.suppress(OSError, ValueError, asyncssh.Error):
@@ -210,22 +210,22 @@ def _unproved(host: Host, where: str) -> HostError:
     if known and known[0]:
         return HostError(
             f"Host {host.name}: the key that {where} shows is not the one in {place}.",
-            hint="Someone may be listening in. If the host was set up anew, remove its old line with ssh-keygen -R.",
+            hint="Someone may be intercepting. If the host was reinstalled, remove its old key with ssh-keygen -R.",
         )
     return HostError(
         f"Host {host.name}: the key of {where} is not in {place}.",
-        hint="Log in once with `ssh` and compare the fingerprint, or give known_hosts in the hosts' file.",
+        hint="Log in once with `ssh` and compare the fingerprint, or set known_hosts in the hosts file.",
     )
 
 
 def quote(word: str) -> str:
-    """A word for a shell, in which ~ still is the home folder."""
+    """Quote a word for a shell, but keep a leading ~/."""
     return f"~/{shlex.quote(word[2:])}" if word.startswith("~/") else shlex.quote(word)
 
 
-def _say(error: BaseException) -> str:
+def _describe(error: BaseException) -> str:
     if isinstance(error, TimeoutError):
-        return "it took too long"
+        return "timed out"
     return str(error).rstrip(".") or type(error).__name__
 
 

@@ -1,4 +1,4 @@
-"""The hosts of a run together, on a thread of their own."""
+"""Runs all hosts of a run, on one thread."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class SshPlacement:
         self._stop = False
 
     def start(self) -> None:
-        """Begin, and show how hosts are set up; those that are ready work meanwhile."""
+        """Start, and show progress while hosts are set up; hosts that are ready already work."""
         self._thread.start()
         try:
             self._show_setting_up()
@@ -89,7 +89,7 @@ class SshPlacement:
                         task.result()
                 if time.monotonic() - self._home.heard_at > max(_GIVE_UP_S, 5 * self._home.lease_s):
                     raise HostError(
-                        "No host has answered for minutes.", hint="Run the same command when they do: it resumes."
+                        "No host has answered for minutes.", hint="Run the same command once they answer: it resumes."
                     )
                 await asyncio.sleep(_LOOK_S)
         finally:

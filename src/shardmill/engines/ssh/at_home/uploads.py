@@ -1,6 +1,6 @@
-"""What a host reads, sent to it: byte ranges of line files as its shards need them; other files and models as a whole.
+"""Uploads to a host: byte ranges of line files as its shards need them; other files and models as a whole.
 
-Every piece is proved there by its digest and noted beside the copy, so that a broken upload goes on where it broke.
+The host verifies each piece by its digest and records it beside the copy, so that an interrupted upload resumes.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _LOCAL_DATABASES = ("sqlite:", "python:")
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """One file of ours and where its copy lies on the host."""
+    """One local file and the path of its copy on the host."""
 
     here: Path
     there: str
@@ -37,7 +37,7 @@ class Copy:
 
 @dataclass(slots=True)
 class UploadProgress:
-    """Bytes that hosts are to be sent, and those they were sent; what was begun last."""
+    """Bytes to send to all hosts, bytes sent so far, and the current step."""
 
     doing: str = ""
     wanted_bytes: int = 0
@@ -58,7 +58,7 @@ class Uploads:
         self._turn = asyncio.Lock()
 
     def lay_out(self, work: str, folder: str) -> tuple[Plan, list[Copy]]:
-        """The plan as the host is to see it, and the files that it needs as a whole before it begins."""
+        """The plan with the host's paths, and the files that the host needs as a whole before it starts."""
         plan, whole = self._plan, []
         files = []
         self._have.clear()
@@ -68,7 +68,7 @@ class Uploads:
                 continue
             copy = Copy(Path(file.place), f"{folder}/source/{number:06d}/{file.name}", file.size_bytes)
             self._copies[number] = copy
-            # Home checks its file whenever it reads it, and the copy is proved piece by piece.
+            # No tag: home checks its own file at each read, and the copy is verified piece by piece.
             files.append(replace(file, place=copy.there, tag="", index=_index_key(file.index)))
             if not is_ranged(plan.stat, file):
                 whole.append(copy)
@@ -82,7 +82,7 @@ class Uploads:
         return replace(plan, work=work_there, stat=replace(plan.stat, files=tuple(files))), [*whole, *models]
 
     def _lay_out_params(self, work: str) -> tuple[dict[str, Any], list[Copy]]:
-        """A parameter of the task that names a folder here names its copy there."""
+        """Replace local folders in the task's parameters by their copies on the host."""
         params, copies = dict(self._plan.work.params), []
         mark = hashlib.sha256(json.dumps(self._plan.fingerprint, sort_keys=True).encode()).hexdigest()[:16]
         for name, value in params.items():
@@ -102,7 +102,7 @@ class Uploads:
         await self._send(link, copy, [(0, copy.size_bytes)])
 
     async def send_shard(self, link: Link, shard: int) -> None:
-        """The bytes of a shard that are not there yet."""
+        """Send the bytes of a shard that the host does not have yet."""
         cut = self._plan.shards[shard]
         copy, file = self._copies.get(cut.file), self._plan.stat.files[cut.file]
         if copy is not None and is_ranged(self._plan.stat, file):
@@ -122,10 +122,10 @@ class Uploads:
                 missing = await self._send_pieces(link, copy, missing)
                 if not missing:
                     return
-        raise HostError(f"Host {link.host.name}: what is sent to {copy.there} does not arrive as it was sent.")
+        raise HostError(f"Host {link.host.name}: data sent to {copy.there} arrives damaged.")
 
     async def _send_pieces(self, link: Link, copy: Copy, pieces: list[Range]) -> list[Range]:
-        """Send pieces; those that did not arrive well are returned."""
+        """Send pieces; returns those that arrived damaged."""
         if not pieces:
             return []
         bad: list[Range] = []
@@ -144,31 +144,31 @@ class Uploads:
 
 
 def is_remote(plan: Plan, place: str) -> bool:
-    """Whether a host reads a place of the source from where it is."""
+    """Whether a host reads this place of the source directly, without a copy."""
     return bool(plan.work.query) or is_url(place) or plan.stat.format == "range"
 
 
 def check_reach(plan: Plan, shared: bool, in_store: bool) -> None:
-    """Refuse a source that hosts do not reach and that cannot be sent to them."""
+    """Refuse a source that hosts cannot reach and that cannot be sent to them."""
     for file in plan.stat.files:
         is_there = is_url(file.place) and not file.place.startswith(_LOCAL_DATABASES)
         if shared or is_there or plan.stat.format == "range":
             continue
         if plan.work.query:
             raise SpecError(
-                f"{file.name}: this database is not reached from other hosts, and cannot be sent to them.",
-                hint="`shardmill split` makes files of its rows; or use --engine local.",
+                f"{file.name}: hosts cannot reach this database, and it cannot be sent to them.",
+                hint="Write its rows to files with `shardmill split`, or use --engine local.",
             )
         if in_store:
             raise SpecError(
-                f"The run is in a store that hosts reach, and {file.place} is only here.",
-                hint="Put the source into the store too; or give --out a folder here: then hosts are sent what they "
-                "read. If they see the source at the same path, write shared = true in the hosts' file.",
+                f"The run is in a store that hosts reach, but {file.place} is only on this machine.",
+                hint="Put the source into the store too, or use a local folder as --out: then hosts are sent what they "
+                "read. If they see the source at the same path, write shared = true in the hosts file.",
             )
 
 
 def _index_key(index: str) -> str:
-    """An index's key in the run; the plan in hand has its place."""
+    """The key of an index in the run; the loaded plan has its path."""
     return f"index/{index.rpartition('/')[2]}" if index else ""
 
 

@@ -1,1 +1,1 @@
-"""What runs on a host: the agent that answers home, the workers it keeps, and what a bare Python can do."""
+"""What runs on a host: the agent that answers home, its workers, and a script for a Python without shardmill."""

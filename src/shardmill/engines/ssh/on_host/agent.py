@@ -1,7 +1,7 @@
-"""Home's hands on a host: `python -m shardmill.engines.ssh.on_host.agent` answers one line of JSON with another.
+"""Home's agent on a host: `python -m shardmill.engines.ssh.on_host.agent` answers each line of JSON with another.
 
-It lives as long as the connection, and keeps nothing that is needed afterwards: what it knows is in the work folder.
-Secrets that it is told are handed to workers by their environment, and written nowhere.
+It lives as long as the connection and keeps its state in the work folder. Secrets are passed to workers in their
+environment and never written to disk.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Agent:
     # files that home sends
 
     def covered(self, path: str, size: int, more_bytes: int) -> dict[str, Any]:
-        """Which ranges of a copy are here and proved; room is made for the rest, if there is some."""
+        """The ranges of a copy that are here and verified. Checks that the disk has room for the rest."""
         file = Path(path)
         file.parent.mkdir(parents=True, exist_ok=True)
         free = shutil.disk_usage(file.parent).free
@@ -51,7 +51,7 @@ class Agent:
         needed = min(more_bytes, sum(b - a for a, b in subtract([(0, size)], ranges)))
         if needed and free < needed + min(_SPARE_BYTES, needed):
             raise HostError(
-                f"{file.parent} has room for {free >> 20:,} MiB, and {needed >> 20:,} MiB are to come.",
+                f"{file.parent} has {free >> 20:,} MiB free, but {needed >> 20:,} MiB are needed.",
                 hint="Free some space there, or name another folder: work = …",
             )
         with open(file, "ab") as handle:
@@ -60,7 +60,7 @@ class Agent:
         return {"ranges": ranges}
 
     def cover(self, path: str, ranges: Sequence[tuple[int, int, str]]) -> dict[str, Any]:
-        """Prove ranges that were sent; those whose bytes are not what they should be are named, and sent again."""
+        """Verify ranges that were sent; returns those whose digest is wrong, so that home sends them again."""
         file = Path(path)
         bad: list[Range] = []
         good: list[Range] = []
@@ -87,7 +87,7 @@ class Agent:
         workers: int | None,
         environment: dict[str, str],
     ) -> dict[str, Any]:
-        """Get ready for a run in `folder`, a branch of it if a plan is given; workers that are here stay."""
+        """Get ready for a run in `folder`, as a branch if a plan is given; workers already running stay."""
         self._run, self._host, self._environment = run, host, environment
         os.environ.update(environment)
         self._ledger = Ledger(run)
@@ -107,7 +107,7 @@ class Agent:
         return {"devices": [asdict(device) for device in devices], "clock": time.time()}
 
     def round(self, hand: Sequence[int] | None, patience_s: float, forget: Sequence[int]) -> dict[str, Any]:
-        """Take the new hand, drop what home has, look after the workers, and say what is new."""
+        """Take the new assignment, drop commits that home has, restart or end workers, and return what is new."""
         if hand is not None:
             self._ledger.branch.assign(Assignment(tuple(hand), time.time() + patience_s))
         self._ledger.commits.delete(forget)
@@ -133,7 +133,7 @@ class Agent:
         return {}
 
     def finish(self, folder: str) -> dict[str, Any]:
-        """All is done: let the workers end, then remove everything of the run but their logs."""
+        """The run is complete: let the workers end, then remove all files of the run except logs."""
         if self._is_branch:
             self._ledger.branch.assign(Assignment((), 0.0))
         wait(self._seats, _END_S)
@@ -144,7 +144,7 @@ class Agent:
         return {}
 
     def _tend(self, wanted: bool) -> None:
-        """Put workers where there are none, if there is something to do; and end those that do not move."""
+        """Fill empty seats if work is left, and end workers that make no progress."""
         self._end_stuck()
         resting = 0
         for seat in self._seats:
@@ -220,7 +220,7 @@ def _answer(agent: Agent, asked: Mapping[str, Any]) -> dict[str, Any]:
 
 def main() -> None:
     answers = os.fdopen(os.dup(1), "w")
-    # What a library prints must not be taken for an answer.
+    # Output that a library prints must not be read as an answer.
     os.dup2(2, 1)
     agent = Agent()
     for line in sys.stdin:

@@ -1,6 +1,6 @@
-"""Sent to a host as text and run there by whatever Python 3 it has: looks around, stops workers, cleans up.
+"""Sent to a host as text and run by any Python 3 there: inspects the host, stops workers, cleans up.
 
-Nothing of ours is installed where this runs, so it imports nothing of ours, and stays with what Python 3.7 knows.
+shardmill may not be installed there, so this imports nothing from it and stays compatible with Python 3.7.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _GPU_FIELDS = ("index", "name", "driver_version", "memory.total")
 
 
 def look(work: str, named: str) -> dict[str, Any]:
-    """What this host has. `named` is the interpreter that is to be used, if the user chose one."""
+    """What this host has. `named` is the interpreter that the user chose, or ""."""
     work = os.path.abspath(os.path.expanduser(work))
     there = work
     while not os.path.isdir(there):
@@ -49,7 +49,7 @@ def look(work: str, named: str) -> dict[str, Any]:
 
 
 def stop(work: str, named: str, run: str = "*") -> dict[str, Any]:
-    """End the workers of a run, or of all: they are asked first, and killed when they have not ended after a while."""
+    """End the workers of one run, or of all runs: SIGTERM first, then SIGKILL after a timeout."""
     held = [lock for lock in glob.glob(os.path.join(_own(work), "runs", run, "seats", "*.lock")) if _is_held(lock)]
     for number, patience_s in ((signal.SIGTERM, 15), (signal.SIGKILL, 5)):
         for lock in filter(_is_held, held):
@@ -62,7 +62,7 @@ def stop(work: str, named: str, run: str = "*") -> dict[str, Any]:
 
 
 def clean(work: str, named: str) -> dict[str, Any]:
-    """Stop what runs and remove the work folder, if it is one that we made."""
+    """Stop all workers and remove the work folder, if shardmill created it."""
     work = _own(work)
     answer = stop(work, named)
     freed = 0
@@ -105,7 +105,7 @@ def _gpus() -> tuple[list[dict[str, str]], str]:
     try:
         done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=60)
     except OSError:
-        return [], "there is no nvidia-smi"
+        return [], "nvidia-smi was not found"
     except subprocess.TimeoutExpired:
         return [], "nvidia-smi does not answer"
     said = done.stdout.decode("utf-8", "replace").strip()

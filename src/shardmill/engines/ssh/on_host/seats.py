@@ -1,4 +1,4 @@
-"""Workers on a host, seen from the host: each in a session of its own, so that it outlives whoever started it."""
+"""Workers on a host, managed from the host. Each has its own session, so that it outlives the agent."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from typing import Any
 from shardmill.devices import Device
 from shardmill.engines.process import MODULE
 
-# The shell stays, to keep the worker's exit status for whoever asks later.
+# The shell stays to save the worker's exit status for a later agent.
 _KEEP_STATUS = 'trap : TERM INT; "$@"; echo $? > "$0.partial"; mv "$0.partial" "$0"'
 _LINES = 20
 _TAIL_BYTES = 64 << 10
@@ -27,7 +27,7 @@ _SIGNALLED = 128
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How a worker ended: its exit status, or minus the signal; a death that left no trace counts as SIGKILL."""
+    """How a worker ended: its exit status, or minus the signal. Without a saved status it counts as SIGKILL."""
 
     worker: str
     status: int
@@ -35,7 +35,7 @@ class Ended:
 
 
 class Seat:
-    """One place for a worker. It is taken as long as some process holds its lock, whichever agent started that."""
+    """One place for a worker. It is taken while a process holds its lock, whichever agent started that process."""
 
     def __init__(self, folder: Path, number: int, device: Device) -> None:
         self.number, self.device = number, device
@@ -48,7 +48,7 @@ class Seat:
         self.failed = False
 
     def start(self, run: str, worker: str, environment: Mapping[str, str]) -> None:
-        """Put a worker here, unless there is one."""
+        """Start a worker here, unless one is running."""
         lock = os.open(self._lock, os.O_RDWR | os.O_CREAT, 0o600)
         try:
             with contextlib.suppress(BlockingIOError):
@@ -91,7 +91,7 @@ class Seat:
         return float(self._read().get("at", 0.0))
 
     def take_end(self) -> Ended | None:
-        """How the last worker here ended; told once."""
+        """How the last worker here ended; returned only once."""
         state = self._read()
         if not state:
             return None
@@ -121,7 +121,7 @@ class Seat:
 
 
 def end(seats: list[Seat], patience_s: float) -> None:
-    """Ask workers to end, and kill those that have not after a while."""
+    """Ask workers to end, and kill those that have not ended after `patience_s`."""
     for number, wait_s in ((signal.SIGTERM, patience_s), (signal.SIGKILL, 5.0)):
         taken = [seat for seat in seats if seat.is_taken()]
         for seat in taken:

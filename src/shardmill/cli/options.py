@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 ARGUMENTS, OTHER = "Arguments", "Options"
-SOURCE, MODEL, RESULT, TABLE = "Source", "Model", "Result", "Table"
+SOURCE, MODEL, RESULT, TABLE = "Source", "Model", "What is kept", "Table"
 PLACE, LIMITS = "Where it runs", "Limits"
 GROUPS = (ARGUMENTS, SOURCE, MODEL, RESULT, TABLE, PLACE, LIMITS)
 

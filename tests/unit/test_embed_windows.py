@@ -258,7 +258,7 @@ def test_a_token_that_the_model_does_not_know_sets_its_whole_item_aside(tmp_path
     task = EmbedTask(model=str(folder), window_tokens=12)
     prepared = task.prepare(["word " * 50, "word " * 50 + "<strange>" + " word" * 50, "fine"])
     assert list(prepared.bad) == [1]
-    assert "'<strange>' is not one of the model's" in prepared.bad[1]
+    assert "'<strange>' is not in the model's vocabulary" in prepared.bad[1]
     assert set(prepared.owners.tolist()) == {0, 2}  # type: ignore[union-attr]
 
 

@@ -6,9 +6,9 @@ from benchmarks.machine import print_table
 from shardmill.sizing.catalogue import load_catalogue
 from shardmill.sizing.chunks import BERT_BASE, calculate_optimal_chunks
 from shardmill.sizing.memory import embedding_need
-from shardmill.sizing.options import Option, Workload, reckon
+from shardmill.sizing.options import Option, Workload, estimate_option
 from shardmill.sizing.shape import read_shape
-from shardmill.sizing.speed import Range, reckoned_speed
+from shardmill.sizing.speed import Range, estimated_speed
 
 TOKENS = 128
 BIGGER_INSTANCE_USD = 0.752
@@ -19,7 +19,7 @@ def option(device: str, gpus: int, documents: int, usd: float | None = None) -> 
     shape, chip = read_shape(BERT_BASE), load_catalogue().named(device)
     chip = chip if usd is None else chip.model_copy(update={"usd": usd})
     work = Workload(documents, documents * TOKENS, TOKENS)
-    return reckon(work, chip, gpus, reckoned_speed(chip, shape, TOKENS), embedding_need(shape))
+    return estimate_option(work, chip, gpus, estimated_speed(chip, shape, TOKENS), embedding_need(shape))
 
 
 def main() -> None:

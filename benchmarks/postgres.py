@@ -175,9 +175,7 @@ def main() -> None:
                 took = timed(name, server, table, some, lambda load=load, t=table, s=some: load(url, t, s))  # type: ignore[misc]
                 took_s.setdefault(name, []).append(took)
         for name in ("COPY, text", "executemany"):
-            print(
-                f"shardmill compared with {name}: {median(took_s[name]) / median(took_s['shardmill']):.1f}x (medians)"
-            )
+            print(f"shardmill vs {name}: {median(took_s[name]) / median(took_s['shardmill']):.1f}x (medians)")
         two_at_once(url, rows)
     finally:
         embedded.stop(folder / "db")

@@ -152,7 +152,7 @@ def test_your_own_devices_and_prices_go_over_ours(tmp_path: Path) -> None:
     [
         ("[[device]]\nname = 'x'\n", "memory_gb"),
         ("[[device]]\nname = 'T4'\ncolour = 'green'\n", "colour"),
-        ("[price]\n", "nothing else"),
+        ("[price]\n", "tables only"),
         ("[[", "devices.toml"),
     ],
 )

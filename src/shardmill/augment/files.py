@@ -55,7 +55,7 @@ def resume_augmentation_stream(folder: str | os.PathLike[str], stream: Augmentat
         if about["stream"] != _describe(stream):
             raise CorruptState(f"{path} belongs to another stream.", hint="Use its config, epoch and rank.")
         if about["begin"] != (stream.start if state is None else state["next_id"]):
-            raise CorruptState(f"{path} does not begin where the previous file ends.", hint="Restore that file.")
+            raise CorruptState(f"{path} does not begin where the previous file ends.", hint="Restore the missing file.")
         state = {"next_id": about["end"], "epoch": stream.epoch, "seed": stream.config.seed}
     if state is not None:
         stream.load_state_dict(state)

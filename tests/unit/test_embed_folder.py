@@ -130,7 +130,7 @@ def test_a_path_out_of_the_folder(folder: Path, path: str) -> None:
 )
 def test_dense_layers_that_are_not_run(folder: Path, said: dict[str, str]) -> None:
     add_dense(folder, **said)
-    with pytest.raises(ModelError, match="shardmill supports|Supported"):
+    with pytest.raises(ModelError, match=r"shardmill supports|Supported"):
         read_folder(folder)
 
 

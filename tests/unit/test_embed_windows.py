@@ -265,7 +265,7 @@ def test_a_token_that_the_model_does_not_know_sets_its_whole_item_aside(tmp_path
 @pytest.mark.parametrize(
     ("params", "said"),
     [
-        ({"window_tokens": 300}, "window_tokens is 300; the model reads 256 tokens at most"),
+        ({"window_tokens": 300}, "window_tokens is 300; the model's maximum is 256"),
         ({"window_tokens": 64, "overlap": 64}, "An overlap of 64 tokens leaves no new tokens in a window of 64"),
         ({"window_tokens": 64, "overlap": 62}, "room for 62 of the text besides 2 for special tokens"),
         ({"window_tokens": 4, "prompt": "a long prompt that leaves no room"}, "room for 0 of the text"),

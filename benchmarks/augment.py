@@ -1,4 +1,4 @@
-"""What one core does is in `shardmill bench augment`; this is the rest: a GPU, many ranks, memory, and no two alike.
+"""Augmentation on a GPU and on many ranks, its memory and collisions; for one core see `shardmill bench augment`.
 
 python -m benchmarks.augment ranks memory collisions gpu [--samples 100000000] [--ranks 16]
 """
@@ -31,7 +31,7 @@ def take(samples: int, rank: int = 0, world_size: int = 1) -> int:
 
 
 def one_rank(samples: int, rank: int, world_size: int, ready: Barrier, out: Any) -> None:
-    """Samples of a rank, its seconds and its CPU-seconds, from the moment all of them begin."""
+    """Put a rank's samples, seconds and CPU-seconds into `out`; all ranks start together."""
     take(100_000)
     ready.wait()
     began, cpu = time.perf_counter(), time.process_time()
@@ -41,7 +41,7 @@ def one_rank(samples: int, rank: int, world_size: int, ready: Barrier, out: Any)
 
 @dataclass(frozen=True)
 class Together:
-    """What processes side by side came to: all their samples by the slowest one's time, and by the CPU time of all."""
+    """Parallel processes: all samples by the time of the slowest process, and by the CPU time of all."""
 
     per_s: float
     per_cpu_s: float
@@ -49,7 +49,7 @@ class Together:
 
 
 def side_by_side(work: list[tuple[int, int, int]]) -> Together:
-    """Processes that take `samples, rank, world_size`; `waited`: the longest share of its time that one did not run."""
+    """Run one process per `samples, rank, world_size`; `waited` is the largest share of time that one did not run."""
     context = multiprocessing.get_context("spawn")
     ready, out = context.Barrier(len(work)), context.Queue()
     processes = [context.Process(target=one_rank, args=(*each, ready, out)) for each in work]
@@ -67,10 +67,10 @@ def side_by_side(work: list[tuple[int, int, int]]) -> Together:
 
 
 def ranks(samples: int, most: int) -> None:
-    """Ranks of one stream, and as many strangers with nothing in common: what the machine itself gives.
+    """Ranks of one stream, compared with as many independent processes, which show the machine's own limit.
 
-    Every process has as much to do as the one that is alone, so the time should not grow. By CPU time a rank that waits
-    for a core costs nothing, and one that does more work for the others' sake does.
+    Every process has as much work as a single one, so the time should not grow. By CPU time, waiting for a core costs
+    nothing, but extra work because of other ranks does.
     """
     table, each, count = [], samples // 4, 1
     alone: Together | None = None
@@ -89,11 +89,11 @@ def ranks(samples: int, most: int) -> None:
     head = [
         "ranks",
         "samples/s",
-        "of so many single ones",
-        "strangers",
+        "vs N single ones",
+        "independent",
         "by CPU time",
-        "strangers by CPU time",
-        "most time a rank did not run",
+        "independent by CPU time",
+        "longest wait of a rank",
     ]
     print_table(head, table)
 
@@ -105,11 +105,11 @@ def memory(samples: int, _most: int) -> None:
             break
         done = take(size)
         table.append([f"{done:,}", f"{resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.1f} MiB"])
-    print_table(["samples", "most memory so far"], table)
+    print_table(["samples", "peak memory so far"], table)
 
 
 def collisions(samples: int, _most: int) -> None:
-    """Blocks of 128 bits whose first 64 agree: none of those is none of the others."""
+    """Count blocks of 128 bits with equal first 64 bits: if there are none, no two blocks are equal."""
     import torch
 
     from shardmill.random.tensors import _words
@@ -126,7 +126,7 @@ def collisions(samples: int, _most: int) -> None:
     alike = int((first[1:] == first[:-1]).sum())
     by_chance = len(first) ** 2 / 2 / 2**64
     made = f"{samples:,} samples x {EPOCHS} epochs x {VIEWS} ranks"
-    print(f"{made}: {alike} pairs agree in their first 64 bits; chance gives {by_chance:.4f}.")
+    print(f"{made}: {alike} pairs agree in their first 64 bits; {by_chance:.4f} are expected by chance.")
 
 
 def gpu(samples: int, _most: int) -> None:
@@ -146,7 +146,7 @@ def gpu(samples: int, _most: int) -> None:
     for start in range(0, samples, step):
         here = augmentation_table(np.arange(start, min(samples, start + step), dtype=np.uint64), CONFIG)
         equal &= all(columns[n][start : start + step].cpu().numpy().tobytes() == c.tobytes() for n, c in here.items())
-    print(f"all {samples:,} samples equal to those of the CPU, to the bit: {equal}")
+    print(f"all {samples:,} samples bit-identical to those of the CPU: {equal}")
 
 
 PARTS: dict[str, Callable[[int, int], None]] = {

@@ -1,9 +1,9 @@
-"""Parameters a second on one core beside other libraries, in one process; who is not installed is left out and named.
+"""Parameters per second on one core, compared with other libraries in one process; missing ones are skipped and named.
 
 python -m benchmarks.augment_peers [--samples 200000]
 
-Only the drawing of parameters is timed, which each of them lets one call alone. The order of an epoch is apart: that is
-what MosaicML streaming makes again on any number of GPUs.
+Only drawing parameters is timed, which every library exposes as a call of its own. The order of an epoch is measured
+separately: MosaicML streaming reproduces it on any number of GPUs.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ def main() -> None:
             missing.append(f"{peer.__name__}: {error}")
     print_table(["what", "samples / CPU s", "samples / s"], table)
     for each in missing:
-        print(f"left out: {each}")
+        print(f"skipped: {each}")
 
 
 if __name__ == "__main__":

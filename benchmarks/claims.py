@@ -1,4 +1,4 @@
-"""What others claim of T4s, reckoned by shardmill: the tables of docs/estimates.md."""
+"""Published claims about T4s, compared with shardmill's estimates: the tables of docs/estimates.md."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ from benchmarks.machine import print_table
 from shardmill.sizing.catalogue import load_catalogue
 from shardmill.sizing.chunks import BERT_BASE, calculate_optimal_chunks
 from shardmill.sizing.memory import embedding_need
-from shardmill.sizing.options import Option, Workload, reckon
+from shardmill.sizing.options import Option, Workload, estimate_option
 from shardmill.sizing.shape import read_shape
-from shardmill.sizing.speed import Range, reckoned_speed
+from shardmill.sizing.speed import Range, estimated_speed
 
 TOKENS = 128
 BIGGER_INSTANCE_USD = 0.752
 
 
 def option(device: str, gpus: int, documents: int, usd: float | None = None) -> Option:
-    """So many documents of 128 tokens by BERT-base."""
+    """The option for documents of 128 tokens with BERT-base."""
     shape, chip = read_shape(BERT_BASE), load_catalogue().named(device)
     chip = chip if usd is None else chip.model_copy(update={"usd": usd})
     work = Workload(documents, documents * TOKENS, TOKENS)
-    return reckon(work, chip, gpus, reckoned_speed(chip, shape, TOKENS), embedding_need(shape))
+    return estimate_option(work, chip, gpus, estimated_speed(chip, shape, TOKENS), embedding_need(shape))
 
 
 def main() -> None:
@@ -29,7 +29,7 @@ def main() -> None:
         rows.append([f"{documents:,}", str(gpus), minutes(made.seconds), money(made.usd), money(bigger.usd)])
     print_table(["documents", "T4", "minutes", "g4dn.xlarge", "g4dn.2xlarge"], rows)
     rates = [(name, option(name, 1, 100_000).items_per_s) for name in ("T4", "CPU")]
-    print(f"\nA second: {', '.join(f'{rate:,.1f} on one {name}' for name, rate in rates)}.\n")
+    print(f"\nPer second: {', '.join(f'{rate:,.1f} on one {name}' for name, rate in rates)}.\n")
     rows = []
     for task in ("embedding", "summarization", "training"):
         made_of = calculate_optimal_chunks(100_000, 8, task)
@@ -44,7 +44,7 @@ def main() -> None:
                 f"{speed['items_per_minute']:,.0f} ({low:,.0f} to {high:,.0f})",
             ]
         )
-    print_table(["task", "chunks", "batch", "GPU memory", "items a minute on a T4"], rows)
+    print_table(["task", "chunks", "batch", "GPU memory", "items per minute on a T4"], rows)
 
 
 def minutes(seconds: Range) -> str:

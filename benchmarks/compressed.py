@@ -1,6 +1,6 @@
-"""One large .jsonl.gz by one worker and by two: is the second one busy too? And what does the gzip cost?
+"""One large .jsonl.gz with one worker and with two: is the second one busy too? And what does gzip cost?
 
-Rows are held against those of the plain file. Planning, which builds the index afresh, is in the time of each run.
+Rows are compared with those of the plain file. The time of each run includes planning, which builds a new index.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Measured(NamedTuple):
 
 
 def measure(source: Path, workers: int, room: Path) -> Measured:
-    """A run of the fake task from nothing; planning is measured apart as well, and `rows` is a digest of the result."""
+    """A new run of the fake task; planning is also measured separately, and `rows` is a digest of the result."""
     from shardmill.planner import devices_for, make_plan
     from shardmill.run import start
     from shardmill.spec import make_spec
@@ -63,8 +63,8 @@ def timed(work: Callable[[], Result]) -> tuple[float, Result]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--mb", type=float, default=1000, help="Of unpacked data.")
-    parser.add_argument("--folder", type=Path, help="Where there is room for the files and the runs.")
+    parser.add_argument("--mb", type=float, default=1000, help="MB of uncompressed data.")
+    parser.add_argument("--folder", type=Path, help="Folder with space for the files and the runs.")
     args = parser.parse_args()
     table = []
     with tempfile.TemporaryDirectory(dir=args.folder) as room:
@@ -79,7 +79,7 @@ def main() -> None:
                 size = f"{source.stat().st_size / 10**6:,.0f} MB"
                 table.append([source.name, size, str(workers), str(found.shards), *times, found.rows])
     describe_machine()
-    print_table(["file", "size", "workers", "shards", "planning, s", "in all, s", "of one worker", "rows"], table)
+    print_table(["file", "size", "workers", "shards", "planning, s", "total, s", "vs one worker", "rows"], table)
 
 
 if __name__ == "__main__":

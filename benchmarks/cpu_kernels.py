@@ -1,4 +1,4 @@
-"""How fast does each kernel run MiniLM on this CPU? The peers are in `shardmill bench embed --device cpu --peers`."""
+"""The speed of each kernel with MiniLM on this CPU. For peers, see `shardmill bench embed --device cpu --peers`."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def embed(kernel: Any, rows: list[NDArray[np.int32]], budget: int) -> Vectors:
 
 
 def measure(work: Callable[[], Vectors], repeats: int) -> tuple[float, Vectors]:
-    """The best time in seconds after one pass to warm up, and the vectors."""
+    """The best time in seconds after one warm-up pass, and the vectors."""
     vectors, best = work(), np.inf
     for _ in range(repeats):
         began = time.perf_counter()

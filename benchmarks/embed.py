@@ -1,7 +1,7 @@
-"""`shardmill bench embed --peers` for several models, in one table as Markdown has it.
+"""`shardmill bench embed --peers` for several models, in one Markdown table.
 
 Random weights are fine for speed. shardmill reads JSONL and writes committed Parquet; its start-up (processes, loading,
-checking) is given apart, as sentence-transformers' loading is not counted either. Both tokenize.
+checking) is listed separately, since the loading of sentence-transformers is not counted either. Both tokenize.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ def row(name: str, result: EmbedResult, best: Peer | None) -> list[str]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("models", nargs="+", help="FOLDER=COUNT[@WORKERS]: a model folder and how many texts.")
-    parser.add_argument("--device", default="cuda", help="As `shardmill bench embed` has it.")
+    parser.add_argument("models", nargs="+", help="FOLDER=COUNT[@WORKERS]: a model folder and the number of texts.")
+    parser.add_argument("--device", default="cuda", help="As for `shardmill bench embed`.")
     parser.add_argument("--no-peers", action="store_true")
     args = parser.parse_args()
     describe_machine()

@@ -1,7 +1,7 @@
-"""What does placing workers elsewhere cost once they work? Each engine against the local one on the same items.
+"""The overhead of each engine, compared with the local engine on the same items.
 
 An engine is NAME, or NAME:KEY=VALUE,KEY=VALUE with its options: `python -m benchmarks.engines local ray:num_cpus=1`.
-The task sleeps for each batch, so that the time hardly depends on what else the machine does.
+The task sleeps for each batch, so that other load on the machine hardly changes the time.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ def parse_engine(text: str) -> tuple[str, dict[str, str]]:
 
 
 def write_items(path: Path, count: int) -> None:
-    """Items of one length, so that all batches have as many."""
+    """Write items of equal length, so that all batches have the same number of them."""
     path.write_text("".join(json.dumps({"id": i, "text": f"item {i:09d} of many"}) + "\n" for i in range(count)))
 
 
 def measure(engine: str, source: Path, folder: Path, args: argparse.Namespace) -> tuple[float, float, float]:
-    """Seconds from the command to the first claim, from there to the last commit, and what a worker works in the mean.
+    """Seconds from the command to the first claim, from there to the last commit, and of work per worker (mean).
 
-    The second has in it how much later than the first the other workers come; the third has not.
+    The second includes the delay between the first worker and the others; the third does not.
     """
     from shardmill.run import start
     from shardmill.spec import make_spec
@@ -40,7 +40,7 @@ def measure(engine: str, source: Path, folder: Path, args: argparse.Namespace) -
     execution = {
         "engine": name,
         "engine_options": options,
-        # Hosts over SSH are as many as their file says, with a worker each.
+        # The SSH hosts come from their file, with one worker each.
         "workers": None if name == "ssh" else args.workers,
         "device": "cpu",
         "shard_bytes": max(1, source.stat().st_size // args.shards),
@@ -59,12 +59,12 @@ def measure(engine: str, source: Path, folder: Path, args: argparse.Namespace) -
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("engines", nargs="+", help="NAME or NAME:KEY=VALUE,…; local is always there.")
+    parser.add_argument("engines", nargs="+", help="NAME or NAME:KEY=VALUE,…; local is always included.")
     parser.add_argument("--items", type=int, default=5_000)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--shards", type=int, default=40)
     parser.add_argument("--batch-tokens", type=int, default=250, help="Characters, for the fake task: ten items.")
-    parser.add_argument("--delay-s", type=float, default=0.1, help="What a batch takes at least.")
+    parser.add_argument("--delay-s", type=float, default=0.1, help="Minimum seconds per batch.")
     parser.add_argument("--rounds", type=int, default=3)
     args = parser.parse_args()
 
@@ -83,8 +83,8 @@ def main() -> None:
         _, local_span_s, local_work_s = medians["local"]
         shares = [f"{100 * (a / b - 1):+.1f} %" for a, b in ((span_s, local_span_s), (work_s, local_work_s))]
         rows.append([engine, f"{start_s:.1f} s", f"{span_s:.2f} s", shares[0], f"{work_s:.2f} s", shares[1]])
-    print(f"{args.items:,} items, {args.workers} workers, {args.rounds} rounds in turns, medians\n")
-    print_table(["engine", "to the first claim", "to the last commit", "to local", "a worker works", "to local"], rows)
+    print(f"{args.items:,} items, {args.workers} workers, {args.rounds} alternating rounds, medians\n")
+    print_table(["engine", "to the first claim", "to the last commit", "vs local", "work per worker", "vs local"], rows)
 
 
 if __name__ == "__main__":

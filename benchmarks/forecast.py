@@ -1,7 +1,7 @@
-"""Is a forecast true? A small benchmark here, a forecast of other texts by it, and a run of them: `--texts 300`.
+"""Is a forecast accurate? A small benchmark on this machine, a forecast for other texts from it, and a run of them.
 
-Others at work on the machine meanwhile make it false, so the load is printed with each figure, and CPU-seconds of the
-workers, which do not depend on it. The rates go into a cache folder of their own: nothing measured before is used.
+Other load on the machine distorts the result, so the load is printed with each figure, and so are the CPU-seconds of
+the workers, which do not depend on it. The rates go into a separate cache folder: no earlier measurement is used.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from shardmill.tasks import open_task
 
 
 def compare(model: str, bench_texts: int, texts: int, folder: Path) -> list[list[str]]:
-    """Seconds that were forecast, before and after a benchmark, and those that it took."""
+    """Forecast seconds before and after a benchmark, and the seconds that the run took."""
     task = open_task("embed", {"model": model})
     source = folder / "texts.jsonl"
     write_texts(source, mixed_texts(texts, lambda batch: task.prepare(batch).costs, seed=1), texts)
@@ -39,7 +39,7 @@ def compare(model: str, bench_texts: int, texts: int, folder: Path) -> list[list
     took = time.monotonic() - began
     cost, run_cpu_s = run.cost(), _children_s() - bench_cpu_s
     print(f"CPU-seconds of the workers: {bench_cpu_s:.1f} for {measured.tokens:,} tokens of the benchmark, ", end="")
-    print(f"{run_cpu_s:.1f} for {cost.tokens:,} of the run; starting included.\n")
+    print(f"{run_cpu_s:.1f} for {cost.tokens:,} of the run, including start-up.\n")
     loads = f"{load:.1f}, {os.getloadavg()[0]:.1f}"
     own = cost.forecast.likely_s if cost.forecast else 0.0
     return [
@@ -47,7 +47,7 @@ def compare(model: str, bench_texts: int, texts: int, folder: Path) -> list[list
         for name, seconds in (
             (f"plan, {before.basis}", before.seconds.likely),
             (f"plan, {after.basis}", after.seconds.likely),
-            ("the run's own, kept in its folder", own),
+            ("the run's own, from its folder", own),
         )
     ]
 

@@ -1,4 +1,4 @@
-"""What every benchmark says about where it ran, and how it prints its table."""
+"""What all benchmarks print: the machine, the command and a table."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def describe_machine() -> None:
 
 
 def print_table(head: list[str], rows: list[list[str]]) -> None:
-    """A table as Markdown has it."""
+    """Print a Markdown table."""
     print(f"| {' | '.join(head)} |")
     print(f"|{'|'.join(' --- ' for _ in head)}|")
     for row in rows:

@@ -1,6 +1,6 @@
-"""Does a worker's memory grow with the dataset? Peak RSS over a small and a large source, each in a worker of its own.
+"""Does a worker's memory grow with the dataset? Peak RSS over a small and a large source, each in its own worker.
 
-The fake task stands in for the model, whose memory does not depend on the source: what is measured is the pipeline.
+A fake task replaces the model, whose memory does not depend on the source, so only the pipeline is measured.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ WORDS = (
 
 
 def write_reviews(path: Path, size_bytes: int) -> int:
-    """Reviews of mixed lengths, about 600 bytes each."""
+    """Write reviews of mixed lengths, about 600 bytes each; return their number."""
     choose = random.Random(7)
     block = []
     while sum(map(len, block)) < 8 << 20:
@@ -44,7 +44,7 @@ def file_rows(path: Path) -> int:
 
 
 def measure(source: Path, folder: Path) -> tuple[float, int]:
-    """Seconds and peak RSS in bytes of one worker over one source; run in a process of its own."""
+    """Seconds and peak RSS in bytes of one worker over one source; call it in a separate process."""
     from shardmill.devices import Device
     from shardmill.ledger import Ledger
     from shardmill.planner import make_plan

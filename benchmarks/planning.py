@@ -19,7 +19,7 @@ def bytes_read() -> int:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--gb", type=float, nargs="+", default=(0.1, 1, 10))
-    parser.add_argument("--folder", type=Path, help="Where there is room for the largest file.")
+    parser.add_argument("--folder", type=Path, help="Folder with space for the largest file.")
     args = parser.parse_args()
 
     from shardmill.devices import Device

@@ -1,4 +1,4 @@
-"""Rows a second into PostgreSQL, with vectors that are there already: our batches against scripts one would write.
+"""Rows per second into PostgreSQL, with precomputed vectors: shardmill compared with typical scripts.
 
 python -m benchmarks.postgres [ROWS]
 """
@@ -43,7 +43,7 @@ FROM pg_locks l JOIN pg_stat_activity a USING (pid) WHERE NOT l.granted
 
 @dataclass(frozen=True)
 class Server:
-    """A private server: where it is reached, and what it has computed for sessions that have ended."""
+    """A private server: its URL, and the CPU time of its ended sessions."""
 
     folder: Path
     url: str
@@ -108,7 +108,7 @@ def timed(name: str, server: Server, table: str, rows: pa.Table, load: Callable[
         began, client_s, server_s = time.perf_counter(), time.process_time(), server.cpu_s()
         load()
         took_s, client_s = time.perf_counter() - began, time.process_time() - client_s
-        # Of a session that has ended; it ends a moment after the client has left.
+        # CPU time counts once the session ends, a moment after the client disconnects.
         time.sleep(0.5)
         server_s = server.cpu_s() - server_s
         found = connection.execute(f"SELECT count(*) FROM {table}").fetchone()
@@ -119,7 +119,7 @@ def timed(name: str, server: Server, table: str, rows: pa.Table, load: Callable[
 
 
 def two_at_once(url: str, rows: pa.Table) -> None:
-    """Two processes on one table, and who waits for whom meanwhile."""
+    """Run two processes on one table, and record their lock waits."""
     code = "import sys; from benchmarks.postgres import *; ours(sys.argv[1], 'two', make_rows(int(sys.argv[2])).slice("
     code += "int(sys.argv[3]), int(sys.argv[4])), int(sys.argv[3]))"
     half = len(rows) // 2
@@ -147,7 +147,7 @@ def two_at_once(url: str, rows: pa.Table) -> None:
             "SELECT extract(epoch FROM max(at) - min(at)), sum(sent) FROM shardmill.batches WHERE table_name = 'two'"
         ).fetchone()
     assert span is not None
-    print(f"two at once: {float(span[1]) / float(span[0]):,.0f} rows/s; {waits.total()} waits in {looks} looks")
+    print(f"two at once: {float(span[1]) / float(span[0]):,.0f} rows/s; {waits.total()} waits in {looks} samples")
     for what, count in waits.most_common():
         print(f"{count} x {what}")
 
@@ -162,7 +162,7 @@ def main() -> None:
         with psycopg.connect(url, autocommit=True) as connection:
             connection.execute("CREATE EXTENSION IF NOT EXISTS vector")
             create_ledger(connection)
-        print(f"| way | rows | time | rows/s | CPU of the client | of the server |\n|{' --- |' * 6}")
+        print(f"| method | rows | time | rows/s | client CPU | server CPU |\n|{' --- |' * 6}")
         took_s: dict[str, list[float]] = {}
         for i in range(5):
             ways: dict[str, tuple[pa.Table, Callable[[str, str, pa.Table], None]]] = {
@@ -175,7 +175,7 @@ def main() -> None:
                 took = timed(name, server, table, some, lambda load=load, t=table, s=some: load(url, t, s))  # type: ignore[misc]
                 took_s.setdefault(name, []).append(took)
         for name in ("COPY, text", "executemany"):
-            print(f"shardmill against {name}: {median(took_s[name]) / median(took_s['shardmill']):.1f}x (medians)")
+            print(f"shardmill vs {name}: {median(took_s[name]) / median(took_s['shardmill']):.1f}x (medians)")
         two_at_once(url, rows)
     finally:
         embedded.stop(folder / "db")

@@ -1,4 +1,4 @@
-"""A clock that is made up, and a store whose requests take their time on it."""
+"""A simulated clock, and a store whose requests take time on it."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from typing import IO
 from shardmill.store import Entry
 
 PAGE = 1000
-# Of each request the median and what one in a hundred exceeds, in seconds.
+# The median and the 99th percentile of each kind of request, in seconds.
 LATENCY_S = {"GET": (0.020, 0.080), "PUT": (0.040, 0.160), "DELETE": (0.025, 0.100), "LIST": (0.070, 0.250)}
 _LOG_NORMAL = {kind: (math.log(median), math.log(rare / median) / 2.326) for kind, (median, rare) in LATENCY_S.items()}
 
 
 class Turns:
-    """Lets of many threads the one run whose time has come. Time stands still while it runs."""
+    """Runs one of many threads at a time: the one whose time comes first. Time stands still while it runs."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -45,7 +45,7 @@ class Turns:
             mine.acquire()
 
     def run(self, bodies: list[tuple[Callable[[], None], threading.Lock]]) -> None:
-        """Run all bodies to their ends, each on a thread that waits for its lock."""
+        """Run all bodies to completion, each on a thread that waits for its lock."""
         size = threading.stack_size(512 << 10)
         for body, lock in bodies:
             lock.acquire()
@@ -68,7 +68,7 @@ class Turns:
         self._hand_on(None)
 
     def _hand_on(self, mine: threading.Lock | None) -> bool:
-        """Give the turn to who is next; False when that is the caller."""
+        """Pass the turn to the next thread; False if that is the caller."""
         while self._queue:
             self.now, _, what = heapq.heappop(self._queue)
             if what is mine:
@@ -83,7 +83,7 @@ class Turns:
 
 
 class Objects:
-    """What lies in the store that all workers share."""
+    """The objects in the store that all workers share."""
 
     def __init__(self) -> None:
         self.data: dict[str, tuple[bytes, str]] = {}
@@ -106,7 +106,7 @@ class Objects:
 
 
 class SlowStore:
-    """The shared objects as one worker reaches them: each request takes its time, which is the worker's."""
+    """One worker's access to the shared objects: the worker waits for each request."""
 
     url = "memory://simulation"
 
@@ -187,7 +187,7 @@ def _folder(key: str) -> str:
 
 
 class InstantStore(SlowStore):
-    """Requests that nobody waits for, and that are counted elsewhere."""
+    """Requests that take no time and are counted elsewhere."""
 
     def __init__(self, objects: Objects) -> None:
         self._objects = objects

@@ -1,9 +1,9 @@
-"""A thousand workers on a hundred thousand shards: the real ledger and the real choices, on a clock that is made up.
+"""A thousand workers on a hundred thousand shards: the real ledger and the real choices, on a simulated clock.
 
 python -m benchmarks.simulation --workers 1000 --shards 100000
 
-Each worker is a thread, but only one runs at a time: the one whose time comes first. Every request to the store costs
-its worker what such a request costs at S3, so the requests of different workers meet in the order of their times.
+Each worker is a thread, but only one runs at a time: the one whose time comes first. Every request to the store takes
+as long as on S3, so the requests of different workers reach the store in the order of their times.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from shardmill.spec import Work
 from shardmill.worker.choice import Choice
 
 LEASE_S = 60.0
-# Of the beats between two of these one is simulated, since others seldom read them; all are counted.
+# Only one beat per this interval is simulated, since others seldom read them; all are counted.
 LEAST_BEAT_S = 10.0
 OPEN_SHARDS = 2
 _SOON_S = 2.0
@@ -38,8 +38,8 @@ WEIGHT_BYTES = 1 << 20
 class World:
     """What is simulated. `spread` is the sigma of the log-normal times of shards, whose mean is `shard_s`.
 
-    `straggling` of the workers are `slowness` times as slow; `vanishing` of them are gone at some time of the run. With
-    `one_slot` all begin to look for shards at the same place.
+    A share `straggling` of the workers is `slowness` times as slow; a share `vanishing` disappears during the run. With
+    `one_slot` all workers begin to look for shards at the same place.
     """
 
     workers: int = 1000
@@ -55,7 +55,7 @@ class World:
 
 @dataclass(slots=True)
 class Outcome:
-    """What came of it, in seconds of the simulated clock where nothing else is said."""
+    """The result; seconds are those of the simulated clock."""
 
     makespan_s: float
     ideal_s: float
@@ -80,7 +80,7 @@ class Outcome:
 
 @dataclass(slots=True)
 class Open:
-    """A shard that a worker is at: on the device from `start` to `end`."""
+    """A shard that a worker works on: on the device from `start` to `end`."""
 
     claim: Claim
     start: float
@@ -131,7 +131,7 @@ class Simulation:
 
 
 class Worker:
-    """A worker without items: its shards take their time, and everything else is as in the worker."""
+    """A worker without items: its shards only take time; everything else is as in the real worker."""
 
     def __init__(self, simulation: Simulation, number: int, speed: float, vanish_at: float) -> None:
         self.simulation, self.turns, self.speed, self.vanish_at = simulation, simulation.turns, speed, vanish_at
@@ -139,7 +139,7 @@ class Worker:
         world = simulation.world
         self.store = SlowStore(simulation.objects, self.turns, self.lock, random.Random(f"{world.seed}/{number}"))
         self.ledger = Ledger(self.store, self.turns.clock)
-        # Each worker reads the plan once, at its start; a thousand parsings of it would only heat this machine.
+        # Each real worker reads the plan once at its start; parsing it a thousand times would only waste time.
         self.ledger.folder.generation = simulation.plan.generation
         slot = 0.0 if world.one_slot else number / world.workers
         self.choice = Choice(self.ledger, simulation.plan, self.name, kind="cuda", slot=slot, lease_s=LEASE_S)
@@ -204,7 +204,7 @@ class Worker:
                 self.ledger.leases.retire(shard.claim.shard)
 
     def _drop(self, shard: Open) -> None:
-        """End the work on a shard; what waits behind it comes forward."""
+        """End the work on a shard; the shards waiting behind it start earlier."""
         self._spent(shard)
         self.open.remove(shard)
         free_at = self.turns.now
@@ -233,7 +233,7 @@ class Worker:
         self.ledger.leases.retire(claim.shard)
 
     def _beat(self) -> None:
-        """The heartbeat's thread: it takes part in time, but waits for nobody."""
+        """The heartbeat: scheduled on the simulated clock, but its requests take no time."""
         if self.state == "gone" or self.turns.now > self.vanish_at:
             return
         self._held()
@@ -261,7 +261,7 @@ def _record(claim: Claim, worker: str, now: float) -> Commit:
 
 
 def size_of(thing: object, seen: set[int] | None = None) -> int:
-    """The bytes that a ledger holds, what it shares with others left out."""
+    """The bytes that a ledger holds, without what it shares with others."""
     seen = set() if seen is None else seen
     if id(thing) in seen or isinstance(thing, SlowStore | Turns | type) or callable(thing):
         return 0
@@ -291,16 +291,16 @@ def main() -> None:
     rows = [
         ["committed shards", f"{outcome.committed:,}"],
         ["makespan", f"{outcome.makespan_s:,.0f} s"],
-        ["all work at all speed", f"{outcome.ideal_s:,.0f} s ({outcome.makespan_s / outcome.ideal_s - 1:+.1%})"],
+        ["all work at full speed", f"{outcome.ideal_s:,.0f} s ({outcome.makespan_s / outcome.ideal_s - 1:+.1%})"],
         ["tail", f"{outcome.tail_s:,.0f} s ({outcome.tail_share:.2%} of the makespan)"],
-        ["double work", f"{outcome.wasted_s:,.0f} s ({outcome.wasted_share:.2%} of all work)"],
+        ["duplicate work", f"{outcome.wasted_s:,.0f} s ({outcome.wasted_share:.2%} of all work)"],
         ["shadows", f"{outcome.shadows:,}"],
-        ["claims", f"{outcome.claims:,} ({outcome.claims / outcome.makespan_s:,.1f} a second)"],
-        ["a claim takes, median", f"{np.quantile(claim_s, 0.5) * 1000:,.0f} ms"],
-        ["one in a hundred takes more than", f"{np.quantile(claim_s, 0.99) * 1000:,.0f} ms"],
-        ["a ledger holds", f"{outcome.ledger_bytes / 1024:,.0f} KiB"],
+        ["claims", f"{outcome.claims:,} ({outcome.claims / outcome.makespan_s:,.1f} per second)"],
+        ["time per claim, median", f"{np.quantile(claim_s, 0.5) * 1000:,.0f} ms"],
+        ["time per claim, 99th percentile", f"{np.quantile(claim_s, 0.99) * 1000:,.0f} ms"],
+        ["memory of a ledger", f"{outcome.ledger_bytes / 1024:,.0f} KiB"],
     ]
-    rows += [[f"{kind} a shard", f"{count / world.shards:.2f}"] for kind, count in sorted(outcome.requests.items())]
+    rows += [[f"{kind} per shard", f"{count / world.shards:.2f}"] for kind, count in sorted(outcome.requests.items())]
     print_table(["", ""], rows)
     print(f"\n{world}\nsimulated in {time.monotonic() - began:,.0f} s")
 

@@ -1,6 +1,6 @@
-"""How fast is a split? Against a plain copy, `zstd -1` and the loop of the seed document, and does its memory grow?
+"""The speed and memory of a split, compared with a plain copy, `zstd -1` and a naive Python loop.
 
-All but plain `cp` is timed until it is on the disk. The seed's loop is timed over the first 100 MB, written to files.
+All but plain `cp` are timed until the data is on disk. The naive loop is timed over the first 100 MB, written to files.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from benchmarks.memory import write_reviews
 SLICE_BYTES = 100 * 10**6
 WAYS = {
     "jsonl": ["--format", "jsonl"],
-    "jsonl, 64 MB a chunk": ["--format", "jsonl", "--bytes", "64MB"],
+    "jsonl, 64 MB per chunk": ["--format", "jsonl", "--bytes", "64MB"],
     "jsonl, zstd": ["--format", "jsonl", "--compress", "zstd"],
     "jsonl, gzip": ["--format", "jsonl", "--compress", "gzip"],
     "json": ["--format", "json"],
@@ -40,7 +40,7 @@ PEERS = {
 
 
 class Took(NamedTuple):
-    """What one command took: seconds, those of all its cores, and the most memory of its processes."""
+    """What one command took: seconds, CPU-seconds, and the peak memory of its processes."""
 
     seconds: float
     cpu_s: float
@@ -49,7 +49,7 @@ class Took(NamedTuple):
 
 def run(command: list[str]) -> Took:
     began = time.monotonic()
-    # An installed package has its bytecode; without it every start compiles the package again.
+    # Without bytecode every start would compile the package again, unlike an installed package.
     env = {**os.environ, "PYTHONDONTWRITEBYTECODE": ""}
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=env)
     _, status, usage = os.wait4(process.pid, 0)
@@ -74,16 +74,16 @@ def shell(command: str, source: Path, folder: Path) -> Took:
     return found
 
 
-def seed_loop(source: Path, folder: Path) -> float:
-    """Bytes a second of the loop: parse, gather, serialise, gzip what is over 1 MB."""
+def naive_loop(source: Path, folder: Path) -> float:
+    """Bytes per second of a naive loop: parse, collect, serialise, gzip what is over 1 MB."""
     began, done, items = time.monotonic(), 0, []
     for line in _lines(source):
         items.append(json.loads(line.strip()))
         done += len(line)
         if len(items) == 10_000:
-            _write_seed_chunk(items, folder)
+            _write_naive_chunk(items, folder)
             items = []
-    _write_seed_chunk(items, folder)
+    _write_naive_chunk(items, folder)
     return done / (time.monotonic() - began)
 
 
@@ -97,7 +97,7 @@ def _lines(source: Path) -> Iterator[bytes]:
             yield line
 
 
-def _write_seed_chunk(items: list[object], folder: Path) -> None:
+def _write_naive_chunk(items: list[object], folder: Path) -> None:
     text = json.dumps({"chunk_id": "chunk-000", "items": items, "item_count": len(items)})
     data = gzip.compress(text.encode()) if len(text) > 1024 * 1024 else text.encode()
     with open(folder / "chunk", "wb") as file:
@@ -105,8 +105,8 @@ def _write_seed_chunk(items: list[object], folder: Path) -> None:
         os.fsync(file.fileno())
 
 
-def compare(source: Path, small: Path, folder: Path, what: str, seed: float) -> list[str]:
-    """One way to split, with its peers before and after it: what else the machine does disturbs all of them."""
+def compare(source: Path, small: Path, folder: Path, what: str, naive: float) -> list[str]:
+    """One way to split, with its peers before and after it, so that other load on the machine affects all of them."""
     way, size = WAYS[what], source.stat().st_size
     peers = ["cp", "cp, sync"] if "--compress" not in way and "parquet" not in what else ["zstd -1"]
     before = {peer: shell(PEERS[peer], source, folder) for peer in peers}
@@ -117,7 +117,7 @@ def compare(source: Path, small: Path, folder: Path, what: str, seed: float) -> 
     return [
         what,
         f"{speed / 10**6:,.0f}",
-        f"{speed / seed:.1f}x",
+        f"{speed / naive:.1f}x",
         ", ".join(f"{100 * share:.0f} % of {peer}" for peer, share in shares.items()),
         f"{ours.cpu_s:.1f}; " + ", ".join(f"{(before[p].cpu_s + after[p].cpu_s) / 2:.1f}" for p in peers),
         f"{split(small, folder, way).peak_bytes / 2**20:,.0f} MiB",
@@ -137,10 +137,10 @@ def main() -> None:
         write_reviews(small, SLICE_BYTES)
         write_reviews(source, int(args.gb * 10**9))
         describe_machine()
-        seed = seed_loop(source, folder)
-        print(f"the seed's loop: {seed / 10**6:,.1f} MB/s\n")
-        rows = [compare(source, small, folder, what, seed) for what in args.only]
-    head = ["split to", "MB/s", "of the seed's loop", "of its peers' speed", "CPU-seconds: ours; peers"]
+        naive = naive_loop(source, folder)
+        print(f"the naive loop: {naive / 10**6:,.1f} MB/s\n")
+        rows = [compare(source, small, folder, what, naive) for what in args.only]
+    head = ["split to", "MB/s", "vs the naive loop", "vs peers", "CPU-seconds: ours; peers"]
     print_table([*head, "peak RSS, 0.1 GB", f"peak RSS, {args.gb:g} GB", "load after"], rows)
 
 

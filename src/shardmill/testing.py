@@ -1,6 +1,6 @@
-"""A fake task and an in-process engine: for our own tests, and for yours.
+"""A fake task and an in-process engine for testing tasks.
 
-Write a task of your own like `FakeTask`, name it `yourmodule:YourTask` in a spec, and run it under `InProcessEngine` to
+Write your own task like `FakeTask`, name it `yourmodule:YourTask` in a spec, and run it under `InProcessEngine` to
 test it without starting a process. `crash_at` kills a worker at a named step, as `kill -9` would.
 """
 
@@ -24,17 +24,17 @@ from shardmill.tasks.base import START, STOP, WINDOW, Combined, Output, Prepared
 from shardmill.worker import Worker
 
 STEPS = ("claimed", "batch", "staging", "staged", "committing", "committed")
-# What happens besides where the result goes into a table: each of them once a batch of rows.
+# Additional steps if the result goes into a table, each once per batch of rows.
 TABLE_STEPS = ("batch-begun", "batch-recorded", "batch-written", "batch-committing", "batch-committed")
 
 
 class FakeTask(Task):
-    """Unit vectors that depend on the text alone, made without a model. Words in a text make it misbehave:
+    """Makes unit vectors that depend only on the text, without a model. Words in a text trigger faults:
 
     `!nan` gives a vector that is not finite, `!raise` fails, `!unpreparable` fails earlier, `!kill` kills the process.
-    `fits` is the largest batch, in characters, that does not run out of memory. A task that is `broken` by "raise" or
-    "kill" does that with every text. With `window` a text is cut after so many characters, and each piece has a vector,
-    or with `mean` they have one together.
+    `fits` is the largest batch, in characters, that does not run out of memory. `broken="raise"` or `broken="kill"`
+    does so with every text. `window` cuts a text into pieces of that many characters, each with its own vector, or
+    with one mean vector if `mean` is set.
     """
 
     batch_budget = 2048
@@ -116,7 +116,7 @@ class FakeTask(Task):
 
 
 def fake_vector(text: str, dims: int = 8) -> np.ndarray[Any, Any]:
-    """The vector FakeTask gives a text.
+    """The vector that FakeTask makes for a text.
 
     >>> bool(abs(np.linalg.norm(fake_vector("a")) - 1) < 1e-6)
     True
@@ -141,7 +141,7 @@ class _FakeMean:
 
 
 class InProcessEngine:
-    """Runs one worker after another in this process, so that a debugger and coverage see it."""
+    """Runs workers one after another in this process, visible to a debugger and to coverage."""
 
     def __init__(self, workers: int = 1, on_step: Callable[[str, int], None] = lambda step, shard: None) -> None:
         self.workers = workers
@@ -161,7 +161,7 @@ class InProcessEngine:
 
 
 def crash_at(step: str, after: int = 0) -> Callable[[str, int], None]:
-    """A hook that kills this process, with no chance to clean up, the next time `step` is reached after so many."""
+    """A hook that kills this process, without cleanup, when `step` is reached after `after` earlier times."""
     seen = 0
 
     def hook(reached: str, shard: int) -> None:
@@ -175,6 +175,6 @@ def crash_at(step: str, after: int = 0) -> Callable[[str, int], None]:
 
 
 def crash_somewhere(seed: int, steps: Sequence[str] = STEPS) -> Callable[[str, int], None]:
-    """A hook that kills this process at a step and a moment chosen by the seed."""
+    """A hook that kills this process at a step and a repetition chosen by the seed."""
     choose = random.Random(seed)
     return crash_at(choose.choice(steps), choose.randrange(6))

@@ -92,7 +92,7 @@ def test_the_command_makes_a_run_that_merges(tmp_path: Path, monkeypatch: pytest
     table = pq.read_table(merged)
     expected = augmentation_table(range(40, 2040), get_preset("aggressive"))
     assert table.column("rotation").to_pylist() == expected["rotation"].tolist()
-    with pytest.raises(ShardmillError, match="no number of samples"):
+    with pytest.raises(ShardmillError, match="not a number of samples"):
         command("augment", "--num-samples", "some", "--out", run)
 
 

@@ -105,7 +105,7 @@ def test_what_cannot_be_applied_is_refused(images: Any) -> None:
         apply((images * 255).byte(), {})
     with pytest.raises(UsageError, match="3 values for 4"):
         apply(images, {"scale": [1.0, 1.0, 1.0]})
-    with pytest.raises(UsageError, match="which items"):
+    with pytest.raises(UsageError, match="ids of the items"):
         apply(images, {"noise": 0.1})
     with pytest.raises(UsageError, match="no parameters"):
         apply(images, 3)

@@ -63,5 +63,5 @@ def test_nothing_to_measure_is_refused() -> None:
     runner = BenchmarkRunner()
     with pytest.raises(UsageError):
         runner.benchmark_batch_processing(0, get_preset("mild"), BatchStrategy.ADAPTIVE)
-    with pytest.raises(UsageError, match="no report"):
+    with pytest.raises(UsageError, match="No report"):
         runner.report("pdf")

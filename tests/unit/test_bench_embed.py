@@ -182,7 +182,7 @@ def test_the_share_of_an_unknown_chip_is_left_out_and_said(
     run = start(fake_spec(write_jsonl(fake_rows(5))), tmp_path / "run", engine=InProcessEngine())
     found = measure(run, EmbedBench(), "cuda", describe_machine(), Watch([]))
     assert found.peak_share is None
-    assert dict(figures(found))["share of peak"] == "not given: the peak of Voodoo 2 is not known"
+    assert dict(figures(found))["share of peak"] == "not given: the peak of Voodoo 2 is unknown"
 
 
 def test_json_and_back(result: EmbedResult) -> None:

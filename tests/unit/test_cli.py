@@ -295,7 +295,7 @@ def test_a_model_that_is_not_to_be_had(shardmill: Cli, items: Path, tmp_path: Pa
         *("embed", items, "--text", "text", "--model", "no-such-model", "--out", tmp_path / "run"),
         env={**os.environ, "HF_HUB_OFFLINE": "1"},
     )
-    assert_told(said, 2, "'no-such-model' is no folder here and cannot be had from the hub", "pass a model folder")
+    assert_told(said, 2, "'no-such-model' is not a local folder and cannot be downloaded", "pass a model folder")
 
 
 def test_a_model_folder_that_is_not_there(shardmill: Cli, items: Path, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The batch budget that is found by itself: a model of memory from a few probes, and a file that remembers it."""
+"""The automatic batch budget: a memory model from a few probes, and the file that caches it."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_a_limit_beyond_all_reason_costs_nothing() -> None:
 
 @pytest.mark.parametrize("wrong", [(-1.0, 0.0, 0.0), (0.0, float("nan"), 0.0), (0.0, 0.0, float("inf"))])
 def test_a_model_is_checked_at_birth(wrong: tuple[float, float, float]) -> None:
-    with pytest.raises(ValueError, match="not a model of memory"):
+    with pytest.raises(ValueError, match="not a memory model"):
         MemoryModel(*wrong)
 
 

@@ -239,7 +239,7 @@ def test_a_failed_check_falls_back_and_says_so(folder: Path, monkeypatch: pytest
     monkeypatch.setattr("shardmill.models.kernels.agree", lambda seen, expected, **options: False)
     made = EmbedTask(model=str(folder))
     made.open(Device("cpu", "cpu", threads=2))
-    assert "torch float32, padded gave other vectors" in made.notes[0]
+    assert "torch float32, padded gave different vectors" in made.notes[0]
     assert made.run(made.prepare(["a"]).inputs).bad == {}
 
 

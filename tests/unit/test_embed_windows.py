@@ -258,16 +258,16 @@ def test_a_token_that_the_model_does_not_know_sets_its_whole_item_aside(tmp_path
     task = EmbedTask(model=str(folder), window_tokens=12)
     prepared = task.prepare(["word " * 50, "word " * 50 + "<strange>" + " word" * 50, "fine"])
     assert list(prepared.bad) == [1]
-    assert "'<strange>' is not one of the model's" in prepared.bad[1]
+    assert "'<strange>' is not in the model's vocabulary" in prepared.bad[1]
     assert set(prepared.owners.tolist()) == {0, 2}  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize(
     ("params", "said"),
     [
-        ({"window_tokens": 300}, "window_tokens is 300; the model reads 256 tokens at most"),
-        ({"window_tokens": 64, "overlap": 64}, "An overlap of 64 tokens leaves nothing new in a window of 64"),
-        ({"window_tokens": 64, "overlap": 62}, "room for 62 of the text beside 2 special ones"),
+        ({"window_tokens": 300}, "window_tokens is 300; the model's maximum is 256"),
+        ({"window_tokens": 64, "overlap": 64}, "An overlap of 64 tokens leaves no new tokens in a window of 64"),
+        ({"window_tokens": 64, "overlap": 62}, "room for 62 of the text besides 2 for special tokens"),
         ({"window_tokens": 4, "prompt": "a long prompt that leaves no room"}, "room for 0 of the text"),
         ({"overlap": 8}, "overlap is given without window_tokens"),
         ({"windows": "mean"}, "windows is given without window_tokens"),

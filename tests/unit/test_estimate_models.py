@@ -16,9 +16,9 @@ from shardmill.models.folder import read_folder
 from shardmill.sizing.catalogue import load_catalogue
 from shardmill.sizing.chunks import BART_LARGE, BERT_BASE, calculate_optimal_chunks, chip_with
 from shardmill.sizing.memory import CONTEXT_BYTES, embedding_need, generation_need, kv_bytes, training_need
-from shardmill.sizing.options import Workload, choose, fewest, reckon
+from shardmill.sizing.options import Workload, choose, estimate_option, fewest
 from shardmill.sizing.shape import read_shape
-from shardmill.sizing.speed import find_speed, measured_speed, reckoned_speed, training_s, writing_s
+from shardmill.sizing.speed import estimated_speed, find_speed, measured_speed, training_s, writing_s
 from tests.tiny_models import bert, qwen3, write_model, xlm_roberta
 
 QWEN = {
@@ -152,7 +152,7 @@ def test_your_own_devices_and_prices_go_over_ours(tmp_path: Path) -> None:
     [
         ("[[device]]\nname = 'x'\n", "memory_gb"),
         ("[[device]]\nname = 'T4'\ncolour = 'green'\n", "colour"),
-        ("[price]\n", "nothing else"),
+        ("[price]\n", "tables only"),
         ("[[", "devices.toml"),
     ],
 )
@@ -164,7 +164,7 @@ def test_a_broken_catalogue_is_said_so(tmp_path: Path, text: str, said: str) -> 
 
 def test_instances_are_rented_whole() -> None:
     known = load_catalogue()
-    one = reckon(WORK, known.named("H100"), 1, reckoned_speed(known.named("H100"), BERT, 128), None)
+    one = estimate_option(WORK, known.named("H100"), 1, estimated_speed(known.named("H100"), BERT, 128), None)
     assert one.usd is not None
     assert one.usd.likely == pytest.approx(8 * 6.88 * one.seconds.likely / 3600)
 
@@ -174,11 +174,11 @@ def test_the_measured_figures_of_the_h200_are_within_the_range() -> None:
     h200 = load_catalogue().named("H200").model_copy(update={"cores": 16})
     minilm = read_shape({**BERT_BASE, "hidden_size": 384, "num_hidden_layers": 6, "intermediate_size": 1536})
     for shape, seen in ((BERT, 2_339_442), (minilm, 9_346_072)):
-        rate = reckoned_speed(h200, shape, 109).tokens_per_s
+        rate = estimated_speed(h200, shape, 109).tokens_per_s
         assert rate.low < seen < rate.high
 
 
-def test_what_was_measured_is_taken_before_what_is_reckoned() -> None:
+def test_a_measured_speed_is_preferred_to_an_estimated_one() -> None:
     chip = load_catalogue().named("T4")
     measured = Measured(1000.0, 10.0, 4000.0, 100.0, 5.0, 10_000, 1, "2026-11-15")
     speed = find_speed(chip, BERT, 100, measured)
@@ -186,9 +186,9 @@ def test_what_was_measured_is_taken_before_what_is_reckoned() -> None:
     assert (speed.tokens_per_s.likely, speed.basis) == (1000.0, "measured here on 2026-11-15")
     assert measured_speed(BERT, 500, measured).tokens_per_s.likely < 1000
     assert find_speed(chip, None, 100, None) is None
-    reckoned = find_speed(chip, BERT, 100, None)
-    assert reckoned is not None
-    assert reckoned.basis == "reckoned from the data sheet"
+    estimated = find_speed(chip, BERT, 100, None)
+    assert estimated is not None
+    assert estimated.basis == "estimated from the data sheet"
 
 
 def test_the_cheapest_that_keeps_to_the_limits() -> None:
@@ -196,7 +196,9 @@ def test_the_cheapest_that_keeps_to_the_limits() -> None:
     big = Workload(100_000_000, 12_800_000_000, 128)
 
     def option(name: str, count: int) -> Any:
-        return reckon(big, known.named(name), count, reckoned_speed(known.named(name), BERT, 128), embedding_need(BERT))
+        return estimate_option(
+            big, known.named(name), count, estimated_speed(known.named(name), BERT, 128), embedding_need(BERT)
+        )
 
     options = [option("T4", n) for n in (1, 8, 24)] + [option("L4", 8), option("V100", 8)]
     best = choose(options, 24 * 3600, None)
@@ -267,5 +269,5 @@ def test_a_larger_batch_writes_faster_and_training_takes_three_times_as_long() -
     slow, fast = (writing_s(chip, BART, read_tokens=800, written_tokens=64, rows=n) for n in (1, 32))
     assert slow.likely > 3 * fast.likely
     assert slow.low < slow.likely < slow.high
-    rate = reckoned_speed(chip, BERT, 128).tokens_per_s
+    rate = estimated_speed(chip, BERT, 128).tokens_per_s
     assert training_s(chip, BERT, tokens=128).likely == pytest.approx(3 * 128 / rate.likely)

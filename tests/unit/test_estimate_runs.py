@@ -69,7 +69,7 @@ def test_a_forecast_counts_items_and_tokens_by_a_sample(source: Path, model: Pat
     assert forecast.work.items == pytest.approx(3000, rel=0.05)
     assert forecast.sampled_places > 8
     assert forecast.work.longest == 38
-    assert forecast.asked.basis == "reckoned from the data sheet"
+    assert forecast.asked.basis == "estimated from the data sheet"
     assert (forecast.asked.gpus, forecast.asked.device) == (8, "T4")
     found = [(o.gpus, o.device) for o in rows_of(forecast)]
     assert [n for n, device in found if device == "T4"] == [1, 2, 4, 8, 16, 24]
@@ -83,7 +83,7 @@ def test_limits_mark_the_cheapest_or_say_what_would_do(source: Path, model: Path
     kept = make_forecast(spec, gpus="T4", deadline="2h", budget="5USD")
     assert kept.best is not None
     assert kept.advice == ""
-    assert make_forecast(spec, gpus="T4", deadline="1s").advice == "No number of these devices keeps to that."
+    assert make_forecast(spec, gpus="T4", deadline="1s").advice == "No number of these devices is within the limits."
     dear = make_forecast(spec, gpus="T4", budget="0.00001")
     assert dear.best is None
     assert "raise the budget" in dear.advice
@@ -115,14 +115,14 @@ def test_a_rate_of_another_cpu_is_not_taken_for_this_ones(
         with monkeypatch.context() as elsewhere:
             elsewhere.setattr(rates, name, lambda other=other: other)
             assert rates.known_rates(plan, "auto") == {"Tesla T4": RATE}
-            assert make_forecast(spec, gpus="CPU").asked.basis == "reckoned from the data sheet"
+            assert make_forecast(spec, gpus="CPU").asked.basis == "estimated from the data sheet"
             remember_rate(rates.rated(plan, "cpu", "auto"), replace(RATE, tokens_per_s=3.0))
             assert rates.known_rates(plan, "auto")["cpu"].tokens_per_s == 3.0
         assert rates.known_rates(plan, "auto") == {"cpu": RATE, "Tesla T4": RATE}
 
 
 def test_a_task_of_unknown_size_needs_a_measure_first(write_jsonl: Write) -> None:
-    with pytest.raises(UsageError, match="cannot be reckoned"):
+    with pytest.raises(UsageError, match="cannot be estimated"):
         make_forecast(fake_spec(write_jsonl(fake_rows(50))), gpus="T4")
 
 
@@ -202,7 +202,7 @@ def test_numbers_with_units() -> None:
     ("words", "said"),
     [
         (("--gpus", "0xT4"), "not a number of GPUs"),
-        (("--gpus", "8xT5"), "no device of the catalogue"),
+        (("--gpus", "8xT5"), "is not in the catalogue of devices"),
         (("--deadline", "soon"), "not a time"),
         (("--deadline", "2h soon"), "not a time"),
         (("--budget", "5EUR"), "not an amount of money"),
@@ -216,7 +216,7 @@ def test_the_command_line_plans_and_counts(shardmill: Cli, slow_run: Run, source
     asked = ("plan", source, "--text", "text", "--model", model, "--gpus", "8xT4", "--deadline", "2h")
     said = shardmill(*asked)
     assert said.status == 0, said.err
-    for words in ("batch budget", "memory per GPU", "on demand", "8 x T4", "the cheapest that keeps to that"):
+    for words in ("batch budget", "memory per GPU", "on demand", "8 x T4", "the cheapest option within the limits"):
         assert words in said.out
     assert json.loads(shardmill(*asked, "--json").out)["asked"]["gpus"] == 8
     cost = shardmill("cost", slow_run.ledger.url, "--price", 1)

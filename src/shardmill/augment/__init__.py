@@ -1,4 +1,4 @@
-"""Augmentation parameters that depend on the item and the epoch alone: the same on any number of GPUs.
+"""Augmentation parameters that depend only on the item and the epoch: the same on any number of GPUs.
 
 config = get_preset("moderate")
 gen_augmentation_params(42, config, epoch=3)  # {"rotation": -1.7, "brightness": 1.1, "noise": 0.02, …}

@@ -1,4 +1,4 @@
-"""The same parameters handed to kornia and to torchvision v2, for those whose pipeline is theirs."""
+"""Applies the same parameters with kornia or torchvision v2, for pipelines built on them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from shardmill.errors import missing_extra
 def apply_with_kornia(
     images: torch.Tensor, params: Any, *, ids: torch.Tensor | None = None, seed: int = 0, epoch: int = 0
 ) -> torch.Tensor:
-    """`apply` by kornia's functions: its interpolation, its contrast (about 0) and its clamping to [0, 1]."""
+    """`apply` with kornia's functions: its interpolation, its contrast (about 0) and its clamping to [0, 1]."""
     try:
         from kornia.enhance import adjust_brightness_accumulative, adjust_contrast
         from kornia.geometry.transform import rotate, scale
@@ -29,7 +29,7 @@ def apply_with_kornia(
 def apply_with_torchvision(
     images: torch.Tensor, params: Any, *, ids: torch.Tensor | None = None, seed: int = 0, epoch: int = 0
 ) -> torch.Tensor:
-    """`apply` by torchvision's v2 functions, image by image, as they take one angle at a time."""
+    """`apply` with torchvision's v2 functions, image by image, because they take one angle at a time."""
     try:
         from torchvision.transforms.v2 import InterpolationMode, functional
     except ImportError as error:

@@ -1,4 +1,4 @@
-"""What is drawn for each item: a distribution for each parameter, checked at birth."""
+"""What is drawn for each item: one distribution per parameter, validated on creation."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _NEUTRAL = {"rotation": 0.0, "brightness": 1.0, "noise": 0.0, "scale": 1.0, "con
 class Parameter:
     """How one parameter is drawn. Make one with `uniform`, `log_uniform`, `normal` or `choice`.
 
-    `a` and `b` are low and high, or mean and deviation. With `probability` below 1 it is `otherwise` for the rest.
+    `a` and `b` are low and high, or mean and deviation. With `probability` below 1, the other items get `otherwise`.
     """
 
     kind: Kind
@@ -32,10 +32,10 @@ class Parameter:
 
     def check(self, name: str) -> None:
         if self.kind not in get_args(Kind):
-            raise SpecError(f"{name}: there is no kind {self.kind!r}.", hint=nearest(str(self.kind), [*get_args(Kind)]))
+            raise SpecError(f"{name}: unknown kind {self.kind!r}.", hint=nearest(str(self.kind), [*get_args(Kind)]))
         if self.kind == "choice":
             if not self.choices:
-                raise SpecError(f"{name}: there is nothing to choose from.", hint="Give at least one choice.")
+                raise SpecError(f"{name}: the choices are empty.", hint="Give at least one choice.")
             if len({isinstance(c, str) for c in (*self.choices, *self._else())}) > 1:
                 raise SpecError(f"{name}: texts and numbers are mixed.", hint="Choose from one kind of value.")
             finite = [c for c in self.choices if not isinstance(c, str)]
@@ -48,21 +48,21 @@ class Parameter:
         if self.kind == "uniform" and not math.isfinite(self.b - self.a):
             raise SpecError(f"{name}: {self._shown()} is wider than a float.", hint="Give a narrower range.")
         if self.kind == "log-uniform" and not 1e-300 <= self.a <= self.b <= 1e300:
-            raise SpecError(f"{name}: a log-uniform range is above 0, not {self._shown()}.", hint="Raise its low end.")
+            raise SpecError(f"{name}: the log-uniform range {self._shown()} is not above 0.", hint="Raise its low end.")
         if self.kind == "normal" and self.b < 0:
             raise SpecError(f"{name}: the deviation {self.b:g} is below 0.", hint="Give 0 or more.")
         if self.kind != "choice" and (isinstance(self.otherwise, str) or not math.isfinite(self.otherwise or 0)):
-            raise SpecError(f"{name}: {self.otherwise!r} is not a finite number.", hint="Give a number for the rest.")
+            raise SpecError(f"{name}: {self.otherwise!r} is not a finite number.", hint="Give a number as `otherwise`.")
         if not 0 <= self.probability <= 1:
-            raise SpecError(f"{name}: {self.probability} is no probability.", hint="Give a number from 0 to 1.")
+            raise SpecError(f"{name}: {self.probability} is not a probability.", hint="Give a number from 0 to 1.")
         if self.probability < 1 and self.otherwise is None and name not in _NEUTRAL:
             raise SpecError(
-                f"{name}: with probability {self.probability:g} it needs a value for the rest.",
+                f"{name}: with probability {self.probability:g} it needs a value for the other items.",
                 hint="Give `otherwise`.",
             )
 
     def rest(self, name: str) -> Value:
-        """The value where the gate is shut."""
+        """The value of items for which the parameter is not drawn."""
         if self.otherwise is not None:
             return self.otherwise
         return _NEUTRAL.get(name, 0.0)
@@ -75,22 +75,22 @@ class Parameter:
 
 
 def uniform(low: float, high: float, *, probability: float = 1.0, otherwise: float | None = None) -> Parameter:
-    """Evenly from low up to high."""
+    """A uniform distribution from low to high."""
     return Parameter("uniform", _number(low), _number(high), probability=probability, otherwise=otherwise)
 
 
 def log_uniform(low: float, high: float, *, probability: float = 1.0, otherwise: float | None = None) -> Parameter:
-    """From low to high, each factor of two as often as another: for blurs, learning rates, zooms."""
+    """A log-uniform distribution from low to high: for blurs, learning rates, zooms."""
     return Parameter("log-uniform", _number(low), _number(high), probability=probability, otherwise=otherwise)
 
 
 def normal_(mean: float, deviation: float, *, probability: float = 1.0, otherwise: float | None = None) -> Parameter:
-    """A bell around the mean."""
+    """A normal distribution."""
     return Parameter("normal", _number(mean), _number(deviation), probability=probability, otherwise=otherwise)
 
 
 def choice(choices: Sequence[Value], *, probability: float = 1.0, otherwise: Value | None = None) -> Parameter:
-    """One of these, each as often as another."""
+    """One of the choices, with equal probability."""
     return Parameter("choice", choices=tuple(choices), probability=probability, otherwise=otherwise)
 
 
@@ -102,7 +102,7 @@ def _number(value: Any) -> float:
 
 
 def _parameter(name: str, given: Any) -> Parameter:
-    """A parameter as it is, or a pair of numbers as the ends of a uniform range."""
+    """Check a parameter; a mapping gives its fields, and a pair of numbers is a uniform range."""
     value: Any = given
     if isinstance(given, Mapping):
         plain: dict[str, Any] = {k: tuple(v) if k == "choices" else v for k, v in given.items()}
@@ -121,9 +121,9 @@ def _parameter(name: str, given: Any) -> Parameter:
 
 @dataclass(frozen=True)
 class AugmentationConfig:
-    """A distribution for each of the five parameters, and for any of your own under `extra`.
+    """One distribution for each of the five standard parameters, and for your own under `extra`.
 
-    A pair of numbers is a uniform range. Adding, leaving out or renaming an extra leaves all others as they are.
+    A pair of numbers is a uniform range. Adding, removing or renaming an extra parameter does not change the others.
 
     >>> AugmentationConfig(rotation=(-10, 10), extra={"hue": uniform(-0.1, 0.1)}).names
     ('rotation', 'brightness', 'noise', 'scale', 'contrast', 'hue')
@@ -142,12 +142,12 @@ class AugmentationConfig:
             object.__setattr__(self, name, _parameter(name, getattr(self, name)))
         for name in self.extra:
             if name in (*STANDARD, "sample_id") or not isinstance(name, str) or not name:
-                raise SpecError(f"{name!r} cannot be the name of an extra parameter.", hint="It is taken, or no name.")
+                raise SpecError(f"{name!r} cannot be the name of an extra parameter.", hint="Choose another name.")
         object.__setattr__(self, "extra", {n: _parameter(n, p) for n, p in self.extra.items()})
         if self.noise.kind == "uniform" and self.noise.a < 0:
-            raise SpecError(f"noise: its deviation cannot be below 0, as {self.noise.a:g} is.", hint="Begin at 0.")
+            raise SpecError(f"noise: its deviation {self.noise.a:g} is below 0.", hint="Give 0 or more.")
         if isinstance(self.seed, bool) or not isinstance(self.seed, int) or not 0 <= self.seed < 1 << 64:
-            raise SpecError(f"The seed {self.seed!r} is not a number of 64 bits.", hint="Take one from 0 to 2**64 - 1.")
+            raise SpecError(f"The seed {self.seed!r} is not a 64-bit integer.", hint="Choose one from 0 to 2**64 - 1.")
 
     def __hash__(self) -> int:
         return hash((*(getattr(self, n) for n in STANDARD), self.seed, tuple(sorted(self.extra.items(), key=str))))
@@ -164,7 +164,7 @@ class AugmentationConfig:
         return self if seed is None or seed == self.seed else replace(self, seed=seed)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON and for `from_dict`."""
+        """Plain values, for JSON and `from_dict`."""
 
         def plain(p: Parameter) -> dict[str, Any]:
             values = {f.name: getattr(p, f.name) for f in fields(Parameter)}
@@ -181,7 +181,7 @@ class AugmentationConfig:
         known = [f.name for f in fields(cls)]
         for name in values:
             if name not in known:
-                raise SpecError(f"{name!r} is no part of a config.", hint=nearest(str(name), known))
+                raise SpecError(f"{name!r} is not a field of a config.", hint=nearest(str(name), known))
         return cls(**values)
 
 
@@ -195,5 +195,5 @@ PRESETS: dict[str, AugmentationConfig] = {
 def get_preset(name: str) -> AugmentationConfig:
     """The config called "mild", "moderate" or "aggressive"."""
     if name not in PRESETS:
-        raise SpecError(f"There is no preset {name!r}.", hint=nearest(str(name), list(PRESETS)))
+        raise SpecError(f"No preset is called {name!r}.", hint=nearest(str(name), list(PRESETS)))
     return PRESETS[name]

@@ -1,4 +1,4 @@
-"""Streams as compressed Parquet: a column of ids, one for each parameter, and how they were made in the footer."""
+"""Streams as compressed Parquet: a column of ids, one column per parameter, and their origin in the footer."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ def save_augmentation_stream(
 ) -> int:
     """Write the rest of a stream into a folder of Parquet files and return the number of items written.
 
-    A file has its name only when it is whole; what was being written when a process died is written again.
+    A file gets its final name only when it is complete; a file cut off by a crash is written again.
     """
     if samples_per_file < 1:
-        raise UsageError(f"A file of {samples_per_file} samples is none.", hint="Give samples_per_file of 1 or more.")
+        raise UsageError(f"samples_per_file is {samples_per_file}.", hint="Give 1 or more.")
     place = Path(folder)
     place.mkdir(parents=True, exist_ok=True)
     files = _files(place)
@@ -44,7 +44,7 @@ def save_augmentation_stream(
 
 
 def resume_augmentation_stream(folder: str | os.PathLike[str], stream: AugmentationStream) -> AugmentationStream:
-    """Set a stream to where the files of a folder end, after a check that they are its own and without a gap.
+    """Set a stream to the end of the files in a folder, after checking that they belong to it and have no gap.
 
     stream = resume_augmentation_stream("params", stream_augmentation_chain(100_000_000, config))
     save_augmentation_stream(stream, "params")
@@ -53,9 +53,9 @@ def resume_augmentation_stream(folder: str | os.PathLike[str], stream: Augmentat
     for path in _files(Path(folder)):
         about = _about(path)
         if about["stream"] != _describe(stream):
-            raise CorruptState(f"{path} is of another stream.", hint="Use the config, epoch and rank it was made with.")
+            raise CorruptState(f"{path} belongs to another stream.", hint="Use its config, epoch and rank.")
         if about["begin"] != (stream.start if state is None else state["next_id"]):
-            raise CorruptState(f"{path} does not begin where the one before it ends.", hint="A file is missing.")
+            raise CorruptState(f"{path} does not begin where the previous file ends.", hint="Restore the missing file.")
         state = {"next_id": about["end"], "epoch": stream.epoch, "seed": stream.config.seed}
     if state is not None:
         stream.load_state_dict(state)
@@ -63,7 +63,7 @@ def resume_augmentation_stream(folder: str | os.PathLike[str], stream: Augmentat
 
 
 def load_augmentation_stream(folder: str | os.PathLike[str]) -> Iterator[tuple[int, dict[str, Value]]]:
-    """Ids and parameters from the files of a folder, a row group in memory at a time."""
+    """Ids and parameters from the files of a folder, one row group in memory at a time."""
     for path in _files(Path(folder)):
         _about(path)
         with pq.ParquetFile(path) as file:
@@ -88,7 +88,7 @@ def _files(folder: Path) -> list[Path]:
 
 
 def _again(path: Path) -> str:
-    return f"Delete {path.name} and those after it; resume makes them again."
+    return f"Delete {path.name} and the files after it; resuming makes them again."
 
 
 def _describe(stream: AugmentationStream) -> dict[str, Any]:
@@ -105,12 +105,12 @@ def _about(path: Path) -> dict[str, Any]:
         about: dict[str, Any] = json.loads((pq.read_schema(path).metadata or {})[_ABOUT])
         AugmentationConfig.from_dict(about["stream"]["config"])
     except (pa.ArrowException, OSError, KeyError, ValueError, TypeError) as error:
-        raise CorruptState(f"{path} is torn, or not a file of parameters.", hint=_again(path)) from error
+        raise CorruptState(f"{path} is damaged, or not a file of parameters.", hint=_again(path)) from error
     return about
 
 
 def _write(stream: AugmentationStream, rest: Tables, folder: Path, number: int, limit: int) -> int:
-    """One file of at most `limit` items; none where nothing is left."""
+    """Write one file of at most `limit` items; none if nothing is left."""
     begin = stream.state
     tables, rows = [], 0
     for ids, columns in _limited(stream, rest, limit):

@@ -1,4 +1,4 @@
-"""For training loops: datasets that carry their parameters along, and a sampler that may change its number of ranks."""
+"""For training loops: datasets with parameters, and a sampler that can resume on another number of ranks."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _AHEAD = 4096
 
 
 class AugmentedDataset(Dataset[Any]):
-    """A map-style dataset whose items come as (item, id, parameters of the epoch).
+    """A map-style dataset that yields (item, id, parameters of the epoch).
 
-    Loader processes that persist keep the epoch they were made with: make the loader anew after `set_epoch`.
+    Persistent loader processes keep the epoch they started with: create a new loader after `set_epoch`.
     """
 
     def __init__(self, dataset: Any, config: AugmentationConfig, epoch: int = 0) -> None:
@@ -39,10 +39,10 @@ class AugmentedDataset(Dataset[Any]):
 
 
 class AugmentedIterable(IterableDataset[Any]):
-    """An iterable dataset whose items are numbered from `start_id` on and come as (item, id, parameters).
+    """An iterable dataset that numbers its items from `start_id` and yields (item, id, parameters).
 
-    Every rank and every loader process reads all of the source and keeps its own part of it, so the numbers, and with
-    them the parameters, are the same whoever reads.
+    Every rank and every loader process reads the whole source and keeps its own part, so ids and parameters are the
+    same for any number of readers.
     """
 
     def __init__(
@@ -70,11 +70,11 @@ class AugmentedIterable(IterableDataset[Any]):
 
 
 class ElasticSampler(Sampler[int]):
-    """Item ids for one rank: the epoch's order dealt over the ranks, none twice and none padded.
+    """Item ids for one rank: the epoch's order dealt out to the ranks, without repeats or padding.
 
-    Its state is how many items of the epoch all ranks together have done, so another number of ranks goes on with it.
-    `advance` is called after each step with the number of items of all ranks. Ranks differ by at most one item at the
-    end of an epoch: the last step has none for some of them.
+    Its state is the number of items of the epoch done by all ranks, so another number of ranks can resume from it.
+    Call `advance` after each step with the number of items of all ranks. Ranks differ by at most one item per epoch:
+    in the last step some have none.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class ElasticSampler(Sampler[int]):
     ) -> None:
         check_rank(rank, world_size)
         if size < 0:
-            raise UsageError(f"A dataset of {size} items cannot be.", hint="Give its length.")
+            raise UsageError(f"The size {size} is below 0.", hint="Give the length of the dataset.")
         self.size, self.rank, self.world_size = size, rank, world_size
         self.shuffle, self.seed, self.epoch, self.done = shuffle, seed, epoch, 0
 
@@ -113,11 +113,11 @@ class ElasticSampler(Sampler[int]):
     def load_state_dict(self, state: dict[str, int]) -> None:
         done, epoch, seed = check_state(state, 0, self.size)
         if seed != self.seed or state.get("size") != self.size:
-            raise CorruptState("The state is of another dataset or seed.", hint="Use what it was saved with.")
+            raise CorruptState("The state belongs to another dataset or seed.", hint="Use the ones it was saved with.")
         self.done, self.epoch = done, epoch
 
 
 def collate(batch: list[tuple[Any, int, dict[str, Any]]]) -> tuple[list[Any], torch.Tensor, dict[str, list[Any]]]:
-    """Items as a list, ids as a tensor, parameters as columns: what `apply` takes."""
+    """Items as a list, ids as a tensor, parameters as columns, as `apply` takes them."""
     items, ids, params = zip(*batch, strict=True)
     return list(items), torch.tensor(ids), {name: [p[name] for p in params] for name in params[0]}

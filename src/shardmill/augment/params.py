@@ -1,4 +1,4 @@
-"""Parameters of items: one at a time as a dict, or many as columns."""
+"""Parameters of items: of one item as a dict, or of many as columns."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ _GATES = 1
 
 def check_rank(rank: int, world_size: int) -> None:
     if isinstance(world_size, bool) or not isinstance(world_size, int | np.integer) or world_size < 1:
-        raise UsageError(f"A world size of {world_size!r} has nobody in it.", hint="It is 1 or more.")
+        raise UsageError(f"The world size {world_size!r} is not a positive integer.", hint="Give 1 or more.")
     if isinstance(rank, bool) or not isinstance(rank, int | np.integer) or not 0 <= rank < world_size:
-        raise UsageError(f"There is no rank {rank!r} among {world_size}.", hint=f"Ranks are 0 to {world_size - 1}.")
+        raise UsageError(f"There is no rank {rank!r} of {world_size}.", hint=f"Ranks are 0 to {world_size - 1}.")
 
 
 def gen_augmentation_params(
     sample_id: int, config: AugmentationConfig, *, seed: int | None = None, epoch: int = 0, view: int | None = None
 ) -> dict[str, Value]:
-    """The parameters of one item. `seed` takes the place of the config's own.
+    """The parameters of one item. `seed` overrides the config's seed.
 
     >>> from shardmill.augment import get_preset
     >>> sorted(gen_augmentation_params(42, get_preset("mild")))
@@ -56,9 +56,9 @@ def gen_distributed_augmentation_params(
     seed: int | None = None,
     epoch: int = 0,
 ) -> dict[str, Value]:
-    """The parameters of one item as one rank sees it: another view of the item for every rank.
+    """The parameters of one item for one rank: every rank gets a different view of the item.
 
-    The world size only says which ranks there are; it does not enter the numbers.
+    The world size only validates the rank; it does not affect the numbers.
     """
     check_rank(rank, world_size)
     return gen_augmentation_params(sample_id, config, seed=seed, epoch=epoch, view=int(rank))
@@ -67,21 +67,21 @@ def gen_distributed_augmentation_params(
 def augmentation_table(
     ids: Any, config: AugmentationConfig, *, seed: int | None = None, epoch: int = 0, view: int | None = None
 ) -> Columns:
-    """The parameters of many items as columns: a float64 array (or one of the chosen values) for each parameter.
+    """The parameters of many items as columns: one float64 array (or array of choices) per parameter.
 
-    This is the road for speed: one block of Philox gives the five parameters of an item.
+    This is the fastest way: one Philox block gives an item's five standard parameters.
     """
     config = config.with_seed(seed)
     numbers = randoms.check_ids(ids)
     randoms.check_counter(epoch)
     if numbers.ndim != 1:
-        raise UsageError(f"Ids come as one row, not as an array of shape {numbers.shape}.", hint="Use .ravel().")
+        raise UsageError(f"The ids have shape {numbers.shape}; one dimension is needed.", hint="Use .ravel().")
     key = make_key(config.seed, _STREAM, view)
     five = [getattr(config, name) for name in STANDARD]
     if not all(_plain(p) for p in five):
         return _draw(_Arrays, numbers, config, key, view, epoch)
     columns = [np.empty(len(numbers)) for _ in STANDARD]
-    # Chunk by chunk, so that what was drawn is still in the cache when it is scaled.
+    # In chunks, so that the draws are still in the cache when they are scaled.
     for start in range(0, len(numbers), randoms.CHUNK):
         parts = [c[start : start + randoms.CHUNK] for c in columns]
         randoms.draw5(numbers[start : start + randoms.CHUNK], key, epoch, out=parts)
@@ -95,20 +95,20 @@ def augmentation_table(
 def augmentation_tensors(
     ids: torch.Tensor, config: AugmentationConfig, *, seed: int | None = None, epoch: int = 0, view: int | None = None
 ) -> dict[str, torch.Tensor]:
-    """`augmentation_table` for ids in a tensor, on the device where they are, equal to it to the bit.
+    """`augmentation_table` for ids in a tensor, computed on their device, with bit-identical results.
 
-    Texts that are chosen from come as their places among the choices; the value for the rest comes after the last.
+    Choices of texts come as indices into the choices; the index after the last means `otherwise`.
     """
     config = config.with_seed(seed)
     randoms.check_counter(epoch)
     if not ids.is_cuda and len(ids) and int(ids.min()) < 0:
-        raise UsageError(f"The item id {int(ids.min())} is below 0.", hint="Number the items from 0 on.")
+        raise UsageError(f"The item id {int(ids.min())} is below 0.", hint="Number the items from 0.")
     drawn: dict[str, torch.Tensor] = _draw(_tensors(), ids, config, make_key(config.seed, _STREAM, view), view, epoch)
     return drawn
 
 
 class _Arrays:
-    """How columns are drawn and chosen in NumPy; `_tensors` is the same for torch."""
+    """The NumPy backend; `_tensors` is the same for torch."""
 
     draw5: Callable[..., list[Any]] = staticmethod(randoms.draw5)
     draw_fine: Callable[..., list[Any]] = staticmethod(randoms.draw_fine)
@@ -157,7 +157,7 @@ def _draw(
 
 
 def _draw_extra(backend: Any, ids: Any, config: AugmentationConfig, view: int | None, epoch: int) -> dict[str, Any]:
-    """Each extra parameter has a stream of its own name, so that it depends on no other."""
+    """Each extra parameter has its own stream, so that it does not depend on the others."""
     columns = {}
     for name, parameter in config.extra.items():
         draw, gate = backend.draw_fine(ids, make_key(config.seed, f"{_STREAM}/{name}", view), epoch)
@@ -166,7 +166,7 @@ def _draw_extra(backend: Any, ids: Any, config: AugmentationConfig, view: int | 
 
 
 def _value(backend: Any, name: str, p: Parameter, draw: Any, gate: Any, unit: float) -> Any:
-    """From whole numbers below 1 / unit to values. What was rounded over an end is put back on it."""
+    """Turn integer draws below 1 / unit into values. Values rounded past an end of the range are clipped to it."""
     shut = None if p.probability == 1 else gate >= p.probability / unit
     if p.kind == "choice":
         place = backend.clip(draw * (len(p.choices) * unit), 0.0, len(p.choices) - 0.5)
@@ -186,7 +186,7 @@ def _value(backend: Any, name: str, p: Parameter, draw: Any, gate: Any, unit: fl
 
 def _id(sample_id: Any) -> int:
     if isinstance(sample_id, bool) or not isinstance(sample_id, int | np.integer):
-        raise UsageError(f"The item id {sample_id!r} is not a whole number.", hint="Number the items from 0 on.")
+        raise UsageError(f"The item id {sample_id!r} is not an integer.", hint="Number the items from 0.")
     if not 0 <= sample_id < 1 << 64:
-        raise UsageError(f"The item id {sample_id} is not from 0 to 2**64 - 1.", hint="Number the items from 0 on.")
+        raise UsageError(f"The item id {sample_id} is not from 0 to 2**64 - 1.", hint="Number the items from 0.")
     return int(sample_id)

@@ -1,4 +1,4 @@
-"""What a stream or a table of parameters looks like: enough to see that a config does what was meant."""
+"""Statistics of a stream or a table of parameters, to check that a config does what was intended."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from shardmill.errors import UsageError
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """One parameter over many items; what is chosen from texts has counts instead of moments."""
+    """One parameter over many items; choices of texts have counts instead of moments."""
 
     count: int
     mean: float
@@ -25,14 +25,14 @@ class Summary:
 
 
 def compute_statistics(params: Mapping[str, Any] | Iterable[dict[str, Any]]) -> dict[str, Summary]:
-    """Statistics of a table, or of a stream read to its end, in memory of one chunk."""
+    """Statistics of a table, or of a stream, which is read to its end one chunk at a time."""
     tables: Iterable[Mapping[str, Any]] = [params] if isinstance(params, Mapping) else _gather(params)
     sums: dict[str, _Sums] = {}
     for table in tables:
         for name, column in table.items():
             sums.setdefault(name, _Sums()).add(np.asarray(column))
     if not any(s.count for s in sums.values()):
-        raise UsageError("There are no parameters to look at.", hint="The stream is empty, or was read already.")
+        raise UsageError("There are no parameters.", hint="Pass a stream that is not empty and was not read before.")
     return {name: s.summary() for name, s in sums.items()}
 
 
@@ -43,7 +43,7 @@ def _gather(stream: Iterable[dict[str, Any]]) -> Iterable[dict[str, list[Any]]]:
 
 
 class _Sums:
-    """Moments that are merged chunk by chunk (Chan, Golub, LeVeque), so that large numbers lose nothing."""
+    """Moments merged chunk by chunk (Chan, Golub, LeVeque), so that large numbers lose no precision."""
 
     def __init__(self) -> None:
         self.count, self.mean, self.squares = 0, 0.0, 0.0

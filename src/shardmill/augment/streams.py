@@ -1,4 +1,4 @@
-"""Parameters of item after item, in memory of one chunk. The state of a stream is one integer."""
+"""Streams of parameters that keep one chunk in memory. The state of a stream is one integer."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ Progress = Callable[[int, int | None], None]
 
 
 class AugmentationStream(Iterator[dict[str, Value]]):
-    """The parameters of items start, start + 1, … before stop; of every `world_size`-th one for a rank.
+    """The parameters of the items from start to stop - 1; a rank gets every `world_size`-th item.
 
-    `state` is the id before which all items are done, on this rank and, when every rank has taken as many steps, on all
-    of them. A stream begun at a state, by any number of ranks, goes on there: nothing twice, nothing left out.
+    All items before `state` are done on this rank, and on all ranks once each has taken the same number of steps. A
+    stream resumed from a state, by any number of ranks, repeats no item and skips none.
     """
 
     def __init__(
@@ -42,9 +42,9 @@ class AugmentationStream(Iterator[dict[str, Value]]):
     ) -> None:
         check_rank(rank, world_size)
         if isinstance(chunk_size, bool) or not isinstance(chunk_size, int) or chunk_size < 1:
-            raise UsageError(f"A chunk of {chunk_size!r} items is none.", hint="Give a chunk_size of 1 or more.")
+            raise UsageError(f"The chunk_size {chunk_size!r} is not a positive integer.", hint="Give 1 or more.")
         if not 0 <= start <= (LAST if stop is None else stop) <= LAST:
-            raise UsageError(f"Items {start} to {stop} are not from 0 to 2**64 - 1.", hint="Number items from 0 on.")
+            raise UsageError(f"Items {start} to {stop} are not from 0 to 2**64 - 1.", hint="Number the items from 0.")
         self.config, self.start, self.stop, self.epoch = config, start, stop, epoch
         self.rank, self.world_size, self.chunk_size = rank, world_size, chunk_size
         self._on_progress = on_progress
@@ -60,7 +60,7 @@ class AugmentationStream(Iterator[dict[str, Value]]):
 
     @property
     def state(self) -> int:
-        """The id to go on from. What was taken out is counted, what waits in the chunk is not."""
+        """The id to resume from. Only items already taken from the stream count, not those waiting in the chunk."""
         at = self._at - self.world_size * operator.length_hint(self._rows)
         return at if self.stop is None else min(at, self.stop)
 
@@ -68,34 +68,34 @@ class AugmentationStream(Iterator[dict[str, Value]]):
         return {"next_id": self.state, "epoch": self.epoch, "seed": self.config.seed}
 
     def load_state_dict(self, state: dict[str, int]) -> None:
-        """Go on from a state, whatever the number of ranks was that made it."""
+        """Resume from a state, whatever number of ranks saved it."""
         at, epoch, seed = check_state(state, self.start, self.stop)
         if seed != self.config.seed:
             raise CorruptState(
-                f"The state is of seed {seed}, the stream of seed {self.config.seed}.", hint="Use the same config."
+                f"The state has seed {seed}, the stream has seed {self.config.seed}.", hint="Use the same config."
             )
         self.epoch = epoch
-        self._go_on_from(at)
+        self._resume_from(at)
 
     def tables(self) -> Iterator[tuple[np.ndarray[Any, np.dtype[np.uint64]], Columns]]:
-        """The rest of the stream as ids and columns, chunk by chunk: for speed."""
-        self._go_on_from(self.state)
+        """The rest of the stream as chunks of ids and columns, which is faster than dicts."""
+        self._resume_from(self.state)
         return self._tables()
 
-    def _go_on_from(self, at: int) -> None:
-        """What waits in the chunk is forgotten: it is made again from here on."""
+    def _resume_from(self, at: int) -> None:
+        """Discard the items waiting in the chunk; they are made again."""
         self._at, self._rows, self._all = at, iter(()), self._chain()
 
     def _tables(self) -> Iterator[tuple[np.ndarray[Any, np.dtype[np.uint64]], Columns]]:
         while (chunk := self._next_ids()) is not None:
             yield chunk, augmentation_table(chunk, self.config, epoch=self.epoch)
-            self._tell()
+            self._report_progress()
 
     def _next_ids(self) -> np.ndarray[Any, np.dtype[np.uint64]] | None:
         begin, step = self._at + self.rank, self.world_size
         end = min(LAST if self.stop is None else self.stop, begin + self.chunk_size * step)
         if end <= begin:
-            # The last step has something for some ranks only; the others are at the end as well.
+            # In the last step some ranks have no item; they have reached the end too.
             self._at = max(self._at, LAST if self.stop is None else self.stop)
             return None
         count = -(-(end - begin) // step)
@@ -107,7 +107,7 @@ class AugmentationStream(Iterator[dict[str, Value]]):
             self._rows = iter(_dicts(columns))
             yield from self._rows
 
-    def _tell(self) -> None:
+    def _report_progress(self) -> None:
         if self._on_progress is not None:
             self._on_progress(self.state - self.start, None if self.stop is None else self.stop - self.start)
 
@@ -117,7 +117,7 @@ def _dicts(columns: Columns) -> list[dict[str, Value]]:
     values = zip(*(column.tolist() for column in columns.values()), strict=True)
     if names != STANDARD:
         return [dict(zip(names, row, strict=True)) for row in values]
-    # Written out, a dict is made in half the time.
+    # A literal dict takes half the time.
     return [
         {"rotation": rotation, "brightness": brightness, "noise": noise, "scale": scale, "contrast": contrast}
         for rotation, brightness, noise, scale, contrast in values
@@ -125,7 +125,7 @@ def _dicts(columns: Columns) -> list[dict[str, Value]]:
 
 
 def parse_count(text: str) -> int:
-    """A number of samples as people write it.
+    """Parse a number of samples, with an optional suffix k, M, B or G.
 
     >>> parse_count("100M"), parse_count("2.5k"), parse_count("1_000")
     (100000000, 2500, 1000)
@@ -133,18 +133,18 @@ def parse_count(text: str) -> int:
     match = re.fullmatch(r"([\d_,]*\.?\d+)\s*([kKmMbBgG]?)", text.strip())
     exact = Fraction(re.sub("[_,]", "", match[1])) * _UNITS[match[2].lower()] if match else Fraction(0)
     if exact.denominator != 1 or not 0 < exact <= LAST:
-        raise UsageError(f"{text!r} is no number of samples.", hint="Write 250000, 250k, 100M or 1B.")
+        raise UsageError(f"{text!r} is not a number of samples.", hint="Write 250000, 250k, 100M or 1B.")
     return int(exact)
 
 
 def check_state(state: Any, start: int, stop: int | None) -> tuple[int, int, int]:
-    """Next id, epoch and seed of a saved state; what cannot be one is refused."""
+    """The next id, epoch and seed of a saved state; anything else is rejected."""
     values = [state.get(n) for n in ("next_id", "epoch", "seed")] if isinstance(state, dict) else []
     whole = [v for v in values if isinstance(v, int) and not isinstance(v, bool) and v >= 0]
     if len(whole) != 3:
-        raise CorruptState(f"{state!r} is not the state of a stream.", hint="Start the epoch anew.")
+        raise CorruptState(f"{state!r} is not the state of a stream.", hint="Start the epoch again.")
     if not start <= whole[0] <= (LAST if stop is None else stop):
-        raise CorruptState(f"The state is at item {whole[0]}, outside the stream.", hint="Is it of another dataset?")
+        raise CorruptState(f"The state is at item {whole[0]}, outside the stream.", hint="Use this dataset's state.")
     return whole[0], whole[1], whole[2]
 
 
@@ -157,7 +157,7 @@ def stream_augmentation_chain(
     epoch: int = 0,
     on_progress: Progress | None = None,
 ) -> AugmentationStream:
-    """A dict of parameters for each of `num_samples` items (or `float("inf")`), from `start_id` on."""
+    """One dict of parameters for each of `num_samples` items (or `float("inf")`), starting at `start_id`."""
     return stream_distributed_augmentation_chain(
         num_samples, 0, 1, config, start_id, chunk_size, epoch=epoch, on_progress=on_progress
     )
@@ -174,16 +174,16 @@ def stream_distributed_augmentation_chain(
     epoch: int = 0,
     on_progress: Progress | None = None,
 ) -> AugmentationStream:
-    """What one rank works on: items start_id + rank, + rank + world_size, … of `num_samples` for all ranks together.
+    """The stream of one rank: items start_id + rank, start_id + rank + world_size, … of `num_samples` in total.
 
-    An item's parameters are those of `gen_augmentation_params`, whichever rank it falls to.
+    An item's parameters are those of `gen_augmentation_params`, whichever rank gets it.
     """
     if isinstance(num_samples, bool) or not isinstance(num_samples, int | float | np.integer):
-        raise UsageError(f"{num_samples!r} is no number of samples.", hint='Give a count, or float("inf").')
+        raise UsageError(f"{num_samples!r} is not a number of samples.", hint='Give a count, or float("inf").')
     if math.isnan(num_samples) or num_samples < 0 or (math.isfinite(num_samples) and num_samples != int(num_samples)):
-        raise UsageError(f"{num_samples} is no number of samples.", hint='Give a count, or float("inf").')
+        raise UsageError(f"{num_samples} is not a number of samples.", hint='Give a count, or float("inf").')
     if isinstance(start_id, bool) or not isinstance(start_id, int | np.integer):
-        raise UsageError(f"The item id {start_id!r} is not a whole number.", hint="Number the items from 0 on.")
+        raise UsageError(f"The item id {start_id!r} is not an integer.", hint="Number the items from 0.")
     stop = None if math.isinf(num_samples) else int(start_id) + int(num_samples)
     return AugmentationStream(
         config,

@@ -1,4 +1,4 @@
-"""Measure what this machine does with a task: `shardmill bench embed`, `shardmill bench augment`.
+"""Benchmark a task on this machine: `shardmill bench embed`, `shardmill bench augment`.
 
 from shardmill.bench.embed import EmbedBench, bench_embed
 

@@ -1,4 +1,4 @@
-"""How fast parameters are made: as columns, as a stream of dicts, in batches, and as seeding a generator makes them."""
+"""Speed of making parameters: as columns, as a stream of dicts, in batches, and by reseeding a generator."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _COLUMNS_AT_A_TIME = 1 << 13
 
 @dataclass(frozen=True, slots=True)
 class BenchmarkConfig:
-    """How often each thing is measured, and what besides its speed."""
+    """The number of iterations, and what to measure besides speed."""
 
     iterations: int = 10
     warmup_iterations: int = 1
@@ -36,7 +36,7 @@ class BenchmarkConfig:
 
 @dataclass(frozen=True, slots=True)
 class BenchmarkMetrics:
-    """One thing measured: seconds are of the median iteration, memory is what all of them grew the process by."""
+    """One measurement: seconds of the median iteration, and the memory growth of the process over all iterations."""
 
     name: str
     samples: int
@@ -52,12 +52,12 @@ class BenchmarkMetrics:
 
     @property
     def samples_per_cpu_second(self) -> float | None:
-        """Speed by the CPU's own clock: what one core does where others do not share it."""
+        """Speed by CPU time: what one core does if no other process uses it."""
         return self.samples / self.cpu_seconds if self.cpu_seconds else None
 
 
 class BenchmarkRunner:
-    """Measures one thing after another and reports on all of them.
+    """Runs benchmarks one after another and reports all of them.
 
     runner = BenchmarkRunner(BenchmarkConfig(iterations=5))
     runner.benchmark_generation(100_000, get_preset("moderate")).throughput_samples_per_second
@@ -70,7 +70,7 @@ class BenchmarkRunner:
     def benchmark_generation(
         self, num_samples: int, config: AugmentationConfig, name: str = "columns"
     ) -> BenchmarkMetrics:
-        """Columns of parameters."""
+        """Measure columns of parameters."""
 
         def make() -> None:
             for start in range(0, num_samples, _COLUMNS_AT_A_TIME):
@@ -82,7 +82,7 @@ class BenchmarkRunner:
     def benchmark_streaming(
         self, num_samples: int, config: AugmentationConfig, chunk_size: int = 10_000, name: str = "stream of dicts"
     ) -> BenchmarkMetrics:
-        """A dict a sample."""
+        """Measure one dict per sample."""
 
         def make() -> None:
             for _ in stream_augmentation_chain(num_samples, config, chunk_size=chunk_size):
@@ -97,7 +97,7 @@ class BenchmarkRunner:
         strategy: BatchStrategy = BatchStrategy.SEQUENTIAL,
         batch_config: BatchConfig | None = None,
     ) -> BenchmarkMetrics:
-        """A stream put into batches."""
+        """Measure a stream grouped into batches."""
 
         def make() -> None:
             stream = stream_augmentation_chain(num_samples, config)
@@ -107,7 +107,7 @@ class BenchmarkRunner:
         return self._measure(f"batches, {strategy.value}", num_samples, make)
 
     def benchmark_reseeding(self, num_samples: int, config: AugmentationConfig) -> BenchmarkMetrics:
-        """What the others are held against: NumPy's global generator seeded anew, from a hash, for every sample."""
+        """Measure the baseline: NumPy's global generator, reseeded from a hash for every sample."""
         ranges = [(p.a, p.b) for p in config.parameters.values()]
 
         def make() -> None:
@@ -123,14 +123,14 @@ class BenchmarkRunner:
     def compare_configurations(
         self, configs: Mapping[str, AugmentationConfig], num_samples: int = 100_000
     ) -> dict[str, BenchmarkMetrics]:
-        """The columns of each config."""
+        """Measure columns of each config."""
         return {name: self.benchmark_generation(num_samples, config, name) for name, config in configs.items()}
 
     def report(self, format: str = "table") -> str:
-        """All that was measured: as a "table", as "json" or as a page of "html" with bars."""
+        """All results as a "table", as "json", or as an "html" page with bars."""
         make = {"table": self._table, "json": self._json, "html": self._html}
         if format not in make:
-            raise UsageError(f"There is no report as {format!r}.", hint="There is: table, json, html.")
+            raise UsageError(f"No report format is called {format!r}.", hint="Choose table, json or html.")
         return make[format]()
 
     def _measure(self, name: str, samples: int, make: Callable[[], None]) -> BenchmarkMetrics:
@@ -209,7 +209,7 @@ class BenchmarkRunner:
 
 
 def bench_augment(num_samples: int, preset: str, iterations: int) -> BenchmarkRunner:
-    """What `shardmill bench augment` measures, all in one process; the slow ones with fewer samples."""
+    """Run all benchmarks of `shardmill bench augment` in one process; slow ones use fewer samples."""
     config = get_preset(preset)
     runner = BenchmarkRunner(BenchmarkConfig(iterations=iterations))
     runner.benchmark_generation(num_samples, config)

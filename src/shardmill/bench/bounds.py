@@ -1,24 +1,24 @@
-"""What bounds a run: the stage that was busy for the largest share of the time."""
+"""The bottleneck of a run: the stage that was busy for the largest share of the time."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-# The stages as commits time them, in words.
+# Display names of the timings in a commit.
 STAGES = {"read_s": "reading", "prepare_s": "tokenizing", "device_s": "the device", "write_s": "writing"}
 _EDGES = "starting and ending"
 _HINTS = {
-    "reading": "Put the source on a faster disk, or in Parquet, of which only the columns that are asked for are read.",
+    "reading": "Put the source on a faster disk, or convert it to Parquet, of which only the needed columns are read.",
     "tokenizing": "More --workers tokenize in parallel.",
-    "the device": "A smaller model, a faster device or more of them; on a GPU also a larger --batch-tokens.",
+    "the device": "Use a smaller model, a faster device or more devices; on a GPU also try a larger --batch-tokens.",
     "writing": "Put the run's folder on a faster disk.",
-    _EDGES: "The run is too short to tell: measure with more --texts.",
+    _EDGES: "The run is too short to tell: use more --texts.",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """What bounds a run, the share of the time it was busy, and what to do about it."""
+    """The bottleneck of a run, the share of the time it was busy, and what to do about it."""
 
     what: str
     share: float
@@ -29,7 +29,7 @@ class Bound:
 
 
 def find_bound(stages: dict[str, float], work_s: float, edges_s: float = 0.0) -> Bound:
-    """By seconds in each stage of a worker; in `edges_s` of them it waited for its first texts or the last commit.
+    """Find the bottleneck from the seconds per stage; in `edges_s` a worker waited for its first texts or last commit.
 
     >>> str(find_bound({"prepare_s": 9.2, "device_s": 5.0}, 10.0))
     'tokenizing: 92 % of the time'

@@ -1,4 +1,4 @@
-"""What GPUs can do at most, and how busy they are, as NVML names and sees them."""
+"""The peak speed of GPUs, and how busy they are according to NVML."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _LOOK_EVERY_S = 0.2
 
 
 def peak_tflops(name: str) -> float | None:
-    """The half-precision peak of a GPU by its name; None where it is not known, as of a slice of one.
+    """The half-precision peak of a GPU by its name; None if unknown, such as for a MIG slice.
 
     >>> peak_tflops("NVIDIA A100-SXM4-80GB"), peak_tflops("NVIDIA H100 80GB HBM3 MIG 1g.10gb")
     (312.0, None)
@@ -22,7 +22,7 @@ def peak_tflops(name: str) -> float | None:
 
 
 class Watch:
-    """Watches a run from without: when it was begun, and a few times a second how busy the GPUs are.
+    """Watches a run from outside: records its start, and a few times per second how busy the GPUs are.
 
     >>> with Watch([]) as watch:
     ...     watch.gpu_busy(0.0, 1.0)
@@ -41,7 +41,7 @@ class Watch:
         return self
 
     def gpu_busy(self, began: float, ended: float) -> float | None:
-        """The mean share of time in which a kernel ran, between two times of day."""
+        """The mean share of time in which a kernel ran, between two timestamps."""
         shares = [share for at, share in self._seen if began <= at <= ended]
         return sum(shares) / len(shares) if shares else None
 

@@ -1,4 +1,4 @@
-"""`bench embed`: a real run, file to file, verified; how fast it was, where the time went, and what bounds it."""
+"""`bench embed`: a real, verified run from file to file; its speed, time per stage, and bottleneck."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ DEFAULT_TEXTS = {"cpu": 2_000, "cuda": 200_000}
 
 @dataclass(frozen=True, slots=True)
 class EmbedBench:
-    """What is to be measured. Without a source the texts are made; `device` is auto, cpu, cuda or one GPU: cuda:0."""
+    """What to measure. Without a source the texts are generated; `device` is auto, cpu, cuda or one GPU: cuda:0."""
 
     model: str = MINILM
     device: str = "auto"
@@ -53,16 +53,16 @@ class EmbedBench:
         if self.texts is not None and self.texts < 1:
             raise UsageError(f"--texts {self.texts}: at least one text is needed.")
         if (self.source is None) != (self.text is None):
-            raise UsageError("--source and --text belong together.", hint="--source FILE --text FIELD, or neither.")
+            raise UsageError("--source and --text belong together.", hint="Give both, or neither.")
 
 
 @dataclass(frozen=True, slots=True)
 class EmbedResult:
-    """What was measured. Seconds of stages, and of the device without work, are means over the workers.
+    """What was measured. Seconds of stages and idle seconds are means over the workers.
 
-    `idle_s` is all the time the device waited for texts; `idle_between_s` the part of it between the first batch and
-    the last, over shard edges too. Of a GPU, `gpu_idle` is the share of the time between a worker's first batch and its
-    last in which it had none of that worker's, by its own events; `gpu_busy` that in which NVML saw any kernel run.
+    `idle_s` is all the time the device waited for texts; `idle_between_s` is the part between the first batch and the
+    last, including shard boundaries. `gpu_idle` is the share of the time between a worker's first and last batch in
+    which the GPU ran none of its batches, by CUDA events; `gpu_busy` is the share in which NVML saw any kernel run.
     """
 
     machine: Machine
@@ -108,7 +108,7 @@ class EmbedResult:
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> EmbedResult:
-        """What `to_json` gave."""
+        """The result that `to_json` returned."""
         fields = {name: v for name, v in value.items() if name != "bench"}
         machine = {**fields["machine"], "gpus": tuple(fields["machine"]["gpus"])}
         return cls(
@@ -122,7 +122,7 @@ class EmbedResult:
 
 
 def bench_embed(asked: EmbedBench, *, quiet: bool = True) -> EmbedResult:
-    """Run, measure, verify, and run the peers where that is asked."""
+    """Run, measure, verify, and run the peers if requested."""
     if asked.peers and find_spec("sentence_transformers") is None:
         raise missing_extra("sentence-transformers", "bench")
     task = open_task("embed", {"model": asked.model})
@@ -141,7 +141,7 @@ def bench_embed(asked: EmbedBench, *, quiet: bool = True) -> EmbedResult:
 
 @contextmanager
 def pinned(device: str) -> Iterator[str]:
-    """The kind of device: cpu or cuda. For cuda:N this process and its workers see that GPU alone meanwhile."""
+    """Yield the kind of device, cpu or cuda. For cuda:N, this process and its workers see only that GPU meanwhile."""
     kind, _, number = device.partition(":")
     if kind not in ("auto", "cpu", "cuda") or (number and (kind != "cuda" or not number.isdigit())):
         raise UsageError(f"--device {device}: no such device.", hint="Choose auto, cpu, cuda or one GPU: cuda:0")
@@ -187,7 +187,7 @@ def _run(asked: EmbedBench, kind: str, source: Path, out: Path, *, quiet: bool) 
 def measure(
     run: Run, asked: EmbedBench, kind: str, machine: Machine, watch: Watch, *, quiet: bool = True
 ) -> EmbedResult:
-    """What a run that is complete has on record, and its proof."""
+    """Read the records of a complete run, and verify it."""
     commits, workers = list(run.ledger.commits.read().values()), run.ledger.workers.read()
     began, ended = min(w["began"] for w in workers), max(c.finished_at for c in commits)
     work_s, rows, tokens = ended - began, sum(c.rows for c in commits), sum(c.tokens for c in commits)
@@ -231,7 +231,7 @@ def measure(
 
 
 def padding_waste(padded_tokens: int, tokens: int) -> float:
-    """Tokens that were padding, as a share of those that were not.
+    """Padding tokens as a share of real tokens.
 
     >>> padding_waste(125, 100)
     0.25
@@ -240,7 +240,7 @@ def padding_waste(padded_tokens: int, tokens: int) -> float:
 
 
 def gpu_idle(clocks: list[dict[str, float]]) -> float | None:
-    """The share of the time between batches, by the clocks of workers on GPUs.
+    """The idle share of the GPUs, from the device clocks of the workers.
 
     >>> gpu_idle([{"busy_s": 9.0, "idle_s": 1.0}])
     0.1
@@ -252,20 +252,20 @@ def gpu_idle(clocks: list[dict[str, float]]) -> float | None:
 def _share_of_peak(
     model: str, kind: str, workers: int, tokens: int, pairs: int, work_s: float
 ) -> tuple[float | None, str]:
-    """The share of what the GPUs could do at most that the model's arithmetic was, or why it cannot be told."""
+    """The model's arithmetic as a share of the GPUs' peak with a note, or None with the reason."""
     if kind != "cuda":
-        return None, "a CPU's peak is not known"
+        return None, "the peak of a CPU is unknown"
     used = gpus()[:workers]
     peaks = [peak_tflops(gpu.name) for gpu in used]
     known = [peak for peak in peaks if peak is not None]
     if len(known) < len(peaks):
-        return None, f"the peak of {used[0].name} is not known"
+        return None, f"the peak of {used[0].name} is unknown"
     flops = count_arithmetic(read_folder(find_model(model).path)).flops(tokens, pairs)
     return flops / work_s / (sum(known) * 1e12), f"of {sum(known):,.0f} TFLOP/s, dense half precision"
 
 
 def _first_vectors(run: Run, count: int) -> NDArray[np.float32]:
-    """The vectors of the first rows, 0 where there is none."""
+    """The vectors of the first rows, 0 for a row without one."""
     found: list[NDArray[np.float32]] = []
     for batch in run.batches(["embedding"]):
         column = batch.column("embedding")

@@ -1,4 +1,4 @@
-"""How much arithmetic a model does, from the shapes of its weights."""
+"""The floating-point operations of a model, from the shapes of its weights."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 from shardmill.models.folder import ModelFolder
 
-# Looked up or not run, and so no matrix products a token.
+# Weights that are looked up or unused, so they cause no matrix products per token.
 _NOT_PER_TOKEN = ("embed", "shared.", "wte.", "wpe.", "lm_head", "pooler", "position", "relative_attention_bias")
 _CAUSAL = ("qwen", "llama", "mistral")
 _SHARED_LAYERS = ("albert",)
@@ -19,7 +19,7 @@ _SHARED_LAYERS = ("albert",)
 
 @dataclass(frozen=True, slots=True)
 class Arithmetic:
-    """Floating-point operations of one forward pass: by token, and by pair of tokens that attend to one another."""
+    """Floating-point operations of one forward pass: per token, and per pair of tokens in one text."""
 
     per_token: float
     per_pair: float
@@ -29,7 +29,7 @@ class Arithmetic:
 
 
 def count_arithmetic(folder: ModelFolder) -> Arithmetic:
-    """Matrix products only: two operations for each weight, and the two products of attention. Padding is no work."""
+    """Count matrix products only: two operations per weight, and the two products of attention; padding is left out."""
     config = folder.config
     layers = _first(config, "num_hidden_layers", "n_layers", "num_layers", "n_layer")
     heads = _first(config, "num_attention_heads", "n_heads", "num_heads", "n_head")
@@ -50,7 +50,7 @@ def _is_causal(config: dict[str, Any]) -> bool:
 
 
 def _matrix_weights(folder: Path) -> int:
-    """Numbers in the matrices that every token goes through, read from the headers of the weights."""
+    """The number of matrix weights used for every token, read from the headers of the weights."""
     shapes = {name: shape for file in sorted(folder.glob("*.safetensors")) for name, shape in _shapes(file).items()}
     matrices = {name: shape for name, shape in shapes.items() if len(shape) == 2}
     return sum(math.prod(shape) for name, shape in matrices.items() if not any(part in name for part in _NOT_PER_TOKEN))

@@ -1,4 +1,4 @@
-"""Where a benchmark ran: the machine, the versions, the day."""
+"""Where a benchmark ran: machine, versions, date."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _LIBRARIES = (
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """`load` is what it was doing already: on a machine that is not idle the figures mean little."""
+    """`load` is the load average before the benchmark; figures from a busy machine mean little."""
 
     cpu: str
     cores: int
@@ -28,7 +28,7 @@ class Machine:
     load: float
 
     def __str__(self) -> str:
-        """One line, as every table of a benchmark has it."""
+        """One line, for the table of a benchmark."""
         chips = ", ".join(self.gpus) or "no GPU"
         libraries = ", ".join(f"{name} {number}" for name, number in self.versions.items())
         return f"{self.cpu}, {self.cores} cores, {chips}; {libraries}; {self.date}; load {self.load:.1f} before"

@@ -1,4 +1,4 @@
-"""Time and memory of a stretch of code."""
+"""Time and memory of a block of code."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _MIB = 1 << 20
 
 @contextmanager
 def measure_time() -> Iterator[dict[str, float]]:
-    """Seconds by the clock and on the CPU, there when the block has ended.
+    """Wall-clock and CPU seconds, filled in when the block ends.
 
     >>> with measure_time() as timer:
     ...     total = sum(range(1000))
@@ -32,7 +32,7 @@ def measure_time() -> Iterator[dict[str, float]]:
 
 @contextmanager
 def measure_memory() -> Iterator[dict[str, float]]:
-    """Resident memory before and after, what it grew by, and the most this process ever had."""
+    """Resident memory before and after, its growth, and the peak of this process."""
     found = {"start_mb": _resident_bytes() / _MIB}
     try:
         yield found

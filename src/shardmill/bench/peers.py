@@ -1,4 +1,4 @@
-"""sentence-transformers on the same texts in this process: at its default and at all that may be its best settings."""
+"""sentence-transformers on the same texts in this process, at its default settings and at candidates for its best."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _PROBE_RUNS = 5
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """What one setting of a peer did; where it could not be run, `reason` says why."""
+    """The result of one setting of a peer; if it could not run, `reason` says why."""
 
     name: str
     batch: int
@@ -43,7 +43,7 @@ class Peer:
 
 @dataclass(frozen=True, slots=True)
 class _Way:
-    """One way to load the peer's model; it is tried at each of the batch sizes. `obstacle` says why not to try."""
+    """One way to load the peer's model, tried at each batch size. `obstacle` returns a reason not to try it."""
 
     name: str
     batches: tuple[int, ...]
@@ -53,14 +53,14 @@ class _Way:
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """The peers, and the vectors of plain float32 that everything is held against."""
+    """The peers, and the plain float32 vectors that all others are compared with."""
 
     peers: tuple[Peer, ...]
     expected: Vectors
 
 
 def run_peers(model: str, device: str, texts: Sequence[str], tokens: int, *, quiet: bool = True) -> Compared:
-    """Run every setting over the texts, which have so many tokens. The first is the default, in plain float32."""
+    """Run every setting over the texts, which have `tokens` tokens in total. The first is the default, in float32."""
     ways = list(_gpu_ways(model) if device == "cuda" else _cpu_ways(model))
     total = sum(len(way.batches) for way in ways)
     peers: list[Peer] = []
@@ -78,14 +78,14 @@ def run_peers(model: str, device: str, texts: Sequence[str], tokens: int, *, qui
             if expected is None:
                 raise ShardmillError(f"{NAME} cannot run this model: {peers[0].reason}", hint="Leave --peers out.")
             del loaded
-            _let_go(device)
+            _free_memory(device)
         bar.at(1.0, f"{len(peers)} settings")
     assert expected is not None
     return Compared(tuple(peers), expected)
 
 
 def lowest_cosine(seen: Vectors, expected: Vectors) -> float:
-    """Of the rows of two results.
+    """The lowest cosine between the rows of two results.
 
     >>> lowest_cosine(np.eye(2), np.eye(2))
     1.0
@@ -150,7 +150,7 @@ def _loader(model: str, device: str, backend: str = "torch", **options: Any) -> 
     def load() -> Any:
         library: Any = importlib.import_module("sentence_transformers")
         loaded = library.SentenceTransformer(model, device=device, backend=backend, model_kwargs=options)
-        # Dense layers, where a model has any, are loaded in float32 whatever is asked for.
+        # A model's dense layers are always loaded in float32, whatever dtype is requested.
         return loaded.to(options["dtype"]) if "dtype" in options else loaded
 
     return load
@@ -166,7 +166,7 @@ def _openvino_precisions() -> tuple[str, ...]:
 
 
 def _slow_bfloat16() -> str:
-    """Why not to try bfloat16 here: a CPU without units for it takes hours."""
+    """The reason not to try bfloat16 on this CPU, if any: without hardware support it takes hours."""
     import torch
 
     def seconds(dtype: torch.dtype) -> float:
@@ -200,7 +200,7 @@ def _reason(error: Exception) -> str:
     return lines[0][:200]
 
 
-def _let_go(device: str) -> None:
+def _free_memory(device: str) -> None:
     gc.collect()
     if device == "cuda":
         import torch

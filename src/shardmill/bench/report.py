@@ -1,4 +1,4 @@
-"""What a benchmark found, for people and for programs: a table, JSON, a picture."""
+"""A benchmark's result as a table, as JSON and as a picture."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _STAGE_COLOURS = ("#7fb069", "#e6aa68", "#1b6ca8", "#8d6a9f")
 
 
 def check_plotting() -> None:
-    """Raise before the work, not after it, where pictures cannot be drawn."""
+    """Fail before the work, not after it, if matplotlib is missing."""
     if find_spec("matplotlib") is None:
         raise missing_extra("matplotlib", "bench")
 
@@ -34,7 +34,7 @@ def figures(result: EmbedResult) -> list[tuple[str, str]]:
         ("machine", str(result.machine)),
         ("model", result.model),
         ("kernel", result.kernel.removeprefix("Kernel: ")),
-        ("texts", f"{result.texts:,}, {result.tokens:,} tokens, {result.truncated:,} cut; {result.source}"),
+        ("texts", f"{result.texts:,}, {result.tokens:,} tokens, {result.truncated:,} truncated; {result.source}"),
         ("speed", f"{result.docs_per_s:,.1f} docs/s, {result.tokens_per_s:,.0f} tokens/s"),
         ("share of peak", _share_of_peak(result)),
         (
@@ -44,20 +44,20 @@ def figures(result: EmbedResult) -> list[tuple[str, str]]:
         ("time", f"{result.start_s:.1f} s to start, {result.work_s:.1f} s of work, {result.verify_s:.1f} s to verify"),
         ("workers", f"{result.workers} on {result.device}, at most {result.peak_rss_bytes / 2**20:,.0f} MiB each"),
         *((STAGES[name], _busy(seconds, result.work_s)) for name, seconds in result.stages.items()),
-        ("device idle", f"{_busy(result.idle_between_s, result.work_s)} between batches and over shard edges"),
-        ("", f"{_busy(result.idle_s, result.work_s)} with the first texts and the last commit"),
+        ("device idle", f"{_busy(result.idle_between_s, result.work_s)} between batches, including shard boundaries"),
+        ("", f"{_busy(result.idle_s, result.work_s)} including the wait for the first texts and the last commit"),
         ("bound by", f"{result.bound}. {result.bound.hint}"),
         ("verified", f"{'yes' if result.verified else 'NO'}: {result.verify_checks.get('sample', '')}"),
     ]
     if result.gpu_idle is not None:
-        rows.insert(-2, ("GPU idle", f"{100 * result.gpu_idle:.1f} % between a worker's batches, by its own events"))
+        rows.insert(-2, ("GPU idle", f"{100 * result.gpu_idle:.1f} % between a worker's batches, by CUDA events"))
     if result.gpu_busy is not None:
         rows.insert(-2, ("GPU busy", f"{100 * result.gpu_busy:.0f} % of the time, by NVML"))
     return rows
 
 
 def print_result(result: EmbedResult) -> None:
-    """The table, to stdout."""
+    """Print the table to stdout."""
     console = Console(highlight=False)
     table = Table(show_header=False, box=None)
     for name, seen in figures(result):
@@ -82,12 +82,12 @@ def save(result: EmbedResult, folder: Path) -> list[Path]:
 
 
 def ratio(result: EmbedResult, peer: Peer) -> float | None:
-    """How many times as fast as a peer."""
+    """How many times as fast as a peer shardmill is."""
     return result.docs_per_s / peer.docs_per_s if peer.docs_per_s else None
 
 
 def draw(result: EmbedResult, paths: list[Path]) -> None:
-    """One picture, in the format that each name ends in."""
+    """Save one picture to each path, in the format of its suffix."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(12, 4.8), layout="constrained")
@@ -101,7 +101,7 @@ def draw(result: EmbedResult, paths: list[Path]) -> None:
 
 
 def _peer_table(result: EmbedResult) -> Table:
-    title = f"the first {result.peer_texts:,} of the texts by {NAME}; cosines against its float32"
+    title = f"the first {result.peer_texts:,} texts with {NAME}; cosines compared with its float32"
     table = Table(title=title, title_justify="left", box=None)
     for name in ("", "batch", "docs/s", "tokens/s", "shardmill is", "lowest cosine"):
         table.add_column(name, justify="left" if not name else "right")

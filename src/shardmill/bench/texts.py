@@ -1,4 +1,4 @@
-"""Texts to measure with: mixed in length as real ones are, and the same ones each time."""
+"""Benchmark texts: of mixed lengths like real ones, and the same every time."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ CountTokens = Callable[[list[str]], NDArray[np.int64]]
 
 LONGEST_TOKENS = 512
 _SHORTEST_TOKENS = 8
-# Of the logarithms of the lengths: the mean length is about 110 tokens, half are under 81.
+# Mean and sigma of the log-normal lengths: the mean length is about 110 tokens, the median 81.
 _LOG_MEAN, _LOG_SPREAD = 4.4, 0.8
-# Running text keeps bringing words that were not there before: about one in fifty over tens of millions of words.
+# In running text, about one word in fifty is new, even after tens of millions of words.
 _WORDS_PER_NEW_ONE = 50
 _SAMPLE = 1000
 _SOURCE_SHARD_BYTES = 1 << 20
 
 
 def mixed_texts(count: int, count_tokens: CountTokens, *, seed: int = 0) -> Iterator[str]:
-    """Passages of running English, log-normal in length as `count_tokens` counts, mean about 110 tokens, up to 512.
+    """Passages of running English with log-normal lengths, about 110 tokens on average and 512 at most.
 
-    They are cut from the docstrings of Python's standard library. Every fiftieth word is a new one, made of parts of
-    two others, so that what remembers words meets as many unknown ones as in a large corpus.
+    They are cut from the docstrings of Python's standard library. Every fiftieth word is new, made of parts of two
+    others, so that a cache of words sees as many unknown ones as in a large corpus.
     """
     random = np.random.default_rng(seed)
     words = docstring_words()
@@ -57,14 +57,14 @@ def mixed_texts(count: int, count_tokens: CountTokens, *, seed: int = 0) -> Iter
 
 
 def frame_tokens(count_tokens: CountTokens) -> int:
-    """How many tokens a text has besides those of its words: special ones, and those of a prompt."""
+    """The tokens of a text besides those of its words: special tokens and the prompt."""
     one, two = count_tokens(["a", "a a"]).tolist()
     return int(2 * one - two)
 
 
 @cache
 def docstring_words() -> tuple[str, ...]:
-    """The words of the docstrings in the standard library's top modules, in their order."""
+    """The words of the docstrings in the standard library's top-level modules, in order."""
     folder = Path(sysconfig.get_paths()["stdlib"])
     words: list[str] = []
     for file in sorted(folder.glob("*.py")):
@@ -77,14 +77,14 @@ def docstring_words() -> tuple[str, ...]:
                 words += (ast.get_docstring(node) or "").split()
     if len(words) < 10 * LONGEST_TOKENS:
         raise SourceError(
-            f"{folder} holds no sources of Python's standard library, whose docstrings are the texts to measure with.",
-            hint="Give texts of your own: --source FILE --text FIELD",
+            f"{folder} has no sources of Python's standard library, whose docstrings are the benchmark texts.",
+            hint="Give your own texts: --source FILE --text FIELD",
         )
     return tuple(words)
 
 
 def own_texts(source: str, text: str, count: int) -> Iterator[str]:
-    """The first texts of a source that shardmill reads; rows without a text are left out."""
+    """The first texts of a source; rows without a text are skipped."""
     fields = Fields(text)
     reader = open_source(discover([source], fields), fields)
     batches = (batch for shard in reader.shards(_SOURCE_SHARD_BYTES) for batch in reader.read(shard))
@@ -92,7 +92,7 @@ def own_texts(source: str, text: str, count: int) -> Iterator[str]:
 
 
 def write_texts(path: Path, texts: Iterable[str], count: int, *, quiet: bool = True) -> int:
-    """Write texts as JSONL with an id and a text each; how many there were."""
+    """Write texts as JSONL with an id and a text per line; return their number."""
     written = 0
     with open(path, "w", encoding="utf-8") as file, Bar("writing texts", quiet=quiet) as bar:
         for written, text in enumerate(texts, 1):
@@ -108,7 +108,7 @@ def read_texts(path: Path, count: int) -> list[str]:
 
 
 def _word_tokens(words: Sequence[str], count_tokens: CountTokens) -> NDArray[np.int64]:
-    """Tokens of each word as it stands in a text, after a space."""
+    """Tokens of each word inside a text, after a space."""
     found, where = np.unique(np.array(words, dtype=object), return_inverse=True)
     counts = count_tokens([f" {word}" for word in found])
     return np.maximum(0, counts - frame_tokens(count_tokens))[where]

@@ -1,1 +1,1 @@
-"""What a run would take, takes and took, in time and money: forecasts, measured rates, the bill."""
+"""The time and cost of a run, before and after it: forecasts, measured rates, the bill."""

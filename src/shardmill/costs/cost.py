@@ -1,4 +1,4 @@
-"""What a run cost: device-seconds by worker, idle and retried time apart, and its forecast against what came.
+"""What a run cost: device-seconds by worker, with idle and retried time, and its forecast compared with the result.
 
 cost = read_cost(ledger, plan, usd_per_hour=0.526)
 """
@@ -22,9 +22,9 @@ from shardmill.status.state import read_status
 
 @dataclass(frozen=True, slots=True)
 class WorkerCost:
-    """Seconds of a device that one worker took, by what they went into. Of workers that share one, each has its share.
+    """Device-seconds of one worker, by use. Workers that share a device each count their share of it.
 
-    `retried_s` went into rows that another attempt committed: they were done twice, or this worker was lost.
+    `retried_s` went into rows that another attempt committed: they were computed twice, or this worker was lost.
     `sink_s` is the part of `idle_s` in which the device waited for results to be written.
     """
 
@@ -42,7 +42,7 @@ class WorkerCost:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What a run cost so far. `seconds` is the time in which any worker was at it, `price_of` whose price it is."""
+    """What a run cost so far. `seconds` is the time in which any worker was active, `price_of` the price's origin."""
 
     run: str
     state: str
@@ -67,12 +67,12 @@ class Cost:
 
 
 def read_cost(ledger: Ledger, plan: Plan, usd_per_hour: float | None = None) -> Cost:
-    """Add up what workers have on record; without a price that of the catalogue is taken, where there is one."""
+    """Add up the records of the workers; without `usd_per_hour`, the catalogue's price is used if there is one."""
     status, catalogue = read_status(ledger, plan), load_catalogue()
     committed: dict[str, int] = {}
     for commit in ledger.commits.read().values():
         committed[commit.worker] = committed.get(commit.worker, 0) + commit.rows
-    # The CPU beside a GPU comes with it.
+    # A host's CPU is included in the price of its GPU.
     with_gpu = {w["host"] for w in status.workers if w.get("kind") == "cuda"}
     free = {w["id"] for w in status.workers if w.get("kind") == "cpu" and w["host"] in with_gpu}
     workers = tuple(_worker(w, committed, 0.0 if w["id"] in free else usd_per_hour, catalogue) for w in status.workers)
@@ -83,7 +83,7 @@ def read_cost(ledger: Ledger, plan: Plan, usd_per_hour: float | None = None) -> 
     usd = None if any(w.usd is None for w in workers) else sum(w.usd or 0.0 for w in workers)
     forecast, spans = ledger.notes.forecast(), [_span(w) for w in status.workers]
     if forecast is not None and spans:
-        # A forecast counts from before the workers are started.
+        # A forecast includes the time before the workers start.
         spans.append((forecast.at, max(forecast.at, min(spans)[0])))
     seconds = _union(spans)
     complete = status.state == "complete"
@@ -143,7 +143,7 @@ def _span(record: dict[str, Any]) -> tuple[float, float]:
 
 
 def _union(spans: Iterable[tuple[float, float]]) -> float:
-    """Seconds in which at least one worker was there.
+    """Seconds in which at least one worker was active.
 
     >>> _union([(0, 10), (5, 12), (20, 21)])
     13.0
@@ -157,19 +157,19 @@ def _union(spans: Iterable[tuple[float, float]]) -> float:
 
 def _price_of(usd_per_hour: float | None, devices: set[str], catalogue: Catalogue) -> str:
     if usd_per_hour is not None:
-        return f"${usd_per_hour:g} an hour, as given"
+        return f"${usd_per_hour:g} per hour, as given"
     said = []
     for device in sorted(devices):
         chip = catalogue.find(device)
         if chip is None or chip.usd is None:
-            said.append(f"no price is known for {device}: give --price")
+            said.append(f"the price of {device} is unknown: give --price")
         else:
-            said.append(f"{device} at ${chip.usd:g} an hour, {chip.instance}, {chip.date}")
+            said.append(f"{device} at ${chip.usd:g} per hour, {chip.instance}, {chip.date}")
     return "; ".join(said)
 
 
 def show(cost: Cost) -> None:
-    """A cost on the terminal."""
+    """Print a cost on the terminal."""
     console = Console(highlight=False, soft_wrap=True)
     table = Table(show_header=False, box=None)
     for name, seen in figures(cost):
@@ -187,7 +187,7 @@ def show(cost: Cost) -> None:
 
 def figures(cost: Cost) -> list[tuple[str, str]]:
     """Each figure with its name."""
-    idle = f"{cost.idle_s:,.1f} idle ({cost.sink_s:,.1f} of it for results to be written)"
+    idle = f"{cost.idle_s:,.1f} idle ({cost.sink_s:,.1f} of it waiting for writes)"
     parts = f"{cost.start_s:,.1f} to start, {idle}, {cost.retried_s:,.1f} retried"
     per_million = (
         f"{cost.device_s_per_million:,.0f} device-seconds" if cost.device_s_per_million is not None else "none"
@@ -197,14 +197,14 @@ def figures(cost: Cost) -> list[tuple[str, str]]:
         ("done", f"{cost.rows:,} items, {cost.tokens:,} tokens in {duration(cost.seconds)}"),
         ("device-seconds", f"{cost.device_s:,.1f}: {parts}"),
         ("cost", f"{_money(cost.usd)} ({cost.price_of})"),
-        ("a million items", f"{per_million}, {_money(cost.usd_per_million)}"),
+        ("per million items", f"{per_million}, {_money(cost.usd_per_million)}"),
         ("forecast", _forecast(cost)),
     ]
 
 
 def _forecast(cost: Cost) -> str:
     if cost.forecast is None:
-        return "none: nothing like this run had been measured here before it"
+        return "none: no similar run was measured on this machine before"
     said = f"{cost.forecast.likely_s:,.1f} s ({cost.forecast.low_s:,.1f} to {cost.forecast.high_s:,.1f})"
     came = (
         "" if cost.off is None else f"; it took {cost.seconds:,.1f} s, so the forecast was {100 * cost.off:+.0f} % off"
@@ -213,4 +213,4 @@ def _forecast(cost: Cost) -> str:
 
 
 def _money(usd: float | None) -> str:
-    return "not known" if usd is None else f"${usd:,.4f}" if usd < 1 else f"${usd:,.2f}"
+    return "unknown" if usd is None else f"${usd:,.4f}" if usd < 1 else f"${usd:,.2f}"

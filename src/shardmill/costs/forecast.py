@@ -1,4 +1,4 @@
-"""What a run would take on other devices than those at hand: time, money and memory, and which to choose.
+"""Forecasts of a run's time, cost and memory on any listed device, and which device to choose.
 
 forecast = make_forecast(spec, gpus="8xT4", deadline="2h", budget="5USD")
 forecast.asked.seconds.likely
@@ -25,7 +25,7 @@ from shardmill.planner import make_plan
 from shardmill.sizing.catalogue import CPU, Catalogue, Chip, load_catalogue
 from shardmill.sizing.measured import Measured
 from shardmill.sizing.memory import Need, embedding_need
-from shardmill.sizing.options import COUNTS, Option, Workload, choose, fewest, reckon
+from shardmill.sizing.options import COUNTS, Option, Workload, choose, estimate_option, fewest
 from shardmill.sizing.shape import Shape, read_shape
 from shardmill.sizing.speed import find_speed
 from shardmill.sources import Fields, Source, open_source
@@ -43,7 +43,7 @@ _UNITS_S = {"s": 1.0, "min": 60.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """`asked` is what was asked for, `options` what else there is, and `best` the cheapest that keeps to the limits."""
+    """`asked` is the requested option, `options` the alternatives, and `best` the cheapest within the limits."""
 
     plan: str
     source_bytes: int
@@ -65,7 +65,7 @@ class Forecast:
 
 @dataclass(frozen=True, slots=True)
 class _Model:
-    """What is known of a model on each device: its shape, what was measured of it, how many workers share a GPU."""
+    """A model's shape, and its measured rates and memory needs by device."""
 
     task: Task
     shape: Shape | None
@@ -76,10 +76,10 @@ class _Model:
         speed = find_speed(chip, self.shape, work.input_tokens, self.rates.get(chip.name))
         if speed is None:
             return None
-        reckoned = embedding_need(self.shape, dtype_bytes=2 if chip.name != CPU else 4) if self.shape else None
-        need = self.needs.get(chip.name, reckoned)
-        basis = "measured here" if chip.name in self.needs else "reckoned from the model's config"
-        return reckon(work, chip, count, speed, need, sharing=self.sharing(chip), memory_basis=basis)
+        estimated = embedding_need(self.shape, dtype_bytes=2 if chip.name != CPU else 4) if self.shape else None
+        need = self.needs.get(chip.name, estimated)
+        basis = "measured here" if chip.name in self.needs else "estimated from the model's config"
+        return estimate_option(work, chip, count, speed, need, sharing=self.sharing(chip), memory_basis=basis)
 
     def sharing(self, chip: Chip) -> int:
         return int(self.task.workers_per_gpu(chip.cores)) if chip.name != CPU else 1
@@ -93,7 +93,7 @@ def make_forecast(
     budget: str | None = None,
     catalogue: Path | None = None,
 ) -> Forecast:
-    """Look at a source and a model, and say what they would take; nothing is run but the tokenizer, on a sample."""
+    """Estimate what a run would take; only the tokenizer runs, on a sample of the source."""
     known = load_catalogue(catalogue)
     count, chip = parse_gpus(gpus, known)
     deadline_s = None if deadline is None else parse_duration(deadline)
@@ -101,12 +101,12 @@ def make_forecast(
     plan = make_plan(spec, [Device("cpu", "cpu") if chip.name == CPU else Device("cuda", chip.name)] * count)
     task = open_task(spec.work.task, spec.work.params)
     work, sampled, places = sample_source(plan, task)
-    model = _know(task, plan, spec.execution.precision, known)
+    model = _describe_model(task, plan, spec.execution.precision, known)
     asked = model.option(work, chip, count)
     if asked is None:
         raise UsageError(
-            "How fast this task is cannot be reckoned: the size of its model is not known.",
-            hint="Run it once here; later forecasts use what was measured.",
+            "The speed of this task cannot be estimated: the size of its model is unknown.",
+            hint="Run it once on this machine; later forecasts use the measured speed.",
         )
     options = _options(model, work, chip, count, known)
     best = choose([asked, *options], deadline_s, budget_usd)
@@ -129,7 +129,7 @@ def make_forecast(
 
 
 def sample_source(plan: Plan, task: Task) -> tuple[Workload, int, int]:
-    """Items, tokens and the longest of a source by a sample from many places of it; how many items, and places."""
+    """Estimate a source's work from a sample; also returns the number of sampled items and places."""
     work = plan.work
     source = open_source(plan.stat, Fields.of(work), work.max_item_bytes)
     pieces = source.shards(max(_SMALLEST_PLACE_BYTES, plan.stat.size_bytes // _PLACES))
@@ -147,13 +147,13 @@ def sample_source(plan: Plan, task: Task) -> tuple[Workload, int, int]:
 
 
 def _first_items(source: Source, piece: Shard) -> tuple[list[str | None], float]:
-    """The first texts of a piece, and the bytes an item has there."""
+    """The first texts of a piece, and its mean bytes per item."""
     for batch in islice(source.read(piece), 1):
         return batch.texts.to_pylist()[:_ITEMS_A_PLACE], batch.size_bytes / max(1, len(batch))
     return [], 0.0
 
 
-def _know(task: Task, plan: Plan, precision: str, known: Catalogue) -> _Model:
+def _describe_model(task: Task, plan: Plan, precision: str, known: Catalogue) -> _Model:
     folder = task.folder if isinstance(task, EmbedTask) else None
     shape = None
     if folder is not None:
@@ -174,7 +174,7 @@ def _by_chip(found: dict[str, _Known], known: Catalogue) -> dict[str, _Known]:
 
 
 def _options(model: _Model, work: Workload, chip: Chip, count: int, known: Catalogue) -> list[Option]:
-    """The device that was asked for in other numbers, and other devices in that number."""
+    """Other numbers of the requested device, and the requested number of other devices."""
     wanted = [(chip, n) for n in COUNTS if chip.name != CPU or n == 1]
     wanted += [(other, 1 if other.name == CPU else count) for other in known.listed if other.name != chip.name]
     return [option for other, n in wanted if (option := model.option(work, other, n)) is not None]
@@ -188,21 +188,21 @@ def _advise(
     deadline_s: float | None,
     budget_usd: float | None,
 ) -> str:
-    """What would keep to the limits, where nothing of the table does."""
+    """Options outside the table that would be within the limits."""
     enough = [_enough(model, work, c, deadline_s) for c in (chip, *known.listed) if c.name != CPU]
     fitting = [option for option in enough if option is not None and option.fits]
     priced = [option for option in fitting if option.usd is not None]
     said = []
     if (own := next((o for o in fitting if o.device == chip.name), None)) and deadline_s is not None:
-        said.append(f"{own.gpus} x {own.device} would be in time{_for_money(own)}.")
+        said.append(f"{own.gpus} x {own.device} would meet the deadline{_for_money(own)}.")
     cheapest = min(priced, key=lambda o: o.usd.high if o.usd else math.inf, default=None)
     if cheapest and budget_usd is not None and cheapest.usd and cheapest.usd.high > budget_usd:
         said.append(
-            f"The least it takes is {cheapest.gpus} x {cheapest.device}{_for_money(cheapest)}: raise the budget."
+            f"The cheapest option is {cheapest.gpus} x {cheapest.device}{_for_money(cheapest)}: raise the budget."
         )
     elif cheapest and cheapest.device != chip.name:
-        said.append(f"The cheapest would be {cheapest.gpus} x {cheapest.device}{_for_money(cheapest)}.")
-    return " ".join(said) or "No number of these devices keeps to that."
+        said.append(f"The cheapest option would be {cheapest.gpus} x {cheapest.device}{_for_money(cheapest)}.")
+    return " ".join(said) or "No number of these devices is within the limits."
 
 
 def _enough(model: _Model, work: Workload, chip: Chip, deadline_s: float | None) -> Option | None:
@@ -210,10 +210,10 @@ def _enough(model: _Model, work: Workload, chip: Chip, deadline_s: float | None)
         return None
     if deadline_s is None:
         return model.option(work, chip, 1)
-    return fewest(lambda count: _certain(model.option(work, chip, count)), deadline_s)
+    return fewest(lambda count: _not_none(model.option(work, chip, count)), deadline_s)
 
 
-def _certain(option: Option | None) -> Option:
+def _not_none(option: Option | None) -> Option:
     assert option is not None
     return option
 
@@ -223,7 +223,7 @@ def _for_money(option: Option) -> str:
 
 
 def parse_gpus(text: str | None, known: Catalogue) -> tuple[int, Chip]:
-    """ "8xT4" is eight of them, "T4" one; without any, those of this machine, or its CPU."""
+    """ "8xT4" is eight T4, "T4" is one; None means this machine's GPUs, or its CPU."""
     if text is None:
         found = gpus()
         chip = known.find(found[0].name) if found else known.named(CPU)
@@ -262,7 +262,7 @@ def parse_money(text: str) -> float:
 
 
 def rows_of(forecast: Forecast) -> Sequence[Option]:
-    """Every option once: the device that was asked for by number, then the others."""
+    """Every option once: the requested device by number, then the others."""
     found = {(option.device, option.gpus): option for option in (forecast.asked, *forecast.options)}
     own = sorted((o for o in found.values() if o.device == forecast.asked.device), key=lambda option: option.gpus)
     return [*own, *(o for o in found.values() if o.device != forecast.asked.device)]

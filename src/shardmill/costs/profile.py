@@ -1,4 +1,4 @@
-"""What finished runs measured on this machine, kept in the user's cache folder for later plans."""
+"""Rates measured by finished runs on this machine, kept in the user's cache folder for later plans."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from shardmill.cache import Cache
 from shardmill.sizing.measured import Measured
 
 _CACHE = Cache("profile.json", "rates")
-# A run that is much shorter than the one on record says less.
+# A run much shorter than the recorded one is less reliable.
 _SHORTER = 0.1
 
 
 @dataclass(frozen=True, slots=True)
 class Rated:
-    """What a rate holds for: the device's name, the work done (a task and its model's digest), the precision."""
+    """What a rate applies to: the device's name, the work (a task and its model's digest), the precision."""
 
     device: str
     work: str
@@ -28,7 +28,7 @@ class Rated:
 
 
 def work_digest(task: str, fingerprint: dict[str, str], params: dict[str, Any]) -> str:
-    """A name for a task with a model, the same on every machine; with windows more is done for a byte of source."""
+    """A name for a task and its model, the same on every machine; windows are part of it, since they add work."""
     windows = (
         f" windows of {params['window_tokens']}, {params.get('overlap') or 0}" if "window_tokens" in params else ""
     )
@@ -36,7 +36,7 @@ def work_digest(task: str, fingerprint: dict[str, str], params: dict[str, Any]) 
 
 
 def recall_rate(rated: Rated) -> Measured | None:
-    """What was measured for this, or None; a broken record is none."""
+    """The recorded rate; None if it is missing or broken."""
     try:
         return Measured(**_CACHE.read()[rated.name])
     except (LookupError, TypeError, ValueError):
@@ -44,7 +44,7 @@ def recall_rate(rated: Rated) -> Measured | None:
 
 
 def recall_rates(work: str, precision: str) -> dict[str, Measured]:
-    """What was measured for this work, by the name of the device."""
+    """The recorded rates of this work, by device name."""
     found = {}
     for name in _CACHE.read():
         try:
@@ -58,7 +58,7 @@ def recall_rates(work: str, precision: str) -> dict[str, Measured]:
 
 
 def remember_rate(rated: Rated, measured: Measured) -> None:
-    """Keep a rate, unless one of a run ten times as long is kept."""
+    """Record a rate, unless the recorded one is from a run more than ten times as long."""
     before = recall_rate(rated)
     if before is None or measured.tokens >= _SHORTER * before.tokens:
         _CACHE.put(rated.name, asdict(measured))

@@ -1,4 +1,4 @@
-"""What a run is expected to take by what was measured here, and what it measured once it is done."""
+"""The expected time of a run from earlier measurements, and the measurements of a finished run."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from shardmill.plan import Plan
 from shardmill.sizing.measured import Measured
 from shardmill.sizing.speed import measured_speed
 
-# Work that is done sooner than this says little about a rate.
+# Shorter work is too short to measure a rate.
 _SHORTEST_S = 3.0
 _CPU = "cpu"
 
 
 def expect(plan: Plan, devices: Sequence[Device], precision: str, now: float) -> RunForecast | None:
-    """What a run will take from now on; None where nothing like it was measured here, or devices are mixed."""
+    """Forecast a run from now on; None if no similar run was measured on this machine, or devices are mixed."""
     if _mixed(devices):
         return None
     measured = recall_rate(rated(plan, devices[0].name, precision))
@@ -32,7 +32,7 @@ def expect(plan: Plan, devices: Sequence[Device], precision: str, now: float) ->
 
 
 def learn(ledger: Ledger, plan: Plan, devices: Sequence[Device], precision: str, since: float) -> Measured | None:
-    """Keep the rate of what was done since a time; None where that was too little to tell, or by mixed devices."""
+    """Record the rate of the work since a time; None if that was too short, or devices are mixed."""
     if _mixed(devices):
         return None
     commits = [c for c in ledger.commits.read().values() if c.finished_at >= since]
@@ -65,7 +65,7 @@ def rated(plan: Plan, device: str, precision: str) -> Rated:
 
 
 def known_rates(plan: Plan, precision: str) -> dict[str, Measured]:
-    """What was measured for such work, by device; of CPUs, on this machine's alone."""
+    """The recorded rates of this work, by device; of CPUs, only this machine's."""
     found = recall_rates(_digest(plan), precision)
     return {
         _CPU if device == _own_cpu() else device: measured
@@ -79,12 +79,12 @@ def _digest(plan: Plan) -> str:
 
 
 def _own_cpu() -> str:
-    """This machine's CPU by its model and the cores that may be used: a cache folder may be shared by machines."""
+    """This machine's CPU model and usable cores, since several machines may share a cache folder."""
     return f"{_CPU} {cpu_model()}, {cores()} cores"
 
 
 def count_devices(devices: Sequence[Device]) -> int:
-    """GPUs, however many workers share one; a machine's CPU is one device."""
+    """The number of devices: GPUs count once however many workers share them, a machine's CPU is one."""
     return len({device.visible for device in devices})
 
 

@@ -15,7 +15,7 @@ _NARROWEST = 132
 
 
 def show(forecast: Forecast) -> None:
-    """What was asked for, then the table of what else there is."""
+    """Print the requested option, then the table of alternatives."""
     console = Console(highlight=False)
     console.width = max(console.width, _NARROWEST)
     table = Table(show_header=False, box=None)
@@ -26,13 +26,13 @@ def show(forecast: Forecast) -> None:
     console.print(_what_if(forecast))
     if forecast.best is not None:
         best = forecast.best
-        console.print(f"\n> is the cheapest that keeps to that: {best.gpus} x {best.device}.", markup=False)
+        console.print(f"\n> is the cheapest option within the limits: {best.gpus} x {best.device}.", markup=False)
     if forecast.advice:
-        console.print(f"\nNothing of this keeps to that. {forecast.advice}", markup=False)
+        console.print(f"\nNo option is within the limits. {forecast.advice}", markup=False)
 
 
 def figures(forecast: Forecast) -> list[tuple[str, str]]:
-    """Each figure of what was asked for, with its name."""
+    """Each figure of the requested option, with its name."""
     work, asked = forecast.work, forecast.asked
     size = f", {forecast.parameters / 1e6:,.1f} M parameters" if forecast.parameters else ""
     return [
@@ -75,7 +75,7 @@ def _row(option: Option, *, best: bool) -> list[str]:
         _money(option.usd),
         _money(option.spot_usd),
         f"{option.memory_gb:.1f} of {option.device_gb:g} GB{'' if option.fits else ': does not fit'}",
-        option.basis.removeprefix("reckoned from the "),
+        option.basis.removeprefix("estimated from the "),
     ]
 
 

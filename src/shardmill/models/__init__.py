@@ -1,1 +1,1 @@
-"""Model folders, tokenizers, encoders and kernels, for tasks and for training. Knows nothing of runs or sources."""
+"""Model folders, tokenizers, encoders and kernels, for tasks and for training. Independent of runs and sources."""

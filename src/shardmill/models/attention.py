@@ -1,6 +1,6 @@
-"""Attention over texts that follow one another, as a Triton kernel: made for short texts, which fill no larger tile.
+"""Attention over texts stored back to back, as a Triton kernel with small tiles, made for short texts.
 
-A program takes some rows of one text and one head, goes over that text's keys and keeps the softmax as it goes.
+A program takes some rows of one text and one head, loops over that text's keys and updates the softmax as it goes.
 """
 
 # mypy: ignore-errors
@@ -79,7 +79,7 @@ def _attend(
 def attend(
     q: Tensor, k: Tensor, v: Tensor, starts: Tensor, longest: int, scale: float, window: tuple[int, int]
 ) -> Tensor:
-    """(tokens, heads, width) in and out; fewer heads of keys than of queries are shared evenly."""
+    """Inputs and output are (tokens, heads, width); query heads share key heads evenly if there are fewer of those."""
     rows, columns, stages = _LONG_TILE if longest > _SHORT_TOKENS else _SHORT_TILE
     out = torch.empty(q.shape, dtype=q.dtype, device=q.device)
     left, right = window

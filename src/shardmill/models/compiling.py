@@ -1,7 +1,7 @@
-"""Models compiled by torch, once for every shape of a batch.
+"""Models compiled by torch, once for all batch shapes.
 
-For a GPU it is the one layer that is repeated, so that it takes seconds however many layers there are. For a CPU it is
-the whole model: only so are its weights laid out for the matrix products ahead of time, which is most of the gain.
+On a GPU only the repeated layer is compiled, so that it takes seconds for any number of layers. On a CPU the whole
+model is compiled: only then are its weights laid out for the matrix products in advance, which is most of the gain.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 
 def compile_layers(model: nn.Module) -> None:
-    """Have the layers of `model` compiled at their next call. Raises LookupError where there are none to be found."""
+    """Compile the layers of `model` at their next call. Raises LookupError if none are found."""
     stacks = [m for m in model.modules() if isinstance(m, nn.ModuleList) and len({type(layer) for layer in m}) == 1]
     if not stacks:
         raise LookupError("no stack of equal layers")
@@ -35,12 +35,12 @@ def compile_whole(model: Any) -> Any:
 
 
 def eager_if(small: bool) -> contextlib.AbstractContextManager[object]:
-    """A batch so small that a compiled layer would be made anew for it is run as it is."""
+    """Run a small batch without compiled code, since its shape would trigger another compilation."""
     return torch.compiler.set_stance("force_eager") if small else contextlib.nullcontext()
 
 
 def join_gelu(graph: torch.fx.GraphModule) -> None:
-    """Let the matrix product apply the GELU that follows it, which spares writing and reading what is between."""
+    """Fuse each GELU into the matrix product before it, which saves writing and reading the intermediate result."""
     for node in graph.graph.find_nodes(op="call_function", target=torch._C._nn.gelu):
         linear = node.args[0]
         if linear.target is not torch._C._nn.linear or len(linear.users) > 1 or len(linear.args) < 3:
@@ -59,7 +59,7 @@ def join_gelu(graph: torch.fx.GraphModule) -> None:
 
 @torch.library.custom_op("shardmill::linear_gelu", mutates_args=())
 def _linear_gelu(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """By cuBLAS in one kernel. Its GELU is the one by tanh, which is off by less than half precision rounds."""
+    """One cuBLAS kernel. It uses the tanh GELU, whose error is smaller than the rounding of half precision."""
     flat = torch._addmm_activation(bias, x.reshape(-1, x.shape[-1]), weight.t(), use_gelu=True)
     return flat.view(*x.shape[:-1], weight.shape[0])
 

@@ -1,4 +1,4 @@
-"""The torch part: ids -> vectors. transformers runs the model; pooling and what follows is done here in float32."""
+"""The torch encoder: ids -> vectors. transformers runs the model; pooling and later steps run here in float32."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _UNUSED_WEIGHTS = ("pooler.", "position_ids")
 
 
 class Clock:
-    """How long the GPU was busy with batches, and idle between them, by its own events."""
+    """Seconds the GPU was busy with batches, and idle between them, measured by CUDA events."""
 
     def __init__(self) -> None:
         self.busy_s = self.idle_s = 0.0
@@ -37,7 +37,7 @@ class Clock:
 
 
 class Encoder:
-    """A loaded model. `skip` tokens at the front of each row (a prompt's) are left out of the pooling."""
+    """A loaded model. Pooling leaves out the first `skip` tokens of each row, which belong to a prompt."""
 
     padded = True
 
@@ -60,16 +60,16 @@ class Encoder:
         self.dtype = dtype
 
     def compile(self) -> None:
-        """Compile the model, at its next call."""
+        """Compile the model at its next call."""
         self._model = compile_whole(self._model)
         self._compiled = True
 
     def encode(self, rows: Sequence[NDArray[np.int32]], skip: int = 0) -> NDArray[np.float32]:
-        """One vector a row."""
+        """One vector per row."""
         return self.begin(rows, skip)()
 
     def begin(self, rows: Sequence[NDArray[np.int32]], skip: int = 0) -> Callable[[], NDArray[np.float32]]:
-        """Hand a batch to the device; what is returned waits for its vectors. A GPU goes on working meanwhile."""
+        """Start a batch and return a function that waits for its vectors. A GPU works in the background."""
         with memory_guard(), torch.inference_mode():
             if self._device.type != "cuda":
                 return self._vectors(rows, skip).numpy
@@ -97,7 +97,7 @@ class Encoder:
 
     @property
     def name(self) -> str:
-        """How it computes, in words."""
+        """A description of the kernel."""
         layout = "padded" if self.padded else "packed"
         compiled = ", compiled" if self._compiled else ""
         return f"torch {str(self.dtype).removeprefix('torch.')}, {layout}{compiled}"
@@ -107,7 +107,7 @@ class Encoder:
         return self.dtype == torch.float32
 
     def _pooled(self, rows: Sequence[NDArray[np.int32]], skip: int) -> Tensor:
-        """The model run over the rows, padded to the longest, and pooled."""
+        """Run the model over the rows, padded to the longest, and pool."""
         lengths = np.array([len(row) for row in rows])
         real = np.arange(lengths.max()) < lengths[:, None]
         ids = np.full(real.shape, self._pad_id, np.int64)
@@ -130,7 +130,7 @@ def _event() -> Any:
 
 @contextlib.contextmanager
 def memory_guard() -> Iterator[None]:
-    """Turn what torch says of too little memory, or of a device that is gone, into errors the worker knows."""
+    """Turn torch's errors for lack of memory or a lost device into errors that the worker handles."""
     try:
         yield
     except torch.OutOfMemoryError as error:
@@ -146,7 +146,7 @@ def memory_guard() -> Iterator[None]:
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Keep transformers' progress bars, log lines and warnings to itself."""
+    """Silence transformers' progress bars, log lines and warnings."""
     import transformers
 
     said: Any = transformers.utils.logging
@@ -171,14 +171,14 @@ def _load_transformer(folder: ModelFolder, attention: str) -> Any:
     try:
         config = AutoConfig.from_pretrained(path, **{**folder.config_options, **local})
     except Exception as error:
-        custom = " and brings code of its own, which is never run" if folder.config.get("auto_map") else ""
+        custom = ", which comes with code of its own that shardmill never runs" if folder.config.get("auto_map") else ""
         raise ModelError(
             f"transformers does not know the model type {folder.config['model_type']!r}{custom}.",
             hint="Choose another model, or upgrade transformers.",
         ) from error
     encoder_only = config.model_type in _ENCODER_HALF
     if getattr(config, "is_encoder_decoder", False) and not encoder_only:
-        raise ModelError(f"{config.model_type} is an encoder with a decoder.", hint="Choose an embedding model.")
+        raise ModelError(f"{config.model_type} is an encoder-decoder model.", hint="Choose an embedding model.")
     kind = AutoModelForTextEncoding if encoder_only else AutoModel
     options = {**local, "config": config, "use_safetensors": True, "output_loading_info": True, "dtype": torch.float32}
     try:
@@ -190,7 +190,7 @@ def _load_transformer(folder: ModelFolder, attention: str) -> Any:
         if "ignore_mismatched_sizes" not in str(error):
             raise
         raise ModelError(
-            f"{folder.transformer.name} has weights of other shapes than its config.json says.",
+            f"{folder.transformer.name} has weights whose shapes do not match its config.json.",
             hint="Fetch the model again.",
         ) from error
     except (OSError, ValueError, KeyError, ImportError) as error:
@@ -204,7 +204,7 @@ def _load_transformer(folder: ModelFolder, attention: str) -> Any:
         others = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
         raise ModelError(
             f"{folder.transformer.name} lacks weights: {missing[0]}{others}.",
-            hint="Its weights are not those of its config.json: fetch it again.",
+            hint="Its weights do not belong to its config.json: fetch it again.",
         )
     return model.eval()
 
@@ -254,7 +254,7 @@ def _apply(step: Step, layer: nn.Module, vectors: Tensor) -> Tensor:
 
 
 def pool(hidden: Tensor, mask: Tensor, pooling: Pooling, skip: int) -> Tensor:
-    """One vector a row of a padded batch, in float32."""
+    """One vector per row of a padded batch, in float32."""
     hidden = hidden.float()
     if skip:
         mask = mask.clone()
@@ -276,7 +276,7 @@ def _pool_by(mode: str, hidden: Tensor, mask: Tensor) -> Tensor:
     if mode == "weightedmean":
         positions = torch.arange(1, mask.shape[1] + 1, device=mask.device, dtype=hidden.dtype)
         weights = weights * positions.view(1, -1, 1)
-    # A padded position that is NaN would spoil its row if it were multiplied by nought.
+    # Multiplying a padded position by zero is not enough: NaN * 0 is NaN.
     total = torch.where(weights > 0, hidden * weights, 0.0).sum(dim=1)
     count = weights.sum(dim=1).clamp(min=1e-9)
     return total / (count.sqrt() if mode == "mean_sqrt_len_tokens" else count)

@@ -1,4 +1,4 @@
-"""What a model folder holds, in two digests that do not depend on where it lies."""
+"""Two digests of a model folder's content, independent of its path."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A model folder, as sentence-transformers writes it or as transformers does -> what it says, read without torch."""
+"""Reads a model folder, as written by sentence-transformers or transformers, without torch."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from shardmill.errors import ModelError
 
-# In the order in which sentence-transformers joins the vectors of a model with several.
+# In the order in which sentence-transformers concatenates the vectors of a model with several modes.
 _POOLING_FLAGS = {
     "pooling_mode_cls_token": "cls",
     "pooling_mode_max_tokens": "max",
@@ -77,14 +77,14 @@ class ModelFolder:
         return bool(self.steps) and isinstance(self.steps[-1], Normalize)
 
     def prompt_text(self, prompt: str | None) -> str:
-        """The text to put before each item: of the prompt so named, `prompt` itself, or the model's default."""
+        """The text before each item: the prompt named `prompt`, else `prompt` itself; for None the model's default."""
         if prompt is None:
             return self.prompts.get(self.default_prompt or "", "")
         return self.prompts.get(prompt, prompt)
 
 
 def read_folder(root: Path) -> ModelFolder:
-    """Read what the folder says; a ModelError names what shardmill cannot do."""
+    """Read a model folder; a ModelError names what shardmill does not support."""
     listed = _json(root / "modules.json", missing=None)
     return _plain(root) if listed is None else _sentence_transformer(root, listed)
 
@@ -94,7 +94,7 @@ def _plain(root: Path) -> ModelFolder:
     tokenizer = _json(root / "tokenizer_config.json", missing={})
     if (root / "chat_template.jinja").exists() or tokenizer.get("chat_template"):
         raise ModelError(
-            f"{root.name} has a chat template and no modules.json, so it does not say how it embeds.",
+            f"{root.name} has a chat template and no modules.json, so its pooling is unknown.",
             hint="Save it with sentence-transformers first (model.save_pretrained), or choose an embedding model.",
         )
     causal = (config.get("architectures") or [""])[0].endswith("ForCausalLM") and config.get("is_causal", True)
@@ -106,7 +106,7 @@ def _sentence_transformer(root: Path, listed: list[dict[str, str]]) -> ModelFold
     if kinds[:2] != ["Transformer", "Pooling"] or kinds.count("Transformer") + kinds.count("Pooling") != 2:
         raise ModelError(
             f"{root.name}/modules.json lists {', '.join(kinds)}.",
-            hint="shardmill runs models that begin with one Transformer and one Pooling.",
+            hint="shardmill supports models that begin with one Transformer and one Pooling.",
         )
     folders = [_inside(root, str(module.get("path", ""))) for module in listed]
     transformer = folders[0]
@@ -149,8 +149,8 @@ def _module_kind(module: dict[str, str], root: Path) -> str:
     package, _, name = kind.rpartition(".")
     if name not in MODULES or not package.startswith("sentence_transformers"):
         raise ModelError(
-            f"{root.name} has a module of type {kind!r}, which shardmill does not run.",
-            hint=f"It runs: {', '.join(MODULES)}.",
+            f"{root.name} has a module of type {kind!r}, which shardmill does not support.",
+            hint=f"Supported: {', '.join(MODULES)}.",
         )
     return name
 
@@ -169,12 +169,12 @@ def _transformer_config(folder: Path) -> dict[str, Any]:
         )
     config: dict[str, Any] = _json(folder / "config.json")
     if not config.get("model_type"):
-        raise ModelError(f"{folder / 'config.json'} names no model_type.", hint="Pass the folder of a whole model.")
+        raise ModelError(f"{folder / 'config.json'} has no model_type.", hint="Pass the folder of a whole model.")
     if not any(folder.glob("*.safetensors")):
         pickled = any(folder.glob("pytorch_model*.bin"))
         raise ModelError(
             f"{folder.name} has no safetensors weights{' (only pytorch_model.bin)' if pickled else ''}.",
-            hint="Convert them: AutoModel.from_pretrained(folder).save_pretrained(folder), where you trust the file.",
+            hint="Convert them: AutoModel.from_pretrained(folder).save_pretrained(folder), if you trust the file.",
         )
     return config
 
@@ -184,7 +184,7 @@ def _width(config: dict[str, Any], root: Path) -> int:
         for key in _WIDTH_KEYS:
             if isinstance(part.get(key), int):
                 return int(part[key])
-    raise ModelError(f"{root.name}/config.json does not say how wide its vectors are.", hint="It has no hidden_size.")
+    raise ModelError(f"{root.name}/config.json does not give the width of its vectors.", hint="Add hidden_size to it.")
 
 
 def _pooling(said: dict[str, Any], config: dict[str, Any], root: Path) -> tuple[Pooling, int]:
@@ -193,7 +193,7 @@ def _pooling(said: dict[str, Any], config: dict[str, Any], root: Path) -> tuple[
     unknown = [mode for mode in modes if mode not in POOLING_MODES]
     if unknown:
         raise ModelError(
-            f"{root.name} pools by {', '.join(unknown)}.", hint=f"shardmill has {', '.join(POOLING_MODES)}."
+            f"{root.name} has the pooling mode {', '.join(unknown)}.", hint=f"Supported: {', '.join(POOLING_MODES)}."
         )
     width = said.get("embedding_dimension") or said.get("word_embedding_dimension") or _width(config, root)
     return Pooling(modes, bool(said.get("include_prompt", True))), len(modes) * int(width)
@@ -205,12 +205,12 @@ def _dense(folder: Path) -> Dense:
     if not package.startswith("torch.nn") or activation not in ACTIVATIONS:
         raise ModelError(
             f"{folder.name} has the activation {said.get('activation_function')!r}.",
-            hint=f"shardmill runs these of torch.nn: {', '.join(ACTIVATIONS)}.",
+            hint=f"Supported from torch.nn: {', '.join(ACTIVATIONS)}.",
         )
     for key in ("module_input_name", "module_output_name"):
         if (said.get(key) or "sentence_embedding") != "sentence_embedding":
             raise ModelError(
-                f"{folder.name} works on {said[key]!r}.", hint="shardmill runs dense layers after pooling."
+                f"{folder.name} works on {said[key]!r}.", hint="shardmill supports dense layers after pooling only."
             )
     sizes = int(said["in_features"]), int(said["out_features"])
     return Dense(_weights(folder), *sizes, said.get("bias", True), activation, said.get("use_residual", False))
@@ -221,7 +221,7 @@ def _weights(folder: Path) -> Path:
     if not path.exists():
         raise ModelError(
             f"{folder.name} has no model.safetensors.",
-            hint="Save the model again with a sentence-transformers of 2.3 or later, which writes safetensors.",
+            hint="Save the model again with sentence-transformers 2.3 or later, which writes safetensors.",
         )
     return path
 
@@ -241,8 +241,8 @@ def _sentence_config(folder: Path) -> dict[str, Any]:
     )
     if not usual:
         raise ModelError(
-            f"{folder.name} reads chat messages or another output than last_hidden_state.",
-            hint="shardmill embeds with models that read plain text.",
+            f"{folder.name} takes chat messages or uses an output other than last_hidden_state.",
+            hint="shardmill supports models that take plain text.",
         )
     return said
 

@@ -1,4 +1,4 @@
-"""Sentences of several lengths that a worker embeds before it works, and when two results of them agree."""
+"""Sentences of several lengths that a worker embeds before its first batch, and when two results agree."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ GOLDEN = (
 
 
 def agree(seen: NDArray[np.float32], expected: NDArray[np.float32], *, precise: bool = False) -> bool:
-    """True when every row is finite and points where the expected one does."""
+    """Whether every row is finite and has the direction of the expected row."""
     lengths = np.linalg.norm(seen, axis=1) * np.linalg.norm(expected, axis=1)
     cosines = (seen * expected).sum(axis=1) / np.maximum(lengths, 1e-30)
     return bool(np.isfinite(seen).all() and (cosines >= (_LOWEST_PRECISE_COSINE if precise else _LOWEST_COSINE)).all())

@@ -1,4 +1,4 @@
-"""The ways a model can be run on a device, and which of them is chosen: the fastest that gives the right vectors."""
+"""The kernels that can run a model on a device, and the choice between them: the fastest with correct vectors."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ from shardmill.sizing.memory import PACKED_BUDGET_TOKENS, PADDED_BUDGET_TOKENS
 
 Rows = Sequence[NDArray[np.int32]]
 
-# Padded tokens on a CPU, where caches are small: the smallest that is as fast as the others.
+# Padded tokens per batch on a CPU, where caches are small: the smallest that is as fast as the others is used.
 _CPU_BUDGETS_TOKENS = (1024, 2048, 4096)
 _TIMED_RUNS = 5
 _TYPICAL_TOKENS = 128
 _LONG_RUN_S = 0.5
 _WORTH_IT = 0.97
-# Compiling takes seconds on a GPU and a minute on two cores, which less work than this does not win back.
+# Compiling takes seconds on a GPU and a minute on two cores; less work than this does not save that time.
 _COMPILE_FROM_BYTES = 32 << 20
-# Of a model that takes longer texts, this much is tried before the work begins.
+# The longest text tried before the work begins, for models that accept longer ones.
 _TRIED_TOKENS = 512
 _PROBED_TOKENS = 8192
 
 
 class Kernel(Protocol):
-    """Ids -> vectors. `name` says how, `precise` whether in float32, `padded` whether to the longest of a batch."""
+    """Ids -> vectors. `name` describes it; `precise` means float32; `padded` means rows padded to a batch's longest."""
 
     padded: bool
 
@@ -51,7 +51,7 @@ class Kernel(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _Timed:
-    """A kernel that gives the right vectors, its seconds a token, and the batch budget at which it takes them."""
+    """A kernel with correct vectors, its seconds per token, and the batch budget that reaches that speed."""
 
     token_s: float
     budget: int
@@ -60,7 +60,7 @@ class _Timed:
 
 @dataclass(frozen=True, slots=True)
 class KernelChoice:
-    """The kernel that was chosen, why, and how much goes into a batch of it."""
+    """The chosen kernel, the reason, and its batch budget."""
 
     kernel: Kernel
     why: str
@@ -68,16 +68,16 @@ class KernelChoice:
 
 
 def plain_kernel(folder: ModelFolder, device: Device, pad_id: int) -> Encoder:
-    """float32 and plain attention: slow, and what the others are held against."""
+    """float32 and plain attention: slow, and used only if the other kernels fail."""
     return Encoder(folder, device=_torch_device(device), pad_id=pad_id, attention="eager")
 
 
 def choose_kernel(
     folder: ModelFolder, device: Device, *, pad_id: int, limit: int | None, golden: Rows, skip: int
 ) -> KernelChoice:
-    """Try the kernels for this device on the golden sentences; take the fastest of those that agree with float32.
+    """Try the device's kernels on the golden sentences and choose the fastest that agrees with float32.
 
-    `limit` is the most tokens of a text, and `skip` tokens of each sentence are a prompt's.
+    `limit` is the maximum number of tokens per text; the first `skip` tokens of each sentence belong to the prompt.
     """
     trial = _Trial(folder, device, pad_id, limit, golden, skip)
     kernel: Kernel = trial.reference
@@ -85,7 +85,7 @@ def choose_kernel(
         trial.why.append("as asked")
     else:
         kernel = trial.choose_on_gpu() if device.kind == "cuda" else trial.choose_on_cpu()
-    # The memory that it holds, if it was not chosen, is for batches.
+    # Unless it was chosen, this frees its memory for batches.
     del trial.reference
     budget = trial.cpu_budget
     if device.kind == "cuda" and isinstance(kernel, Encoder):
@@ -97,7 +97,7 @@ def choose_kernel(
 
 
 class _Trial:
-    """A model on a device, the vectors it should give for the golden sentences, and why kernels were refused."""
+    """A model on a device, the expected vectors of the golden sentences, and why kernels were rejected."""
 
     def __init__(
         self, folder: ModelFolder, device: Device, pad_id: int, limit: int | None, golden: Rows, skip: int
@@ -118,14 +118,14 @@ class _Trial:
             )
 
     def choose_on_gpu(self) -> Encoder:
-        """The first that gives the right vectors: packed and compiled, packed, padded; in half precision all."""
+        """The first kernel with correct vectors: packed and compiled, packed, padded; all in half precision."""
         for how, make in self._gpu_kernels():
             try:
                 kernel = make()
                 if self._is_right(kernel):
                     return kernel
             except (ModelError, ImportError, LookupError, TypeError, ValueError, RuntimeError) as error:
-                self.why.append(f"it does not run {how}: {type(error).__name__}")
+                self.why.append(f"cannot run {how}: {type(error).__name__}")
         return plain_kernel(self.folder, self.device, self.pad_id)
 
     def _gpu_kernels(self) -> Iterator[tuple[str, Callable[[], Encoder]]]:
@@ -154,7 +154,7 @@ class _Trial:
         yield "padded", padded
 
     def choose_on_cpu(self) -> Kernel:
-        """The fastest of those that give the right vectors."""
+        """The fastest kernel with correct vectors."""
         right = [_Timed(*self._time(k), k) for k in self._cpu_kernels() if self._is_right(k)]
         if (torch_kernel := self._compiled_on_cpu(right)) is not None:
             right.append(torch_kernel)
@@ -167,7 +167,7 @@ class _Trial:
         return chosen.kernel
 
     def _compiled_on_cpu(self, right: Sequence[_Timed]) -> _Timed | None:
-        """The fastest of the torch kernels compiled, where there is so much to do that it pays."""
+        """The fastest torch kernel, compiled; None if there is too little work for compiling to pay off."""
         eager = [timed for timed in right if isinstance(timed.kernel, Encoder)]
         if not eager or self.device.work_bytes < _COMPILE_FROM_BYTES:
             return None
@@ -179,11 +179,11 @@ class _Trial:
             kernel.compile()
             return _Timed(*self._time(kernel), kernel) if self._is_right(kernel) else None
         except (LookupError, TypeError, ValueError, RuntimeError, OSError) as error:
-            self.why.append(f"it does not run compiled: {type(error).__name__}")
+            self.why.append(f"cannot run compiled: {type(error).__name__}")
             return None
 
     def _cpu_kernels(self) -> Iterator[Kernel]:
-        """torch, and OpenVINO where it is installed, in what this CPU computes fast or, where asked, in float32."""
+        """torch, and OpenVINO if installed, in the precisions that are fast on this CPU, or in float32 if requested."""
         yield self.reference
         if _cpu_has_bf16() and not self.device.precise:
             half = Encoder(self.folder, device="cpu", pad_id=self.pad_id)
@@ -203,11 +203,11 @@ class _Trial:
     def _is_right(self, kernel: Kernel) -> bool:
         if agree(kernel.encode(self.golden, self.skip), self.expected, precise=self.device.precise):
             return True
-        self.why.append(f"{kernel.name} gave other vectors")
+        self.why.append(f"{kernel.name} gave different vectors")
         return False
 
     def _time(self, kernel: Kernel) -> tuple[float, int]:
-        """Seconds a token, and the batch budget at which it takes them."""
+        """Seconds per token, and the batch budget that reaches that speed."""
         took: dict[int, float] = {}
         for budget in _CPU_BUDGETS_TOKENS:
             if took and min(took.values()) * budget > _LONG_RUN_S:
@@ -218,7 +218,7 @@ class _Trial:
         return took[chosen], chosen
 
     def _time_batch(self, kernel: Kernel, budget: int) -> float:
-        """Of batches as full as those to come; the first, for whose shape things are compiled, does not count."""
+        """Seconds per token for full batches; the first run, which may compile for the shape, does not count."""
         batch = [self.typical] * (budget // len(self.typical))
         took = []
         for _ in range(_TIMED_RUNS):
@@ -228,12 +228,12 @@ class _Trial:
         return min(took[1:]) / (len(batch) * len(self.typical))
 
     def warm_up(self, kernel: Kernel, longest: int) -> None:
-        """Run a long text and many short ones, so that nothing is left to be compiled when the work begins."""
+        """Run a long text and many short ones, so that everything is compiled before the work begins."""
         kernel.encode([np.resize(max(self.golden, key=len), longest)], self.skip)
         kernel.encode([*self.golden] * 16, self.skip)
 
     def find_budget(self, kernel: Encoder, longest: int) -> int:
-        """As many tokens as are fast and fit, by what a few probes take of memory."""
+        """The largest useful batch budget that fits in memory, from the memory use of a few probes."""
         most = PADDED_BUDGET_TOKENS if kernel.padded else PACKED_BUDGET_TOKENS
         key = MemoryKey(
             device=self.device.name,
@@ -253,7 +253,7 @@ class _Trial:
 
 
 def _cpu_has_bf16() -> bool:
-    """Whether this CPU multiplies bf16 in hardware; where it does not, torch takes a hundred times as long."""
+    """Whether this CPU multiplies bf16 in hardware; without that, torch takes a hundred times as long."""
     return any(getattr(torch.cpu, f"_is_{what}_supported", bool)() for what in ("amx_tile", "avx512_bf16"))
 
 

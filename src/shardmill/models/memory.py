@@ -1,4 +1,4 @@
-"""How much memory a batch takes, found by a few small probes and remembered, and the batch budget that follows from it.
+"""The memory use of a batch, measured with a few small probes and cached, and the batch budget that follows from it.
 
 model = learn_model(key, measure_cuda(kernel.encode, token_id=7), padded=kernel.padded, longest=512)
 budget = model.budget(free_cuda_bytes(sharing=4), longest=512, most=65536, padded=kernel.padded)
@@ -20,20 +20,20 @@ from shardmill.errors import DeviceOutOfMemory
 from shardmill.models.folder import ModelFolder
 from shardmill.sizing.memory import USABLE, MemoryModel
 
-# Probes stay this small, so that they neither take long nor crowd out whoever shares the device.
+# Small probes are quick and leave memory to the other users of the device.
 _PROBE_LENGTH = 2048
 _PROBE_TOKENS = 8192
-# Peaks count what was asked for. torch's allocator rounds that up, and keeps blocks of one shape that fit no other.
+# Peaks count requested bytes. torch's allocator rounds them up, and keeps blocks that fit no other shape.
 _SLACK = 1.2
-# Which of (fixed, token, pair) are above nought. Where several explain the probes as well, the first is taken:
-# one probe alone is laid to the tokens, for laid to the fixed part it would allow batches without end.
+# Which of (fixed, token, pair) are above zero. If several explain the probes equally well, the first wins: a single
+# probe is attributed to the tokens, since attributing it to the fixed part would allow unlimited batches.
 _SUPPORTS = ((1,), (0, 1), (1, 2), (2,), (0, 2), (0, 1, 2), (0,))
 _CACHE = Cache("memory.json", "models")
 
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """What a batch of so many texts of so many tokens took at its peak."""
+    """The peak memory of a batch of `rows` texts of `length` tokens."""
 
     rows: int
     length: int
@@ -42,7 +42,7 @@ class Probe:
 
 @dataclass(frozen=True, slots=True)
 class MemoryKey:
-    """What a model of memory holds for. `longest` is part of it: probes are no longer than the texts to come."""
+    """What a memory model applies to. `longest` is part of it, because it limits the length of the probes."""
 
     device: str
     dtype: str
@@ -53,13 +53,13 @@ class MemoryKey:
 
 
 def fit(probes: Sequence[Probe], *, padded: bool = True) -> MemoryModel:
-    """The model nearest to the probes by least squares with nothing below nought; unless padded, pairs cost nothing."""
+    """Fit a model to the probes by non-negative least squares; unless padded, pairs cost nothing."""
     rows, length, peak = np.array([astuple(probe) for probe in probes], np.float64).T
     columns = np.stack([np.ones(len(rows)), rows * length, rows * length**2], axis=1)
     scale = columns.max(axis=0)
     size = float(np.linalg.norm(peak))
     best, error = np.zeros(3), size
-    # Three unknowns leave seven choices of which are above nought; the best of the seven is the answer.
+    # With three unknowns there are only seven sets of positive ones, so all are tried.
     for support in _SUPPORTS:
         chosen = list(support)
         part = columns[:, chosen] / scale[chosen]
@@ -72,9 +72,9 @@ def fit(probes: Sequence[Probe], *, padded: bool = True) -> MemoryModel:
 
 
 def find_model(measure: Callable[[int, int], int], *, padded: bool, longest: int) -> MemoryModel:
-    """Fit a model to a few probes: `measure(rows, length)` says what a batch takes, or raises DeviceOutOfMemory.
+    """Fit a model to a few probes: `measure(rows, length)` returns a batch's bytes, or raises DeviceOutOfMemory.
 
-    The model lies above every probe, with some slack.
+    The model is an upper bound of every probe, with some slack.
     """
     probes: list[Probe] = []
     tried: set[tuple[int, int]] = set()
@@ -93,7 +93,7 @@ def find_model(measure: Callable[[int, int], int], *, padded: bool, longest: int
 
 
 def _shapes(padded: bool, longest: int) -> list[tuple[int, int]]:
-    """The smallest first: one text, as many tokens in short texts as in long ones, and one long text."""
+    """Shapes of probes: one short text, one long text if padded, many short texts, several long texts."""
     long = max(1, min(longest, _PROBE_LENGTH))
     short = max(1, long // 8)
     one_long = [(1, long)] if padded else []
@@ -101,7 +101,7 @@ def _shapes(padded: bool, longest: int) -> list[tuple[int, int]]:
 
 
 def learn_model(key: MemoryKey, measure: Callable[[int, int], int], *, padded: bool, longest: int) -> MemoryModel:
-    """The model that is remembered for `key`, or else one found now and remembered."""
+    """The cached model for `key`, or a new one, which is then cached."""
     model = recall(key)
     if model is None:
         model = find_model(measure, padded=padded, longest=longest)
@@ -110,7 +110,7 @@ def learn_model(key: MemoryKey, measure: Callable[[int, int], int], *, padded: b
 
 
 def recall(key: MemoryKey) -> MemoryModel | None:
-    """What was remembered for `key`; a file that is missing or broken holds nothing."""
+    """The cached model for `key`; None if there is none, or the cache file is missing or broken."""
     try:
         return MemoryModel(*_CACHE.read()[_name(key)])
     except (LookupError, TypeError, ValueError, OverflowError):
@@ -118,12 +118,12 @@ def recall(key: MemoryKey) -> MemoryModel | None:
 
 
 def remember(key: MemoryKey, model: MemoryModel) -> None:
-    """Keep `model` in the user's cache folder; where that cannot be, do not."""
+    """Keep `model` in the user's cache folder, if that is writable."""
     _CACHE.put(_name(key), astuple(model))
 
 
 def recall_by_device(model: str) -> dict[str, MemoryModel]:
-    """What was remembered for a model, by device; of several kernels the one that takes the most."""
+    """The cached memory models of a model, by device; of several kernels, the one that takes the most."""
     found: dict[str, MemoryModel] = {}
     for name in _CACHE.read():
         with contextlib.suppress(TypeError, ValueError):
@@ -135,7 +135,7 @@ def recall_by_device(model: str) -> dict[str, MemoryModel]:
 
 
 def identify_model(folder: ModelFolder) -> str:
-    """A model by its configuration and the sizes of its weights: enough to tell how much memory it takes."""
+    """A digest of a model's configuration and the sizes of its weights, which determine its memory use."""
     weights = sorted((f.name, f.stat().st_size) for f in folder.transformer.glob("*.safetensors"))
     return hashlib.sha256(json.dumps([folder.config, weights], sort_keys=True).encode()).hexdigest()[:16]
 
@@ -145,9 +145,9 @@ def _name(key: MemoryKey) -> str:
 
 
 def measure_cuda(run: Callable[[list[NDArray[np.int32]]], object], *, token_id: int) -> Callable[[int, int], int]:
-    """A `measure` for this process's GPU: what `run` takes at its peak beyond what was held before, weights above all.
+    """A `measure` for this process's GPU: the peak of `run` beyond what is already allocated, such as weights.
 
-    `run` gives back when the device is done. Its first run of a shape does not count: libraries take their workspaces.
+    `run` returns when the device is done. Its first run of a shape does not count: libraries allocate workspaces then.
     """
     import torch
 
@@ -163,7 +163,7 @@ def measure_cuda(run: Callable[[list[NDArray[np.int32]]], object], *, token_id: 
 
 
 def free_cuda_bytes(sharing: int) -> int:
-    """What one of `sharing` workers may use of what is free on the GPU now, whoever holds the rest."""
+    """The bytes that one of `sharing` workers may use of the GPU memory that is free now."""
     import torch
 
     free, _ = torch.cuda.mem_get_info()

@@ -1,7 +1,7 @@
-"""The OpenVINO part, for CPUs: it runs the transformer; pooling and what follows stays in torch, in float32.
+"""The OpenVINO encoder, for CPUs: OpenVINO runs the transformer; torch runs pooling and later steps in float32.
 
-Pooled inside the graph, the sums would be taken in the lower precision: in f16 the lowest cosine of MiniLM fell from
-0.99994 to 0.9994 that way, and nothing was faster.
+Pooling inside the graph would sum in the lower precision: in f16 the lowest cosine of MiniLM fell from 0.99994 to
+0.9994 that way, and nothing was faster.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ from shardmill.models.encoder import _apply, _load_step, _load_transformer, memo
 from shardmill.models.folder import ModelFolder
 
 _CAPABILITIES = {"BF16": "bf16", "FP16": "f16"}
-# The most that were measured: at 2 threads, 2 streams are as fast as 1 or faster.
+# The most that was measured: with 2 threads, 2 streams are at least as fast as 1.
 _MOST_STREAMS = 2
-# Tiny Qwen3, ModernBERT, MPNet and T5 came out wrong on an ARM CPU, in f32 too: what was compiled is not trusted.
+# Tiny Qwen3, ModernBERT, MPNet and T5 gave wrong results on an ARM CPU, even in f32: every compiled model is checked.
 _LOWEST_COSINES = {"f32": 0.99999, "f16": 0.999, "bf16": 0.998}
 _PROBE_TOKENS = (48, 29, 1)
 
 
 def precisions() -> tuple[str, ...]:
-    """The precisions that this CPU is fast in, the most precise last."""
+    """The precisions in which this CPU is fast, the most precise last."""
     capable = _core(_load_library()).get_property("CPU", "OPTIMIZATION_CAPABILITIES")
     return *(precision for said, precision in _CAPABILITIES.items() if said in capable), "f32"
 
 
 class OpenVinoEncoder:
-    """A model compiled for `threads` cores, which share a batch or, as `streams`, take a part of it each."""
+    """A model compiled for `threads` cores; each of the `streams` runs a part of the batch."""
 
     padded = True
 
@@ -55,7 +55,7 @@ class OpenVinoEncoder:
             transformer = _Transformer(_load_transformer(folder, "sdpa"))
             try:
                 compiled = _compile(library, transformer, threads, self._streams, precision)
-                # A precision that the CPU lacks is replaced by another.
+                # OpenVINO replaces a precision that the CPU lacks.
                 used = compiled.get_property("INFERENCE_PRECISION_HINT").to_string()
                 cosine = _lowest_cosine(compiled, transformer, pad_id)
             except Exception as error:
@@ -74,12 +74,12 @@ class OpenVinoEncoder:
         self.precise = used == "f32"
 
     def begin(self, rows: Sequence[NDArray[np.int32]], skip: int = 0) -> Callable[[], NDArray[np.float32]]:
-        """As `encode`, done when this returns: no core is left to work meanwhile."""
+        """Like `encode`, and finished when this returns, because no core is free to continue in the background."""
         vectors = self.encode(rows, skip)
         return lambda: vectors
 
     def encode(self, rows: Sequence[NDArray[np.int32]], skip: int = 0) -> NDArray[np.float32]:
-        """One vector a row; the rows of a part are padded to its longest."""
+        """One vector per row; the rows of each part are padded to its longest."""
         lengths = np.array([len(row) for row in rows])
         parts = [_pad(rows[part], self._pad_id) for part in split_evenly(lengths, self._streams)]
         with _allocation_guard(), contextlib.ExitStack() as running:
@@ -104,7 +104,7 @@ class OpenVinoEncoder:
 
 
 def split_evenly(lengths: NDArray[np.int64], parts: int) -> list[slice]:
-    """Cut rows into at most `parts` runs of about as many tokens each; none is empty.
+    """Split rows into at most `parts` non-empty slices with about the same number of tokens.
 
     >>> split_evenly(np.array([9, 4, 3, 2]), 2)
     [slice(0, 1, None), slice(1, 4, None)]
@@ -152,14 +152,14 @@ def _compile(library: Any, transformer: _Transformer, threads: int, streams: int
             "NUM_STREAMS": streams,
             "INFERENCE_NUM_THREADS": threads,
             "ENABLE_HYPER_THREADING": True,
-            # Every worker of a machine would be pinned to the same cores.
+            # Pinning would put every worker of a machine on the same cores.
             "ENABLE_CPU_PINNING": False,
         },
     )
 
 
 def _lowest_cosine(compiled: Any, transformer: _Transformer, pad_id: int) -> float:
-    """Of the hidden states of real tokens, between the compiled model and the one in torch."""
+    """The lowest cosine between the hidden states of the compiled model and of torch, over real tokens."""
     known = transformer.model.get_input_embeddings().num_embeddings
     random = np.random.default_rng(0)
     ids, mask = _pad([random.integers(known, size=n, dtype=np.int32) for n in _PROBE_TOKENS], pad_id)
@@ -170,7 +170,7 @@ def _lowest_cosine(compiled: Any, transformer: _Transformer, pad_id: int) -> flo
 
 
 def _load_library() -> Any:
-    # OpenVINO reports its use over the network where it finds this module, and does without where it does not.
+    # OpenVINO sends usage reports over the network if it can import this module; a None entry disables it.
     sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]
     try:
         return importlib.import_module("openvino")
@@ -180,7 +180,7 @@ def _load_library() -> Any:
 
 @cache
 def _core(library: Any) -> Any:
-    """One for the process: it must outlive what it compiled."""
+    """One core per process: it must outlive the models it compiled."""
     return library.Core()
 
 

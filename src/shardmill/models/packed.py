@@ -1,7 +1,7 @@
-"""Padding-free batches: the texts of a batch one after another, each attending to itself alone.
+"""Padding-free batches: the texts of a batch back to back, each attending only to itself.
 
-The attention is registered through transformers' own interface, so a model that asks that interface for its attention
-runs packed without being touched. Whether it does so rightly is seen by the golden sentences before it is chosen.
+The attention is registered through transformers' own interface, so a model that uses that interface runs packed
+without changes. The golden sentences check that its vectors are correct before it is chosen.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ _TILED_WIDTHS = {16, 32, 64, 128}
 
 @dataclass(frozen=True, slots=True)
 class Pack:
-    """Where each text begins in a packed batch; `starts` has one entry more than there are texts."""
+    """The start of each text in a packed batch; `starts` has one entry more than there are texts."""
 
     starts: Tensor
     lengths: NDArray[np.int64]
     longest: int
 
 
-# The pack that the model is being run on; the attention of every layer looks here.
+# The pack that the model currently runs on; the attention of every layer reads it.
 _packs: list[Pack] = []
 
 
@@ -53,7 +53,7 @@ def _running(pack: Pack) -> Iterator[None]:
 
 
 class PackedEncoder(Encoder):
-    """Runs a batch as one row of tokens, with no padding between."""
+    """Runs a batch as one row of tokens, without padding."""
 
     padded = False
 
@@ -72,7 +72,7 @@ class PackedEncoder(Encoder):
         lengths = np.array([len(row) for row in rows])
         starts = np.concatenate([[0], np.cumsum(lengths)])
         tokens = int(starts[-1])
-        # All that the device needs to know in one copy. Starts come first, where they are aligned.
+        # One copy to the device instead of three. Starts come first, because they must be aligned.
         sizes = [_rounded(len(starts)), tokens, tokens]
         staged = torch.empty(sum(sizes), dtype=torch.int32, pin_memory=self._device.type == "cuda")
         places, ids, positions = np.split(staged.numpy(), np.cumsum(sizes)[:-1])
@@ -93,7 +93,7 @@ class PackedEncoder(Encoder):
     def _positions(
         self, ids: NDArray[np.int32], starts: NDArray[np.int64], lengths: NDArray[np.int64]
     ) -> NDArray[np.int64]:
-        """Where in its text each token is; models that count on from the padding's id do not count padding."""
+        """The position of each token in its text; models that count from the padding id skip padding tokens."""
         if not self._first_position:
             return np.arange(len(ids)) - np.repeat(starts[:-1], lengths)
         counted = ids != self._pad_id
@@ -108,7 +108,7 @@ def _rounded(count: int) -> int:
 
 
 def pool_packed(hidden: Tensor, pack: Pack, modes: Sequence[str], skip: int) -> Tensor:
-    """One vector a text, in float32; the first `skip` tokens of each are left out. The same as `pool` of it padded."""
+    """One vector per text, in float32, without its first `skip` tokens; the same as `pool` on a padded batch."""
     return torch.cat([_pool_by(mode, hidden, pack, skip) for mode in modes], dim=-1)
 
 
@@ -128,7 +128,7 @@ def _pool_by(mode: str, hidden: Tensor, pack: Pack, skip: int) -> Tensor:
     if mode == "max":
         return _by_text("max", hidden.masked_fill(~keep, float("-inf")), first, end)
     weights = keep * (within + 1.0 if mode == "weightedmean" else torch.ones_like(hidden[:, 0]))[:, None]
-    # A position left out that is NaN would spoil its text if it were multiplied by nought.
+    # Multiplying a skipped position by zero is not enough: NaN * 0 is NaN.
     weighted = torch.where(weights > 0, hidden * weights, 0.0)
     return _mean(mode, weighted, _by_text("sum", weights, first, end)[:, 0], first, end)
 
@@ -139,13 +139,13 @@ def _mean(mode: str, values: Tensor, count: Tensor, first: Tensor, end: Tensor) 
 
 
 def _by_text(reduce: str, values: Tensor, first: Tensor, end: Tensor) -> Tensor:
-    """Summed in the same order every time, unlike `index_add_`."""
+    """Reduce per text, always in the same order, unlike `index_add_`."""
     reduced: Tensor = torch.segment_reduce(values, reduce, lengths=end - first, axis=0, unsafe=True)
     return reduced
 
 
 def register() -> None:
-    """Make the packed attention known to transformers. It needs no mask: nothing is padded."""
+    """Register the packed attention with transformers. It needs no mask, because nothing is padded."""
     from transformers import AttentionInterface, AttentionMaskInterface
 
     AttentionInterface.register(ATTENTION, packed_attention)
@@ -164,7 +164,7 @@ def packed_attention(
     sliding_window: int | None = None,
     **kwargs: Any,
 ) -> tuple[Tensor, None]:
-    """Attention as transformers asks for it, over the pack that is being run: (1, heads, tokens, width) in."""
+    """Attention over the current pack, with transformers' signature: inputs are (1, heads, tokens, width)."""
     causal = bool(getattr(module, "is_causal", False) if is_causal is None else is_causal)
     left, right = (-1, 0) if causal else (-1, -1)
     if sliding_window:
@@ -175,7 +175,7 @@ def packed_attention(
 
 @torch.library.custom_op("shardmill::attend", mutates_args=())
 def _attend(q: Tensor, k: Tensor, v: Tensor, scale: float, left: int, right: int) -> Tensor:
-    """One operation to the compiler, which so need not know how many texts there are, nor how long the longest is."""
+    """One opaque operation, so that compiled code does not depend on the number of texts or the longest one."""
     run = _one_by_one if not q.is_cuda else _by_triton if _tiles_fit(q.shape[2]) else _by_varlen
     return run(q, k, v, _packs[-1], scale, (left, right))
 
@@ -198,7 +198,7 @@ def _by_triton(q: Tensor, k: Tensor, v: Tensor, pack: Pack, scale: float, window
 
 
 def _by_varlen(q: Tensor, k: Tensor, v: Tensor, pack: Pack, scale: float, window: tuple[int, int]) -> Tensor:
-    """By torch's own kernel, for widths of heads that make no tile."""
+    """torch's own kernel, for head widths that do not fit a tile."""
     from torch.nn.attention.varlen import varlen_attn
 
     known = inspect.signature(varlen_attn).parameters
@@ -208,14 +208,14 @@ def _by_varlen(q: Tensor, k: Tensor, v: Tensor, pack: Pack, scale: float, window
     elif window in ((-1, -1), (-1, 0)):
         options["is_causal"] = window == (-1, 0)
     else:
-        raise ValueError("this torch has no attention within a window")
+        raise ValueError("this version of torch has no sliding-window attention")
     k, v = (t.repeat_interleave(q.shape[1] // t.shape[1], dim=1) for t in (k, v))
     out: Any = varlen_attn(q, k, v, pack.starts, pack.starts, pack.longest, pack.longest, **options)
     return out  # type: ignore[no-any-return]
 
 
 def _one_by_one(q: Tensor, k: Tensor, v: Tensor, pack: Pack, scale: float, window: tuple[int, int]) -> Tensor:
-    """The same by plain attention, a text at a time: for devices without the kernel, and to test against."""
+    """The same by plain attention, one text at a time: for devices without the kernel, and as a reference in tests."""
     parts = []
     ends = np.cumsum(pack.lengths)
     for start, stop in zip(ends - pack.lengths, ends, strict=True):

@@ -1,4 +1,4 @@
-"""Rows of token ids of different lengths, one after another in one array: no Python list of lists."""
+"""Rows of token ids of different lengths, stored back to back in one array instead of a list of lists."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Ids = NDArray[np.int32]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Ragged(Sequence[Ids]):
-    """Row `i` is `flat[starts[i]:starts[i + 1]]`; there is one start more than there are rows."""
+    """Row `i` is `flat[starts[i]:starts[i + 1]]`; `starts` has one entry more than there are rows."""
 
     flat: Ids
     starts: NDArray[np.int64]
@@ -40,12 +40,12 @@ class Ragged(Sequence[Ids]):
         return np.diff(self.starts)
 
     def take(self, firsts: NDArray[np.int64], lengths: NDArray[np.int64]) -> Ragged:
-        """Rows of `lengths` ids, each from one of `firsts` on in `flat`."""
+        """New rows: row `i` is the `lengths[i]` ids of `flat` from `firsts[i]` on."""
         starts = starts_of(lengths)
         return Ragged(self.flat[np.arange(starts[-1]) + np.repeat(firsts - starts[:-1], lengths)], starts)
 
     def put_around(self, before: Sequence[int], after: Sequence[int], wanted: NDArray[np.bool_]) -> Ragged:
-        """Ids before and after each row that is wanted to have them."""
+        """Add the ids `before` and `after` to each row marked in `wanted`."""
         if not before and not after:
             return self
         starts = starts_of(self.lengths + (len(before) + len(after)) * wanted)

@@ -1,4 +1,4 @@
-"""Texts -> token ids, the same ids as from the whole text cut to length, without reading the whole of a huge one."""
+"""Texts -> token ids: the same ids as truncating the tokenized whole text, but only the head of a huge text is read."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ from shardmill.models.words import Spelled, Words, is_wordwise
 _HEAD_CHARS = 4096
 _HEAD_CHARS_PER_TOKEN = 8
 _GROWTH = 4
-# A cut can change the word it falls in and, by what a tokenizer looks ahead to, the one before it.
+# A cut can change the word it falls in and, because tokenizers look ahead, the word before it.
 _SAFE_WORDS = 4
-# A text with no word ends is trusted this far past the last token that is kept.
+# In a text without word ends, a kept token is final once this many tokens follow it.
 _SAFE_TOKENS = 4096
-# transformers writes a limit this large, or larger, for none.
+# transformers uses a limit this large or larger for "no limit".
 _NO_LIMIT = 1 << 31
-# Encodings with offsets are large: so many texts have theirs at a time.
+# Encodings with offsets are large, so only this many texts are encoded at a time.
 _SPELLED_TOGETHER = 64
 _NOT_UNICODE = "the text is not valid Unicode"
 _PROBES = ("a", "hello world", "1")
-# Their positions are counted from the padding id on, so fewer tokens fit than there are positions.
+# These models count positions from the padding id, so fewer tokens fit than there are positions.
 _OFFSET_POSITIONS = {"roberta", "xlm-roberta", "xlm-roberta-xl", "camembert", "mpnet", "xmod", "longformer"}
 _LEARNT_POSITIONS = _OFFSET_POSITIONS | {"bert", "distilbert", "albert", "electra"}
 
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
-    """Ids by row (none where there are none to be had), how many texts were cut, and rows that cannot be tokenized."""
+    """Ids per row (empty for a missing or bad text), the number of truncated texts, and why a row is bad."""
 
     rows: Ragged
     truncated: int
@@ -42,9 +42,10 @@ class Tokens:
 
 
 class Tokenizer:
-    """The model's own fast tokenizer; `limit` is the most tokens of a text, special ones included.
+    """The model's own fast tokenizer.
 
-    `embedded` is how many ids the model knows.
+    `limit` is the maximum number of tokens per text, special tokens included; `embedded` is the number of ids in the
+    model's embedding table.
     """
 
     def __init__(
@@ -70,11 +71,11 @@ class Tokenizer:
         if room is not None and room < 1:
             raise ModelError(f"{limit} tokens leave no room for a text.", hint="Raise max_tokens.")
         self._room = room
-        # The end of a text is kept when cut from the left, so its head says nothing.
+        # Truncation from the left keeps the end of a text, so its head is not enough.
         self._head = None if room is None or from_left else max(_HEAD_CHARS, room * _HEAD_CHARS_PER_TOKEN)
 
     def encode(self, texts: Sequence[str | None], prompt: str = "") -> Tokens:
-        """Ids of `prompt` + each text."""
+        """Tokenize `prompt` + each text."""
         present = [i for i, text in enumerate(texts) if text is not None]
         whole = [prompt + (texts[i] or "") for i in present]
         found, bad = self._encode_all(whole)
@@ -96,18 +97,18 @@ class Tokenizer:
         return Tokens(rows, truncated, reasons | unfit)
 
     def frame(self, bare: Ragged, framed: NDArray[np.bool_]) -> tuple[Ragged, dict[int, str]]:
-        """Rows with the special ids around them, and which of the framed ones the model cannot be given."""
+        """Rows with the special ids around them, and the reason for each framed row that the model cannot take."""
         rows = bare.put_around(self._before, self._after, framed)
         unfit = dict.fromkeys(np.flatnonzero(framed & (rows.lengths == 0)).tolist(), "the text has no tokens")
         return rows, unfit | self._not_embedded(rows)
 
     @property
     def frame_tokens(self) -> int:
-        """How many special tokens are around a text."""
+        """The number of special tokens around a text."""
         return len(self._before) + len(self._after)
 
     def spell(self, texts: list[str]) -> tuple[Spelled, dict[int, str]]:
-        """Ids of the whole of each text, without special ones, and where in it they are; texts that have none."""
+        """Ids of each whole text, without special ids, with their positions in it; and why a text is bad."""
         if self._words is not None:
             try:
                 return self._words.spell(texts), {}
@@ -133,16 +134,16 @@ class Tokenizer:
         return found
 
     def _not_embedded(self, rows: Ragged) -> dict[int, str]:
-        """Rows with an id that the model has no embedding for, which would take a GPU down."""
+        """Rows with an id that the model has no embedding for; such an id crashes a GPU."""
         at = np.flatnonzero(rows.flat >= self._embedded)
         owners = np.searchsorted(rows.starts, at, side="right") - 1
         return {
-            int(row): f"its token {self._backend.id_to_token(int(rows.flat[i]))!r} is not one of the model's"
+            int(row): f"its token {self._backend.id_to_token(int(rows.flat[i]))!r} is not in the model's vocabulary"
             for row, i in zip(owners, at, strict=True)
         }
 
     def prompt_tokens(self, prompt: str) -> int:
-        """How many tokens at the front of each text are the prompt's."""
+        """The number of tokens at the start of each text that belong to the prompt."""
         if not prompt:
             return 0
         row = self.encode([prompt]).rows[0]
@@ -158,7 +159,7 @@ class Tokenizer:
         return ragged(ids or () for ids in found), {k: _NOT_UNICODE for k, ids in enumerate(found) if ids is None}
 
     def _encode_words(self, words: Words, texts: list[str]) -> Ragged:
-        """Word by word; of a huge text, as many whole words as are sure to be enough."""
+        """Tokenize word by word; of a huge text, only enough whole words to fill the limit."""
         enough = None if self._head is None or self._room is None else self._room * _HEAD_CHARS_PER_TOKEN
         heads = [text if enough is None else _whole_words(text, enough) for text in texts]
         found = words.encode(heads)
@@ -175,7 +176,7 @@ class Tokenizer:
         return ragged(rows)
 
     def _encode_whole(self, texts: list[str]) -> list[list[int] | None]:
-        """The ids of each text, None for one that is not valid Unicode; of a huge one, those of its head."""
+        """The ids of each text, None for one that is not valid Unicode; for a huge text, the ids of its head."""
         huge = {k for k, text in enumerate(texts) if self._head is not None and len(text) > self._head}
         rest = ["" if k in huge else text for k, text in enumerate(texts)]
         try:
@@ -205,7 +206,7 @@ class Tokenizer:
             size *= _GROWTH
 
     def _settled(self, encoding: Any) -> bool:
-        """True when no text after the head can change the tokens that are kept."""
+        """Whether the kept tokens are final, whatever text follows the head."""
         extra = len(encoding.ids) - (self._room or 0)
         if extra <= 0:
             return False
@@ -221,7 +222,7 @@ def _whole_words(text: str, size: int) -> str:
 
 
 def load_tokenizer(folder: ModelFolder, max_tokens: int | None) -> Tokenizer:
-    """The tokenizer that transformers makes of the folder, with its limit as sentence-transformers reckons it."""
+    """Load the folder's tokenizer with transformers; its limit is the one sentence-transformers computes."""
     try:
         import tokenizers
         from transformers import AutoTokenizer
@@ -234,12 +235,12 @@ def load_tokenizer(folder: ModelFolder, max_tokens: int | None) -> Tokenizer:
         reason = str(error).strip().splitlines() or [type(error).__name__]
         raise ModelError(
             f"The tokenizer of {folder.transformer.name} cannot be loaded: {reason[0][:200]}",
-            hint="Pass a folder that holds tokenizer.json.",
+            hint="Pass a folder that contains tokenizer.json.",
         ) from error
     if not getattr(made, "is_fast", False):
         raise ModelError(
             f"{folder.transformer.name} has no fast tokenizer.",
-            hint="Convert it once, so that it holds tokenizer.json.",
+            hint="Convert it once, so that the folder contains tokenizer.json.",
         )
     backend = tokenizers.Tokenizer.from_str(made.backend_tokenizer.to_str())
     backend.no_truncation()
@@ -264,7 +265,7 @@ def load_tokenizer(folder: ModelFolder, max_tokens: int | None) -> Tokenizer:
 
 
 def first_position(folder: ModelFolder) -> int:
-    """The position of a text's first token: some models count on from their padding id."""
+    """The position of a text's first token: some models start counting after their padding id."""
     return int(folder.config.get("pad_token_id", 1)) + 1 if folder.config["model_type"] in _OFFSET_POSITIONS else 0
 
 
@@ -285,4 +286,4 @@ def _frame(backend: Any) -> tuple[list[int], list[int]]:
         for start in range(len(framed) - len(bare) + 1):
             if bare and framed[start : start + len(bare)] == bare:
                 return framed[:start], framed[start + len(bare) :]
-    raise ModelError("The tokenizer does not keep a text together.", hint="shardmill cannot run this model.")
+    raise ModelError("The tokenizer splits a text by special tokens.", hint="shardmill cannot run this model.")

@@ -1,8 +1,8 @@
-"""Texts -> token ids word by word, for tokenizers to which a space is always the end of a word.
+"""Texts -> token ids word by word, for tokenizers that always end a word at a space.
 
-What is between two spaces gives the same ids in every text, so each such word is tokenized once, by the model's own
-tokenizer, and looked up ever after. Splitting, looking up and gathering are done in Arrow and NumPy, a block of texts
-at a time: once most words are known, about ten times what the tokenizer does on whole texts.
+The characters between two spaces have the same ids in every text, so the model's own tokenizer tokenizes each such
+word once, and later occurrences are looked up. Arrow and NumPy split, look up and gather a block of texts at a time.
+Once most words are known, this is about ten times as fast as the tokenizer on whole texts.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _CHARWISE_NORMALIZERS = {"BertNormalizer", "Lowercase"}
 
 
 def is_wordwise(backend: Any) -> bool:
-    """Whether a space always ends a word: BERT's way to normalize and split, WordPiece, no token with a space in it."""
+    """Whether a space always ends a word: BERT's normalizer and splitter, WordPiece, no token that contains a space."""
     said = json.loads(backend.to_str())
     normalizer, splitter = said["normalizer"] or {}, said["pre_tokenizer"] or {}
     normalizers = normalizer.get("normalizers", [normalizer] if normalizer else [])
@@ -41,7 +41,7 @@ def is_wordwise(backend: Any) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Spelled:
-    """Ids of texts, and the characters of its text that each of them stands for, in the order of `ids.flat`."""
+    """Ids of texts, and the character span [start, stop) of each id in its text, in the order of `ids.flat`."""
 
     ids: Ragged
     starts: NDArray[np.int32]
@@ -50,7 +50,7 @@ class Spelled:
 
 @dataclass(frozen=True, slots=True)
 class _Encoded:
-    """Ids by text; all words with the first of each text; where in the learnt ids and `spans` each word is."""
+    """Ids per text; all words and the first of each text; the position of each word in the known ids and `spans`."""
 
     ids: Ragged
     words: pa.LargeStringArray
@@ -61,7 +61,7 @@ class _Encoded:
 
 
 class Words:
-    """The ids of every word met so far; all are forgotten when there are too many. Threads may share it."""
+    """A cache of the ids of every word seen so far; it is cleared when too large. Thread-safe."""
 
     def __init__(self, backend: Any) -> None:
         self._backend = backend
@@ -71,17 +71,17 @@ class Words:
     def _forget(self) -> None:
         self._rows: dict[str, int] = {}
         self._ids, self._chars = ragged([]), 0
-        # Where in its word each of those ids is.
+        # The character span of each id in its word.
         self._spans = np.zeros((0, 2), np.int32)
 
     def encode(self, texts: Sequence[str]) -> Ragged:
-        """Ids of each text, without special ones. A text that is no valid Unicode raises UnicodeError."""
+        """Ids of each text, without special ids. A text that is not valid Unicode raises UnicodeError."""
         return self._encode(texts).ids
 
     def spell(self, texts: Sequence[str]) -> Spelled:
-        """As `encode`, with where in its text each id is."""
+        """Like `encode`, with the position of each id in its text."""
         found = self._encode(texts)
-        # A word begins one blank after the end of the one before it, but for the first of a text.
+        # Except for the first word of a text, a word begins one space after the end of the previous word.
         begins = starts_of(pc.utf8_length(found.words).to_numpy(zero_copy_only=False).astype(np.int64) + 1)
         begins = begins[:-1] - np.repeat(begins[found.first_words[:-1]], np.diff(found.first_words))
         at = np.arange(len(found.ids.flat)) + np.repeat(found.firsts - starts_of(found.lengths)[:-1], found.lengths)
@@ -101,7 +101,7 @@ class Words:
         return _Encoded(Ragged(by_word.flat, by_word.starts[first_words]), every, first_words, firsts, lengths, spans)
 
     def _look_up(self, words: list[str]) -> NDArray[np.int64]:
-        """Where in `_ids` each word is; the words differ from one another."""
+        """The row of each word in `_ids`; the words must be distinct."""
         if len(self._rows) + len(words) > _MOST_WORDS or self._chars > _MOST_CHARS:
             self._forget()
         new = [word for word in words if word not in self._rows]
@@ -123,9 +123,9 @@ class Words:
 
 
 def _find_words(words: list[str], offsets: list[tuple[int, int]]) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-    """How many tokens each word has, and where in its word each token is.
+    """The number of tokens of each word, and the position of each token in its word.
 
-    A token belongs to the word it ends in: there are some that take the blank before them.
+    A token belongs to the word it ends in, because some tokens include the space before them.
     """
     spans = np.array(offsets, np.int32).reshape(-1, 2)
     begins = starts_of(np.array([len(word) + 1 for word in words], np.int64))

@@ -2,7 +2,7 @@
 
 The generator is Philox 4x32-10. The key is made from the seed and the name of a stream; the counter is the item's id
 (64 bits), the epoch and the number of a block. Its 128 bits are read as five draws of 24 bits or two of 53.
-There is no state: any item of any epoch is drawn at once, and order, chunks, threads and devices leave it as it is.
+There is no state: any item of any epoch is drawn directly, and order, chunks, threads and devices do not change it.
 """
 
 from shardmill.random.draws import CHUNK, COARSE, FINE, SLOTS, draw5, draw5_of_one, draw_fine, permute

@@ -1,4 +1,4 @@
-"""From bits to numbers in [0, 1), by a rule that loses and rounds nothing."""
+"""Turns bits into numbers in [0, 1) without loss or rounding."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _local = threading.local()
 
 
 def _chunks(ids: Words, key: PhiloxKey, epoch: int, block: int) -> Iterator[tuple[slice, Words, Words]]:
-    """The blocks of the items, chunk by chunk, and as much room to work in; both are used again for the next chunk."""
+    """The blocks of the items in chunks, and a buffer of the same size; the next chunk reuses both."""
     check_counter(epoch, block)
     if not hasattr(_local, "room"):
         _local.room = np.empty((2, 2, CHUNK), np.uint64)
@@ -36,9 +36,10 @@ def _chunks(ids: Words, key: PhiloxKey, epoch: int, block: int) -> Iterator[tupl
 
 
 def draw5(ids: Words, key: PhiloxKey, epoch: int = 0, block: int = 0, out: list[Column] | None = None) -> list[Column]:
-    """Five draws for each item: 24 bits, as whole numbers below 2**24 in float64; times `COARSE` they are in [0, 1).
+    """Five draws per item of 24 bits, as integers below 2**24 in float64; times `COARSE` they are in [0, 1).
 
-    Each half of a block gives two, from its top; the fifth is the last 16 bits of one half and the last 8 of the other.
+    Each half of a block gives two from its upper bits; the fifth is the last 16 bits of one half and the last 8 of the
+    other.
     """
     columns = out or [np.empty(len(ids)) for _ in range(SLOTS)]
     for at, (first, second), room in _chunks(ids, key, epoch, block):
@@ -54,13 +55,13 @@ def draw5(ids: Words, key: PhiloxKey, epoch: int = 0, block: int = 0, out: list[
 
 
 def draw5_of_one(item: int, key: PhiloxKey, epoch: int = 0, block: int = 0) -> tuple[int, int, int, int, int]:
-    """`draw5` of a single item in Python's integers, which for one are ten times as fast as arrays."""
+    """`draw5` of a single item in Python integers, which is ten times as fast as arrays for one item."""
     w0, w1, w2, w3 = philox((item & LOW, item >> 32, epoch, block), key)
     return w0 >> 8, (w0 & 255) << 16 | w1 >> 16, w2 >> 8, (w2 & 255) << 16 | w3 >> 16, (w1 & 65535) << 8 | w3 & 255
 
 
 def draw_fine(ids: Words, key: PhiloxKey, epoch: int = 0, block: int = 0) -> list[Column]:
-    """Two draws for each item: 53 bits, as whole numbers below 2**53 in float64; times `FINE` they are in [0, 1)."""
+    """Two draws per item of 53 bits, as integers below 2**53 in float64; times `FINE` they are in [0, 1)."""
     columns = [np.empty(len(ids)), np.empty(len(ids))]
     for at, rows, room in _chunks(ids, key, epoch, block):
         for column, half in zip(columns, rows, strict=True):
@@ -69,21 +70,21 @@ def draw_fine(ids: Words, key: PhiloxKey, epoch: int = 0, block: int = 0) -> lis
 
 
 def permute(position: NDArray[np.int64], size: int, key: PhiloxKey, epoch: int = 0) -> NDArray[np.int64]:
-    """Where each position of an epoch's order leads: a permutation of range(size), computed and never stored.
+    """The item at each position of an epoch's order: a permutation of range(size), computed and never stored.
 
-    A Feistel network of six rounds over the next power of four, walked until it falls below `size`.
+    A Feistel network of six rounds over the next power of four, repeated until the value is below `size`.
 
-    >>> sorted(permute(np.arange(10), 10, Key(1, 2)).tolist()) == list(range(10))
+    >>> sorted(permute(np.arange(10), 10, PhiloxKey(1, 2)).tolist()) == list(range(10))
     True
     """
     check_counter(epoch)
     if size < 1:
-        raise UsageError(f"There is nothing to put in order: the size is {size}.", hint="Give it one item or more.")
+        raise UsageError(f"The size {size} is below 1.", hint="Give 1 or more.")
     half = max(1, ((size - 1).bit_length() + 1) // 2)
     mask = (1 << half) - 1
     values = np.asarray(position).astype(np.uint64)
     if len(values) and (int(values.max()) >= size):
-        raise UsageError(f"The position {int(values.max())} is not below {size}.", hint="Positions count from 0 on.")
+        raise UsageError(f"The position {int(values.max())} is not below {size}.", hint="Positions start at 0.")
     open_ = np.arange(len(values))
     while len(open_):
         now = values[open_]

@@ -1,4 +1,4 @@
-"""Five draws for each item as one Triton kernel: a GPU then writes only what is asked for, and reads only the ids."""
+"""Five draws per item as one Triton kernel: the GPU reads only the ids and writes only the draws."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def _five(ids, out, n, epoch, block, k0, k1, items: tl.constexpr):  # type: igno
 def five(ids: torch.Tensor, key: PhiloxKey, epoch: int, block: int) -> list[torch.Tensor]:
     n = len(ids)
     out = torch.empty((5, n), dtype=torch.float64, device=ids.device)
-    # A bit above the 32 keeps Triton from making kernels for 0, for 1 and for other types; the kernel drops it.
+    # A bit above the 32 keeps Triton from specializing the kernel for 0, 1 and other types; the kernel drops it.
     wide = [1 << 32 | value for value in (epoch, block, key.k0, key.k1)]
     with torch.cuda.device_of(ids):  # type: ignore[no-untyped-call]
         _five[(triton.cdiv(n, _ITEMS),)](ids, out, n, *wide, _ITEMS)

@@ -1,7 +1,7 @@
-"""log, exp and the normal quantile from additions, multiplications and divisions alone.
+"""log, exp and the normal quantile, built only from operations that every device rounds the same way.
 
-Those are rounded alike everywhere; the logarithms of NumPy, torch and CUDA are not. The arguments are float64 arrays of
-NumPy or tensors of torch; results agree to the bit, and with the true value to a few units of the last place.
+The logarithms of NumPy, torch and CUDA are not rounded the same way. The arguments are float64 NumPy arrays or torch
+tensors; results are bit-identical, and within a few units in the last place of the true value.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _SQRT2 = 1.4142135623730951
 _EXPONENT_ONE = 1023 << 52
 _FRACTION = (1 << 52) - 1
 
-# The quantile by Wichura's AS 241 (PPND16), coefficients from the highest power down.
+# Wichura's AS 241 (PPND16) for the quantile, coefficients from the highest power down.
 # fmt: off
 _CENTRE = (
     (2509.0809287301226727, 33430.575583588128105, 67265.770927008700853, 45921.953931549871457,

@@ -1,6 +1,6 @@
-"""The same draws as tensors, where the ids are: in int64 arithmetic on a CPU, by one Triton kernel on a GPU.
+"""The same draws as tensors on the ids' device: in int64 arithmetic on a CPU, by one Triton kernel on a GPU.
 
-The int64 of a tensor is read as 64 bits without a sign, so ids from 2**63 on are its negative numbers.
+A tensor's int64 is read as unsigned, so ids from 2**63 up are its negative numbers.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def _words(ids: torch.Tensor, key: PhiloxKey, epoch: int, block: int) -> tuple[t
 
 
 def draw5(ids: torch.Tensor, key: PhiloxKey, epoch: int = 0, block: int = 0) -> list[torch.Tensor]:
-    """Five draws of 24 bits for each item, as in `shardmill.random.draw5`."""
+    """Five draws of 24 bits per item, as in `shardmill.random.draw5`."""
     ids = ids.to(torch.int64)
     kernel = _kernel() if ids.is_cuda and len(ids) else None
     if kernel is not None:
@@ -32,7 +32,7 @@ def draw5(ids: torch.Tensor, key: PhiloxKey, epoch: int = 0, block: int = 0) -> 
 
 
 def draw_fine(ids: torch.Tensor, key: PhiloxKey, epoch: int = 0, block: int = 0) -> list[torch.Tensor]:
-    """Two draws of 53 bits for each item, as in `shardmill.random.draw_fine`."""
+    """Two draws of 53 bits per item, as in `shardmill.random.draw_fine`."""
     w0, w1, w2, w3 = _words(ids.to(torch.int64), key, epoch, block)
     return [(w0 << 21 | w1 >> 11).to(torch.float64), (w2 << 21 | w3 >> 11).to(torch.float64)]
 

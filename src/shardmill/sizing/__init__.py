@@ -1,5 +1,5 @@
-"""What work will take before it is begun: memory, time and money, from data sheets and from what was measured here."""
+"""Estimates of memory, time and cost before work begins, from data sheets and from measurements on this machine."""
 
-# A shard is about so many seconds of work, and there are at least so many shards for each worker.
+# Target seconds of work per shard, and the minimum number of shards per worker.
 SHARD_S = 90
 SHARDS_PER_WORKER = 8

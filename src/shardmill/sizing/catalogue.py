@@ -1,4 +1,4 @@
-"""The devices that are known: memory, bandwidth, peaks, prices. `catalogue.toml` holds them; yours add to it.
+"""The known devices: memory, bandwidth, peaks, prices. They are in `catalogue.toml`; your own file can add more.
 
 catalogue = load_catalogue()
 catalogue.named("T4").usd
@@ -25,7 +25,7 @@ CPU = "CPU"
 
 
 class Chip(BaseModel):
-    """One kind of device. Peaks are TFLOP/s, dense; prices are USD for one of them an hour, None where not known."""
+    """One kind of device. Peaks are dense TFLOP/s; prices are USD per device and hour, None if unknown."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -50,11 +50,11 @@ class Chip(BaseModel):
 
     @property
     def half_tflops(self) -> float:
-        """The peak in half precision, or in float32 where there is no other."""
+        """The peak in half precision, or in float32 if there is no other."""
         return max(self.fp16 or 0.0, self.bf16 or 0.0) or self.fp32
 
     def rented(self, count: int) -> int:
-        """How many are paid for where `count` are used: instances are rented whole.
+        """How many are paid for if `count` are used: instances are rented whole.
 
         >>> Chip(name="x", memory_gb=1, bandwidth_gb_s=1, fp32=1, gpus=8).rented(9)
         16
@@ -67,23 +67,23 @@ class Chip(BaseModel):
 
 
 class Catalogue:
-    """The chips that are known, by name."""
+    """The known chips, by name."""
 
     def __init__(self, chips: Mapping[str, Chip]) -> None:
         self._chips = dict(chips)
 
     def named(self, name: str) -> Chip:
-        """The chip that goes by `name` here, whatever its case."""
+        """The chip called `name`, ignoring case."""
         for known, chip in self._chips.items():
             if known.lower() == name.lower():
                 return chip
         raise UsageError(
-            f"{name!r} is no device of the catalogue.",
-            hint=f"{nearest(name, [chip.name for chip in self.listed])} Others are added by --catalogue FILE.",
+            f"{name!r} is not in the catalogue of devices.",
+            hint=f"{nearest(name, [chip.name for chip in self.listed])} Add others with --catalogue FILE.",
         )
 
     def find(self, name: str) -> Chip | None:
-        """The chip of a device by the name its driver gives; None for one not known, as a slice of one is."""
+        """The chip for a device name reported by the driver; None if unknown, such as a MIG slice."""
         if "MIG" in re.split(r"[\s-]+", name):
             return None
         return next((chip for chip in self._chips.values() if chip.is_named(name)), None)
@@ -94,7 +94,7 @@ class Catalogue:
 
 
 def load_catalogue(more: Path | None = None) -> Catalogue:
-    """Ours, the user's own file over it, and over both the file that is asked for."""
+    """The built-in catalogue, overridden by the user's own file, then by `more`."""
     chips = dict(_ours())
     own = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "shardmill" / "devices.toml"
     for path in ([own] if own.is_file() else []) + ([more] if more else []):
@@ -109,7 +109,7 @@ def _ours() -> dict[str, Chip]:
 
 
 def _over(chips: dict[str, Chip], path: Path) -> dict[str, Chip]:
-    """What a file says, over what was known by that name: a price alone is enough for a device that is known."""
+    """Override entries by name: for a known device, a price alone is enough."""
     merged = dict(chips)
     for entry in _entries(path):
         name = str(entry.get("name", ""))
@@ -133,5 +133,5 @@ def _entries(path: Path) -> list[dict[str, Any]]:
         raise SpecError(f"{path}: {error}.") from error
     entries = tables.get("device", [])
     if set(tables) - {"device"} or not isinstance(entries, list):
-        raise SpecError(f"{path}: a catalogue holds tables [[device]] and nothing else.")
+        raise SpecError(f"{path}: a catalogue may contain [[device]] tables only.")
     return entries

@@ -1,4 +1,4 @@
-"""`calculate_optimal_chunks`: how to cut a dataset for so many GPUs, before there is a dataset or a GPU."""
+"""`calculate_optimal_chunks`: how to split a dataset over N GPUs, before either exists."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from shardmill.sizing.catalogue import CPU, Chip, load_catalogue
 from shardmill.sizing.memory import Need, embedding_need, generation_need, training_need
 from shardmill.sizing.options import batch_tokens
 from shardmill.sizing.shape import Shape, read_shape
-from shardmill.sizing.speed import Range, reckoned_speed, training_s, writing_s
+from shardmill.sizing.speed import Range, estimated_speed, training_s, writing_s
 
 BERT_BASE = {
     "model_type": "bert",
@@ -35,14 +35,14 @@ BART_LARGE = {
     "decoder_ffn_dim": 4096,
     "max_position_embeddings": 1024,
 }
-# Peak memory of a worker over a source of 1,000 MB, the model left out (docs/benchmarks.md).
+# Peak memory of a worker over a source of 1,000 MB, without the model (docs/benchmarks.md).
 _STREAMING_MB = 184.6
 _MOST_TRAINED, _MOST_WRITTEN = 256, 128
 
 
 @dataclass(frozen=True, slots=True)
 class _Kind:
-    """A task by its usual model, and how many tokens of an item are read and written."""
+    """A task's usual model, and the tokens read and written per item."""
 
     model: str
     config: dict[str, Any]
@@ -52,7 +52,7 @@ class _Kind:
 
 _KINDS = {
     "embedding": _Kind("BERT-base", BERT_BASE, 128),
-    # An article of CNN/DailyMail and its highlights, about.
+    # About the length of a CNN/DailyMail article and its highlights.
     "summarization": _Kind("BART-large", BART_LARGE, 800, 64),
     "training": _Kind("BERT-base, AdamW, one pass", BERT_BASE, 128),
 }
@@ -61,9 +61,9 @@ _KINDS = {
 def calculate_optimal_chunks(
     dataset_size: int, available_gpus: int, task_type: str = "embedding", gpu_memory_gb: float = 16
 ) -> dict[str, Any]:
-    """Chunks, batch, memory and time for a dataset on GPUs with so much memory (16: a T4).
+    """Chunks, batch size, memory and time for a dataset on GPUs with `gpu_memory_gb` of memory (16: a T4).
 
-    A GPU holds the model once and one batch at a time, so its memory does not depend on the chunk.
+    A GPU holds the model once and one batch at a time, so its memory does not depend on the chunk size.
 
     >>> calculate_optimal_chunks(100_000, 8)["total_chunks"]
     64
@@ -73,7 +73,7 @@ def calculate_optimal_chunks(
     if dataset_size < 0 or available_gpus < 1 or gpu_memory_gb <= 0:
         raise UsageError(
             f"{dataset_size:,} items on {available_gpus} GPUs of {gpu_memory_gb} GB cannot be planned.",
-            hint="Give 0 or more items, 1 or more GPUs, and some memory.",
+            hint="Give 0 or more items, 1 or more GPUs, and more than 0 GB.",
         )
     kind, chip = _KINDS[task_type], chip_with(gpu_memory_gb)
     shape = read_shape(kind.config)
@@ -108,13 +108,13 @@ def calculate_optimal_chunks(
             "model": kind.model,
             "tokens_read": kind.read_tokens,
             "tokens_written": kind.written_tokens,
-            "basis": "reckoned from the data sheet",
+            "basis": "estimated from the data sheet",
         },
     }
 
 
 def chip_with(memory_gb: float) -> Chip:
-    """The GPU of the catalogue with that much memory, or the largest with less; else the smallest there is."""
+    """The catalogue's GPU with that much memory, else the largest with less, else the smallest."""
     known = sorted((c for c in load_catalogue().listed if c.name != CPU), key=lambda c: (c.memory_gb, c.half_tflops))
     within = [c for c in known if c.memory_gb <= memory_gb]
     best = max((c.memory_gb for c in within), default=known[0].memory_gb)
@@ -123,10 +123,10 @@ def chip_with(memory_gb: float) -> Chip:
 
 
 def _work(task_type: str, kind: _Kind, chip: Chip, shape: Shape) -> tuple[Need, int, Range]:
-    """What a device holds, how many items are in a batch, and seconds for an item of it."""
+    """The memory needed, the items per batch, and the seconds per item."""
     if task_type == "embedding":
         need = embedding_need(shape)
-        rate = reckoned_speed(chip, shape, kind.read_tokens).tokens_per_s
+        rate = estimated_speed(chip, shape, kind.read_tokens).tokens_per_s
         batch = batch_tokens(chip, need, kind.read_tokens) // kind.read_tokens
         item_s = Range(*(kind.read_tokens / each for each in (rate.high, rate.likely, rate.low)))
     elif task_type == "summarization":
@@ -142,6 +142,6 @@ def _work(task_type: str, kind: _Kind, chip: Chip, shape: Shape) -> tuple[Need, 
         raise UsageError(
             f"{kind.model} does not fit into {chip.memory_gb} GB: one item takes "
             f"{need.bytes(1, kind.read_tokens) / 1e9:.1f} GB.",
-            hint="Take a larger GPU.",
+            hint="Use a larger GPU.",
         )
     return need, batch, item_s

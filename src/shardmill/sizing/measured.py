@@ -1,4 +1,4 @@
-"""What a finished run measured of a device."""
+"""A finished run's measurements of a device."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """Rates of one device, however many workers shared it, and seconds before its first item."""
+    """Rates of one device, all its workers together, and seconds before its first item."""
 
     tokens_per_s: float
     items_per_s: float
@@ -23,4 +23,4 @@ class Measured:
     def __post_init__(self) -> None:
         rates = (self.tokens_per_s, self.items_per_s, self.bytes_per_s)
         if not all(math.isfinite(rate) and rate > 0 for rate in rates) or not self.start_s >= 0:
-            raise ValueError(f"not a measure: {self}")
+            raise ValueError(f"not a measurement: {self}")

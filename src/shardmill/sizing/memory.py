@@ -1,4 +1,4 @@
-"""How much memory work takes on a device: the weights once, and the rest by the batch, never by the dataset."""
+"""Memory use on a device: the weights once, the rest depends on the batch, never on the dataset."""
 
 from __future__ import annotations
 
@@ -9,26 +9,26 @@ import numpy as np
 
 from shardmill.sizing.shape import Shape
 
-# Tokens of a batch on a GPU: fewer leave it waiting for the next one, more bring nothing.
+# Tokens per batch on a GPU: with fewer it waits for the next batch, with more it is not faster.
 PADDED_BUDGET_TOKENS = 32768
 PACKED_BUDGET_TOKENS = 98304
-# What is free now is not all ours: libraries, and workers that start later, take some of it outside of any batch.
+# Libraries, and workers that start later, also take some of the memory that is free now.
 USABLE = 0.85
-# CUDA's own context and the libraries' workspaces, for each process on a GPU; reckoned, not measured.
+# CUDA's context and the libraries' workspaces, per process on a GPU; estimated, not measured.
 CONTEXT_BYTES = 600 << 20
-# torch's allocator rounds what is asked for up, and keeps blocks of one shape that fit no other.
+# torch's allocator rounds requests up, and keeps blocks that fit no other shape.
 _SLACK = 1.2
 _HALF, _FULL = 2, 4
 # float32 weights, their gradients, and the two moments of AdamW.
 _TRAINED_BYTES = 4 * _FULL
-# Bytes a layer keeps for the way back, by token and hidden unit, and by pair of tokens and head where attention is
-# not fused: Korthikanti et al., Reducing Activation Recomputation in Large Transformer Models, 2022.
+# Bytes a layer keeps for the backward pass, per token and hidden unit, and per pair of tokens and head if attention
+# is not fused: Korthikanti et al., Reducing Activation Recomputation in Large Transformer Models, 2022.
 _KEPT_BYTES, _KEPT_PAIR_BYTES = 34, 5
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryModel:
-    """Bytes of a batch: a fixed part, some for each token, and some for each pair of tokens of one text."""
+    """Bytes of a batch: a fixed part, a part per token, and a part per pair of tokens in one text."""
 
     fixed_bytes: float
     token_bytes: float
@@ -36,7 +36,7 @@ class MemoryModel:
 
     def __post_init__(self) -> None:
         if not all(math.isfinite(value) and value >= 0 for value in astuple(self)):
-            raise ValueError(f"not a model of memory: {self}")
+            raise ValueError(f"not a memory model: {self}")
 
     def bytes(self, rows: int, length: int) -> float:
         return self.fixed_bytes + rows * length * (self.token_bytes + self.pair_bytes * length)
@@ -44,7 +44,7 @@ class MemoryModel:
     def budget(self, free_bytes: float, *, longest: int, most: int, padded: bool) -> int:
         """The largest budget, up to `most`, under which no batch of several texts takes more than `free_bytes`.
 
-        A text alone is run whatever it takes, so the budget is at least 1.
+        A single text runs whatever it takes, so the budget is at least 1.
 
         >>> MemoryModel(100, 10, 0).budget(1000, longest=8, most=4096, padded=False)
         90
@@ -54,7 +54,7 @@ class MemoryModel:
         room = free_bytes - self.fixed_bytes
         if room < 0:
             return 1
-        # A packed batch is so many texts of one token, each of which attends to no more than the longest text.
+        # A packed batch is treated as texts of one token, each attending to at most `longest` tokens.
         lengths = np.arange(1, max(1, min(longest, most // 2)) + 1) if padded else np.ones(1)
         text_bytes = lengths * (self.token_bytes + self.pair_bytes * (lengths if padded else longest))
         too_many = np.floor(room / np.maximum(text_bytes, 1e-9)) + 1
@@ -63,9 +63,9 @@ class MemoryModel:
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """What a device has to hold: weights and what belongs to them, and `batch` for what is worked on.
+    """The memory that a device needs: weights and what belongs to them, and `batch` for the batch in progress.
 
-    `row_bytes` are kept for each text, whatever its length.
+    `row_bytes` are kept per text, whatever its length.
     """
 
     weights_bytes: float
@@ -79,16 +79,16 @@ class Need:
         return self.batch.bytes(rows, length) + rows * self.row_bytes
 
     def rows(self, memory_bytes: float, length: int, most: int) -> int:
-        """How many texts of a length fit into a device at once, up to `most`; 0 where not even one does."""
+        """How many texts of `length` tokens fit on the device at once, up to `most`; 0 if not even one fits."""
         room = USABLE * memory_bytes - CONTEXT_BYTES - self.weights_bytes - self.batch.fixed_bytes
         text_bytes = self.batch_bytes(1, length) - self.batch.fixed_bytes
         return int(max(0, min(most, room // max(1.0, text_bytes))))
 
 
 def embedding_need(shape: Shape, *, dtype_bytes: int = _HALF, fused: bool = True) -> Need:
-    """To embed: a layer's input and output, its queries, keys and values or its feed-forward block, and nothing else.
+    """For embedding: one layer's input and output, and its queries, keys and values or its feed-forward block.
 
-    Attention that is not fused holds the scores of every pair of tokens twice, before and after the softmax.
+    Attention that is not fused also keeps the scores of every pair of tokens twice, before and after the softmax.
     """
     block = max(2 * shape.width + 2 * shape.kv_width, shape.inner)
     token_bytes = dtype_bytes * (2 * shape.hidden + block) + _FULL * shape.hidden
@@ -97,7 +97,7 @@ def embedding_need(shape: Shape, *, dtype_bytes: int = _HALF, fused: bool = True
 
 
 def generation_need(shape: Shape, written_tokens: int, *, dtype_bytes: int = _HALF) -> Need:
-    """To write: keys and values of every token read and written are kept by every layer that attends to them."""
+    """For generation: every decoder layer keeps keys and values of every token read and written."""
     read = embedding_need(shape, dtype_bytes=dtype_bytes)
     kept_bytes = kv_bytes(shape, dtype_bytes=dtype_bytes)
     batch = MemoryModel(0.0, read.batch.token_bytes + _SLACK * kept_bytes, 0.0)
@@ -105,12 +105,12 @@ def generation_need(shape: Shape, written_tokens: int, *, dtype_bytes: int = _HA
 
 
 def kv_bytes(shape: Shape, *, dtype_bytes: int = _HALF) -> int:
-    """Keys and values of one token in all layers that write."""
+    """Bytes of the keys and values of one token in all decoder layers."""
     return 2 * shape.decoder_layers * shape.kv_width * dtype_bytes
 
 
 def training_need(shape: Shape, *, fused: bool = True) -> Need:
-    """To train by AdamW in mixed precision: weights, gradients, two moments, a half copy, and what each layer keeps."""
+    """For training with AdamW in mixed precision: weights, gradients, two moments, a half copy, and activations."""
     layers = shape.layers + shape.decoder_layers * (not shape.causal)
     pair_bytes = 0 if fused else layers * _KEPT_PAIR_BYTES * shape.heads
     return Need(

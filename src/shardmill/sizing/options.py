@@ -1,4 +1,4 @@
-"""Ways to get work done: so many of a device, with the time and the money they take, and the one to choose."""
+"""Options for a run: N of a device, with time, cost and memory, and the choice between options."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _MOST_GPUS = 4096
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """What is to be done: items, the tokens that are read of them in all, and those of the longest input.
+    """The work: the number of items, their tokens in total, and the tokens of the longest input.
 
-    `inputs` are the items, or their windows where they have any.
+    `inputs` is the number of items, or of windows if items have windows.
     """
 
     items: int
@@ -39,7 +39,7 @@ class Workload:
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """`gpus` of a device. Money is None where no price is known; `fits` says whether the model and one text do."""
+    """`gpus` of a device. `usd` is None if no price is known; `fits` says whether the model and a batch fit."""
 
     device: str
     gpus: int
@@ -57,7 +57,7 @@ class Option:
     memory_basis: str
 
     def meets(self, deadline_s: float | None, budget_usd: float | None) -> bool:
-        """Whether even the slow end of the range keeps within both."""
+        """Whether even the slow end of the range is within both limits."""
         in_time = deadline_s is None or self.seconds.high <= deadline_s
         in_budget = budget_usd is None or (self.usd is not None and self.usd.high <= budget_usd)
         return self.fits and in_time and in_budget
@@ -66,13 +66,13 @@ class Option:
         return asdict(self)
 
 
-def reckon(
+def estimate_option(
     work: Workload, chip: Chip, gpus: int, speed: Speed, need: Need | None, *, sharing: int = 1, memory_basis: str = ""
 ) -> Option:
-    """The time, money and memory of `gpus` of a chip, each shared by so many workers."""
+    """Estimate time, cost and memory of `gpus` of a chip, each shared by `sharing` workers."""
     rate, gpu_count = speed.tokens_per_s, max(1, gpus)
     shares = [work.tokens / (each * gpu_count) for each in (rate.high, rate.likely, rate.low)]
-    # At the end some wait for the last shards of others.
+    # At the end some workers wait for the last shards of others.
     shares[2] *= 1 + 0.5 / SHARDS_PER_WORKER
     start = speed.start_s
     seconds = Range(start.low + shares[0], start.likely + shares[1], start.high + shares[2])
@@ -99,7 +99,7 @@ def reckon(
 
 
 def batch_tokens(chip: Chip, need: Need | None, longest: int, sharing: int = 1) -> int:
-    """Tokens of a batch: as many as are fast, or as fit beside the other workers that share the device."""
+    """Tokens per batch: the fastest budget, or less if the workers that share the device need the memory."""
     most = PACKED_BUDGET_TOKENS if chip.packed else PADDED_BUDGET_TOKENS
     if need is None:
         return most
@@ -108,7 +108,7 @@ def batch_tokens(chip: Chip, need: Need | None, longest: int, sharing: int = 1) 
 
 
 def choose(options: Sequence[Option], deadline_s: float | None, budget_usd: float | None) -> Option | None:
-    """The cheapest that keeps to both limits; the faster of two that cost the same, and any price before none."""
+    """The cheapest option within both limits; on equal cost the faster, and options without a price last."""
     good = [option for option in options if option.meets(deadline_s, budget_usd)]
     return min(good, key=_price, default=None)
 
@@ -117,14 +117,14 @@ def _price(option: Option) -> tuple[float, float]:
     return (option.usd.likely if option.usd else math.inf, option.seconds.likely)
 
 
-def fewest(reckon_with: Callable[[int], Option], deadline_s: float) -> Option | None:
-    """The fewest GPUs that keep to a deadline, by doubling and halving; None where thousands do not."""
+def fewest(estimate_with: Callable[[int], Option], deadline_s: float) -> Option | None:
+    """The fewest GPUs that meet a deadline, by binary search; None if thousands do not."""
     low, high = 0, 1
-    while reckon_with(high).seconds.high > deadline_s:
+    while estimate_with(high).seconds.high > deadline_s:
         low, high = high, 2 * high
         if high > _MOST_GPUS:
             return None
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (middle, high) if reckon_with(middle).seconds.high > deadline_s else (low, middle)
-    return reckon_with(high)
+        low, high = (middle, high) if estimate_with(middle).seconds.high > deadline_s else (low, middle)
+    return estimate_with(high)

@@ -1,4 +1,4 @@
-"""A model's size from its config.json: parameters, the weights a token goes through, what its attention keeps."""
+"""A model's size from its config.json: parameters, weights used per token, widths of its attention."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ KNOWN = (*_BERTS, "distilbert", "modernbert", *_LLAMAS, "t5", "bart")
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """`weights` are the numbers in matrices that every token read goes through, `decoder_weights` every token written.
+    """`weights` counts the matrix weights used per token read, `decoder_weights` those used per token written.
 
-    `width` is that of queries, `kv_width` of keys and of values, `inner` of what a feed-forward block holds at once.
+    `width` is the width of queries, `kv_width` of keys and of values, `inner` of a feed-forward block's activations.
     """
 
     parameters: int
@@ -32,13 +32,13 @@ class Shape:
     decoder_layers: int = 0
 
     def flops(self, tokens: float) -> float:
-        """Floating-point operations to read one text of so many tokens."""
+        """Floating-point operations to read one text of `tokens` tokens."""
         attention = 4.0 * self.layers * self.width * (0.5 if self.causal else 1.0)
         return tokens * (2.0 * self.weights + attention * tokens)
 
 
 def read_shape(config: dict[str, Any]) -> Shape:
-    """The shape that a config describes; a ModelError where its type is not one of those known."""
+    """The shape that a config describes; a ModelError if its model type is unknown."""
     kind = str(config.get("model_type", ""))
     try:
         if kind in _BERTS:
@@ -54,8 +54,8 @@ def read_shape(config: dict[str, Any]) -> Shape:
         if kind == "bart":
             return _bart(config)
     except KeyError as error:
-        raise ModelError(f"The config of a {kind} model does not say its {error.args[0]}.") from error
-    raise ModelError(f"How large a model of type {kind!r} is cannot be reckoned.", hint=f"Known: {', '.join(KNOWN)}.")
+        raise ModelError(f"The config of a {kind} model has no {error.args[0]}.") from error
+    raise ModelError(f"The size of a model of type {kind!r} cannot be estimated.", hint=f"Known: {', '.join(KNOWN)}.")
 
 
 def _bert(config: dict[str, Any], kind: str) -> Shape:

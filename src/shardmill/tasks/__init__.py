@@ -1,4 +1,4 @@
-"""What is done to every item. A task is named `embed` or `augment`, or `package.module:Class` for one of your own."""
+"""Tasks, the work done on every item. A task is named `embed`, `augment`, or `package.module:Class` for your own."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _BUILT_IN = {"augment": "shardmill.tasks.augment:AugmentTask", "embed": "shardmi
 
 
 def open_task(name: str, params: dict[str, Any]) -> Task:
-    """Make the task called `name` from its parameters; a class that does not inherit from `Task` is adapted."""
+    """Make the task `name` from its parameters; a class that does not inherit from `Task` is wrapped."""
     target = _BUILT_IN.get(name, name)
     module_name, _, attribute = target.partition(":")
     if not attribute:

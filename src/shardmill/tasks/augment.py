@@ -1,4 +1,4 @@
-"""The augmentation parameters of every item: the text of an item is its id."""
+"""The augmentation parameters of every item; an item's text is its id."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _LAST = 1 << 64
 
 
 class AugmentTask(Task):
-    """Made from a preset's name, or from a config as `AugmentationConfig.to_dict` gives it."""
+    """Made from a preset's name, or from a config as returned by `AugmentationConfig.to_dict`."""
 
     batch_budget = 1 << 16
     padded = False
@@ -36,7 +36,7 @@ class AugmentTask(Task):
         epoch: int = 0,
     ) -> None:
         if preset is not None and config is not None:
-            raise SpecError("A preset and a config were given.", hint="Give one of them.")
+            raise SpecError("Both a preset and a config are given.", hint="Give only one of them.")
         check_counter(epoch)
         made = AugmentationConfig.from_dict(config) if config is not None else get_preset(preset or "moderate")
         self.config, self.epoch = made.with_seed(seed), epoch
@@ -53,7 +53,7 @@ class AugmentTask(Task):
     def prepare(self, texts: Sequence[str | None]) -> Prepared:
         digits = pa.array(texts, pa.string())
         try:
-            # Arrow would take 0x10 as well.
+            # Arrow would also accept 0x10.
             usual = pc.all(pc.utf8_is_decimal(digits), skip_nulls=True).as_py() is not False
             ids = digits.cast(pa.uint64()).fill_null(0).to_numpy() if usual else None
         except pa.ArrowInvalid:
@@ -76,5 +76,5 @@ def _one_by_one(texts: Sequence[str | None]) -> tuple[NDArray[np.uint64], dict[i
         if text.isdecimal() and int(text) < _LAST:
             ids[i] = int(text)
         else:
-            bad[i] = f"{text[:40]!r} is not an item's id: a number from 0 to 2**64 - 1"
+            bad[i] = f"{text[:40]!r} is not an item id, a number from 0 to 2**64 - 1"
     return ids, bad

@@ -1,4 +1,4 @@
-"""The contract of a task: what is done to every item."""
+"""The contract of a task, the work done on every item."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ __all__ = ["START", "STOP", "WINDOW", "Combined", "Output", "Prepared", "Task"]
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """Texts made ready for the device: inputs, what each costs of a batch budget, and texts that cannot be done.
+    """Texts prepared for the device: inputs, their costs in a batch budget, and why a text is bad.
 
-    `inputs` is a sequence, of which `run` gets lists, or an array, of which it gets arrays. There is one input a text,
-    or as many as it takes: then `owners` has the text of each input, in order, and a text that is None or bad has none.
-    `tokens` and `truncated` are for the record.
+    `inputs` is a sequence, and `run` gets lists of it, or an array, and `run` gets arrays. Each text has one input, or
+    any number: then `owners` has the text of each input, in order, and a text that is None or bad has no input.
+    `tokens` and `truncated` go into the worker's record.
     """
 
     inputs: Any
@@ -36,32 +36,32 @@ class Prepared:
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """One row for each input, in the order of the inputs; `bad` says why a row is null."""
+    """One row per input, in the order of the inputs; `bad` gives the reason why a row is null."""
 
     rows: pa.RecordBatch
     bad: dict[int, str] = field(default_factory=dict)
 
 
 class Combined(Protocol):
-    """Makes one row an item of the rows of its inputs, which come in any order and in several batches."""
+    """Combines the rows of an item's inputs into one row; they arrive in any order and in several batches."""
 
     def add(self, items: NDArray[np.int64], rows: pa.RecordBatch) -> None: ...
     def finish(self) -> Output: ...
 
 
 class Task(ABC):
-    """What is done to every item. Made from its parameters (plain JSON) and opened once in each worker.
+    """The work done on every item. A task is made from its parameters (plain JSON) and opened once in each worker.
 
-    A subclass owes `output`, `batch_budget` and the four abstract methods; the rest has defaults that it may override.
+    A subclass must define `output`, `batch_budget` and the four abstract methods; the rest has defaults.
     An attribute may be set on the class, in `__init__` or in `open`, or be a property; `output` is read before `open`.
-    A class that does not inherit and has what is owed is given the same defaults by `shardmill.tasks.open_task`.
+    `shardmill.tasks.open_task` gives the same defaults to a class that does not inherit but defines these members.
     """
 
     output: pa.Schema
-    """The columns it adds. With a column `window`, each input gives one row, and the worker fills that column."""
+    """The columns it adds. With a column `window`, each input yields one row, and the worker fills that column."""
 
     batch_budget: int
-    """How much cost goes into one batch; read after `open`."""
+    """The maximum cost of one batch; read after `open`."""
 
     @abstractmethod
     def fingerprint(self) -> dict[str, str]:
@@ -73,42 +73,42 @@ class Task(ABC):
 
     @abstractmethod
     def prepare(self, texts: Sequence[str | None]) -> Prepared:
-        """Make texts ready, beside the device on another thread. None is an item without a usable text."""
+        """Prepare texts, on another thread while the device works. None is an item without a usable text."""
 
     @abstractmethod
     def run(self, inputs: Sequence[Any]) -> Output:
         """Run one batch on the device; always called from one thread.
 
-        Raises DeviceOutOfMemory if the batch does not fit, DeviceLost if the device is gone for this process, and
-        anything else if a row in it is poison.
+        Raises DeviceOutOfMemory if the batch does not fit, DeviceLost if this process can no longer use the device, and
+        anything else if one of its rows cannot be processed.
         """
 
     padded: bool = True
-    """Whether a batch costs its longest input times their number; if not, it costs the sum of its inputs."""
+    """Whether a batch costs its longest input times the number of inputs; if not, it costs the sum of its inputs."""
 
     unit_norm: bool = False
     """Whether the vectors it makes have length one, which `verify` then checks."""
 
     notes: Sequence[str] = ()
-    """Sentences for the worker's record: how the rows were made."""
+    """Sentences for the worker's record about how the rows were computed."""
 
     device_clock: Mapping[str, float] | None = None
     """`busy_s` and `idle_s` of the GPU, for the worker's record."""
 
     embed_query: Callable[[str], NDArray[np.float32]] | None = None
-    """A method that gives the vector to search the result with; None if the result cannot be searched."""
+    """A method that returns the vector of a search query; None if the result cannot be searched."""
 
     def begin(self, inputs: Sequence[Any]) -> Callable[[], Output]:
-        """Hand a batch to the device and return a function that waits for its output; by default that one calls `run`.
+        """Start a batch on the device and return a function that waits for its output; by default that calls `run`.
 
-        A task that overrides this lets the device go on while the next batch is made ready.
+        A task that overrides this keeps the device busy while the next batch is prepared.
         """
         return lambda: self.run(inputs)
 
     def combine(self, items: int) -> Combined | None:
-        """What makes one row per item, for N items whose texts give several inputs; None if each input is a row."""
+        """Return an object that combines rows into one per item, for `items` items; None if each input is a row."""
         return None
 
     def workers_per_gpu(self, cores: int) -> int:
-        """How many workers share one GPU that is fed by this many cores."""
+        """The number of workers that share one GPU, given the number of CPU cores per GPU."""
         return 1

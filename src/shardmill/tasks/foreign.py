@@ -1,4 +1,4 @@
-"""Tasks whose class does not inherit from `Task`: the one place where parts of a task are looked for by name."""
+"""Tasks whose class does not inherit from `Task`: the only place that looks up parts of a task by name."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _PARTS = frozenset(name for name in {**vars(Task), **Task.__annotations__} if no
 
 
 class ForeignTask(Task):
-    """A task around an object of any class: what the object has is used, the rest is `Task`'s default."""
+    """Wraps an object of any class: uses what the object defines, and `Task`'s defaults for the rest."""
 
     def __init__(self, own: Any) -> None:
         self._own = own
@@ -33,7 +33,7 @@ class ForeignTask(Task):
         return output
 
     def __getattribute__(self, name: str) -> Any:
-        """Asks the object each time, since a part may change: `open` may set `batch_budget`. None counts as missing."""
+        """Reads the object each time, since `open` may change a part such as `batch_budget`. None counts as missing."""
         if name not in _PARTS or name in Task.__abstractmethods__:
             return super().__getattribute__(name)
         if getattr(self._own, name, None) is None and hasattr(Task, name):

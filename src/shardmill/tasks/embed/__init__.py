@@ -1,4 +1,4 @@
-"""Embed texts with any sentence-transformers model; only safetensors are read and no code of a model is run.
+"""Embed texts with any sentence-transformers model; weights are safetensors only, and a model's own code never runs.
 
 task = EmbedTask(model="all-MiniLM-L6-v2")
 task.open(Device("cpu", "cpu", threads=4))
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from shardmill.tasks.embed.windows import Cutter, Window
 
 
-# Weights up to so many bytes: how many workers share a GPU, and how many cores each of them needs.
+# Weights up to N bytes; workers that share a GPU; cores that each of them needs.
 _SHARING = ((150 << 20, 4, 2), (600 << 20, 2, 4))
 
 _NOT_FINITE = "the model gave NaN or infinity for this text"
@@ -38,10 +38,10 @@ _SPAN = (pa.field(START, pa.int64()), pa.field(STOP, pa.int64()))
 
 
 class EmbedParams(BaseModel):
-    """What `params` may say: the model, how many dimensions to keep, how they are stored, the prompt, the length.
+    """The parameters of the task: the model, dimensions to keep, their type, the prompt, the maximum length.
 
-    With `window_tokens` a text is cut into windows of so many tokens, special ones included, that overlap by some; the
-    result has a row for each of them, or the mean of an item's windows.
+    `window_tokens` cuts a text into windows of that many tokens, special tokens included, that share `overlap` tokens.
+    The result has one row per window, or the mean of an item's windows.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -57,7 +57,7 @@ class EmbedParams(BaseModel):
 
 
 class EmbedTask(Task):
-    """The `embed` task: one vector a text, or one for each window of it, in the column `embedding`."""
+    """The `embed` task: one vector per text, or per window of it, in the column `embedding`."""
 
     def __init__(self, **params: Any) -> None:
         try:
@@ -65,7 +65,9 @@ class EmbedTask(Task):
         except ValidationError as error:
             wrong = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg'].lower()}" for e in error.errors())
             known = ", ".join(EmbedParams.model_fields)
-            raise SpecError(f"The embed task cannot be made: {wrong}.", hint=f"Its parameters are {known}.") from error
+            raise SpecError(
+                f"Bad parameters of the embed task: {wrong}.", hint=f"Its parameters are {known}."
+            ) from error
         _check_windows(self.params)
         self._by_window = self.params.window_tokens is not None and self.params.windows != "mean"
         self.batch_budget = 1
@@ -85,7 +87,7 @@ class EmbedTask(Task):
 
     @property
     def folder(self) -> ModelFolder:
-        """What the model's folder says of it."""
+        """The model's folder."""
         return self._folder
 
     @cached_property
@@ -108,7 +110,7 @@ class EmbedTask(Task):
 
     @property
     def dims(self) -> int:
-        """How many dimensions a stored vector has."""
+        """The number of dimensions of a stored vector."""
         wanted, there = self.params.dims or self._folder.truncate_width, self._folder.width
         if self.params.dims is not None and self.params.dims > there:
             raise ModelError(f"{self._location.name} has {there} dimensions, not {wanted}.", hint="Lower dims.")
@@ -116,7 +118,7 @@ class EmbedTask(Task):
 
     @property
     def unit_norm(self) -> bool:  # type: ignore[override]
-        """Whether the model promises vectors of length one."""
+        """Whether the model normalizes its vectors to length one."""
         return self._folder.normalizes
 
     @property
@@ -129,11 +131,11 @@ class EmbedTask(Task):
         return pa.schema([pa.field("embedding", pa.list_(kind, self.dims), nullable=True)])
 
     def fingerprint(self) -> dict[str, str]:
-        _ = self._cutter  # A run with windows that the model cannot read is not planned.
+        _ = self._cutter  # Rejects windows that are too long for the model before a run is planned.
         return {"model": self._location.name, **digest_folder(self._location.path)}
 
     def open(self, device: Device) -> None:
-        """Load the model, and choose how to run it here by sentences whose vectors are known."""
+        """Load the model, and choose its kernel for this device by comparing vectors of known sentences."""
         try:
             import torch
 
@@ -142,7 +144,7 @@ class EmbedTask(Task):
         except ImportError as error:
             raise missing_extra(error.name or "torch", "embed") from error
         check_bundled(self._location)
-        # Beside a GPU there is nothing for torch to share out, and its threads would be woken for every copy.
+        # With a GPU, torch has no CPU work to parallelize, and every copy would wake its threads.
         torch.set_num_threads(device.threads if device.kind == "cpu" else 1)
         with quiet():
             golden = self._golden()
@@ -163,25 +165,25 @@ class EmbedTask(Task):
         if tokens.bad:
             raise ModelError(
                 f"{self._location.name} cannot embed plain English: {next(iter(tokens.bad.values()))}.",
-                hint="Its tokenizer is not that of its weights: fetch the model again.",
+                hint="Its tokenizer does not belong to its weights: fetch the model again.",
             )
         return list(tokens.rows)
 
     @property
     def notes(self) -> list[str]:  # type: ignore[override]
-        """What a worker's record says of how the vectors were made."""
+        """Sentences for the worker's record about how the vectors were computed."""
         kernel = [f"Kernel: {self._choice}."] if self._choice else []
         again = f"{self._redone:,} texts gave NaN in half precision and were computed in float32."
         return [*kernel, *([again] if self._redone else [])]
 
     @property
     def device_clock(self) -> dict[str, float] | None:  # type: ignore[override]
-        """Seconds in which the GPU was busy with batches, and idle between them; None where there is none."""
+        """Seconds in which the GPU was busy with batches, and idle between them; None without a GPU."""
         clock = getattr(self._kernel, "clock", None)
         return {"busy_s": round(clock.busy_s, 3), "idle_s": round(clock.idle_s, 3)} if clock and clock.busy_s else None
 
     def workers_per_gpu(self, cores: int) -> int:
-        """How many workers a GPU with so many cores feeds: a small model is done before the next batch is tokenized."""
+        """Several workers share a GPU if the model is small: it finishes before one worker tokenizes the next batch."""
         weights_bytes = sum(f.stat().st_size for f in self._folder.transformer.glob("*.safetensors"))
         for limit_bytes, workers, cores_each in _SHARING:
             if weights_bytes <= limit_bytes:
@@ -200,7 +202,7 @@ class EmbedTask(Task):
         return self.begin(inputs)()
 
     def begin(self, inputs: Sequence[Any]) -> Callable[[], Output]:
-        """Hand a batch to the device; what is returned waits for its rows, while the device may go on."""
+        """Start a batch and return a function that waits for its rows; the device works in the background."""
         if self._cutter is not None:
             fetch_windows = self._begin([window.ids for window in inputs], self._skip)
             return lambda: self._window_rows(inputs, fetch_windows())
@@ -208,7 +210,7 @@ class EmbedTask(Task):
         return lambda: self._rows(fetch())
 
     def combine(self, items: int) -> Combined | None:
-        """What takes in the windows of so many items, where the mean of an item's windows is wanted."""
+        """Return an object that averages the windows of each item; None if each window is a row."""
         if self.params.windows != "mean":
             return None
         from shardmill.tasks.embed.windows import Mean
@@ -244,7 +246,7 @@ class EmbedTask(Task):
         return Output(pa.record_batch([column], schema=self._stored), bad)
 
     def embed_query(self, text: str) -> NDArray[np.float32]:
-        """The vector to search with: the model's prompt for queries goes before `text`, and no other."""
+        """The vector of a search query; only the model's own query prompt is put before `text`."""
         prompt = self._folder.prompts.get("query", "")
         row = self._tokenizer.encode([text], prompt).rows[0]
         if not len(row):
@@ -258,7 +260,7 @@ class EmbedTask(Task):
 
     def _begin(self, rows: Sequence[NDArray[np.int32]], skip: int) -> Callable[[], NDArray[np.float32]]:
         if self._kernel is None:
-            raise RuntimeError("open() comes before run()")
+            raise RuntimeError("call open() before run()")
         if not rows:
             return lambda: np.empty((0, self.dims), np.float32)
         fetch = self._kernel.begin(rows, skip)
@@ -267,7 +269,7 @@ class EmbedTask(Task):
     def _finish(
         self, rows: Sequence[NDArray[np.int32]], skip: int, vectors: NDArray[np.float32]
     ) -> NDArray[np.float32]:
-        """Compute in float32 what half precision could not hold, and cut to the dimensions that are wanted."""
+        """Recompute in float32 what overflowed in half precision, and truncate to the requested dimensions."""
         again = [] if self._kernel is None or self._kernel.precise else _not_finite(vectors)
         for i in again:
             vectors[i] = self._exact.encode([rows[i]], skip)[0]
@@ -293,7 +295,7 @@ def _check_windows(params: EmbedParams) -> None:
                 raise SpecError(f"{name} is given without window_tokens.", hint="Give --window-tokens 256 as well.")
     elif (params.overlap or 0) >= params.window_tokens:
         raise SpecError(
-            f"An overlap of {params.overlap:,} tokens leaves nothing new in a window of {params.window_tokens:,}.",
+            f"An overlap of {params.overlap:,} tokens leaves no new tokens in a window of {params.window_tokens:,}.",
             hint="Lower --overlap, or raise --window-tokens.",
         )
 

@@ -1,4 +1,4 @@
-"""A text of any length as windows of tokens that overlap, each with the characters it covers; and their mean."""
+"""Cuts a text of any length into overlapping windows of tokens with their character spans; computes their mean."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Numbers = NDArray[np.int64]
 
 
 class Window(NamedTuple):
-    """What the model is given; the characters [start, stop) it covers; how many tokens of it are the text's own."""
+    """The model's input ids; the characters [start, stop) they cover; how many of the tokens are the text's own."""
 
     ids: Ids
     start: int
@@ -49,17 +49,17 @@ class Windows(Sequence[Window]):
 
 
 class Cutter:
-    """Cuts texts into windows of at most `window_tokens`, special ones and the prompt's included.
+    """Cuts texts into windows of at most `window_tokens` tokens, including special tokens and the prompt.
 
-    The first window of a text is what the model would be given without windows, cut there. Each later one has the
-    prompt again, and begins with the last `overlap` tokens of the one before it.
+    The first window of a text is the model's input without windows, truncated. Each later window repeats the prompt
+    and begins with the last `overlap` tokens of the previous one.
     """
 
     def __init__(self, tokenizer: Tokenizer, prompt: str, window_tokens: int, overlap: int) -> None:
         limit = tokenizer.limit
         if limit is not None and window_tokens > limit:
             raise SpecError(
-                f"window_tokens is {window_tokens:,}; the model reads {limit:,} tokens at most, special ones included.",
+                f"window_tokens is {window_tokens:,}; the model's maximum is {limit:,}, including special tokens.",
                 hint=f"Give --window-tokens {limit} or less.",
             )
         self._tokenizer, self._prompt, self._overlap = tokenizer, prompt, overlap
@@ -69,13 +69,13 @@ class Cutter:
         if self._room <= overlap:
             taken = tokenizer.frame_tokens + len(self._prompt_ids)
             raise SpecError(
-                f"A window of {window_tokens:,} tokens has room for {max(0, self._room):,} of the text beside {taken} "
-                f"special ones and those of the prompt; an overlap of {overlap:,} has to be less.",
+                f"A window of {window_tokens:,} tokens has room for {max(0, self._room):,} of the text besides {taken} "
+                f"for special tokens and the prompt; the overlap of {overlap:,} must be smaller.",
                 hint="Raise --window-tokens or lower --overlap.",
             )
 
     def prepare(self, texts: Sequence[str | None]) -> Prepared:
-        """The windows of each text; None has none."""
+        """Cut each text into windows; None has no window."""
         present = [i for i, text in enumerate(texts) if text is not None]
         spelled, bad = self._tokenizer.spell([self._prompt + (texts[i] or "") for i in present])
         lengths = np.array([len(texts[i] or "") for i in present], np.int64)
@@ -94,7 +94,7 @@ class Cutter:
         return Prepared(windows, ids.lengths, reasons, len(ids.flat), owners=owners)
 
     def _cut_all(self, spelled: Spelled, lengths: Numbers, bad: dict[int, str]) -> Numbers:
-        """A line for each window, in the order of the texts: see `_OWNER` and what follows it."""
+        """One row per window, in the order of the texts; `_OWNER` to `_OWN` are its columns."""
         counts = spelled.ids.lengths
         wanted = np.ones(len(counts), bool)
         wanted[list(bad)] = False
@@ -112,14 +112,14 @@ class Cutter:
         before = len(self._prompt)
         starts = np.maximum.accumulate(spelled.starts[first:end].astype(np.int64) - before).clip(0, length)
         stops = np.maximum.accumulate(spelled.stops[first:end].astype(np.int64) - before).clip(0, length)
-        # Ids of the prompt come first; one that also has a character of the text counts as the text's.
+        # The prompt's ids come first; an id that also covers a character of the text counts as the text's.
         prompt = min(len(self._prompt_ids), int(np.searchsorted(stops, 0, side="right"))) if self._prompt else 0
         starts, stops = starts[prompt:], stops[prompt:]
         joints = np.concatenate([[True], starts[1:] >= stops[:-1]])
         cuts = cut(joints, self._room, self._overlap, first_room=self._whole - prompt)
         begin, finish = cuts.T
         later = np.arange(len(cuts)) > 0
-        # A window reaches to where the next token begins, so that blanks between two windows are in one of them.
+        # A window extends to the start of the next token, so that spaces between two windows belong to one of them.
         lefts = np.where(later, starts[begin], 0)
         rights = np.append(np.maximum(starts[finish[:-1]], stops[finish[:-1] - 1]), length)
         firsts = first + prompt * later + begin
@@ -127,16 +127,16 @@ class Cutter:
         return np.stack([np.full(len(cuts), k), firsts, sizes, later, lefts, rights, finish - begin], axis=1)
 
 
-# The columns of a cut: which text; first id and how many; whether the prompt goes before it; its characters; ids of
-# the text's own.
+# The columns of a cut: text; first id and number of ids; whether it gets the prompt; its characters; number of the
+# text's own ids.
 _OWNER, _FIRST, _LENGTH, _LATER, _START, _STOP, _OWN = range(7)
 
 
 def cut(joints: NDArray[np.bool_], room: int, overlap: int, first_room: int) -> Numbers:
-    """Windows over tokens, as pairs of first and end: at most `room` tokens each (`first_room` for the first).
+    """Windows over tokens as pairs (first, end), of at most `room` tokens each (`first_room` for the first).
 
-    Where a window begins or ends is moved back to a joint, the nearest token that does not begin inside a character,
-    unless so many tokens have none that it would come to nothing.
+    The start and end of a window move back to the nearest joint, a token that does not begin inside a character,
+    unless that would leave the window without new tokens.
 
     >>> cut(np.ones(10, bool), room=4, overlap=1, first_room=4).tolist()
     [[0, 4], [3, 7], [6, 10]]
@@ -157,9 +157,9 @@ def cut(joints: NDArray[np.bool_], room: int, overlap: int, first_room: int) -> 
 
 
 class Mean:
-    """The mean of each item's windows, weighted by their tokens: a last window of a few words has little to say.
+    """The mean of each item's windows, weighted by their tokens, so that a short last window counts little.
 
-    Only sums are kept. The vector of a single window stays as it is, to the bit.
+    Only sums are kept. The vector of a single window stays bit-identical.
     """
 
     def __init__(

@@ -11,7 +11,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Compiling all of torch at install takes a minute; modules are compiled, and cached, at import instead.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo demo-postgres test check bench-memory bench-plan bench-split clean
+.PHONY: demo demo-postgres test quick check bench-memory bench-plan bench-split clean
 
 demo: $(VENV)/.demo
 	@$(BIN)/python examples/demo.py
@@ -19,8 +19,19 @@ demo: $(VENV)/.demo
 demo-postgres: $(VENV)/.postgres
 	@$(BIN)/python examples/demo_postgres.py
 
+# Most tests wait for processes, servers and clusters, so one more of them runs than there are cores.
+JOBS ?= $(shell $(PYTHON) -c 'import os; print(min(8, (os.cpu_count() or 1) + 1))')
+
 test: check
-	@$(BIN)/python -m pytest
+	@$(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadfile
+
+# An answer in under 90 seconds: what needs no server, no process and no model.
+quick: $(VENV)/.dev
+	@$(BIN)/ruff check .
+	@$(BIN)/python -m pytest --quiet --numprocesses $(JOBS) --durations 0 --durations-min 5 -m "not model and not services" \
+		tests/unit tests/golden/test_plan.py \
+		--ignore tests/unit/models --ignore tests/unit/tasks --ignore tests/unit/bench --ignore tests/unit/augment \
+		--ignore tests/unit/cli
 
 check: $(VENV)/.dev
 	@$(BIN)/ruff check .

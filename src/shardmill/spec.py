@@ -214,7 +214,9 @@ def read_spec(path: Path) -> dict[str, dict[str, Any]]:
 
 
 def _explain(error: ValidationError) -> SpecError:
-    first = error.errors()[0]
+    found = error.errors()
+    # A misspelt key is also a missing one; its name says more.
+    first = next((each for each in found if each["type"] == "extra_forbidden"), found[0])
     where = ".".join(str(p) for p in first["loc"])
     if first["type"] == "missing":
         return SpecError(f"No {where} was given.", hint="Set it on the command line or in [work] of the spec.")

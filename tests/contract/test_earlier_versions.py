@@ -25,7 +25,8 @@ import pytest
 
 import shardmill
 from shardmill.testing import InProcessEngine, fake_vector
-from tests.conftest import PostgresServer
+from tests.support.services import PostgresServer
+from tests.support.waiting import PATIENCE_S
 
 CLI = [sys.executable, "-m", "shardmill"]
 EARLIER = Path(__file__).parent.parent / "data" / "earlier"
@@ -366,7 +367,7 @@ def test_no_key_of_a_run_vanishes(kept: Kept, tmp_path: Path) -> None:
 
     def note_keys(step: str, shard: int) -> None:
         """Leases, and the shards that a worker is at, are gone when a run is done; the first batch waits for a beat."""
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + PATIENCE_S
         while True:
             for name, keys in passing.items():
                 for path in (out / name).glob("[!.]*.json"):

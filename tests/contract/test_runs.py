@@ -24,7 +24,7 @@ from shardmill.run import Run, start
 from shardmill.spec import Spec, make_spec
 from shardmill.store import locate, open_store
 from shardmill.testing import InProcessEngine, fake_vector
-from tests.conftest import fake_rows, fake_spec
+from tests.support.corpora import fake_rows, fake_spec
 
 ROWS = fake_rows(60)
 BAD = 17

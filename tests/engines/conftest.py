@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.conftest import unavailable
-from tests.engines.slurm_cluster import SlurmCluster, install, slurm_cluster
-from tests.engines.sshd import hosts
+from tests.support.services import unavailable
+from tests.support.slurm_cluster import SlurmCluster, install, slurm_cluster
+from tests.support.sshd import hosts
 
 if TYPE_CHECKING:
     from ray.cluster_utils import Cluster

@@ -18,7 +18,7 @@ from shardmill.run import Run, start
 from shardmill.spec import make_spec
 from shardmill.tasks.embed import EmbedTask
 from shardmill.testing import InProcessEngine
-from tests.tiny_models import MINILM, bert, needed, pooling, torch, transformers, write_model
+from tests.support.tiny_models import MINILM, bert, needed, pooling, torch, transformers, write_model
 
 pytestmark = pytest.mark.model
 

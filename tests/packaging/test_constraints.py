@@ -15,7 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import unavailable
+from tests.support.services import unavailable
+from tests.support.waiting import PATIENCE_S
 from tools.install import DRY_PIP, is_for_cuda
 
 ROOT = Path(__file__).parents[2]
@@ -38,7 +39,12 @@ def compile_with_uv(*arguments: str | Path, platform: str, python: str = "3.11")
     command = [find_uv_bin(), "pip", "compile", "--no-config", "--quiet", "--no-annotate", "--no-header"]
     command += ["--only-binary", ":all:", "--python-version", python, "--python-platform", platform]
     return subprocess.run(
-        [*command, *map(str, arguments)], cwd=ROOT, env=bare_environment(), capture_output=True, text=True, timeout=240
+        [*command, *map(str, arguments)],
+        cwd=ROOT,
+        env=bare_environment(),
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
     )
 
 
@@ -104,7 +110,7 @@ def test_pip_agrees_here_on_torch_and_what_depends_on_its_build() -> None:
     triton = next(line for line in (ROOT / "tests/requirements.txt").read_text().splitlines() if "triton>" in line)
     wanted = ["--constraint", "constraints.txt", "torch", "torchvision", triton]
     done = subprocess.run(
-        [*command, *wanted], cwd=ROOT, env=bare_environment(), capture_output=True, text=True, timeout=280
+        [*command, *wanted], cwd=ROOT, env=bare_environment(), capture_output=True, text=True, timeout=PATIENCE_S
     )
     assert done.returncode == 0, done.stderr[-2000:]
     would = done.stdout.splitlines()[-1]

@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import unavailable
 from tests.packaging.test_constraints import ROOT, bare_environment
+from tests.support.services import unavailable
+from tests.support.waiting import PATIENCE_S
 
 OLDEST_NEWER = (3, 12)
 
@@ -22,7 +23,12 @@ def uv(*words: str | Path, cwd: Path = ROOT) -> None:
     from uv import find_uv_bin
 
     done = subprocess.run(
-        [find_uv_bin(), *map(str, words)], cwd=cwd, env=bare_environment(), capture_output=True, text=True, timeout=240
+        [find_uv_bin(), *map(str, words)],
+        cwd=cwd,
+        env=bare_environment(),
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
     )
     if done.returncode != 0:
         unavailable(f"uv {words[0]}: {done.stderr.strip()[-400:]}")
@@ -50,7 +56,7 @@ def test_a_clean_environment_runs_and_verifies(wheel: Path, tmp_path: Path) -> N
     def shardmill(*words: str) -> str:
         command = [bin / "shardmill", *words]
         done = subprocess.run(
-            command, cwd=tmp_path, env=bare_environment(), capture_output=True, text=True, timeout=120
+            command, cwd=tmp_path, env=bare_environment(), capture_output=True, text=True, timeout=PATIENCE_S
         )
         assert done.returncode == 0, done.stderr
         return done.stdout + done.stderr

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from shardmill.store import clients
-from tests.services.badline import BadLine
+from tests.support.badline import BadLine
 
 
 @pytest.fixture

@@ -48,3 +48,41 @@ def test_links_lead_somewhere(page: Path) -> None:
     for target in re.findall(r"\]\(([^)#]+)\)", page.read_text()):
         if "://" not in target:
             assert (page.parent / target).exists(), target
+
+
+PAGES = sorted(ROOT.glob("*.md")) + sorted(ROOT.glob("docs/**/*.md")) + sorted(ROOT.glob("examples/**/*.md"))
+# What a reader stumbles over, and how it reads now.
+ODD = {
+    r"\breckon": "estimate",
+    r"held against|holds? against": "compared with",
+    r"gone through": "processed",
+    r"\ba (worker|vector|row|chunk|shard|file) an? (GPU|item|node|shard|attempt|chunk|file|line|text)\b": "one … per …",
+    r"\ba row for each\b": "one row per",
+    r"\bso many\b": "N",
+    r"\bhears? of\b": "is told",
+    r"the seed's": "nothing: it is private history",
+}
+
+
+def prose(page: Path) -> list[str]:
+    """Lines of a page that are read as text: no code, no tables."""
+    text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
+    return [line for line in text.splitlines() if not line.lstrip().startswith("|")]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_lines_of_prose_fit_a_window(page: Path) -> None:
+    without_links = [re.sub(r"\]\([^)]*\)", "]", line) for line in prose(page)]
+    assert [line for line in without_links if len(line) > 120] == []
+
+
+def test_words_are_plain() -> None:
+    texts = {page: "\n".join(prose(page)) for page in PAGES if page.name != "CHANGELOG.md"}
+    texts |= {path: path.read_text() for path in sorted((ROOT / "src").rglob("*.py"))}
+    found = [
+        f"{path.relative_to(ROOT)}: {match[0]!r}: write {better}"
+        for path, text in texts.items()
+        for odd, better in ODD.items()
+        for match in re.finditer(odd, text, re.IGNORECASE)
+    ]
+    assert found == []

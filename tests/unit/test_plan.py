@@ -18,7 +18,7 @@ from shardmill.errors import ShardmillError
 from shardmill.plan import Plan, differences, shard_target_bytes
 from shardmill.planner import make_plan
 from shardmill.spec import make_spec
-from tests.conftest import fake_rows
+from tests.support.corpora import fake_rows
 
 CPU = Device("cpu", "cpu")
 GPU = Device("cuda", "H200")

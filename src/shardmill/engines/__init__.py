@@ -32,10 +32,13 @@ def open_engine(execution: Execution, quiet: bool = True) -> Engine:
     return cast(Engine, engine)
 
 
-def end_workers(execution: Execution, run: str, plan: Plan) -> int:
-    """End the workers of a run, whichever process placed them. Returns how many were signalled."""
+def end_workers(execution: Execution, run: str, plan: Plan) -> int | None:
+    """End the workers of a run, whichever process placed them, and return how many have ended.
+
+    None if the engine has no way to reach them: they see in the run folder that it was stopped.
+    """
     place = _ENDING.get(execution.engine)
-    return int(_find(place)(execution, run, plan)) if place else 0
+    return int(_find(place)(execution, run, plan)) if place else None
 
 
 def _find(place: str) -> Any:

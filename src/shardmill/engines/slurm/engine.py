@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import hashlib
 import re
+import time
 
 from shardmill import passwords
 from shardmill.devices import Device
-from shardmill.engines.slurm.commands import cancel, check_installed, tasks
+from shardmill.engines.slurm.commands import ArrayTask, cancel, check_installed, tasks
 from shardmill.engines.slurm.options import read_options
 from shardmill.engines.slurm.placement import SlurmPlacement
-from shardmill.errors import UsageError
+from shardmill.errors import EngineSilent, UsageError
 from shardmill.plan import Plan
 from shardmill.spec import Execution
+
+_END_S = 60.0
+_LOOK_S = 0.5
 
 
 class SlurmEngine:
@@ -41,12 +45,22 @@ class SlurmEngine:
 
 
 def end_workers(execution: Execution, run: str, plan: Plan) -> int:
-    """Cancel the array jobs of a run, queued tasks included."""
+    """Cancel the array jobs of a run, queued tasks included, and wait until Slurm has ended them."""
     check_installed()
-    found = [task for task in tasks([job_name(run)]) if task.active]
+    found = left = _active(run)
     if found:
         cancel(*sorted({str(task.job) for task in found}))
+    deadline = time.monotonic() + _END_S
+    while left and time.monotonic() < deadline:
+        time.sleep(_LOOK_S)
+        left = _active(run)
+    if left:
+        raise EngineSilent(f"Slurm has not ended {len(left)} tasks in {_END_S:.0f} s.", hint="squeue --me shows them.")
     return len(found)
+
+
+def _active(run: str) -> list[ArrayTask]:
+    return [task for task in tasks([job_name(run)]) if task.active]
 
 
 def job_name(run: str) -> str:

@@ -1,0 +1,154 @@
+"""What hosts are handed: branches of a run, the bytes they read, and the file that names them."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from shardmill.devices import Device
+from shardmill.engines.ssh.at_home.home import Home, Share
+from shardmill.engines.ssh.cluster import read_cluster
+from shardmill.errors import RunExists, SpecError
+from shardmill.ledger import Assignment, Ledger
+from shardmill.planner import make_plan
+from shardmill.sources import Fields, discover, open_source
+from shardmill.sources.spans import extents
+from tests.support.corpora import fake_rows, fake_spec
+
+Write = Callable[..., Path]
+
+
+def _ledger(tmp_path: Path, write_jsonl: Write) -> Ledger:
+    spec = fake_spec(write_jsonl(fake_rows(400)))
+    ledger = Ledger(tmp_path / "run")
+    ledger.create(make_plan(spec, [Device("cpu", "cpu")]))
+    ledger.put_execution(spec.execution.model_dump(mode="json"))
+    return ledger
+
+
+def test_a_branch_works_on_its_hand_and_waits_for_more(tmp_path: Path, write_jsonl: Write) -> None:
+    now = [100.0]
+    ledger = Ledger(_ledger(tmp_path, write_jsonl).url, lambda: now[0])
+    shards = len(ledger.plan().shards)
+    assert shards > 6
+    ledger.branch.assign(Assignment((3, 5), until=200.0))
+    claims = [ledger.claim("w", shards, lease_s=60, held=held) for held in ((), (3,), (3, 5))]
+    assert [c and c.shard for c in claims] == [3, 5, None]
+    ledger.branch.assign(Assignment((3, 6), until=200.0))
+    taken = ledger.claim("w", shards, lease_s=60, held=(3, 5))
+    assert taken is not None
+    assert taken.shard == 6
+    ledger.branch.assign(Assignment((), until=200.0))
+    assert not ledger.is_over(shards)
+    now[0] = 200.0
+    assert ledger.is_over(shards)
+    ledger.branch.assign(Assignment((3,), until=200.0))
+    assert not ledger.is_over(shards)
+
+
+def test_a_host_with_too_little_takes_over_what_another_has_not_begun(tmp_path: Path, write_jsonl: Write) -> None:
+    ledger = _ledger(tmp_path, write_jsonl)
+    home = Home(ledger, 60.0)
+    slow, quick = home.shares = [Share("slow", seats=1), Share("quick", seats=1)]
+    for _ in range(3):
+        claim = ledger.claim("slow", len(home.plan.shards), lease_s=60)
+        assert claim is not None
+        slow.held[claim.shard] = claim
+    slow.ready, slow.begun = set(slow.held), {0}
+    taken = home.take_back(quick)
+    assert taken is not None
+    assert taken.shard == 2
+    assert sorted(slow.held) == [0, 1]
+    assert sorted(slow.ready) == [0, 1]
+    assert ledger.leases.read()[2].worker == "quick"
+    quick.held[2] = taken
+    assert home.take_back(quick) is None
+    with pytest.raises(RunExists, match="another process already assigns this run"):
+        Home(ledger, 60.0)
+    home.close()
+
+
+lines = st.lists(st.text(st.characters(codec="utf-8", exclude_characters="\x00"), max_size=12), min_size=1, max_size=12)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(texts=lines, target=st.integers(20, 90), kind=st.sampled_from(["jsonl", "csv"]))
+def test_a_shard_reads_the_same_from_a_copy_with_only_its_bytes(
+    tmp_path: Path, texts: list[str], target: int, kind: str
+) -> None:
+    original, copy = tmp_path / f"a.{kind}", tmp_path / "copy"
+    with open(original, "w", newline="") as file:
+        if kind == "csv":
+            writer = csv.writer(file)
+            writer.writerow(["id", "text"])
+            writer.writerows([[i, f"x{t}"] for i, t in enumerate(texts)])
+        else:
+            file.writelines(
+                json.dumps({"id": str(i), "text": t}, ensure_ascii=False) + "\n" for i, t in enumerate(texts)
+            )
+    fields = Fields("text", ("id",))
+    stat = discover([str(original)], fields)
+    whole = original.read_bytes()
+    for shard in open_source(stat, fields).shards(target):
+        sparse = bytearray(len(whole))
+        for start, stop in extents(stat, shard):
+            sparse[start:stop] = whole[start:stop]
+        copy.write_bytes(sparse)
+        copied = replace(stat, files=(replace(stat.files[0], place=str(copy), tag=""),))
+        assert list(open_source(copied, fields).read(shard)) == list(open_source(stat, fields).read(shard))
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "names no host"),
+        ("[[host]]\naddress = 'a'", "unknown key 'host'"),
+        ("[[hosts]]\naddres = 'a'", "no 'addres'"),
+        ("[[hosts]]\nuser = 'a'", "no address"),
+        ("[[hosts]]\naddress = 'a'\ngpu = 1", "a host has no 'gpu'"),
+        ("[[hosts]]\naddress = 'a'\ngpus = -1", "gpus"),
+        ("[[hosts]]\naddress = 'a'\ngpus = 'all'", "gpus"),
+        ("[[hosts]]\naddress = 'a'\npython = 'p'\nconda = 'c'", "both python and conda"),
+        ("[[hosts]]\naddress = 'a'\n[[hosts]]\naddress = 'a'", "two hosts are called 'a'"),
+        ("hosts = 3", "hosts must be tables"),
+        ("[[hosts]", "cluster.toml"),
+    ],
+)
+def test_a_hosts_file_that_does_not_hold_together(tmp_path: Path, text: str, said: str) -> None:
+    path = tmp_path / "cluster.toml"
+    path.write_text(text)
+    with pytest.raises(SpecError) as caught:
+        read_cluster(str(path))
+    assert said in caught.value.message
+
+
+def test_what_hosts_have_in_common_is_written_once(tmp_path: Path) -> None:
+    path = tmp_path / "cluster.toml"
+    path.write_text(
+        "shared = true\nknown_hosts = 'k'\n[defaults]\nuser = 'ann'\nport = 22\n"
+        "[[hosts]]\naddress = '10.0.0.7'\ngpus = [0, 3]\n[[hosts]]\nname = 'gpu-b'\nport = 2222\n"
+    )
+    cluster = read_cluster(str(path))
+    assert cluster.shared
+    first, second = cluster.hosts
+    assert (first.name, first.user, first.port, first.known_hosts, first.gpus) == (
+        "10.0.0.7",
+        "ann",
+        22,
+        str(tmp_path / "k"),
+        (0, 3),
+    )
+    assert (second.address, second.name, second.user, second.port, second.gpus) == (
+        "gpu-b",
+        "gpu-b",
+        "ann",
+        2222,
+        "auto",
+    )

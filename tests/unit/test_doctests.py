@@ -1,0 +1,23 @@
+"""Examples in docstrings give what they show."""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+
+import pytest
+
+from tests.unit.test_architecture import MODULES
+
+WITH_EXAMPLES = sorted(name for name, path in MODULES.items() if ">>> " in path.read_text())
+
+
+@pytest.mark.parametrize("name", WITH_EXAMPLES)
+def test_examples(name: str) -> None:
+    try:
+        module = importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        pytest.skip(f"{error.name} is not installed")
+    failed, tried = doctest.testmod(module)
+    assert tried > 0
+    assert not failed

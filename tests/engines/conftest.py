@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.support.ray_cluster import RAY_HEAD, RAY_NODE
 from tests.support.services import unavailable
 from tests.support.slurm_cluster import SlurmCluster, install, slurm_cluster
 from tests.support.sshd import hosts
@@ -17,9 +18,6 @@ if TYPE_CHECKING:
     from ray.cluster_utils import Cluster
 
 __all__ = ["hosts"]
-
-RAY_NODE = {"num_cpus": 2, "object_store_memory": 80 << 20}
-RAY_HEAD = {**RAY_NODE, "include_dashboard": False}
 
 
 @pytest.fixture(scope="package")

@@ -13,8 +13,7 @@ from pathlib import Path
 import pytest
 
 import shardmill
-
-SOURCE = Path(shardmill.__file__).parent
+from tests.support.imports import FILES, MODULES, SOURCE, find_circle, imports_of
 
 # Every room, and the rooms that its files import. What stands further down is built on what stands above it.
 MAY_IMPORT: dict[str, str] = {
@@ -81,48 +80,8 @@ def _room(path: Path) -> str:
     return path.relative_to(SOURCE).parts[0].removesuffix(".py")
 
 
-def _module(path: Path) -> str:
-    return ".".join(path.relative_to(SOURCE.parent).with_suffix("").parts).removesuffix(".__init__")
-
-
-FILES = sorted(SOURCE.rglob("*.py"))
-MODULES = {_module(path): path for path in FILES}
-
-
-def _imports(path: Path) -> set[str]:
-    """The modules of ours that a file imports: at its top, inside a function, or for its types alone."""
-    found: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.Import):
-            found.update(alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{path.name}: relative import"
-            for alias in node.names:
-                whole = f"{node.module}.{alias.name}"
-                found.add(whole if whole in MODULES else node.module or "")
-    return {name for name in found if name in MODULES}
-
-
 def _rooms(path: Path) -> set[str]:
-    return {name.partition(".")[2].partition(".")[0] or "__init__" for name in _imports(path)}
-
-
-def _circle(graph: dict[str, set[str]]) -> list[str]:
-    """Nodes that lead back to themselves, or none."""
-    done: set[str] = set()
-
-    def walk(node: str, above: list[str]) -> list[str]:
-        if node in above:
-            return above[above.index(node) :]
-        if node in done:
-            return []
-        for other in sorted(graph.get(node, ())):
-            if found := walk(other, [*above, node]):
-                return found
-        done.add(node)
-        return []
-
-    return next((found for node in graph if (found := walk(node, []))), [])
+    return {name.partition(".")[2].partition(".")[0] or "__init__" for name in imports_of(path)}
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(SOURCE)))
@@ -137,15 +96,15 @@ def test_every_rule_is_of_a_room_that_exists() -> None:
 
 
 def test_no_room_leads_back_to_itself() -> None:
-    assert not _circle({room: set(rooms.split()) for room, rooms in MAY_IMPORT.items()})
+    assert not find_circle({room: set(rooms.split()) for room, rooms in MAY_IMPORT.items()})
 
 
 def test_no_module_leads_back_to_itself() -> None:
-    assert not _circle({module: _imports(path) - {module} for module, path in MODULES.items()})
+    assert not find_circle({module: imports_of(path) - {module} for module, path in MODULES.items()})
 
 
 def test_a_circle_is_found() -> None:
-    assert _circle({"a": {"b"}, "b": {"c"}, "c": {"b"}}) == ["b", "c"]
+    assert find_circle({"a": {"b"}, "b": {"c"}, "c": {"b"}}) == ["b", "c"]
 
 
 def test_no_room_has_the_name_of_a_function() -> None:

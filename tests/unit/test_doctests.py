@@ -7,7 +7,7 @@ import importlib
 
 import pytest
 
-from tests.unit.test_architecture import MODULES
+from tests.support.imports import MODULES
 
 WITH_EXAMPLES = sorted(name for name, path in MODULES.items() if ">>> " in path.read_text())
 

@@ -8,15 +8,14 @@ import socket
 import subprocess
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import Any
 
 import pytest
 
 from shardmill.errors import NotComplete, UsageError
-from shardmill.ledger import Commit, Lease, Ledger, Suspects
-from shardmill.plan import Plan, Shard, SourceFile, SourceStat
-from shardmill.spec import Work
+from shardmill.ledger import Lease, Ledger, Suspects
+from tests.support.ledgers import a_plan, make_commit
 
 
 class Clock:
@@ -37,35 +36,6 @@ def ledger(place: str, clock: Clock) -> Ledger:
     ledger = Ledger(place, clock)
     ledger.create(a_plan(shards=30))
     return ledger
-
-
-def make_commit(shard: int, attempt: str = "a1", **changes: Any) -> Commit:
-    record = Commit(
-        shard=shard,
-        plan="p",
-        generation="g",
-        attempt=attempt,
-        part=f"parts/{shard:06d}.{attempt}.parquet",
-        digest="d",
-        part_bytes=1,
-        rows=10,
-        lines=10,
-        errors=0,
-        errors_file="",
-        tokens=5,
-        truncated=0,
-        worker="w",
-        device="cpu",
-        finished_at=1.0,
-        seconds=1.0,
-    )
-    return replace(record, **changes)
-
-
-def a_plan(text: str = "text", shards: int = 3) -> Plan:
-    stat = SourceStat("jsonl", (SourceFile("/x.jsonl", 30, "t", "e"),), {"id": "string"})
-    work = Work(source=("/x.jsonl",), text=text)
-    return Plan.of(work, stat, {"weights": "1"}, [Shard(i, 0, 10 * i, 10 * i + 10, 10) for i in range(shards)])
 
 
 def test_the_first_commit_wins_and_the_second_is_told(ledger: Ledger) -> None:

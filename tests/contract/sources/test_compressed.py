@@ -30,18 +30,8 @@ from shardmill.sources import Fields, SourceStat, count_lines, discover, open_so
 from shardmill.sources.compressed import entries
 from shardmill.spec import make_spec
 from shardmill.testing import InProcessEngine
-from tests.contract.sources.test_every_source import (
-    FIELDS,
-    NEAR_ROOTS,
-    WRITERS,
-    Row,
-    memory_root,
-    put,
-    read_all,
-    rows_strategy,
-    s3_root,
-)
 from tests.support.corpora import fake_spec
+from tests.support.sources import FIELDS, NEAR_ROOTS, WRITERS, Row, memory_root, put, read_all, rows_strategy, s3_root
 
 Pack = Callable[[bytes], bytes]
 

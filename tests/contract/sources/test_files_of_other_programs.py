@@ -23,8 +23,8 @@ from shardmill.sources import SourceStat, discover
 from shardmill.sources.compressed import entries
 from shardmill.split import split_files
 from shardmill.store import open_store
-from tests.contract.sources.test_every_source import FIELDS, Row, as_csv, as_jsonl, as_tsv, put, read_all
 from tests.support.services import PostgresServer, unavailable
+from tests.support.sources import FIELDS, Row, as_csv, as_jsonl, as_tsv, put, read_all
 
 KEPT = Path(__file__).parents[2] / "data" / "programs"
 COMPRESSORS = {

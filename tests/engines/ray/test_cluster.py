@@ -35,8 +35,8 @@ except ImportError:
     unavailable("ray is not installed: pip install ray")
 
 import shardmill.ray
-from tests.engines.conftest import RAY_HEAD as HEAD
-from tests.engines.conftest import RAY_NODE as SMALL
+from tests.support.ray_cluster import RAY_HEAD as HEAD
+from tests.support.ray_cluster import RAY_NODE as SMALL
 
 
 @pytest.fixture

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import multiprocessing
 import os
 import random
 import signal
@@ -19,50 +18,28 @@ from typing import Any
 import psycopg
 import pytest
 
-from shardmill.devices import Device
 from shardmill.ledger import Ledger
-from shardmill.planner import make_plan, result_schema
+from shardmill.planner import result_schema
 from shardmill.postgres.batches import BatchLedger as Batches
 from shardmill.run import Run, start
 from shardmill.sinks.table import prepare
-from shardmill.spec import Spec, make_spec
 from shardmill.testing import STEPS, TABLE_STEPS, InProcessEngine, crash_at, crash_somewhere
-from shardmill.worker import Worker
-from tests.support.corpora import fake_rows
 from tests.support.services import PostgresServer
+from tests.support.tables import (
+    ROWS,
+    count_texts,
+    finish_process,
+    place,
+    spare_the_disk,
+    start_process,
+    table_spec,
+    work_at,
+)
 
 pytestmark = pytest.mark.services
 
 CRASHES = 200
-ROWS = fake_rows(240)
 DIGEST = "SELECT count(*), count(DISTINCT id), md5(string_agg(id || text || embedding::text, '|' ORDER BY id)) FROM {}"
-
-processes = multiprocessing.get_context("forkserver")
-processes.set_forkserver_preload(
-    ["shardmill.testing", "pyarrow.compute", "shardmill.sources.lines", "shardmill.sinks.postgres", "psycopg"]
-)
-
-
-def table_spec(source: Path, url: str, table: str, **settings: Any) -> Spec:
-    to = {"url": url, "table": table, **{k: settings.pop(k) for k in ("mode", "changed_only") if k in settings}}
-    work = {"source": str(source), "text": "text", "id": "id", "keep": settings.pop("keep", "text"), "to": to}
-    limits = {"shard_bytes": 4_000, "batch_rows": 16, "batch_tokens": 400, "lease_s": 5.0, "max_errors": "100%"}
-    params = settings.pop("params", {})
-    return make_spec({**work, "task": "shardmill.testing:FakeTask", "params": params}, {**limits, **settings})
-
-
-def place(spec: Spec, folder: Path) -> str:
-    """A run that is planned and whose table is made; no worker is at it."""
-    plan = make_plan(spec, [Device("cpu", "cpu")])
-    ledger = Ledger(str(folder))
-    prepare(plan, result_schema(plan))
-    ledger.create(plan)
-    ledger.put_execution(spec.execution.model_dump(mode="json"))
-    return str(folder)
-
-
-def work_at(run: str, hook: Callable[[str, int], None] | None = None) -> None:
-    Worker(Ledger(run), device=Device("cpu", "cpu"), **({} if hook is None else {"on_step": hook})).work()
 
 
 def _work_until(run: str, step: str, after: int) -> None:
@@ -73,18 +50,6 @@ def _work_until_seed(run: str, seed: int) -> None:
     work_at(run, crash_somewhere(seed, (*STEPS, *TABLE_STEPS)))
 
 
-def start_process(target: Callable[..., None], *args: Any) -> Any:
-    process = processes.Process(target=target, args=args)
-    process.start()
-    return process
-
-
-def finish_process(process: Any) -> int:
-    process.join(60)
-    assert process.exitcode is not None, "the worker hangs"
-    return int(process.exitcode)
-
-
 def digest(postgres: PostgresServer, table: str) -> Any:
     return postgres.execute(DIGEST.format(table))[0]
 
@@ -92,11 +57,6 @@ def digest(postgres: PostgresServer, table: str) -> Any:
 @pytest.fixture
 def source(write_jsonl: Callable[..., Path]) -> Path:
     return write_jsonl(ROWS)
-
-
-def spare_the_disk(server: PostgresServer) -> None:
-    """A process that is killed takes nothing from the system's cache with it."""
-    server.execute("ALTER SYSTEM SET fsync = off", "SELECT pg_reload_conf()")
 
 
 @pytest.fixture(scope="module")
@@ -165,15 +125,6 @@ def test_what_is_loaded_is_not_computed_again(
     work_at(again)
     assert len(seen) == len(ROWS) - loaded
     assert_as_if_nothing_had_happened(postgres, again, "elsewhere", undisturbed)
-
-
-def count_texts(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    from shardmill.testing import FakeTask
-
-    seen: list[str] = []
-    run = FakeTask._run
-    monkeypatch.setattr(FakeTask, "_run", lambda self, inputs: seen.extend(inputs) or run(self, inputs))
-    return seen
 
 
 def test_a_shard_that_is_in_the_table_is_committed_without_being_read(

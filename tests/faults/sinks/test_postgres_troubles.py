@@ -19,16 +19,9 @@ from shardmill.errors import DatabaseError, RunExists
 from shardmill.run import Run, start
 from shardmill.spec import Spec
 from shardmill.testing import InProcessEngine, fake_vector
-from tests.faults.sinks.test_postgres_kills import (
-    finish_process,
-    place,
-    spare_the_disk,
-    start_process,
-    table_spec,
-    work_at,
-)
 from tests.support.corpora import fake_rows
 from tests.support.services import PostgresServer
+from tests.support.tables import finish_process, place, spare_the_disk, start_process, table_spec, work_at
 from tests.support.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.services

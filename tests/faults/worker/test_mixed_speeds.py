@@ -21,8 +21,8 @@ from shardmill.planner import make_plan
 from shardmill.run import Run
 from shardmill.worker import Worker
 from shardmill.worker.tail import is_left_to_others
-from tests.contract.ledger.test_ledger import a_plan, make_commit
 from tests.support.corpora import fake_rows, fake_spec
+from tests.support.ledgers import a_plan, make_commit
 from tests.support.waiting import PATIENCE_S
 
 Write = Callable[..., Path]

@@ -14,9 +14,9 @@ import psycopg
 import pytest
 
 from shardmill.run import Run
-from tests.faults.sinks.test_postgres_kills import finish_process, place, start_process, table_spec, work_at
 from tests.support.corpora import fake_rows
 from tests.support.services import PostgresServer
+from tests.support.tables import finish_process, place, start_process, table_spec, work_at
 from tests.support.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.services

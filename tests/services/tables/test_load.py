@@ -24,9 +24,9 @@ from shardmill.status.screen import describe_shard, show
 from shardmill.tables.load import complete_work, load, load_spec, place_of
 from shardmill.tables.table import Table
 from shardmill.testing import FakeTask, InProcessEngine, fake_vector
-from tests.faults.sinks.test_postgres_kills import count_texts, table_spec
 from tests.support.corpora import fake_rows
 from tests.support.services import PostgresServer
+from tests.support.tables import count_texts, table_spec
 from tests.support.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.services

@@ -14,7 +14,7 @@ import pytest
 from shardmill.errors import SourceError
 from shardmill.sources.formats import FORMATS, NAMES, SUFFIXES, Format, Reader, find_format, is_in_lines
 from shardmill.spec import Work
-from tests.unit.test_architecture import MODULES, _circle, _imports
+from tests.support.imports import MODULES, find_circle, imports_of
 
 TABLE = "shardmill.sources.formats"
 PARTS = [name for name, part in vars(Reader).items() if inspect.isfunction(part) and not name.startswith("_")]
@@ -35,11 +35,11 @@ def test_every_reader_keeps_the_contract(format: Format, part: str) -> None:
 
 
 def test_no_reader_leads_back_to_the_table() -> None:
-    graph = {module: _imports(path) - {module} for module, path in MODULES.items()}
+    graph = {module: imports_of(path) - {module} for module, path in MODULES.items()}
     readers = {f"shardmill.sources.{format.module}" for format in FORMATS}
     assert readers <= set(graph)
     graph[TABLE] |= readers
-    assert not _circle(graph)
+    assert not find_circle(graph)
 
 
 def test_names_and_suffixes_are_unambiguous_but_for_json() -> None:

@@ -32,9 +32,9 @@ from shardmill.split.reading import feed_files, feed_iterable
 from shardmill.split.spec import COMPRESSIONS, FORMATS
 from shardmill.store import Store, open_store
 from shardmill.testing import InProcessEngine
-from tests.contract.sources.test_arrow_json_pickle import WRITERS as MORE_WRITERS
-from tests.contract.sources.test_arrow_json_pickle import as_arrow
 from tests.support.corpora import fake_rows, fake_spec
+from tests.support.more_sources import WRITERS as MORE_WRITERS
+from tests.support.more_sources import as_arrow
 from tests.support.waiting import PATIENCE_S
 
 Write = Callable[..., Path]

@@ -23,7 +23,7 @@ demo-postgres: $(VENV)/.postgres
 JOBS ?= $(shell $(PYTHON) -c 'import os; print(min(8, (os.cpu_count() or 1) + 1))')
 
 test: check
-	@$(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadfile
+	@$(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadfile --no-loadscope-reorder
 
 # An answer in under 90 seconds: what needs no server, no process and no model.
 quick: $(VENV)/.dev

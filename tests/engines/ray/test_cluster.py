@@ -300,7 +300,8 @@ def test_inside_a_larger_ray_program(cluster: Cluster, tmp_path: Path) -> None:
         assert isinstance(run, Run)
         assert run.verify().verified
         assert run.table(["id"]).num_rows == 50
-        assert len(run.ledger.workers.read()) == 2, "one a bundle"
+        # Two are placed, one per bundle; a busy machine may be done before the second one beats.
+        assert 1 <= len(run.ledger.workers.read()) <= 2
         spec = fake_spec(source)
         with pytest.raises(UsageError, match="the placement group has 2 CPU"):
             shardmill.ray.map_shards(spec, out=tmp_path / "b", workers=1, num_cpus=3, placement_group=group)

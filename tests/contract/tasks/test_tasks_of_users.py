@@ -129,7 +129,7 @@ def test_what_is_owed_is_enough_for_a_whole_run(tmp_path: Path, write_jsonl: Wri
     assert run.table().column("length").to_pylist() == [len(row["text"]) for row in ROWS]
     assert run.verify().verified
     assert (record(run)["notes"], record(run)["device_clock"]) == ([], None)
-    with pytest.raises(UsageError, match="makes nothing that can be searched"):
+    with pytest.raises(UsageError, match="cannot be searched"):
         run.search("a text")
 
 

@@ -96,7 +96,7 @@ class Table:
         task = self._open_task()
         embed_query = task.embed_query
         if embed_query is None:
-            raise UsageError(f"The task {self.registered.task!r} cannot be searched.")
+            raise UsageError(f"The result of the task {self.registered.task!r} cannot be searched.")
         yield from (TableSearch(mode, k, embed_query(text), text, where) for text in texts)
 
     def _open_task(self) -> Task:

@@ -90,7 +90,10 @@ def test_the_unit_tests_pass_on_a_later_python(wheel: Path, tmp_path: Path) -> N
     python = newest_python()
     if python is None:
         pytest.skip("no Python 3.12 or later is here")
-    bin = make_environment(tmp_path / "venv", python, wheel, "pytest", "pytest-timeout", "hypothesis", "psutil")
-    command = [bin / "python", "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-m", "not model", "tests/unit"]
-    done = subprocess.run(command, cwd=ROOT, env=bare_environment(), capture_output=True, text=True)
+    bin = make_environment(
+        tmp_path / "venv", python, wheel, "pytest", "pytest-timeout", "hypothesis", "psutil", "pytest-xdist"
+    )
+    command = [str(bin / "python"), "-m", "pytest", "-q", "-n", "2", "-p", "no:cacheprovider"]
+    command += ["-m", "not model", "tests/unit"]
+    done = subprocess.run(command, cwd=ROOT, env={**bare_environment(), "CI": ""}, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout[-3000:]

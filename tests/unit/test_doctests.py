@@ -7,6 +7,7 @@ import importlib
 
 import pytest
 
+from shardmill.errors import MissingExtra
 from tests.support.imports import MODULES
 
 WITH_EXAMPLES = sorted(name for name, path in MODULES.items() if ">>> " in path.read_text())
@@ -16,8 +17,8 @@ WITH_EXAMPLES = sorted(name for name, path in MODULES.items() if ">>> " in path.
 def test_examples(name: str) -> None:
     try:
         module = importlib.import_module(name)
-    except ModuleNotFoundError as error:
-        pytest.skip(f"{error.name} is not installed")
+    except (ModuleNotFoundError, MissingExtra) as error:
+        pytest.skip(str(error))
     failed, tried = doctest.testmod(module)
     assert tried > 0
     assert not failed

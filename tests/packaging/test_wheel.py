@@ -94,6 +94,8 @@ def test_the_unit_tests_pass_on_a_later_python(wheel: Path, tmp_path: Path) -> N
         tmp_path / "venv", python, wheel, "pytest", "pytest-timeout", "hypothesis", "psutil", "pytest-xdist"
     )
     command = [str(bin / "python"), "-m", "pytest", "-q", "-n", "2", "-p", "no:cacheprovider"]
-    command += ["-m", "not model", "tests/unit"]
+    # The rest is about the checkout, or starts processes, which is the same on every Python.
+    command += ["-m", "not model", "tests/unit", "--ignore=tests/unit/cli"]
+    command += ["--ignore=tests/unit/test_docs.py", "--ignore=tests/unit/test_architecture.py"]
     done = subprocess.run(command, cwd=ROOT, env={**bare_environment(), "CI": ""}, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout[-3000:]

@@ -103,8 +103,9 @@ class Run:
 
     def search_many(self, texts: Sequence[str], k: int = 5, *, quiet: bool = True) -> list[list[Hit]]:
         """Several searches with the model loaded once."""
-        from shardmill.results.search import search
+        from shardmill.results.search import refuse_empty, search
 
+        refuse_empty(texts)
         task = open_task(self.plan.work.task, self.plan.work.params)
         embed_query = task.embed_query
         if embed_query is None:

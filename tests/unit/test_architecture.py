@@ -54,8 +54,8 @@ MAY_IMPORT: dict[str, str] = {
     "api": "errors spec run tables",
     "bench": "errors console batching devices sizing store augment models sources tasks sinks run api",
     "__init__": "_version errors spec sizing split run api",
-    "cli": "__init__ _version errors console store augment devices spec plan planner engines status costs split run tables "
-    "api bench",
+    "cli": "__init__ _version errors console store augment devices spec plan planner engines status costs split run "
+    "tables api bench",
     "__main__": "cli",
 }
 

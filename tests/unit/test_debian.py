@@ -52,9 +52,7 @@ def test_without_root_or_its_package_a_program_is_missed_in_ci(machine: Path, mo
     with pytest.raises(pytest.fail.Exception, match="apt-get did not bring bgzip: apt-get install tabix"):
         debian.require("bgzip", "tabix")
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    with pytest.raises(
-        pytest.fail.Exception, match="only root can install: apt-get install tabix"
-    ):
+    with pytest.raises(pytest.fail.Exception, match="only root can install: apt-get install tabix"):
         debian.require("bgzip", "tabix")
 
 

@@ -19,7 +19,7 @@ from shardmill.engines.base import Engine, check_options
 from shardmill.engines.local import LocalEngine
 from shardmill.errors import Preempted, RunExists, StaleResume, UsageError, nearest, too_many_errors
 from shardmill.ledger import Ledger
-from shardmill.plan import Plan, differences
+from shardmill.plan import ROW, Plan, differences
 from shardmill.planner import devices_for, make_plan, result_schema
 from shardmill.spec import ErrorLimit, Spec, make_execution
 from shardmill.status.load import read_load
@@ -81,14 +81,15 @@ class Run:
         return merge(self.ledger, self.plan, os.fspath(out), quiet=quiet)
 
     def batches(self, columns: list[str] | None = None) -> Iterator[pa.RecordBatch]:
-        """The result in source order, batch by batch."""
+        """The result in source order, batch by batch. The first column is always `row`."""
         from shardmill.results.merge import part_schema, read_rows
 
-        names = part_schema(self.ledger, self.plan).names
+        names = [ROW, *part_schema(self.ledger, self.plan).names]
         for name in columns or ():
             if name not in names:
                 raise UsageError(f"The result has no column {name!r}.", hint=nearest(name, names))
-        return read_rows(self.ledger, self.plan, columns)
+        stored = None if columns is None else [name for name in columns if name != ROW]
+        return read_rows(self.ledger, self.plan, stored)
 
     def table(self, columns: list[str] | None = None) -> pa.Table:
         """The whole result as one Arrow table, in memory."""
@@ -102,8 +103,9 @@ class Run:
 
     def search_many(self, texts: Sequence[str], k: int = 5, *, quiet: bool = True) -> list[list[Hit]]:
         """Several searches with the model loaded once."""
-        from shardmill.results.search import search
+        from shardmill.results.search import refuse_empty, search
 
+        refuse_empty(texts)
         task = open_task(self.plan.work.task, self.plan.work.params)
         embed_query = task.embed_query
         if embed_query is None:

@@ -396,3 +396,15 @@ def test_a_run_without_ids_and_kept_columns_has_row_numbers(tmp_path: Path, sour
     run.merge(tmp_path / "m.npy")
     assert pq.read_table(tmp_path / "m.ids.parquet").column("row").to_pylist() == list(range(60))
     assert run.search(ROWS[5]["text"], k=1)[0].row == 5
+
+
+@pytest.mark.parametrize("columns", [["row"], ["row", "id"], ["id", "row"], ["id"], []])
+def test_every_column_of_the_result_can_be_asked_for(run: Run, columns: list[str]) -> None:
+    asked = run.table(columns)
+    assert asked == run.table().select(["row", *(name for name in columns if name != "row")])
+    assert asked.column("row").to_pylist() == list(range(60))
+
+
+def test_a_column_that_the_result_lacks_is_told_with_the_nearest_that_it_has(run: Run) -> None:
+    with pytest.raises(UsageError, match=r"(?s)has no column 'rows'.*row"):
+        run.table(["rows"])

@@ -19,12 +19,13 @@ from typing import Any
 
 import psutil
 
+from tests.support import debian
 from tests.support.waiting import PATIENCE_S
 
 NODES = ("n1", "n2")
 PACKAGES = ("slurm-wlm", "munge")
 _PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "squeue", "scancel", "scontrol")
-_PATH = f"{os.environ['PATH']}:/usr/sbin:/sbin"
+_PATH = debian.search_path()
 _FIRST_MINOR = 240
 
 _CONF = """\
@@ -229,19 +230,7 @@ def install() -> None:
     """Install missing packages from Debian, as root; LookupError says why that is impossible."""
     if os.geteuid():
         raise LookupError("a Slurm of our own needs root, for its daemons and for mknod")
-    if not _missing():
-        return
-    if shutil.which("apt-get") is None:
-        raise LookupError(f"{', '.join(_missing())} not found, and there is no apt-get to install {PACKAGES}")
-    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive", "RUNLEVEL": "1"}
-    for command in (["update", "-qq"], ["install", "-y", "-qq", "--no-install-recommends", *PACKAGES]):
-        subprocess.run(["apt-get", *command], env=environment, capture_output=True, timeout=PATIENCE_S)
-    if _missing():
-        raise LookupError(f"apt-get did not bring {', '.join(_missing())}: apt-get install {' '.join(PACKAGES)}")
-
-
-def _missing() -> list[str]:
-    return [name for name in _PROGRAMS if shutil.which(name, path=_PATH) is None]
+    debian.install(_PROGRAMS, PACKAGES)
 
 
 def _free_ports(count: int) -> list[int]:

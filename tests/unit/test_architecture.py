@@ -52,10 +52,10 @@ MAY_IMPORT: dict[str, str] = {
     "tables": "errors console template devices spec plan planner postgres sources sinks tasks engines results run",
     "ray": "spec run",
     "api": "errors spec run tables",
-    "bench": "errors console batching devices sizing augment models sources tasks sinks run api",
+    "bench": "errors console batching devices sizing store augment models sources tasks sinks run api",
     "__init__": "_version errors spec sizing split run api",
-    "cli": "__init__ _version errors console augment devices spec plan planner engines status costs split run tables "
-    "api bench",
+    "cli": "__init__ _version errors console store augment devices spec plan planner engines status costs split run "
+    "tables api bench",
     "__main__": "cli",
 }
 

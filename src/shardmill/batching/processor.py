@@ -93,15 +93,15 @@ class BatchMetrics:
 
 
 class BatchProcessor:
-    """Batches a stream; each sample is in exactly one batch.
+    """Batches a stream; each sample is in exactly one batch. Without `strategy`, the config's strategy is used.
 
     for batch in BatchProcessor(BatchStrategy.ADAPTIVE).process_stream(samples):
         train(batch)
     """
 
-    def __init__(
-        self, strategy: BatchStrategy | str = BatchStrategy.SEQUENTIAL, config: BatchConfig | None = None
-    ) -> None:
+    def __init__(self, strategy: BatchStrategy | str | None = None, config: BatchConfig | None = None) -> None:
+        if strategy is None:
+            strategy = (config or BatchConfig()).strategy
         try:
             self.strategy = BatchStrategy(strategy)
         except ValueError:

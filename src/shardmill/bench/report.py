@@ -15,6 +15,7 @@ from shardmill.bench.bounds import STAGES
 from shardmill.bench.embed import EmbedResult
 from shardmill.bench.peers import NAME, Peer
 from shardmill.errors import missing_extra
+from shardmill.store import LocalStore
 
 FILES = ("bench.json", "bench.png", "bench.svg")
 _FEWEST_BARS = 5
@@ -74,9 +75,8 @@ def print_result(result: EmbedResult) -> None:
 def save(result: EmbedResult, folder: Path) -> list[Path]:
     """Write the JSON and the picture."""
     check_plotting()
-    folder.mkdir(parents=True, exist_ok=True)
     paths = [folder / name for name in FILES]
-    paths[0].write_text(json.dumps(result.to_json(), indent=2, ensure_ascii=False) + "\n")
+    LocalStore(folder).put(paths[0].name, json.dumps(result.to_json(), indent=2, ensure_ascii=False).encode() + b"\n")
     draw(result, paths[1:])
     return paths
 

@@ -40,9 +40,11 @@ def embed(
     """Embed file to file in a temporary folder; show the speed, where the time went and what limits it."""
     from shardmill.bench.embed import EmbedBench, bench_embed
     from shardmill.bench.report import check_plotting, print_result, save
+    from shardmill.store import make_folder
 
     if out is not None:
         check_plotting()
+        make_folder(out)
     given = {"texts": texts, "source": source, **options}
     asked = EmbedBench(device=device, peers=peers, **{k: v for k, v in given.items() if v is not None})
     result = bench_embed(asked, quiet=as_json)
@@ -69,9 +71,13 @@ def augment(
 ) -> None:
     """Show how fast augmentation parameters are generated: as columns, as dicts, in batches, and by reseeding."""
     from shardmill.bench.augment import bench_augment
+    from shardmill.store import locate, make_folder
 
+    if out is not None:
+        make_folder(out.parent)
     runner = bench_augment(samples, preset, iterations)
     if out is not None:
-        out.write_text(runner.report("html"))
+        store, name = locate(out)
+        store.put(name, runner.report("html").encode())
         say(f"Written: {out}")
     print(runner.report("json" if as_json else "table"))

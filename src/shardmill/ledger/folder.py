@@ -7,9 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
 
-from shardmill.errors import StoreError
 from shardmill.plan import Plan
-from shardmill.store import LocalStore, Store
+from shardmill.store import LocalStore, Store, make_folder
 
 # How many keys an object store lists in one answer.
 LISTED_AT_ONCE = 1000
@@ -63,10 +62,7 @@ class Folder:
         if not isinstance(self.store, LocalStore):
             return None
         folder = self.store.root / "logs"
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise StoreError(f"{folder}: {error.strerror}.") from error
+        make_folder(folder)
         return folder / f"{name}.log"
 
     def _known_generation(self) -> str:

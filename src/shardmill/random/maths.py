@@ -86,7 +86,31 @@ def _choose(condition: Any, yes: Any, no: Any) -> Any:
 
 
 def _sqrt(x: Any) -> Any:
-    return np.sqrt(x) if isinstance(x, np.ndarray) else x.sqrt()
+    return np.sqrt(x) if isinstance(x, np.ndarray) else _sqrt_of_tensor(x)
+
+
+def _sqrt_of_tensor(x: Any) -> Any:
+    """The correctly rounded square root. That of torch is not, where MKL computes it, so it is only a first guess.
+
+    A number is M * 2**(2n) for an integer M from 2**104 to 2**106, and its root is Y * 2**n for the integer Y nearest
+    to the root of M. M - Y * Y is small, so int64 holds it exactly although both terms overflow.
+    """
+    import torch
+
+    tiny = x < 2.0**-1022
+    normal = torch.where(tiny, x * 2.0**54, x)
+    bits = _bits(normal)
+    power = bits >> 52
+    square = ((bits & _FRACTION) | (1 << 52)) << (53 - (power & 1))
+    shift = ((power + 1021) >> 1) << 52
+    root = _bits(torch.sqrt(normal)) - shift
+    root = root + _whole((_real(square - root * root) / _real(2 * root)).round())
+    rest = square - root * root
+    root = root + _whole(rest > root) - _whole(rest <= -root)
+    value = _floats(root + shift)
+    value = torch.where(tiny, value * 2.0**-27, value)
+    # 0, infinity and NaN are their own roots; a negative number has none.
+    return torch.where((x > 0) & (x < float("inf")), value, torch.where(x < 0, x * float("nan"), x))
 
 
 def log(x: Any) -> Any:

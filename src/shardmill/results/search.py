@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -66,6 +67,12 @@ def search(ledger: Ledger, plan: Plan, query: NDArray[np.float32], k: int = 5, *
         span = {name: values.pop(name) for name in spans}
         hits.append(Hit(int(items[row]), float(score), values, **span))
     return hits
+
+
+def refuse_empty(texts: Sequence[str]) -> None:
+    """Refuse a search for nothing, before a model is loaded."""
+    if not all(text.strip() for text in texts):
+        raise UsageError("The text to search for is empty.", hint="Describe what you look for in a few words.")
 
 
 def open_matrix(ledger: Ledger, plan: Plan, *, quiet: bool = False) -> NDArray[Any]:

@@ -105,13 +105,15 @@ def parse_splits(text: str) -> tuple[tuple[str, float], ...]:
     found: dict[str, float] = {}
     for entry in text.split(","):
         name, _, share = (part.strip() for part in entry.partition("="))
+        if name in found:
+            raise SpecError(f"--splits {text!r}: {name!r} is named twice.", hint="Give every part a name of its own.")
         try:
             found[name] = float(share)
         except ValueError:
             raise SpecError(f"--splits {text!r}: {entry!r} is not a name and a share.", hint=_SPLITS_HINT) from None
         if not _NAME.fullmatch(name) or name == "chunks" or not 0 < found[name] <= 1:
             raise SpecError(f"--splits {text!r}: {entry!r} is not a name and a share.", hint=_SPLITS_HINT)
-    if abs(sum(found.values()) - 1) > 1e-9 or len(found) != text.count(",") + 1:
+    if abs(sum(found.values()) - 1) > 1e-9:
         raise SpecError(f"--splits {text!r}: the shares add up to {sum(found.values()):g}, not 1.", hint=_SPLITS_HINT)
     return tuple(found.items())
 

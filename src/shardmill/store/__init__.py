@@ -13,7 +13,7 @@ from typing import IO
 from shardmill.errors import UsageError
 from shardmill.store.base import Entry, Store, is_exact
 from shardmill.store.clients import SCHEMES
-from shardmill.store.local import LocalStore
+from shardmill.store.local import LocalStore, make_folder
 from shardmill.store.rangefile import RangeFile, ReadRange
 from shardmill.store.remote import ObjectStore, memory_store, object_store
 
@@ -27,6 +27,7 @@ __all__ = [
     "is_exact",
     "is_url",
     "locate",
+    "make_folder",
     "open_store",
     "replacing",
 ]

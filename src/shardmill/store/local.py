@@ -108,7 +108,7 @@ class LocalStore:
     def writer(self, key: str, *, renamed: bool = False) -> IO[bytes]:
         """Open a file for writing; if it is `renamed` later, its first name need not be durable."""
         with self._explained(key):
-            self._make_folder(key)
+            make_folder(self.path(key).parent)
             return _DurableFile(self, key, renamed)
 
     def reader(self, key: str) -> IO[bytes]:
@@ -121,18 +121,10 @@ class LocalStore:
             os.replace(self.path(key), self.path(new))
             _sync_folder(self.path(new).parent)
 
-    def _make_folder(self, key: str) -> None:
-        folder = self.path(key).parent
-        missing = [f for f in (folder, *folder.parents) if not f.is_dir()]
-        if missing:
-            folder.mkdir(parents=True, exist_ok=True)
-            for made in missing:
-                _sync_folder(made.parent)
-
     @contextlib.contextmanager
     def _staged(self, key: str, data: bytes) -> Iterator[Path]:
-        self._make_folder(key)
         target = self.path(key)
+        make_folder(target.parent)
         staged = target.parent / f".{target.name}.{uuid.uuid4().hex}.tmp"
         try:
             with open(staged, "xb") as file:
@@ -183,6 +175,29 @@ class _DurableFile(io.FileIO):
                 super().close()
 
 
+def make_folder(folder: Path) -> None:
+    """Create a folder and the folders above it, durably."""
+    missing = [f for f in (folder, *folder.parents) if not f.is_dir()]
+    if missing:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            for made in missing:
+                _sync_folder(made.parent)
+        except OSError as error:
+            raise explain_os_error(error, f"{folder} cannot be created") from error
+
+
+_WRONG_PLACE = (
+    errno.EACCES,
+    errno.EPERM,
+    errno.EROFS,
+    errno.ENOENT,
+    errno.EEXIST,
+    errno.ENOTDIR,
+    errno.EISDIR,
+)
+
+
 def explain_os_error(error: OSError, place: str) -> StoreError:
     """Turn the errno of the system into an error about a place."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
@@ -190,7 +205,7 @@ def explain_os_error(error: OSError, place: str) -> StoreError:
             f"{place}: no space left on the disk.", hint="Free some space and run the same command again: it resumes."
         )
     explained = StoreError(f"{place}: {error.strerror or error}.")
-    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR):
+    if error.errno in _WRONG_PLACE:
         explained.retryable = False
         explained.hint = "Check that this is a folder you may write to, or choose another with --out."
     return explained

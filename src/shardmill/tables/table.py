@@ -19,6 +19,7 @@ from shardmill.postgres.search import Mode, TableHit, TableSearch, search, show
 from shardmill.postgres.tables import Registered, registered
 from shardmill.postgres.target import quoted
 from shardmill.results.report import Check, Expected, Report
+from shardmill.results.search import refuse_empty
 from shardmill.tasks import open_task
 from shardmill.tasks.base import Task
 
@@ -90,6 +91,7 @@ class Table:
             return [show(connection, self.target, wanted) for wanted in searches]
 
     def _searches(self, texts: Sequence[str], k: int, mode: Mode, where: str) -> Iterator[TableSearch]:
+        refuse_empty(texts)
         if mode == "text":
             yield from (TableSearch(mode, k, None, text, where) for text in texts)
             return

@@ -8,7 +8,6 @@ from __future__ import annotations
 import gzip
 import importlib
 import json
-import shutil
 import subprocess
 import warnings
 from collections.abc import Callable, Iterator
@@ -23,6 +22,7 @@ from shardmill.sources import SourceStat, discover
 from shardmill.sources.compressed import entries
 from shardmill.split import split_files
 from shardmill.store import open_store
+from tests.support.debian import require
 from tests.support.services import PostgresServer, unavailable
 from tests.support.sources import FIELDS, Row, as_csv, as_jsonl, as_tsv, put, read_all
 
@@ -37,6 +37,7 @@ COMPRESSORS = {
     "bzip2": (["bzip2", "-c"], "bz2"),
     "xz": (["xz", "-c"], "xz"),
 }
+PACKAGES = {"gzip": "gzip", "pigz": "pigz", "bgzip": "tabix", "zstd": "zstd", "bzip2": "bzip2", "xz": "xz-utils"}
 
 
 def program_rows() -> list[Row]:
@@ -91,8 +92,7 @@ def test_compressors(tmp_path: Path, compressor: str, format: str, shards: int) 
     command, ending = COMPRESSORS[compressor]
     place = tmp_path / f"a.{format}.{ending}"
     if not place.exists():
-        if not shutil.which(command[0]):
-            pytest.skip(f"no {command[0]} here; the file that it wrote is read below")
+        require(command[0], PACKAGES[command[0]])
         (tmp_path / format).write_bytes(PLAIN[format])
         place.write_bytes(compress(command, tmp_path / format))
     check_shards(discover([str(place)], FIELDS), shards)

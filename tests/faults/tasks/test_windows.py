@@ -86,6 +86,7 @@ def test_items_of_many_windows_over_shards_and_batches(tmp_path: Path, write_jso
     merged = run.merge(tmp_path / "all.parquet")
     assert merged.rows == run.table().num_rows
     assert pq.read_table(tmp_path / "all.parquet").column("row").to_pylist() == run.table().column("row").to_pylist()
+    assert run.table(["row"]) == run.table().select(["row"])
     run.merge(tmp_path / "all.npy")
     assert len(np.load(tmp_path / "all.npy")) == merged.rows
     assert run.cost().rows == len(rows)

@@ -15,6 +15,7 @@ import pytest
 
 from shardmill.run import Run
 from tests.support.corpora import fake_rows
+from tests.support.debian import require
 from tests.support.services import PostgresServer
 from tests.support.tables import finish_process, place, start_process, table_spec, work_at
 from tests.support.waiting import PATIENCE_S
@@ -25,9 +26,7 @@ pytestmark = pytest.mark.services
 @pytest.fixture
 def pooled(postgres: PostgresServer) -> Iterator[str]:
     """The URL of a pooler with two sessions of the server for all who come."""
-    program = shutil.which("pgbouncer", path=f"{os.environ['PATH']}:/usr/sbin")
-    if program is None:
-        pytest.skip("pgbouncer is not installed, and pip does not have it")
+    program = require("pgbouncer", "pgbouncer")
     folder = Path(tempfile.mkdtemp(prefix="shardmill-pb-"))
     folder.chmod(0o777)
     server = psycopg.conninfo.conninfo_to_dict(postgres.url())["host"]

@@ -224,6 +224,13 @@ def test_a_search_that_makes_no_sense_is_refused(table: Table, given: dict[str, 
         table.search_many(["battery"], **given)
 
 
+@pytest.mark.parametrize("mode", ["vector", "text", "hybrid"])
+def test_a_search_for_an_empty_text_is_refused(table: Table, mode: Any) -> None:
+    for ask in (table.search_many, table.show_sql):
+        with pytest.raises(UsageError, match="is empty"):
+            ask(["battery", " "], mode=mode)
+
+
 def test_a_table_that_was_not_loaded_is_said_to_be_none(database: tuple[str, str], postgres: PostgresServer) -> None:
     for place in (database[1].replace("reviews", "nowhere"), postgres.url().replace("?", "/reviews?")):
         with pytest.raises(DatabaseError, match="was not loaded by shardmill"):

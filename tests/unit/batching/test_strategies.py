@@ -167,6 +167,18 @@ def test_metrics_count_what_the_consumer_took() -> None:
     assert found.samples_per_second == pytest.approx(10 / found.consumer_s)
 
 
+def test_the_strategy_is_the_configs_unless_one_is_given() -> None:
+    adaptive = BatchConfig(BatchStrategy.ADAPTIVE)
+    assert BatchProcessor(config=adaptive).strategy is BatchStrategy.ADAPTIVE
+    assert BatchProcessor(None, adaptive).strategy is BatchStrategy.ADAPTIVE
+    assert BatchProcessor("round_robin", adaptive).strategy is BatchStrategy.ROUND_ROBIN
+    assert BatchProcessor(BatchStrategy.SEQUENTIAL, adaptive).strategy is BatchStrategy.SEQUENTIAL
+    assert BatchProcessor().strategy is BatchStrategy.SEQUENTIAL
+    assert BatchProcessor("adaptive").config.strategy is BatchStrategy.ADAPTIVE
+    bins = list(BatchProcessor(config=BatchConfig(BatchStrategy.ROUND_ROBIN, bins=2)).process_stream(range(4)))
+    assert bins == [[0, 2], [1, 3]]
+
+
 @pytest.mark.parametrize("wrong", [{"batch_size": 0}, {"max_memory_mb": float("nan")}, {"min_batch_size": 1 << 20}])
 def test_a_batch_config_that_cannot_be_is_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(UsageError):

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from shardmill.errors import UsageError
 from shardmill.ledger import Ledger
 from shardmill.run import Run, start
 from shardmill.testing import InProcessEngine
@@ -210,6 +211,30 @@ def test_a_file_of_an_unknown_kind_to_merge_into(shardmill: Cli, run: Run, tmp_p
 
 def test_a_search_that_asks_for_nothing(shardmill: Cli, run: Run) -> None:
     assert_told(shardmill("search", run.ledger.url, "x", "-k", 0), 2, "-k 0: must be at least 1")
+
+
+@pytest.mark.parametrize("texts", [[""], [" \n"], ["x", ""]])
+def test_a_search_for_an_empty_text_is_refused(shardmill: Cli, run: Run, texts: list[str]) -> None:
+    assert_told(shardmill("search", run.ledger.url, *texts), 2, "The text to search for is empty")
+    with pytest.raises(UsageError, match="is empty"):
+        run.search_many(texts)
+
+
+@pytest.mark.parametrize("folder", ["/proc/shardmill", "/proc/shardmill/runs"])
+@pytest.mark.parametrize("verb", ["run", "split", "augment", "merge", "bench augment", "bench embed"])
+def test_a_folder_that_cannot_be_made_is_named_with_the_remedy(
+    shardmill: Cli, run: Run, items: Path, verb: str, folder: str
+) -> None:
+    """mkdir fails under /proc with "No such file or directory", which is no missing object."""
+    words = {
+        "run": ["run", items, "--task", "shardmill.testing:FakeTask", "--text", "text", "--out", folder],
+        "split": ["split", items, "--out", folder],
+        "augment": ["augment", "--num-samples", 10, "--out", folder],
+        "merge": ["merge", run.ledger.url, "--out", f"{folder}/m.parquet"],
+        "bench augment": ["bench", "augment", "--samples", 10, "--out", f"{folder}/bench.html"],
+        "bench embed": ["bench", "embed", "--texts", 1, "--out", folder],
+    }
+    assert_told(shardmill(*words[verb]), 1, f"{folder}", "cannot be created: No such file", "with --out")
 
 
 @pytest.mark.parametrize("verb", [["search", "x"], ["merge", "--out", "m.parquet"]])

@@ -210,6 +210,22 @@ def test_bundled_weights_are_checked(folder: Path, monkeypatch: pytest.MonkeyPat
     check_bundled(find.Location("x", folder, digest))
 
 
+@pytest.mark.parametrize("name", ["demo", "all-MiniLM-L6-v2"])
+def test_only_a_folder_with_a_model_wins_over_a_bundled_name(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """`make demo` leaves a folder of that name, with a run and no model in it."""
+    bundled = tmp_path / "bundled"
+    monkeypatch.setattr(find, "_bundled", lambda: bundled)
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path / name / "run" / "plan.json", {})
+    assert find_model(name).path == bundled
+    shutil.copytree(folder, tmp_path / name, dirs_exist_ok=True)
+    assert find_model(name).path == tmp_path / name
+    (tmp_path / name / "config.json").unlink()
+    assert find_model(name).path == tmp_path / name, "modules.json names where the transformer is"
+
+
 def test_fingerprint_goes_with_the_content(folder: Path, tmp_path: Path) -> None:
     before = EmbedTask(model=str(folder)).fingerprint()
     assert before["model"] == "model"

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,7 +16,7 @@ from hypothesis import strategies as st
 
 from shardmill import random as randoms
 from shardmill.errors import UsageError
-from shardmill.random import CHUNK, PhiloxKey, draw5, draw_fine, make_key, permute, philox, words
+from shardmill.random import CHUNK, PhiloxKey, draw5, draw_fine, make_key, maths, permute, philox, words
 
 LOW = 0xFFFFFFFF
 # The known answers of Random123 for philox4x32-10: counter, key, block.
@@ -247,3 +249,37 @@ def test_logarithm_exponential_and_normal_are_right_and_the_same_in_torch() -> N
     assert np.allclose(randoms.normal(u), exact, rtol=1e-13, atol=1e-15)
     for function, values in ((randoms.log, u), (randoms.exp, x), (randoms.normal, u)):
         assert function(torch.from_numpy(values)).numpy().tobytes() == function(values).tobytes()
+
+
+def _slip(ulps: int) -> Callable[[Any], Any]:
+    """A square root that is off by this many units in the last place, as some of MKL's are by one."""
+    torch = pytest.importorskip("torch")
+    right = torch.sqrt
+
+    def sqrt(x: Any) -> Any:
+        return (right(x).view(torch.int64) + ulps).view(torch.float64)
+
+    return sqrt
+
+
+EDGES = [0.0, -0.0, math.inf, 5e-324, 4e-320, 2.0**-1022, math.nextafter(2.0**-1022, 0), sys.float_info.max, 1.0, 4.0]
+EDGES += [math.nextafter(2.0**n, to) for n in (-1021, -2, -1, 0, 1, 2, 3, 52, 53, 1023) for to in (0, math.inf)]
+
+
+@pytest.mark.parametrize("ulps", [-3, -2, -1, 0, 1, 2, 3])
+def test_square_roots_in_torch_are_numpys_whatever_torchs_own_are(monkeypatch: pytest.MonkeyPatch, ulps: int) -> None:
+    torch = pytest.importorskip("torch")
+    numbers = np.random.default_rng(ulps % 7)
+    bits = numbers.integers(1, 0x7FF << 52, 200_000)
+    roots = numbers.integers(1 << 52, 1 << 53, 20_000).astype(np.float64)
+    near = [bits.view(np.float64), numbers.uniform(0.6, 40, 200_000), roots * roots, np.nextafter(roots * roots, 0)]
+    # Numbers below the normal ones, and whole squares.
+    near += [numbers.integers(1, 1 << 52, 20_000).view(np.float64), np.arange(2000.0) ** 2, np.array(EDGES)]
+    x = np.concatenate(near)
+    slipped = _slip(ulps)
+    monkeypatch.setattr(torch, "sqrt", slipped)
+    monkeypatch.setattr(torch.Tensor, "sqrt", slipped)
+    assert maths._sqrt(torch.from_numpy(x)).numpy().tobytes() == np.sqrt(x).tobytes()
+    assert maths._sqrt(torch.tensor([math.nan, -1.0, -math.inf], dtype=torch.float64)).isnan().all()
+    u = np.concatenate([np.linspace(1e-12, 1 - 1e-12, 20_001), [2.0**-54, 1 - 2.0**-53]])
+    assert randoms.normal(torch.from_numpy(u)).numpy().tobytes() == randoms.normal(u).tobytes()

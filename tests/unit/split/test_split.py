@@ -368,6 +368,13 @@ def test_wrong_shares(text: str) -> None:
         parse_splits(text)
 
 
+@pytest.mark.parametrize("text", ["a=1,a=1", "a=0.5,b=0.2,a=0.3", "a=0.5, a=0.5"])
+def test_a_name_that_comes_twice_is_told_as_such(text: str) -> None:
+    with pytest.raises(SpecError, match="'a' is named twice") as told:
+        parse_splits(text)
+    assert "add up" not in str(told.value)
+
+
 def test_one_way_of_cutting() -> None:
     for given_ in ({}, {"items": 1, "bytes": 1}, {"items": 0}):
         with pytest.raises(SpecError):

@@ -16,6 +16,7 @@ from shardmill.console import Bar
 from shardmill.errors import ShardmillError
 from shardmill.ledger import Commit, Ledger
 from shardmill.plan import Plan
+from shardmill.results.empty import EmptyRows
 from shardmill.results.merge import schema_of
 from shardmill.results.report import Check, Expected, Report
 from shardmill.results.sample import check_sample
@@ -40,6 +41,8 @@ class _Seen:
     items: int | None = None
     wrong_windows: int = 0
     nulls: int = 0
+    null_rows: int = 0
+    silent_rows: int = 0
     not_finite: int = 0
     wrong_digest: int = 0
     wrong_rows: int = 0
@@ -144,10 +147,11 @@ def _read_parts(ledger: Ledger, plan: Plan, commits: list[Commit], bar: Bar) -> 
             if digest(ledger.store, commit.part) != commit.digest:
                 seen.wrong_digest += 1
                 continue
-            rows, windows = 0, WindowCheck()
+            rows, windows, empty = 0, WindowCheck(), EmptyRows(plan)
             for batch in read_part(ledger.store, commit.part):
                 rows += batch.num_rows
                 _look_at(batch, seen)
+                empty.add(batch)
                 if by_window := has_windows(plan, batch.schema):
                     windows.add(batch)
                 if plan.work.id:
@@ -156,6 +160,8 @@ def _read_parts(ledger: Ledger, plan: Plan, commits: list[Commit], bar: Bar) -> 
                 bar.count(seen.rows + rows, total, "rows")
             seen.wrong_rows += rows != commit.rows_in_part
             seen.rows += rows
+            seen.null_rows += len(empty.items)
+            seen.silent_rows += _count_silent(ledger, commit, empty)
             if windows.items:
                 seen.items = (seen.items or 0) + windows.items
                 seen.wrong_windows += windows.wrong + abs(windows.items - commit.rows)
@@ -196,15 +202,38 @@ def _check_parts(seen: _Seen, commits: dict[int, Commit], plan: Plan) -> Iterato
         wrong = _amount(seen.wrong_windows, "window", "missing or out of place")
         yield Check("windows", not seen.wrong_windows, f"{seen.items:,} items have them, {wrong}")
     if not seen.dims:
+        yield _check_nulls(seen, plan)
         return
     errors = sum(c.errors for c in commits.values())
-    yield Check("vectors", seen.nulls == errors, f"{seen.nulls:,} rows without one, {errors:,} errors on record")
+    held = seen.nulls == errors or (seen.nulls > errors and _may_be_null(plan))
+    yield Check("vectors", held, f"{seen.nulls:,} rows without one, {errors:,} errors on record")
     yield Check("dimension", len(seen.dims) == 1, f"{', '.join(map(str, sorted(seen.dims)))} dimensions")
     yield Check("finite", not seen.not_finite, _amount(seen.not_finite, "vector", "with NaN or infinity"))
     if seen.least_norm != float("inf"):
         unit = open_task(plan.work.task, plan.work.params).unit_norm
         held = 1 - _UNIT_SLACK <= seen.least_norm <= seen.most_norm <= 1 + _UNIT_SLACK if unit else seen.least_norm > 0
         yield Check("norms", held, f"{seen.least_norm:.4f} to {seen.most_norm:.4f}")
+
+
+def _count_silent(ledger: Ledger, commit: Commit, empty: EmptyRows) -> int:
+    try:
+        return empty.without(ledger.errors.read(commit))
+    except (FileNotFoundError, ValueError, ShardmillError):
+        return len(empty.items)
+
+
+def _check_nulls(seen: _Seen, plan: Plan) -> Check:
+    found = f"{seen.null_rows:,} rows without a result, {seen.silent_rows:,} of them without an error"
+    if not seen.silent_rows:
+        return Check("nulls", True, found)
+    if _may_be_null(plan):
+        return Check("nulls", True, f"{found}: the task declares such rows an answer")
+    advice = "a task names such rows in Output.bad, or sets null_rows_are_answers (docs/tasks.md)"
+    return Check("nulls", False, f"{found}; {advice}")
+
+
+def _may_be_null(plan: Plan) -> bool:
+    return open_task(plan.work.task, plan.work.params).null_rows_are_answers
 
 
 def _check_errors(ledger: Ledger, commits: dict[int, Commit]) -> Check:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Collection
 
 import numpy as np
 import pyarrow as pa
@@ -33,11 +32,9 @@ class EmptyRows:
         elif len(items):
             self._before = int(items[-1]) + 1
 
-    def without(self, errors: Iterable[dict[str, Any]]) -> int:
-        """How many of these rows have no record among the shard's errors."""
-        if not self.items:
-            return 0
-        known = {error["row_in_shard"] for error in errors}
+    def without(self, failed: Collection[int]) -> int:
+        """How many of these rows are not among the items that have an error on record."""
+        known = set(failed)
         return sum(item not in known for item in self.items)
 
 

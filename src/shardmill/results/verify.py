@@ -2,53 +2,27 @@
 
 from __future__ import annotations
 
-import hashlib
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterator
 
-import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from shardmill.console import Bar
 from shardmill.errors import ShardmillError
 from shardmill.ledger import Commit, Ledger
 from shardmill.plan import Plan
-from shardmill.results.merge import schema_of
+from shardmill.results.ids import IdHashes, check_ids
+from shardmill.results.parts import Seen, digest, read_errors, read_part_once
+from shardmill.results.pool import in_order
 from shardmill.results.report import Check, Expected, Report
 from shardmill.results.sample import check_sample
-from shardmill.results.windows import WindowCheck, first_rows, has_windows
-from shardmill.sinks.parquet import is_vector, read_part, vectors
+from shardmill.sinks.parquet import is_vector
 from shardmill.sources import Fields, count_lines, count_rows, kept_schema
-from shardmill.store import Store
 from shardmill.tasks import open_task
-from shardmill.tasks.base import WINDOW
 
 __all__ = ["Check", "Expected", "Report", "digest", "verify"]
 
-_READ_BYTES = 4 << 20
 _UNIT_SLACK = 5e-3
-
-
-@dataclass(slots=True)
-class _Seen:
-    """Totals from one pass over the parts."""
-
-    rows: int = 0
-    items: int | None = None
-    wrong_windows: int = 0
-    nulls: int = 0
-    not_finite: int = 0
-    wrong_digest: int = 0
-    wrong_rows: int = 0
-    least_norm: float = float("inf")
-    most_norm: float = 0.0
-    dims: frozenset[int] = frozenset()
-    vector_bytes: int = 0
-    unreadable: str = ""
-    sound: tuple[Commit, ...] = ()
 
 
 def verify(
@@ -63,12 +37,12 @@ def verify(
     whole = checks[-1].ok
     if plan.work.to is not None:
         return _verify_table(ledger, plan, commits, checks, expected, began)
-    with Bar("verifying", quiet=quiet) as bar:
-        seen, hashes = _read_parts(ledger, plan, [commits[i] for i in sorted(commits)], bar)
+    with Bar("verifying", quiet=quiet) as bar, IdHashes() as hashes:
+        seen = _read_parts(ledger, plan, commits, hashes, bar)
         checks += _check_parts(seen, commits, plan)
         checks += expected.check(seen.rows, seen.dims)
-        checks.append(_check_errors(ledger, commits))
-        checks.append(_check_ids(ledger, plan, seen.sound, hashes))
+        checks.append(_check_errors(commits, seen.errors, seen.unreadable_errors))
+        checks.append(check_ids(ledger, plan, seen.sound, seen.ids, hashes))
         if whole:
             checks.append(_check_items(plan, commits))
         if whole and sample and len(seen.sound) == len(plan.shards):
@@ -107,7 +81,10 @@ def _verify_table(
         checks.append(Check("table", False, error.message))
     rows = sum(c.rows for c in commits.values())
     checks += expected.check(rows, {f.type.list_size for f in output if is_vector(f.type)})
-    checks.append(_check_errors(ledger, commits))
+    seen = Seen()
+    for failed, unreadable in in_order(lambda commit: read_errors(ledger, commit), commits.values()):
+        seen.add(Seen(errors=len(failed), unreadable_errors=unreadable))
+    checks.append(_check_errors(commits, seen.errors, seen.unreadable_errors))
     if whole:
         checks.append(_check_items(plan, commits))
     report = Report(
@@ -135,55 +112,19 @@ def _check_commits(plan: Plan, commits: dict[int, Commit]) -> Check:
     return Check("commits", not (missing or strange or foreign), seen)
 
 
-def _read_parts(ledger: Ledger, plan: Plan, commits: list[Commit], bar: Bar) -> tuple[_Seen, list[NDArray[np.uint64]]]:
-    seen = _Seen()
-    hashes: list[NDArray[np.uint64]] = []
-    total = sum(c.rows_in_part for c in commits)
-    for commit in commits:
-        try:
-            if digest(ledger.store, commit.part) != commit.digest:
-                seen.wrong_digest += 1
-                continue
-            rows, windows = 0, WindowCheck()
-            for batch in read_part(ledger.store, commit.part):
-                rows += batch.num_rows
-                _look_at(batch, seen)
-                if by_window := has_windows(plan, batch.schema):
-                    windows.add(batch)
-                if plan.work.id:
-                    items = first_rows(batch) if by_window else batch
-                    hashes.append(_hash_ids(items.select(list(plan.work.id))))
-                bar.count(seen.rows + rows, total, "rows")
-            seen.wrong_rows += rows != commit.rows_in_part
-            seen.rows += rows
-            if windows.items:
-                seen.items = (seen.items or 0) + windows.items
-                seen.wrong_windows += windows.wrong + abs(windows.items - commit.rows)
-            seen.sound += (commit,)
-        except (OSError, ValueError, pa.ArrowException, ShardmillError) as error:
-            seen.unreadable = f"{commit.part}: {type(error).__name__}"
-    return seen, hashes
+def _read_parts(ledger: Ledger, plan: Plan, commits: dict[int, Commit], hashes: IdHashes, bar: Bar) -> Seen:
+    """Read every part once, several at a time, and add up in shard order what was seen."""
+    seen = Seen()
+    total = sum(c.rows_in_part for c in commits.values())
+    asked = (commits[shard] for shard in sorted(commits))
+    for part, of_ids in in_order(lambda commit: read_part_once(ledger, plan, commit), asked):
+        seen.add(part)
+        hashes.add(of_ids)
+        bar.count(seen.rows, total, "rows")
+    return seen
 
 
-def _look_at(batch: pa.RecordBatch, seen: _Seen) -> None:
-    for field in batch.schema:
-        if not is_vector(field.type):
-            continue
-        column = batch.column(field.name)
-        seen.nulls += column.null_count
-        seen.dims |= {field.type.list_size}
-        present = column.drop_null()
-        seen.vector_bytes += len(present) * field.type.list_size * field.type.value_type.bit_width // 8
-        matrix = vectors(present).astype(np.float32)
-        norms = np.linalg.norm(matrix, axis=1)
-        finite = np.isfinite(norms)
-        seen.not_finite += int((~finite).sum())
-        if finite.any():
-            seen.least_norm = min(seen.least_norm, float(norms[finite].min()))
-            seen.most_norm = max(seen.most_norm, float(norms[finite].max()))
-
-
-def _check_parts(seen: _Seen, commits: dict[int, Commit], plan: Plan) -> Iterator[Check]:
+def _check_parts(seen: Seen, commits: dict[int, Commit], plan: Plan) -> Iterator[Check]:
     counted = sum(c.rows_in_part for c in commits.values())
     if seen.unreadable:
         yield Check("parts", False, f"cannot be read: {seen.unreadable}")
@@ -192,13 +133,15 @@ def _check_parts(seen: _Seen, commits: dict[int, Commit], plan: Plan) -> Iterato
     size = sum(c.part_bytes for c in seen.sound)
     of_vectors = f", {seen.vector_bytes:,} of them vectors" if seen.dims else ""
     yield Check("size", size >= seen.vector_bytes, f"{size:,} bytes in {len(seen.sound):,} parts{of_vectors}")
-    if seen.items is not None:
+    if seen.windowed_items or seen.wrong_windows:
         wrong = _amount(seen.wrong_windows, "window", "missing or out of place")
-        yield Check("windows", not seen.wrong_windows, f"{seen.items:,} items have them, {wrong}")
+        yield Check("windows", not seen.wrong_windows, f"{seen.windowed_items:,} items have them, {wrong}")
     if not seen.dims:
+        yield _check_nulls(seen, plan)
         return
     errors = sum(c.errors for c in commits.values())
-    yield Check("vectors", seen.nulls == errors, f"{seen.nulls:,} rows without one, {errors:,} errors on record")
+    held = seen.nulls == errors or (seen.nulls > errors and _may_be_null(plan))
+    yield Check("vectors", held, f"{seen.nulls:,} rows without one, {errors:,} errors on record")
     yield Check("dimension", len(seen.dims) == 1, f"{', '.join(map(str, sorted(seen.dims)))} dimensions")
     yield Check("finite", not seen.not_finite, _amount(seen.not_finite, "vector", "with NaN or infinity"))
     if seen.least_norm != float("inf"):
@@ -207,59 +150,26 @@ def _check_parts(seen: _Seen, commits: dict[int, Commit], plan: Plan) -> Iterato
         yield Check("norms", held, f"{seen.least_norm:.4f} to {seen.most_norm:.4f}")
 
 
-def _check_errors(ledger: Ledger, commits: dict[int, Commit]) -> Check:
+def _check_nulls(seen: Seen, plan: Plan) -> Check:
+    found = f"{seen.null_rows:,} rows without a result, {seen.silent_rows:,} of them without an error"
+    if not seen.silent_rows:
+        return Check("nulls", True, found)
+    if _may_be_null(plan):
+        return Check("nulls", True, f"{found}: the task declares such rows an answer")
+    advice = "a task names such rows in Output.bad, or sets null_rows_are_answers (docs/tasks.md)"
+    return Check("nulls", False, f"{found}; {advice}")
+
+
+def _may_be_null(plan: Plan) -> bool:
+    return open_task(plan.work.task, plan.work.params).null_rows_are_answers
+
+
+def _check_errors(commits: dict[int, Commit], found: int, unreadable: str) -> Check:
     """Every failed row has its record."""
     counted = sum(c.errors for c in commits.values())
-    try:
-        found = sum(sum(1 for _ in ledger.errors.read(c)) for c in commits.values())
-    except (FileNotFoundError, ValueError, ShardmillError) as error:
-        return Check("errors", False, f"the records cannot be read: {type(error).__name__}")
+    if unreadable:
+        return Check("errors", False, f"the records cannot be read: {unreadable}")
     return Check("errors", found == counted, f"{found:,} records of {counted:,} failed rows")
-
-
-def _hash_ids(ids: pa.RecordBatch) -> NDArray[np.uint64]:
-    rows = zip(*(column.to_pylist() for column in ids.columns), strict=True)
-    return np.fromiter((_hash_id(row) for row in rows), np.uint64, ids.num_rows)
-
-
-def _hash_id(row: tuple[Any, ...]) -> int:
-    return int.from_bytes(hashlib.blake2b(repr(row).encode(), digest_size=8).digest(), "little")
-
-
-def _check_ids(ledger: Ledger, plan: Plan, commits: Sequence[Commit], hashes: list[NDArray[np.uint64]]) -> Check:
-    """Compare ids by hashes of eight bytes; only ids whose hash occurs twice are compared in full."""
-    if not plan.work.id:
-        return Check("ids", True, "the row numbers of the source")
-    every = np.sort(np.concatenate(hashes)) if hashes else np.zeros(0, np.uint64)
-    twice = set(every[1:][every[1:] == every[:-1]].tolist())
-    if not twice:
-        return Check("ids", True, f"{len(every):,} ids, each once")
-    names = list(plan.work.id)
-    first: dict[tuple[Any, ...], int] = {}
-    again: dict[tuple[Any, ...], int] = {}
-    row = 0
-    for commit in commits:
-        for batch in _read_ids(ledger, plan, commit):
-            for value in zip(*(batch.column(n).to_pylist() for n in names), strict=True):
-                if _hash_id(value) in twice and any(v is not None for v in value):
-                    if value in first:
-                        again.setdefault(value, row)
-                    first.setdefault(value, row)
-                row += 1
-    if not again:
-        return Check("ids", True, f"{len(every):,} ids, each once")
-    value, where = next(iter(again.items()))
-    example = ", ".join(str(v) for v in value)
-    seen = f"{len(again):,} ids occur more than once, e.g. {example} in rows {first[value]:,} and {where:,}"
-    return Check("ids", False, f"{seen}; all rows are kept: give --id more fields, or none")
-
-
-def _read_ids(ledger: Ledger, plan: Plan, commit: Commit) -> Iterator[pa.RecordBatch]:
-    """The id columns of each item of a part, once."""
-    names = list(plan.work.id)
-    windows = has_windows(plan, schema_of(ledger, commit))
-    for batch in read_part(ledger.store, commit.part, [*names, WINDOW] if windows else names):
-        yield first_rows(batch).select(names) if windows else batch
 
 
 def _check_items(plan: Plan, commits: dict[int, Commit]) -> Check:
@@ -291,14 +201,6 @@ def _check_query(plan: Plan, read: int) -> Check:
     if there == read:
         return Check("source", True, f"all {read:,} rows of the query were read")
     return Check("source", True, f"{read:,} rows were read; the query gives {there:,} in that range now")
-
-
-def digest(store: Store, key: str) -> str:
-    total = hashlib.sha256()
-    with store.reader(key) as file:
-        while block := file.read(_READ_BYTES):
-            total.update(block)
-    return total.hexdigest()
 
 
 def _amount(count: int, noun: str, what: str) -> str:

@@ -119,8 +119,13 @@ def open_writer(file: Any, schema: pa.Schema, numbers: Sequence[str] = ()) -> pq
 def read_part(store: Store, key: str, columns: list[str] | None = None) -> Iterator[pa.RecordBatch]:
     """The rows of a part, a few thousand at a time; a missing vector is null."""
     with store.reader(key) as file:
-        for batch in pq.ParquetFile(file).iter_batches(batch_size=_READ_ROWS, columns=columns):
-            yield restore_missing(batch)
+        yield from read_batches(file, columns)
+
+
+def read_batches(file: Any, columns: list[str] | None = None) -> Iterator[pa.RecordBatch]:
+    """As `read_part`, from an open file."""
+    for batch in pq.ParquetFile(file).iter_batches(batch_size=_READ_ROWS, columns=columns):
+        yield restore_missing(batch)
 
 
 def fill_missing(table: pa.Table) -> pa.Table:

@@ -89,6 +89,9 @@ class Task(ABC):
     unit_norm: bool = False
     """Whether the vectors it makes have length one, which `verify` then checks."""
 
+    null_rows_are_answers: bool = False
+    """Whether a row with null in all its columns is an answer; if not, `verify` wants an error for each such row."""
+
     notes: Sequence[str] = ()
     """Sentences for the worker's record about how the rows were computed."""
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from shardmill.errors import ShardmillError, TaskError
+from shardmill.errors import ShardmillError, TaskError, WorkerFailed
 from shardmill.ledger import Claim, Suspects
 from shardmill.sources import ItemBatch
 from shardmill.tasks.base import WINDOW, Combined, Prepared, Task
@@ -55,6 +55,10 @@ class Block:
     suspects: Suspects | None = None
     combined: Combined | None = None
     outputs: list[tuple[Rows, pa.RecordBatch]] = field(default_factory=list)
+    _ran: NDArray[np.bool_] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._ran = np.zeros(len(self.prepared.inputs), bool)
 
     def __len__(self) -> int:
         return len(self.lines)
@@ -78,6 +82,7 @@ class Block:
 
     def take_in(self, rows: Rows, made: pa.RecordBatch) -> int:
         """Keep or combine the task's output for some inputs. Returns how many items have their first input here."""
+        self._ran[rows] = True
         if self.combined is None:
             self.outputs.append((rows, made))
         else:
@@ -88,6 +93,7 @@ class Block:
     def finish(self, output: pa.Schema) -> Iterator[tuple[pa.Table, Rows]]:
         """The finished rows in source order, with the item of each: kept columns, then the task's output, which is null
         for failed items."""
+        self._check_covered()
         if self.combined is not None:
             done = self.combined.finish()
             for item, reason in done.bad.items():
@@ -104,6 +110,22 @@ class Block:
         else:
             where[list(self.bad)] = -1
             yield _join(self.kept, _take(made, where, output), output), np.arange(len(self))
+
+    def _check_covered(self) -> None:
+        """Every item was run, with all its inputs, or is bad or unchanged: no row is null without a reason."""
+        rows = self.doable()
+        covered = np.zeros(len(self), bool)
+        covered[self.items(rows)] = True
+        covered[self.items(rows[~self._ran[rows]])] = False
+        covered[[*self.bad, *self.unchanged]] = True
+        if len(missed := np.flatnonzero(~covered)):
+            hole = WorkerFailed(
+                f"Shard {self.claim.shard}: {len(missed)} items were neither run nor set aside, "
+                f"the first in row {self.first_row + missed[0]}.",
+                hint="This shard was not committed, and is tried again. If it fails again, please report it.",
+            )
+            hole.retryable = True
+            raise hole
 
     def _several(self, output: pa.Schema, where: Rows, made: pa.RecordBatch | None) -> Iterator[tuple[pa.Table, Rows]]:
         """One row per input, and one per failed item, in slices."""

@@ -139,6 +139,7 @@ def test_the_rest_has_defaults(task: type) -> None:
     assert isinstance(made, Task)
     assert (made.batch_budget, made.output) == (200, Owed.output)
     assert (made.padded, made.unit_norm, made.device_clock, list(made.notes)) == (True, False, None, [])
+    assert made.null_rows_are_answers is False
     assert (made.embed_query, made.combine(3), made.workers_per_gpu(64)) == (None, None, 1)
     assert made.begin(["four"])().rows.column("length").to_pylist() == [4]
 

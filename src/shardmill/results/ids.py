@@ -1,0 +1,192 @@
+"""Ids that occur more than once, found by hashes of eight bytes, in memory that does not grow with their number."""
+
+from __future__ import annotations
+
+import hashlib
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from shardmill.errors import ShardmillError
+from shardmill.ledger import Commit, Ledger
+from shardmill.plan import Plan
+from shardmill.results.merge import schema_of
+from shardmill.results.pool import in_order
+from shardmill.results.report import Check
+from shardmill.results.windows import first_rows, has_windows
+from shardmill.sinks.parquet import read_part
+from shardmill.tasks.base import WINDOW
+
+Hashes = NDArray[np.uint64]
+
+_HELD_BYTES = 64 << 20
+_BUCKET_BITS = 10
+# How many hashes that occur twice are checked by comparing their ids in full; the rest is counted by hash.
+_COMPARED = 1 << 16
+# Longer values are hashed one by one.
+_LONGEST_AT_ONCE = 256
+_NULL = np.uint64(0x6E756C6C)
+
+
+def hash_ids(ids: pa.RecordBatch) -> tuple[NDArray[np.int64], Hashes]:
+    """The rows that have an id, and its hash for each: equal ids have equal hashes in every batch."""
+    total = np.zeros(ids.num_rows, np.uint64)
+    missing = np.ones(ids.num_rows, bool)
+    for column in ids.columns:
+        absent = column.is_null().to_numpy(zero_copy_only=False)
+        hashes = _hash_column(column)
+        hashes[absent] = _NULL
+        total = _mix(total * np.uint64(31) + hashes)
+        missing &= absent
+    rows = np.flatnonzero(~missing)
+    return rows, total[rows]
+
+
+def _hash_column(column: pa.Array) -> Hashes:
+    kind = column.type
+    if pa.types.is_integer(kind):
+        return _mix(column.fill_null(0).to_numpy(zero_copy_only=False).astype(np.uint64))
+    if not any(f(kind) for f in (pa.types.is_string, pa.types.is_large_string, pa.types.is_binary)):
+        column = pa.array([repr(value) for value in column.to_pylist()], pa.string())
+    return _hash_bytes(column.cast(pa.binary()).cast(pa.large_binary()))
+
+
+def _hash_bytes(column: pa.LargeBinaryArray) -> Hashes:
+    """Hash all values together, eight bytes of each at a time."""
+    _, offsets, data = column.buffers()
+    edges = np.frombuffer(offsets, np.int64)[column.offset : column.offset + len(column) + 1]
+    lengths, starts = np.diff(edges), edges[:-1] - edges[0]
+    padded = np.zeros(int(edges[-1] - edges[0]) + 8, np.uint8)
+    if len(padded) > 8:
+        padded[:-8] = np.frombuffer(data, np.uint8)[edges[0] : edges[-1]]
+    words = np.ndarray((len(padded) - 7,), "<u8", padded.data, strides=(1,))
+    hashes = _mix(lengths.astype(np.uint64))
+    active, at = np.flatnonzero((lengths > 0) & (lengths <= _LONGEST_AT_ONCE)), 0
+    while len(active):
+        left = lengths[active] - at
+        # The bytes after the end of a value are shifted out.
+        word = words[starts[active] + at] << (8 * (8 - np.minimum(left, 8))).astype(np.uint64)
+        hashes[active] = _mix(hashes[active] ^ word)
+        active, at = active[left > 8], at + 8
+    for i in np.flatnonzero(lengths > _LONGEST_AT_ONCE):
+        value = padded[starts[i] : starts[i] + lengths[i]].tobytes()
+        hashes[i] = int.from_bytes(hashlib.blake2b(value, digest_size=8).digest(), "little")
+    return hashes
+
+
+def _mix(values: Hashes) -> Hashes:
+    """Spread every bit of each value over all bits."""
+    values = values + np.uint64(0x9E3779B97F4A7C15)
+    values ^= values >> np.uint64(30)
+    values *= np.uint64(0xBF58476D1CE4E5B9)
+    values ^= values >> np.uint64(27)
+    values *= np.uint64(0x94D049BB133111EB)
+    values ^= values >> np.uint64(31)
+    return values
+
+
+class IdHashes:
+    """Hashes of many ids: in memory up to `held_bytes`, then in files of a temporary folder, by their highest bits.
+
+    Each file is sorted alone, so that memory holds a thousandth of the hashes at a time.
+    """
+
+    def __init__(self, held_bytes: int = _HELD_BYTES) -> None:
+        self._held = np.empty(max(1, held_bytes // 8), np.uint64)
+        self._count = 0
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
+
+    def __enter__(self) -> IdHashes:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        if self._folder is not None:
+            self._folder.cleanup()
+
+    def add(self, hashes: Hashes) -> None:
+        while len(hashes):
+            room = self._held[self._count : self._count + len(hashes)]
+            room[:] = hashes[: len(room)]
+            self._count += len(room)
+            hashes = hashes[len(room) :]
+            if self._count == len(self._held):
+                self._spill()
+
+    def _spill(self) -> None:
+        held = self._held[: self._count]
+        held.sort()
+        firsts = np.arange(1, 1 << _BUCKET_BITS, dtype=np.uint64) << np.uint64(64 - _BUCKET_BITS)
+        try:
+            self._folder = self._folder or tempfile.TemporaryDirectory(prefix="shardmill-ids-")
+            for bucket, hashes in enumerate(np.split(held, np.searchsorted(held, firsts))):
+                if len(hashes):
+                    with open(Path(self._folder.name) / f"{bucket:04d}", "ab") as file:
+                        file.write(hashes.data)
+        except OSError as error:
+            raise ShardmillError(
+                f"The hashes of the ids cannot be written to {tempfile.gettempdir()}: {error}.",
+                hint="They need eight bytes per id: free space there, or name another folder with TMPDIR.",
+            ) from error
+        self._count = 0
+
+    def repeated(self) -> Iterator[Hashes]:
+        """The hashes that occur more than once, each once."""
+        if self._folder is None:
+            yield _repeated(self._held[: self._count])
+            return
+        self._spill()
+        yield from in_order(
+            lambda path: _repeated(np.fromfile(path, np.uint64)), sorted(Path(self._folder.name).iterdir())
+        )
+
+
+def _repeated(hashes: Hashes) -> Hashes:
+    hashes.sort()
+    return np.unique(hashes[1:][hashes[1:] == hashes[:-1]])
+
+
+def check_ids(ledger: Ledger, plan: Plan, commits: Sequence[Commit], items: int, hashes: IdHashes) -> Check:
+    """Each id occurs once; ids whose hash occurs twice are compared in full."""
+    if not plan.work.id:
+        return Check("ids", True, "the row numbers of the source")
+    suspected, compared = 0, np.zeros(0, np.uint64)
+    for some in hashes.repeated():
+        suspected += len(some)
+        compared = np.concatenate([compared, some[: _COMPARED - len(compared)]])
+    first: dict[tuple[Any, ...], int] = {}
+    again: dict[tuple[Any, ...], int] = {}
+    before = 0
+    for rows, found in in_order(lambda c: _find(ledger, plan, c, compared), commits if suspected else ()):
+        for row, value in found:
+            if value in first:
+                again.setdefault(value, before + row)
+            first.setdefault(value, before + row)
+        before += rows
+    if not again:
+        return Check("ids", True, f"{items:,} ids, each once")
+    value, where = next(iter(again.items()))
+    example = ", ".join(str(v) for v in value)
+    count = len(again) + suspected - len(compared)
+    seen = f"{count:,} ids occur more than once, e.g. {example} in rows {first[value]:,} and {where:,}"
+    return Check("ids", False, f"{seen}; all rows are kept: give --id more fields, or none")
+
+
+def _find(ledger: Ledger, plan: Plan, commit: Commit, hashes: Hashes) -> tuple[int, list[tuple[int, tuple[Any, ...]]]]:
+    """How many items a part has, and the number and id of each whose hash is among these."""
+    names = list(plan.work.id)
+    windows = has_windows(plan, schema_of(ledger, commit))
+    items, found = 0, []
+    for batch in read_part(ledger.store, commit.part, [*names, WINDOW] if windows else names):
+        ids = first_rows(batch).select(names) if windows else batch.select(names)
+        rows, own = hash_ids(ids)
+        wanted = rows[np.isin(own, hashes)]
+        values = zip(*(column.to_pylist() for column in ids.take(pa.array(wanted)).columns), strict=True)
+        found += [(items + int(row), value) for row, value in zip(wanted, values, strict=True)]
+        items += ids.num_rows
+    return items, found

@@ -1,0 +1,64 @@
+"""A block is finished only if every item was run, set aside or already there."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from shardmill.errors import WorkerFailed
+from shardmill.ledger import Claim
+from shardmill.tasks.base import WINDOW, Prepared
+from shardmill.worker.block import Block
+
+OUTPUT = pa.schema([pa.field("n", pa.int64())])
+BY_WINDOW = pa.schema([pa.field(WINDOW, pa.int32()), *OUTPUT])
+
+
+def block(size: int, owners: list[int] | None = None, **more: Any) -> Block:
+    inputs = list(range(size if owners is None else len(owners)))
+    prepared = Prepared(inputs, np.ones(len(inputs), np.int64), owners=None if owners is None else np.array(owners))
+    kept = pa.record_batch({"id": list(range(size))})
+    return Block(Claim(4, ""), 100, kept, range(1, size + 1), size, size, prepared, **{"bad": {}, **more})
+
+
+def run(made: Block, *rows: int) -> None:
+    made.take_in(np.array(rows), pa.record_batch({"n": list(rows)}))
+
+
+def finished(made: Block, output: pa.Schema = OUTPUT) -> list[Any]:
+    return [value for table, _ in made.finish(output) for value in table.column("n").to_pylist()]
+
+
+def test_run_bad_and_unchanged_items_cover_a_block() -> None:
+    made = block(5, bad={1: "it is bad"}, unchanged=frozenset([3]))
+    run(made, 4, 0)
+    run(made, 2)
+    assert finished(made) == [0, None, 2, None, 4]
+
+
+def test_an_item_that_was_left_out_is_no_null_row() -> None:
+    made = block(5, bad={1: "it is bad"})
+    run(made, 0, 2, 4)
+    with pytest.raises(WorkerFailed, match=r"Shard 4: 1 items were neither run nor set aside, the first in row 103\."):
+        finished(made)
+
+
+def test_every_input_of_an_item_is_run() -> None:
+    made = block(3, [0, 0, 1, 2, 2])
+    run(made, 0, 1, 2, 3)
+    with pytest.raises(WorkerFailed, match=r"1 items .* row 102"):
+        finished(made, BY_WINDOW)
+    run(made, 4)
+    assert finished(made, BY_WINDOW) == [0, 1, 2, 3, 4]
+
+
+def test_an_item_without_an_input_is_bad_or_unchanged() -> None:
+    made = block(3, [0, 2])
+    run(made, 0, 1)
+    with pytest.raises(WorkerFailed, match=r"1 items .* row 101"):
+        finished(made, BY_WINDOW)
+    made.bad[1] = "no text"
+    assert finished(made, BY_WINDOW) == [0, None, 1]

@@ -60,9 +60,16 @@ class LocalStore:
                 os.link(staged, self.path(key))
             except FileExistsError:
                 # NFS may resend a link request and then report our own write as existing.
-                return self.path(key).read_bytes() == data
+                return self._holds(key, data)
             _sync_folder(self.path(key).parent)
             return True
+
+    def _holds(self, key: str, data: bytes) -> bool:
+        """Whether an object has these bytes; an object deleted meanwhile has none."""
+        try:
+            return self.path(key).read_bytes() == data
+        except FileNotFoundError:
+            return False
 
     def replace_if_same(self, key: str, data: bytes, tag: str) -> bool:
         import fcntl

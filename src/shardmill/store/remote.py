@@ -100,10 +100,10 @@ class ObjectStore:
                 obstore.put(self._client, self._prefix + key, data, mode="create")
                 return True
             except (AlreadyExistsError, PreconditionError):
-                return self.get(key) == data
+                return self._holds(key, data)
             except Exception as error:
                 if self.head(key) is not None:
-                    return self.get(key) == data
+                    return self._holds(key, data)
                 explained = self._explain(error, key)
                 if attempt == _TRIES or not explained.retryable:
                     raise explained from error
@@ -117,12 +117,16 @@ class ObjectStore:
             _again(lambda: obstore.put(self._client, self._prefix + key, data, mode={"e_tag": tag}))
             return True
         except (PreconditionError, FileNotFoundError):
-            try:
-                return self.get(key) == data
-            except FileNotFoundError:
-                return False
+            return self._holds(key, data)
         except Exception as error:
             raise self._explain(error, key) from error
+
+    def _holds(self, key: str, data: bytes) -> bool:
+        """Whether an object has these bytes; an object deleted meanwhile has none."""
+        try:
+            return self.get(key) == data
+        except FileNotFoundError:
+            return False
 
     def list(self, prefix: str = "", after: str = "") -> Iterator[Entry]:
         """List objects whose key starts with `prefix`; obstore itself only lists whole folders."""

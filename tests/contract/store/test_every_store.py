@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
+import obstore
 import pytest
 
 from shardmill.errors import UsageError
@@ -49,6 +52,28 @@ def test_put_if_absent_knows_its_own_write(store: Store) -> None:
     assert store.put_if_absent("k", b"mine")
     assert not store.put_if_absent("k", b"other")
     assert store.get("k") == b"mine"
+
+
+def test_put_if_absent_loses_to_an_object_that_is_deleted_meanwhile(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker's claim is refused, and the holder commits and deletes its lease before the refusal is read back."""
+    store.put("k", b"the holder's")
+
+    def then_delete(write: Any) -> Any:
+        def written(*args: Any, **options: Any) -> Any:
+            try:
+                return write(*args, **options)
+            except Exception:
+                store.delete("k")
+                raise
+
+        return written
+
+    monkeypatch.setattr(os, "link", then_delete(os.link))
+    monkeypatch.setattr(obstore, "put", then_delete(obstore.put))
+    assert not store.put_if_absent("k", b"mine")
+    assert store.put_if_absent("k", b"mine")
 
 
 def test_replace_if_same_has_one_winner(store: Store) -> None:

@@ -40,7 +40,7 @@ class ObjectStore:
 
         def ask() -> tuple[bytes, str]:
             answer = obstore.get(self._client, self._prefix + key)
-            return bytes(answer.bytes()), str(answer.meta["e_tag"])
+            return bytes(answer.bytes()), _version_tag(answer.meta)
 
         return self._ask(key, ask)
 
@@ -114,7 +114,7 @@ class ObjectStore:
         from obstore.exceptions import PreconditionError
 
         try:
-            _again(lambda: obstore.put(self._client, self._prefix + key, data, mode={"e_tag": tag}))
+            _again(lambda: obstore.put(self._client, self._prefix + key, data, mode=_read_version_tag(tag)))
             return True
         except (PreconditionError, FileNotFoundError):
             return self._holds(key, data)
@@ -221,6 +221,16 @@ def _again(request: Callable[[], _T]) -> _T:
 
 def _tag(meta: Mapping[str, Any]) -> str:
     return str(meta["e_tag"] or f"{MODIFIED}{meta['last_modified'].isoformat()}")
+
+
+def _version_tag(meta: Mapping[str, Any]) -> str:
+    """A tag for a conditional update: GCS wants the object's version there, S3 and Azure its ETag."""
+    return f"{meta['version'] or ''} {meta['e_tag'] or ''}"
+
+
+def _read_version_tag(tag: str) -> Any:
+    version, _, e_tag = tag.partition(" ")
+    return {name: value for name, value in (("version", version), ("e_tag", e_tag)) if value}
 
 
 class _Upload(io.RawIOBase, BinaryIO):

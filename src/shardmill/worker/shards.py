@@ -71,6 +71,10 @@ class OpenShards:
             self._open[claim.shard] = shard
         return shard
 
+    def turn_down(self, claim: Claim) -> None:
+        """Release a claim that could not be opened, for others."""
+        quietly(self._ledger.leases.release, claim, self._worker)
+
     def renew(self) -> None:
         """Renew the leases; shards that others have committed are marked lost."""
         held = self._bytes_held()

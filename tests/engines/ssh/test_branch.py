@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import csv
 import json
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -18,9 +20,12 @@ from shardmill.engines.ssh.cluster import read_cluster
 from shardmill.errors import RunExists, SpecError
 from shardmill.ledger import Assignment, Ledger
 from shardmill.planner import make_plan
+from shardmill.sinks.parquet import ParquetSink
 from shardmill.sources import Fields, discover, open_source
 from shardmill.sources.spans import extents
+from shardmill.worker import Worker
 from tests.support.corpora import fake_rows, fake_spec
+from tests.support.ledgers import make_commit
 
 Write = Callable[..., Path]
 
@@ -51,6 +56,43 @@ def test_a_branch_works_on_its_hand_and_waits_for_more(tmp_path: Path, write_jso
     assert ledger.is_over(shards)
     ledger.branch.assign(Assignment((3,), until=200.0))
     assert not ledger.is_over(shards)
+
+
+def test_a_shard_that_home_forgets_is_worked_on_again(tmp_path: Path, write_jsonl: Write) -> None:
+    """A part that arrives damaged is forgotten and assigned again, perhaps to the only host and its only worker."""
+    agent = _ledger(tmp_path, write_jsonl)
+    worker, shards = Ledger(agent.url), len(agent.plan().shards)
+    agent.branch.assign(Assignment((0,), until=time.time()))
+    worker.plan()
+    worker.commits.add(make_commit(0))
+    assert worker.claim("w", shards, lease_s=60) is None
+    assert worker.is_over(shards)
+    assert agent.commits.is_done(0)
+    agent.commits.delete([0])
+    assert not agent.commits.is_done(0)
+    assert not worker.is_over(shards)
+    claim = worker.claim("w", shards, lease_s=60)
+    assert claim is not None
+    assert claim.shard == 0
+
+
+def test_a_shard_that_was_lost_stays_lost_when_home_forgets_it(tmp_path: Path, write_jsonl: Write) -> None:
+    """The rows since the loss are not in the part, so this attempt must not commit it."""
+    agent = _ledger(tmp_path, write_jsonl)
+    agent.branch.assign(Assignment((0,), until=time.time() + 1000))
+    worker = Worker(Ledger(agent.url), device=Device("cpu", "cpu"))
+    claim = worker.choice.claim({})
+    assert claim is not None
+    shard = worker._shards.open(claim, ParquetSink(worker.ledger, pa.schema([]), pa.schema([])).begin(claim))
+    agent.commits.add(make_commit(0, "of another"))
+    agent.leases.retire(0)
+    worker._shards.renew()
+    assert shard.lost
+    agent.commits.delete([0])
+    assert worker.choice.claim({0: 0}) is None
+    worker._shards.renew()
+    assert shard.lost
+    worker._shards.give_up(shard)
 
 
 def test_a_host_with_too_little_takes_over_what_another_has_not_begun(tmp_path: Path, write_jsonl: Write) -> None:

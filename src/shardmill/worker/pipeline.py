@@ -22,7 +22,7 @@ import pyarrow as pa
 from shardmill.batching import Budget
 from shardmill.devices import Device, format_cpus
 from shardmill.errors import DeviceLost, ModelError
-from shardmill.ledger import Claim, Ledger, Suspects
+from shardmill.ledger import Claim, Ledger, Suspects, name_process
 from shardmill.plan import Plan
 from shardmill.sinks.base import Sink, Staged
 from shardmill.sinks.parquet import ParquetSink
@@ -57,7 +57,7 @@ class Worker:
     ) -> None:
         self.ledger = ledger
         self.device = device
-        self.name = name or f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:4]}"
+        self.name = name or f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:12]}"
         self.on_step = on_step
         self.plan: Plan = ledger.plan()
         self.execution = Execution(**ledger.execution())
@@ -300,6 +300,7 @@ class Worker:
         return {
             "host": socket.gethostname(),
             "pid": os.getpid(),
+            "process": name_process(),
             "device": self.device.name,
             "kind": self.device.kind,
             "cpus": format_cpus(self.device.cpus),

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import obstore
@@ -93,6 +96,20 @@ def test_replace_if_same_refuses_what_changed_or_is_gone(store: Store) -> None:
     assert store.get("k") == b"1"
     store.delete("k")
     assert not store.replace_if_same("k", b"2", tag)
+
+
+def test_a_folder_without_flock_swaps_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on Lustre mounted without flock: take-overs and renewals must not end workers there."""
+
+    def refuse(*args: Any) -> None:
+        raise OSError(errno.ENOSYS, "Function not implemented")
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    store = open_store(str(tmp_path))
+    for _ in range(20):
+        test_replace_if_same_has_one_winner(store)
+    test_replace_if_same_refuses_what_changed_or_is_gone(store)
+    assert [p.name for p in tmp_path.iterdir() if p.name != ".lock"] == []
 
 
 def test_list_is_by_prefix(store: Store) -> None:

@@ -172,13 +172,20 @@ class Ledger:
     # the whole folder
 
     def sweep(self) -> int:
-        """Delete what no commit names: parts and error lists of attempts that died or came second."""
+        """Delete what no commit names: parts and error lists of attempts that died or came second.
+
+        Nothing is deleted if another parent has started the run over: files of its run are written after its plan, so
+        files listed before a look at the plan are none of them.
+        """
         kept: set[str] = set()
         for shard, commit in self.commits.read().items():
             kept |= {self.commits.key(shard), commit.part, commit.errors_file}
         found = (e.key for folder in ("commits/", "parts/", "errors/") for e in self.store.list(folder))
         stray = [key for key in found if key not in kept]
         hints = [e.key for folder in ("leases/", "suspects/") for e in self.store.list(folder)]
+        plan = self.folder.read_plan()
+        if plan is None or plan.generation != self.folder.generation:
+            return 0
         for key in [*stray, *hints]:
             self.store.delete(key)
         return len(stray)

@@ -459,6 +459,26 @@ def test_sweep_keeps_what_commits_name_and_what_is_not_ours(ledger: Ledger) -> N
     ]
 
 
+def test_sweep_leaves_a_run_that_another_parent_starts_over_meanwhile(
+    ledger: Ledger, place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger.commits.add(make_commit(0, "old"))
+    read, another = ledger.commits.read, Ledger(place)
+
+    def then_start_over() -> Any:
+        found = read()
+        another.wipe()
+        another.create(a_plan(shards=30))
+        another.store.put("parts/000000.new.parquet", b"x")
+        another.commits.add(make_commit(0, "new"))
+        assert another.claim("w", 30, lease_s=10) is not None
+        return found
+
+    monkeypatch.setattr(ledger.commits, "read", then_start_over)
+    assert ledger.sweep() == 0
+    assert _keys(ledger) == ["commits/000000", "leases/000001", "parts/000000.new.parquet", "plan.json"]
+
+
 def test_wipe_removes_the_run_and_nothing_beside_it(ledger: Ledger) -> None:
     _fill(ledger)
     ledger.notes.put_report({"verified": True})

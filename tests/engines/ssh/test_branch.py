@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import csv
 import json
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -16,8 +18,8 @@ from hypothesis import strategies as st
 
 from shardmill.devices import Device
 from shardmill.engines.ssh.at_home.home import Home, Share
-from shardmill.engines.ssh.cluster import read_cluster
-from shardmill.errors import RunExists, SpecError
+from shardmill.engines.ssh.cluster import Host, read_cluster
+from shardmill.errors import HostError, RunExists, SpecError
 from shardmill.ledger import Assignment, Ledger
 from shardmill.planner import make_plan
 from shardmill.sinks.parquet import ParquetSink
@@ -115,6 +117,35 @@ def test_a_host_with_too_little_takes_over_what_another_has_not_begun(tmp_path: 
     with pytest.raises(RunExists, match="another process already assigns this run"):
         Home(ledger, 60.0)
     home.close()
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"part": "parts/../../outside.parquet"},
+        {"part": "/tmp/outside.parquet"},
+        {"part": "plan.json"},
+        {"errors_file": "errors/../../outside.jsonl"},
+        {"attempt": "../x", "part": "parts/000000.../x.parquet"},
+        {"shard": 1000, "part": "parts/001000.a1.parquet"},
+    ],
+)
+def test_files_that_a_host_names_outside_of_its_parts_are_refused(
+    tmp_path: Path, write_jsonl: Write, changes: dict[str, Any]
+) -> None:
+    home = Home(_ledger(tmp_path, write_jsonl), 60.0)
+    record = asdict(replace(make_commit(0), **changes))
+    with pytest.raises(HostError, match="a commit that it cannot have made"):
+        asyncio.run(home.fetch(_NoLink(), Share("ssh-a"), "/work", record))  # type: ignore[arg-type]
+    home.close()
+
+
+class _NoLink:
+    host = Host(address="a", name="a")
+
+    @property
+    def sftp(self) -> Any:
+        raise AssertionError("nothing may be fetched")
 
 
 lines = st.lists(st.text(st.characters(codec="utf-8", exclude_characters="\x00"), max_size=12), min_size=1, max_size=12)

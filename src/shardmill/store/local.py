@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import glob
 import hashlib
 import io
 import os
@@ -135,11 +136,32 @@ class LocalStore:
         with self._explained(key), contextlib.suppress(FileNotFoundError):
             self.path(key).unlink()
 
-    def writer(self, key: str, *, renamed: bool = False) -> IO[bytes]:
-        """Open a file for writing; if it is `renamed` later, its first name need not be durable."""
+    def writer(self, key: str) -> IO[bytes]:
         with self._explained(key):
             self._make_folder(key)
-            return _DurableFile(self, key, renamed)
+            return _DurableFile(self, key)
+
+    def partial(self, key: str) -> tuple[str, IO[bytes]]:
+        """Open a hidden file beside `key`, to be renamed once complete, and its key; it is locked while it is open."""
+        folder, slash, name = key.rpartition("/")
+        with self._explained(key):
+            self._make_folder(key)
+            while True:
+                partial = f"{folder}{slash}.{name}.{uuid.uuid4().hex}.partial"
+                file = _DurableFile(self, partial, renamed=True)
+                _try_lock(file.fileno())
+                # Another process may have removed it before it was locked.
+                if self.path(partial).exists():
+                    return partial, file
+                file.close()
+
+    def remove_partials(self, key: str) -> None:
+        """Remove what killed processes left of a file: partial files that nobody has locked."""
+        target = self.path(key)
+        for left in target.parent.glob(f".{glob.escape(target.name)}.*.partial"):
+            with contextlib.suppress(OSError), open(left, "rb+") as file:
+                if _try_lock(file.fileno()):
+                    left.unlink()
 
     def reader(self, key: str) -> IO[bytes]:
         with self._explained(key):
@@ -191,9 +213,9 @@ _WRITE_BYTES = 256 << 10
 
 
 class _DurableFile(io.FileIO):
-    """A file that is durable, including its name, once it is closed."""
+    """A file that is durable once it is closed, including its name unless it is `renamed` later."""
 
-    def __init__(self, store: LocalStore, key: str, renamed: bool) -> None:
+    def __init__(self, store: LocalStore, key: str, renamed: bool = False) -> None:
         super().__init__(store.path(key), "wb")
         self._store, self._key, self._renamed = store, key, renamed
 
@@ -227,6 +249,17 @@ def explain_os_error(error: OSError, place: str) -> StoreError:
         explained.retryable = False
         explained.hint = "Check that this is a folder you may write to, or choose another with --out."
     return explained
+
+
+def _try_lock(handle: int) -> bool:
+    """Lock a file unless another process has; False if the mount has no locks."""
+    import fcntl
+
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
 
 
 def _mtime_tag(seen: os.stat_result) -> str:

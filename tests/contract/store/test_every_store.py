@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -13,7 +15,7 @@ import obstore
 import pytest
 
 from shardmill.errors import UsageError
-from shardmill.store import Store, locate, open_store
+from shardmill.store import Store, locate, open_store, replacing
 
 
 @pytest.fixture
@@ -146,6 +148,24 @@ def test_large_objects_are_written_and_read_in_pieces(store: Store) -> None:
         file.seek(1_234_567)
         assert file.read(1000) == data[1_234_567:1_235_567]
     assert store.get("big") == data
+
+
+def test_what_a_killed_process_left_of_a_file_is_removed_by_the_next(tmp_path: Path) -> None:
+    """A file that is being written by a live process stays."""
+    script = (
+        "import os, signal, sys\nfrom shardmill.store import replacing\n"
+        "with replacing(sys.argv[1]) as file:\n    file.write(b'half')\n    os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    target = tmp_path / "all.parquet"
+    subprocess.run([sys.executable, "-c", script, str(target)], check=False)
+    assert len(list(tmp_path.iterdir())) == 1
+    with replacing(target) as first:
+        first.write(b"first")
+        with replacing(target) as second:
+            second.write(b"second")
+            assert len(list(tmp_path.iterdir())) == 2
+    assert [p.name for p in tmp_path.iterdir()] == ["all.parquet"]
+    assert target.read_bytes() == b"first"
 
 
 def test_an_object_is_located_by_its_whole_address(place: str, store: Store) -> None:

@@ -23,6 +23,7 @@ from shardmill.cli import main
 from shardmill.devices import gpus
 from shardmill.postgres.embedded import suit_processor
 from tests.support.cli import Cli, Said
+from tests.support.gcs_server import GcsServer
 from tests.support.services import PostgresServer, free_port, unavailable
 from tests.support.waiting import PATIENCE_S
 
@@ -154,11 +155,22 @@ def postgres() -> Iterator[PostgresServer]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-@pytest.fixture(params=["local", "memory", pytest.param("s3", marks=pytest.mark.services)])
+@pytest.fixture(scope="session")
+def gcs_server() -> Iterator[str]:
+    """A server of GCS's rules in this process, its address in the environment; yields a bucket's URL."""
+    server = GcsServer()
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in server.environment().items():
+            patch.setenv(name, value)
+        yield "gs://shardmill"
+    server.stop()
+
+
+@pytest.fixture(params=["local", "memory", "gs", pytest.param("s3", marks=pytest.mark.services)])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """An empty folder in each kind of store."""
     if request.param == "local":
         return str(tmp_path / "store")
     if request.param == "memory":
         return f"memory://{uuid.uuid4().hex}"
-    return f"{request.getfixturevalue('s3_server')}/{uuid.uuid4().hex}"
+    return f"{request.getfixturevalue('gcs_server' if request.param == 'gs' else 's3_server')}/{uuid.uuid4().hex}"

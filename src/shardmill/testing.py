@@ -148,8 +148,8 @@ class InProcessEngine:
         self.on_step = on_step
 
     def start(self, run: str) -> InProcessEngine:
-        for i in range(self.workers):
-            worker = Worker(Ledger(run), device=Device("cpu", "cpu"), name=f"in-process-{i}", on_step=self.on_step)
+        for _ in range(self.workers):
+            worker = Worker(Ledger(run), device=Device("cpu", "cpu"), on_step=self.on_step)
             worker.work()
         return self
 

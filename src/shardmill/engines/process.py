@@ -12,7 +12,8 @@ MODULE = "shardmill.worker"
 
 
 def name_worker(seat: int, host: str = "") -> str:
-    return f"{host or socket.gethostname()}-{seat}-{uuid.uuid4().hex[:6]}"
+    """A name that no worker had before, on any host of this name."""
+    return f"{host or socket.gethostname()}-{seat}-{uuid.uuid4().hex[:12]}"
 
 
 def worker_environment(worker: str, device: Device, slot: float, parent: int | None = None) -> dict[str, str]:

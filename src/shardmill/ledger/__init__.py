@@ -7,7 +7,19 @@ each: `commits`, `leases`, `branch`, `workers`, `suspects`, `errors` and `notes`
 from __future__ import annotations
 
 from shardmill.ledger.ledger import Ledger
-from shardmill.ledger.process import process_alive
+from shardmill.ledger.process import name_process, process_alive
 from shardmill.ledger.record import Assignment, Claim, Commit, Lease, RunForecast, Suspects
+from shardmill.ledger.worker import is_vanished
 
-__all__ = ["Assignment", "Claim", "Commit", "Lease", "Ledger", "RunForecast", "Suspects", "process_alive"]
+__all__ = [
+    "Assignment",
+    "Claim",
+    "Commit",
+    "Lease",
+    "Ledger",
+    "RunForecast",
+    "Suspects",
+    "is_vanished",
+    "name_process",
+    "process_alive",
+]

@@ -1,10 +1,10 @@
-"""Which shards are done. A commit is final, so one that was seen is not looked up again."""
+"""Which shards are done. A commit is final, so one that was seen is not looked up again, except in a branch."""
 
 from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 
 from shardmill.errors import NotComplete
 from shardmill.ledger.folder import LISTED_AT_ONCE, Folder
@@ -63,14 +63,24 @@ class Commits:
                     self._store.delete(key)
             self._store.delete(self.key(shard))
             self._by_shard.pop(shard, None)
+        self.look_again(shards)
 
     # what was seen done
 
     def is_done(self, shard: int) -> bool:
         """Whether a shard is committed; asks the store unless the shard was seen done."""
-        if not self.saw_done(shard) and self._store.head(self.key(shard)) is not None:
-            self._seen_done[shard] = 1
-        return self.saw_done(shard)
+        if self.saw_done(shard):
+            return True
+        if self._store.head(self.key(shard)) is None:
+            return False
+        self._seen_done[shard] = 1
+        return True
+
+    def look_again(self, shards: Iterable[int]) -> None:
+        """Forget that these shards were seen done: in a branch, home deletes the commits that it has or refuses."""
+        for shard in shards:
+            self._make_room(shard + 1)
+            self._seen_done[shard] = 0
 
     def saw_done(self, shard: int) -> bool:
         """Whether a shard was seen done, without asking the store."""

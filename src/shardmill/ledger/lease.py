@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 import os
 import random
-import socket
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from shardmill.ledger.commit import Commits
 from shardmill.ledger.folder import Folder
-from shardmill.ledger.process import process_alive
+from shardmill.ledger.process import name_process, process_alive
 from shardmill.ledger.record import Claim, Lease, encode
 
 # When no shard is free, at most this many leases are read.
@@ -141,7 +140,7 @@ class Leases:
 
     def _new_lease(self, worker: str, lease_s: float, crashes: int = 0) -> Lease:
         now = self._clock()
-        return Lease(worker, socket.gethostname(), os.getpid(), now, now + lease_s, crashes)
+        return Lease(worker, name_process(), os.getpid(), now, now + lease_s, crashes)
 
 
 def _vanished(lease: Lease) -> bool:

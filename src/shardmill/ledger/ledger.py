@@ -19,7 +19,7 @@ from shardmill.ledger.folder import Folder
 from shardmill.ledger.free import FreeSearch
 from shardmill.ledger.lease import Leases
 from shardmill.ledger.note import Notes
-from shardmill.ledger.record import Claim, encode
+from shardmill.ledger.record import Assignment, Claim, encode
 from shardmill.ledger.worker import WorkerRecords
 from shardmill.plan import Plan
 from shardmill.store import Store, locate, open_store
@@ -141,7 +141,7 @@ class Ledger:
         `own_s` per shard; if one of the times is unknown, a holder is slow after `slow_s`. If this folder has an
         assignment, or `among` names shards, only those are claimed.
         """
-        if among is None and (assigned := self.branch.assignment()) is not None:
+        if among is None and (assigned := self._assignment()) is not None:
             among = assigned.shards
         if among is not None:
             others = [i for i in sorted(among) if i not in held and not self.commits.is_done(i)]
@@ -157,21 +157,35 @@ class Ledger:
 
     def is_over(self, shards: int) -> bool:
         """Whether no work is left and none will come: all shards are committed, or all of a final assignment."""
-        assigned = self.branch.assignment()
+        assigned = self._assignment()
         if assigned is None:
             return self.commits.is_complete(shards)
         return self.clock() >= assigned.until and all(map(self.commits.is_done, assigned.shards))
 
+    def _assignment(self) -> Assignment | None:
+        """The last assignment, if any; its shards are looked up again, as home may have deleted their commits."""
+        assigned = self.branch.assignment()
+        if assigned is not None:
+            self.commits.look_again(assigned.shards)
+        return assigned
+
     # the whole folder
 
     def sweep(self) -> int:
-        """Delete what no commit names: parts and error lists of attempts that died or came second."""
+        """Delete what no commit names: parts and error lists of attempts that died or came second.
+
+        Nothing is deleted if another parent has started the run over: files of its run are written after its plan, so
+        files listed before a look at the plan are none of them.
+        """
         kept: set[str] = set()
         for shard, commit in self.commits.read().items():
             kept |= {self.commits.key(shard), commit.part, commit.errors_file}
         found = (e.key for folder in ("commits/", "parts/", "errors/") for e in self.store.list(folder))
         stray = [key for key in found if key not in kept]
         hints = [e.key for folder in ("leases/", "suspects/") for e in self.store.list(folder)]
+        plan = self.folder.read_plan()
+        if plan is None or plan.generation != self.folder.generation:
+            return 0
         for key in [*stray, *hints]:
             self.store.delete(key)
         return len(stray)

@@ -45,7 +45,8 @@ class Commit:
 class Lease:
     """Which worker holds a shard, until when, and when it is `due` to commit: 0 while unknown.
 
-    `crashes` counts earlier holders that vanished; `shadow` is the worker that repeats the shard beside the holder.
+    `host` names the process (`name_process`), not only its host. `crashes` counts earlier holders that vanished;
+    `shadow` is the worker that repeats the shard beside the holder.
     """
 
     worker: str

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from shardmill.ledger.folder import Folder
+from shardmill.ledger.process import process_alive
 from shardmill.ledger.record import encode
+
+
+def is_vanished(beat: Mapping[str, Any]) -> bool:
+    """Whether the worker of a heartbeat is known to be gone; version 0.1.0 names its process by host and pid alone."""
+    return process_alive(beat.get("process") or beat["host"], beat["pid"]) is False
 
 
 class WorkerRecords:

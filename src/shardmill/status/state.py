@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from shardmill.console import duration
-from shardmill.ledger import Ledger, process_alive
+from shardmill.ledger import Ledger, is_vanished
 from shardmill.plan import Plan
 from shardmill.status.load import TableLoad
 
@@ -97,5 +97,5 @@ def _placement(ledger: Ledger) -> str:
 def _with_liveness(worker: dict[str, Any], now: float) -> dict[str, Any]:
     """A worker is live if its last heartbeat is recent and, on this host, its process exists."""
     beating = now - worker["at"] < _LATE_S and worker["state"] not in ("done", "stopped", "failed")
-    live = beating and process_alive(worker["host"], worker["pid"]) is not False
+    live = beating and not is_vanished(worker)
     return {**worker, "live": live, "beat_age_s": round(now - worker["at"], 1)}

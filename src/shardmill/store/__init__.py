@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -75,7 +74,8 @@ def locate(place: str | os.PathLike[str]) -> tuple[Store, str]:
 def replacing(place: str | os.PathLike[str], root: Store | None = None) -> Iterator[IO[bytes]]:
     """Write a file that takes its name only when it is complete; an existing file of that name stays until then.
 
-    `place` is a key of `root`, if `root` is given.
+    `place` is a key of `root`, if `root` is given. Otherwise it is a file that a user names, and what killed processes
+    left of that file is removed.
     """
     store, key = (root, os.fspath(place)) if root is not None else locate(place)
     if not isinstance(store, LocalStore):
@@ -84,9 +84,9 @@ def replacing(place: str | os.PathLike[str], root: Store | None = None) -> Itera
         yield file
         file.close()
         return
-    folder, slash, name = key.rpartition("/")
-    partial = f"{folder}{slash}.{name}.{uuid.uuid4().hex}.partial"
-    file = store.writer(partial, renamed=True)
+    if root is None:
+        store.remove_partials(key)
+    partial, file = store.partial(key)
     named = False
     try:
         yield file

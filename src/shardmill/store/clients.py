@@ -70,9 +70,9 @@ def _connect(root: str, settings: tuple[tuple[str, str], ...]) -> Clients:
 def _client(root: str, known: dict[str, str], timeouts: dict[str, timedelta]) -> Any:
     from obstore.store import from_url
 
-    endpoint = known.get("AWS_ENDPOINT_URL_S3") or known.get("AWS_ENDPOINT_URL") or ""
+    endpoint = _endpoint(root, known)
     config: Any = {"endpoint": endpoint} if endpoint and root.startswith("s3") else None
-    plain = root.startswith("http://") or (config is not None and endpoint.startswith("http://"))
+    plain = (endpoint or root).startswith("http://")
     options: Any = {"allow_http": plain, "connect_timeout": timedelta(seconds=CONNECT_S), **timeouts}
     try:
         return from_url(
@@ -87,6 +87,13 @@ def _client(root: str, known: dict[str, str], timeouts: dict[str, timedelta]) ->
         )
     except Exception as error:
         raise UsageError(f"{root}: {str(error).partition(chr(10))[0]}") from error
+
+
+def _endpoint(root: str, known: dict[str, str]) -> str:
+    """Where the environment says that the store of this bucket is; "" for the service's own address."""
+    if root.startswith("s3"):
+        return known.get("AWS_ENDPOINT_URL_S3") or known.get("AWS_ENDPOINT_URL") or ""
+    return known.get("GOOGLE_BASE_URL", "") if root.startswith("gs") else ""
 
 
 def _look_for_credentials(root: str, known: dict[str, str]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import glob
 import hashlib
 import io
 import os
@@ -60,15 +61,27 @@ class LocalStore:
                 os.link(staged, self.path(key))
             except FileExistsError:
                 # NFS may resend a link request and then report our own write as existing.
-                return self.path(key).read_bytes() == data
+                return self._holds(key, data)
             _sync_folder(self.path(key).parent)
             return True
+
+    def _holds(self, key: str, data: bytes) -> bool:
+        """Whether an object has these bytes; an object deleted meanwhile has none."""
+        try:
+            return self.path(key).read_bytes() == data
+        except FileNotFoundError:
+            return False
 
     def replace_if_same(self, key: str, data: bytes, tag: str) -> bool:
         import fcntl
 
         with self._explained(key), open(self.path(key).parent / ".lock", "ab") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX)
+            except OSError as error:
+                if error.errno not in _NO_LOCKS:
+                    raise
+                return self._swap(key, data, tag)
             try:
                 current = self.path(key).read_bytes()
             except FileNotFoundError:
@@ -77,6 +90,24 @@ class LocalStore:
                 return False
             self.put(key, data)
             return True
+
+    def _swap(self, key: str, data: bytes, tag: str) -> bool:
+        """Replace an object without a lock: whoever renames it away may replace it. It is absent for a moment."""
+        target = self.path(key)
+        taken = target.parent / f".{target.name}.{uuid.uuid4().hex}.tmp"
+        with self._staged(key, data) as staged:
+            try:
+                os.rename(target, taken)
+            except FileNotFoundError:
+                return False
+            same = _digest(taken.read_bytes()) == tag
+            try:
+                os.link(staged if same else taken, target)
+            except FileExistsError:
+                same = False
+            _sync_folder(target.parent)
+            taken.unlink()
+            return same
 
     def list(self, prefix: str = "", after: str = "") -> Iterator[Entry]:
         folder, _, start = prefix.rpartition("/")
@@ -105,11 +136,32 @@ class LocalStore:
         with self._explained(key), contextlib.suppress(FileNotFoundError):
             self.path(key).unlink()
 
-    def writer(self, key: str, *, renamed: bool = False) -> IO[bytes]:
-        """Open a file for writing; if it is `renamed` later, its first name need not be durable."""
+    def writer(self, key: str) -> IO[bytes]:
         with self._explained(key):
             make_folder(self.path(key).parent)
-            return _DurableFile(self, key, renamed)
+            return _DurableFile(self, key)
+
+    def partial(self, key: str) -> tuple[str, IO[bytes]]:
+        """Open a hidden file beside `key`, to be renamed once complete, and its key; it is locked while it is open."""
+        folder, slash, name = key.rpartition("/")
+        with self._explained(key):
+            make_folder(self.path(key).parent)
+            while True:
+                partial = f"{folder}{slash}.{name}.{uuid.uuid4().hex}.partial"
+                file = _DurableFile(self, partial, renamed=True)
+                _try_lock(file.fileno())
+                # Another process may have removed it before it was locked.
+                if self.path(partial).exists():
+                    return partial, file
+                file.close()
+
+    def remove_partials(self, key: str) -> None:
+        """Remove what killed processes left of a file: partial files that nobody has locked."""
+        target = self.path(key)
+        for left in target.parent.glob(f".{glob.escape(target.name)}.*.partial"):
+            with contextlib.suppress(OSError), open(left, "rb+") as file:
+                if _try_lock(file.fileno()):
+                    left.unlink()
 
     def reader(self, key: str) -> IO[bytes]:
         with self._explained(key):
@@ -145,14 +197,17 @@ class LocalStore:
             raise explain_os_error(error, str(self.path(key))) from error
 
 
+# What flock says on a mount without locks, such as Lustre without `-o flock`.
+_NO_LOCKS = {errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOLCK}
+
 # On ext4, one write of 2 MiB took four times as long as eight of these, because it uses one huge page.
 _WRITE_BYTES = 256 << 10
 
 
 class _DurableFile(io.FileIO):
-    """A file that is durable, including its name, once it is closed."""
+    """A file that is durable once it is closed, including its name unless it is `renamed` later."""
 
-    def __init__(self, store: LocalStore, key: str, renamed: bool) -> None:
+    def __init__(self, store: LocalStore, key: str, renamed: bool = False) -> None:
         super().__init__(store.path(key), "wb")
         self._store, self._key, self._renamed = store, key, renamed
 
@@ -209,6 +264,17 @@ def explain_os_error(error: OSError, place: str) -> StoreError:
         explained.retryable = False
         explained.hint = "Check that this is a folder you may write to, or choose another with --out."
     return explained
+
+
+def _try_lock(handle: int) -> bool:
+    """Lock a file unless another process has; False if the mount has no locks."""
+    import fcntl
+
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
 
 
 def _mtime_tag(seen: os.stat_result) -> str:

@@ -40,7 +40,7 @@ class ObjectStore:
 
         def ask() -> tuple[bytes, str]:
             answer = obstore.get(self._client, self._prefix + key)
-            return bytes(answer.bytes()), str(answer.meta["e_tag"])
+            return bytes(answer.bytes()), _version_tag(answer.meta)
 
         return self._ask(key, ask)
 
@@ -100,10 +100,10 @@ class ObjectStore:
                 obstore.put(self._client, self._prefix + key, data, mode="create")
                 return True
             except (AlreadyExistsError, PreconditionError):
-                return self.get(key) == data
+                return self._holds(key, data)
             except Exception as error:
                 if self.head(key) is not None:
-                    return self.get(key) == data
+                    return self._holds(key, data)
                 explained = self._explain(error, key)
                 if attempt == _TRIES or not explained.retryable:
                     raise explained from error
@@ -114,15 +114,19 @@ class ObjectStore:
         from obstore.exceptions import PreconditionError
 
         try:
-            _again(lambda: obstore.put(self._client, self._prefix + key, data, mode={"e_tag": tag}))
+            _again(lambda: obstore.put(self._client, self._prefix + key, data, mode=_read_version_tag(tag)))
             return True
         except (PreconditionError, FileNotFoundError):
-            try:
-                return self.get(key) == data
-            except FileNotFoundError:
-                return False
+            return self._holds(key, data)
         except Exception as error:
             raise self._explain(error, key) from error
+
+    def _holds(self, key: str, data: bytes) -> bool:
+        """Whether an object has these bytes; an object deleted meanwhile has none."""
+        try:
+            return self.get(key) == data
+        except FileNotFoundError:
+            return False
 
     def list(self, prefix: str = "", after: str = "") -> Iterator[Entry]:
         """List objects whose key starts with `prefix`; obstore itself only lists whole folders."""
@@ -217,6 +221,16 @@ def _again(request: Callable[[], _T]) -> _T:
 
 def _tag(meta: Mapping[str, Any]) -> str:
     return str(meta["e_tag"] or f"{MODIFIED}{meta['last_modified'].isoformat()}")
+
+
+def _version_tag(meta: Mapping[str, Any]) -> str:
+    """A tag for a conditional update: GCS wants the object's version there, S3 and Azure its ETag."""
+    return f"{meta['version'] or ''} {meta['e_tag'] or ''}"
+
+
+def _read_version_tag(tag: str) -> Any:
+    version, _, e_tag = tag.partition(" ")
+    return {name: value for name, value in (("version", version), ("e_tag", e_tag)) if value}
 
 
 class _Upload(io.RawIOBase, BinaryIO):

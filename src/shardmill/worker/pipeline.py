@@ -22,9 +22,9 @@ import pyarrow as pa
 from shardmill.batching import Budget
 from shardmill.devices import Device, format_cpus
 from shardmill.errors import DeviceLost, ModelError
-from shardmill.ledger import Ledger
+from shardmill.ledger import Claim, Ledger, Suspects, name_process
 from shardmill.plan import Plan
-from shardmill.sinks.base import Sink
+from shardmill.sinks.base import Sink, Staged
 from shardmill.sinks.parquet import ParquetSink
 from shardmill.sources import Fields, Source, kept_schema, open_source
 from shardmill.spec import Execution
@@ -57,7 +57,7 @@ class Worker:
     ) -> None:
         self.ledger = ledger
         self.device = device
-        self.name = name or f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:4]}"
+        self.name = name or f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:12]}"
         self.on_step = on_step
         self.plan: Plan = ledger.plan()
         self.execution = Execution(**ledger.execution())
@@ -186,9 +186,8 @@ class Worker:
 
     def _read_shards(self) -> None:
         while (claim := self._shards.next_claim(lambda: not self._ready.is_empty())) is not None:
-            suspects = find_suspects(self.ledger, claim)
+            suspects, staged = self._begin(claim)
             poison = suspects.poison if suspects is not None else ()
-            staged = self.sink.begin(claim)
             shard = self._shards.open(claim, staged)
             self._pulse.progress()
             self.on_step("claimed", claim.shard)
@@ -205,6 +204,13 @@ class Worker:
                     break
             self._read.put(ShardEnd(claim, lines))
         self._read.put(AllDone())
+
+    def _begin(self, claim: Claim) -> tuple[Suspects | None, Staged]:
+        try:
+            return find_suspects(self.ledger, claim), self.sink.begin(claim)
+        except BaseException:
+            self._shards.turn_down(claim)
+            raise
 
     # preparing thread
 
@@ -294,6 +300,7 @@ class Worker:
         return {
             "host": socket.gethostname(),
             "pid": os.getpid(),
+            "process": name_process(),
             "device": self.device.name,
             "kind": self.device.kind,
             "cpus": format_cpus(self.device.cpus),

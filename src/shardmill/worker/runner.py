@@ -283,9 +283,12 @@ def find_suspects(ledger: Ledger, claim: Claim) -> Suspects | None:
     if found == Suspects() and claim.crashes < CAREFUL_AFTER_CRASHES:
         return None
     if found.probes >= _STRIKES:
+        # A later run may be on a mended device, so it may try the plain text once more.
+        ledger.suspects.put(claim.shard, replace(found, probes=_STRIKES - 1))
         raise WorkerFailed(
             f"{found.probes} workers in a row died on a plain text.",
-            hint="The device or the task is at fault, not the rows; see the workers' logs. Committed shards are kept.",
+            hint="The device or the task is at fault, not the rows; see the workers' logs. Committed shards are kept: "
+            "run the same command again once it is mended.",
         )
     if found.strikes >= _STRIKES:
         found = Suspects(poison=(*found.poison, *found.rows))

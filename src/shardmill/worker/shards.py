@@ -71,11 +71,15 @@ class OpenShards:
             self._open[claim.shard] = shard
         return shard
 
+    def turn_down(self, claim: Claim) -> None:
+        """Release a claim that could not be opened, for others."""
+        quietly(self._ledger.leases.release, claim, self._worker)
+
     def renew(self) -> None:
-        """Renew the leases; shards that others have committed are marked lost."""
+        """Renew the leases; shards that others have committed are marked lost, for good: their rows are dropped."""
         held = self._bytes_held()
         for shard in self.held():
-            if shard.claim.shard in held:
+            if shard.claim.shard in held and not shard.lost:
                 quietly(self._renew_one, shard, self._choice.due(shard.claim.shard, held))
 
     def _renew_one(self, shard: OpenShard, due: float) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
-from shardmill.ledger import Ledger, process_alive
+from shardmill.ledger import Ledger, is_vanished
 from shardmill.plan import Plan
 
 # The fastest worker is never slower than the mean of the others, so at least one always claims.
@@ -24,7 +24,7 @@ def live_peers(ledger: Ledger, me: str, late_s: float) -> tuple[list[dict[str, A
         if beat["id"] != me
         and beat["state"] in ("starting", "loading", "working")
         and ledger.clock() - beat["at"] < late_s
-        and process_alive(beat["host"], beat["pid"]) is not False
+        and not is_vanished(beat)
     ], crowd
 
 

@@ -9,12 +9,13 @@ import subprocess
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from shardmill.errors import NotComplete, UsageError
-from shardmill.ledger import Lease, Ledger, Suspects
+from shardmill.ledger import Lease, Ledger, Suspects, process_alive
 from tests.support.ledgers import a_plan, make_commit
 
 
@@ -356,6 +357,40 @@ def test_a_process_of_this_host_that_lives_keeps_its_shard(ledger: Ledger) -> No
     assert ledger.claim("next", 1, lease_s=10) is None
 
 
+def _claim_as(ledger: Ledger, proc: Path, pid: int, namespace: str = "", started: int = 0) -> None:
+    """Claim the only shard as another process of a host with this name: of another pid namespace or start time."""
+    boot = "sys/kernel/random/boot_id"
+    for path, text in ((boot, Path("/proc", boot).read_text()), ("self/stat", f"1 (x) S{' 0' * 18} {started} 0")):
+        (proc / path).parent.mkdir(parents=True, exist_ok=True)
+        (proc / path).write_text(text)
+    (proc / "self/ns").mkdir()
+    (proc / "self/ns/pid").symlink_to(namespace or os.readlink("/proc/self/ns/pid"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("shardmill.ledger.process._PROC", str(proc), raising=False)
+        patch.setattr(os, "getpid", lambda: pid)
+        assert ledger.claim("w", 1, lease_s=1000) is not None
+
+
+def test_a_pod_with_the_same_host_name_is_given_its_time(ledger: Ledger, tmp_path: Path) -> None:
+    """Its pid means nothing here: pods may share the name of their host, or be cloned with one name."""
+    _claim_as(ledger, tmp_path, _dead_pid(), namespace="pid:[1]")
+    assert ledger.claim("next", 1, lease_s=10) is None
+
+
+def test_a_process_whose_pid_is_used_again_is_not_waited_for(ledger: Ledger, tmp_path: Path) -> None:
+    _claim_as(ledger, tmp_path, os.getpid(), started=1)
+    claim = ledger.claim("next", 1, lease_s=10)
+    assert claim is not None
+    assert claim.crashes == 1
+
+
+def test_a_lease_of_this_process_is_its_own(ledger: Ledger) -> None:
+    assert ledger.claim("w", 1, lease_s=10) is not None
+    (lease,) = ledger.leases.read().values()
+    assert process_alive(lease.host, lease.pid)
+    assert process_alive(lease.host, _dead_pid()) is False
+
+
 def test_a_process_of_another_host_is_given_its_time(ledger: Ledger) -> None:
     _held_by(ledger, "another-host", _dead_pid())
     assert ledger.claim("next", 1, lease_s=10) is None
@@ -422,6 +457,26 @@ def test_sweep_keeps_what_commits_name_and_what_is_not_ours(ledger: Ledger) -> N
         "plan.json",
         "workers/w1.json",
     ]
+
+
+def test_sweep_leaves_a_run_that_another_parent_starts_over_meanwhile(
+    ledger: Ledger, place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger.commits.add(make_commit(0, "old"))
+    read, another = ledger.commits.read, Ledger(place)
+
+    def then_start_over() -> Any:
+        found = read()
+        another.wipe()
+        another.create(a_plan(shards=30))
+        another.store.put("parts/000000.new.parquet", b"x")
+        another.commits.add(make_commit(0, "new"))
+        assert another.claim("w", 30, lease_s=10) is not None
+        return found
+
+    monkeypatch.setattr(ledger.commits, "read", then_start_over)
+    assert ledger.sweep() == 0
+    assert _keys(ledger) == ["commits/000000", "leases/000001", "parts/000000.new.parquet", "plan.json"]
 
 
 def test_wipe_removes_the_run_and_nothing_beside_it(ledger: Ledger) -> None:

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
+import os
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
 
+import obstore
 import pytest
 
 from shardmill.errors import UsageError
-from shardmill.store import Store, locate, open_store
+from shardmill.store import Store, locate, open_store, replacing
 
 
 @pytest.fixture
@@ -51,6 +59,28 @@ def test_put_if_absent_knows_its_own_write(store: Store) -> None:
     assert store.get("k") == b"mine"
 
 
+def test_put_if_absent_loses_to_an_object_that_is_deleted_meanwhile(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker's claim is refused, and the holder commits and deletes its lease before the refusal is read back."""
+    store.put("k", b"the holder's")
+
+    def then_delete(write: Any) -> Any:
+        def written(*args: Any, **options: Any) -> Any:
+            try:
+                return write(*args, **options)
+            except Exception:
+                store.delete("k")
+                raise
+
+        return written
+
+    monkeypatch.setattr(os, "link", then_delete(os.link))
+    monkeypatch.setattr(obstore, "put", then_delete(obstore.put))
+    assert not store.put_if_absent("k", b"mine")
+    assert store.put_if_absent("k", b"mine")
+
+
 def test_replace_if_same_has_one_winner(store: Store) -> None:
     store.put("k", b"0")
     _, tag = store.get_tagged("k")
@@ -68,6 +98,20 @@ def test_replace_if_same_refuses_what_changed_or_is_gone(store: Store) -> None:
     assert store.get("k") == b"1"
     store.delete("k")
     assert not store.replace_if_same("k", b"2", tag)
+
+
+def test_a_folder_without_flock_swaps_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on Lustre mounted without flock: take-overs and renewals must not end workers there."""
+
+    def refuse(*args: Any) -> None:
+        raise OSError(errno.ENOSYS, "Function not implemented")
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    store = open_store(str(tmp_path))
+    for _ in range(20):
+        test_replace_if_same_has_one_winner(store)
+    test_replace_if_same_refuses_what_changed_or_is_gone(store)
+    assert [p.name for p in tmp_path.iterdir() if p.name != ".lock"] == []
 
 
 def test_list_is_by_prefix(store: Store) -> None:
@@ -104,6 +148,24 @@ def test_large_objects_are_written_and_read_in_pieces(store: Store) -> None:
         file.seek(1_234_567)
         assert file.read(1000) == data[1_234_567:1_235_567]
     assert store.get("big") == data
+
+
+def test_what_a_killed_process_left_of_a_file_is_removed_by_the_next(tmp_path: Path) -> None:
+    """A file that is being written by a live process stays."""
+    script = (
+        "import os, signal, sys\nfrom shardmill.store import replacing\n"
+        "with replacing(sys.argv[1]) as file:\n    file.write(b'half')\n    os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    target = tmp_path / "all.parquet"
+    subprocess.run([sys.executable, "-c", script, str(target)], check=False)
+    assert len(list(tmp_path.iterdir())) == 1
+    with replacing(target) as first:
+        first.write(b"first")
+        with replacing(target) as second:
+            second.write(b"second")
+            assert len(list(tmp_path.iterdir())) == 2
+    assert [p.name for p in tmp_path.iterdir()] == ["all.parquet"]
+    assert target.read_bytes() == b"first"
 
 
 def test_an_object_is_located_by_its_whole_address(place: str, store: Store) -> None:

@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
+import asyncio
 import csv
 import json
+import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from shardmill.devices import Device
 from shardmill.engines.ssh.at_home.home import Home, Share
-from shardmill.engines.ssh.cluster import read_cluster
-from shardmill.errors import RunExists, SpecError
+from shardmill.engines.ssh.cluster import Host, read_cluster
+from shardmill.errors import HostError, RunExists, SpecError
 from shardmill.ledger import Assignment, Ledger
 from shardmill.planner import make_plan
+from shardmill.sinks.parquet import ParquetSink
 from shardmill.sources import Fields, discover, open_source
 from shardmill.sources.spans import extents
+from shardmill.worker import Worker
 from tests.support.corpora import fake_rows, fake_spec
+from tests.support.ledgers import make_commit
 
 Write = Callable[..., Path]
 
@@ -53,6 +60,43 @@ def test_a_branch_works_on_its_hand_and_waits_for_more(tmp_path: Path, write_jso
     assert not ledger.is_over(shards)
 
 
+def test_a_shard_that_home_forgets_is_worked_on_again(tmp_path: Path, write_jsonl: Write) -> None:
+    """A part that arrives damaged is forgotten and assigned again, perhaps to the only host and its only worker."""
+    agent = _ledger(tmp_path, write_jsonl)
+    worker, shards = Ledger(agent.url), len(agent.plan().shards)
+    agent.branch.assign(Assignment((0,), until=time.time()))
+    worker.plan()
+    worker.commits.add(make_commit(0))
+    assert worker.claim("w", shards, lease_s=60) is None
+    assert worker.is_over(shards)
+    assert agent.commits.is_done(0)
+    agent.commits.delete([0])
+    assert not agent.commits.is_done(0)
+    assert not worker.is_over(shards)
+    claim = worker.claim("w", shards, lease_s=60)
+    assert claim is not None
+    assert claim.shard == 0
+
+
+def test_a_shard_that_was_lost_stays_lost_when_home_forgets_it(tmp_path: Path, write_jsonl: Write) -> None:
+    """The rows since the loss are not in the part, so this attempt must not commit it."""
+    agent = _ledger(tmp_path, write_jsonl)
+    agent.branch.assign(Assignment((0,), until=time.time() + 1000))
+    worker = Worker(Ledger(agent.url), device=Device("cpu", "cpu"))
+    claim = worker.choice.claim({})
+    assert claim is not None
+    shard = worker._shards.open(claim, ParquetSink(worker.ledger, pa.schema([]), pa.schema([])).begin(claim))
+    agent.commits.add(make_commit(0, "of another"))
+    agent.leases.retire(0)
+    worker._shards.renew()
+    assert shard.lost
+    agent.commits.delete([0])
+    assert worker.choice.claim({0: 0}) is None
+    worker._shards.renew()
+    assert shard.lost
+    worker._shards.give_up(shard)
+
+
 def test_a_host_with_too_little_takes_over_what_another_has_not_begun(tmp_path: Path, write_jsonl: Write) -> None:
     ledger = _ledger(tmp_path, write_jsonl)
     home = Home(ledger, 60.0)
@@ -73,6 +117,35 @@ def test_a_host_with_too_little_takes_over_what_another_has_not_begun(tmp_path: 
     with pytest.raises(RunExists, match="another process already assigns this run"):
         Home(ledger, 60.0)
     home.close()
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"part": "parts/../../outside.parquet"},
+        {"part": "/tmp/outside.parquet"},
+        {"part": "plan.json"},
+        {"errors_file": "errors/../../outside.jsonl"},
+        {"attempt": "../x", "part": "parts/000000.../x.parquet"},
+        {"shard": 1000, "part": "parts/001000.a1.parquet"},
+    ],
+)
+def test_files_that_a_host_names_outside_of_its_parts_are_refused(
+    tmp_path: Path, write_jsonl: Write, changes: dict[str, Any]
+) -> None:
+    home = Home(_ledger(tmp_path, write_jsonl), 60.0)
+    record = asdict(replace(make_commit(0), **changes))
+    with pytest.raises(HostError, match="a commit that it cannot have made"):
+        asyncio.run(home.fetch(_NoLink(), Share("ssh-a"), "/work", record))  # type: ignore[arg-type]
+    home.close()
+
+
+class _NoLink:
+    host = Host(address="a", name="a")
+
+    @property
+    def sftp(self) -> Any:
+        raise AssertionError("nothing may be fetched")
 
 
 lines = st.lists(st.text(st.characters(codec="utf-8", exclude_characters="\x00"), max_size=12), min_size=1, max_size=12)

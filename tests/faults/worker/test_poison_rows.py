@@ -10,10 +10,12 @@ import numpy as np
 import pytest
 
 from shardmill.devices import Device
-from shardmill.errors import TaskError, TooManyErrors, WorkerFailed
+from shardmill.errors import StoreError, TaskError, TooManyErrors, WorkerFailed
 from shardmill.ledger import Ledger, Suspects
 from shardmill.planner import make_plan
 from shardmill.run import Run, start
+from shardmill.sinks.parquet import ParquetSink
+from shardmill.spec import Spec
 from shardmill.testing import FakeTask, InProcessEngine, fake_vector
 from shardmill.worker import Worker
 from tests.support.corpora import fake_rows, fake_spec
@@ -99,6 +101,42 @@ def test_a_task_that_always_kills_is_not_taken_for_bad_rows(tmp_path: Path, writ
     assert Ledger(tmp_path / "run").commits.shards() == set()
 
 
+def _planned(spec: Spec, run: Path) -> Ledger:
+    ledger = Ledger(run)
+    ledger.create(make_plan(spec, [Device("cpu", "cpu")]))
+    ledger.put_execution(spec.execution.model_dump(mode="json"))
+    return ledger
+
+
+def test_a_shard_is_run_again_once_the_device_is_mended(tmp_path: Path, write_jsonl: Write) -> None:
+    """The verdict ends a run, but not the next: its first worker tries one plain text."""
+    rows = fake_rows(40)
+    spec = fake_spec(write_jsonl(rows), shard_bytes=1_000_000)
+    ledger = _planned(spec, tmp_path / "run")
+    ledger.suspects.put(0, Suspects(rows=(5,), probes=3))
+    with pytest.raises(WorkerFailed, match="3 workers in a row died on a plain text"):
+        Worker(Ledger(ledger.url), device=Device("cpu", "cpu")).work()
+    assert ledger.leases.read() == {}
+    _check(start(spec, tmp_path / "run", engine=InProcessEngine()), rows, {})
+
+
+def test_a_claim_that_cannot_be_begun_is_given_back(
+    tmp_path: Path, write_jsonl: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = fake_rows(40)
+    spec = fake_spec(write_jsonl(rows), shard_bytes=1_000_000)
+    ledger = _planned(spec, tmp_path / "run")
+
+    def refuse(*args: Any) -> None:
+        raise StoreError("no part can be written")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ParquetSink, "begin", refuse)
+        with pytest.raises(StoreError, match="no part can be written"):
+            Worker(Ledger(ledger.url), device=Device("cpu", "cpu")).work()
+    assert ledger.leases.read() == {}
+
+
 def test_many_long_rows_that_never_fit_are_not_taken_for_a_broken_device(tmp_path: Path, write_jsonl: Write) -> None:
     rows = fake_rows(300)
     for i in range(30):
@@ -120,9 +158,7 @@ def test_many_rows_that_raise_are_set_aside_while_others_run(tmp_path: Path, wri
 def test_stops_in_good_order_convict_nobody(tmp_path: Path, write_jsonl: Write) -> None:
     rows = fake_rows(40)
     spec = fake_spec(write_jsonl(rows), shard_bytes=1_000_000, batch_tokens=1)
-    ledger = Ledger(tmp_path / "run")
-    ledger.create(make_plan(spec, [Device("cpu", "cpu")]))
-    ledger.put_execution(spec.execution.model_dump(mode="json"))
+    ledger = _planned(spec, tmp_path / "run")
     ledger.suspects.put(0, Suspects(rows=(5,), strikes=1))
     for _ in range(5):
         worker = Worker(Ledger(ledger.url), device=Device("cpu", "cpu"))

@@ -6,6 +6,7 @@ import asyncio
 import fcntl
 import hashlib
 import os
+import re
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import IO, Any, cast
 import asyncssh
 
 from shardmill.engines.ssh.at_home.link import Link, lost
-from shardmill.errors import RunExists, ShardmillError
+from shardmill.errors import HostError, RunExists, ShardmillError
 from shardmill.ledger import Claim, Commit, Ledger
 from shardmill.store import LocalStore
 from shardmill.store.local import explain_os_error
@@ -107,6 +108,7 @@ class Home:
     async def fetch(self, link: Link, share: Share, folder: str, record: dict[str, Any]) -> bool:
         """Fetch a finished part and commit it, unless that is done; False while another host's is being fetched."""
         commit = Commit(**record)
+        self._check(link, commit)
         if commit.shard in await self.done():
             return True
         if commit.shard in self._pulling:
@@ -129,6 +131,20 @@ class Home:
         self._done.add(commit.shard)
         self.seconds = [*self.seconds[-99:], commit.seconds]
         return True
+
+    def _check(self, link: Link, commit: Commit) -> None:
+        """Refuse a commit whose files are not those of its attempt: a host must not choose what home writes."""
+        stem = f"{commit.shard:06d}.{commit.attempt}"
+        if (
+            not 0 <= commit.shard < len(self.plan.shards)
+            or not is_plain_name(commit.attempt)
+            or commit.part not in ("", f"parts/{stem}.parquet")
+            or commit.errors_file not in ("", f"errors/{stem}.jsonl")
+        ):
+            raise HostError(
+                f"{link.host.name} sent a commit that it cannot have made (shard {commit.shard}, {commit.part!r}).",
+                hint="Find out who writes to its work folder, and remove the run there: shardmill hosts clean.",
+            )
 
     def _commit(self, commit: Commit) -> None:
         store = self.ledger.store
@@ -189,6 +205,11 @@ def _lock(ledger: Ledger) -> IO[bytes] | None:
             hint="Wait for it, or stop it first. Other engines may work on the run at the same time.",
         ) from None
     return lock
+
+
+def is_plain_name(name: str) -> bool:
+    """Whether a name from a host is one part of a path."""
+    return re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name) is not None
 
 
 def _staged(part: str) -> str:

@@ -15,7 +15,7 @@ import asyncssh
 
 from shardmill import passwords
 from shardmill.engines.ssh.at_home.environment import check_look, prepare
-from shardmill.engines.ssh.at_home.home import FINISH, Home, Share
+from shardmill.engines.ssh.at_home.home import FINISH, Home, Share, is_plain_name
 from shardmill.engines.ssh.at_home.link import Link, connect, lost
 from shardmill.engines.ssh.at_home.uploads import UploadProgress, Uploads
 from shardmill.engines.ssh.cluster import Host
@@ -225,7 +225,7 @@ class HostAtWork:
         ledger = self._home.ledger
         with contextlib.suppress(StoreError):
             for beat in beats:
-                if self._mirrored.get(beat["id"]) != beat["at"]:
+                if is_plain_name(beat["id"]) and self._mirrored.get(beat["id"]) != beat["at"]:
                     self._mirrored[beat["id"]] = beat["at"]
                     times = {name: beat[name] - self._skew_s for name in _TIMES if beat.get(name)}
                     ledger.workers.beat(beat["id"], {**beat, **times, "host": self.host.name})

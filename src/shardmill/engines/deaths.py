@@ -48,7 +48,7 @@ class Deaths:
     def _made_progress(self, worker: str) -> bool:
         """Whether a dead worker made progress: a shard committed, a row marked as poison, or fewer suspect rows than
         ever before. Each can happen only a limited number of times."""
-        suspects = [self._ledger.suspects.get(shard) for shard in self._ledger.leases.read()]
+        suspects = self._ledger.suspects.read()
         convicted = sum(len(s.poison) for s in suspects)
         narrowest = min(((len(s.rows), -s.strikes) for s in suspects if s.rows), default=_WIDEST)
         if convicted > self._convicted:
@@ -57,7 +57,7 @@ class Deaths:
         if narrowest < self._narrowest:
             self._narrowest = narrowest
             return True
-        return any(b["commits"] for b in self._ledger.workers.read() if b["id"] == worker)
+        return bool((self._ledger.workers.find(worker) or {}).get("commits"))
 
 
 def failure(seat: int, what: str, lines: Sequence[str]) -> WorkerFailed:

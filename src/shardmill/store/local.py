@@ -8,7 +8,7 @@ import hashlib
 import io
 import os
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
@@ -33,6 +33,13 @@ class LocalStore:
     def get_tagged(self, key: str) -> tuple[bytes, str]:
         data = self.get(key)
         return data, _digest(data)
+
+    def get_if_changed(self, key: str, tag: str) -> tuple[bytes, str] | None:
+        """Opens the file to look at it: NFS may answer from its cache of attributes otherwise."""
+        with self._explained(key), open(self.path(key), "rb") as file:
+            seen = os.fstat(file.fileno())
+            now = f"{_mtime_tag(seen)}-{seen.st_ino}"
+            return None if now == tag else (file.read(), now)
 
     def get_range(self, key: str, start: int, stop: int, tag: str = "") -> bytes:
         with self._explained(key), open(self.path(key), "rb") as file:
@@ -104,6 +111,10 @@ class LocalStore:
     def delete(self, key: str) -> None:
         with self._explained(key), contextlib.suppress(FileNotFoundError):
             self.path(key).unlink()
+
+    def delete_all(self, keys: Iterable[str]) -> None:
+        for key in keys:
+            self.delete(key)
 
     def writer(self, key: str, *, renamed: bool = False) -> IO[bytes]:
         """Open a file for writing; if it is `renamed` later, its first name need not be durable."""

@@ -119,7 +119,7 @@ class Agent:
         self._told.update(commits)
         return {
             "commits": new,
-            "begun": sorted(self._ledger.leases.read()) if self._is_branch else [],
+            "begun": list(self._ledger.leases.shards()) if self._is_branch else [],
             "beats": self._ledger.workers.read() if self._is_branch else [],
             "at_work": sum(seat.is_taken() for seat in self._seats),
             "clock": time.time(),

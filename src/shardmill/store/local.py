@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
-from shardmill.errors import StoreChanged, StoreError, StoreFull
+from shardmill.errors import Cure, StoreChanged, StoreError, StoreFull
 from shardmill.store.base import Entry
 
 
@@ -202,7 +202,7 @@ def explain_os_error(error: OSError, place: str) -> StoreError:
         )
     explained = StoreError(f"{place}: {error.strerror or error}.")
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR):
-        explained.retryable = False
+        explained.cure = Cure.FINAL
         explained.hint = "Check that this is a folder you may write to, or choose another with --out."
     return explained
 

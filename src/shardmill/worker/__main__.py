@@ -12,7 +12,7 @@ import threading
 import time
 
 from shardmill.devices import Device, cores, gpus, parse_cpus, pin
-from shardmill.errors import EXIT_DONE, EXIT_FAILED, EXIT_FINAL, EXIT_TRY_AGAIN, WORKER_FAILED, ShardmillError
+from shardmill.errors import EXIT_DONE, EXIT_TRY_AGAIN, WORKER_FAILED, Cure, ShardmillError
 from shardmill.ledger import Ledger
 from shardmill.worker import Worker
 
@@ -60,7 +60,7 @@ def _end_in_time(worker: Worker) -> None:
 def main(argv: list[str]) -> int:
     if len(argv) != 2:
         print("usage: python -m shardmill.worker RUN", file=sys.stderr)
-        return EXIT_FINAL
+        return Cure.FINAL
     try:
         parent = os.environ.get("SHARDMILL_PARENT")
         worker = Worker(
@@ -74,8 +74,9 @@ def main(argv: list[str]) -> int:
         threading.Thread(target=_end_in_time, args=(worker,), name="end", daemon=True).start()
         return EXIT_DONE if worker.work() else EXIT_TRY_AGAIN
     except ShardmillError as error:
-        print(WORKER_FAILED + json.dumps({"message": error.message, "hint": error.hint}), file=sys.stderr)
-        return EXIT_FAILED if error.retryable else EXIT_FINAL
+        said = {"message": error.message, "hint": error.hint, "cure": error.cure.name}
+        print(WORKER_FAILED + json.dumps(said), file=sys.stderr)
+        return error.cure
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ import random
 import threading
 from bisect import bisect_left, bisect_right, insort
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import IO
 
 from shardmill.store import Entry
@@ -127,6 +127,10 @@ class SlowStore:
             raise FileNotFoundError(key)
         return self._objects.data[key]
 
+    def get_if_changed(self, key: str, tag: str) -> tuple[bytes, str] | None:
+        found = self.get_tagged(key)
+        return None if found[1] == tag else found
+
     def head(self, key: str) -> Entry | None:
         self._ask("GET")
         found = self._objects.data.get(key)
@@ -171,6 +175,12 @@ class SlowStore:
     def delete(self, key: str) -> None:
         self._ask("DELETE")
         self._objects.delete(key)
+
+    def delete_all(self, keys: Iterable[str]) -> None:
+        for first in range(0, len(every := list(keys)), PAGE):
+            self._ask("DELETE")
+            for key in every[first : first + PAGE]:
+                self._objects.delete(key)
 
     def get_range(self, key: str, start: int, stop: int, tag: str = "") -> bytes:
         raise NotImplementedError

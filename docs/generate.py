@@ -59,6 +59,8 @@ STATUSES = """## Exit status
 | 0 | done |
 | 1 | failed, or not verified |
 | 2 | wrong usage |
+| 69 | try again elsewhere: the workers could not run where they were placed |
+| 74 | try again: a store, a source, a database, the model hub or a cluster did not answer; the same command resumes |
 | 75 | try again: a worker was told to stop |
 | 130 | interrupted; the same command resumes |
 """

@@ -15,6 +15,7 @@ ShardmillError
 ├── StoreError            a request to a store failed; a retry often helps
 │   ├── StoreChanged      an object has changed since it was first read
 │   └── StoreFull         no space left
+├── HubBusy               the model hub does not answer now; a retry helps
 ├── DatabaseLost          the connection to a database was lost; the shard is retried
 ├── TooManyErrors         more rows failed than the user allows
 ├── NotComplete           the run has shards that are not committed
@@ -29,16 +30,29 @@ ShardmillError
 
 from __future__ import annotations
 
-# The exit statuses of a worker, and the prefix of the line with its error.
-EXIT_DONE, EXIT_FAILED, EXIT_FINAL, EXIT_TRY_AGAIN = 0, 1, 2, 75
+import errno
+from enum import IntEnum
+from typing import Any
+
+# Exit statuses besides those of `Cure`, and the prefix of the line with a worker's error.
+EXIT_DONE, EXIT_FAILED, EXIT_TRY_AGAIN = 0, 1, 75
 WORKER_FAILED = "shardmill.worker failed: "
+
+
+class Cure(IntEnum):
+    """What may cure a fault. The value is the exit status of a worker that met it."""
+
+    HERE = 74  # try again here
+    ELSEWHERE = 69  # try again on another machine
+    FINAL = 2
 
 
 class ShardmillError(Exception):
     """Anything shardmill raises on purpose; `hint` is the next thing to do."""
 
-    exit_status = 1
-    retryable = False
+    # Set below, in one table; one error may differ from its class.
+    cure = Cure.FINAL
+    _status: int | None = None
 
     def __init__(self, message: str, *, hint: str = "") -> None:
         super().__init__(message)
@@ -48,18 +62,31 @@ class ShardmillError(Exception):
     def __str__(self) -> str:
         return f"{self.message}\n{self.hint}" if self.hint else self.message
 
+    @property
+    def retryable(self) -> bool:
+        return self.cure is not Cure.FINAL
+
+    @property
+    def exit_status(self) -> int:
+        """The exit status of the command line."""
+        if self._status is not None:
+            return self._status
+        return int(self.cure) if self.retryable else EXIT_FAILED
+
     def __reduce__(self) -> tuple[object, ...]:
-        return (_rebuild, (type(self), self.message, self.hint))
+        return (_rebuild, (type(self), self.message, self.hint, self.cure))
 
 
-def _rebuild(kind: type[ShardmillError], message: str, hint: str) -> ShardmillError:
-    return kind(message, hint=hint)
+def _rebuild(kind: type[ShardmillError], message: str, hint: str, cure: Cure) -> ShardmillError:
+    error = kind(message, hint=hint)
+    error.cure = cure
+    return error
 
 
 class UsageError(ShardmillError):
     """The request cannot be carried out as it was made."""
 
-    exit_status = 2
+    _status = 2
 
 
 class SpecError(UsageError):
@@ -103,19 +130,23 @@ class StaleResume(UsageError):
 
 
 class StoreError(ShardmillError):
-    retryable = True
+    pass
 
 
 class StoreChanged(StoreError):
-    retryable = False
+    pass
 
 
 class StoreFull(StoreError):
-    retryable = False
+    pass
+
+
+class HubBusy(ShardmillError):
+    pass
 
 
 class DatabaseLost(ShardmillError):
-    retryable = True
+    pass
 
 
 class TooManyErrors(ShardmillError):
@@ -127,12 +158,11 @@ class NotComplete(ShardmillError):
 
 
 class Preempted(NotComplete):
-    exit_status = EXIT_TRY_AGAIN
-    retryable = True
+    _status = EXIT_TRY_AGAIN
 
 
 class EngineSilent(ShardmillError):
-    retryable = True
+    pass
 
 
 class WorkerFailed(ShardmillError):
@@ -144,15 +174,58 @@ class HostError(ShardmillError):
 
 
 class HostLost(ShardmillError):
-    retryable = True
+    pass
 
 
 class DeviceOutOfMemory(ShardmillError):
-    retryable = True
+    pass
 
 
 class DeviceLost(ShardmillError):
-    retryable = True
+    pass
+
+
+# Faults by cause, sorted here and nowhere else. A class that is not named is final.
+_CURES: dict[type[ShardmillError], Cure] = {
+    StoreError: Cure.HERE,
+    StoreChanged: Cure.FINAL,
+    StoreFull: Cure.FINAL,
+    HubBusy: Cure.HERE,
+    DatabaseLost: Cure.HERE,
+    Preempted: Cure.HERE,
+    EngineSilent: Cure.HERE,
+    HostLost: Cure.HERE,
+    DeviceOutOfMemory: Cure.HERE,
+    DeviceLost: Cure.HERE,
+    ModelError: Cure.ELSEWHERE,
+    MissingExtra: Cure.ELSEWHERE,
+}
+for _kind, _cure in _CURES.items():
+    _kind.cure = _cure
+del _kind, _cure
+
+_PASSING_ERRNOS = {
+    getattr(errno, name)
+    for name in (
+        *("ESTALE", "EIO", "ETIMEDOUT", "EAGAIN", "EINTR", "EBUSY", "ENFILE", "EMFILE", "EREMOTEIO", "ENOTCONN"),
+        *("ECONNRESET", "ECONNREFUSED", "ECONNABORTED", "EHOSTDOWN", "EHOSTUNREACH", "ENETDOWN", "ENETUNREACH"),
+    )
+    if hasattr(errno, name)
+}
+_PASSING_ANSWERS = {408, 425, 429}
+
+
+def is_passing(error: BaseException) -> bool:
+    """Whether an error of the system or of a server passes by itself, by its errno or HTTP status or its causes'."""
+    seen: BaseException | None = error
+    while seen is not None:
+        status: Any = getattr(getattr(seen, "response", None), "status_code", None)
+        if isinstance(status, int) and (status in _PASSING_ANSWERS or status >= 500):
+            return True
+        if "Timeout" in type(seen).__name__ or (isinstance(seen, OSError) and seen.errno in _PASSING_ERRNOS):
+            return True
+        seen = seen.__cause__ or seen.__context__
+    return False
 
 
 def too_many_errors(errors: int, rows: int, allowed: str, last: str = "") -> TooManyErrors:

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from shardmill.console import Bar, duration
 from shardmill.costs.rates import expect, learn
@@ -17,7 +17,7 @@ from shardmill.devices import Device, cores
 from shardmill.engines import LOCAL, end_workers, open_engine
 from shardmill.engines.base import Engine, check_options
 from shardmill.engines.local import LocalEngine
-from shardmill.errors import Preempted, RunExists, StaleResume, UsageError, nearest, too_many_errors
+from shardmill.errors import Preempted, RunExists, StaleResume, StoreError, UsageError, nearest, too_many_errors
 from shardmill.ledger import Ledger
 from shardmill.plan import ROW, Plan, differences
 from shardmill.planner import devices_for, make_plan, result_schema
@@ -37,6 +37,9 @@ if TYPE_CHECKING:
 _POLL_S = 0.1
 _SHOW_EVERY_S = 0.5
 _ASK_EVERY_S = 2.0
+# How long the store may fail while the run is watched.
+_STORE_AWAY_S = 300.0
+_Answer = TypeVar("_Answer")
 
 
 class Run:
@@ -299,23 +302,45 @@ def _watch(engine: Engine, ledger: Ledger, plan: Plan, spec: Spec, quiet: bool) 
     limit = ErrorLimit.parse(spec.execution.max_errors)
     placement = engine.start(ledger.url)
     shown = asked = 0.0
+    polling, watching = _Patience(), _Patience()
     try:
         with Bar(spec.work.task, quiet=quiet) as bar:
-            while placement.poll():
+            while polling.ask(placement.poll, True):
                 time.sleep(_POLL_S)
                 if time.monotonic() - shown < _SHOW_EVERY_S:
                     continue
                 shown = time.monotonic()
                 if shown - asked >= _ASK_EVERY_S:
                     asked = shown
-                    _check_stopped(ledger)
-                status = read_status(ledger, plan)
+                    watching.ask(lambda: _check_stopped(ledger), None)
+                status = watching.ask(lambda: read_status(ledger, plan), None)
+                if status is None:
+                    continue
                 bar.at(status.share, describe(status) + getattr(placement, "note", ""))
                 if limit.exceeded(status.errors, max(status.rows, 1000)):
                     raise too_many_errors(status.errors, status.rows, spec.execution.max_errors)
-            bar.at(*_finished(read_status(ledger, plan)))
+            if (status := watching.ask(lambda: read_status(ledger, plan), None)) is not None:
+                bar.at(*_finished(status))
     finally:
         placement.stop()
+
+
+class _Patience:
+    """Lets a store be away for a while: workers have their own retries, and their commits are what counts."""
+
+    def __init__(self) -> None:
+        self._away_since: float | None = None
+
+    def ask(self, request: Callable[[], _Answer], otherwise: _Answer) -> _Answer:
+        try:
+            answer = request()
+        except StoreError as error:
+            self._away_since = self._away_since or time.monotonic()
+            if not error.retryable or time.monotonic() - self._away_since >= _STORE_AWAY_S:
+                raise
+            return otherwise
+        self._away_since = None
+        return answer
 
 
 def _check_stopped(ledger: Ledger) -> None:

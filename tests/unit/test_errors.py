@@ -7,8 +7,9 @@ import re
 
 import pytest
 
+from docs.generate import STATUSES
 from shardmill import errors
-from shardmill.errors import Preempted, ShardmillError, UsageError, nearest, too_many_errors
+from shardmill.errors import Cure, Preempted, ShardmillError, StoreError, UsageError, nearest, too_many_errors
 
 KINDS = [k for k in vars(errors).values() if isinstance(k, type) and issubclass(k, ShardmillError)]
 
@@ -44,10 +45,22 @@ def test_the_branches_in_the_docstring_are_those_of_the_classes() -> None:
             assert getattr(errors, match[2]).__base__.__name__ == above[depth - 1]
 
 
-def test_the_exit_status_is_2_for_wrong_usage_75_to_try_again_and_1_for_all_else() -> None:
+def test_the_exit_status_is_fixed_by_the_kind_of_error() -> None:
     for kind in KINDS:
-        wanted = 2 if issubclass(kind, UsageError) else 75 if issubclass(kind, Preempted) else 1
+        by_cure = {Cure.HERE: 74, Cure.ELSEWHERE: 69, Cure.FINAL: 1}[kind.cure]
+        wanted = 2 if issubclass(kind, UsageError) else 75 if issubclass(kind, Preempted) else by_cure
         assert kind("x").exit_status == wanted
+
+
+def test_every_exit_status_is_documented() -> None:
+    documented = set(re.findall(r"^\| (\d+) \|", STATUSES, re.MULTILINE))
+    assert {str(kind("x").exit_status) for kind in KINDS} <= documented
+
+
+def test_the_cure_of_one_error_crosses_processes() -> None:
+    error = StoreError("denied")
+    error.cure = Cure.FINAL
+    assert pickle.loads(pickle.dumps(error)).cure is Cure.FINAL
 
 
 def test_the_nearest_word_is_offered() -> None:

@@ -7,7 +7,7 @@ import signal
 from collections import Counter
 from collections.abc import Sequence
 
-from shardmill.errors import EXIT_DONE, EXIT_FINAL, EXIT_TRY_AGAIN, WORKER_FAILED, WorkerFailed
+from shardmill.errors import EXIT_DONE, EXIT_TRY_AGAIN, WORKER_FAILED, Cure, WorkerFailed
 from shardmill.ledger import Ledger
 
 _WIDEST = (1 << 62, 0)
@@ -15,10 +15,13 @@ _LINES_SHOWN = 8
 
 
 class Deaths:
-    """A seat is a place for a worker. Workers may die `forgiven` times in a row there without any progress."""
+    """A seat is a place for a worker. Workers may die `forgiven` times in a row there without any progress.
 
-    def __init__(self, ledger: Ledger, forgiven: int) -> None:
-        self._ledger, self._forgiven = ledger, forgiven
+    If all seats are on `one_machine`, a fault that only another machine can cure is final.
+    """
+
+    def __init__(self, ledger: Ledger, forgiven: int, *, one_machine: bool = False) -> None:
+        self._ledger, self._forgiven, self._one_machine = ledger, forgiven, one_machine
         self._shards = len(ledger.plan().shards)
         self._in_a_row: Counter[int] = Counter()
         self._convicted = 0
@@ -30,12 +33,17 @@ class Deaths:
         Raises if the worker's error is final.
         """
         self._ledger.leases.record_death(worker)
-        if status == EXIT_FINAL:
+        if status == Cure.FINAL or (status == Cure.ELSEWHERE and self._one_machine):
             raise failure(seat, "stopped", lines)
         self._in_a_row[seat] = 1 if self._made_progress(worker) else self._in_a_row[seat] + 1
         if self._in_a_row[seat] <= self._forgiven:
             return None
         return failure(seat, f"died {self._in_a_row[seat]} times in a row ({_describe(status)})", lines)
+
+    def forgives_node(self, seat: int) -> bool:
+        """Whether another worker may take this seat after one that could not start where it was placed."""
+        self._in_a_row[seat] += 1
+        return self._in_a_row[seat] <= self._forgiven
 
     def is_peaceful(self, status: int) -> bool:
         """Whether a worker finished, was told to stop, or ended when the run was already complete."""
@@ -48,7 +56,7 @@ class Deaths:
     def _made_progress(self, worker: str) -> bool:
         """Whether a dead worker made progress: a shard committed, a row marked as poison, or fewer suspect rows than
         ever before. Each can happen only a limited number of times."""
-        suspects = [self._ledger.suspects.get(shard) for shard in self._ledger.leases.read()]
+        suspects = self._ledger.suspects.read()
         convicted = sum(len(s.poison) for s in suspects)
         narrowest = min(((len(s.rows), -s.strikes) for s in suspects if s.rows), default=_WIDEST)
         if convicted > self._convicted:
@@ -57,7 +65,7 @@ class Deaths:
         if narrowest < self._narrowest:
             self._narrowest = narrowest
             return True
-        return any(b["commits"] for b in self._ledger.workers.read() if b["id"] == worker)
+        return bool((self._ledger.workers.find(worker) or {}).get("commits"))
 
 
 def failure(seat: int, what: str, lines: Sequence[str]) -> WorkerFailed:
@@ -65,7 +73,10 @@ def failure(seat: int, what: str, lines: Sequence[str]) -> WorkerFailed:
     for line in reversed(lines):
         if line.startswith(WORKER_FAILED):
             said = json.loads(line.removeprefix(WORKER_FAILED))
-            return WorkerFailed(said["message"], hint=said["hint"])
+            failed = WorkerFailed(said["message"], hint=said["hint"])
+            # Workers of 0.1.0 do not say it.
+            failed.cure = Cure[said.get("cure", Cure.FINAL.name)]
+            return failed
     if not lines:
         return WorkerFailed(
             f"Worker {seat} {what} and printed nothing.",

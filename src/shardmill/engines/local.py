@@ -52,7 +52,7 @@ class LocalPlacement:
     def __init__(self, run: str, devices: Sequence[Device], max_restarts: int, stuck_s: float) -> None:
         self._run = run
         self._ledger = Ledger(run)
-        self._deaths = Deaths(self._ledger, max_restarts)
+        self._deaths = Deaths(self._ledger, max_restarts, one_machine=True)
         self._seats = [_Seat(i, d) for i, d in enumerate(devices)]
         self._stuck_s = stuck_s
         self._looked_at = time.monotonic()
@@ -128,12 +128,15 @@ class LocalPlacement:
                     path = None
 
     def _ended(self, seat: _Seat, status: int) -> None:
-        seat.process = None
         if self._deaths.is_peaceful(status):
+            seat.process = None
             return
         if seat.listener is not None:
             seat.listener.join(1.0)
-        if (failed := self._deaths.judge(seat.number, seat.worker, status, seat.lines)) is None:
+        failed = self._deaths.judge(seat.number, seat.worker, status, seat.lines)
+        # Only now: after a store error, the next poll judges this death again.
+        seat.process = None
+        if failed is None:
             self._place(seat)
         else:
             # Other workers may finish without this seat; if none is left, this error is raised.

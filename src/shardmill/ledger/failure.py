@@ -42,6 +42,10 @@ class SuspectRecords:
         except FileNotFoundError:
             return Suspects()
 
+    def read(self) -> list[Suspects]:
+        """The suspects of all shards that have some."""
+        return self._folder.ask_each(self.get, list(self._folder.shards("suspects")))
+
     def put(self, shard: int, suspects: Suspects) -> None:
         self._store.put(self._folder.key("suspects", shard), encode(suspects))
 

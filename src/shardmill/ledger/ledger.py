@@ -8,7 +8,7 @@ import os
 import time
 import uuid
 from collections.abc import Callable, Collection
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from shardmill.errors import UsageError
@@ -25,7 +25,17 @@ from shardmill.plan import Plan
 from shardmill.store import Store, locate, open_store
 
 _FOLDERS = ("commits/", "parts/", "errors/", "leases/", "suspects/", "workers/", "logs/", "final/", "index/")
-_FILES = ("report.json", "forecast.json", "placement.json", "execution.json", "plan.json")
+_FILES = ("report.json", "forecast.json", "placement.json", "execution.json")
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """What was last seen of `execution.json`, besides its settings."""
+
+    tag: str = ""
+    generation: str | None = None
+    stopped: bool = False
+    stopped_by: str = ""
 
 
 class Ledger:
@@ -46,6 +56,7 @@ class Ledger:
         self.errors = ErrorRecords(self.store)
         self.notes = Notes(self.store, clock)
         self._free = FreeSearch(self.commits, self.leases)
+        self._seen = _Seen()
 
     @property
     def url(self) -> str:
@@ -101,12 +112,25 @@ class Ledger:
 
     def stopped_by(self) -> str:
         """Who told the workers to stop; empty if nobody did."""
-        return str(self._read_execution().get("stopped", {}).get("by", ""))
+        return self._look().stopped_by
 
     def is_wanted(self) -> bool:
         """Whether the run is still the one whose plan was read here, and nobody has stopped it since."""
-        found = self._read_execution()
-        return found.get("generation") == self.folder.generation and "stopped" not in found
+        seen = self._look()
+        return seen.generation == self.folder.generation and not seen.stopped
+
+    def _look(self) -> _Seen:
+        """Look at the settings, which name every file of the source and so are fetched only after a change."""
+        try:
+            found = self.store.get_if_changed("execution.json", self._seen.tag)
+        except FileNotFoundError:
+            self._seen = _Seen()
+        else:
+            if found is not None:
+                said = json.loads(found[0])
+                by = str(said.get("stopped", {}).get("by", ""))
+                self._seen = _Seen(found[1], said.get("generation"), "stopped" in said, by)
+        return self._seen
 
     def _read_execution(self) -> dict[str, Any]:
         try:
@@ -186,15 +210,13 @@ class Ledger:
         plan = self.folder.read_plan()
         if plan is None or plan.generation != self.folder.generation:
             return 0
-        for key in [*stray, *hints]:
-            self.store.delete(key)
+        self.store.delete_all([*stray, *hints])
         return len(stray)
 
     def wipe(self) -> None:
         """Delete the run and nothing else; commits first, the plan last, so that a half-deleted run is still a run."""
         for folder in _FOLDERS:
-            for entry in list(self.store.list(folder)):
-                self.store.delete(entry.key)
-        for name in _FILES:
-            self.store.delete(name)
+            self.store.delete_all([entry.key for entry in self.store.list(folder)])
+        self.store.delete_all(_FILES)
+        self.store.delete("plan.json")
         self._enter("")

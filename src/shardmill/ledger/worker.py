@@ -24,11 +24,15 @@ class WorkerRecords:
         self._folder, self._store, self._clock = folder, folder.store, clock
 
     def beat(self, worker: str, state: dict[str, Any]) -> None:
-        self._store.put(f"workers/{worker}.json", encode({"id": worker, "at": self._clock(), **state}))
+        self._store.put(_key(worker), encode({"id": worker, "at": self._clock(), **state}))
 
     def read(self) -> list[dict[str, Any]]:
         """The last record of each worker."""
         return self.sample(None)[0]
+
+    def find(self, worker: str) -> dict[str, Any] | None:
+        """The last record of one worker."""
+        return self._read(_key(worker))
 
     def sample(self, most: int | None) -> tuple[list[dict[str, Any]], float]:
         """The last records of some workers, and how many workers each of them represents."""
@@ -42,3 +46,7 @@ class WorkerRecords:
             return dict(json.loads(self._store.get(key)))
         except (FileNotFoundError, ValueError):
             return None
+
+
+def _key(worker: str) -> str:
+    return f"workers/{worker}.json"

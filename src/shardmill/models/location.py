@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
-from shardmill.errors import ModelError, missing_extra
+from shardmill.errors import HubBusy, ModelError, is_passing, missing_extra
 
 MINILM = "all-MiniLM-L6-v2"
 _BUNDLED_NAMES = (MINILM, f"sentence-transformers/{MINILM}", "demo")
@@ -76,6 +76,11 @@ def _download(name: str) -> Path:
     try:
         return Path(snapshot_download(repository, allow_patterns=_WANTED, ignore_patterns=_UNWANTED))
     except Exception as error:
+        if is_passing(error):
+            raise HubBusy(
+                f"The model {name!r} cannot be downloaded from the hub now ({error}).",
+                hint="Run the same command again later, or pass a model folder.",
+            ) from error
         demo = " or install shardmill[demo]" if name in _BUNDLED_NAMES else ""
         raise ModelError(
             f"The model {name!r} is not a local folder and cannot be downloaded from the hub ({type(error).__name__}).",

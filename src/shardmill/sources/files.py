@@ -6,7 +6,7 @@ import contextlib
 import os
 from collections.abc import Iterator, Sequence
 
-from shardmill.errors import SourceError, StaleResume, StoreChanged, StoreError
+from shardmill.errors import SourceError, StaleResume, StoreChanged, StoreError, is_passing
 from shardmill.sources.base import SourceFile
 from shardmill.store import Entry, ReadRange, is_exact, is_url, locate
 
@@ -81,7 +81,7 @@ def stat_file(place: str) -> Entry | None:
 
 @contextlib.contextmanager
 def readable(place: str) -> Iterator[None]:
-    """Turn the errors of reading a local file into a SourceError."""
+    """Turn the errors of reading a local file into a SourceError, or a StoreError if they may pass."""
     try:
         yield
     except FileNotFoundError:
@@ -99,7 +99,12 @@ def empty_source(files: Sequence[SourceFile]) -> SourceError:
     return SourceError(f"no rows in {what}.", hint="Check that the file was written completely.")
 
 
-def _unreadable(place: str, error: OSError) -> SourceError:
+def _unreadable(place: str, error: OSError) -> SourceError | StoreError:
+    if is_passing(error):
+        return StoreError(
+            f"{error.filename or place}: {error.strerror or error}.",
+            hint="Check the disk or the network it is on, and run the same command again: it resumes.",
+        )
     return SourceError(
         f"{error.filename or place}: {error.strerror or error}.",
         hint="Check that it exists and that you may read it.",

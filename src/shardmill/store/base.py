@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import IO, Protocol
 
@@ -31,6 +31,10 @@ class Store(Protocol):
 
     def get(self, key: str) -> bytes: ...
     def get_tagged(self, key: str) -> tuple[bytes, str]: ...
+    def get_if_changed(self, key: str, tag: str) -> tuple[bytes, str] | None:
+        """The object and the tag for the next call, in one request; None if it still has the tag of an earlier call."""
+        ...
+
     def get_range(self, key: str, start: int, stop: int, tag: str = "") -> bytes:
         """Read bytes [start, stop), at most to the end; StoreChanged if the object has another tag now."""
         ...
@@ -44,5 +48,9 @@ class Store(Protocol):
         ...
 
     def delete(self, key: str) -> None: ...
+    def delete_all(self, keys: Iterable[str]) -> None:
+        """Delete many objects in few requests; those that do not exist are skipped."""
+        ...
+
     def writer(self, key: str) -> IO[bytes]: ...
     def reader(self, key: str) -> IO[bytes]: ...

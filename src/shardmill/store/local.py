@@ -9,11 +9,11 @@ import hashlib
 import io
 import os
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
-from shardmill.errors import StoreChanged, StoreError, StoreFull
+from shardmill.errors import Cure, StoreChanged, StoreError, StoreFull
 from shardmill.store.base import Entry
 
 
@@ -34,6 +34,13 @@ class LocalStore:
     def get_tagged(self, key: str) -> tuple[bytes, str]:
         data = self.get(key)
         return data, _digest(data)
+
+    def get_if_changed(self, key: str, tag: str) -> tuple[bytes, str] | None:
+        """Opens the file to look at it: NFS may answer from its cache of attributes otherwise."""
+        with self._explained(key), open(self.path(key), "rb") as file:
+            seen = os.fstat(file.fileno())
+            now = f"{_mtime_tag(seen)}-{seen.st_ino}"
+            return None if now == tag else (file.read(), now)
 
     def get_range(self, key: str, start: int, stop: int, tag: str = "") -> bytes:
         with self._explained(key), open(self.path(key), "rb") as file:
@@ -135,6 +142,10 @@ class LocalStore:
     def delete(self, key: str) -> None:
         with self._explained(key), contextlib.suppress(FileNotFoundError):
             self.path(key).unlink()
+
+    def delete_all(self, keys: Iterable[str]) -> None:
+        for key in keys:
+            self.delete(key)
 
     def writer(self, key: str) -> IO[bytes]:
         with self._explained(key):
@@ -261,7 +272,7 @@ def explain_os_error(error: OSError, place: str) -> StoreError:
         )
     explained = StoreError(f"{place}: {error.strerror or error}.")
     if error.errno in _WRONG_PLACE:
-        explained.retryable = False
+        explained.cure = Cure.FINAL
         explained.hint = "Check that this is a folder you may write to, or choose another with --out."
     return explained
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 import contextlib
 import io
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from typing import IO, Any, BinaryIO, TypeVar
 
 from shardmill.errors import StoreChanged, StoreError
@@ -21,6 +22,8 @@ from shardmill.store.troubles import explain
 
 _T = TypeVar("_T")
 _TRIES, _PAUSE_S = 5, 0.1
+# How many keys S3 deletes in one request.
+_DELETED_AT_ONCE = 1000
 _BROKEN = ("response body error", "list response body", "invalid list response")
 
 
@@ -44,6 +47,21 @@ class ObjectStore:
 
         return self._ask(key, ask)
 
+    def get_if_changed(self, key: str, tag: str) -> tuple[bytes, str] | None:
+        import obstore
+        from obstore.exceptions import NotModifiedError
+
+        options: Any = {"if_none_match": match} if (match := self._if_match(tag)) else {}
+
+        def ask() -> tuple[bytes, str] | None:
+            try:
+                answer = obstore.get(self._client, self._prefix + key, options=options)
+            except NotModifiedError:
+                return None
+            return bytes(answer.bytes()), str(answer.meta["e_tag"] or "")
+
+        return self._ask(key, ask)
+
     def get_range(self, key: str, start: int, stop: int, tag: str = "") -> bytes:
         import obstore
 
@@ -64,7 +82,7 @@ class ObjectStore:
         return self._ask(key, ask)
 
     def _if_match(self, tag: str) -> str:
-        """The tag as an If-Match condition, "" if it cannot be one."""
+        """The tag as an If-Match or If-None-Match condition, "" if it cannot be one."""
         if not is_exact(tag):
             return ""
         return tag if self.url.startswith("memory:") else f'"{tag.strip(chr(34))}"'
@@ -161,6 +179,19 @@ class ObjectStore:
 
         with contextlib.suppress(FileNotFoundError):
             self._ask(key, lambda: obstore.delete(self._client, self._prefix + key))
+
+    def delete_all(self, keys: Iterable[str]) -> None:
+        """Delete in bulk; one by one where the store cannot, or says that a key is gone."""
+        import obstore
+
+        every = list(keys)
+        for first in range(0, len(every), _DELETED_AT_ONCE):
+            some = every[first : first + _DELETED_AT_ONCE]
+            try:
+                self._ask(some[0], partial(obstore.delete, self._client, [self._prefix + key for key in some]))
+            except (FileNotFoundError, StoreError):
+                for key in some:
+                    self.delete(key)
 
     def writer(self, key: str) -> IO[bytes]:
         import obstore

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from shardmill.errors import StoreError
+from shardmill.errors import Cure, StoreError
 
 _STATUS = re.compile(r"status code: (\d{3})")
 _CODE = re.compile(r"<Code>(\w+)</Code>")
@@ -75,5 +75,5 @@ def _bucket(place: str) -> str:
 
 def _final(message: str, hint: str) -> StoreError:
     explained = StoreError(message, hint=hint)
-    explained.retryable = False
+    explained.cure = Cure.FINAL
     return explained

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from shardmill.errors import ShardmillError, TaskError, WorkerFailed
+from shardmill.errors import Cure, ShardmillError, TaskError, WorkerFailed
 from shardmill.ledger import Claim, Suspects
 from shardmill.sources import ItemBatch
 from shardmill.tasks.base import WINDOW, Combined, Prepared, Task
@@ -124,7 +124,7 @@ class Block:
                 f"the first in row {self.first_row + missed[0]}.",
                 hint="This shard was not committed, and is tried again. If it fails again, please report it.",
             )
-            hole.retryable = True
+            hole.cure = Cure.HERE
             raise hole
 
     def _several(self, output: pa.Schema, where: Rows, made: pa.RecordBatch | None) -> Iterator[tuple[pa.Table, Rows]]:

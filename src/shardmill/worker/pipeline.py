@@ -65,6 +65,7 @@ class Worker:
         work = self.plan.work
         self.task: Task = open_task(work.task, work.params)
         self.source: Source = open_source(self.plan.stat, Fields.of(work), work.max_item_bytes)
+        self.told_to_stop = threading.Event()
         self._stop = threading.Event()
         self._read: Channel[ReadBatch | ShardEnd | AllDone] = Channel(4, self._stop)
         self._ready: Channel[Block | ShardEnd | AllDone] = Channel(8, self._stop)
@@ -89,7 +90,15 @@ class Worker:
         )
 
     def stop(self) -> None:
-        """Ask the worker to end soon; it releases its leases."""
+        """Tell the worker to end soon. Another thread releases its leases first: this one may be needed, or busy."""
+        self._halt()
+        if self.told_to_stop.is_set():
+            return
+        self.told_to_stop.set()
+        threading.Thread(target=self._shards.release, name="release", daemon=True).start()
+
+    def _halt(self) -> None:
+        """Make all stages end."""
         self._stop.set()
         self._shards.wake()
 
@@ -136,7 +145,7 @@ class Worker:
             self._state, self._failure = "failed", self._failure or error
             raise
         finally:
-            self.stop()
+            self._halt()
             if hasattr(self, "sink"):
                 self.sink.close()
             self._pulse.end()
@@ -180,7 +189,7 @@ class Worker:
             pass
         except BaseException as error:
             self._failure = self._failure or error
-            self.stop()
+            self._halt()
 
     # reader thread
 

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from shardmill.batching import Budget, plan_batches
-from shardmill.errors import DeviceLost, DeviceOutOfMemory, TaskError, WorkerFailed
+from shardmill.errors import Cure, DeviceLost, DeviceOutOfMemory, TaskError, WorkerFailed
 from shardmill.ledger import Claim, Ledger, Suspects
 from shardmill.tasks.base import Output, Task
 from shardmill.worker.batch import Batch
@@ -208,7 +208,7 @@ class Runner:
                 f"{self._failures_in_a_row} rows in a row failed, each alone: {type(error).__name__}: {error}",
                 hint="The device or the task is at fault, not the rows. This shard was not committed.",
             )
-            hopeless.retryable = True
+            hopeless.cure = Cure.HERE
             raise hopeless from again
         self._succeeded, self._failures_in_a_row = True, 0
 

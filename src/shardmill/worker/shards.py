@@ -29,6 +29,8 @@ class OpenShards:
         self._slots = threading.Semaphore(_OPEN_SHARDS)
         self._lock = threading.Lock()
         self._open: dict[int, OpenShard] = {}
+        self._leased: dict[int, Claim] = {}
+        self._releasing = threading.Lock()
 
     def __getitem__(self, shard: int) -> OpenShard:
         return self._open[shard]
@@ -53,6 +55,7 @@ class OpenShards:
         while not self._stop.is_set():
             claim = self._choice.claim(self._bytes_held())
             if claim is not None:
+                self._keep(claim)
                 return claim
             if self._choice.is_over():
                 return None
@@ -60,6 +63,14 @@ class OpenShards:
             self._woken.clear()
             pause = min(self._choice.longest_pause_s(), pause * 1.5)
         raise Stopped
+
+    def _keep(self, claim: Claim) -> None:
+        """Remember a lease. `release` may have run while the claim was under way: then this one is released too."""
+        with self._lock:
+            self._leased[claim.shard] = claim
+        if self._stop.is_set():
+            self.release()
+            raise Stopped
 
     def wake(self) -> None:
         """End the wait in `next_claim`, to look for a shard or to stop."""
@@ -105,6 +116,7 @@ class OpenShards:
     def _close(self, shard: OpenShard) -> None:
         with self._lock:
             del self._open[shard.claim.shard]
+            self._leased.pop(shard.claim.shard, None)
         quietly(self._ledger.suspects.delete, shard.claim.shard)
         quietly(self._ledger.leases.retire, shard.claim.shard)
         self._slots.release()
@@ -114,5 +126,16 @@ class OpenShards:
         """Abandon staged rows when the worker ends, and `release` the leases for others."""
         for shard in self.held():
             shard.staged.abandon()
-            if release:
-                quietly(self._ledger.leases.release, shard.claim, self._worker)
+        if release:
+            self.release()
+
+    def release(self) -> None:
+        """Give back the leases, from any thread and before the work on their shards has ended; returns once it is done.
+
+        A shard that is committed after all stays committed: a lease is only a hint.
+        """
+        with self._releasing:
+            with self._lock:
+                leased, self._leased = list(self._leased.values()), {}
+            for claim in leased:
+                quietly(self._ledger.leases.release, claim, self._worker)

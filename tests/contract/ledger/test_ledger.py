@@ -7,6 +7,7 @@ import os
 import socket
 import subprocess
 from collections import Counter
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
@@ -504,15 +505,15 @@ def test_a_wipe_that_is_cut_short_leaves_a_run_that_can_be_resumed_or_wiped(
 ) -> None:
     """Commits go first and the plan last: at no moment does a commit name a part that is gone."""
     _fill(ledger)
-    delete, left = ledger.store.delete, [2]
+    delete_all, left = ledger.store.delete_all, [2]
 
-    def cut_short(key: str) -> None:
+    def cut_short(keys: Iterable[str]) -> None:
         if not left[0]:
             raise KeyboardInterrupt
         left[0] -= 1
-        delete(key)
+        delete_all(keys)
 
-    monkeypatch.setattr(ledger.store, "delete", cut_short)
+    monkeypatch.setattr(ledger.store, "delete_all", cut_short)
     with pytest.raises(KeyboardInterrupt):
         ledger.wipe()
     assert ledger.find_plan() is not None

@@ -177,3 +177,26 @@ def test_an_object_is_located_by_its_whole_address(place: str, store: Store) -> 
 def test_an_unknown_scheme_is_a_usage_error() -> None:
     with pytest.raises(UsageError, match="ftp:// is not supported"):
         open_store("ftp://host/x")
+
+
+def test_what_has_not_changed_is_not_fetched_again(store: Store) -> None:
+    store.put("k", b"one")
+    found = store.get_if_changed("k", "")
+    assert found is not None
+    data, tag = found
+    assert data == b"one"
+    assert store.get_if_changed("k", tag) is None
+    store.put("k", b"two")
+    again = store.get_if_changed("k", tag)
+    assert again is not None
+    assert again[0] == b"two"
+    with pytest.raises(FileNotFoundError):
+        store.get_if_changed("nothing", "")
+
+
+def test_many_are_deleted_at_once_and_missing_ones_are_skipped(store: Store) -> None:
+    for i in range(5):
+        store.put(f"a/{i}", b"")
+    store.delete_all([f"a/{i}" for i in range(1, 7)])
+    assert [entry.key for entry in store.list()] == ["a/0"]
+    store.delete_all([])

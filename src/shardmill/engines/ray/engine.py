@@ -24,7 +24,7 @@ from shardmill.engines.ray.gauges import Gauges
 from shardmill.engines.ray.options import RayOptions, read_options
 from shardmill.engines.ray.post import Birth, End, Post, installed
 from shardmill.engines.stuck import find_stuck
-from shardmill.errors import SpecError, StoreError, UsageError, WorkerFailed
+from shardmill.errors import ShardmillError, SpecError, StoreError, UsageError
 from shardmill.ledger import Ledger
 from shardmill.spec import Execution
 
@@ -82,7 +82,7 @@ class RayPlacement:
         self._deaths = Deaths(self._ledger, execution.max_restarts)
         self._seats = [_Seat(i) for i in range(workers)]
         self._gauges = Gauges(run)
-        self._failed: WorkerFailed | None = None
+        self._failed: ShardmillError | None = None
         self._without_node_since: float | None = None
         self._looked_at = 0.0
         self._any_worked = self._nothing_left = False
@@ -150,17 +150,30 @@ class RayPlacement:
 
     def _begin(self, seat: _Seat, birth: Birth) -> None:
         if birth.trouble is not None:
-            raise birth.trouble
+            self._leave_node(seat, birth.trouble)
+            return
         seat.node, seat.worker, seat.placed_at = birth.node, name_worker(seat.number, birth.host), time.time()
         slot = seat.number / len(self._seats)
         seat.answer = seat.actor.work.remote(seat.worker, seat.number, slot, passwords.environment())
         self._any_worked = True
 
-    def _ended(self, seat: _Seat, status: int, lines: Sequence[str]) -> None:
+    def _leave_node(self, seat: _Seat, trouble: ShardmillError) -> None:
+        """Place a worker again that cannot run on its node: Ray may choose another one, and one bad node is no reason
+        to end the run."""
         _kill(seat)
-        if self._deaths.is_peaceful(status):
+        if self._deaths.forgives_node(seat.number):
+            self._place(seat)
+        else:
+            self._failed = trouble
+
+    def _ended(self, seat: _Seat, status: int, lines: Sequence[str]) -> None:
+        peaceful = self._deaths.is_peaceful(status)
+        failed = None if peaceful else self._deaths.judge(seat.number, seat.worker, status, lines)
+        # Only now: after a store error, the next poll judges this death again.
+        _kill(seat)
+        if peaceful:
             self._end_waiting()
-        elif (failed := self._deaths.judge(seat.number, seat.worker, status, lines)) is None:
+        elif failed is None:
             self._place(seat)
         else:
             # Other workers may finish without this seat; if none is left, this error is raised.
@@ -169,15 +182,16 @@ class RayPlacement:
     def _lost(self, seat: _Seat, error: RayError) -> None:
         """Handle an actor that died or could not start. The loss of its node does not count against the worker."""
         if isinstance(error, RuntimeEnvSetupError):
-            raise SpecError(
-                f"The runtime_env cannot be set up: {_last_line(error)}", hint="Try it with a small Ray task."
-            )
+            why = f"The runtime_env cannot be set up: {_last_line(error)}"
+            self._leave_node(seat, SpecError(why, hint="Try it with a small Ray task."))
+            return
         if "No module named 'shardmill'" in str(error):
             hint = 'Install it on the nodes, or with --set runtime_env=\'{"pip": ["shardmill"]}\'.'
-            raise UsageError("shardmill is not installed on a node of the Ray cluster.", hint=hint)
-        if isinstance(error, ActorDiedError) and seat.node and not is_alive(seat.node):
-            _kill(seat)
+            why = "shardmill is not installed on a node of the Ray cluster."
+            self._leave_node(seat, UsageError(why, hint=hint))
+        elif isinstance(error, ActorDiedError) and seat.node and not is_alive(seat.node):
             self._ledger.leases.record_death(seat.worker)
+            _kill(seat)
             self._place(seat)
             self._looked_at = 0.0
         elif isinstance(error, RayActorError):

@@ -23,6 +23,7 @@ from shardmill.errors import (
     EngineRefused,
     EngineSilent,
     ShardmillError,
+    StoreError,
     WorkerFailed,
 )
 from shardmill.ledger import Ledger
@@ -110,7 +111,7 @@ class SlurmPlacement:
         if jobs:
             self._cancel(jobs)
             self._wait_for_the_end(jobs)
-        self._ledger.notes.put_placement("")
+        self._note("")
 
     def _cancel(self, jobs: set[int]) -> None:
         numbers = list(map(str, sorted(jobs)))
@@ -295,8 +296,13 @@ class SlurmPlacement:
             self._beats = self._ledger.workers.read()
         return next((b for b in self._beats if b["id"].endswith(seat.ending)), None)
 
+    def _note(self, line: str) -> None:
+        """Store the line for people who watch; no run ends because of it."""
+        with contextlib.suppress(StoreError):
+            self._ledger.notes.put_placement(line)
+
     def _say(self, line: str) -> None:
         now = time.monotonic()
         if line != self._line or now - self._said_at > _SAY_AGAIN_S:
             self._line, self._said_at = line, now
-            self._ledger.notes.put_placement(line)
+            self._note(line)

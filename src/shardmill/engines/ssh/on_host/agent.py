@@ -98,7 +98,7 @@ class Agent:
             self._ledger.put_execution(execution)
         self._shards = len(self._ledger.plan().shards)
         self._stuck_s = float(execution["stuck_s"])
-        self._deaths = Deaths(self._ledger, int(execution["max_restarts"]))
+        self._deaths = Deaths(self._ledger, int(execution["max_restarts"]), one_machine=True)
         devices = _devices(gpus, workers, execution["device"])
         self._seats = [Seat(Path(folder), number, device) for number, device in enumerate(devices)]
         for seat in self._seats:
@@ -119,7 +119,7 @@ class Agent:
         self._told.update(commits)
         return {
             "commits": new,
-            "begun": sorted(self._ledger.leases.read()) if self._is_branch else [],
+            "begun": list(self._ledger.leases.shards()) if self._is_branch else [],
             "beats": self._ledger.workers.read() if self._is_branch else [],
             "at_work": sum(seat.is_taken() for seat in self._seats),
             "clock": time.time(),

@@ -25,7 +25,7 @@ _HELD_PART_BYTES = 32 << 20
 
 
 @dataclass(slots=True)
-class Seen:
+class SeenInParts:
     """Totals of a part, or of many: `sound` are the commits whose part was read to its end."""
 
     rows: int = 0
@@ -47,7 +47,7 @@ class Seen:
     unreadable_errors: str = ""
     sound: list[Commit] = field(default_factory=list)
 
-    def add(self, other: Seen) -> None:
+    def add(self, other: SeenInParts) -> None:
         for name in _SUMS:
             setattr(self, name, getattr(self, name) + getattr(other, name))
         self.least_norm = min(self.least_norm, other.least_norm)
@@ -74,13 +74,13 @@ class Seen:
                 self.most_norm = max(self.most_norm, float(norms[finite].max()))
 
 
-_SUMS = tuple(name for name, kind in Seen.__annotations__.items() if kind == "int")
+_SUMS = tuple(name for name, kind in SeenInParts.__annotations__.items() if kind == "int")
 
 
-def read_part_once(ledger: Ledger, plan: Plan, commit: Commit) -> tuple[Seen, NDArray[np.uint64]]:
+def read_part_once(ledger: Ledger, plan: Plan, commit: Commit) -> tuple[SeenInParts, NDArray[np.uint64]]:
     """What one part has, with its errors, and the hashes of its ids."""
     failed, unreadable_errors = read_errors(ledger, commit)
-    seen, hashes = Seen(), np.zeros(0, np.uint64)
+    seen, hashes = SeenInParts(), np.zeros(0, np.uint64)
     try:
         with ledger.store.reader(commit.part) as file:
             found, rows = _digest(file, commit.part_bytes)
@@ -104,8 +104,8 @@ def read_errors(ledger: Ledger, commit: Commit) -> tuple[list[int], str]:
 
 def _look_at_rows(
     file: IO[bytes] | pa.BufferReader, plan: Plan, commit: Commit, failed: list[int]
-) -> tuple[Seen, NDArray[np.uint64]]:
-    seen, windows, empty = Seen(), WindowCheck(), EmptyRows(plan)
+) -> tuple[SeenInParts, NDArray[np.uint64]]:
+    seen, windows, empty = SeenInParts(), WindowCheck(), EmptyRows(plan)
     hashes = [np.zeros(0, np.uint64)]
     for batch in read_batches(file):
         seen.look_at(batch)

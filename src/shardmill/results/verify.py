@@ -12,7 +12,7 @@ from shardmill.errors import ShardmillError
 from shardmill.ledger import Commit, Ledger
 from shardmill.plan import Plan
 from shardmill.results.ids import IdHashes, check_ids
-from shardmill.results.parts import Seen, digest, read_errors, read_part_once
+from shardmill.results.parts import SeenInParts, digest, read_errors, read_part_once
 from shardmill.results.pool import in_order
 from shardmill.results.report import Check, Expected, Report
 from shardmill.results.sample import check_sample
@@ -81,9 +81,9 @@ def _verify_table(
         checks.append(Check("table", False, error.message))
     rows = sum(c.rows for c in commits.values())
     checks += expected.check(rows, {f.type.list_size for f in output if is_vector(f.type)})
-    seen = Seen()
+    seen = SeenInParts()
     for failed, unreadable in in_order(lambda commit: read_errors(ledger, commit), commits.values()):
-        seen.add(Seen(errors=len(failed), unreadable_errors=unreadable))
+        seen.add(SeenInParts(errors=len(failed), unreadable_errors=unreadable))
     checks.append(_check_errors(commits, seen.errors, seen.unreadable_errors))
     if whole:
         checks.append(_check_items(plan, commits))
@@ -112,9 +112,9 @@ def _check_commits(plan: Plan, commits: dict[int, Commit]) -> Check:
     return Check("commits", not (missing or strange or foreign), seen)
 
 
-def _read_parts(ledger: Ledger, plan: Plan, commits: dict[int, Commit], hashes: IdHashes, bar: Bar) -> Seen:
+def _read_parts(ledger: Ledger, plan: Plan, commits: dict[int, Commit], hashes: IdHashes, bar: Bar) -> SeenInParts:
     """Read every part once, several at a time, and add up in shard order what was seen."""
-    seen = Seen()
+    seen = SeenInParts()
     total = sum(c.rows_in_part for c in commits.values())
     asked = (commits[shard] for shard in sorted(commits))
     for part, of_ids in in_order(lambda commit: read_part_once(ledger, plan, commit), asked):
@@ -124,7 +124,7 @@ def _read_parts(ledger: Ledger, plan: Plan, commits: dict[int, Commit], hashes: 
     return seen
 
 
-def _check_parts(seen: Seen, commits: dict[int, Commit], plan: Plan) -> Iterator[Check]:
+def _check_parts(seen: SeenInParts, commits: dict[int, Commit], plan: Plan) -> Iterator[Check]:
     counted = sum(c.rows_in_part for c in commits.values())
     if seen.unreadable:
         yield Check("parts", False, f"cannot be read: {seen.unreadable}")
@@ -150,7 +150,7 @@ def _check_parts(seen: Seen, commits: dict[int, Commit], plan: Plan) -> Iterator
         yield Check("norms", held, f"{seen.least_norm:.4f} to {seen.most_norm:.4f}")
 
 
-def _check_nulls(seen: Seen, plan: Plan) -> Check:
+def _check_nulls(seen: SeenInParts, plan: Plan) -> Check:
     found = f"{seen.null_rows:,} rows without a result, {seen.silent_rows:,} of them without an error"
     if not seen.silent_rows:
         return Check("nulls", True, found)

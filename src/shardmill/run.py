@@ -19,7 +19,7 @@ from shardmill.engines.base import Engine, check_options
 from shardmill.engines.local import LocalEngine
 from shardmill.errors import Preempted, RunExists, StaleResume, UsageError, nearest, too_many_errors
 from shardmill.ledger import Ledger
-from shardmill.plan import Plan, differences
+from shardmill.plan import NEW_NUMERICS, Plan, differences, new_numerics
 from shardmill.planner import devices_for, make_plan, result_schema
 from shardmill.spec import ErrorLimit, Spec, make_execution
 from shardmill.status.load import read_load
@@ -227,6 +227,11 @@ def _count_live(status: Status) -> int:
 
 def _refuse_another_model(ledger: Ledger, plan: Plan) -> None:
     here = open_task(plan.work.task, plan.work.params).fingerprint()
+    if new_numerics(plan.fingerprint, here):
+        raise StaleResume(
+            f"{ledger.url} cannot be resumed: {NEW_NUMERICS}.",
+            hint="Start over with --fresh, or choose another --out.",
+        )
     changed = [name for name in {*here, *plan.fingerprint} if here.get(name) != plan.fingerprint.get(name)]
     if changed:
         raise StaleResume(

@@ -12,6 +12,7 @@ import pyarrow as pa
 from shardmill.devices import Device, cores
 from shardmill.errors import ShardmillError
 from shardmill.ledger import Commit, Ledger
+from shardmill.models.golden import lowest_cosine
 from shardmill.plan import Plan, Shard
 from shardmill.ranges import split_evenly
 from shardmill.results.report import Check
@@ -22,7 +23,6 @@ from shardmill.tasks import open_task
 from shardmill.tasks.base import WINDOW, Prepared, Task
 
 _SAMPLE_SHARDS = 8
-_LEAST_COSINE = 0.999
 
 
 def check_sample(ledger: Ledger, plan: Plan, commits: dict[int, Commit], sample: int) -> Check:
@@ -34,14 +34,15 @@ def check_sample(ledger: Ledger, plan: Plan, commits: dict[int, Commit], sample:
     if plan.work.query and not plan.work.id:
         return Check("sample", True, "none: without --id the rows of a query cannot be found again")
     try:
-        for where, name, fit in _compare(ledger, plan, commits, sample, left_out):
+        for shard, row, name, fit in _compare(ledger, plan, commits, sample, left_out):
+            where = f"shard {shard} row {row}"
             compared.add(where)
-            if fit >= _LEAST_COSINE:
+            if fit >= lowest_cosine(commits[shard].precision):
                 worst = min(worst, fit)
             elif plan.work.query:
                 differ.add(where)
             else:
-                return Check("sample", False, f"{where}: {name} does not match the source ({fit:.4f})")
+                return Check("sample", False, f"{where}: {name} does not match the source ({fit:.6f})")
     except (ShardmillError, FileNotFoundError) as error:
         return Check("sample", False, str(error).partition("\n")[0])
     seen = f"{len(compared - left_out - differ)} rows computed again in float32, worst cosine {worst:.6f}"
@@ -55,8 +56,8 @@ def check_sample(ledger: Ledger, plan: Plan, commits: dict[int, Commit], sample:
 
 def _compare(
     ledger: Ledger, plan: Plan, commits: dict[int, Commit], sample: int, left_out: set[str]
-) -> Iterator[tuple[str, str, float]]:
-    """Where, which column, and how well the stored value matches the source, row by row: 1 is the same.
+) -> Iterator[tuple[int, int, str, float]]:
+    """Which shard, row and column, and how well the stored value matches the source, row by row: 1 is the same.
 
     A row with more windows than are left of the sample is not computed but added to `left_out`.
     """
@@ -74,10 +75,10 @@ def _compare(
             for name in kept.schema.names:
                 for row, value in zip(rows, kept.column(name), strict=True):
                     fits = [_fit(each, value) for each in stored[row].column(name)] if row in stored else [0.0]
-                    yield f"shard {shard.index} row {row}", name, min(fits)
+                    yield shard.index, row, name, min(fits)
             for row, text in zip(rows, texts, strict=True):
                 if row not in stored:
-                    yield f"shard {shard.index} row {row}", "the row", 0.0
+                    yield shard.index, row, "the row", 0.0
                 elif text is not None and _was_done(stored[row], task):
                     prepared = task.prepare([text])
                     if WINDOW not in task.output.names and len(prepared.inputs) > 1:
@@ -86,10 +87,10 @@ def _compare(
                             continue
                         windows_left -= len(prepared.inputs)
                     for name, fit in _compute_again(task, prepared, stored[row]):
-                        yield f"shard {shard.index} row {row}", name, fit
+                        yield shard.index, row, name, fit
             missing -= set(rows)
         for row in sorted(missing):
-            yield f"shard {shard.index} row {row}", "the row", 0.0
+            yield shard.index, row, "the row", 0.0
 
 
 def _compute_again(task: Task, prepared: Prepared, stored: pa.Table) -> Iterator[tuple[str, float]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, Protocol
 
 import numpy as np
@@ -91,6 +92,9 @@ class Task(ABC):
 
     notes: Sequence[str] = ()
     """Sentences for the worker's record about how the rows were computed."""
+
+    numerics: Mapping[str, str] = MappingProxyType({})
+    """`kernel` and `precision` that compute the rows, for the commits; read after `open`."""
 
     device_clock: Mapping[str, float] | None = None
     """`busy_s` and `idle_s` of the GPU, for the worker's record."""

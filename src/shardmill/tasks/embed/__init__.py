@@ -22,6 +22,7 @@ from shardmill.models.fingerprint import digest_folder
 from shardmill.models.folder import ModelFolder, read_folder
 from shardmill.models.golden import GOLDEN
 from shardmill.models.location import MINILM, Location, check_bundled, find_model
+from shardmill.models.window import numerics_revision
 from shardmill.tasks.base import START, STOP, WINDOW, Combined, Output, Prepared, Task
 
 if TYPE_CHECKING:
@@ -132,7 +133,8 @@ class EmbedTask(Task):
 
     def fingerprint(self) -> dict[str, str]:
         _ = self._cutter  # Rejects windows that are too long for the model before a run is planned.
-        return {"model": self._location.name, **digest_folder(self._location.path)}
+        revision = numerics_revision({**self._folder.config, **self._folder.config_options})
+        return {"model": self._location.name, **digest_folder(self._location.path), **revision}
 
     def open(self, device: Device) -> None:
         """Load the model, and choose its kernel for this device by comparing vectors of known sentences."""
@@ -175,6 +177,11 @@ class EmbedTask(Task):
         kernel = [f"Kernel: {self._choice}."] if self._choice else []
         again = f"{self._redone:,} texts gave NaN in half precision and were computed in float32."
         return [*kernel, *([again] if self._redone else [])]
+
+    @property
+    def numerics(self) -> dict[str, str]:  # type: ignore[override]
+        """The kernel and its precision, for the commits."""
+        return {"kernel": self._kernel.name, "precision": self._kernel.precision} if self._kernel is not None else {}
 
     @property
     def device_clock(self) -> dict[str, float] | None:  # type: ignore[override]
@@ -270,7 +277,7 @@ class EmbedTask(Task):
         self, rows: Sequence[NDArray[np.int32]], skip: int, vectors: NDArray[np.float32]
     ) -> NDArray[np.float32]:
         """Recompute in float32 what overflowed in half precision, and truncate to the requested dimensions."""
-        again = [] if self._kernel is None or self._kernel.precise else _not_finite(vectors)
+        again = [] if self._kernel is None or self._kernel.precision == "float32" else _not_finite(vectors)
         for i in again:
             vectors[i] = self._exact.encode([rows[i]], skip)[0]
         self._redone += len(again)

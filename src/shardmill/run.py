@@ -11,9 +11,9 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from shardmill.console import Bar, duration
+from shardmill.console import Bar, duration, say
 from shardmill.costs.rates import expect, learn
-from shardmill.devices import Device, cores
+from shardmill.devices import Device
 from shardmill.engines import LOCAL, end_workers, open_engine
 from shardmill.engines.base import Engine, check_options
 from shardmill.engines.local import LocalEngine
@@ -24,7 +24,7 @@ from shardmill.planner import devices_for, make_plan, result_schema
 from shardmill.spec import ErrorLimit, Spec, make_execution
 from shardmill.status.load import read_load
 from shardmill.status.state import Status, read_status
-from shardmill.tasks import open_task
+from shardmill.tasks import open_here, open_task
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -108,7 +108,9 @@ class Run:
         embed_query = task.embed_query
         if embed_query is None:
             raise UsageError(f"The result of the task {self.plan.work.task!r} cannot be searched.")
-        task.open(Device("cpu", "cpu", cores(), precise=True))
+        device = open_here(task, precise=self.ledger.execution().get("precision") == "float32")
+        if not quiet:
+            say(f"Searching with the model on {device.name}.")
         return [search(self.ledger, self.plan, embed_query(text), k, quiet=quiet) for text in texts]
 
     def errors(self) -> Iterator[dict[str, Any]]:

@@ -260,4 +260,4 @@ def _cpu_has_bf16() -> bool:
 
 
 def _torch_device(device: Device) -> str:
-    return "cuda:0" if device.kind == "cuda" else "cpu"
+    return f"cuda:{device.index}" if device.kind == "cuda" else "cpu"

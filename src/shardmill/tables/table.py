@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from shardmill.console import Bar
-from shardmill.devices import Device, cores
+from shardmill.devices import Device
 from shardmill.errors import DatabaseError, ShardmillError, UsageError
 from shardmill.models.golden import lowest_cosine
 from shardmill.plan import NEW_NUMERICS, NUMERICS, new_numerics
@@ -22,7 +22,7 @@ from shardmill.postgres.search import Mode, TableHit, TableSearch, search, show
 from shardmill.postgres.tables import Registered, registered
 from shardmill.postgres.target import quoted
 from shardmill.results.report import Check, Expected, Report
-from shardmill.tasks import open_task
+from shardmill.tasks import open_here, open_task
 from shardmill.tasks.base import Task
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ class Table:
         if mode == "text":
             yield from (TableSearch(mode, k, None, text, where) for text in texts)
             return
-        task = self._open_task()
+        task, _ = self._open_task(precise=False)
         embed_query = task.embed_query
         if embed_query is None:
             raise UsageError(f"The task {self.registered.task!r} makes nothing that can be searched.")
@@ -105,7 +105,7 @@ class Table:
     def _task(self) -> tuple[str, dict[str, Any]]:
         return self.registered.task, self.registered.params
 
-    def _open_task(self) -> Task:
+    def _open_task(self, *, precise: bool) -> tuple[Task, Device]:
         """Open the model that made the vectors. A different one is refused: its vectors are not comparable."""
         task = open_task(*self._task)
         seen = task.fingerprint()
@@ -114,8 +114,7 @@ class Table:
                 f"{self} was made by {self.registered.model}; the model of that name here is different ({changed}).",
                 hint="Use the machine or the model version that loaded it, or load again.",
             )
-        task.open(Device("cpu", "cpu", cores(), precise=True))
-        return task
+        return task, open_here(task, precise=precise)
 
     def verify(
         self, *, sample: int = 64, rows: int | None = None, dims: int | None = None, quiet: bool = True
@@ -179,14 +178,14 @@ class Table:
             return Check("sample", True, f"none: {len(rows)} rows were made from another text than their text columns")
         worst = 1.0
         try:
-            task = self._open_task()
+            task, device = self._open_task(precise=True)
             for stored, text in known:
                 made = task.run(task.prepare([text]).inputs).rows.column(0)[0].as_py()
                 worst = min(worst, _cosine(np.fromstring(stored.strip("[]"), sep=","), np.asarray(made, np.float64)))
         except ShardmillError as error:
             return Check("sample", False, error.message)
         others = f"; {len(rows) - len(known)} were made from another text" if len(known) < len(rows) else ""
-        seen = f"{len(known)} rows computed again in float32, worst cosine {worst:.6f}{others}"
+        seen = f"{len(known)} rows computed again in float32 on {device.name}, worst cosine {worst:.6f}{others}"
         return Check("sample", worst >= lowest_cosine(""), seen)
 
 

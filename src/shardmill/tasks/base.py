@@ -113,6 +113,10 @@ class Task(ABC):
         """Return an object that combines rows into one per item, for `items` items; None if each input is a row."""
         return None
 
+    def gpu_bytes(self, precise: bool) -> int | None:
+        """The GPU memory to load the model in float32 or faster, for few items; None if it uses no GPU."""
+        return None
+
     def workers_per_gpu(self, cores: int) -> int:
         """The number of workers that share one GPU, given the number of CPU cores per GPU."""
         return 1

@@ -146,6 +146,8 @@ class EmbedTask(Task):
         except ImportError as error:
             raise missing_extra(error.name or "torch", "embed") from error
         check_bundled(self._location)
+        if device.index:
+            torch.cuda.set_device(device.index)
         # With a GPU, torch has no CPU work to parallelize, and every copy would wake its threads.
         torch.set_num_threads(device.threads if device.kind == "cpu" else 1)
         with quiet():
@@ -189,9 +191,19 @@ class EmbedTask(Task):
         clock = getattr(self._kernel, "clock", None)
         return {"busy_s": round(clock.busy_s, 3), "idle_s": round(clock.idle_s, 3)} if clock and clock.busy_s else None
 
+    @property
+    def _weights_bytes(self) -> int:
+        return sum(f.stat().st_size for f in self._folder.transformer.glob("*.safetensors"))
+
+    def gpu_bytes(self, precise: bool) -> int:
+        """In float32, and once more in half precision if that is compared with it."""
+        dtype = self._folder.config.get("dtype") or self._folder.config.get("torch_dtype")
+        weights = self._weights_bytes // (2 if dtype in ("float16", "bfloat16") else 4)
+        return weights * (4 if precise else 6)
+
     def workers_per_gpu(self, cores: int) -> int:
         """Several workers share a GPU if the model is small: it finishes before one worker tokenizes the next batch."""
-        weights_bytes = sum(f.stat().st_size for f in self._folder.transformer.glob("*.safetensors"))
+        weights_bytes = self._weights_bytes
         for limit_bytes, workers, cores_each in _SHARING:
             if weights_bytes <= limit_bytes:
                 return max(1, min(workers, cores // cores_each))

@@ -8,7 +8,7 @@ import platform
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,8 @@ _ARM_PARTS = {
 # Cores for reading, tokenizing and launching; more do not feed a GPU faster.
 _CORES_A_GPU_WORKER = 4
 _CORES_A_GPU = 8
+# For CUDA itself and for a batch of one long text, beside the weights.
+_GPU_ROOM_BYTES = 4 << 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +34,7 @@ class Device:
 
     `sharing` is the number of workers that use it; `work_bytes` is the size of the source. If `precise`, a task
     computes in float32 even if another type is faster. The worker is pinned to `cpus`, () for no pinning.
+    `free_bytes` was free when the GPU was found; `index` is its number among the GPUs that this process sees.
     """
 
     kind: str
@@ -43,6 +46,8 @@ class Device:
     sharing: int = 1
     work_bytes: int = 0
     cpus: tuple[int, ...] = ()
+    free_bytes: int = field(default=0, compare=False)
+    index: int = 0
 
     @property
     def share(self) -> float:
@@ -158,15 +163,31 @@ def gpus() -> list[Device]:
             handle = pynvml.nvmlDeviceGetHandleByIndex(i)
             uuid = _text(pynvml.nvmlDeviceGetUUID(handle))
             name = _text(pynvml.nvmlDeviceGetName(handle))
-            memory = int(pynvml.nvmlDeviceGetMemoryInfo(handle).total)
+            memory = pynvml.nvmlDeviceGetMemoryInfo(handle)
             cpus = near_cpus(_pci_address(pynvml, handle))
-            found.append((str(i), uuid, Device("cuda", name, 1, memory, str(i), cpus=cpus)))
+            gpu = Device("cuda", name, 1, int(memory.total), str(i), cpus=cpus, free_bytes=int(memory.free))
+            found.append((str(i), uuid, gpu))
         if allowed is None:
             return [device for _, _, device in found]
         wanted = [w.strip() for w in allowed.split(",") if w.strip()]
         return [d for w in wanted for i, uuid, d in found if w == i or uuid.startswith(w)]
     finally:
         pynvml.nvmlShutdown()
+
+
+def pick_device(need_bytes: int | None, *, precise: bool) -> Device:
+    """The device for one process: the GPU with the most free memory, if that is `need_bytes`, else the CPU.
+
+    None is a task that uses no GPU. On the CPU it is always precise: trying other kernels takes longer than few texts.
+    """
+    found = [] if need_bytes is None else gpus()
+    if found:
+        index, best = max(enumerate(found), key=lambda each: each[1].free_bytes)
+        if best.free_bytes >= (need_bytes or 0) + _GPU_ROOM_BYTES:
+            # CUDA numbers GPUs by speed unless told to number them as NVML does.
+            os.environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
+            return replace(best, index=index, threads=cores(), precise=precise)
+    return Device("cpu", "the CPU", cores(), precise=True)
 
 
 def _text(value: str | bytes) -> str:

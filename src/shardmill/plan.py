@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from shardmill.spec import Work
 
 FORMAT = 1
+
+# The entry of a fingerprint that changes when a version of shardmill corrects the vectors of a model.
+NUMERICS = "numerics"
+NEW_NUMERICS = "another version of shardmill began it, and this version corrects this model's vectors"
 
 # Columns of a result that do not come from the source: the row's number and, for items with several rows, the number of
 # the window (from 0) and the range of characters of the item's text that it covers.
@@ -224,6 +228,11 @@ def shard_target_bytes(total_bytes: int, workers: Sequence[Device]) -> int:
     return max(min(by_time, by_share), by_count, _SMALLEST_SHARD_BYTES)
 
 
+def new_numerics(old: Mapping[str, str], new: Mapping[str, str]) -> bool:
+    """Whether two fingerprints are of versions of shardmill that compute the model differently."""
+    return old.get(NUMERICS) != new.get(NUMERICS)
+
+
 def differences(old: Plan, new: Plan) -> list[str]:
     """What changed between two plans, in words; empty if a run of one can resume with the other."""
     changes = []
@@ -236,7 +245,9 @@ def differences(old: Plan, new: Plan) -> list[str]:
     for name in sorted({*before["params"], *after["params"]}):
         if before["params"].get(name) != after["params"].get(name):
             changes.append(f"{name} was {before['params'].get(name)!r} and is {after['params'].get(name)!r}")
-    for name in sorted({*old.fingerprint, *new.fingerprint}):
+    if new_numerics(old.fingerprint, new.fingerprint):
+        changes.append(NEW_NUMERICS)
+    for name in sorted({*old.fingerprint, *new.fingerprint} - {NUMERICS}):
         if old.fingerprint.get(name) != new.fingerprint.get(name):
             was, is_ = old.fingerprint.get(name), new.fingerprint.get(name)
             changes.append(f"the model's {name} changed ({was} -> {is_})")

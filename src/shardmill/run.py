@@ -11,20 +11,20 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from shardmill.console import Bar, duration
+from shardmill.console import Bar, duration, say
 from shardmill.costs.rates import expect, learn
-from shardmill.devices import Device, cores
+from shardmill.devices import Device
 from shardmill.engines import LOCAL, end_workers, open_engine
 from shardmill.engines.base import Engine, check_options
 from shardmill.engines.local import LocalEngine
 from shardmill.errors import Preempted, RunExists, StaleResume, StoreError, UsageError, nearest, too_many_errors
 from shardmill.ledger import Ledger
-from shardmill.plan import ROW, Plan, differences
+from shardmill.plan import NEW_NUMERICS, ROW, Plan, differences, new_numerics
 from shardmill.planner import devices_for, make_plan, result_schema
 from shardmill.spec import ErrorLimit, Spec, make_execution
 from shardmill.status.load import read_load
 from shardmill.status.state import Status, read_status
-from shardmill.tasks import open_task
+from shardmill.tasks import open_here, open_task
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -113,7 +113,9 @@ class Run:
         embed_query = task.embed_query
         if embed_query is None:
             raise UsageError(f"The result of the task {self.plan.work.task!r} cannot be searched.")
-        task.open(Device("cpu", "cpu", cores(), precise=True))
+        device = open_here(task, precise=self.ledger.execution().get("precision") == "float32")
+        if not quiet:
+            say(f"Searching with the model on {device.name}.")
         return [search(self.ledger, self.plan, embed_query(text), k, quiet=quiet) for text in texts]
 
     def errors(self) -> Iterator[dict[str, Any]]:
@@ -232,6 +234,11 @@ def _count_live(status: Status) -> int:
 
 def _refuse_another_model(ledger: Ledger, plan: Plan) -> None:
     here = open_task(plan.work.task, plan.work.params).fingerprint()
+    if new_numerics(plan.fingerprint, here):
+        raise StaleResume(
+            f"{ledger.url} cannot be resumed: {NEW_NUMERICS}.",
+            hint="Start over with --fresh, or choose another --out.",
+        )
     changed = [name for name in {*here, *plan.fingerprint} if here.get(name) != plan.fingerprint.get(name)]
     if changed:
         raise StaleResume(

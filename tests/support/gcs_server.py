@@ -72,6 +72,8 @@ class _GcsHandler(BaseHTTPRequestHandler):
             return 404, {}, b"<Error><Code>NoSuchKey</Code></Error>"
         if self.headers.get("If-Match", found.headers["ETag"]) != found.headers["ETag"]:
             return 412, {}, b"<Error><Code>PreconditionFailed</Code></Error>"
+        if self.headers.get("If-None-Match") == found.headers["ETag"]:
+            return 304, {}, b""
         if wanted := self.headers.get("Range"):
             first, _, last = wanted.removeprefix("bytes=").partition("-")
             data = found.data[int(first) : int(last) + 1]

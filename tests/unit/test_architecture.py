@@ -47,9 +47,10 @@ MAY_IMPORT: dict[str, str] = {
     "split": "errors console passwords ranges store plan sources",
     "planner": "errors console devices spec plan sources tasks",
     "costs": "errors cache console devices sizing models spec plan ledger sources tasks status planner",
-    "results": "errors console ranges devices store retrieval plan ledger sources tasks sinks",
+    "results": "errors console ranges devices store retrieval models plan ledger sources tasks sinks",
     "run": "errors console devices spec plan planner ledger engines sinks tasks status costs results",
-    "tables": "errors console template devices spec plan planner postgres sources sinks tasks engines results run",
+    "tables": "errors console template devices models spec plan planner postgres sources sinks tasks engines results "
+    "run",
     "ray": "spec run",
     "api": "errors spec run tables",
     "bench": "errors console batching devices sizing store augment models sources tasks sinks run api",

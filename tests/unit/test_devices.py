@@ -39,6 +39,9 @@ def eight_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
 
 
+FREE = (2 << 30, 70 << 30, 40 << 30)
+
+
 @pytest.fixture
 def three_gpus(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     """An NVML with three GPUs; old versions of it answer in bytes."""
@@ -48,7 +51,7 @@ def three_gpus(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
         nvmlDeviceGetHandleByIndex=lambda i: i,
         nvmlDeviceGetUUID=lambda handle: UUIDS[handle].encode() if handle == 1 else UUIDS[handle],
         nvmlDeviceGetName=lambda handle: f"H{handle}",
-        nvmlDeviceGetMemoryInfo=lambda handle: SimpleNamespace(total=80 << 30),
+        nvmlDeviceGetMemoryInfo=lambda handle: SimpleNamespace(total=80 << 30, free=FREE[handle]),
         nvmlDeviceGetPciInfo=lambda handle: SimpleNamespace(busId=ADDRESSES[handle]),
         NVMLError=RuntimeError,
         ended=0,
@@ -253,3 +256,29 @@ def test_a_process_is_kept_to_its_cpus_with_all_its_threads() -> None:
         [sys.executable, "-c", PINNED.replace("CPU", str(cpu))], capture_output=True, text=True, check=True
     ).stdout
     assert json.loads(said) == [[cpu], [[cpu], [cpu]], 1, [], []]
+
+
+def test_one_process_takes_the_gpu_with_the_most_free_memory(
+    three_gpus: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    picked = devices.pick_device(32 << 30, precise=True)
+    assert (picked.kind, picked.name, picked.index, picked.precise) == ("cuda", "H1", 1, True)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,2")
+    picked = devices.pick_device(32 << 30, precise=False)
+    assert (picked.name, picked.index, picked.precise) == ("H2", 1, False)
+
+
+@pytest.mark.parametrize("need_bytes", [70 << 30, 67 << 30, None])
+def test_one_process_takes_the_cpu_if_no_gpu_has_room(
+    three_gpus: SimpleNamespace, monkeypatch: pytest.MonkeyPatch, need_bytes: int | None
+) -> None:
+    """The weights must leave room for a batch; a task that says nothing of GPUs gets none."""
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    picked = devices.pick_device(need_bytes, precise=False)
+    assert (picked.kind, picked.name, picked.index, picked.precise) == ("cpu", "the CPU", 0, True)
+
+
+def test_one_process_takes_the_cpu_without_a_gpu(no_gpus: None) -> None:
+    assert devices.pick_device(1, precise=True).kind == "cpu"

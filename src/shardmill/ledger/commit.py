@@ -40,7 +40,7 @@ class Commits:
         """All commits by shard; only those not seen before are fetched."""
         new = sorted(self.shards() - self._by_shard.keys())
         for shard, data in zip(new, self._folder.ask_each(self._store.get, [self.key(i) for i in new]), strict=True):
-            self._by_shard[shard] = Commit(**json.loads(data))
+            self._by_shard[shard] = Commit.from_json(json.loads(data))
         return self._by_shard
 
     def read_complete(self, plan: Plan) -> list[Commit]:

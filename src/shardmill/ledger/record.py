@@ -12,7 +12,7 @@ class Commit:
     """The durable record that one shard is done.
 
     `rows` counts items of the source. `part_rows` counts rows of the part and `inputs` texts given to the model, if an
-    item can have several; 0 means one per item.
+    item can have several; 0 means one per item. `kernel` and `precision` say how the rows were computed.
     """
 
     shard: int
@@ -35,6 +35,13 @@ class Commit:
     timings: dict[str, float] = field(default_factory=dict)
     part_rows: int = 0
     inputs: int = 0
+    kernel: str = ""
+    precision: str = ""
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Commit:
+        """Read a commit; keys of later versions are left out."""
+        return cls(**{name: value for name, value in data.items() if name in cls.__dataclass_fields__})
 
     @property
     def rows_in_part(self) -> int:

@@ -100,11 +100,12 @@ class Encoder:
         """A description of the kernel."""
         layout = "padded" if self.padded else "packed"
         compiled = ", compiled" if self._compiled else ""
-        return f"torch {str(self.dtype).removeprefix('torch.')}, {layout}{compiled}"
+        return f"torch {self.precision}, {layout}{compiled}"
 
     @property
-    def precise(self) -> bool:
-        return self.dtype == torch.float32
+    def precision(self) -> str:
+        """The type that the transformer computes in: float32, float16 or bfloat16."""
+        return str(self.dtype).removeprefix("torch.")
 
     def _pooled(self, rows: Sequence[NDArray[np.int32]], skip: int) -> Tensor:
         """Run the model over the rows, padded to the longest, and pool."""

@@ -16,9 +16,10 @@ from shardmill.devices import Device
 from shardmill.errors import DeviceOutOfMemory, MissingExtra, ModelError
 from shardmill.models.encoder import Clock, Encoder
 from shardmill.models.folder import ModelFolder
-from shardmill.models.golden import agree
+from shardmill.models.golden import agree, reach_past_window
 from shardmill.models.memory import MemoryKey, free_cuda_bytes, identify_model, learn_model, measure_cuda
 from shardmill.models.packed import PackedEncoder
+from shardmill.models.window import find_window
 from shardmill.sizing.memory import PACKED_BUDGET_TOKENS, PADDED_BUDGET_TOKENS
 
 Rows = Sequence[NDArray[np.int32]]
@@ -37,14 +38,14 @@ _PROBED_TOKENS = 8192
 
 
 class Kernel(Protocol):
-    """Ids -> vectors. `name` describes it; `precise` means float32; `padded` means rows padded to a batch's longest."""
+    """Ids -> vectors. `name` describes it; `padded` means rows padded to a batch's longest."""
 
     padded: bool
 
     @property
     def name(self) -> str: ...
     @property
-    def precise(self) -> bool: ...
+    def precision(self) -> str: ...
     def encode(self, rows: Rows, skip: int = 0) -> NDArray[np.float32]: ...
     def begin(self, rows: Rows, skip: int = 0) -> Callable[[], NDArray[np.float32]]: ...
 
@@ -105,7 +106,7 @@ class _Trial:
         self.folder = folder
         self.device = device
         self.pad_id = pad_id
-        self.golden = golden
+        self.golden = golden = reach_past_window(golden, find_window({**folder.config, **folder.config_options}), limit)
         self.skip = skip
         self.typical = np.resize(max(golden, key=len), min(limit or _TYPICAL_TOKENS, _TYPICAL_TOKENS))
         self.why: list[str] = []
@@ -125,7 +126,8 @@ class _Trial:
                 if self._is_right(kernel):
                     return kernel
             except (ModelError, ImportError, LookupError, TypeError, ValueError, RuntimeError) as error:
-                self.why.append(f"cannot run {how}: {type(error).__name__}")
+                reason = error.message if isinstance(error, ModelError) else type(error).__name__
+                self.why.append(f"cannot run {how}: {reason.rstrip('.')}")
         return plain_kernel(self.folder, self.device, self.pad_id)
 
     def _gpu_kernels(self) -> Iterator[tuple[str, Callable[[], Encoder]]]:
@@ -201,7 +203,7 @@ class _Trial:
             self.why.append(error.message)
 
     def _is_right(self, kernel: Kernel) -> bool:
-        if agree(kernel.encode(self.golden, self.skip), self.expected, precise=self.device.precise):
+        if agree(kernel.encode(self.golden, self.skip), self.expected, kernel.precision):
             return True
         self.why.append(f"{kernel.name} gave different vectors")
         return False
@@ -258,4 +260,4 @@ def _cpu_has_bf16() -> bool:
 
 
 def _torch_device(device: Device) -> str:
-    return "cuda:0" if device.kind == "cuda" else "cpu"
+    return f"cuda:{device.index}" if device.kind == "cuda" else "cpu"

@@ -22,12 +22,13 @@ from torch import Tensor, nn
 from shardmill.errors import DeviceOutOfMemory, ModelError, missing_extra
 from shardmill.models.encoder import _apply, _load_step, _load_transformer, memory_guard, pool, quiet
 from shardmill.models.folder import ModelFolder
+from shardmill.models.golden import LOWEST_TOKEN_COSINES
 
 _CAPABILITIES = {"BF16": "bf16", "FP16": "f16"}
 # The most that was measured: with 2 threads, 2 streams are at least as fast as 1.
 _MOST_STREAMS = 2
 # Tiny Qwen3, ModernBERT, MPNet and T5 gave wrong results on an ARM CPU, even in f32: every compiled model is checked.
-_LOWEST_COSINES = {"f32": 0.99999, "f16": 0.999, "bf16": 0.998}
+_PRECISIONS = {"f32": "float32", "f16": "float16", "bf16": "bfloat16"}
 _PROBE_TOKENS = (48, 29, 1)
 
 
@@ -63,7 +64,7 @@ class OpenVinoEncoder:
                 raise ModelError(
                     f"OpenVINO cannot convert {folder.transformer.name}: {reason[0][:200]}", hint="torch can run it."
                 ) from error
-        if not cosine >= _LOWEST_COSINES[used]:
+        if not cosine >= LOWEST_TOKEN_COSINES[_PRECISIONS[used]]:
             raise ModelError(
                 f"OpenVINO cannot convert {folder.transformer.name}: in {used} a cosine is {cosine:.5f}.",
                 hint="torch can run it.",
@@ -71,7 +72,7 @@ class OpenVinoEncoder:
         self._compiled = compiled
         self._requests = [compiled.create_infer_request() for _ in range(self._streams)]
         self.name = f"openvino {used}, {self._streams} stream{'s' if self._streams > 1 else ''}"
-        self.precise = used == "f32"
+        self.precision = _PRECISIONS[used]
 
     def begin(self, rows: Sequence[NDArray[np.int32]], skip: int = 0) -> Callable[[], NDArray[np.float32]]:
         """Like `encode`, and finished when this returns, because no core is free to continue in the background."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import inspect
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -20,14 +20,23 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
+from shardmill.errors import ModelError
 from shardmill.models.compiling import compile_layers, eager_if
 from shardmill.models.encoder import Encoder
 from shardmill.models.folder import ModelFolder
 from shardmill.models.tokenizer import first_position
+from shardmill.models.window import find_reach
 
 ATTENTION = "shardmill_packed"
 _LEAST_COMPILED_TOKENS = 2
 _TILED_WIDTHS = {16, 32, 64, 128}
+# Arguments of transformers that do not change what attention gives; any other is refused.
+_WITHOUT_EFFECT = {
+    "cache_position", "cu_seq_lens_k", "cu_seq_lens_q", "deterministic", "max_length_k", "max_length_q",
+    "num_items_in_batch", "output_attentions", "output_hidden_states", "output_router_logits", "past_key_value",
+    "past_key_values", "position_embeddings", "position_ids", "return_dict", "seq_idx", "use_cache",
+}  # fmt: skip
+_FAR = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +48,8 @@ class Pack:
     longest: int
 
 
+# The configs whose masks were checked, by identity and window; kept alive, so that no other gets that identity.
+_checked: dict[tuple[int, int], Any] = {}
 # The pack that the model currently runs on; the attention of every layer reads it.
 _packs: list[Pack] = []
 
@@ -149,7 +160,23 @@ def register() -> None:
     from transformers import AttentionInterface, AttentionMaskInterface
 
     AttentionInterface.register(ATTENTION, packed_attention)
-    AttentionMaskInterface.register(ATTENTION, lambda *args, **kwargs: None)
+    AttentionMaskInterface.register(ATTENTION, check_mask)
+
+
+def check_mask(
+    *args: Any, mask_function: Callable[..., Tensor], config: Any, local_size: int | None = None, **kwargs: Any
+) -> None:
+    """Refuse a mask other than whole texts, causal or a window, such as chunks; asked once for each kind of layer."""
+    window = local_size or _FAR
+    if (id(config), window) in _checked:
+        return
+    distance = torch.tensor([-_FAR, -window - 1, -window, 1 - window, -1, 0, 1, window - 1, window, window + 1, _FAR])
+    first = torch.tensor(0)
+    seen = mask_function(first, first, torch.tensor(2 * _FAR), distance + 2 * _FAR).expand(len(distance))
+    near = distance.abs() < window, distance.abs() <= window, torch.ones_like(distance, dtype=torch.bool)
+    if not any(torch.equal(seen, allowed & side) for allowed in near for side in (distance <= 0, near[-1])):
+        raise ModelError("Packed attention does not implement this model's mask.", hint="It runs padded.")
+    _checked[id(config), window] = config
 
 
 def packed_attention(
@@ -165,10 +192,11 @@ def packed_attention(
     **kwargs: Any,
 ) -> tuple[Tensor, None]:
     """Attention over the current pack, with transformers' signature: inputs are (1, heads, tokens, width)."""
-    causal = bool(getattr(module, "is_causal", False) if is_causal is None else is_causal)
-    left, right = (-1, 0) if causal else (-1, -1)
-    if sliding_window:
-        left, right = (sliding_window - 1, 0) if causal else (sliding_window // 2, sliding_window // 2)
+    given = {**kwargs, "attention_mask": attention_mask}
+    unknown = [n for n, v in given.items() if n not in _WITHOUT_EFFECT and v is not None and v is not False]
+    if unknown:
+        raise ModelError(f"Packed attention does not implement {', '.join(unknown)}.", hint="It runs padded.")
+    left, right = find_reach(bool(getattr(module, "is_causal", False)), is_causal, sliding_window)
     q, k, v = (t[0].transpose(0, 1) for t in (query, key, value))
     return _attend(q, k, v, scaling or q.shape[-1] ** -0.5, left, right)[None], None
 

@@ -220,6 +220,8 @@ def _changes(old: Registered, new: Registered) -> list[str]:
         found.append(f"the model was {old.model}, now {new.model}")
         if old.model == new.model:
             found[-1] = f"the files of {old.model} have changed"
+        if {**old.fingerprint, "numerics": ""} == {**new.fingerprint, "numerics": ""}:
+            found[-1] = f"this version of shardmill corrects the vectors of {old.model}"
     where = {"model", "dtype"}
     for name in sorted((old.params.keys() | new.params.keys()) - where):
         if old.params.get(name) != new.params.get(name):

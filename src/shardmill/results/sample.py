@@ -9,24 +9,23 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from shardmill.devices import Device, cores
 from shardmill.errors import ShardmillError
 from shardmill.ledger import Commit, Ledger
+from shardmill.models.golden import lowest_cosine
 from shardmill.plan import Plan, Shard
 from shardmill.ranges import split_evenly
 from shardmill.results.report import Check
 from shardmill.results.windows import count_items, has_windows
 from shardmill.sinks.parquet import is_vector, read_part
 from shardmill.sources import Fields, ItemBatch, open_source
-from shardmill.tasks import open_task
+from shardmill.tasks import open_here, open_task
 from shardmill.tasks.base import WINDOW, Prepared, Task
 
 _SAMPLE_SHARDS = 8
-_LEAST_COSINE = 0.999
 
 
 def check_sample(ledger: Ledger, plan: Plan, commits: dict[int, Commit], sample: int) -> Check:
-    """Compute some rows again from the source, in float32 on the CPU, and compare them with what is stored."""
+    """Compute some rows again from the source, in float32, and compare them with what is stored."""
     compared: set[str] = set()
     differ: set[str] = set()
     left_out: set[str] = set()
@@ -34,17 +33,21 @@ def check_sample(ledger: Ledger, plan: Plan, commits: dict[int, Commit], sample:
     if plan.work.query and not plan.work.id:
         return Check("sample", True, "none: without --id the rows of a query cannot be found again")
     try:
-        for where, name, fit in _compare(ledger, plan, commits, sample, left_out):
+        task = open_task(plan.work.task, plan.work.params)
+        device = open_here(task, precise=True)
+        for shard, row, name, fit in _compare(ledger, plan, task, commits, sample, left_out):
+            where = f"shard {shard} row {row}"
             compared.add(where)
-            if fit >= _LEAST_COSINE:
+            if fit >= lowest_cosine(commits[shard].precision):
                 worst = min(worst, fit)
             elif plan.work.query:
                 differ.add(where)
             else:
-                return Check("sample", False, f"{where}: {name} does not match the source ({fit:.4f})")
+                return Check("sample", False, f"{where}: {name} does not match the source ({fit:.6f})")
     except (ShardmillError, FileNotFoundError) as error:
         return Check("sample", False, str(error).partition("\n")[0])
-    seen = f"{len(compared - left_out - differ)} rows computed again in float32, worst cosine {worst:.6f}"
+    done = len(compared - left_out - differ)
+    seen = f"{done} rows computed again in float32 on {device.name}, worst cosine {worst:.6f}"
     if differ:
         # Such a row may have changed in the database since; if more than half differ, the check fails.
         seen += f"; {len(differ)} of {len(compared)} are gone or differ now"
@@ -54,16 +57,14 @@ def check_sample(ledger: Ledger, plan: Plan, commits: dict[int, Commit], sample:
 
 
 def _compare(
-    ledger: Ledger, plan: Plan, commits: dict[int, Commit], sample: int, left_out: set[str]
-) -> Iterator[tuple[str, str, float]]:
-    """Where, which column, and how well the stored value matches the source, row by row: 1 is the same.
+    ledger: Ledger, plan: Plan, task: Task, commits: dict[int, Commit], sample: int, left_out: set[str]
+) -> Iterator[tuple[int, int, str, float]]:
+    """Which shard, row and column, and how well the stored value matches the source, row by row: 1 is the same.
 
     A row with more windows than are left of the sample is not computed but added to `left_out`.
     """
     windows_left = sample
     work = plan.work
-    task = open_task(work.task, work.params)
-    task.open(Device("cpu", "cpu", cores(), precise=True))
     source = open_source(plan.stat, Fields.of(work), work.max_item_bytes)
     for shard, picked in _choose_rows(plan, commits, sample):
         stored = _pick(read_part(ledger.store, commits[shard.index].part), picked, plan)
@@ -74,10 +75,10 @@ def _compare(
             for name in kept.schema.names:
                 for row, value in zip(rows, kept.column(name), strict=True):
                     fits = [_fit(each, value) for each in stored[row].column(name)] if row in stored else [0.0]
-                    yield f"shard {shard.index} row {row}", name, min(fits)
+                    yield shard.index, row, name, min(fits)
             for row, text in zip(rows, texts, strict=True):
                 if row not in stored:
-                    yield f"shard {shard.index} row {row}", "the row", 0.0
+                    yield shard.index, row, "the row", 0.0
                 elif text is not None and _was_done(stored[row], task):
                     prepared = task.prepare([text])
                     if WINDOW not in task.output.names and len(prepared.inputs) > 1:
@@ -86,10 +87,10 @@ def _compare(
                             continue
                         windows_left -= len(prepared.inputs)
                     for name, fit in _compute_again(task, prepared, stored[row]):
-                        yield f"shard {shard.index} row {row}", name, fit
+                        yield shard.index, row, name, fit
             missing -= set(rows)
         for row in sorted(missing):
-            yield f"shard {shard.index} row {row}", "the row", 0.0
+            yield shard.index, row, "the row", 0.0
 
 
 def _compute_again(task: Task, prepared: Prepared, stored: pa.Table) -> Iterator[tuple[str, float]]:

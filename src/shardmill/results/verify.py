@@ -10,7 +10,7 @@ import pyarrow as pa
 from shardmill.console import Bar
 from shardmill.errors import ShardmillError
 from shardmill.ledger import Commit, Ledger
-from shardmill.plan import Plan
+from shardmill.plan import NEW_NUMERICS, NUMERICS, Plan, new_numerics
 from shardmill.results.ids import IdHashes, check_ids
 from shardmill.results.parts import SeenInParts, digest, read_errors, read_part_once
 from shardmill.results.pool import in_order
@@ -35,6 +35,7 @@ def verify(
     commits = ledger.commits.read()
     checks.append(_check_commits(plan, commits))
     whole = checks[-1].ok
+    checks += _check_numerics(ledger, plan)
     if plan.work.to is not None:
         return _verify_table(ledger, plan, commits, checks, expected, began)
     with Bar("verifying", quiet=quiet) as bar, IdHashes() as hashes:
@@ -72,7 +73,7 @@ def _verify_table(
     """Verify a load: compare its commits with the batch ledger, and the ledger with the table's rows."""
     from shardmill.sinks.table import check_table
 
-    whole = checks[-1].ok
+    whole = checks[0].ok
     output = open_task(plan.work.task, plan.work.params).output
     schema = pa.schema([*kept_schema(plan.stat), *output])
     try:
@@ -110,6 +111,20 @@ def _check_commits(plan: Plan, commits: dict[int, Commit]) -> Check:
     if strange or foreign:
         seen += f"; from another plan {_few(strange + foreign)}"
     return Check("commits", not (missing or strange or foreign), seen)
+
+
+def _check_numerics(ledger: Ledger, plan: Plan) -> Iterator[Check]:
+    """Say if an earlier version began the run, whose packed kernel computed this model differently."""
+    try:
+        here = open_task(plan.work.task, plan.work.params).fingerprint()
+    except (ShardmillError, OSError):
+        return  # The check of the sample says that the model is missing.
+    if not new_numerics(plan.fingerprint, here):
+        return
+    kernels = [note for worker in ledger.workers.read() for note in worker["notes"]]
+    packed = not kernels or any("packed" in note for note in kernels)
+    remedy = "run it again with --fresh" if packed else "none of its workers used the kernel that was corrected"
+    yield Check(NUMERICS, not packed, f"{NEW_NUMERICS}: {remedy}")
 
 
 def _read_parts(ledger: Ledger, plan: Plan, commits: dict[int, Commit], hashes: IdHashes, bar: Bar) -> SeenInParts:

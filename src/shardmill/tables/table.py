@@ -5,13 +5,16 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from shardmill.console import Bar
-from shardmill.devices import Device, cores
+from shardmill.devices import Device
 from shardmill.errors import DatabaseError, ShardmillError, UsageError
+from shardmill.models.golden import lowest_cosine
+from shardmill.plan import NEW_NUMERICS, NUMERICS, new_numerics
 from shardmill.postgres import checking, reading
 from shardmill.postgres.definition import DIGEST
 from shardmill.postgres.places import find_table, is_table
@@ -20,7 +23,7 @@ from shardmill.postgres.tables import Registered, registered
 from shardmill.postgres.target import quoted
 from shardmill.results.report import Check, Expected, Report
 from shardmill.results.search import refuse_empty
-from shardmill.tasks import open_task
+from shardmill.tasks import open_here, open_task
 from shardmill.tasks.base import Task
 
 if TYPE_CHECKING:
@@ -28,7 +31,6 @@ if TYPE_CHECKING:
 
     from shardmill.run import Run
 
-_LEAST_COSINE = 0.999
 _UNIT_SLACK = 5e-3
 _RECALL_SAMPLE = 100
 
@@ -95,23 +97,26 @@ class Table:
         if mode == "text":
             yield from (TableSearch(mode, k, None, text, where) for text in texts)
             return
-        task = self._open_task()
+        task, _ = self._open_task(precise=False)
         embed_query = task.embed_query
         if embed_query is None:
             raise UsageError(f"The result of the task {self.registered.task!r} cannot be searched.")
         yield from (TableSearch(mode, k, embed_query(text), text, where) for text in texts)
 
-    def _open_task(self) -> Task:
+    @property
+    def _task(self) -> tuple[str, dict[str, Any]]:
+        return self.registered.task, self.registered.params
+
+    def _open_task(self, *, precise: bool) -> tuple[Task, Device]:
         """Open the model that made the vectors. A different one is refused: its vectors are not comparable."""
-        task = open_task(self.registered.task, self.registered.params)
-        if (seen := task.fingerprint()) != self.registered.fingerprint:
+        task = open_task(*self._task)
+        seen = task.fingerprint()
+        if (changed := _differing(seen, self.registered.fingerprint)) != NUMERICS and changed:
             raise UsageError(
-                f"{self} was made by {self.registered.model}; the model of that name here is different "
-                f"({_differing(seen, self.registered.fingerprint)}).",
+                f"{self} was made by {self.registered.model}; the model of that name here is different ({changed}).",
                 hint="Use the machine or the model version that loaded it, or load again.",
             )
-        task.open(Device("cpu", "cpu", cores(), precise=True))
-        return task
+        return task, open_here(task, precise=precise)
 
     def verify(
         self, *, sample: int = 64, rows: int | None = None, dims: int | None = None, quiet: bool = True
@@ -122,6 +127,7 @@ class Table:
         with self._open() as connection, Bar("verifying", quiet=quiet) as bar:
             bar.at(0.0, "columns")
             checks = [Check("table", *checking.fits(connection, self.target))]
+            checks += self._check_numerics()
             count = 0
             if checks[0].ok:
                 bar.at(0.1, "rows")
@@ -147,6 +153,11 @@ class Table:
             seconds=round(time.monotonic() - began, 2),
         )
 
+    def _check_numerics(self) -> Iterator[Check]:
+        with suppress(ShardmillError, OSError):
+            if new_numerics(self.registered.fingerprint, open_task(*self._task).fingerprint()):
+                yield Check(NUMERICS, False, f"{NEW_NUMERICS}: load it again into another table")
+
     def _check_rows(self, seen: checking.Seen) -> Iterator[Check]:
         without = f"{seen.rows - seen.vectors:,} without a vector, {seen.rows - seen.digests:,} without a digest"
         yield Check("rows", seen.vectors == seen.digests == seen.rows, f"{seen.rows:,} rows, {without}")
@@ -169,15 +180,15 @@ class Table:
             return Check("sample", True, f"none: {len(rows)} rows were made from another text than their text columns")
         worst = 1.0
         try:
-            task = self._open_task()
+            task, device = self._open_task(precise=True)
             for stored, text in known:
                 made = task.run(task.prepare([text]).inputs).rows.column(0)[0].as_py()
                 worst = min(worst, _cosine(np.fromstring(stored.strip("[]"), sep=","), np.asarray(made, np.float64)))
         except ShardmillError as error:
             return Check("sample", False, error.message)
         others = f"; {len(rows) - len(known)} were made from another text" if len(known) < len(rows) else ""
-        seen = f"{len(known)} rows computed again in float32, worst cosine {worst:.6f}{others}"
-        return Check("sample", worst >= _LEAST_COSINE, seen)
+        seen = f"{len(known)} rows computed again in float32 on {device.name}, worst cosine {worst:.6f}{others}"
+        return Check("sample", worst >= lowest_cosine(""), seen)
 
 
 def _text_of(values: Sequence[Any], digest: bytes | None) -> str | None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from shardmill.errors import SpecError, nearest
+from shardmill.devices import Device, pick_device
+from shardmill.errors import DeviceLost, DeviceOutOfMemory, SpecError, nearest
 from shardmill.tasks.base import Task
 from shardmill.tasks.foreign import ForeignTask
 
@@ -30,3 +31,17 @@ def open_task(name: str, params: dict[str, Any]) -> Task:
     except TypeError as error:
         raise SpecError(f"The task {name!r} cannot be made: {error}.") from error
     return made if isinstance(made, Task) else ForeignTask(made)
+
+
+def open_here(task: Task, *, precise: bool) -> Device:
+    """Open a task in this process, for few items, on a GPU if one has room, else on the CPU; returns the device."""
+    device = pick_device(task.gpu_bytes(precise), precise=precise)
+    try:
+        task.open(device)
+    except (DeviceOutOfMemory, DeviceLost, RuntimeError, AssertionError):
+        # Another process may have taken the memory since, and torch may be built without CUDA.
+        if device.kind == "cpu":
+            raise
+        device = pick_device(None, precise=precise)
+        task.open(device)
+    return device

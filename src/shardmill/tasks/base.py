@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, Protocol
 
 import numpy as np
@@ -95,6 +96,9 @@ class Task(ABC):
     notes: Sequence[str] = ()
     """Sentences for the worker's record about how the rows were computed."""
 
+    numerics: Mapping[str, str] = MappingProxyType({})
+    """`kernel` and `precision` that compute the rows, for the commits; read after `open`."""
+
     device_clock: Mapping[str, float] | None = None
     """`busy_s` and `idle_s` of the GPU, for the worker's record."""
 
@@ -110,6 +114,10 @@ class Task(ABC):
 
     def combine(self, items: int) -> Combined | None:
         """Return an object that combines rows into one per item, for `items` items; None if each input is a row."""
+        return None
+
+    def gpu_bytes(self, precise: bool) -> int | None:
+        """The GPU memory to load the model in float32 or faster, for few items; None if it uses no GPU."""
         return None
 
     def workers_per_gpu(self, cores: int) -> int:

@@ -23,7 +23,7 @@ from shardmill.batching import Budget
 from shardmill.devices import Device, format_cpus
 from shardmill.errors import DeviceLost, ModelError
 from shardmill.ledger import Claim, Ledger, Suspects, name_process
-from shardmill.plan import Plan
+from shardmill.plan import NEW_NUMERICS, Plan, new_numerics
 from shardmill.sinks.base import Sink, Staged
 from shardmill.sinks.parquet import ParquetSink
 from shardmill.sources import Fields, Source, kept_schema, open_source
@@ -128,6 +128,7 @@ class Worker:
                 self._tally,
                 worker=self.name,
                 device=self.device.name,
+                numerics=self.task.numerics,
                 max_errors=self.execution.max_errors,
                 started=self._started,
                 on_step=self.on_step,
@@ -154,7 +155,10 @@ class Worker:
 
     def _check_model(self) -> None:
         """Check the model's fingerprint: a branch runs on another machine, whose model of that name may differ."""
-        if self.ledger.branch.assignment() is not None and (here := self.task.fingerprint()) != self.plan.fingerprint:
+        here = self.task.fingerprint()
+        if new_numerics(self.plan.fingerprint, here):
+            raise ModelError(f"This run cannot be continued: {NEW_NUMERICS}.", hint="Start it over with --fresh.")
+        if self.ledger.branch.assignment() is not None and here != self.plan.fingerprint:
             changed = [name for name in here if here[name] != self.plan.fingerprint.get(name)]
             raise ModelError(
                 f"The model on this host is not the one that the run was planned with ({', '.join(changed)} differ).",

@@ -7,6 +7,7 @@ import os
 import sys
 import time
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from shardmill.ledger import Claim, Commit
@@ -87,7 +88,7 @@ class OpenShard:
         self.errors, self.error_lines = 0, bytearray()
         self.add_errors(sealed.errors)
 
-    def record(self, plan: Plan, *, worker: str, device: str, errors_file: str) -> Commit:
+    def record(self, plan: Plan, *, worker: str, device: str, errors_file: str, numerics: Mapping[str, str]) -> Commit:
         """The commit of this attempt; the sink adds the fields of the part."""
         now = time.time()
         stages = {
@@ -117,6 +118,8 @@ class OpenShard:
             timings={name: round(seconds, 4) for name, seconds in stages.items()},
             part_rows=self.part_rows if self.part_rows != self.rows else 0,
             inputs=self.inputs,
+            kernel=numerics.get("kernel", ""),
+            precision=numerics.get("precision", ""),
         )
 
 

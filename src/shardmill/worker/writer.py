@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cached_property
 
 import pyarrow as pa
@@ -34,6 +34,7 @@ class Writer:
         *,
         worker: str,
         device: str,
+        numerics: Mapping[str, str],
         max_errors: str,
         started: float,
         on_step: Callable[[str, int], None],
@@ -42,7 +43,7 @@ class Writer:
         self._shards, self._tally = shards, tally
         self._worker, self._device, self._started = worker, device, started
         self._max_errors, self._limit = max_errors, ErrorLimit.parse(max_errors)
-        self._on_step = on_step
+        self._on_step, self._numerics = on_step, numerics
 
     def write(self, block: Block) -> None:
         shard = self._shards[block.claim.shard]
@@ -90,7 +91,9 @@ class Writer:
         errors_file = self._ledger.errors.put(claim, bytes(shard.error_lines)) if shard.errors else ""
         self._on_step("committing", claim.shard)
         shard.write_s += time.perf_counter() - started
-        record = shard.record(self._plan, worker=self._worker, device=self._device, errors_file=errors_file)
+        record = shard.record(
+            self._plan, worker=self._worker, device=self._device, errors_file=errors_file, numerics=self._numerics
+        )
         won = shard.staged.commit(record)
         self._on_step("committed", claim.shard)
         if not won and errors_file:

@@ -269,7 +269,7 @@ def test_a_table_as_it_was_loaded_is_verified(table: Table) -> None:
     found = seen(report)
     assert found["table"] == (True, "4 columns, vector(16), key id")
     assert found["norms"] == (True, "1.0000 to 1.0000")
-    assert found["sample"] == (True, "16 rows computed again in float32, worst cosine 1.000000")
+    assert found["sample"] == (True, "16 rows computed again in float32 on the CPU, worst cosine 1.000000")
     assert found["recall"][1].startswith("1.000 at 10 by hnsw (hnsw.ef_search 100), 100 rows")
 
 

@@ -22,6 +22,7 @@ from shardmill.models.fingerprint import digest_folder
 from shardmill.models.folder import ModelFolder, read_folder
 from shardmill.models.golden import GOLDEN
 from shardmill.models.location import MINILM, Location, check_bundled, find_model
+from shardmill.models.window import numerics_revision
 from shardmill.tasks.base import START, STOP, WINDOW, Combined, Output, Prepared, Task
 
 if TYPE_CHECKING:
@@ -132,7 +133,8 @@ class EmbedTask(Task):
 
     def fingerprint(self) -> dict[str, str]:
         _ = self._cutter  # Rejects windows that are too long for the model before a run is planned.
-        return {"model": self._location.name, **digest_folder(self._location.path)}
+        revision = numerics_revision({**self._folder.config, **self._folder.config_options})
+        return {"model": self._location.name, **digest_folder(self._location.path), **revision}
 
     def open(self, device: Device) -> None:
         """Load the model, and choose its kernel for this device by comparing vectors of known sentences."""
@@ -144,6 +146,8 @@ class EmbedTask(Task):
         except ImportError as error:
             raise missing_extra(error.name or "torch", "embed") from error
         check_bundled(self._location)
+        if device.index:
+            torch.cuda.set_device(device.index)
         # With a GPU, torch has no CPU work to parallelize, and every copy would wake its threads.
         torch.set_num_threads(device.threads if device.kind == "cpu" else 1)
         with quiet():
@@ -177,14 +181,29 @@ class EmbedTask(Task):
         return [*kernel, *([again] if self._redone else [])]
 
     @property
+    def numerics(self) -> dict[str, str]:  # type: ignore[override]
+        """The kernel and its precision, for the commits."""
+        return {"kernel": self._kernel.name, "precision": self._kernel.precision} if self._kernel is not None else {}
+
+    @property
     def device_clock(self) -> dict[str, float] | None:  # type: ignore[override]
         """Seconds in which the GPU was busy with batches, and idle between them; None without a GPU."""
         clock = getattr(self._kernel, "clock", None)
         return {"busy_s": round(clock.busy_s, 3), "idle_s": round(clock.idle_s, 3)} if clock and clock.busy_s else None
 
+    @property
+    def _weights_bytes(self) -> int:
+        return sum(f.stat().st_size for f in self._folder.transformer.glob("*.safetensors"))
+
+    def gpu_bytes(self, precise: bool) -> int:
+        """In float32, and once more in half precision if that is compared with it."""
+        dtype = self._folder.config.get("dtype") or self._folder.config.get("torch_dtype")
+        weights = self._weights_bytes // (2 if dtype in ("float16", "bfloat16") else 4)
+        return weights * (4 if precise else 6)
+
     def workers_per_gpu(self, cores: int) -> int:
         """Several workers share a GPU if the model is small: it finishes before one worker tokenizes the next batch."""
-        weights_bytes = sum(f.stat().st_size for f in self._folder.transformer.glob("*.safetensors"))
+        weights_bytes = self._weights_bytes
         for limit_bytes, workers, cores_each in _SHARING:
             if weights_bytes <= limit_bytes:
                 return max(1, min(workers, cores // cores_each))
@@ -270,7 +289,7 @@ class EmbedTask(Task):
         self, rows: Sequence[NDArray[np.int32]], skip: int, vectors: NDArray[np.float32]
     ) -> NDArray[np.float32]:
         """Recompute in float32 what overflowed in half precision, and truncate to the requested dimensions."""
-        again = [] if self._kernel is None or self._kernel.precise else _not_finite(vectors)
+        again = [] if self._kernel is None or self._kernel.precision == "float32" else _not_finite(vectors)
         for i in again:
             vectors[i] = self._exact.encode([rows[i]], skip)[0]
         self._redone += len(again)

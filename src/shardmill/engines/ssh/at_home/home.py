@@ -107,7 +107,7 @@ class Home:
 
     async def fetch(self, link: Link, share: Share, folder: str, record: dict[str, Any]) -> bool:
         """Fetch a finished part and commit it, unless that is done; False while another host's is being fetched."""
-        commit = Commit(**record)
+        commit = Commit.from_json(record)
         self._check(link, commit)
         if commit.shard in await self.done():
             return True

@@ -127,7 +127,7 @@ def test_a_batch_is_made_while_the_server_is_at_the_one_before(
         "CREATE EXTENSION IF NOT EXISTS vector",
         "CREATE TABLE ahead (id text PRIMARY KEY, text text, embedding vector(8), text_digest bytea,"
         " search tsvector GENERATED ALWAYS AS (to_tsvector('english', coalesce(text, ''))) STORED)",
-        "CREATE FUNCTION linger() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(0.2); RETURN NULL; END'",
+        "CREATE FUNCTION linger() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(1); RETURN NULL; END'",
         "CREATE TRIGGER linger BEFORE INSERT ON ahead FOR EACH STATEMENT EXECUTE FUNCTION linger()",
     )
     made: list[int] = []

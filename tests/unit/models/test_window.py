@@ -71,9 +71,11 @@ def test_packed_attention_is_eager_attention_around_the_window(tmp_path: Path, f
     folder = _write(tmp_path / "tiny", family)
     plain = Encoder(folder, device=device, pad_id=0, attention="eager")
     packed = PackedEncoder(folder, device=device, pad_id=0)
+    if device == "cuda":
+        packed.cast(torch.float16)  # The kernels for packed texts on a GPU know half precision alone.
     rows = _rows(WINDOW - 1, WINDOW, WINDOW + 1, WINDOW + 2, 2 * WINDOW + 1, LONGEST)
     expected = np.concatenate([plain.encode([row]) for row in rows])
-    tolerance = 1e-5 if device == "cpu" else 2e-3
+    tolerance = 1e-5 if device == "cpu" else 1e-2
     assert np.allclose(packed.encode(rows), expected, atol=tolerance, rtol=tolerance)
 
 

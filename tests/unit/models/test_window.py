@@ -75,8 +75,11 @@ def test_packed_attention_is_eager_attention_around_the_window(tmp_path: Path, f
         packed.cast(torch.float16)  # The kernels for packed texts on a GPU know half precision alone.
     rows = _rows(WINDOW - 1, WINDOW, WINDOW + 1, WINDOW + 2, 2 * WINDOW + 1, LONGEST)
     expected = np.concatenate([plain.encode([row]) for row in rows])
-    tolerance = 1e-5 if device == "cpu" else 1e-2
-    assert np.allclose(packed.encode(rows), expected, atol=tolerance, rtol=tolerance)
+    found = packed.encode(rows)
+    if device == "cpu":
+        assert np.allclose(found, expected, atol=1e-5, rtol=1e-5)
+    sizes = np.linalg.norm(found, axis=1) * np.linalg.norm(expected, axis=1)
+    assert np.all((found * expected).sum(axis=1) / sizes >= 0.9998)
 
 
 def test_arguments_that_change_the_result_are_refused(tmp_path: Path) -> None:

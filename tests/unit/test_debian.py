@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+pytest.importorskip("psycopg")
+
 from tests.contract.sources import test_files_of_other_programs as other_programs
 from tests.services.postgres import test_pooler
 from tests.support import debian

@@ -106,13 +106,13 @@ class Run:
 
     def search_many(self, texts: Sequence[str], k: int = 5, *, quiet: bool = True) -> list[list[Hit]]:
         """Several searches with the model loaded once."""
-        from shardmill.results.search import refuse_empty, search
+        from shardmill.results.search import check_request, search
 
-        refuse_empty(texts)
         task = open_task(self.plan.work.task, self.plan.work.params)
         embed_query = task.embed_query
         if embed_query is None:
             raise UsageError(f"The result of the task {self.plan.work.task!r} cannot be searched.")
+        check_request(self.ledger, self.plan, texts, k)
         device = open_here(task, precise=self.ledger.execution().get("precision") == "float32")
         if not quiet:
             say(f"Searching with the model on {device.name}.")

@@ -46,10 +46,16 @@ class Hit:
         return {name: value for name, value in asdict(self).items() if value is not None}
 
 
-def search(ledger: Ledger, plan: Plan, query: NDArray[np.float32], k: int = 5, *, quiet: bool = False) -> list[Hit]:
-    """The `k` items nearest to a query vector, nearest first."""
+def check_request(ledger: Ledger, plan: Plan, texts: Sequence[str], k: int) -> None:
+    """Refuse what cannot be answered, before a model is loaded for it."""
+    refuse_empty(texts)
     if k < 1:
         raise UsageError(f"-k {k}: must be at least 1.")
+    vector_field(part_schema(ledger, plan))
+
+
+def search(ledger: Ledger, plan: Plan, query: NDArray[np.float32], k: int = 5, *, quiet: bool = False) -> list[Hit]:
+    """The `k` items nearest to a query vector, nearest first."""
     matrix = open_matrix(ledger, plan, quiet=quiet)
     if query.shape != (matrix.shape[1],):
         raise UsageError(f"The query has {query.shape[0]} dimensions, the run has {matrix.shape[1]}.")

@@ -80,14 +80,8 @@ class LocalStore:
             return False
 
     def replace_if_same(self, key: str, data: bytes, tag: str) -> bool:
-        import fcntl
-
-        with self._explained(key), open(self.path(key).parent / ".lock", "ab") as lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX)
-            except OSError as error:
-                if error.errno not in _NO_LOCKS:
-                    raise
+        with self._explained(key), open(self.path(key).parent / _LOCK, "ab") as lock:
+            if not _wait_for_lock(lock.fileno()):
                 return self._swap(key, data, tag)
             try:
                 current = self.path(key).read_bytes()
@@ -140,7 +134,10 @@ class LocalStore:
                 yield Entry(key, seen.st_size, _mtime_tag(seen))
 
     def delete(self, key: str) -> None:
-        with self._explained(key), contextlib.suppress(FileNotFoundError):
+        with self._explained(key), contextlib.suppress(FileNotFoundError), contextlib.ExitStack() as held:
+            # A replacement under way would bring the object back.
+            with contextlib.suppress(FileNotFoundError):
+                _wait_for_lock(held.enter_context(open(self.path(key).parent / _LOCK, "rb+")).fileno())
             self.path(key).unlink()
 
     def delete_all(self, keys: Iterable[str]) -> None:
@@ -211,6 +208,8 @@ class LocalStore:
 # What flock says on a mount without locks, such as Lustre without `-o flock`.
 _NO_LOCKS = {errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOLCK}
 
+_LOCK = ".lock"
+
 # On ext4, one write of 2 MiB took four times as long as eight of these, because it uses one huge page.
 _WRITE_BYTES = 256 << 10
 
@@ -239,6 +238,19 @@ class _DurableFile(io.FileIO):
                         _sync_folder(self._store.path(self._key).parent)
             finally:
                 super().close()
+
+
+def _wait_for_lock(file: int) -> bool:
+    """Lock a file until it is closed. False on a mount without locks."""
+    import fcntl
+
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX)
+    except OSError as error:
+        if error.errno not in _NO_LOCKS:
+            raise
+        return False
+    return True
 
 
 def make_folder(folder: Path) -> None:

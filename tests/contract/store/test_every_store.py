@@ -90,6 +90,20 @@ def test_replace_if_same_has_one_winner(store: Store) -> None:
     assert store.get("k") == b"by %d" % won.index(True)
 
 
+def test_what_is_deleted_is_not_brought_back_by_a_replacement(store: Store) -> None:
+    """In whichever order the two come, the object is gone."""
+    store.put("race/first", b"0")
+    assert store.replace_if_same("race/first", b"1", store.get_tagged("race/first")[1])
+    for i in range(30):
+        key = f"race/{i}"
+        store.put(key, b"0")
+        tag = store.get_tagged(key)[1]
+        with ThreadPoolExecutor(2) as pool:
+            pool.submit(store.replace_if_same, key, b"1", tag)
+            pool.submit(store.delete, key)
+        assert store.head(key) is None
+
+
 def test_replace_if_same_refuses_what_changed_or_is_gone(store: Store) -> None:
     store.put("k", b"0")
     _, tag = store.get_tagged("k")

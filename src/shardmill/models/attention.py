@@ -19,12 +19,12 @@ _SHORT_TILE = (64, 32, 2)
 _LONG_TILE = (64, 64, 3)
 
 
-@triton.jit(do_not_specialize=["heads", "group", "tiles", "left", "right"])
+@triton.jit(do_not_specialize=["heads", "group", "tiles", "left", "right", "bias_head", "bias_reach"])
 def _attend(
     q_at, k_at, v_at, out_at, starts_at, scale,
     q_row, q_head, k_row, k_head, v_row, v_head, out_row, out_head,
-    heads, group, tiles, left, right,
-    bound_left: tl.constexpr, bound_right: tl.constexpr,
+    heads, group, tiles, left, right, bias_at, bias_head, bias_reach,
+    bound_left: tl.constexpr, bound_right: tl.constexpr, biased: tl.constexpr,
     width: tl.constexpr, tile_rows: tl.constexpr, tile_columns: tl.constexpr,
 ):  # fmt: skip
     program = tl.program_id(0)
@@ -55,6 +55,9 @@ def _attend(
         k = tl.load(k_at + columns[:, None] * k_row + within[None, :], mask=there, other=0.0)
         v = tl.load(v_at + columns[:, None] * v_row + within[None, :], mask=there, other=0.0)
         scores = tl.dot(q, tl.trans(k)) * scale
+        if biased:
+            distance = tl.minimum(tl.maximum(columns[None, :] - rows[:, None], -bias_reach), bias_reach)
+            scores += tl.load(bias_at + head * bias_head + distance + bias_reach)
         seen = columns[None, :] < length
         if bound_left:
             seen = seen & (rows[:, None] - columns[None, :] <= left)
@@ -77,18 +80,29 @@ def _attend(
 
 
 def attend(
-    q: Tensor, k: Tensor, v: Tensor, starts: Tensor, longest: int, scale: float, window: tuple[int, int]
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    starts: Tensor,
+    longest: int,
+    scale: float,
+    window: tuple[int, int],
+    bias: Tensor | None = None,
 ) -> Tensor:
-    """Inputs and output are (tokens, heads, width); query heads share key heads evenly if there are fewer of those."""
+    """Inputs and output are (tokens, heads, width); query heads share key heads evenly if there are fewer of those.
+
+    `bias`, (heads, distances), is added to the scores by the distance from row to column; its middle is distance 0.
+    """
     rows, columns, stages = _LONG_TILE if longest > _SHORT_TOKENS else _SHORT_TILE
     out = torch.empty(q.shape, dtype=q.dtype, device=q.device)
     left, right = window
     heads, tiles = q.shape[1], triton.cdiv(longest, rows)
+    biases = out if bias is None else bias * _LOG2_E
     _attend[(tiles * heads * (len(starts) - 1),)](
         q, k, v, out, starts, scale * _LOG2_E,
         q.stride(0), q.stride(1), k.stride(0), k.stride(1), v.stride(0), v.stride(1), out.stride(0), out.stride(1),
-        heads, heads // k.shape[1], tiles, left, right,
-        bound_left=left >= 0, bound_right=right >= 0, width=q.shape[2], tile_rows=rows, tile_columns=columns,
+        heads, heads // k.shape[1], tiles, left, right, biases, biases.stride(0), biases.shape[1] // 2,
+        bound_left=left >= 0, bound_right=right >= 0, biased=bias is not None, width=q.shape[2], tile_rows=rows, tile_columns=columns,
         num_warps=4, num_stages=stages,
     )  # fmt: skip
     return out

@@ -1,0 +1,1 @@
+"""Generation with transformers' own modules: keys and values in pages, rows that join and leave a running batch."""

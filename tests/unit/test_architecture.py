@@ -64,7 +64,9 @@ MAY_IMPORT: dict[str, str] = {
 FUNCTIONS = {
     "embed",
     "load",
+    "prepare",
     "start",
+    "work",
     "map",
     "train",
     "tune",

@@ -60,6 +60,8 @@ OPTIONS: dict[str, Any] = {
         "FORMAT",
         "jsonl, text, csv, tsv, parquet, arrow, json (an array), pickle or datasets.  [default: by file name]",
     ),
+    "task": _declare(str, OTHER, "TASK", "A task's name, or package.module:Class for your own."),
+    "param": _declare(list[str], OTHER, "KEY=VALUE", "A parameter of the task, as TOML; repeatable."),
     "id": _declare(str, RESULT, "FIELDS", "The field or fields that identify an item.", "--id"),
     "keep": _declare(str, RESULT, "COLUMNS", "Columns to carry into the result; price:double sets a type."),
     "dims": _declare(int, RESULT, "N", "Keep the first N dimensions (Matryoshka models)."),
@@ -103,6 +105,7 @@ OPTIONS: dict[str, Any] = {
 
 READING = ("source", "text", "query", "format")
 KEEPING = ("id", "keep")
+CHOOSING = ("task", "param")
 EMBEDDING = ("model", "prompt", "window_tokens", "overlap", "windows", "dims")
 PLACING = ("engine", "workers", "device", "hosts", "partition", "address", "set_")
 LIMITING = ("max_errors", "precision", "batch_tokens", "shard_bytes")

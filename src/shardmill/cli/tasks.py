@@ -65,21 +65,12 @@ shardmill run --spec job.toml --out runs/job
 shardmill run reviews.jsonl --task lengths:CountWords --param lower=true --text reviewText --out runs/lengths"""
 
 
-@takes(*o.READING, *o.KEEPING, *o.PLACING, *o.LIMITING)
+@takes(*o.CHOOSING, *o.READING, *o.KEEPING, *o.PLACING, *o.LIMITING)
 def run(
-    out: o.Out = "",
-    task: Annotated[str | None, typer.Option(help="A task's name, or package.module:Class for your own.")] = None,
-    param: Annotated[
-        list[str] | None, typer.Option(metavar="KEY=VALUE", help="A parameter of the task, as TOML; repeatable.")
-    ] = None,
-    spec: o.SpecFile = None,
-    resume: o.Resume = None,
-    as_json: o.AsJson = False,
-    **options: Any,
+    out: o.Out = "", spec: o.SpecFile = None, resume: o.Resume = None, as_json: o.AsJson = False, **options: Any
 ) -> None:
     """Run any task over every item of a source. The same command resumes an interrupted run."""
-    params = {key: _toml_value(value) for key, value in _pairs(param, "--param", "dims=256")}
-    work, execution = read_options(spec, {**options, "task": task, "params": params})
+    work, execution = read_options(spec, options)
     if not work.get("task"):
         raise UsageError("No task was given.", hint="Name one: --task embed, or task = … in [work] of a spec.")
     _carry_out(work, execution, out, resume, as_json)
@@ -156,7 +147,8 @@ def read_options(spec: Any, options: dict[str, Any]) -> tuple[dict[str, Any], di
     named = {name: options.pop(name, None) for name in ("hosts", "partition", "address")}
     engine = dict(_pairs(options.pop("set_", None), "--set", "account=mine"))
     engine |= {name: value for name, value in named.items() if value is not None}
-    work, execution = sort_options({**options, "engine_options": engine or None})
+    params = {key: _toml_value(value) for key, value in _pairs(options.pop("param", None), "--param", "dims=256")}
+    work, execution = sort_options({**options, "params": params, "engine_options": engine or None})
     tables = read_spec(spec) if spec else {"work": {}, "execution": {}}
     for name in ("params", "to"):
         if whole := {**tables["work"].get(name, {}), **work.get(name, {})}:

@@ -16,6 +16,7 @@ from shardmill.postgres.embedded import describe, is_embedded, resolve
 from shardmill.postgres.links import link
 from shardmill.postgres.presets import find_preset
 from shardmill.run import Run, start
+from shardmill.run import prepare as prepare_run
 from shardmill.run import resume as resume_run
 from shardmill.sinks import table as sink
 from shardmill.sources.columns import split_keep
@@ -98,15 +99,26 @@ def load_spec(
     spec: Spec, out: str | os.PathLike[str], *, before: Callable[[Plan], None] = lambda plan: None, **how: Any
 ) -> Run:
     """Load a complete spec, then build the missing indexes."""
-    execution, quiet = spec.execution, how.get("quiet", True)
 
-    def prepare(plan: Plan) -> None:
+    def ask(plan: Plan) -> None:
         before(plan)
-        sink.ask_about_indexes(
-            plan, result_schema(plan), kind=execution.index, rebuild=execution.rebuild_indexes, quiet=quiet
-        )
+        _ask_about_indexes(plan, spec, how)
 
-    return _index(start(spec, out, before=prepare, **how), how)
+    return _index(start(spec, out, before=ask, **how), how)
+
+
+def prepare(work: dict[str, Any], execution: dict[str, Any], out: str | os.PathLike[str], **how: Any) -> Run:
+    """Write the run folder of a load and create its table, and place nobody. `how` is passed to `run.prepare`."""
+    work = complete_work(work)
+    if work["to"].get("metadata"):
+        raise SpecError("--metadata makes two runs, and a plan is of one.", hint="`shardmill load` runs both.")
+    spec = make_spec(work, execution)
+    return prepare_run(spec, out, before=lambda plan: _ask_about_indexes(plan, spec, how), **how)
+
+
+def _ask_about_indexes(plan: Plan, spec: Spec, how: dict[str, Any]) -> None:
+    kind, rebuild = spec.execution.index, spec.execution.rebuild_indexes
+    sink.ask_about_indexes(plan, result_schema(plan), kind=kind, rebuild=rebuild, quiet=how.get("quiet", True))
 
 
 def _index(run: Run, how: dict[str, Any]) -> Run:

@@ -1,0 +1,236 @@
+"""A run from start to end, for Python and the command line."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import socket
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from typing import Any, TypeVar
+
+from shardmill.console import Bar, duration
+from shardmill.costs.rates import expect, learn
+from shardmill.devices import Device
+from shardmill.engines import end_workers
+from shardmill.engines.base import Engine
+from shardmill.engines.local import LocalEngine
+from shardmill.errors import Preempted, StoreError, UsageError, too_many_errors
+from shardmill.ledger import Ledger
+from shardmill.plan import Plan
+from shardmill.planner import result_schema
+from shardmill.run.planning import open_placer, refuse_another_model, write_plan
+from shardmill.run.result import Run
+from shardmill.spec import ErrorLimit, Spec, make_execution
+from shardmill.status.state import Status, read_status
+
+__all__ = ["Run", "StoppedRun", "describe", "prepare", "resume", "start", "stop"]
+
+_POLL_S = 0.1
+_SHOW_EVERY_S = 0.5
+_ASK_EVERY_S = 2.0
+# How long the store may fail while the run is watched.
+_STORE_AWAY_S = 300.0
+_Answer = TypeVar("_Answer")
+
+
+def start(
+    spec: Spec,
+    out: str | os.PathLike[str],
+    *,
+    fresh: bool = False,
+    resume: bool = False,
+    quiet: bool = True,
+    engine: Engine | None = None,
+    before: Callable[[Plan], None] = lambda plan: None,
+) -> Run:
+    """Make a plan or find the existing one, place workers, and wait until the run is complete.
+
+    `before` is called with the plan of an incomplete load, before its table is created.
+    """
+    ledger = _open_folder(out, engine)
+    placer, devices = open_placer(spec, engine, quiet)
+    plan = write_plan(ledger, spec, devices, fresh=fresh, resume=resume, quiet=quiet, before=before)
+    return _finish(ledger, plan, spec, placer, devices, quiet)
+
+
+def prepare(
+    spec: Spec,
+    out: str | os.PathLike[str],
+    *,
+    fresh: bool = False,
+    quiet: bool = True,
+    before: Callable[[Plan], None] = lambda plan: None,
+) -> Run:
+    """Write the run folder that `start` would write, and place nobody: `work` or `resume` does the rest.
+
+    A run that is already there stays as it is.
+    """
+    ledger = _open_folder(out, None)
+    _, devices = open_placer(spec, None, quiet)
+    write_plan(ledger, spec, devices, fresh=fresh, keep_settings=True, quiet=quiet, before=before)
+    return Run(ledger.url)
+
+
+def _open_folder(out: str | os.PathLike[str], engine: Engine | None) -> Ledger:
+    ledger = Ledger(out)
+    if engine is None and ledger.url.startswith("memory:"):
+        raise UsageError(
+            f"{out}: workers are other processes and cannot see this one's memory.", hint="Use a path or a URL."
+        )
+    return ledger
+
+
+def resume(place: str | os.PathLike[str], changes: Mapping[str, Any] | None = None, *, quiet: bool = True) -> Run:
+    """Resume a run from its folder, on any machine that can read it.
+
+    `changes` are keys of `[execution]`: another engine, more workers, a smaller batch. The source is not scanned
+    again: workers refuse files that have changed since the run was planned.
+    """
+    ledger = Ledger(place)
+    plan, settings = ledger.plan(), ledger.execution()
+    own = {name: value for name, value in settings.items() if name not in ("places", "to_url")}
+    changes = dict(changes or {})
+    if changes.get("engine", own.get("engine")) != own.get("engine"):
+        own |= {"engine_options": {}, "workers": None}
+    spec = Spec(work=plan.work, execution=make_execution({**own, **changes}))
+    refuse_another_model(ledger, plan)
+    placer, devices = open_placer(spec, None, quiet)
+    if plan.work.to is not None:
+        from shardmill.sinks.table import prepare
+
+        prepare(plan, result_schema(plan))
+    ledger.put_execution({**settings, **spec.execution.model_dump(mode="json", exclude={"places", "to_url"})})
+    return _finish(ledger, plan, spec, placer, devices, quiet)
+
+
+@dataclass(frozen=True, slots=True)
+class StoppedRun:
+    """The result of `stop`: how many workers were running, and how many have not ended yet."""
+
+    run: str
+    state: str
+    workers: int
+    living: int
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def stop(place: str | os.PathLike[str], *, patience_s: float = 30.0) -> StoppedRun:
+    """End the workers of a run, wherever they are and whoever placed them; committed shards stay."""
+    ledger = Ledger(place)
+    plan, settings = ledger.plan(), ledger.execution()
+    before = read_status(ledger, plan)
+    if before.state == "complete":
+        return StoppedRun(ledger.url, before.state, 0, 0)
+    ledger.stop(f"{getpass.getuser()}@{socket.gethostname()}")
+    live = _count_live(before)
+    ended = end_workers(make_execution(settings), ledger.url, plan)
+    if ended is not None:
+        return StoppedRun(ledger.url, "stopped", max(live, ended), 0)
+    status, deadline = read_status(ledger, plan), time.monotonic() + patience_s
+    while status.state == "running" and time.monotonic() < deadline:
+        time.sleep(_SHOW_EVERY_S)
+        status = read_status(ledger, plan)
+    return StoppedRun(ledger.url, status.state, live, _count_live(status))
+
+
+def _count_live(status: Status) -> int:
+    return sum(worker["live"] for worker in status.workers)
+
+
+def _finish(ledger: Ledger, plan: Plan, spec: Spec, engine: Engine | None, devices: list[Device], quiet: bool) -> Run:
+    """Place workers for the shards that are left, wait for them, and check the outcome."""
+    if len(ledger.commits.shards()) < len(plan.shards):
+        began, precision = time.time(), spec.execution.precision
+        if (expected := expect(plan, devices, precision, began)) is not None:
+            ledger.notes.put_forecast(expected)
+        placed = engine or LocalEngine(
+            devices, max_restarts=spec.execution.max_restarts, stuck_s=spec.execution.stuck_s
+        )
+        _watch(placed, ledger, plan, spec, quiet)
+        learn(ledger, plan, devices, precision, began)
+    run = Run(ledger.url)
+    _check_outcome(run, spec)
+    with suppress(FileNotFoundError):
+        run.ledger.sweep()
+    return run
+
+
+def _watch(engine: Engine, ledger: Ledger, plan: Plan, spec: Spec, quiet: bool) -> None:
+    limit = ErrorLimit.parse(spec.execution.max_errors)
+    placement = engine.start(ledger.url)
+    shown = asked = 0.0
+    polling, watching = _Patience(), _Patience()
+    try:
+        with Bar(spec.work.task, quiet=quiet) as bar:
+            while polling.ask(placement.poll, True):
+                time.sleep(_POLL_S)
+                if time.monotonic() - shown < _SHOW_EVERY_S:
+                    continue
+                shown = time.monotonic()
+                if shown - asked >= _ASK_EVERY_S:
+                    asked = shown
+                    watching.ask(lambda: _check_stopped(ledger), None)
+                status = watching.ask(lambda: read_status(ledger, plan), None)
+                if status is None:
+                    continue
+                bar.at(status.share, describe(status) + getattr(placement, "note", ""))
+                if limit.exceeded(status.errors, max(status.rows, 1000)):
+                    raise too_many_errors(status.errors, status.rows, spec.execution.max_errors)
+            if (status := watching.ask(lambda: read_status(ledger, plan), None)) is not None:
+                bar.at(*_finished(status))
+    finally:
+        placement.stop()
+
+
+class _Patience:
+    """Lets a store be away for a while: workers have their own retries, and their commits are what counts."""
+
+    def __init__(self) -> None:
+        self._away_since: float | None = None
+
+    def ask(self, request: Callable[[], _Answer], otherwise: _Answer) -> _Answer:
+        try:
+            answer = request()
+        except StoreError as error:
+            self._away_since = self._away_since or time.monotonic()
+            if not error.retryable or time.monotonic() - self._away_since >= _STORE_AWAY_S:
+                raise
+            return otherwise
+        self._away_since = None
+        return answer
+
+
+def _check_stopped(ledger: Ledger) -> None:
+    if by := ledger.stopped_by():
+        raise Preempted(f"The run was stopped by {by}.", hint=f"Resume it with: shardmill resume {ledger.url}")
+
+
+def describe(status: Status) -> str:
+    """The state of a run in one line."""
+    loading = [w for w in status.workers if w["live"] and w["state"] in ("starting", "loading")]
+    if not status.rows and loading:
+        return "loading the model"
+    if status.placement and not any(w["live"] for w in status.workers):
+        return status.placement
+    errors = f" · {status.errors:,} errors" if status.errors else ""
+    return f"{status.rows:,} rows · {status.rows_per_s:,.0f}/s{errors} · {duration(status.eta_s)} left"
+
+
+def _finished(status: Status) -> tuple[float, str]:
+    return status.share, f"{status.rows:,} rows · {status.errors:,} errors"
+
+
+def _check_outcome(run: Run, spec: Spec) -> None:
+    status = read_status(run.ledger, run.plan)
+    if status.shards_done < status.shards:
+        raise Preempted(
+            f"The workers were told to stop; {status.shards - status.shards_done} of {status.shards} shards are left.",
+            hint="Run the same command again: it resumes.",
+        )
+    if ErrorLimit.parse(spec.execution.max_errors).exceeded(status.errors, status.rows):
+        raise too_many_errors(status.errors, status.rows, spec.execution.max_errors)

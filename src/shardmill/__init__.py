@@ -23,6 +23,7 @@ _HOMES = {
     "StreamingDatasetSplitter": "shardmill.split",
     "Spec": "shardmill.spec",
     "make_spec": "shardmill.spec",
+    "work": "shardmill.run",
     "ShardmillError": "shardmill.errors",
     "UsageError": "shardmill.errors",
 }
@@ -40,12 +41,13 @@ __all__ = [
     "make_spec",
     "prepare",
     "start",
+    "work",
 ]
 
 if TYPE_CHECKING:
     from shardmill.api import embed, load
     from shardmill.errors import ShardmillError, UsageError
-    from shardmill.run import Run, prepare, start
+    from shardmill.run import Run, prepare, start, work
     from shardmill.sizing.chunks import calculate_optimal_chunks
     from shardmill.spec import Spec, make_spec
     from shardmill.split import StreamingDatasetSplitter

@@ -38,6 +38,7 @@ class EmbedOptions(TypedDict, total=False):
     batch_tokens: int | None
     max_errors: str | None
     shard_bytes: int | None
+    then: Names | None
 
 
 class LoadOptions(EmbedOptions, total=False):

@@ -40,7 +40,8 @@ MAY_IMPORT: dict[str, str] = {
     "tasks": "errors devices random augment models plan template retrieval",
     "sinks": "errors console store spec plan ledger postgres template",
     "status": "errors console plan ledger postgres",
-    "worker": "errors batching devices spec plan ledger sources tasks sinks",
+    "steps": "errors console spec plan ledger sources tasks sinks results",
+    "worker": "errors console batching devices spec plan ledger sources tasks sinks steps",
     "testing": "errors devices ledger tasks worker",
     # A host without a common disk is sent the bytes that its shards need, and the sources know which these are.
     "engines": "_version errors console passwords ranges devices store spec plan ledger sources",
@@ -48,7 +49,7 @@ MAY_IMPORT: dict[str, str] = {
     "planner": "errors console devices spec plan sources tasks",
     "costs": "errors cache console devices sizing models spec plan ledger sources tasks status planner",
     "results": "errors console ranges devices store retrieval models plan ledger sources tasks sinks",
-    "run": "errors console devices spec plan planner ledger engines sinks tasks status costs results",
+    "run": "errors console devices spec plan planner ledger engines sinks tasks status costs results steps worker",
     "tables": "errors console template devices models spec plan planner postgres sources sinks tasks engines results "
     "run",
     "ray": "spec run",

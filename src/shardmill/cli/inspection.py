@@ -54,6 +54,7 @@ Fresh = Annotated[bool, typer.Option("--fresh", help="With --out: delete the run
     *o.KEEPING,
     "dtype",
     *o.PLACING,
+    "then",
     *o.LIMITING,
     "batch_rows",
 )

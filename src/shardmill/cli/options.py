@@ -84,6 +84,9 @@ OPTIONS: dict[str, Any] = {
     "partition": _declare(str, PLACE, "NAME", "With --engine slurm: the partition to queue in."),
     "address": _declare(str, PLACE, "ADDRESS", "With --engine ray: the cluster; auto finds the current one."),
     "set_": _declare(list[str], PLACE, "KEY=VALUE", "Another option of the engine; repeatable.", "--set"),
+    "then": _declare(
+        list[str], RESULT, "STEP", "After the last shard: verify, or merge:FILE.parquet; repeatable.", "--then"
+    ),
     "max_errors": _declare(str, LIMITS, "LIMIT", "Rows that may fail: 1% or a number.  [default: 1%]"),
     "precision": _declare(str, LIMITS, "PRECISION", "auto, or float32 for exact arithmetic at less speed."),
     "batch_tokens": _declare(int, LIMITS, "N", "Tokens per batch, including padding.  [default: by memory]"),

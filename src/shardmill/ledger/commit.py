@@ -87,6 +87,10 @@ class Commits:
         self._make_room(shard + 1)
         return bool(self._seen_done[shard])
 
+    def count_seen(self) -> int:
+        """How many shards were seen done, without asking the store."""
+        return self._seen_done.count(1)
+
     def is_complete(self, shards: int) -> bool:
         """Whether all shards are committed; asks the store only about shards not seen done."""
         at = self._find_gap(0, shards)

@@ -20,11 +20,12 @@ from shardmill.ledger.free import FreeSearch
 from shardmill.ledger.lease import Leases
 from shardmill.ledger.note import Notes
 from shardmill.ledger.record import Assignment, Claim, encode
+from shardmill.ledger.step import StepRecords
 from shardmill.ledger.worker import WorkerRecords
 from shardmill.plan import Plan
 from shardmill.store import Store, locate, open_store
 
-_FOLDERS = ("commits/", "parts/", "errors/", "leases/", "suspects/", "workers/", "logs/", "final/", "index/")
+_FOLDERS = ("commits/", "parts/", "errors/", "leases/", "suspects/", "workers/", "logs/", "final/", "index/", "steps/")
 _FILES = ("report.json", "forecast.json", "placement.json", "execution.json")
 
 
@@ -55,6 +56,7 @@ class Ledger:
         self.suspects = SuspectRecords(self.folder)
         self.errors = ErrorRecords(self.store)
         self.notes = Notes(self.store, clock)
+        self.steps = StepRecords(self.folder, clock)
         self._free = FreeSearch(self.commits, self.leases)
         self._seen = _Seen()
 

@@ -98,6 +98,22 @@ class Suspects:
 
 
 @dataclass(frozen=True, slots=True)
+class Step:
+    """One step: its holder until when, or its `result`, or why it failed. `deaths` counts holders that vanished."""
+
+    step: str
+    state: str
+    worker: str = ""
+    host: str = ""
+    pid: int = 0
+    until: float = 0.0
+    deaths: int = 0
+    result: dict[str, Any] = field(default_factory=dict)
+    error: str = ""
+    hint: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class RunForecast:
     """How long a run that began `at` was expected to take: the least, the likely and the most seconds."""
 
@@ -112,7 +128,7 @@ class RunForecast:
 _to_json = json.JSONEncoder(separators=(",", ":"), sort_keys=True, ensure_ascii=False).encode
 
 
-def encode(value: dict[str, Any] | Commit | Lease | Assignment | Suspects | RunForecast) -> bytes:
+def encode(value: dict[str, Any] | Commit | Lease | Assignment | Suspects | RunForecast | Step) -> bytes:
     """A record as JSON; its fields are read by name, which avoids the copies of `asdict`."""
     if not isinstance(value, dict):
         value = {name: getattr(value, name) for name in value.__slots__}

@@ -5,9 +5,9 @@ from __future__ import annotations
 import getpass
 import os
 import socket
+import threading
 import time
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any, TypeVar
 
@@ -17,16 +17,19 @@ from shardmill.devices import Device
 from shardmill.engines import end_workers
 from shardmill.engines.base import Engine
 from shardmill.engines.local import LocalEngine
+from shardmill.engines.process import name_worker
 from shardmill.errors import Preempted, StoreError, UsageError, too_many_errors
 from shardmill.ledger import Ledger
 from shardmill.plan import Plan
 from shardmill.planner import result_schema
 from shardmill.run.planning import open_placer, refuse_another_model, write_plan
 from shardmill.run.result import Run
+from shardmill.run.working import work
 from shardmill.spec import ErrorLimit, Spec, make_execution
 from shardmill.status.state import Status, read_status
+from shardmill.steps import begin_again, finish
 
-__all__ = ["Run", "StoppedRun", "describe", "prepare", "resume", "start", "stop"]
+__all__ = ["Run", "StoppedRun", "describe", "prepare", "resume", "start", "stop", "work"]
 
 _POLL_S = 0.1
 _SHOW_EVERY_S = 0.5
@@ -155,8 +158,8 @@ def _finish(ledger: Ledger, plan: Plan, spec: Spec, engine: Engine | None, devic
         learn(ledger, plan, devices, precision, began)
     run = Run(ledger.url)
     _check_outcome(run, spec)
-    with suppress(FileNotFoundError):
-        run.ledger.sweep()
+    begin_again(run.ledger, plan, spec.execution)
+    finish(run.ledger, plan, spec.execution, name_worker(os.getpid()), stop=threading.Event(), quiet=quiet)
     return run
 
 

@@ -17,7 +17,6 @@ from shardmill.postgres.links import link
 from shardmill.postgres.presets import find_preset
 from shardmill.run import Run, start
 from shardmill.run import prepare as prepare_run
-from shardmill.run import resume as resume_run
 from shardmill.sinks import table as sink
 from shardmill.sources.columns import split_keep
 from shardmill.spec import Spec, make_spec
@@ -90,11 +89,6 @@ def load(work: dict[str, Any], execution: dict[str, Any], out: str | os.PathLike
     return load_spec(make_spec(work, execution), place, **how)
 
 
-def resume(place: str | os.PathLike[str], changes: dict[str, Any], **how: Any) -> Run:
-    """Resume a load from its run folder, then build the missing indexes."""
-    return _index(resume_run(place, changes, **how), how)
-
-
 def load_spec(
     spec: Spec, out: str | os.PathLike[str], *, before: Callable[[Plan], None] = lambda plan: None, **how: Any
 ) -> Run:
@@ -104,7 +98,7 @@ def load_spec(
         before(plan)
         _ask_about_indexes(plan, spec, how)
 
-    return _index(start(spec, out, before=ask, **how), how)
+    return start(spec, out, before=ask, **how)
 
 
 def prepare(work: dict[str, Any], execution: dict[str, Any], out: str | os.PathLike[str], **how: Any) -> Run:
@@ -119,15 +113,6 @@ def prepare(work: dict[str, Any], execution: dict[str, Any], out: str | os.PathL
 def _ask_about_indexes(plan: Plan, spec: Spec, how: dict[str, Any]) -> None:
     kind, rebuild = spec.execution.index, spec.execution.rebuild_indexes
     sink.ask_about_indexes(plan, result_schema(plan), kind=kind, rebuild=rebuild, quiet=how.get("quiet", True))
-
-
-def _index(run: Run, how: dict[str, Any]) -> Run:
-    quiet = how.get("quiet", True)
-    kind = run.ledger.execution().get("index", "hnsw")
-    for line in sink.finish(run.plan, result_schema(run.plan), kind=kind, quiet=quiet):
-        if not quiet:
-            say(f"Indexed: {line}")
-    return run
 
 
 def _load_with_products(

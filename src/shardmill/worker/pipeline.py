@@ -130,7 +130,6 @@ class Worker:
                 device=self.device.name,
                 numerics=self.task.numerics,
                 max_errors=self.execution.max_errors,
-                started=self._started,
                 on_step=self.on_step,
             )
             self._state, self._tally.began = "working", time.time()
@@ -154,15 +153,19 @@ class Worker:
             quietly(self._pulse.beat)
 
     def _check_model(self) -> None:
-        """Check the model's fingerprint: a branch runs on another machine, whose model of that name may differ."""
+        """Check the model's fingerprint: on another machine, or later, the model of that name may differ."""
         here = self.task.fingerprint()
         if new_numerics(self.plan.fingerprint, here):
             raise ModelError(f"This run cannot be continued: {NEW_NUMERICS}.", hint="Start it over with --fresh.")
-        if self.ledger.branch.assignment() is not None and here != self.plan.fingerprint:
-            changed = [name for name in here if here[name] != self.plan.fingerprint.get(name)]
+        planned = self.plan.fingerprint
+        if here != planned:
+            changed = [name for name in sorted({*here, *planned}) if here.get(name) != planned.get(name)]
+            is_branch = self.ledger.branch.assignment() is not None
             raise ModelError(
-                f"The model on this host is not the one that the run was planned with ({', '.join(changed)} differ).",
-                hint="Pass the model as a folder: it is then sent to the hosts.",
+                f"The model here is not the one that the run was planned with ({', '.join(changed)} differ).",
+                hint="Pass the model as a folder: it is then sent to the hosts."
+                if is_branch
+                else "Use a machine that has the planned model, or pass a model that all see: a folder or a URL.",
             )
 
     def _open_sink(self) -> Sink:
@@ -308,6 +311,18 @@ class Worker:
                 self.writer.end(item)
 
     # what others see of this worker
+
+    def progress(self) -> tuple[float, str]:
+        """The share of the shards that this worker has seen done, and what it does itself, without a request."""
+        shards, done = len(self.plan.shards), self.ledger.commits.count_seen()
+        if self._state in ("starting", "loading"):
+            note = "loading the model"
+        elif not self._shards.held():
+            note = f"waiting for others · {done:,} of {shards:,} shards"
+        else:
+            rate = self._tally.rates()["rows_per_s"]
+            note = f"{self._tally.rows:,} rows by this worker · {rate:,.0f}/s · {done:,} of {shards:,} shards"
+        return done / shards if shards else 1.0, note
 
     def _describe(self) -> dict[str, Any]:
         return {

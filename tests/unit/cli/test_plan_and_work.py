@@ -3,14 +3,25 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
-from shardmill import prepare
+import pyarrow.parquet as pq
+import pytest
+
+from shardmill import prepare, work
+from shardmill.devices import Device
+from shardmill.errors import StepFailed, TooManyErrors
+from shardmill.ledger import Ledger
 from shardmill.run import Run, start
 from shardmill.testing import InProcessEngine
-from tests.support.cli import Cli, assert_told, write_spec
+from shardmill.worker import Worker
+from shardmill.worker.writer import Writer
+from tests.support.cli import Cli, assert_told, command, process, write_spec
 from tests.support.corpora import fake_rows, fake_spec
+from tests.support.waiting import PATIENCE_S, wait_for
 
 Write = Callable[..., Path]
 
@@ -45,3 +56,89 @@ def test_the_same_from_python(write_jsonl: Write, tmp_path: Path) -> None:
     done = start(spec, tmp_path / "run", engine=InProcessEngine())
     assert done.plan == planned.plan
     assert json.loads((tmp_path / "run" / "execution.json").read_text())["settings"]["places"]
+
+
+def _plan(folder: Path, source: Path, **execution: Any) -> Path:
+    params = {"delay_s": execution.pop("delay_s", 0.0)}
+    return Path(prepare(fake_spec(source, params=params, shard_bytes=1_500, **execution), folder / "run").ledger.url)
+
+
+def test_two_workers_without_a_parent_finish_a_run_and_a_third_finds_it_done(
+    shardmill: Cli, write_jsonl: Write, tmp_path: Path
+) -> None:
+    out = tmp_path / "merged.parquet"
+    place = _plan(tmp_path, write_jsonl(fake_rows(300)), delay_s=0.05, then=["verify", f"merge:{out}"])
+    both = [subprocess.Popen(command("work", place), stderr=subprocess.PIPE, text=True) for _ in range(2)]
+    said = [worker.communicate(timeout=PATIENCE_S)[1] for worker in both]
+    assert [worker.returncode for worker in both] == [0, 0], said
+    assert sum("Verified: 300 rows" in each for each in said) == 1
+    assert pq.read_table(out).column("id").to_pylist() == [row["id"] for row in fake_rows(300)]
+    before = Run(place).ledger.steps.read()
+    assert {step.state for step in before} == {"done"}
+    third = shardmill("work", place, "--json")
+    assert third.status == 0, third.err
+    assert json.loads(third.out)["state"] == "complete"
+    assert Run(place).ledger.steps.read() == before
+    assert len(Run(place).status().workers) == 2
+
+
+def test_a_worker_that_is_told_to_stop_says_try_again(write_jsonl: Write, tmp_path: Path) -> None:
+    place = _plan(tmp_path, write_jsonl(fake_rows(300)), delay_s=0.2, batch_tokens=200)
+    worker = subprocess.Popen(command("work", place), stderr=subprocess.PIPE, text=True)
+    wait_for(lambda: Ledger(place).commits.shards())
+    worker.terminate()
+    _, err = worker.communicate(timeout=PATIENCE_S)
+    assert worker.returncode == 75, err
+    assert f"shardmill work {place}" in err
+    assert Ledger(place).leases.read() == {}
+
+
+def test_a_stopped_run_draws_no_worker(shardmill: Cli, write_jsonl: Write, tmp_path: Path) -> None:
+    place = _plan(tmp_path, write_jsonl(fake_rows(30)))
+    assert shardmill("stop", place).status == 0
+    assert_told(shardmill("work", place), 75, "stopped by", "resume")
+    assert shardmill("resume", place, "--then", "verify").status == 0
+    assert json.loads((place / "report.json").read_text())["verified"]
+
+
+def test_a_worker_refuses_another_model_and_another_device(shardmill: Cli, write_jsonl: Write, tmp_path: Path) -> None:
+    place = _plan(tmp_path, write_jsonl(fake_rows(20)))
+    assert_told(shardmill("work", place, "--device", "all"), 2, "One worker has one device")
+    plan = json.loads((place / "plan.json").read_text())
+    plan["fingerprint"] = {"weights": "another"}
+    (place / "plan.json").write_text(json.dumps(plan))
+    assert_told(process("work", place), 69, "not the one that the run was planned with (weights differ)")
+    assert not Ledger(place).commits.shards()
+
+
+def test_the_limit_of_failed_rows_holds_over_all_workers(
+    write_jsonl: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each of two workers that work at the same time meets one failed row."""
+    rows: list[Any] = fake_rows(60)
+    rows[5]["text"] = rows[55]["text"] = None
+    place = _plan(tmp_path, write_jsonl(rows), max_errors="1")
+    shards = Ledger(place).plan().shards
+    first, second = (Worker(Ledger(place), device=Device("cpu", "cpu")) for _ in range(2))
+    first.choice.claim = lambda held: first.ledger.claim("first", len(shards), lease_s=60.0, among=[0])  # type: ignore[method-assign]
+    first.choice.is_over = lambda: first.ledger.commits.is_done(0)  # type: ignore[method-assign]
+    assert first.work()
+    with pytest.raises(TooManyErrors, match="2 of 60 rows failed"):
+        second.work()
+    monkeypatch.setattr(Writer, "_count_others", lambda self: (0, 0))
+    with pytest.raises(StepFailed, match="2 of 60 rows failed"):
+        work(place)
+
+
+def test_a_step_that_fails_is_a_failed_run_until_it_is_resumed(
+    shardmill: Cli, write_jsonl: Write, tmp_path: Path
+) -> None:
+    folder = tmp_path / "there"
+    place = _plan(tmp_path, write_jsonl(fake_rows(20)), then=f"merge:{folder / 'a.parquet'}")
+    folder.write_text("a file, not a folder")
+    with pytest.raises(StepFailed, match=r"merge:.*a\.parquet: .* cannot be created"):
+        work(place)
+    assert_told(shardmill("work", place), 1, "a.parquet: ", "cannot be created")
+    folder.unlink()
+    assert shardmill("resume", place).status == 0
+    assert pq.read_table(folder / "a.parquet").num_rows == 20

@@ -1,0 +1,52 @@
+"""One worker that pulls shards until the run is done. It needs nobody: no engine placed it, and nobody watches it."""
+
+from __future__ import annotations
+
+import os
+import random
+import threading
+
+from shardmill.devices import pick_worker_device
+from shardmill.engines.process import name_worker
+from shardmill.errors import Preempted
+from shardmill.ledger import Ledger
+from shardmill.run.result import Run
+from shardmill.spec import Execution
+from shardmill.steps import finish
+from shardmill.tasks import open_task
+from shardmill.worker import Worker
+from shardmill.worker.process import heed_signals
+from shardmill.worker.process import work as work_on
+
+
+def work(place: str | os.PathLike[str], *, device: str = "auto", quiet: bool = True, own_process: bool = False) -> Run:
+    """Be one worker of a run, until every shard is committed and what follows the last shard is done.
+
+    Any number of workers can do this, on any machine that can read the run folder; no other process is needed. While
+    others hold the last shards, it waits. Raises Preempted if it is told to stop. A process of its own stops on
+    signals, and ends if the worker does not.
+    """
+    ledger = Ledger(place)
+    plan, execution = ledger.plan(), Execution(**ledger.execution())
+    _refuse_unwanted(ledger)
+    if ledger.is_over(len(plan.shards)):
+        # The model is not loaded for nothing.
+        name, stop = name_worker(os.getpid()), threading.Event()
+        done, interrupted = finish(ledger, plan, execution, name, stop=stop, quiet=quiet), None
+    else:
+        task = open_task(plan.work.task, plan.work.params)
+        need_bytes = task.gpu_bytes(execution.precision == "float32") or 0
+        worker = Worker(ledger, device=pick_worker_device(device, need_bytes), slot=random.random())
+        interrupted = heed_signals(worker) if own_process else None
+        done = work_on(worker, alone=True, quiet=quiet)
+    if not done and interrupted is not None and interrupted.is_set():
+        raise KeyboardInterrupt
+    if not done:
+        _refuse_unwanted(ledger)
+        raise Preempted("The worker was told to stop.", hint=f"Go on with: shardmill work {ledger.url}")
+    return Run(ledger.url)
+
+
+def _refuse_unwanted(ledger: Ledger) -> None:
+    if by := ledger.stopped_by():
+        raise Preempted(f"The run was stopped by {by}.", hint=f"Resume it with: shardmill resume {ledger.url}")

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import getpass
 import os
-import socket
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -18,7 +16,7 @@ from shardmill.engines import LOCAL, end_workers, open_engine
 from shardmill.engines.base import Engine, check_options
 from shardmill.engines.local import LocalEngine
 from shardmill.errors import Preempted, RunExists, StaleResume, StoreError, UsageError, nearest, too_many_errors
-from shardmill.ledger import Ledger
+from shardmill.ledger import Ledger, name_person
 from shardmill.plan import NEW_NUMERICS, ROW, Plan, differences, new_numerics
 from shardmill.planner import devices_for, make_plan, result_schema
 from shardmill.spec import ErrorLimit, Spec, make_execution
@@ -216,7 +214,7 @@ def stop(place: str | os.PathLike[str], *, patience_s: float = 30.0) -> StoppedR
     before = read_status(ledger, plan)
     if before.state == "complete":
         return StoppedRun(ledger.url, before.state, 0, 0)
-    ledger.stop(f"{getpass.getuser()}@{socket.gethostname()}")
+    ledger.state.stop(name_person())
     live = _count_live(before)
     ended = end_workers(make_execution(settings), ledger.url, plan)
     if ended is not None:
@@ -259,6 +257,8 @@ def _place(spec: Spec, engine: Engine | None, quiet: bool) -> tuple[Engine | Non
 def _finish(ledger: Ledger, plan: Plan, spec: Spec, engine: Engine | None, devices: list[Device], quiet: bool) -> Run:
     """Place workers for the shards that are left, wait for them, and check the outcome."""
     if len(ledger.commits.shards()) < len(plan.shards):
+        ledger.state.want(name_person())
+        _check_wanted(ledger)
         began, precision = time.time(), spec.execution.precision
         if (expected := expect(plan, devices, precision, began)) is not None:
             ledger.notes.put_forecast(expected)
@@ -269,6 +269,7 @@ def _finish(ledger: Ledger, plan: Plan, spec: Spec, engine: Engine | None, devic
         learn(ledger, plan, devices, precision, began)
     run = Run(ledger.url)
     _check_outcome(run, spec)
+    run.ledger.state.finish(name_person())
     with suppress(FileNotFoundError):
         run.ledger.sweep()
     return run
@@ -319,7 +320,7 @@ def _watch(engine: Engine, ledger: Ledger, plan: Plan, spec: Spec, quiet: bool) 
                 shown = time.monotonic()
                 if shown - asked >= _ASK_EVERY_S:
                     asked = shown
-                    watching.ask(lambda: _check_stopped(ledger), None)
+                    watching.ask(lambda: _check_wanted(ledger), None)
                 status = watching.ask(lambda: read_status(ledger, plan), None)
                 if status is None:
                     continue
@@ -350,9 +351,9 @@ class _Patience:
         return answer
 
 
-def _check_stopped(ledger: Ledger) -> None:
-    if by := ledger.stopped_by():
-        raise Preempted(f"The run was stopped by {by}.", hint=f"Resume it with: shardmill resume {ledger.url}")
+def _check_wanted(ledger: Ledger) -> None:
+    if (refusal := ledger.state.refusal()) is not None:
+        raise refusal
 
 
 def describe(status: Status) -> str:
@@ -373,6 +374,7 @@ def _finished(status: Status) -> tuple[float, str]:
 def _check_outcome(run: Run, spec: Spec) -> None:
     status = read_status(run.ledger, run.plan)
     if status.shards_done < status.shards:
+        _check_wanted(run.ledger)
         raise Preempted(
             f"The workers were told to stop; {status.shards - status.shards_done} of {status.shards} shards are left.",
             hint="Run the same command again: it resumes.",

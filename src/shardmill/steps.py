@@ -43,10 +43,11 @@ def finish(
                 with _held(ledger, step, worker, execution.lease_s, stop):
                     result = _DO[step.partition(":")[0]](ledger, plan, execution, step, quiet)
                 ledger.steps.finish(step, worker, result)
-            elif stop.wait(pause) or not ledger.is_wanted():
+            elif stop.wait(pause) or not ledger.state.is_wanted():
                 ledger.steps.release(step, worker)
                 return False
             pause = min(_LONGEST_PAUSE_S, pause * 1.5)
+    ledger.state.finish(worker)
     return True
 
 
@@ -82,10 +83,9 @@ def _held(ledger: Ledger, step: str, worker: str, lease_s: float, stop: threadin
         if error.retryable:
             ledger.steps.release(step, worker)
             raise
-        failed = ledger.steps.fail(step, worker, error.message, error.hint)
-        raise _failure(failed) from error
+        raise _fail(ledger, step, worker, error.message, error.hint) from error
     except Exception as error:
-        ledger.steps.fail(step, worker, f"{type(error).__name__}: {error}")
+        _fail(ledger, step, worker, f"{type(error).__name__}: {error}")
         raise
     except BaseException:
         ledger.steps.release(step, worker)
@@ -93,6 +93,12 @@ def _held(ledger: Ledger, step: str, worker: str, lease_s: float, stop: threadin
     finally:
         ended.set()
         keeper.join()
+
+
+def _fail(ledger: Ledger, step: str, worker: str, error: str, hint: str = "") -> StepFailed:
+    failure = _failure(ledger.steps.fail(step, worker, error, hint))
+    ledger.state.fail(worker, failure.message, failure.hint)
+    return failure
 
 
 def _failure(step: Step) -> StepFailed:

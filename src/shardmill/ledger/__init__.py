@@ -1,14 +1,15 @@
 """The records of a run folder: plan, commits, leases, heartbeats, suspects. No other code writes them.
 
 Only a commit proves progress. Everything else here is a hint that saves time. A `Ledger` consists of parts with one job
-each: `commits`, `leases`, `branch`, `workers`, `suspects`, `errors`, `notes` and `steps`, over one `folder`.
+each: `commits`, `leases`, `branch`, `workers`, `suspects`, `errors`, `notes`, `steps` and `state`, over one `folder`.
 """
 
 from __future__ import annotations
 
 from shardmill.ledger.ledger import Ledger
-from shardmill.ledger.process import name_process, process_alive
+from shardmill.ledger.process import name_person, name_process, process_alive
 from shardmill.ledger.record import Assignment, Claim, Commit, Lease, RunForecast, Step, Suspects
+from shardmill.ledger.state import RunState
 from shardmill.ledger.worker import is_vanished
 
 __all__ = [
@@ -18,9 +19,11 @@ __all__ = [
     "Lease",
     "Ledger",
     "RunForecast",
+    "RunState",
     "Step",
     "Suspects",
     "is_vanished",
+    "name_person",
     "name_process",
     "process_alive",
 ]

@@ -34,11 +34,11 @@ class Folder:
 
     def key(self, kind: str, shard: int) -> str:
         """The key of a shard's record of this kind."""
-        return f"{kind}/{shard:06d}.{self._known_generation()}.json"
+        return f"{kind}/{shard:06d}.{self.known_generation()}.json"
 
     def shards(self, kind: str, start: int = 0, stop: int | None = None) -> Iterator[int]:
         """The shards in [start, stop) that have a record of this kind, in this generation of the run."""
-        ending = f".{self._known_generation()}.json"
+        ending = f".{self.known_generation()}.json"
         head, tail = len(kind) + 1, -len(ending)
         last = f"{kind}/{stop - 1:06d}/" if stop else ""
         for entry in self.store.list(f"{kind}/", f"{kind}/{start:06d}" if start else ""):
@@ -65,7 +65,8 @@ class Folder:
         make_folder(folder)
         return folder / f"{name}.log"
 
-    def _known_generation(self) -> str:
+    def known_generation(self) -> str:
+        """The generation known here; it is read from the plan if no plan was read before."""
         if not self.generation and (plan := self.read_plan()) is not None:
             self.generation = plan.generation
         return self.generation

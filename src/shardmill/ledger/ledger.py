@@ -8,7 +8,7 @@ import os
 import time
 import uuid
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from shardmill.errors import UsageError
@@ -19,24 +19,16 @@ from shardmill.ledger.folder import Folder
 from shardmill.ledger.free import FreeSearch
 from shardmill.ledger.lease import Leases
 from shardmill.ledger.note import Notes
+from shardmill.ledger.process import name_person
 from shardmill.ledger.record import Assignment, Claim, encode
+from shardmill.ledger.state import StateRecord
 from shardmill.ledger.step import StepRecords
 from shardmill.ledger.worker import WorkerRecords
 from shardmill.plan import Plan
 from shardmill.store import Store, locate, open_store
 
 _FOLDERS = ("commits/", "parts/", "errors/", "leases/", "suspects/", "workers/", "logs/", "final/", "index/", "steps/")
-_FILES = ("report.json", "forecast.json", "placement.json", "execution.json")
-
-
-@dataclass(frozen=True, slots=True)
-class _Seen:
-    """What was last seen of `execution.json`, besides its settings."""
-
-    tag: str = ""
-    generation: str | None = None
-    stopped: bool = False
-    stopped_by: str = ""
+_FILES = ("report.json", "forecast.json", "placement.json", "execution.json", "state.json")
 
 
 class Ledger:
@@ -57,8 +49,8 @@ class Ledger:
         self.errors = ErrorRecords(self.store)
         self.notes = Notes(self.store, clock)
         self.steps = StepRecords(self.folder, clock)
+        self.state = StateRecord(self.folder, clock)
         self._free = FreeSearch(self.commits, self.leases)
-        self._seen = _Seen()
 
     @property
     def url(self) -> str:
@@ -67,10 +59,12 @@ class Ledger:
     # the plan and the settings
 
     def create(self, plan: Plan) -> Plan:
-        """Write the plan unless one exists, and return the plan that is stored."""
+        """Write the plan unless one exists, and return the plan that is stored. The run is wanted from now on."""
         plan = plan.indexed_at([self._keep_index(i, f.index) for i, f in enumerate(plan.stat.files)])
         self.store.put_if_absent("plan.json", replace(plan, generation=uuid.uuid4().hex[:8]).encode())
-        return self.plan()
+        stored = self.plan()
+        self.state.want(name_person())
+        return stored
 
     def _keep_index(self, file: int, place: str) -> str:
         """Copy a file's index into the run, for workers elsewhere; the key depends on the content."""
@@ -104,39 +98,8 @@ class Ledger:
         self.store.put("execution.json", encode({"generation": self.folder.generation, "settings": settings}))
 
     def execution(self) -> dict[str, Any]:
-        return dict(self._read_execution().get("settings", {}))
-
-    def stop(self, by: str) -> None:
-        """Tell all workers of the run to stop, on every host. A later `put_execution` revokes it."""
-        found = self._read_execution()
-        if found:
-            self.store.put("execution.json", encode({**found, "stopped": {"by": by, "at": self.clock()}}))
-
-    def stopped_by(self) -> str:
-        """Who told the workers to stop; empty if nobody did."""
-        return self._look().stopped_by
-
-    def is_wanted(self) -> bool:
-        """Whether the run is still the one whose plan was read here, and nobody has stopped it since."""
-        seen = self._look()
-        return seen.generation == self.folder.generation and not seen.stopped
-
-    def _look(self) -> _Seen:
-        """Look at the settings, which name every file of the source and so are fetched only after a change."""
         try:
-            found = self.store.get_if_changed("execution.json", self._seen.tag)
-        except FileNotFoundError:
-            self._seen = _Seen()
-        else:
-            if found is not None:
-                said = json.loads(found[0])
-                by = str(said.get("stopped", {}).get("by", ""))
-                self._seen = _Seen(found[1], said.get("generation"), "stopped" in said, by)
-        return self._seen
-
-    def _read_execution(self) -> dict[str, Any]:
-        try:
-            return dict(json.loads(self.store.get("execution.json")))
+            return dict(json.loads(self.store.get("execution.json")).get("settings", {}))
         except FileNotFoundError:
             return {}
 
@@ -144,6 +107,7 @@ class Ledger:
         """Switch to another generation of the run, and forget the previous one."""
         self.folder.generation = generation
         self.commits.reset()
+        self.state.reset()
         self._free.reset()
 
     # what to do next

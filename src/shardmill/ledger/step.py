@@ -62,7 +62,7 @@ class StepRecords:
 
     def read(self) -> list[Step]:
         """The steps that were begun, in any order."""
-        ending = f".{self._folder.generation}.json"
+        ending = f".{self._folder.known_generation()}.json"
         keys = [entry.key for entry in self._store.list("steps/") if entry.key.endswith(ending)]
         return [Step(**json.loads(self._store.get(key))) for key in keys]
 
@@ -100,4 +100,4 @@ class StepRecords:
     def _key(self, step: str) -> str:
         """A step may name a file, so it is named by its kind and a digest."""
         digest = hashlib.sha256(step.encode()).hexdigest()[:8]
-        return f"steps/{step.partition(':')[0]}.{digest}.{self._folder.generation}.json"
+        return f"steps/{step.partition(':')[0]}.{digest}.{self._folder.known_generation()}.json"

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import getpass
 import os
-import socket
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -19,12 +17,12 @@ from shardmill.engines.base import Engine
 from shardmill.engines.local import LocalEngine
 from shardmill.engines.process import name_worker
 from shardmill.errors import Preempted, StoreError, UsageError, too_many_errors
-from shardmill.ledger import Ledger
+from shardmill.ledger import Ledger, name_person
 from shardmill.plan import Plan
 from shardmill.planner import result_schema
 from shardmill.run.planning import open_placer, refuse_another_model, write_plan
 from shardmill.run.result import Run
-from shardmill.run.working import work
+from shardmill.run.working import check_wanted, work
 from shardmill.spec import ErrorLimit, Spec, make_execution
 from shardmill.status.state import Status, read_status
 from shardmill.steps import begin_again, finish
@@ -129,7 +127,7 @@ def stop(place: str | os.PathLike[str], *, patience_s: float = 30.0) -> StoppedR
     before = read_status(ledger, plan)
     if before.state == "complete":
         return StoppedRun(ledger.url, before.state, 0, 0)
-    ledger.stop(f"{getpass.getuser()}@{socket.gethostname()}")
+    ledger.state.stop(name_person())
     live = _count_live(before)
     ended = end_workers(make_execution(settings), ledger.url, plan)
     if ended is not None:
@@ -147,7 +145,9 @@ def _count_live(status: Status) -> int:
 
 def _finish(ledger: Ledger, plan: Plan, spec: Spec, engine: Engine | None, devices: list[Device], quiet: bool) -> Run:
     """Place workers for the shards that are left, wait for them, and check the outcome."""
+    ledger.state.want(name_person())
     if len(ledger.commits.shards()) < len(plan.shards):
+        check_wanted(ledger)
         began, precision = time.time(), spec.execution.precision
         if (expected := expect(plan, devices, precision, began)) is not None:
             ledger.notes.put_forecast(expected)
@@ -177,7 +177,7 @@ def _watch(engine: Engine, ledger: Ledger, plan: Plan, spec: Spec, quiet: bool) 
                 shown = time.monotonic()
                 if shown - asked >= _ASK_EVERY_S:
                     asked = shown
-                    watching.ask(lambda: _check_stopped(ledger), None)
+                    watching.ask(lambda: check_wanted(ledger), None)
                 status = watching.ask(lambda: read_status(ledger, plan), None)
                 if status is None:
                     continue
@@ -208,11 +208,6 @@ class _Patience:
         return answer
 
 
-def _check_stopped(ledger: Ledger) -> None:
-    if by := ledger.stopped_by():
-        raise Preempted(f"The run was stopped by {by}.", hint=f"Resume it with: shardmill resume {ledger.url}")
-
-
 def describe(status: Status) -> str:
     """The state of a run in one line."""
     loading = [w for w in status.workers if w["live"] and w["state"] in ("starting", "loading")]
@@ -231,6 +226,7 @@ def _finished(status: Status) -> tuple[float, str]:
 def _check_outcome(run: Run, spec: Spec) -> None:
     status = read_status(run.ledger, run.plan)
     if status.shards_done < status.shards:
+        check_wanted(run.ledger)
         raise Preempted(
             f"The workers were told to stop; {status.shards - status.shards_done} of {status.shards} shards are left.",
             hint="Run the same command again: it resumes.",

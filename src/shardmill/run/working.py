@@ -28,7 +28,7 @@ def work(place: str | os.PathLike[str], *, device: str = "auto", quiet: bool = T
     """
     ledger = Ledger(place)
     plan, execution = ledger.plan(), Execution(**ledger.execution())
-    _refuse_unwanted(ledger)
+    check_wanted(ledger)
     if ledger.is_over(len(plan.shards)):
         # The model is not loaded for nothing.
         name, stop = name_worker(os.getpid()), threading.Event()
@@ -42,11 +42,12 @@ def work(place: str | os.PathLike[str], *, device: str = "auto", quiet: bool = T
     if not done and interrupted is not None and interrupted.is_set():
         raise KeyboardInterrupt
     if not done:
-        _refuse_unwanted(ledger)
+        check_wanted(ledger)
         raise Preempted("The worker was told to stop.", hint=f"Go on with: shardmill work {ledger.url}")
     return Run(ledger.url)
 
 
-def _refuse_unwanted(ledger: Ledger) -> None:
-    if by := ledger.stopped_by():
-        raise Preempted(f"The run was stopped by {by}.", hint=f"Resume it with: shardmill resume {ledger.url}")
+def check_wanted(ledger: Ledger) -> None:
+    """Raise what a worker is told that is not wanted: the run was stopped, or failed, or was started over."""
+    if (refusal := ledger.state.refusal()) is not None:
+        raise refusal

@@ -64,7 +64,7 @@ class Pulse:
                 self._renew()
 
     def _notice_the_end(self) -> None:
-        if not self._ledger.is_wanted():
+        if not self._ledger.state.is_wanted():
             self._orphaned()
 
 

@@ -456,6 +456,7 @@ def test_sweep_keeps_what_commits_name_and_what_is_not_ours(ledger: Ledger) -> N
         "notes.txt",
         "parts/000000.a1.parquet",
         "plan.json",
+        "state.json",
         "workers/w1.json",
     ]
 
@@ -477,7 +478,7 @@ def test_sweep_leaves_a_run_that_another_parent_starts_over_meanwhile(
 
     monkeypatch.setattr(ledger.commits, "read", then_start_over)
     assert ledger.sweep() == 0
-    assert _keys(ledger) == ["commits/000000", "leases/000001", "parts/000000.new.parquet", "plan.json"]
+    assert _keys(ledger) == ["commits/000000", "leases/000001", "parts/000000.new.parquet", "plan.json", "state.json"]
 
 
 def test_wipe_removes_the_run_and_nothing_beside_it(ledger: Ledger) -> None:

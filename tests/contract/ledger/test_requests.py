@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import uuid
 
 import pytest
@@ -24,37 +23,29 @@ def ledger(store: CountingStore) -> Ledger:
     ledger = Ledger(store)  # type: ignore[arg-type]
     ledger.create(a_plan(shards=3000))
     ledger.put_execution({"as_large_as_places": [f"s3://bucket/folder/file-{i:06d}.jsonl" for i in range(10_000)]})
-    assert ledger.is_wanted()
+    assert ledger.state.is_wanted()
     return ledger
 
 
-def test_a_beat_does_not_fetch_the_places_of_the_files_again(ledger: Ledger, store: CountingStore) -> None:
+def test_a_beat_asks_one_small_question(ledger: Ledger, store: CountingStore) -> None:
     store.reset()
-    assert all(ledger.is_wanted() for _ in range(10))
-    assert store.requests.total() == 10
+    assert all(ledger.state.is_wanted() for _ in range(10))
+    assert store.requests == {"get_if_changed state.json": 10}
     assert store.fetched_bytes == 0
 
 
 def test_a_beat_sees_that_the_run_was_stopped_resumed_and_begun_again(ledger: Ledger, store: CountingStore) -> None:
     home = Ledger(store.url)
     home.plan()
-    home.stop("anna@desk")
-    assert not ledger.is_wanted()
-    assert ledger.stopped_by() == "anna@desk"
-    home.put_execution({})
-    assert ledger.is_wanted()
-    assert ledger.stopped_by() == ""
+    home.state.stop("anna@desk")
+    assert not ledger.state.is_wanted()
+    assert ledger.state.look().by == "anna@desk"
+    home.state.want("anna@desk")
+    assert ledger.state.is_wanted()
     home.wipe()
-    assert not ledger.is_wanted()
+    assert not ledger.state.is_wanted()
     home.create(a_plan(shards=3))
-    home.put_execution({})
-    assert not ledger.is_wanted()
-
-
-def test_a_stop_by_an_earlier_version_is_seen(ledger: Ledger, store: CountingStore) -> None:
-    found = json.loads(store.get("execution.json"))
-    store.put("execution.json", json.dumps({**found, "stopped": {"by": "0.1.0", "at": 1.0}}).encode())
-    assert not ledger.is_wanted()
+    assert not ledger.state.is_wanted()
 
 
 def test_a_death_reads_each_lease_once_and_the_beat_of_one_worker(ledger: Ledger, store: CountingStore) -> None:

@@ -56,7 +56,7 @@ def test_native_code_keeps_neither_the_leases_nor_the_process(busy: Any) -> None
 
 def test_native_code_does_not_outlast_a_stopped_run(busy: Any) -> None:
     ledger, worker = busy
-    ledger.stop("anna@desk")
+    ledger.state.stop("anna@desk")
     wait_for(lambda: not ledger.leases.read())
     assert worker.wait(PATIENCE_S) == EXIT_TRY_AGAIN
 

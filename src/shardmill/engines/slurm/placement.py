@@ -187,7 +187,7 @@ class SlurmPlacement:
         if task is not None:
             seat.seen = task
         over = task.state in ends.OVER if task is not None else not lost
-        if not over and self._ledger.is_wanted() and not self._deaths.all_done():
+        if not over and self._ledger.state.is_wanted() and not self._deaths.all_done():
             state, status = (task.state, task.status) if task is not None else ("", -signal.SIGKILL)
             self._judge(seat, state, status, last_lines(self._logs, seat.job, seat.index))
         seat.job = 0

@@ -38,7 +38,7 @@ def finish(
         pause = 0.05
         while (seen := ledger.steps.take(step, worker, execution.lease_s)).state != "done":
             if seen.state == "failed":
-                raise _failure(seen)
+                raise _end_run(ledger, worker, seen)
             if seen.worker == worker and not stop.is_set():
                 with _held(ledger, step, worker, execution.lease_s, stop):
                     result = _DO[step.partition(":")[0]](ledger, plan, execution, step, quiet)
@@ -74,6 +74,8 @@ def _held(ledger: Ledger, step: str, worker: str, lease_s: float, stop: threadin
                 if time.monotonic() - renewed >= lease_s / 4:
                     renewed = time.monotonic()
                     ledger.steps.renew(step, worker, lease_s)
+                    if not ledger.state.is_wanted():
+                        stop.set()
 
     keeper = threading.Thread(target=keep, name="step", daemon=True)
     keeper.start()
@@ -83,9 +85,9 @@ def _held(ledger: Ledger, step: str, worker: str, lease_s: float, stop: threadin
         if error.retryable:
             ledger.steps.release(step, worker)
             raise
-        raise _fail(ledger, step, worker, error.message, error.hint) from error
+        raise _end_run(ledger, worker, ledger.steps.fail(step, worker, error.message, error.hint)) from error
     except Exception as error:
-        _fail(ledger, step, worker, f"{type(error).__name__}: {error}")
+        _end_run(ledger, worker, ledger.steps.fail(step, worker, f"{type(error).__name__}: {error}"))
         raise
     except BaseException:
         ledger.steps.release(step, worker)
@@ -95,16 +97,12 @@ def _held(ledger: Ledger, step: str, worker: str, lease_s: float, stop: threadin
         keeper.join()
 
 
-def _fail(ledger: Ledger, step: str, worker: str, error: str, hint: str = "") -> StepFailed:
-    failure = _failure(ledger.steps.fail(step, worker, error, hint))
-    ledger.state.fail(worker, failure.message, failure.hint)
-    return failure
-
-
-def _failure(step: Step) -> StepFailed:
-    what = "" if step.step == "sweep" else f"{step.step}: "
-    hint = step.hint or "All shards are committed: `shardmill resume RUN` tries it again."
-    return StepFailed(what + step.error, hint=hint)
+def _end_run(ledger: Ledger, worker: str, failed: Step) -> StepFailed:
+    """Record that the run has failed at a step, and return the error to raise."""
+    what = "" if failed.step == "sweep" else f"{failed.step}: "
+    hint = failed.hint or "All shards are committed: `shardmill resume RUN` tries it again."
+    ledger.state.fail(worker, what + failed.error, hint)
+    return StepFailed(what + failed.error, hint=hint)
 
 
 def _sweep(ledger: Ledger, plan: Plan, execution: Execution, step: str, quiet: bool) -> dict[str, Any]:

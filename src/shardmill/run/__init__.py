@@ -159,7 +159,8 @@ def _finish(ledger: Ledger, plan: Plan, spec: Spec, engine: Engine | None, devic
     run = Run(ledger.url)
     _check_outcome(run, spec)
     begin_again(run.ledger, plan, spec.execution)
-    finish(run.ledger, plan, spec.execution, name_worker(os.getpid()), stop=threading.Event(), quiet=quiet)
+    if not finish(run.ledger, plan, spec.execution, name_worker(os.getpid()), stop=threading.Event(), quiet=quiet):
+        check_wanted(run.ledger)
     return run
 
 

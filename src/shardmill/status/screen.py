@@ -15,12 +15,13 @@ from rich.text import Text
 
 from shardmill.console import duration
 from shardmill.errors import UsageError
-from shardmill.ledger import Ledger
+from shardmill.ledger import Ledger, Step
 from shardmill.plan import Plan
 from shardmill.status.load import TableLoad
 from shardmill.status.state import Status
 
 _REFRESH_S = 1.0
+_OVER = ("complete", "failed")
 
 
 def show(status: Status) -> None:
@@ -32,13 +33,13 @@ def follow(read: Callable[[], Status], *, as_json: bool = False) -> None:
     status = read()
     if as_json:
         print(json.dumps(status.to_json()), flush=True)
-        while status.state != "complete":
+        while status.state not in _OVER:
             time.sleep(_REFRESH_S)
             status = read()
             print(json.dumps(status.to_json()), flush=True)
         return
     with Live(render(status), console=Console(highlight=False), auto_refresh=False) as live:
-        while status.state != "complete":
+        while status.state not in _OVER:
             time.sleep(_REFRESH_S)
             status = read()
             live.update(render(status), refresh=True)
@@ -52,7 +53,7 @@ def render(status: Status) -> Group:
         f"{duration(status.eta_s)} left"
     )
     shown = [w for w in status.workers if w["live"] or w["state"] == "failed"]
-    lines = [head, line, *([Text(status.placement)] if status.placement else [])]
+    lines = [head, line, *([Text(status.placement)] if status.placement else []), *map(_render_step, status.steps)]
     load = [] if status.load is None else _render_load(status.load)
     if not shown:
         return Group(*lines, *load)
@@ -71,6 +72,11 @@ def render(status: Status) -> Group:
             f"{w['beat_age_s']:.0f} s ago",
         )
     return Group(*lines, table, *load)
+
+
+def _render_step(step: Step) -> Text:
+    what = step.error or (f"by {step.worker}" if step.state == "taken" else "")
+    return Text(f"{step.step}: {step.state} {what}".rstrip())
 
 
 def _render_load(load: TableLoad) -> list[RenderableType]:

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from shardmill.console import duration
-from shardmill.ledger import Ledger, is_vanished
+from shardmill.ledger import Ledger, Step, is_vanished
 from shardmill.plan import Plan
 from shardmill.status.load import TableLoad
 
@@ -19,8 +19,8 @@ class Status:
     """The state of a run. `share` and `eta_s` count source bytes, which approximate tokens, not shards.
 
     `rows` are items of the source; `windows` are the pieces they were split into, 0 if they were not. `placement` is
-    the engine's line about its workers, including those not started yet. `load` is set for a run into a table if the
-    database was read too.
+    the engine's line about its workers, including those not started yet. `steps` follow the last shard. `load` is set
+    for a run into a table if the database was read too.
     """
 
     run: str
@@ -40,6 +40,7 @@ class Status:
     device_s: float
     placement: str
     workers: list[dict[str, Any]]
+    steps: list[Step]
     load: TableLoad | None = None
 
     def to_json(self) -> dict[str, Any]:
@@ -65,11 +66,12 @@ def read_status(ledger: Ledger, plan: Plan | None = None) -> Status:
     rows += sum(count for _, count in under_way.values())
     total = plan.weight_bytes or 1
     complete = len(commits) == len(plan.shards)
+    steps = sorted(ledger.steps.read(), key=lambda step: step.step) if complete else []
     speed = sum(w["bytes_per_s"] for w in live)
     return Status(
         run=ledger.url,
         plan=plan.id,
-        state="complete" if complete else "running" if live else "stopped" if commits or workers else "planned",
+        state=_finishing(steps) if complete else "running" if live else "stopped" if commits or workers else "planned",
         shards=len(plan.shards),
         shards_done=len(commits),
         rows=rows,
@@ -84,7 +86,14 @@ def read_status(ledger: Ledger, plan: Plan | None = None) -> Status:
         device_s=round(sum(c.timings["device_s"] for c in commits.values()), 3),
         placement="" if complete else _placement(ledger),
         workers=workers,
+        steps=steps,
     )
+
+
+def _finishing(steps: list[Step]) -> str:
+    """The state of a run whose shards are all committed."""
+    states = {step.state for step in steps}
+    return "failed" if "failed" in states else "finishing" if states & {"free", "taken"} else "complete"
 
 
 def _placement(ledger: Ledger) -> str:

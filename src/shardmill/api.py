@@ -39,6 +39,7 @@ class EmbedOptions(TypedDict, total=False):
     max_errors: str | None
     shard_bytes: int | None
     then: Names | None
+    detach: bool
 
 
 class LoadOptions(EmbedOptions, total=False):

@@ -87,6 +87,7 @@ OPTIONS: dict[str, Any] = {
     "then": _declare(
         list[str], RESULT, "STEP", "After the last shard: verify, or merge:FILE.parquet; repeatable.", "--then"
     ),
+    "detach": _flag(PLACE, "--detach", "Return once the workers are placed; they finish the run on their own."),
     "max_errors": _declare(str, LIMITS, "LIMIT", "Rows that may fail: 1% or a number.  [default: 1%]"),
     "precision": _declare(str, LIMITS, "PRECISION", "auto, or float32 for exact arithmetic at less speed."),
     "batch_tokens": _declare(int, LIMITS, "N", "Tokens per batch, including padding.  [default: by memory]"),

@@ -36,7 +36,7 @@ shardmill embed s3://bucket/docs --text "{title}: {body}" --id doc_id --keep pri
 shardmill embed wiki.parquet --text text --out /shared/runs/wiki --engine slurm --partition gpu --workers 16"""
 
 
-@takes(*o.READING, *o.EMBEDDING, *o.KEEPING, "dtype", *o.PLACING, "then", *o.LIMITING)
+@takes(*o.READING, *o.EMBEDDING, *o.KEEPING, "dtype", *o.PLACING, "detach", "then", *o.LIMITING)
 def embed(
     out: o.Out = "", spec: o.SpecFile = None, resume: o.Resume = None, as_json: o.AsJson = False, **options: Any
 ) -> None:
@@ -52,7 +52,7 @@ shardmill load corpus.parquet --text body --id doc_id --to postgresql:///docs --
 shardmill load reviews.jsonl --metadata meta.jsonl --to embedded:shop --schema amazon-reviews-2023"""
 
 
-@takes(*o.READING, *o.LOADING, *o.EMBEDDING, *o.KEEPING, *o.PLACING, "then", *o.LIMITING, "batch_rows")
+@takes(*o.READING, *o.LOADING, *o.EMBEDDING, *o.KEEPING, *o.PLACING, "detach", "then", *o.LIMITING, "batch_rows")
 def load(
     out: o.TableOut = "", spec: o.SpecFile = None, resume: o.Resume = None, as_json: o.AsJson = False, **options: Any
 ) -> None:
@@ -66,7 +66,7 @@ shardmill run --spec job.toml --out runs/job
 shardmill run reviews.jsonl --task lengths:CountWords --param lower=true --text reviewText --out runs/lengths"""
 
 
-@takes(*o.CHOOSING, *o.READING, *o.KEEPING, *o.PLACING, "then", *o.LIMITING)
+@takes(*o.CHOOSING, *o.READING, *o.KEEPING, *o.PLACING, "detach", "then", *o.LIMITING)
 def run(
     out: o.Out = "", spec: o.SpecFile = None, resume: o.Resume = None, as_json: o.AsJson = False, **options: Any
 ) -> None:
@@ -81,7 +81,7 @@ _AUGMENT = """\
 shardmill augment --num-samples 100M --preset moderate --out runs/parameters"""
 
 
-@takes(*o.PLACING, "then")
+@takes(*o.PLACING, "detach", "then")
 def augment(
     num_samples: Annotated[
         str, typer.Option(metavar="N", help="Number of items: 250000, 250k, 100M.", show_default=False)
@@ -110,7 +110,7 @@ shardmill resume runs/reviews
 shardmill resume s3://bucket/runs/docs --engine slurm --partition gpu --workers 16"""
 
 
-@takes(*o.PLACING, "then", *o.LIMITING)
+@takes(*o.PLACING, "detach", "then", *o.LIMITING)
 def resume(run: o.Run, as_json: o.AsJson = False, **options: Any) -> None:
     """Resume a run from its folder, on any engine. Options change how it runs, never the result."""
     from shardmill.run import resume as resume_run
@@ -210,6 +210,11 @@ def _report(run: Run, began: float, as_json: bool) -> None:
     state = run.status()
     if as_json:
         print_json(state.to_json())
+        return
+    if state.shards_done < state.shards:
+        live = sum(worker["live"] for worker in state.workers)
+        what = state.placement or f"{live:,} workers"
+        say(f"Detached: {what}. Watch: shardmill status {run.ledger.url} --watch")
         return
     for note in dict.fromkeys(note for worker in state.workers for note in worker["notes"]):
         say(note)

@@ -6,11 +6,12 @@ import importlib
 from typing import Any, cast
 
 from shardmill.engines.base import Engine
-from shardmill.errors import SpecError, nearest
+from shardmill.errors import SpecError, UsageError, nearest
 from shardmill.plan import Plan
 from shardmill.spec import Execution
 
 LOCAL = "local"
+_DETACHABLE = (LOCAL, "slurm")
 # The class of each engine. It takes the execution, whose engine_options belong to that engine.
 _ELSEWHERE = {
     "ssh": "shardmill.engines.ssh.engine:SshEngine",
@@ -19,6 +20,15 @@ _ELSEWHERE = {
 }
 # Functions that end workers which cannot see the run folder or wait in a queue. Called with execution, run and plan.
 _ENDING = {"ssh": "shardmill.engines.ssh.engine:end_workers", "slurm": "shardmill.engines.slurm.engine:end_workers"}
+
+
+def check_detachable(execution: Execution) -> None:
+    """Refuse to detach workers that end with the process that placed them."""
+    if execution.detach and execution.engine not in _DETACHABLE:
+        raise UsageError(
+            f"--detach is not for the engine {execution.engine!r}: its workers end with the command that placed them.",
+            hint=f"Use --engine {' or '.join(_DETACHABLE)}, or start workers yourself: shardmill work RUN",
+        )
 
 
 def open_engine(execution: Execution, quiet: bool = True) -> Engine:

@@ -49,6 +49,7 @@ def start(
 ) -> Run:
     """Make a plan or find the existing one, place workers, and wait until the run is complete.
 
+    If the spec's execution says `detach`, it returns once the workers are placed, and they do the rest.
     `before` is called with the plan of an incomplete load, before its table is created.
     """
     ledger = _open_folder(out, engine)
@@ -93,7 +94,7 @@ def resume(place: str | os.PathLike[str], changes: Mapping[str, Any] | None = No
     ledger = Ledger(place)
     plan, settings = ledger.plan(), ledger.execution()
     own = {name: value for name, value in settings.items() if name not in ("places", "to_url")}
-    changes = dict(changes or {})
+    changes = {"detach": False, **(changes or {})}
     if changes.get("engine", own.get("engine")) != own.get("engine"):
         own |= {"engine_options": {}, "workers": None}
     spec = Spec(work=plan.work, execution=make_execution({**own, **changes}))
@@ -152,14 +153,20 @@ def _finish(ledger: Ledger, plan: Plan, spec: Spec, engine: Engine | None, devic
         if (expected := expect(plan, devices, precision, began)) is not None:
             ledger.notes.put_forecast(expected)
         placed = engine or LocalEngine(
-            devices, max_restarts=spec.execution.max_restarts, stuck_s=spec.execution.stuck_s
+            devices,
+            max_restarts=spec.execution.max_restarts,
+            stuck_s=spec.execution.stuck_s,
+            detached=spec.execution.detach,
         )
+        if spec.execution.detach:
+            _leave(placed, ledger.url)
+            return Run(ledger.url)
         _watch(placed, ledger, plan, spec, quiet)
         learn(ledger, plan, devices, precision, began)
     run = Run(ledger.url)
     _check_outcome(run, spec)
-    begin_again(run.ledger, plan, spec.execution)
-    if not finish(run.ledger, plan, spec.execution, name_worker(os.getpid()), stop=threading.Event(), quiet=quiet):
+    begin_again(run.ledger, run.plan, spec.execution)
+    if not finish(run.ledger, run.plan, spec.execution, name_worker(os.getpid()), stop=threading.Event(), quiet=quiet):
         check_wanted(run.ledger)
     return run
 
@@ -189,6 +196,16 @@ def _watch(engine: Engine, ledger: Ledger, plan: Plan, spec: Spec, quiet: bool) 
                 bar.at(*_finished(status))
     finally:
         placement.stop()
+
+
+def _leave(engine: Any, run: str) -> None:
+    """Place workers and leave them on their own; none is left if that fails."""
+    placement = engine.start(run)
+    try:
+        placement.detach()
+    except BaseException:
+        placement.stop()
+        raise
 
 
 class _Patience:

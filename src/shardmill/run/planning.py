@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from shardmill.devices import Device
-from shardmill.engines import LOCAL, open_engine
+from shardmill.engines import LOCAL, check_detachable, open_engine
 from shardmill.engines.base import Engine, check_options
 from shardmill.errors import RunExists, StaleResume, UsageError
 from shardmill.ledger import Ledger
@@ -49,6 +49,7 @@ def write_plan(
 
 def open_placer(spec: Spec, engine: Engine | None, quiet: bool) -> tuple[Engine | None, list[Device]]:
     """The engine, unless it is the local one, and the devices of its workers; their number sets the size of shards."""
+    check_detachable(spec.execution)
     if engine is None and spec.execution.engine != LOCAL:
         engine = open_engine(spec.execution, quiet)
         return engine, list(engine.devices)

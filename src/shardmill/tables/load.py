@@ -84,6 +84,8 @@ def load(work: dict[str, Any], execution: dict[str, Any], out: str | os.PathLike
     work = complete_work(work)
     place = os.fspath(out) or default_out(work)
     metadata = work["to"].pop("metadata", ())
+    if metadata and execution.get("detach"):
+        raise SpecError("--metadata makes two runs, one after the other: they cannot be detached.")
     if metadata:
         return _load_with_products(work, execution, [metadata] if isinstance(metadata, str) else metadata, place, how)
     return load_spec(make_spec(work, execution), place, **how)

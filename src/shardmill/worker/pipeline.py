@@ -333,6 +333,7 @@ class Worker:
             "kind": self.device.kind,
             "cpus": format_cpus(self.device.cpus),
             "share": self.device.share,
+            "detached": bool(os.environ.get("SHARDMILL_DETACHED")),
             "started": self._started,
             "state": self._state,
             "began": self._tally.began,

@@ -91,6 +91,9 @@ class SlurmPlacement:
             self.stop()
             raise
 
+    def detach(self) -> None:
+        """Leave the tasks to Slurm: `start` of a later placement adopts them."""
+
     def poll(self) -> bool:
         now = time.monotonic()
         quiet_s = now - self._changed_at

@@ -33,7 +33,8 @@ MAY_IMPORT: dict[str, str] = {
     "spec": "errors passwords",
     "postgres": "errors passwords",
     "augment": "errors random",
-    "models": "errors cache devices sizing",
+    # A model may be in a store.
+    "models": "errors cache console devices sizing store",
     "plan": "errors devices sizing spec",
     "ledger": "errors store plan",
     "sources": "errors devices passwords ranges store template spec plan postgres",

@@ -66,7 +66,7 @@ OPTIONS: dict[str, Any] = {
     "keep": _declare(str, RESULT, "COLUMNS", "Columns to carry into the result; price:double sets a type."),
     "dims": _declare(int, RESULT, "N", "Keep the first N dimensions (Matryoshka models)."),
     "dtype": _declare(str, RESULT, "TYPE", "Type of the stored numbers: float32 or float16.  [default: float32]"),
-    "model": _declare(str, MODEL, "MODEL", "A sentence-transformers folder or hub name."),
+    "model": _declare(str, MODEL, "MODEL", "A sentence-transformers folder, its URL (s3://…), or a hub name."),
     "prompt": _declare(str, MODEL, "PROMPT", "The name of one of the model's prompts, or a text to put first."),
     "window_tokens": _declare(
         int, MODEL, "N", "Cut texts into windows of N tokens, including prompt and special tokens.", min=1

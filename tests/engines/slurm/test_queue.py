@@ -21,6 +21,7 @@ from shardmill.errors import EngineRefused, EngineSilent, SpecError, UsageError,
 from shardmill.ledger import Ledger
 from shardmill.run import Run, resume, start, stop
 from shardmill.spec import Execution, Spec
+from tests.support import engine_contract as contract
 from tests.support.corpora import fake_rows, fake_spec
 from tests.support.proof import assert_complete
 from tests.support.services import unavailable
@@ -28,6 +29,7 @@ from tests.support.slurm_cluster import SlurmCluster
 from tests.support.waiting import PATIENCE_S, hear_ctrl_c, wait_for
 
 Write = Callable[..., Path]
+_ON_SLURM = {"engine": "slurm", "engine_options": {"partition": "gpu"}, "device": "cpu"}
 
 HOME = """
 import json, sys
@@ -299,3 +301,11 @@ def test_passwords_do_not_go_along_with_a_job(slurm: SlurmCluster, monkeypatch: 
         _open()
     assert "s3cret" not in str(refused.value)
     assert ".pgpass" in refused.value.hint
+
+
+def test_detached_tasks_finish_a_run_alone(slurm: SlurmCluster, tmp_path: Path) -> None:
+    contract.detached_workers_finish_a_run_alone(_ON_SLURM, tmp_path)
+
+
+def test_detached_tasks_are_adopted_and_stopped(slurm: SlurmCluster, tmp_path: Path) -> None:
+    contract.detached_workers_are_adopted_and_stopped(_ON_SLURM, tmp_path)

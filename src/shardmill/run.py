@@ -9,13 +9,25 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from shardmill.console import Bar, duration, say
+from shardmill.console import Bar, say
 from shardmill.costs.rates import expect, learn
 from shardmill.devices import Device
 from shardmill.engines import LOCAL, end_workers, open_engine
 from shardmill.engines.base import Engine, check_options
 from shardmill.engines.local import LocalEngine
-from shardmill.errors import Preempted, RunExists, StaleResume, StoreError, UsageError, nearest, too_many_errors
+from shardmill.errors import (
+    Cure,
+    Preempted,
+    RunExists,
+    ShardmillError,
+    StaleResume,
+    StoreError,
+    TooManyErrors,
+    UsageError,
+    WorkerFailed,
+    nearest,
+    too_many_errors,
+)
 from shardmill.ledger import Ledger, name_person
 from shardmill.plan import NEW_NUMERICS, ROW, Plan, differences, new_numerics
 from shardmill.planner import devices_for, make_plan, result_schema
@@ -265,7 +277,11 @@ def _finish(ledger: Ledger, plan: Plan, spec: Spec, engine: Engine | None, devic
         placed = engine or LocalEngine(
             devices, max_restarts=spec.execution.max_restarts, stuck_s=spec.execution.stuck_s
         )
-        _watch(placed, ledger, plan, spec, quiet)
+        try:
+            _watch(placed, ledger, plan, spec, quiet)
+        except (WorkerFailed, TooManyErrors) as error:
+            _fail(ledger, plan, error)
+            raise
         learn(ledger, plan, devices, precision, began)
     run = Run(ledger.url)
     _check_outcome(run, spec)
@@ -273,6 +289,14 @@ def _finish(ledger: Ledger, plan: Plan, spec: Spec, engine: Engine | None, devic
     with suppress(FileNotFoundError):
         run.ledger.sweep()
     return run
+
+
+def _fail(ledger: Ledger, plan: Plan, error: ShardmillError) -> None:
+    """Record that the run failed, unless the error is curable or workers of other parents get on well."""
+    with suppress(StoreError):
+        others = isinstance(error, WorkerFailed) and read_status(ledger, plan).workers
+        if error.cure is Cure.FINAL and not any(w["live"] and w["commits"] for w in others or ()):
+            ledger.state.fail(name_person(), error.message, error.hint)
 
 
 def _settle_plan(ledger: Ledger, plan: Plan, *, fresh: bool, resume: bool) -> Plan:
@@ -324,11 +348,11 @@ def _watch(engine: Engine, ledger: Ledger, plan: Plan, spec: Spec, quiet: bool) 
                 status = watching.ask(lambda: read_status(ledger, plan), None)
                 if status is None:
                     continue
-                bar.at(status.share, describe(status) + getattr(placement, "note", ""))
+                bar.at(status.share, status.describe() + getattr(placement, "note", ""))
                 if limit.exceeded(status.errors, max(status.rows, 1000)):
                     raise too_many_errors(status.errors, status.rows, spec.execution.max_errors)
             if (status := watching.ask(lambda: read_status(ledger, plan), None)) is not None:
-                bar.at(*_finished(status))
+                bar.at(status.share, f"{status.rows:,} rows · {status.errors:,} errors")
     finally:
         placement.stop()
 
@@ -354,21 +378,6 @@ class _Patience:
 def _check_wanted(ledger: Ledger) -> None:
     if (refusal := ledger.state.refusal()) is not None:
         raise refusal
-
-
-def describe(status: Status) -> str:
-    """The state of a run in one line."""
-    loading = [w for w in status.workers if w["live"] and w["state"] in ("starting", "loading")]
-    if not status.rows and loading:
-        return "loading the model"
-    if status.placement and not any(w["live"] for w in status.workers):
-        return status.placement
-    errors = f" · {status.errors:,} errors" if status.errors else ""
-    return f"{status.rows:,} rows · {status.rows_per_s:,.0f}/s{errors} · {duration(status.eta_s)} left"
-
-
-def _finished(status: Status) -> tuple[float, str]:
-    return status.share, f"{status.rows:,} rows · {status.errors:,} errors"
 
 
 def _check_outcome(run: Run, spec: Spec) -> None:

@@ -40,7 +40,7 @@ MAY_IMPORT: dict[str, str] = {
     "tasks": "errors devices random augment models plan template retrieval",
     "sinks": "errors console store spec plan ledger postgres template",
     "status": "errors console plan ledger postgres",
-    "worker": "errors batching devices spec plan ledger sources tasks sinks",
+    "worker": "_version errors batching devices spec plan ledger sources tasks sinks",
     "testing": "errors devices ledger tasks worker",
     # A host without a common disk is sent the bytes that its shards need, and the sources know which these are.
     "engines": "_version errors console passwords ranges devices store spec plan ledger sources",

@@ -52,7 +52,7 @@ def render(status: Status) -> Group:
         f"{duration(status.eta_s)} left"
     )
     shown = [w for w in status.workers if w["live"] or w["state"] == "failed"]
-    lines = [head, line, *([Text(status.placement)] if status.placement else [])]
+    lines = [head, *_render_end(status), line, *([Text(status.placement)] if status.placement else [])]
     load = [] if status.load is None else _render_load(status.load)
     if not shown:
         return Group(*lines, *load)
@@ -71,6 +71,13 @@ def render(status: Status) -> Group:
             f"{w['beat_age_s']:.0f} s ago",
         )
     return Group(*lines, table, *load)
+
+
+def _render_end(status: Status) -> list[Text]:
+    """Who stopped the run, or why it failed."""
+    if status.cause:
+        return [Text(f"failed: {status.cause}"), *([Text(status.hint)] if status.hint else [])]
+    return [Text(f"stopped by {status.by}")] if status.by else []
 
 
 def _render_load(load: TableLoad) -> list[RenderableType]:

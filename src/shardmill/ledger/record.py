@@ -119,11 +119,14 @@ class RunForecast:
     basis: str
 
 
+# Version 0.1.0 reads no commit with other keys than its own, so these are left out if they are empty.
+_NEW_KEYS = ("kernel", "precision")
 _to_json = json.JSONEncoder(separators=(",", ":"), sort_keys=True, ensure_ascii=False).encode
 
 
 def encode(value: dict[str, Any] | Commit | Lease | Assignment | Suspects | RunForecast) -> bytes:
     """A record as JSON; its fields are read by name, which avoids the copies of `asdict`."""
     if not isinstance(value, dict):
-        value = {name: getattr(value, name) for name in value.__slots__}
+        fields = {name: getattr(value, name) for name in value.__slots__}
+        value = {name: field for name, field in fields.items() if field != "" or name not in _NEW_KEYS}
     return _to_json(value).encode("utf-8", "replace")

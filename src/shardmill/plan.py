@@ -16,7 +16,9 @@ from shardmill.sizing import SHARD_S, SHARDS_PER_WORKER
 if TYPE_CHECKING:
     from shardmill.spec import Work
 
-FORMAT = 1
+# Version 0.1.0 reads the first format alone and refuses others by their number. Records of a run in the second
+# format may have keys that it does not know.
+FORMAT, _FIRST_FORMAT = 2, 1
 
 # The entry of a fingerprint that changes when a version of shardmill corrects the vectors of a model.
 NUMERICS = "numerics"
@@ -131,7 +133,8 @@ class Plan:
     """The work, cut into shards. `id` identifies the work.
 
     `generation` is drawn at random when the plan is written to a run folder, and is part of the name of every commit,
-    so that a worker left over from before a --fresh cannot commit to the new run.
+    so that a worker left over from before a --fresh cannot commit to the new run. `format` says which versions of
+    shardmill may work on the run.
     """
 
     id: str
@@ -140,6 +143,12 @@ class Plan:
     fingerprint: dict[str, str]
     shards: tuple[Shard, ...]
     generation: str = ""
+    format: int = FORMAT
+
+    @property
+    def knows_new_keys(self) -> bool:
+        """Whether all versions that may work on this run read records with keys that 0.1.0 does not know."""
+        return self.format > _FIRST_FORMAT
 
     @property
     def weight_bytes(self) -> int:
@@ -147,7 +156,7 @@ class Plan:
 
     def to_json(self) -> dict[str, Any]:
         return {
-            "format": FORMAT,
+            "format": self.format,
             "id": self.id,
             "generation": self.generation,
             "work": _dump(self.work),
@@ -179,15 +188,16 @@ class Plan:
         from shardmill.spec import Work
 
         data = json.loads(raw)
-        if data.get("format") != FORMAT:
+        if data.get("format") not in (_FIRST_FORMAT, FORMAT):
             raise ShardmillError(
-                f"plan.json has format {data.get('format')!r}; this version reads format {FORMAT}.",
+                f"plan.json has format {data.get('format')!r}; this version reads formats 1 to {FORMAT}.",
                 hint="Use the version of shardmill that made the run, or start over with --fresh.",
             )
         source = data["source"]
         stat = SourceStat(source["format"], tuple(map(SourceFile.from_json, source["files"])), source["columns"])
         shards = tuple(Shard(i, *row) for i, row in enumerate(data["shards"]))
-        return cls(data["id"], Work(**data["work"]), stat, data["fingerprint"], shards, data["generation"])
+        work, generation = Work(**data["work"]), data["generation"]
+        return cls(data["id"], work, stat, data["fingerprint"], shards, generation, data["format"])
 
     def relocated(self, places: Sequence[str], to_url: str = "") -> Plan:
         """The same plan with the same files at other places."""

@@ -27,6 +27,11 @@ def steps_of(plan: Plan, execution: Execution) -> list[str]:
     return ["sweep", *([f"index:{execution.index}"] if is_indexed else []), *execution.then]
 
 
+def is_more_than_swept(plan: Plan, execution: Execution) -> bool:
+    """Whether more follows the last shard than what every run has."""
+    return len(steps_of(plan, execution)) > 1
+
+
 def finish(
     ledger: Ledger, plan: Plan, execution: Execution, worker: str, *, stop: threading.Event, quiet: bool = True
 ) -> bool:

@@ -42,7 +42,7 @@ MAY_IMPORT: dict[str, str] = {
     "sinks": "errors console store spec plan ledger postgres template",
     "status": "errors console plan ledger postgres",
     "steps": "errors console spec plan ledger sources tasks sinks results",
-    "worker": "errors console batching devices spec plan ledger sources tasks sinks steps",
+    "worker": "_version errors console batching devices spec plan ledger sources tasks sinks steps",
     "testing": "errors devices ledger tasks worker",
     # A host without a common disk is sent the bytes that its shards need, and the sources know which these are.
     "engines": "_version errors console passwords ranges devices store spec plan ledger sources",

@@ -119,7 +119,7 @@ class LocalPlacement:
                 _signal(seat, signal.SIGKILL)
                 seat.process.wait()
                 with contextlib.suppress(StoreError):
-                    self._ledger.leases.record_death(seat.worker)
+                    self._ledger.excuse(seat.worker)
             seat.process = None
 
     def _place(self, seat: _Seat) -> None:

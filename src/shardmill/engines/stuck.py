@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from typing import Any
 
-from shardmill.ledger import Ledger
+from shardmill.ledger import Ledger, idle_s
 
 
 def find_stuck(ledger: Ledger, placed: Mapping[str, float], stuck_s: float) -> dict[str, float]:
@@ -19,10 +18,3 @@ def find_stuck(ledger: Ledger, placed: Mapping[str, float], stuck_s: float) -> d
         if (idle := idle_s(beat, now)) > stuck_s:
             found[worker] = idle
     return found
-
-
-def idle_s(beat: Mapping[str, Any], now: float) -> float:
-    """Seconds since a worker's last heartbeat or, while it is busy, since its last progress if that is longer ago."""
-    silent_s, still_s = now - beat["at"], now - beat["progress_at"]
-    busy = beat["state"] in ("starting", "loading") or beat.get("open")
-    return float(max(silent_s, still_s) if busy else silent_s)

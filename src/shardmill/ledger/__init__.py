@@ -8,22 +8,32 @@ from __future__ import annotations
 
 from shardmill.ledger.ledger import Ledger
 from shardmill.ledger.process import name_person, name_process, process_alive
+from shardmill.ledger.progress import Progress, Search, find_crash_loop, read_search
 from shardmill.ledger.record import Assignment, Claim, Commit, Lease, RunForecast, Step, Suspects
-from shardmill.ledger.state import RunState
-from shardmill.ledger.worker import is_vanished
+from shardmill.ledger.state import FAILED, STOPPED, RunState
+from shardmill.ledger.worker import idle_s, is_live, is_vanished, was_told_to_stop
 
 __all__ = [
+    "FAILED",
+    "STOPPED",
     "Assignment",
     "Claim",
     "Commit",
     "Lease",
     "Ledger",
+    "Progress",
     "RunForecast",
     "RunState",
+    "Search",
     "Step",
     "Suspects",
+    "find_crash_loop",
+    "idle_s",
+    "is_live",
     "is_vanished",
     "name_person",
     "name_process",
     "process_alive",
+    "read_search",
+    "was_told_to_stop",
 ]

@@ -13,6 +13,7 @@ from shardmill.ledger.commit import Commits
 from shardmill.ledger.folder import Folder
 from shardmill.ledger.process import name_process, process_alive
 from shardmill.ledger.record import Claim, Lease, encode
+from shardmill.ledger.worker import WorkerRecords, was_told_to_stop
 
 # When no shard is free, at most this many leases are read.
 _ASKED_LEASES = 16
@@ -23,9 +24,9 @@ _WORTH = 1.25
 class Leases:
     """Keeps at most one holder and one shadow per shard, for as long as they renew; none once a shard is done."""
 
-    def __init__(self, folder: Folder, commits: Commits, clock: Callable[[], float]) -> None:
+    def __init__(self, folder: Folder, commits: Commits, workers: WorkerRecords, clock: Callable[[], float]) -> None:
         self._folder, self._store = folder, folder.store
-        self._commits, self._clock = commits, clock
+        self._commits, self._workers, self._clock = commits, workers, clock
 
     def shards(self, start: int = 0, stop: int | None = None) -> Iterator[int]:
         """The shards in [start, stop) that are leased, in order."""
@@ -64,7 +65,7 @@ class Leases:
             if lease.until <= now or _vanished(lease):
                 if self._retire_if_done(shard):
                     continue
-                taken = self._new_lease(worker, lease_s, lease.crashes + 1)
+                taken = self._new_lease(worker, lease_s, lease.crashes + (not self._is_excused(lease.worker)))
                 if self._replace(shard, taken, tag):
                     return Claim(shard, _new_attempt(), taken.crashes)
             elif lease.worker != worker and not lease.shadow:
@@ -113,6 +114,17 @@ class Leases:
             if lease.worker == worker:
                 self._replace(shard, replace(lease, until=0.0), tag)
 
+    def excuse(self, worker: str) -> None:
+        """Give back all leases of a worker that is gone through no fault of its shards, such as by preemption."""
+        for shard, lease, _ in self._read_all():
+            if lease.worker == worker:
+                self._store.delete(self._key(shard))
+
+    def _is_excused(self, worker: str) -> bool:
+        """Whether a holder ended because it was told to, too late to give its leases back."""
+        record = self._workers.find(worker)
+        return record is not None and was_told_to_stop(record)
+
     def _retire_if_done(self, shard: int) -> bool:
         done = self._commits.is_done(shard)
         if done:
@@ -125,7 +137,7 @@ class Leases:
     def _read(self, shard: int) -> tuple[Lease, str] | None:
         try:
             data, tag = self._store.get_tagged(self._key(shard))
-            return Lease(**json.loads(data)), tag
+            return Lease.from_json(json.loads(data)), tag
         except FileNotFoundError:
             return None
 

@@ -42,9 +42,9 @@ class Ledger:
         self.clock = clock
         self.folder = Folder(self.store)
         self.commits = Commits(self.folder)
-        self.leases = Leases(self.folder, self.commits, clock)
-        self.branch = Branch(self.store)
         self.workers = WorkerRecords(self.folder, clock)
+        self.leases = Leases(self.folder, self.commits, self.workers, clock)
+        self.branch = Branch(self.store)
         self.suspects = SuspectRecords(self.folder)
         self.errors = ErrorRecords(self.store)
         self.notes = Notes(self.store, clock)
@@ -158,6 +158,11 @@ class Ledger:
         if assigned is not None:
             self.commits.look_again(assigned.shards)
         return assigned
+
+    def excuse(self, worker: str) -> None:
+        """A worker was preempted, or its machine was lost: no strike against its shards, and no death of its own."""
+        self.workers.excuse(worker)
+        self.leases.excuse(worker)
 
     # the whole folder
 

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from shardmill.ledger.record import RunForecast, encode
+from shardmill.ledger.record import RunForecast, encode, known_fields
 from shardmill.store import Store
 
 
@@ -22,7 +22,7 @@ class Notes:
 
     def forecast(self) -> RunForecast | None:
         try:
-            return RunForecast(**json.loads(self._store.get("forecast.json")))
+            return RunForecast(**known_fields(RunForecast, json.loads(self._store.get("forecast.json"))))
         except FileNotFoundError:
             return None
 

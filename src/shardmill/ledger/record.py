@@ -7,6 +7,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 
+def known_fields(kind: Any, data: dict[str, Any]) -> dict[str, Any]:
+    """The keys of a record that this version knows."""
+    return {name: value for name, value in data.items() if name in kind.__dataclass_fields__}
+
+
 @dataclass(frozen=True, slots=True)
 class Commit:
     """The durable record that one shard is done.
@@ -41,7 +46,7 @@ class Commit:
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Commit:
         """Read a commit; keys of later versions are left out."""
-        return cls(**{name: value for name, value in data.items() if name in cls.__dataclass_fields__})
+        return cls(**known_fields(cls, data))
 
     @property
     def rows_in_part(self) -> int:
@@ -64,6 +69,11 @@ class Lease:
     crashes: int = 0
     shadow: str = ""
     due: float = 0.0
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Lease:
+        """Read a lease; keys of later versions are left out."""
+        return cls(**known_fields(cls, data))
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,11 +135,14 @@ class RunForecast:
     basis: str
 
 
+# Version 0.1.0 reads no commit with other keys than its own, so these are left out if they are empty.
+_NEW_KEYS = ("kernel", "precision")
 _to_json = json.JSONEncoder(separators=(",", ":"), sort_keys=True, ensure_ascii=False).encode
 
 
 def encode(value: dict[str, Any] | Commit | Lease | Assignment | Suspects | RunForecast | Step) -> bytes:
     """A record as JSON; its fields are read by name, which avoids the copies of `asdict`."""
     if not isinstance(value, dict):
-        value = {name: getattr(value, name) for name in value.__slots__}
+        fields = {name: getattr(value, name) for name in value.__slots__}
+        value = {name: field for name, field in fields.items() if field != "" or name not in _NEW_KEYS}
     return _to_json(value).encode("utf-8", "replace")

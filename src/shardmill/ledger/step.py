@@ -11,7 +11,7 @@ from typing import Any
 
 from shardmill.ledger.folder import Folder
 from shardmill.ledger.process import name_process, process_alive
-from shardmill.ledger.record import Step, encode
+from shardmill.ledger.record import Step, encode, known_fields
 
 FREE, TAKEN, DONE, FAILED = "free", "taken", "done", "failed"
 # So many processes may die at a step, for instance for lack of memory.
@@ -64,7 +64,7 @@ class StepRecords:
         """The steps that were begun, in any order."""
         ending = f".{self._folder.known_generation()}.json"
         keys = [entry.key for entry in self._store.list("steps/") if entry.key.endswith(ending)]
-        return [Step(**json.loads(self._store.get(key))) for key in keys]
+        return [_decode(self._store.get(key)) for key in keys]
 
     def _is_free(self, found: Step) -> bool:
         if found.state != TAKEN:
@@ -95,9 +95,14 @@ class StepRecords:
             data, tag = self._store.get_tagged(self._key(step))
         except FileNotFoundError:
             return None, ""
-        return Step(**json.loads(data)), tag
+        return _decode(data), tag
 
     def _key(self, step: str) -> str:
         """A step may name a file, so it is named by its kind and a digest."""
         digest = hashlib.sha256(step.encode()).hexdigest()[:8]
         return f"steps/{step.partition(':')[0]}.{digest}.{self._folder.known_generation()}.json"
+
+
+def _decode(data: bytes) -> Step:
+    """Read a step; keys of later versions are left out."""
+    return Step(**known_fields(Step, json.loads(data)))

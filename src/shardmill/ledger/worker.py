@@ -17,6 +17,28 @@ def is_vanished(beat: Mapping[str, Any]) -> bool:
     return process_alive(beat.get("process") or beat["host"], beat["pid"]) is False
 
 
+# Heartbeats are at most 10 s apart.
+_LATE_S = 30.0
+ENDED = ("done", "stopped", "failed")
+
+
+def is_live(beat: Mapping[str, Any], now: float) -> bool:
+    """Whether the worker of a heartbeat works: the heartbeat is recent and, on this host, the process exists."""
+    return now - beat["at"] < _LATE_S and beat["state"] not in ENDED and not is_vanished(beat)
+
+
+def was_told_to_stop(beat: Mapping[str, Any]) -> bool:
+    """Whether a worker ended, or is about to, because it was told to: by a signal, a stopped run, a lost parent."""
+    return beat.get("state") == "stopped" or bool(beat.get("told_to_stop"))
+
+
+def idle_s(beat: Mapping[str, Any], now: float) -> float:
+    """Seconds since a worker's last heartbeat or, while it is busy, since its last progress if that is longer ago."""
+    silent_s, still_s = now - beat["at"], now - beat["progress_at"]
+    busy = beat["state"] in ("starting", "loading") or beat.get("open")
+    return float(max(silent_s, still_s) if busy else silent_s)
+
+
 class WorkerRecords:
     """Keeps the last heartbeat of each worker."""
 
@@ -25,6 +47,11 @@ class WorkerRecords:
 
     def beat(self, worker: str, state: dict[str, Any]) -> None:
         self._store.put(_key(worker), encode({"id": worker, "at": self._clock(), **state}))
+
+    def excuse(self, worker: str) -> None:
+        """Record that a worker which cannot say so itself ended because it was told to."""
+        if (record := self.find(worker)) is not None:
+            self._store.put(_key(worker), encode({**record, "state": "stopped"}))
 
     def read(self) -> list[dict[str, Any]]:
         """The last record of each worker."""

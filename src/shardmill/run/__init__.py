@@ -6,17 +6,27 @@ import os
 import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any, TypeVar
 
-from shardmill.console import Bar, duration
+from shardmill.console import Bar
 from shardmill.costs.rates import expect, learn
 from shardmill.devices import Device
 from shardmill.engines import end_workers
 from shardmill.engines.base import Engine
 from shardmill.engines.local import LocalEngine
 from shardmill.engines.process import name_worker
-from shardmill.errors import Preempted, StoreError, UsageError, too_many_errors
+from shardmill.errors import (
+    Cure,
+    Preempted,
+    ShardmillError,
+    StoreError,
+    TooManyErrors,
+    UsageError,
+    WorkerFailed,
+    too_many_errors,
+)
 from shardmill.ledger import Ledger, name_person
 from shardmill.plan import Plan
 from shardmill.planner import result_schema
@@ -27,7 +37,7 @@ from shardmill.spec import ErrorLimit, Spec, make_execution
 from shardmill.status.state import Status, read_status
 from shardmill.steps import begin_again, finish
 
-__all__ = ["Run", "StoppedRun", "describe", "prepare", "resume", "start", "stop", "work"]
+__all__ = ["Run", "StoppedRun", "prepare", "resume", "start", "stop", "work"]
 
 _POLL_S = 0.1
 _SHOW_EVERY_S = 0.5
@@ -161,7 +171,11 @@ def _finish(ledger: Ledger, plan: Plan, spec: Spec, engine: Engine | None, devic
         if spec.execution.detach:
             _leave(placed, ledger.url)
             return Run(ledger.url)
-        _watch(placed, ledger, plan, spec, quiet)
+        try:
+            _watch(placed, ledger, plan, spec, quiet)
+        except (WorkerFailed, TooManyErrors) as error:
+            _fail(ledger, plan, error)
+            raise
         learn(ledger, plan, devices, precision, began)
     run = Run(ledger.url)
     _check_outcome(run, spec)
@@ -169,6 +183,14 @@ def _finish(ledger: Ledger, plan: Plan, spec: Spec, engine: Engine | None, devic
     if not finish(run.ledger, run.plan, spec.execution, name_worker(os.getpid()), stop=threading.Event(), quiet=quiet):
         check_wanted(run.ledger)
     return run
+
+
+def _fail(ledger: Ledger, plan: Plan, error: ShardmillError) -> None:
+    """Record that the run failed, unless the error is curable or workers of other parents get on well."""
+    with suppress(StoreError):
+        others = isinstance(error, WorkerFailed) and read_status(ledger, plan).workers
+        if error.cure is Cure.FINAL and not any(w["live"] and w["commits"] for w in others or ()):
+            ledger.state.fail(name_person(), error.message, error.hint)
 
 
 def _watch(engine: Engine, ledger: Ledger, plan: Plan, spec: Spec, quiet: bool) -> None:
@@ -189,11 +211,11 @@ def _watch(engine: Engine, ledger: Ledger, plan: Plan, spec: Spec, quiet: bool) 
                 status = watching.ask(lambda: read_status(ledger, plan), None)
                 if status is None:
                     continue
-                bar.at(status.share, describe(status) + getattr(placement, "note", ""))
+                bar.at(status.share, status.describe() + getattr(placement, "note", ""))
                 if limit.exceeded(status.errors, max(status.rows, 1000)):
                     raise too_many_errors(status.errors, status.rows, spec.execution.max_errors)
             if (status := watching.ask(lambda: read_status(ledger, plan), None)) is not None:
-                bar.at(*_finished(status))
+                bar.at(status.share, f"{status.rows:,} rows · {status.errors:,} errors")
     finally:
         placement.stop()
 
@@ -224,21 +246,6 @@ class _Patience:
             return otherwise
         self._away_since = None
         return answer
-
-
-def describe(status: Status) -> str:
-    """The state of a run in one line."""
-    loading = [w for w in status.workers if w["live"] and w["state"] in ("starting", "loading")]
-    if not status.rows and loading:
-        return "loading the model"
-    if status.placement and not any(w["live"] for w in status.workers):
-        return status.placement
-    errors = f" · {status.errors:,} errors" if status.errors else ""
-    return f"{status.rows:,} rows · {status.rows_per_s:,.0f}/s{errors} · {duration(status.eta_s)} left"
-
-
-def _finished(status: Status) -> tuple[float, str]:
-    return status.share, f"{status.rows:,} rows · {status.errors:,} errors"
 
 
 def _check_outcome(run: Run, spec: Spec) -> None:

@@ -8,15 +8,15 @@ import threading
 
 from shardmill.devices import pick_worker_device
 from shardmill.engines.process import name_worker
-from shardmill.errors import Preempted
+from shardmill.errors import Cure, Preempted
 from shardmill.ledger import Ledger
 from shardmill.run.result import Run
 from shardmill.spec import Execution
 from shardmill.steps import finish
 from shardmill.tasks import open_task
 from shardmill.worker import Worker
-from shardmill.worker.process import heed_signals
 from shardmill.worker.process import work as work_on
+from shardmill.worker.signals import Signals
 
 
 def work(place: str | os.PathLike[str], *, device: str = "auto", quiet: bool = True, own_process: bool = False) -> Run:
@@ -32,15 +32,18 @@ def work(place: str | os.PathLike[str], *, device: str = "auto", quiet: bool = T
     if ledger.is_over(len(plan.shards)):
         # The model is not loaded for nothing.
         name, stop = name_worker(os.getpid()), threading.Event()
-        done, interrupted = finish(ledger, plan, execution, name, stop=stop, quiet=quiet), None
+        done = finish(ledger, plan, execution, name, stop=stop, quiet=quiet)
     else:
         task = open_task(plan.work.task, plan.work.params)
-        need_bytes = task.gpu_bytes(execution.precision == "float32") or 0
-        worker = Worker(ledger, device=pick_worker_device(device, need_bytes), slot=random.random())
-        interrupted = heed_signals(worker) if own_process else None
+        picked = pick_worker_device(device, task.gpu_bytes(execution.precision == "float32") or 0)
+        on_stuck = (lambda: os._exit(Cure.HERE)) if own_process else None
+        worker = Worker(ledger, device=picked, slot=random.random(), on_stuck=on_stuck)
+        signals = Signals() if own_process else None
+        if signals is not None:
+            signals.hand_over(worker)
         done = work_on(worker, alone=True, quiet=quiet)
-    if not done and interrupted is not None and interrupted.is_set():
-        raise KeyboardInterrupt
+        if not done and signals is not None and signals.interrupted:
+            raise KeyboardInterrupt
     if not done:
         check_wanted(ledger)
         raise Preempted("The worker was told to stop.", hint=f"Go on with: shardmill work {ledger.url}")

@@ -53,7 +53,8 @@ def render(status: Status) -> Group:
         f"{duration(status.eta_s)} left"
     )
     shown = [w for w in status.workers if w["live"] or w["state"] == "failed"]
-    lines = [head, line, *([Text(status.placement)] if status.placement else []), *map(_render_step, status.steps)]
+    placement = [Text(status.placement)] if status.placement else []
+    lines = [head, *_render_end(status), line, *placement, *map(_render_step, status.steps)]
     load = [] if status.load is None else _render_load(status.load)
     if not shown:
         return Group(*lines, *load)
@@ -75,8 +76,14 @@ def render(status: Status) -> Group:
 
 
 def _render_step(step: Step) -> Text:
-    what = step.error or (f"by {step.worker}" if step.state == "taken" else "")
-    return Text(f"{step.step}: {step.state} {what}".rstrip())
+    return Text(f"{step.step}: {step.state}" + (f" by {step.worker}" if step.state == "taken" else ""))
+
+
+def _render_end(status: Status) -> list[Text]:
+    """Who stopped the run, or why it failed."""
+    if status.cause:
+        return [Text(f"failed: {status.cause}"), *([Text(status.hint)] if status.hint else [])]
+    return [Text(f"stopped by {status.by}")] if status.by else []
 
 
 def _render_load(load: TableLoad) -> list[RenderableType]:

@@ -6,11 +6,10 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from shardmill.console import duration
-from shardmill.ledger import Ledger, Step, is_vanished
+from shardmill.ledger import FAILED, STOPPED, Ledger, Step, is_live
 from shardmill.plan import Plan
 from shardmill.status.load import TableLoad
 
-_LATE_S = 30.0
 _OLD_S = 60.0
 
 
@@ -20,7 +19,8 @@ class Status:
 
     `rows` are items of the source; `windows` are the pieces they were split into, 0 if they were not. `placement` is
     the engine's line about its workers, including those not started yet. `steps` follow the last shard. `load` is set
-    for a run into a table if the database was read too.
+    for a run into a table if the database was read too. `by` is who stopped the run or found that it failed, with
+    `cause` and `hint` if it failed.
     """
 
     run: str
@@ -42,9 +42,22 @@ class Status:
     workers: list[dict[str, Any]]
     steps: list[Step]
     load: TableLoad | None = None
+    by: str = ""
+    cause: str = ""
+    hint: str = ""
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
+
+    def describe(self) -> str:
+        """What a progress bar says of it."""
+        live = [w for w in self.workers if w["live"]]
+        if not self.rows and any(w["state"] in ("starting", "loading") for w in live):
+            return "loading the model"
+        if self.placement and not live:
+            return self.placement
+        errors = f" · {self.errors:,} errors" if self.errors else ""
+        return f"{self.rows:,} rows · {self.rows_per_s:,.0f}/s{errors} · {duration(self.eta_s)} left"
 
 
 def read_status(ledger: Ledger, plan: Plan | None = None) -> Status:
@@ -68,10 +81,15 @@ def read_status(ledger: Ledger, plan: Plan | None = None) -> Status:
     complete = len(commits) == len(plan.shards)
     steps = sorted(ledger.steps.read(), key=lambda step: step.step) if complete else []
     speed = sum(w["bytes_per_s"] for w in live)
+    decided = ledger.state.look()
+    ended = decided.state in (STOPPED, FAILED)
+    idle = decided.state if ended else "stopped" if commits or workers else "planned"
+    state = _finishing(steps) if complete else "running" if live else idle
+    ended = ended and state != "complete"
     return Status(
         run=ledger.url,
         plan=plan.id,
-        state=_finishing(steps) if complete else "running" if live else "stopped" if commits or workers else "planned",
+        state=state,
         shards=len(plan.shards),
         shards_done=len(commits),
         rows=rows,
@@ -87,6 +105,9 @@ def read_status(ledger: Ledger, plan: Plan | None = None) -> Status:
         placement="" if complete else _placement(ledger),
         workers=workers,
         steps=steps,
+        by=decided.by if ended else "",
+        cause=decided.cause if ended else "",
+        hint=decided.hint if ended else "",
     )
 
 
@@ -104,7 +125,4 @@ def _placement(ledger: Ledger) -> str:
 
 
 def _with_liveness(worker: dict[str, Any], now: float) -> dict[str, Any]:
-    """A worker is live if its last heartbeat is recent and, on this host, its process exists."""
-    beating = now - worker["at"] < _LATE_S and worker["state"] not in ("done", "stopped", "failed")
-    live = beating and not is_vanished(worker)
-    return {**worker, "live": live, "beat_age_s": round(now - worker["at"], 1)}
+    return {**worker, "live": is_live(worker, now), "beat_age_s": round(now - worker["at"], 1)}

@@ -6,16 +6,19 @@ import json
 import os
 import random
 import sys
+from typing import TYPE_CHECKING
 
-from shardmill.devices import Device, cores, gpus, parse_cpus, pin
-from shardmill.errors import EXIT_DONE, EXIT_TRY_AGAIN, WORKER_FAILED, Cure, ShardmillError
-from shardmill.ledger import Ledger
-from shardmill.worker import Worker
-from shardmill.worker.process import heed_signals, work
+from shardmill.errors import EXIT_DONE, EXIT_TRY_AGAIN, WORKER_FAILED, Cure, Preempted, ShardmillError
+from shardmill.worker.signals import Signals
+
+if TYPE_CHECKING:
+    from shardmill.devices import Device
 
 
 def device_from_environment() -> Device:
     """The device that the engine chose for this process, which is pinned to the device's CPUs from now on."""
+    from shardmill.devices import Device, cores, gpus, parse_cpus, pin
+
     kind = os.environ.get("SHARDMILL_DEVICE", "cpu")
     name = os.environ.get("SHARDMILL_DEVICE_NAME") or next((g.name for g in gpus() if kind == "cuda"), kind)
     threads, sharing = (int(os.environ.get(f"SHARDMILL_{n}", d)) for n, d in (("THREADS", cores()), ("SHARING", 1)))
@@ -26,7 +29,13 @@ def main(argv: list[str]) -> int:
     if len(argv) != 2:
         print("usage: python -m shardmill.worker RUN", file=sys.stderr)
         return Cure.FINAL
+    signals = Signals()
     try:
+        # Only now: these imports take a second, in which a signal may come.
+        from shardmill.ledger import Ledger
+        from shardmill.worker import Worker
+        from shardmill.worker.process import work
+
         parent = os.environ.get("SHARDMILL_PARENT")
         worker = Worker(
             Ledger(argv[1]),
@@ -34,9 +43,13 @@ def main(argv: list[str]) -> int:
             name=os.environ.get("SHARDMILL_WORKER"),
             slot=float(os.environ.get("SHARDMILL_SLOT") or random.random()),
             parent=int(parent) if parent else None,
+            on_stuck=lambda: os._exit(Cure.HERE),
         )
-        heed_signals(worker)
+        signals.hand_over(worker)
         return EXIT_DONE if work(worker) else EXIT_TRY_AGAIN
+    except Preempted as error:
+        print(error.message, error.hint, file=sys.stderr)
+        return EXIT_TRY_AGAIN
     except ShardmillError as error:
         said = {"message": error.message, "hint": error.hint, "cure": error.cure.name}
         print(WORKER_FAILED + json.dumps(said), file=sys.stderr)

@@ -118,8 +118,8 @@ class OpenShard:
             timings={name: round(seconds, 4) for name, seconds in stages.items()},
             part_rows=self.part_rows if self.part_rows != self.rows else 0,
             inputs=self.inputs,
-            kernel=numerics.get("kernel", ""),
-            precision=numerics.get("precision", ""),
+            kernel=numerics.get("kernel", "") if plan.knows_new_keys else "",
+            precision=numerics.get("precision", "") if plan.knows_new_keys else "",
         )
 
 

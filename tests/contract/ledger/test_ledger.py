@@ -519,3 +519,41 @@ def test_a_wipe_that_is_cut_short_leaves_a_run_that_can_be_resumed_or_wiped(
         ledger.wipe()
     assert ledger.find_plan() is not None
     assert ledger.commits.shards() == set()
+
+
+def _take_over(ledger: Ledger, clock: Clock) -> int:
+    """Let all leases run out, take over shard 0, and return how many crashes are counted against it."""
+    clock.now += 100
+    claim = ledger.leases.take_over([0], "heir", 60, 60, 0)
+    assert claim is not None
+    return claim.crashes
+
+
+def test_a_holder_that_was_told_to_stop_is_no_strike_against_its_shard(ledger: Ledger, clock: Clock) -> None:
+    ledger.leases.take(0, "w1", 60)
+    ledger.workers.beat("w1", {"state": "working"})
+    assert _take_over(ledger, clock) == 1
+    ledger.workers.beat("heir", {"state": "working", "told_to_stop": True})
+    assert _take_over(ledger, clock) == 1
+    ledger.workers.beat("heir", {"state": "stopped"})
+    assert _take_over(ledger, clock) == 1
+    ledger.workers.beat("heir", {"state": "failed"})
+    assert _take_over(ledger, clock) == 2
+
+
+def test_a_worker_whose_machine_was_taken_away_is_excused(ledger: Ledger) -> None:
+    ledger.leases.take(0, "w1", 600)
+    ledger.leases.take(1, "w2", 600)
+    ledger.workers.beat("w1", {"state": "working"})
+    ledger.excuse("w1")
+    ledger.excuse("never-began")
+    assert ledger.leases.read().keys() == {1}
+    assert {w["id"]: w["state"] for w in ledger.workers.read()} == {"w1": "stopped"}
+    assert ledger.leases.take(0, "heir", 600) is not None
+
+
+def test_leases_of_a_later_version_are_read(ledger: Ledger) -> None:
+    ledger.leases.take(0, "w1", 600)
+    key = ledger.folder.key("leases", 0)
+    ledger.store.put(key, json.dumps({**json.loads(ledger.store.get(key)), "of_a_later_version": 1}).encode())
+    assert ledger.leases.read()[0].worker == "w1"

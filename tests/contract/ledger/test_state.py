@@ -43,13 +43,13 @@ def test_who_may_change_what(ledger: Ledger) -> None:
     assert state.stop("anna").state == "stopped"
     assert state.stop("ben").by == "anna"
     assert state.fail("worker-1", "too late").state == "stopped"
-    with pytest.raises(Preempted, match="stopped by anna.*\n.*shardmill resume"):
+    with pytest.raises(Preempted, match=r"stopped by anna.*\n.*shardmill resume"):
         raise state.refusal()  # type: ignore[misc]
     assert state.want("anna").state == "wanted"
     assert state.refusal() is None
     assert state.fail("worker-1", "The disk is full.").state == "failed"
     assert state.stop("anna").state == "failed"
-    with pytest.raises(WorkerFailed, match="The disk is full.*\n.*shardmill resume"):
+    with pytest.raises(WorkerFailed, match=r"The disk is full.*\n.*shardmill resume"):
         raise state.refusal()  # type: ignore[misc]
     assert state.finish("worker-2").state == "done"
     assert state.stop("anna").state == state.fail("worker-1", "too late").state == "done"

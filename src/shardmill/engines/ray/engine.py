@@ -190,7 +190,7 @@ class RayPlacement:
             why = "shardmill is not installed on a node of the Ray cluster."
             self._leave_node(seat, UsageError(why, hint=hint))
         elif isinstance(error, ActorDiedError) and seat.node and not is_alive(seat.node):
-            self._ledger.leases.record_death(seat.worker)
+            self._ledger.excuse(seat.worker)
             _kill(seat)
             self._place(seat)
             self._looked_at = 0.0
@@ -246,7 +246,7 @@ class RayPlacement:
         _send_signal(deaf, signal.SIGKILL, _KILL_S)
         for seat in deaf:
             with suppress(StoreError):
-                self._ledger.leases.record_death(seat.worker)
+                self._ledger.excuse(seat.worker)
         for seat in self._seats:
             _kill(seat)
 

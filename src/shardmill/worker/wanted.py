@@ -1,0 +1,30 @@
+"""Whether a worker may work on its run, and what its own error means for the run."""
+
+from __future__ import annotations
+
+from shardmill.errors import Cure, ShardmillError
+from shardmill.ledger import Ledger, Search, find_crash_loop, read_search
+from shardmill.worker.pulse import quietly
+
+
+def check_wanted(ledger: Ledger, worker: str, max_restarts: int, *, watched: bool) -> Search | None:
+    """Refuse a run that was stopped, has failed, or kills one worker after another with nobody to notice.
+
+    Returns how far the search for rows that kill workers has come, for those who judge this worker later; None if
+    somebody watches: a parent, or the home of a branch.
+    """
+    if (refusal := ledger.state.refusal()) is not None:
+        raise refusal
+    if watched or ledger.branch.assignment() is not None:
+        return None
+    search = read_search(ledger)
+    if (loop := find_crash_loop(ledger, worker, max_restarts, search)) is not None:
+        fail_run(ledger, worker, loop)
+        raise loop
+    return search
+
+
+def fail_run(ledger: Ledger, worker: str, error: BaseException) -> None:
+    """End the run for all workers if an error is final. On a branch this holds for its host alone."""
+    if isinstance(error, ShardmillError) and error.cure is Cure.FINAL:
+        quietly(ledger.state.fail, worker, error.message, error.hint)

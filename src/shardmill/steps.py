@@ -51,7 +51,8 @@ def finish(
             elif stop.wait(pause) or not ledger.state.is_wanted():
                 ledger.steps.release(step, worker)
                 return False
-            pause = min(_LONGEST_PAUSE_S, pause * 1.5)
+            # A thousand workers may wait for a long merge.
+            pause = min(max(_LONGEST_PAUSE_S, execution.lease_s / 4), pause * 1.5)
     ledger.state.finish(worker)
     return True
 
@@ -90,7 +91,10 @@ def _held(ledger: Ledger, step: str, worker: str, lease_s: float, stop: threadin
         if error.retryable:
             ledger.steps.release(step, worker)
             raise
-        raise _end_run(ledger, worker, ledger.steps.fail(step, worker, error.message, error.hint)) from error
+        failure = _end_run(ledger, worker, ledger.steps.fail(step, worker, error.message, error.hint))
+        if step == "sweep":
+            raise
+        raise failure from error
     except Exception as error:
         _end_run(ledger, worker, ledger.steps.fail(step, worker, f"{type(error).__name__}: {error}"))
         raise

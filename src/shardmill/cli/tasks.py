@@ -136,7 +136,7 @@ def work(run: o.Run, as_json: o.AsJson = False, **options: Any) -> None:
 
     began = time.monotonic()
     try:
-        done = work_on(run, device=options["device"] or "auto", quiet=False, own_process=True)
+        done = work_on(run, device=options["device"], quiet=False, own_process=True)
     except ShardmillError as error:
         # A scheduler starts it again, here or elsewhere, by its status.
         raise error if isinstance(error, Preempted) else error.with_cure_as_status() from None

@@ -178,7 +178,7 @@ def _finish(ledger: Ledger, plan: Plan, spec: Spec, engine: Engine | None, devic
             raise
         learn(ledger, plan, devices, precision, began)
     run = Run(ledger.url)
-    _check_outcome(run, spec)
+    _check_complete(run)
     begin_again(run.ledger, run.plan, spec.execution)
     if not finish(run.ledger, run.plan, spec.execution, name_worker(os.getpid()), stop=threading.Event(), quiet=quiet):
         check_wanted(run.ledger)
@@ -248,7 +248,7 @@ class _Patience:
         return answer
 
 
-def _check_outcome(run: Run, spec: Spec) -> None:
+def _check_complete(run: Run) -> None:
     status = read_status(run.ledger, run.plan)
     if status.shards_done < status.shards:
         check_wanted(run.ledger)
@@ -256,5 +256,3 @@ def _check_outcome(run: Run, spec: Spec) -> None:
             f"The workers were told to stop; {status.shards - status.shards_done} of {status.shards} shards are left.",
             hint="Run the same command again: it resumes.",
         )
-    if ErrorLimit.parse(spec.execution.max_errors).exceeded(status.errors, status.rows):
-        raise too_many_errors(status.errors, status.rows, spec.execution.max_errors)

@@ -19,12 +19,14 @@ from shardmill.worker.process import work as work_on
 from shardmill.worker.signals import Signals
 
 
-def work(place: str | os.PathLike[str], *, device: str = "auto", quiet: bool = True, own_process: bool = False) -> Run:
+def work(
+    place: str | os.PathLike[str], *, device: str | None = None, quiet: bool = True, own_process: bool = False
+) -> Run:
     """Be one worker of a run, until every shard is committed and what follows the last shard is done.
 
     Any number of workers can do this, on any machine that can read the run folder; no other process is needed. While
-    others hold the last shards, it waits. Raises Preempted if it is told to stop. A process of its own stops on
-    signals, and ends if the worker does not.
+    others hold the last shards, it waits. Raises Preempted if it is told to stop. `device` is auto, cpu or cuda; the
+    run's own setting if left out. A process of its own stops on signals, and ends if the worker does not.
     """
     ledger = Ledger(place)
     plan, execution = ledger.plan(), Execution(**ledger.execution())
@@ -35,7 +37,8 @@ def work(place: str | os.PathLike[str], *, device: str = "auto", quiet: bool = T
         done = finish(ledger, plan, execution, name, stop=stop, quiet=quiet)
     else:
         task = open_task(plan.work.task, plan.work.params)
-        picked = pick_worker_device(device, task.gpu_bytes(execution.precision == "float32") or 0)
+        kind = device or execution.device.replace("all", "auto")
+        picked = pick_worker_device(kind, task.gpu_bytes(execution.precision == "float32") or 0)
         on_stuck = (lambda: os._exit(Cure.HERE)) if own_process else None
         worker = Worker(ledger, device=picked, slot=random.random(), on_stuck=on_stuck)
         signals = Signals() if own_process else None

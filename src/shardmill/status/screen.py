@@ -54,7 +54,7 @@ def render(status: Status) -> Group:
     )
     shown = [w for w in status.workers if w["live"] or w["state"] == "failed"]
     placement = [Text(status.placement)] if status.placement else []
-    lines = [head, *_render_end(status), line, *placement, *map(_render_step, status.steps)]
+    lines = [head, *_render_end(status), line, *placement, *map(_render_step, _shown_steps(status))]
     load = [] if status.load is None else _render_load(status.load)
     if not shown:
         return Group(*lines, *load)
@@ -73,6 +73,11 @@ def render(status: Status) -> Group:
             f"{w['beat_age_s']:.0f} s ago",
         )
     return Group(*lines, table, *load)
+
+
+def _shown_steps(status: Status) -> list[Step]:
+    """Every run is swept; only trouble with it is worth a line."""
+    return [step for step in status.steps if (step.step, step.state) != ("sweep", "done")]
 
 
 def _render_step(step: Step) -> Text:

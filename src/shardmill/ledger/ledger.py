@@ -60,7 +60,7 @@ class Ledger:
         self.suspects = SuspectRecords(self.folder)
         self.errors = ErrorRecords(self.store)
         self.notes = Notes(self.store, clock)
-        self._free = FreeSearch(self.commits, self.leases)
+        self._free = FreeSearch(self.commits, self.segments, self.leases)
         self._seen = _Seen()
 
     @property

@@ -10,12 +10,13 @@ from __future__ import annotations
 import contextlib
 import json
 import random
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
 from shardmill.ledger.branch import Branch
 from shardmill.ledger.commit import Commits
-from shardmill.ledger.folder import Folder
+from shardmill.ledger.folder import LISTED_AT_ONCE, Folder
 from shardmill.ledger.record import Progress, encode
 
 SEALED_AT_ONCE = 1000
@@ -36,6 +37,11 @@ class Series:
         found = self._folder.ask_each(self._read, numbers)
         self._next = max([self._next, *(number + 1 for number in numbers)])
         return [content for content in found if content is not None]
+
+    def read_last(self) -> dict[str, Any]:
+        """The newest object; empty if there is none."""
+        numbers = list(self._folder.shards(self._kind))
+        return (self._read(numbers[-1]) if numbers else None) or {}
 
     def add(self, content: dict[str, Any]) -> bool:
         """Write the next object; False if another process wrote one meanwhile, which must be read first."""
@@ -90,9 +96,16 @@ class Segments:
         unsealed = sorted(self._known.keys() - self._sealed)
         for first in range(0, len(unsealed) - SEALED_AT_ONCE + 1, SEALED_AT_ONCE):
             some = unsealed[first : first + SEALED_AT_ONCE]
-            if not self._series.add(_to_segment([self._known[shard] for shard in some], self._folder.generation)):
+            if not self._series.add(self._to_segment(some)):
                 return
             self._sealed.update(some)
+
+    def believe_full_windows(self, shards: int) -> None:
+        """Let a worker that joins skip the windows that are sealed whole: the newest segment names them."""
+        full = self._series.read_last().get("full") if shards >= SEALED_AT_ONCE else None
+        for start in range(0, shards, LISTED_AT_ONCE) if isinstance(full, list) else ():
+            if start // LISTED_AT_ONCE in full:
+                self._commits.believe(range(start, min(shards, start + LISTED_AT_ONCE)))
 
     def is_turn(self, shards: int) -> bool:
         """Whether a worker that has just committed seals too: one in a thousand, so that together they keep up."""
@@ -103,6 +116,15 @@ class Segments:
         own = Segments(self._folder, self._commits, self._branch)
         own.read(shards)
         own.seal()
+
+    def _to_segment(self, some: list[int]) -> dict[str, Any]:
+        windows = Counter(shard // LISTED_AT_ONCE for shard in (*self._sealed, *some))
+        return {
+            "generation": self._folder.generation,
+            "full": sorted(window for window, count in windows.items() if count == LISTED_AT_ONCE),
+            "fields": list(Progress.__slots__),
+            "shards": [[getattr(self._known[shard], name) for name in Progress.__slots__] for shard in some],
+        }
 
     def _take_in(self, segment: dict[str, Any], shards: int) -> None:
         with contextlib.suppress(KeyError, TypeError):
@@ -117,12 +139,3 @@ class Segments:
         with contextlib.suppress(FileNotFoundError):
             return Progress.of(self._commits.get(shard))
         return None
-
-
-def _to_segment(some: list[Progress], generation: str) -> dict[str, Any]:
-    fields = list(Progress.__slots__)
-    return {
-        "generation": generation,
-        "fields": fields,
-        "shards": [[getattr(one, name) for name in fields] for one in some],
-    }

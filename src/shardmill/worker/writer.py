@@ -70,10 +70,12 @@ class Writer:
 
     @cached_property
     def _before(self) -> tuple[int, int]:
-        """Rows and errors committed before this worker began; read at the first error, and not kept."""
-        read = self._ledger.segments.read(len(self._plan.shards))
+        """Rows and errors committed before this worker began; read at the first error, sealed for others, not kept."""
+        segments = self._ledger.segments
+        read = segments.read(len(self._plan.shards))
         before = [done for done in read.values() if done.finished_at < self._started]
-        self._ledger.segments.reset()
+        quietly(segments.seal)
+        segments.reset()
         return sum(done.rows for done in before), sum(done.errors for done in before)
 
     def end(self, end: ShardEnd) -> None:

@@ -102,6 +102,22 @@ def test_whoever_joins_late_reads_a_segment_instead_of_a_thousand_commits(ledger
     assert store.requests["list commits"] == 1, "two windows are sealed, and the third is not"
 
 
+def test_a_worker_that_joins_late_looks_for_a_shard_only_where_not_all_is_sealed(
+    ledger: Ledger, store: CountingStore
+) -> None:
+    for shard in range(2100):
+        ledger.commits.add(make_commit(shard))
+    ledger.segments.catch_up(3000)
+    late = Ledger(store)  # type: ignore[arg-type]
+    late.plan()
+    store.reset()
+    claim = late.claim("late", 3000, lease_s=60.0)
+    assert claim is not None
+    assert claim.shard >= 2100
+    assert (store.requests["list segments"], store.requests["get segments"]) == (1, 1)
+    assert store.requests["list commits"] == store.requests["list leases"] == 1
+
+
 def test_wiping_a_run_deletes_many_objects_at_once(ledger: Ledger, store: CountingStore) -> None:
     for shard in range(2500):
         ledger.commits.add(make_commit(shard))

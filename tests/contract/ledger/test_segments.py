@@ -119,7 +119,7 @@ def test_a_sealer_may_die_before_any_request(url: str) -> None:
     assert sorted(sealed(url)) == list(range(0, 40, 2))
 
 
-@pytest.mark.parametrize("where", ["claim", "status"])
+@pytest.mark.parametrize("where", ["claim", "status", "window"])
 def test_a_segment_that_is_wrong_hides_no_shard(url: str, where: str) -> None:
     """It names shards that nobody committed; the run ends all the same with a commit for each shard."""
     liar = begin(url)
@@ -130,10 +130,15 @@ def test_a_segment_that_is_wrong_hides_no_shard(url: str, where: str) -> None:
     liar.segments.seal()
     ledger = Ledger(url)
     ledger.plan()
-    ledger.segments.read(SHARDS)
-    if where == "claim":
+    if where == "window":
+        ledger.store.put(ledger.folder.key("segments", 9), b'{"full": [0, 7, -1, "x"]}')
+        ledger.claim("w", SHARDS, lease_s=60)
+        assert ledger.commits.saw_done(SHARDS - 1)
+    elif where == "claim":
+        ledger.segments.read(SHARDS)
         assert ledger.commits.saw_done(3)
     else:
+        ledger.segments.read(SHARDS)
         commit(ledger, *range(20, SHARDS))
         assert read_status(Ledger(url)).state != "complete"
     while not ledger.is_over(SHARDS):
@@ -144,7 +149,9 @@ def test_a_segment_that_is_wrong_hides_no_shard(url: str, where: str) -> None:
     assert truth(url).keys() == set(range(SHARDS))
 
 
-@pytest.mark.parametrize("content", [b"", b"[]", b"{}", b'{"fields": ["shard"], "shards": [[1]]}', b'{"shards": 3}'])
+@pytest.mark.parametrize(
+    "content", [b"", b"[]", b"{}", b'{"fields": ["shard"], "shards": [[1]]}', b'{"shards": 3, "full": 3}']
+)
 def test_a_segment_that_makes_no_sense_is_passed_over(url: str, content: bytes) -> None:
     ledger = begin(url)
     commit(ledger, *range(12))

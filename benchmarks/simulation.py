@@ -42,7 +42,7 @@ class World:
 
     A share `straggling` of the workers is `slowness` times as slow; a share `vanishing` disappears during the run, a
     share `late` joins during it, and a share `bad` meets a bad row. With `one_slot` all workers begin to look for
-    shards at the same place. The source has so many `files`.
+    shards at the same place. The source has N `files`.
     """
 
     workers: int = 1000

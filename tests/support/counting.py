@@ -53,7 +53,7 @@ class CutShort(Exception):
 
 
 class CutShortStore(CountingStore):
-    """Answers so many requests; before the next one its process dies."""
+    """Answers a number of requests; before the next one its process dies."""
 
     def __init__(self, place: str, requests: int) -> None:
         super().__init__(place)

@@ -26,29 +26,38 @@ class Series:
     """Objects of one kind, numbered from 0 and never changed. Each process reads each of them once."""
 
     def __init__(self, folder: Folder, kind: str) -> None:
-        self._folder, self._kind, self._next = folder, kind, 0
+        self._folder, self._kind = folder, kind
+        self._seen: set[int] = set()
+        self._all_seen_before = 0
 
     def reset(self) -> None:
-        self._next = 0
+        self._seen.clear()
+        self._all_seen_before = 0
 
     def read_new(self) -> list[dict[str, Any]]:
-        """The objects that were not read yet; one that cannot be read is left out, as it is only a hint."""
-        numbers = list(self._folder.shards(self._kind, self._next))
-        found = self._folder.ask_each(self._read, numbers)
-        self._next = max([self._next, *(number + 1 for number in numbers)])
+        """The objects that were not read yet, also one that an earlier listing missed; nonsense is left out."""
+        new = [n for n in self._folder.shards(self._kind, self._all_seen_before) if n not in self._seen]
+        found = self._folder.ask_each(self._read, new)
+        self._see(*new)
         return [content for content in found if content is not None]
 
     def read_last(self) -> dict[str, Any]:
         """The newest object; empty if there is none."""
-        numbers = list(self._folder.shards(self._kind))
-        return (self._read(numbers[-1]) if numbers else None) or {}
+        last = max(self._folder.shards(self._kind), default=None)
+        return (self._read(last) if last is not None else None) or {}
 
     def add(self, content: dict[str, Any]) -> bool:
         """Write the next object; False if another process wrote one meanwhile, which must be read first."""
-        if not self._folder.store.put_if_absent(self._folder.key(self._kind, self._next), encode(content)):
+        number = max(self._seen, default=-1) + 1
+        if not self._folder.store.put_if_absent(self._folder.key(self._kind, number), encode(content)):
             return False
-        self._next += 1
+        self._see(number)
         return True
+
+    def _see(self, *numbers: int) -> None:
+        self._seen.update(numbers)
+        while self._all_seen_before in self._seen:
+            self._all_seen_before += 1
 
     def _read(self, number: int) -> dict[str, Any] | None:
         with contextlib.suppress(FileNotFoundError, ValueError):
@@ -73,7 +82,7 @@ class Segments:
         self._sealed.clear()
 
     def read(self, shards: int) -> Mapping[int, Progress]:
-        """The progress of each committed shard of a plan with so many.
+        """The progress of each committed shard of a plan with N `shards`.
 
         That all shards are done is never believed from segments: it is looked up.
         """
@@ -82,9 +91,9 @@ class Segments:
         left = set(self._commits.list_left(shards))
         if not left and not self._commits.is_complete(shards):
             left = set(self._commits.gaps(0, shards))
-        for shard in left:
-            self._known.pop(shard, None)
-        new = [shard for shard in range(shards) if shard not in left and shard not in self._known]
+        for shard in self._known.keys() & left:
+            del self._known[shard]
+        new = sorted(set(range(shards)) - left - self._known.keys())
         for progress in filter(None, self._folder.ask_each(self._read_commit, new)):
             self._known[progress.shard] = progress
         return self._known
@@ -103,9 +112,10 @@ class Segments:
     def believe_full_windows(self, shards: int) -> None:
         """Let a worker that joins skip the windows that are sealed whole: the newest segment names them."""
         full = self._series.read_last().get("full") if shards >= SEALED_AT_ONCE else None
-        for start in range(0, shards, LISTED_AT_ONCE) if isinstance(full, list) else ():
-            if start // LISTED_AT_ONCE in full:
-                self._commits.believe(range(start, min(shards, start + LISTED_AT_ONCE)))
+        if isinstance(full, list):
+            for start in range(0, shards, LISTED_AT_ONCE):
+                if start // LISTED_AT_ONCE in full:
+                    self._commits.believe(range(start, min(shards, start + LISTED_AT_ONCE)))
 
     def is_turn(self, shards: int) -> bool:
         """Whether a worker that has just committed seals too: one in a thousand, so that together they keep up."""

@@ -17,7 +17,7 @@ _ENDED_WELL = ("done", "stopped")
 _OLD_S, _OLD_FAILURE_S = 3600.0, 86400.0
 # Fewer records are not worth an object, more would make a large one.
 _ROLLED = (100, 1000)
-# One worker in so many rolls up records when it starts.
+# One worker in this number rolls up records when it starts.
 _ROLLS = 100
 
 

@@ -26,7 +26,7 @@ def small_roll_ups(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def begin(seed: int, workers: int) -> str:
-    """A run with so many workers, most of which ended long ago."""
+    """A run with a number of workers, most of which ended long ago."""
     chance = random.Random(seed)
     url = f"memory://{uuid.uuid4().hex}"
     ledger = Ledger(url, lambda: NOW)
@@ -107,7 +107,7 @@ def test_a_worker_counts_once_if_its_record_moves_while_it_is_read() -> None:
 
 
 class _MovesStore(CountingStore):
-    """Another process rolls up records after so many requests."""
+    """Another process rolls up records after a number of requests."""
 
     def __init__(self, place: str, requests: int) -> None:
         super().__init__(place)

@@ -16,7 +16,7 @@ class Gauges:
 
     def show(self, ledger: Ledger) -> None:
         self._done.set(len(ledger.commits.shards()), self._tags)
-        for beat in ledger.workers.read_recent():
+        for beat in ledger.workers.read():
             tags = {**self._tags, "worker": beat["id"]}
             self._rows.set(beat["rows"], tags)
             self._rate.set(beat["rows_per_s"], tags)

@@ -137,7 +137,7 @@ class SlurmPlacement:
     def _alive(self, ending: Sequence[ArrayTask]) -> bool:
         """Whether a worker of these completing tasks still runs, by its heartbeat."""
         endings = tuple(f"-{worker_ending(t.job, t.index, t.restarts)}" for t in ending)
-        beats = [b for b in self._ledger.workers.read_recent() if b["id"].endswith(endings)] if endings else []
+        beats = [b for b in self._ledger.workers.read() if b["id"].endswith(endings)] if endings else []
         lately = time.time() - _BEATS_WITHIN_S
         return any(b["at"] > lately and b["state"] not in ("done", "stopped", "failed") for b in beats)
 
@@ -293,7 +293,7 @@ class SlurmPlacement:
     def _beat(self, seat: _Seat) -> dict[str, Any] | None:
         """The heartbeat of a seat's worker; heartbeats are read once per poll."""
         if self._beats is None:
-            self._beats = self._ledger.workers.read_recent()
+            self._beats = self._ledger.workers.read()
         return next((b for b in self._beats if b["id"].endswith(seat.ending)), None)
 
     def _note(self, line: str) -> None:

@@ -1,7 +1,8 @@
 """The records of a run folder: plan, commits, leases, heartbeats, suspects. No other code writes them.
 
 Only a commit proves progress. Everything else here is a hint that saves time. A `Ledger` consists of parts with one job
-each: `commits`, `leases`, `branch`, `workers`, `suspects`, `errors`, `notes`, `steps` and `state`, over one `folder`.
+each: `commits`, `segments`, `leases`, `branch`, `workers`, `suspects`, `errors`, `notes`, `steps` and `state`, over one
+`folder`.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from shardmill.ledger.ledger import Ledger
 from shardmill.ledger.process import name_person, name_process, process_alive
 from shardmill.ledger.progress import Progress, Search, find_crash_loop, read_search
-from shardmill.ledger.record import Assignment, Claim, Commit, Lease, RunForecast, Step, Suspects
+from shardmill.ledger.record import Assignment, Claim, Commit, DoneShard, Lease, RunForecast, Step, Suspects
 from shardmill.ledger.state import FAILED, STOPPED, RunState
 from shardmill.ledger.worker import idle_s, is_live, is_vanished, was_told_to_stop
 
@@ -19,6 +20,7 @@ __all__ = [
     "Assignment",
     "Claim",
     "Commit",
+    "DoneShard",
     "Lease",
     "Ledger",
     "Progress",

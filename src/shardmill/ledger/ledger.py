@@ -21,13 +21,16 @@ from shardmill.ledger.lease import Leases
 from shardmill.ledger.note import Notes
 from shardmill.ledger.process import name_person
 from shardmill.ledger.record import Assignment, Claim, encode
+from shardmill.ledger.segment import Segments
 from shardmill.ledger.state import StateRecord
 from shardmill.ledger.step import StepRecords
 from shardmill.ledger.worker import WorkerRecords
 from shardmill.plan import Plan
 from shardmill.store import Store, locate, open_store
 
-_FOLDERS = ("commits/", "parts/", "errors/", "leases/", "suspects/", "workers/", "logs/", "final/", "index/", "steps/")
+_ROLLED_UP = ("segments/", "rolled/")
+_RECORDS = ("leases/", "suspects/", "workers/", "logs/", "final/", "index/", "steps/")
+_FOLDERS = ("commits/", "parts/", "errors/", *_ROLLED_UP, *_RECORDS)
 _FILES = ("report.json", "forecast.json", "placement.json", "execution.json", "state.json")
 
 
@@ -42,15 +45,16 @@ class Ledger:
         self.clock = clock
         self.folder = Folder(self.store)
         self.commits = Commits(self.folder)
+        self.branch = Branch(self.store)
+        self.segments = Segments(self.folder, self.commits, self.branch)
         self.workers = WorkerRecords(self.folder, clock)
         self.leases = Leases(self.folder, self.commits, self.workers, clock)
-        self.branch = Branch(self.store)
         self.suspects = SuspectRecords(self.folder)
         self.errors = ErrorRecords(self.store)
         self.notes = Notes(self.store, clock)
         self.steps = StepRecords(self.folder, clock)
         self.state = StateRecord(self.folder, clock)
-        self._free = FreeSearch(self.commits, self.leases)
+        self._free = FreeSearch(self.commits, self.segments, self.leases)
 
     @property
     def url(self) -> str:
@@ -106,9 +110,8 @@ class Ledger:
     def _enter(self, generation: str) -> None:
         """Switch to another generation of the run, and forget the previous one."""
         self.folder.generation = generation
-        self.commits.reset()
-        self.state.reset()
-        self._free.reset()
+        for part in (self.commits, self.segments, self.workers, self.state, self._free):
+            part.reset()
 
     # what to do next
 
@@ -178,6 +181,8 @@ class Ledger:
         found = (e.key for folder in ("commits/", "parts/", "errors/") for e in self.store.list(folder))
         stray = [key for key in found if key not in kept]
         hints = [e.key for folder in ("leases/", "suspects/") for e in self.store.list(folder)]
+        ending = f".{self.folder.generation}.json"
+        hints += [e.key for kind in _ROLLED_UP for e in self.store.list(kind) if not e.key.endswith(ending)]
         plan = self.folder.read_plan()
         if plan is None or plan.generation != self.folder.generation:
             return 0

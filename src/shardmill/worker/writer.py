@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Mapping
 
@@ -72,9 +73,11 @@ class Writer:
         """Rows and errors that other workers have committed; read at an error now and then, as each is a request."""
         if time.monotonic() >= self._count_at:
             self._count_at = time.monotonic() + _COUNT_EVERY_S
-            commits = self._ledger.commits.read().values()
+            segments = self._ledger.segments
+            done = segments.read(len(self._plan.shards)).values()
+            quietly(segments.seal)
             own_rows, own_errors = self._committed
-            self._others = sum(c.rows for c in commits) - own_rows, sum(c.errors for c in commits) - own_errors
+            self._others = sum(d.rows for d in done) - own_rows, sum(d.errors for d in done) - own_errors
         return self._others
 
     def end(self, end: ShardEnd) -> None:
@@ -105,4 +108,11 @@ class Writer:
         if won:
             self._tally.commits += 1
             self._committed = self._committed[0] + record.rows, self._committed[1] + record.errors
-        self._shards.close_committed(shard, record.seconds)
+            self._roll_up()
+        self._shards.close_committed(shard, record.seconds, won)
+
+    def _roll_up(self) -> None:
+        """Seal what workers have committed, if it is this one's turn; on a thread of its own, since nothing waits."""
+        segments, shards = self._ledger.segments, len(self._plan.shards)
+        if segments.is_turn(shards):
+            threading.Thread(target=quietly, args=(segments.catch_up, shards), name="roll up", daemon=True).start()

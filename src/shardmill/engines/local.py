@@ -115,8 +115,10 @@ class LocalPlacement:
         seat.listener.start()
 
     def _listen(self, seat: _Seat, process: subprocess.Popen[bytes]) -> None:
-        """Keep the last lines of a worker's output, in memory and in its log; a full disk must not hide them."""
-        path = self._ledger.folder.log_path(f"worker-{seat.number}")
+        """Keep the last lines of a worker's output, in memory and in its log; a bad disk must not hide them."""
+        path = None
+        with contextlib.suppress(StoreError):
+            path = self._ledger.folder.log_path(f"worker-{seat.number}")
         assert process.stdout is not None
         for raw in process.stdout:
             seat.lines.append(raw.decode("utf-8", "replace").rstrip())

@@ -1,4 +1,4 @@
-"""One run in a simulated world in which things go wrong: real parents, engine, workers, ledger and sink; then its proof.
+"""One run in a simulated world where things go wrong, with real parents, engine, workers, ledger and sink; its proof.
 
 The worker, its threads and the engine run as they are. Simulated are the clock, the processes and the store.
 """
@@ -12,7 +12,6 @@ import json
 import random
 import shutil
 import signal
-import sys
 import tempfile
 import traceback
 from collections import Counter
@@ -27,7 +26,7 @@ import numpy as np
 
 from benchmarks.simulated import Turns
 from benchmarks.simulated_os import Machines, Process, SeededUuid, SerialPool
-from benchmarks.simulated_stores import Line, ObjectServer, SimulatedDisk, Weather, draw_weather
+from benchmarks.simulated_stores import Line, ObjectServer, SimulatedDisk, draw_weather
 from shardmill import run
 from shardmill.devices import Device
 from shardmill.errors import WORKER_FAILED, ShardmillError, StaleResume
@@ -42,7 +41,7 @@ from shardmill.worker.writer import Writer
 
 LEASE_S, STUCK_S = 8.0, 60.0
 # How long things go wrong, and how long the run may take to end after that.
-TROUBLE_S, CALM_S = 60.0, 3000.0
+TROUBLE_S, CALM_S = 90.0, 3000.0
 _TRIES = 6
 BAD = ("!nan", "!raise")
 
@@ -112,7 +111,7 @@ class World:
             # Fewer looks: each is a request or a change of threads.
             "_LOOK_EVERY_S": (2.0, "worker.channel worker.shards"),
             "_POLL_S": (0.5, "run"),
-            "_SHOW_EVERY_S": (6.0, "run"),
+            "_SHOW_EVERY_S": (15.0, "run"),
         }
         found: list[tuple[Any, str, Any]]
         found = [(f"shardmill.{m}", name, value) for name, (value, modules) in of.items() for m in modules.split()]
@@ -196,17 +195,32 @@ class World:
                 process = self.start(host, fresh=fresh)
             process.ended.wait(chance.uniform(5, 60) if chance.random() < 0.4 else None)
             if process.status is None:
+                asleep = chance.random() < 0.3
+                if asleep:
+                    self._freeze_all()
                 process.signal(signal.SIGKILL)
+                if asleep:
+                    turns.pause(turns.now + 31.0)
+                    self.start(host, fresh=True).ended.wait(chance.uniform(1, 20))
             if process.status == 0 and chance.random() < 0.5:
                 return
             turns.pause(turns.now + chance.expovariate(0.3))
+
+    def _freeze_all(self) -> None:
+        """All workers look dead for a while, long enough for a new start to be allowed."""
+        for worker in self._workers():
+            worker.frozen_until = self.turns.now + self.chance.uniform(30, 45)
+            self.machines.note(worker, "  frozen")
+
+    def _workers(self) -> list[Process]:
+        return [p for p in self.machines.living() if p.name.startswith("worker")]
 
     def _meddle(self) -> None:
         chance, turns = self.chance, self.turns
         stops, rough = chance.random() < 0.3, chance.choice((0.02, 0.1, 0.3))
         while turns.now < TROUBLE_S:
             turns.pause(turns.now + chance.expovariate(rough))
-            workers = [p for p in self.machines.living() if p.name.startswith("worker")]
+            workers = self._workers()
             if stops and chance.random() < 0.1:
                 self.command("a", "stop", lambda: run.stop(self.store))
             elif workers:
@@ -254,7 +268,7 @@ class World:
         faults += self.line.violations
         ledger = self.ledger("")
         plan = ledger.plan()
-        spec, _, rows = planned(plan.work.params["dims"], self.poison)
+        _, _, rows = planned(plan.work.params["dims"], self.poison)
         report = verify.verify(ledger, plan, sample=0, quiet=True)
         faults += [f"verify: {check.name}: {check.seen}" for check in report.checks if not check.ok]
         if faults:
@@ -366,10 +380,3 @@ class _Nowhere:
 
     def flush(self) -> None:
         pass
-
-
-if __name__ == "__main__":
-    for seed in map(int, sys.argv[1:]):
-        outcome = play(seed, traced=True)
-        print("\n".join(outcome.trace[-4000:]))
-        print(outcome.faults, outcome.requests, outcome.digest[:8], outcome.counts)

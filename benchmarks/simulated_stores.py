@@ -27,7 +27,7 @@ from shardmill.store.clients import Clients
 
 _MODIFIED = datetime(2026, 1, 1, tzinfo=UTC)
 # Pages are small, so that others write between two of them.
-_PAGE = 3
+_PAGE = 4
 
 
 @dataclass(slots=True)
@@ -102,9 +102,10 @@ class Line:
             raise error()
         return done
 
-    def check_final(self, key: str, before: bytes | None, after: bytes) -> None:
-        """A commit never changes, nor does the plan of a run that was not deleted."""
-        if before is not None and before != after and (key.startswith("commits/") or key == "plan.json"):
+    def check_final(self, key: str, before: bytes | None, after: bytes, *, swapped: bool) -> None:
+        """A commit never changes, and a plan is only swapped for the next one, never overwritten."""
+        final = key.startswith("commits/") or (key == "plan.json" and not swapped)
+        if final and before is not None and before != after:
             self.violations.append(f"{key} was overwritten")
 
     def _arrive(self, effect: Callable[[], Any]) -> None:
@@ -166,7 +167,7 @@ class ObjectServer:
                 raise AlreadyExistsError(key)
             if isinstance(mode, dict) and (found is None or found[1] != mode["e_tag"]):
                 raise PreconditionError(key)
-            self._line.check_final(key, found[0] if found else None, data)
+            self._line.check_final(key, found[0] if found else None, data, swapped=isinstance(mode, dict))
             self._objects.put(key, data)
 
         self._ask("PUT", key, effect)
@@ -243,7 +244,8 @@ class SimulatedDisk(LocalStore):
             before = Path(target).read_bytes() if Path(target).exists() else None
             if held is not None and held[0] == target and (before is None or _tag(before) != held[1]):
                 self._line.violations.append(f"{target.name} was replaced, but was not what was to be replaced")
-            self._line.check_final(Path(target).relative_to(self.root).as_posix(), before, Path(source).read_bytes())
+            key = Path(target).relative_to(self.root).as_posix()
+            self._line.check_final(key, before, Path(source).read_bytes(), swapped=held is not None)
             os.replace(source, target)
 
         self._step("RENAME", target, effect)
@@ -309,6 +311,6 @@ def _tag(data: bytes) -> str:
 
 def draw_weather(chance: random.Random) -> Weather:
     """Most days some things go wrong, some days many do."""
-    base = Weather(dies=0.004, fails=0.004, answer_lost=0.006, late=0.003, slow=0.01, freezes=0.002)
+    base = Weather(dies=0.004, fails=0.004, answer_lost=0.01, late=0.004, slow=0.01, freezes=0.002)
     scale = {name: chance.choice((0.0, 1.0, 1.0, 4.0)) for name in base.KINDS}
     return Weather(**{name: getattr(base, name) * scale[name] for name in base.KINDS})

@@ -44,9 +44,8 @@ def test_a_beat_sees_that_the_run_was_stopped_resumed_and_begun_again(ledger: Le
     home.put_execution({})
     assert ledger.is_wanted()
     assert ledger.stopped_by() == ""
-    home.wipe()
+    home.start_over(a_plan(shards=3))
     assert not ledger.is_wanted()
-    home.create(a_plan(shards=3))
     home.put_execution({})
     assert not ledger.is_wanted()
 
@@ -73,15 +72,15 @@ def test_a_death_reads_each_lease_once_and_the_beat_of_one_worker(ledger: Ledger
     assert store.requests["get workers"] == 1
 
 
-def test_wiping_a_run_deletes_many_objects_at_once(ledger: Ledger, store: CountingStore) -> None:
+def test_starting_a_run_over_deletes_many_objects_at_once(ledger: Ledger, store: CountingStore) -> None:
     for shard in range(2500):
         ledger.commits.add(make_commit(shard))
         store.put(f"parts/{shard:06d}.a1.parquet", b"")
     store.reset()
-    ledger.wipe()
+    ledger.start_over(a_plan(shards=3))
     deletes = sum(n for kind, n in store.requests.items() if kind.startswith("delete"))
-    assert deletes == 3 + 3 + 1 + 1, "commits, parts, the files beside the plan, the plan"
-    assert list(store.list()) == []
+    assert deletes == 3 + 3 + 1, "commits, parts, the files beside the plan"
+    assert [entry.key for entry in store.list()] == ["plan.json"]
 
 
 def test_sweeping_a_run_deletes_many_objects_at_once(ledger: Ledger, store: CountingStore) -> None:

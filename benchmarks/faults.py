@@ -57,7 +57,7 @@ def main() -> None:
     began, counts, failed = time.monotonic(), Counter[str](), []
     requests = 0
     jobs = [(seed, asked.mutate) for seed in range(asked.first, asked.first + asked.seeds)]
-    with multiprocessing.get_context("spawn").Pool(asked.processes, _stay_on_one_core) as pool:
+    with multiprocessing.get_context("spawn").Pool(asked.processes, _stay_on_one_core, maxtasksperchild=20) as pool:
         for done, outcome in enumerate(pool.imap(play_planted, jobs, chunksize=10), 1):
             requests += outcome.requests
             counts += outcome.counts

@@ -31,11 +31,6 @@ def refusal_believed(self: ObjectStore, key: str, data: bytes) -> bool:
     return False
 
 
-def abandon_always(self: StagedPart) -> None:
-    """A part is deleted although a commit that names it may exist."""
-    self._ledger.store.delete(self._key)
-
-
 def key_without_generation(self: Folder, kind: str, shard: int) -> str:
     """A worker of a deleted run commits into the run that follows it."""
     return f"{kind}/{shard:06d}.json"
@@ -76,15 +71,6 @@ def sweep_at_start(self: Ledger, settings: dict[str, Any]) -> None:
     _put_execution(self, settings)
 
 
-def sweep_any(self: Ledger) -> int:
-    """A sweep does not look whether the run is still the same, and deletes what a newer one wrote."""
-    kept = {key for s, c in self.commits.read().items() for key in (self.commits.key(s), c.part, c.errors_file)}
-    folders = ("commits/", "parts/", "errors/", "leases/", "suspects/")
-    found = [e.key for folder in folders for e in self.store.list(folder)]
-    self.store.delete_all([key for key in found if key not in kept])
-    return 0
-
-
 def delete_without_lock(self: LocalStore, key: str) -> None:
     """A lease is deleted while another process replaces it, and comes back."""
     with contextlib.suppress(FileNotFoundError):
@@ -102,12 +88,10 @@ MUTATIONS: dict[str, list[tuple[Any, str, Any]]] = {
     "": [],
     "commit-by-put": [(Commits, "add", commit_by_put)],
     "refusal-believed": [(ObjectStore, "_holds", refusal_believed)],
-    "abandon-always": [(StagedPart, "abandon", abandon_always)],
     "one-generation": [(Folder, "key", key_without_generation), (Folder, "shards", shards_without_generation)],
     "commit-before-part": [(StagedPart, "seal", seal_later), (StagedPart, "commit", commit_before_part)],
     "commit-before-errors": [(ErrorRecords, "put", put_errors_later), (StagedPart, "commit", commit_before_errors)],
     "sweep-at-start": [(Ledger, "put_execution", sweep_at_start)],
-    "sweep-any": [(Ledger, "sweep", sweep_any)],
     "delete-without-lock": [(LocalStore, "delete", delete_without_lock)],
     "start-over-in-two-steps": [(Ledger, "start_over", start_over_in_two_steps)],
 }

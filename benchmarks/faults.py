@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import multiprocessing
-import os
 import sys
 import time
 from collections import Counter
@@ -24,13 +23,6 @@ def play_planted(job: tuple[int, str]) -> Outcome:
     seed, mutation = job
     with planted(mutation):
         return play(seed)
-
-
-def _stay_on_one_core() -> None:
-    """Threads that take turns are slow to wake each other across cores."""
-    if hasattr(os, "sched_setaffinity"):
-        cores = sorted(os.sched_getaffinity(0))
-        os.sched_setaffinity(0, {cores[os.getpid() % len(cores)]})
 
 
 def show(seed: int, mutation: str) -> bool:
@@ -57,7 +49,7 @@ def main() -> None:
     began, counts, failed = time.monotonic(), Counter[str](), []
     requests = 0
     jobs = [(seed, asked.mutate) for seed in range(asked.first, asked.first + asked.seeds)]
-    with multiprocessing.get_context("spawn").Pool(asked.processes, _stay_on_one_core, maxtasksperchild=20) as pool:
+    with multiprocessing.get_context("spawn").Pool(asked.processes, maxtasksperchild=20) as pool:
         for done, outcome in enumerate(pool.imap(play_planted, jobs, chunksize=10), 1):
             requests += outcome.requests
             counts += outcome.counts

@@ -16,6 +16,8 @@ from shardmill.store import Entry
 PAGE = 1000
 # The median and the 99th percentile of each kind of request, in seconds.
 LATENCY_S = {"GET": (0.020, 0.080), "PUT": (0.040, 0.160), "DELETE": (0.025, 0.100), "LIST": (0.070, 0.250)}
+# What a listing takes for each key, about.
+ENTRY_BYTES = 250
 _LOG_NORMAL = {kind: (math.log(median), math.log(rare / median) / 2.326) for kind, (median, rare) in LATENCY_S.items()}
 
 
@@ -150,7 +152,13 @@ class Objects:
         self.entries: dict[str, Entry] = {}
         self.keys: dict[str, list[str]] = {}
         self.requests: Counter[str] = Counter()
+        self.bytes: Counter[str] = Counter()
+        # Sizes of objects that are larger in a real run than here.
+        self.sizes: dict[str, int] = {}
         self._writes = 0
+
+    def size(self, key: str, data: bytes) -> int:
+        return self.sizes.get(key.partition("/")[0], len(data))
 
     def put(self, key: str, data: bytes) -> None:
         if key not in self.data:
@@ -169,6 +177,7 @@ class SlowStore:
     """One worker's access to the shared objects: the worker waits for each request."""
 
     url = "memory://simulation"
+    name = "work"
 
     def __init__(self, objects: Objects, turns: Turns, chance: random.Random) -> None:
         self._objects, self._turns, self._chance = objects, turns, chance
@@ -182,14 +191,19 @@ class SlowStore:
         return self.get_tagged(key)[0]
 
     def get_tagged(self, key: str) -> tuple[bytes, str]:
+        found = self.get_if_changed(key, "")
+        assert found is not None
+        return found
+
+    def get_if_changed(self, key: str, tag: str) -> tuple[bytes, str] | None:
         self._ask("GET")
         if key not in self._objects.data:
             raise FileNotFoundError(key)
-        return self._objects.data[key]
-
-    def get_if_changed(self, key: str, tag: str) -> tuple[bytes, str] | None:
-        found = self.get_tagged(key)
-        return None if found[1] == tag else found
+        found = self._objects.data[key]
+        if found[1] == tag:
+            return None
+        self._objects.bytes[self.name] += self._objects.size(key, found[0])
+        return found
 
     def head(self, key: str) -> Entry | None:
         self._ask("GET")
@@ -197,11 +211,15 @@ class SlowStore:
         return Entry(key, len(found[0]), found[1]) if found else None
 
     def put(self, key: str, data: bytes) -> None:
-        self._ask("PUT")
+        self._send(key, data)
         self._objects.put(key, data)
 
-    def put_if_absent(self, key: str, data: bytes) -> bool:
+    def _send(self, key: str, data: bytes) -> None:
         self._ask("PUT")
+        self._objects.bytes[self.name] += self._objects.size(key, data)
+
+    def put_if_absent(self, key: str, data: bytes) -> bool:
+        self._send(key, data)
         if key not in self._objects.data:
             self._objects.put(key, data)
             return True
@@ -212,7 +230,7 @@ class SlowStore:
             return False
 
     def replace_if_same(self, key: str, data: bytes, tag: str) -> bool:
-        self._ask("PUT")
+        self._send(key, data)
         found = self._objects.data.get(key)
         if found is None or found[1] != tag:
             self._objects.requests["refused PUT"] += 1
@@ -227,6 +245,7 @@ class SlowStore:
             self._ask("LIST")
             first = bisect_right(keys, after)
             page = keys[first : first + PAGE]
+            self._objects.bytes[self.name] += ENTRY_BYTES * len(page)
             yield from map(self._objects.entries.__getitem__, page)
             if len(page) < PAGE:
                 return
@@ -257,10 +276,10 @@ def _folder(key: str) -> str:
 
 
 class InstantStore(SlowStore):
-    """Requests that take no time and are counted elsewhere."""
+    """Requests beside the work: they take no time of it, and are counted under their own name."""
 
-    def __init__(self, objects: Objects) -> None:
-        self._objects = objects
+    def __init__(self, objects: Objects, name: str) -> None:
+        self._objects, self.name = objects, name
 
     def _ask(self, kind: str) -> None:
-        pass
+        self._objects.requests[self.name] += 1

@@ -262,6 +262,7 @@ def _finish(ledger: Ledger, plan: Plan, spec: Spec, engine: Engine | None, devic
         began, precision = time.time(), spec.execution.precision
         if (expected := expect(plan, devices, precision, began)) is not None:
             ledger.notes.put_forecast(expected)
+        ledger.workers.roll_up()
         placed = engine or LocalEngine(
             devices, max_restarts=spec.execution.max_restarts, stuck_s=spec.execution.stuck_s
         )
@@ -318,16 +319,23 @@ def _watch(engine: Engine, ledger: Ledger, plan: Plan, spec: Spec, quiet: bool) 
                 if shown - asked >= _ASK_EVERY_S:
                     asked = shown
                     watching.ask(lambda: _check_stopped(ledger), None)
-                status = watching.ask(lambda: read_status(ledger, plan), None)
+                status = watching.ask(lambda: _look(ledger, plan), None)
                 if status is None:
                     continue
                 bar.at(status.share, describe(status) + getattr(placement, "note", ""))
                 if limit.exceeded(status.errors, max(status.rows, 1000)):
                     raise too_many_errors(status.errors, status.rows, spec.execution.max_errors)
-            if (status := watching.ask(lambda: read_status(ledger, plan), None)) is not None:
+            if (status := watching.ask(lambda: _look(ledger, plan), None)) is not None:
                 bar.at(*_finished(status))
     finally:
         placement.stop()
+
+
+def _look(ledger: Ledger, plan: Plan) -> Status:
+    """The state of the run; what was read for it is sealed for others."""
+    status = read_status(ledger, plan)
+    ledger.segments.seal()
+    return status
 
 
 class _Patience:

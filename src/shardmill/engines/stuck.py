@@ -12,7 +12,7 @@ from shardmill.ledger import Ledger
 def find_stuck(ledger: Ledger, placed: Mapping[str, float], stuck_s: float) -> dict[str, float]:
     """Workers without heartbeat or progress for over `stuck_s` seconds, and for how long. `placed` has start times."""
     now = time.time()
-    beats = {b["id"]: b for b in ledger.workers.read()}
+    beats = {b["id"]: b for b in ledger.workers.read_recent()}
     found = {}
     for worker, at in placed.items():
         beat = beats.get(worker, {"at": at, "progress_at": at, "state": "starting"})

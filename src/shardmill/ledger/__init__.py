@@ -1,14 +1,14 @@
 """The records of a run folder: plan, commits, leases, heartbeats, suspects. No other code writes them.
 
 Only a commit proves progress. Everything else here is a hint that saves time. A `Ledger` consists of parts with one job
-each: `commits`, `leases`, `branch`, `workers`, `suspects`, `errors` and `notes`, over one `folder`.
+each: `commits`, `segments`, `leases`, `branch`, `workers`, `suspects`, `errors` and `notes`, over one `folder`.
 """
 
 from __future__ import annotations
 
 from shardmill.ledger.ledger import Ledger
 from shardmill.ledger.process import name_process, process_alive
-from shardmill.ledger.record import Assignment, Claim, Commit, Lease, RunForecast, Suspects
+from shardmill.ledger.record import Assignment, Claim, Commit, Lease, Progress, RunForecast, Suspects
 from shardmill.ledger.worker import is_vanished
 
 __all__ = [
@@ -17,6 +17,7 @@ __all__ = [
     "Commit",
     "Lease",
     "Ledger",
+    "Progress",
     "RunForecast",
     "Suspects",
     "is_vanished",

@@ -13,6 +13,7 @@ from shardmill.ledger.commit import Commits
 from shardmill.ledger.folder import Folder
 from shardmill.ledger.process import name_process, process_alive
 from shardmill.ledger.record import Claim, Lease, encode
+from shardmill.ledger.worker import WorkerRecords
 
 # When no shard is free, at most this many leases are read.
 _ASKED_LEASES = 16
@@ -23,9 +24,9 @@ _WORTH = 1.25
 class Leases:
     """Keeps at most one holder and one shadow per shard, for as long as they renew; none once a shard is done."""
 
-    def __init__(self, folder: Folder, commits: Commits, clock: Callable[[], float]) -> None:
+    def __init__(self, folder: Folder, commits: Commits, workers: WorkerRecords, clock: Callable[[], float]) -> None:
         self._folder, self._store = folder, folder.store
-        self._commits, self._clock = commits, clock
+        self._commits, self._workers, self._clock = commits, workers, clock
 
     def shards(self, start: int = 0, stop: int | None = None) -> Iterator[int]:
         """The shards in [start, stop) that are leased, in order."""
@@ -33,7 +34,7 @@ class Leases:
 
     def read(self) -> dict[int, Lease]:
         """All leases by shard."""
-        return {shard: lease for shard, lease, _ in self._read_all()}
+        return {shard: lease for shard, (lease, _) in self._read_each(self.shards())}
 
     def take(self, shard: int, worker: str, lease_s: float) -> Claim | None:
         """Take a shard, unless another worker holds it or it is done."""
@@ -108,10 +109,20 @@ class Leases:
         self._store.delete(self._key(shard))
 
     def record_death(self, worker: str) -> None:
-        """End all leases of a dead worker; its crash then counts against each shard it held."""
-        for shard, lease, tag in self._read_all():
-            if lease.worker == worker:
-                self._replace(shard, replace(lease, until=0.0), tag)
+        """End all leases of a dead worker; its crash then counts against each shard it held.
+
+        Its last heartbeat names its shards. If it holds none of those, or left no heartbeat, all leases are read.
+        """
+        beat = self._workers.find(worker) or {}
+        if not self._end(map(int, beat.get("open", ())), worker):
+            self._end(self.shards(), worker)
+
+    def _end(self, shards: Iterable[int], worker: str) -> int:
+        """End the leases that a worker has on these shards, and count them."""
+        found = [(shard, *seen) for shard, seen in self._read_each(shards) if seen[0].worker == worker]
+        for shard, lease, tag in found:
+            self._replace(shard, replace(lease, until=0.0), tag)
+        return len(found)
 
     def _retire_if_done(self, shard: int) -> bool:
         done = self._commits.is_done(shard)
@@ -129,11 +140,11 @@ class Leases:
         except FileNotFoundError:
             return None
 
-    def _read_all(self) -> Iterator[tuple[int, Lease, str]]:
-        shards = list(self.shards())
-        for shard, found in zip(shards, self._folder.ask_each(self._read, shards), strict=True):
+    def _read_each(self, shards: Iterable[int]) -> Iterator[tuple[int, tuple[Lease, str]]]:
+        asked = list(shards)
+        for shard, found in zip(asked, self._folder.ask_each(self._read, asked), strict=True):
             if found is not None:
-                yield shard, *found
+                yield shard, found
 
     def _replace(self, shard: int, lease: Lease, tag: str) -> bool:
         return self._store.replace_if_same(self._key(shard), encode(lease), tag)

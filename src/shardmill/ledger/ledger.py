@@ -20,11 +20,15 @@ from shardmill.ledger.free import FreeSearch
 from shardmill.ledger.lease import Leases
 from shardmill.ledger.note import Notes
 from shardmill.ledger.record import Assignment, Claim, encode
+from shardmill.ledger.segment import Segments
 from shardmill.ledger.worker import WorkerRecords
 from shardmill.plan import Plan
 from shardmill.store import Store, locate, open_store
 
-_FOLDERS = ("commits/", "parts/", "errors/", "leases/", "suspects/", "workers/", "logs/", "final/", "index/")
+_ROLLED_UP = ("segments/", "rolled/")
+_FOLDERS = (
+    *("commits/", "parts/", "errors/", *_ROLLED_UP, "leases/", "suspects/", "workers/", "logs/", "final/", "index/"),
+)
 _FILES = ("report.json", "forecast.json", "placement.json", "execution.json")
 
 
@@ -49,13 +53,14 @@ class Ledger:
         self.clock = clock
         self.folder = Folder(self.store)
         self.commits = Commits(self.folder)
-        self.leases = Leases(self.folder, self.commits, clock)
         self.branch = Branch(self.store)
+        self.segments = Segments(self.folder, self.commits, self.branch)
         self.workers = WorkerRecords(self.folder, clock)
+        self.leases = Leases(self.folder, self.commits, self.workers, clock)
         self.suspects = SuspectRecords(self.folder)
         self.errors = ErrorRecords(self.store)
         self.notes = Notes(self.store, clock)
-        self._free = FreeSearch(self.commits, self.leases)
+        self._free = FreeSearch(self.commits, self.segments, self.leases)
         self._seen = _Seen()
 
     @property
@@ -158,8 +163,8 @@ class Ledger:
     def _enter(self, generation: str) -> None:
         """Switch to another generation of the run, and forget the previous one."""
         self.folder.generation = generation
-        self.commits.reset()
-        self._free.reset()
+        for part in (self.commits, self.segments, self.workers, self._free):
+            part.reset()
 
     # what to do next
 
@@ -224,6 +229,8 @@ class Ledger:
         found = (e.key for folder in ("commits/", "parts/", "errors/") for e in self.store.list(folder))
         stray = [key for key in found if key not in kept]
         hints = [e.key for folder in ("leases/", "suspects/") for e in self.store.list(folder)]
+        ending = f".{self.folder.generation}.json"
+        hints += [e.key for kind in _ROLLED_UP for e in self.store.list(kind) if not e.key.endswith(ending)]
         plan = self.folder.read_plan()
         if plan is None or plan.generation != self.folder.generation:
             return 0

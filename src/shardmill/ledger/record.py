@@ -49,6 +49,27 @@ class Commit:
 
 
 @dataclass(frozen=True, slots=True)
+class Progress:
+    """What a status, a limit or a price needs of a commit."""
+
+    shard: int
+    rows: int
+    inputs: int
+    errors: int
+    tokens: int
+    truncated: int
+    device_s: float
+    worker: str
+    finished_at: float
+
+    @classmethod
+    def of(cls, commit: Commit) -> Progress:
+        device_s = commit.timings.get("device_s", 0.0)
+        same = {name: getattr(commit, name) for name in cls.__slots__ if name != "device_s"}
+        return cls(device_s=device_s, **same)
+
+
+@dataclass(frozen=True, slots=True)
 class Lease:
     """Which worker holds a shard, until when, and when it is `due` to commit: 0 while unknown.
 

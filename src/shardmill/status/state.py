@@ -48,40 +48,40 @@ class Status:
 
 def read_status(ledger: Ledger, plan: Plan | None = None) -> Status:
     plan = plan or ledger.plan()
-    commits = ledger.commits.read()
+    done = ledger.segments.read(len(plan.shards))
     workers = [_with_liveness(w, ledger.clock()) for w in ledger.workers.read()]
     live = [w for w in workers if w["live"]]
-    weight_done = sum(plan.shards[i].weight_bytes for i in commits)
-    rows = sum(c.rows for c in commits.values())
-    tokens = sum(c.tokens for c in commits.values())
+    weight_done = sum(plan.shards[i].weight_bytes for i in done)
+    rows = sum(c.rows for c in done.values())
+    tokens = sum(c.tokens for c in done.values())
     under_way: dict[int, tuple[int, int]] = {}
     for worker in live:
         for key, state in worker["open"].items():
             shard = int(key)
-            if shard not in commits and shard < len(plan.shards):
+            if shard not in done and shard < len(plan.shards):
                 weight = min(state["bytes"], plan.shards[shard].weight_bytes)
                 under_way[shard] = max(under_way.get(shard, (0, 0)), (weight, state["rows"]))
     weight_done += sum(weight for weight, _ in under_way.values())
     rows += sum(count for _, count in under_way.values())
     total = plan.weight_bytes or 1
-    complete = len(commits) == len(plan.shards)
+    complete = len(done) == len(plan.shards)
     speed = sum(w["bytes_per_s"] for w in live)
     return Status(
         run=ledger.url,
         plan=plan.id,
-        state="complete" if complete else "running" if live else "stopped" if commits or workers else "planned",
+        state="complete" if complete else "running" if live else "stopped" if done or workers else "planned",
         shards=len(plan.shards),
-        shards_done=len(commits),
+        shards_done=len(done),
         rows=rows,
-        windows=sum(c.inputs for c in commits.values()),
-        errors=sum(c.errors for c in commits.values()),
+        windows=sum(c.inputs for c in done.values()),
+        errors=sum(c.errors for c in done.values()),
         tokens=tokens,
-        truncated=sum(c.truncated for c in commits.values()),
+        truncated=sum(c.truncated for c in done.values()),
         share=1.0 if complete else min(1.0, weight_done / total),
         rows_per_s=sum(w["rows_per_s"] for w in live),
         tokens_per_s=sum(w["tokens_per_s"] for w in live),
         eta_s=0.0 if complete else (total - weight_done) / speed if speed else None,
-        device_s=round(sum(c.timings["device_s"] for c in commits.values()), 3),
+        device_s=round(sum(c.device_s for c in done.values()), 3),
         placement="" if complete else _placement(ledger),
         workers=workers,
     )

@@ -107,6 +107,8 @@ class Worker:
         self._pulse.start()
         try:
             self._state = "loading"
+            if self.ledger.workers.is_turn():
+                quietly(self.ledger.workers.roll_up)
             self._check_model()
             precise = self.execution.precision == "float32"
             self.task.open(replace(self.device, precise=precise, work_bytes=self.plan.stat.size_bytes))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Mapping
 from functools import cached_property
@@ -69,9 +70,13 @@ class Writer:
 
     @cached_property
     def _before(self) -> tuple[int, int]:
-        """Rows and errors committed before this worker began; read at the first error, as each commit is a request."""
-        commits = [c for c in self._ledger.commits.read().values() if c.finished_at < self._started]
-        return sum(c.rows for c in commits), sum(c.errors for c in commits)
+        """Rows and errors committed before this worker began; read at the first error, sealed for others, not kept."""
+        segments = self._ledger.segments
+        read = segments.read(len(self._plan.shards))
+        before = [done for done in read.values() if done.finished_at < self._started]
+        quietly(segments.seal)
+        segments.reset()
+        return sum(done.rows for done in before), sum(done.errors for done in before)
 
     def end(self, end: ShardEnd) -> None:
         """Commit a shard whose blocks are all written, unless another worker has."""
@@ -98,5 +103,13 @@ class Writer:
         self._on_step("committed", claim.shard)
         if not won and errors_file:
             quietly(self._ledger.store.delete, errors_file)
-        self._tally.commits += won
-        self._shards.close_committed(shard, record.seconds)
+        if won:
+            self._tally.commits += 1
+            self._roll_up()
+        self._shards.close_committed(shard, record.seconds, won)
+
+    def _roll_up(self) -> None:
+        """Seal what workers have committed, if it is this one's turn; on a thread of its own, since nothing waits."""
+        segments, shards = self._ledger.segments, len(self._plan.shards)
+        if segments.is_turn(shards):
+            threading.Thread(target=quietly, args=(segments.catch_up, shards), name="roll up", daemon=True).start()

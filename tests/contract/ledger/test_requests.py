@@ -56,20 +56,65 @@ def test_a_stop_by_an_earlier_version_is_seen(ledger: Ledger, store: CountingSto
     assert not ledger.is_wanted()
 
 
-def test_a_death_reads_each_lease_once_and_the_beat_of_one_worker(ledger: Ledger, store: CountingStore) -> None:
+def test_a_death_reads_the_leases_that_the_last_beat_names(ledger: Ledger, store: CountingStore) -> None:
     for shard in range(100):
-        ledger.leases.take(shard, f"w{shard}", 60.0)
-        ledger.workers.beat(f"w{shard}", {"commits": 0})
+        ledger.leases.take(shard, f"w{shard // 2}", 60.0)
+        ledger.workers.beat(f"w{shard // 2}", {"commits": 0, "open": {str(shard - shard % 2): {}, str(shard): {}}})
     ledger.suspects.put(7, Suspects((1, 2), poison=(5,)))
     deaths = Deaths(ledger, forgiven=1)
     store.reset()
     assert deaths.judge(0, "w3", -9, []) is None
-    assert store.requests["get_tagged leases"] == 100
+    assert store.requests["get_tagged leases"] == 2
     assert store.requests["get suspects"] == 1
+    assert store.requests["get workers"] == 1
     store.reset()
     assert deaths.judge(0, "w3", -9, []) is not None
-    assert store.requests["get_tagged leases"] == 100
-    assert store.requests["get workers"] == 1
+    assert store.requests["get workers"] == 2
+    assert [shard for shard, lease in ledger.leases.read().items() if not lease.until] == [6, 7]
+
+
+@pytest.mark.parametrize("beat", [None, {"open": {}}, {"open": {"9": {}}}, {"state": "working"}])
+def test_a_death_reads_each_lease_once_if_the_last_beat_names_none(
+    ledger: Ledger, store: CountingStore, beat: dict[str, object] | None
+) -> None:
+    for shard in range(50):
+        ledger.leases.take(shard, f"w{shard}", 60.0)
+    if beat is not None:
+        ledger.workers.beat("w3", beat)
+    store.reset()
+    ledger.leases.record_death("w3")
+    assert store.requests["get_tagged leases"] == 50 + (beat == {"open": {"9": {}}})
+    assert [shard for shard, lease in ledger.leases.read().items() if not lease.until] == [3]
+
+
+def test_whoever_joins_late_reads_a_segment_instead_of_a_thousand_commits(ledger: Ledger, store: CountingStore) -> None:
+    """A worker does so at its first bad row, and a status at once."""
+    for shard in range(2600):
+        ledger.commits.add(make_commit(shard, errors=shard % 2))
+    ledger.segments.catch_up(3000)
+    late = Ledger(store)  # type: ignore[arg-type]
+    late.plan()
+    store.reset()
+    assert sum(done.errors for done in late.segments.read(3000).values()) == 1300
+    assert store.requests["get segments"] == 2
+    assert store.requests["get commits"] == 600
+    assert store.requests["list commits"] == 1, "two windows are sealed, and the third is not"
+
+
+def test_a_worker_that_joins_late_looks_for_a_shard_only_where_not_all_is_sealed(
+    ledger: Ledger, store: CountingStore
+) -> None:
+    for shard in range(2100):
+        ledger.commits.add(make_commit(shard))
+    ledger.segments.catch_up(3000)
+    late = Ledger(store)  # type: ignore[arg-type]
+    late.plan()
+    store.reset()
+    claim = late.claim("late", 3000, lease_s=60.0)
+    assert claim is not None
+    assert claim.shard >= 2100
+    assert (store.requests["list segments"], store.requests["get segments"]) == (1, 1)
+    assert store.requests["list commits"] == store.requests["list leases"] == 1
 
 
 def test_starting_a_run_over_deletes_many_objects_at_once(ledger: Ledger, store: CountingStore) -> None:

@@ -97,6 +97,23 @@ def test_a_shard_that_was_lost_stays_lost_when_home_forgets_it(tmp_path: Path, w
     worker._shards.give_up(shard)
 
 
+def test_a_worker_that_lost_a_shard_leaves_the_lease_of_its_next_holder(tmp_path: Path, write_jsonl: Write) -> None:
+    """Home forgot the commit that made it lose, so the shard is not done, and another worker has begun it."""
+    agent = _ledger(tmp_path, write_jsonl)
+    agent.branch.assign(Assignment((0,), until=time.time() + 1000))
+    worker = Worker(Ledger(agent.url), device=Device("cpu", "cpu"))
+    claim = worker.choice.claim({})
+    assert claim is not None
+    shard = worker._shards.open(claim, ParquetSink(worker.ledger, pa.schema([]), pa.schema([])).begin(claim))
+    agent.commits.add(make_commit(0, "of another"))
+    agent.leases.retire(0)
+    worker._shards.renew()
+    agent.commits.delete([0])
+    assert agent.claim("next", 1, lease_s=60) is not None
+    worker._shards.give_up(shard)
+    assert agent.leases.read()[0].worker == "next"
+
+
 def test_a_host_with_too_little_takes_over_what_another_has_not_begun(tmp_path: Path, write_jsonl: Write) -> None:
     ledger = _ledger(tmp_path, write_jsonl)
     home = Home(ledger, 60.0)

@@ -9,7 +9,7 @@ import threading
 from bisect import bisect_left, bisect_right, insort
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from typing import IO
+from typing import IO, Protocol
 
 from shardmill.store import Entry
 
@@ -21,65 +21,125 @@ ENTRY_BYTES = 250
 _LOG_NORMAL = {kind: (math.log(median), math.log(rare / median) / 2.326) for kind, (median, rare) in LATENCY_S.items()}
 
 
+class Turn:
+    """One simulated thread: a real one that runs only when it is its turn. It belongs to an `owner`, if any."""
+
+    __slots__ = ("lock", "owner", "ticket")
+
+    def __init__(self, owner: Owner | None) -> None:
+        self.owner, self.ticket = owner, 0
+        self.lock = threading.Lock()
+        self.lock.acquire()
+
+
+class Owner(Protocol):
+    """What threads belong to: it can be killed, which ends them, and frozen until some time."""
+
+    killed: bool
+    frozen_until: float
+
+
+class Killed(BaseException):
+    """Raised in every thread of an owner that was killed, wherever it waits."""
+
+
 class Turns:
     """Runs one of many threads at a time: the one whose time comes first. Time stands still while it runs."""
 
     def __init__(self) -> None:
         self.now = 0.0
-        self._queue: list[tuple[float, int, threading.Lock | Callable[[], None]]] = []
+        self.current: Turn | None = None
+        self.failure: BaseException | None = None
+        self._queue: list[tuple[float, int, Turn | Callable[[], None], int]] = []
         self._count = 0
         self._over = threading.Event()
-        self._failure: BaseException | None = None
 
     def clock(self) -> float:
         return self.now
 
-    def at(self, when: float, what: threading.Lock | Callable[[], None]) -> None:
-        self._count += 1
-        heapq.heappush(self._queue, (when, self._count, what))
+    def at(self, when: float, what: Callable[[], None]) -> None:
+        self._push(when, what, 0)
 
-    def wait_until(self, when: float, mine: threading.Lock) -> None:
-        if not self._queue or self._queue[0][0] > when:
-            self.now = max(self.now, when)
-            return
-        self.at(max(self.now, when), mine)
-        if self._hand_on(mine):
-            mine.acquire()
+    def spawn(self, body: Callable[[], None], owner: Owner | None = None) -> Turn:
+        """Start a thread; its turn comes later, at the present time."""
+        turn = Turn(owner)
+        self.wake(turn)
+        threading.Thread(target=self._run, args=(body, turn), daemon=True).start()
+        return turn
 
-    def run(self, bodies: list[tuple[Callable[[], None], threading.Lock]]) -> None:
-        """Run all bodies to completion, each on a thread that waits for its lock."""
+    def wake(self, turn: Turn) -> None:
+        """End the pause of a thread at the present time; nothing happens if it does not pause."""
+        if turn.ticket >= 0:
+            self._push(self.now, turn, turn.ticket)
+
+    def pause(self, until: float = math.inf) -> None:
+        """Let others run until this time, or until the calling thread is woken."""
+        turn = self.current
+        assert turn is not None
+        owner = turn.owner
+        if owner is not None and owner.killed:
+            raise Killed
+        if until < math.inf:
+            until = max(self.now, until)
+            if (not self._queue or self._queue[0][0] > until) and (owner is None or owner.frozen_until <= until):
+                self.now = until
+                return
+            self._push(until, turn, turn.ticket)
+        if self._hand_on(turn):
+            turn.lock.acquire()
+        if owner is not None and owner.killed:
+            raise Killed
+
+    def run(self) -> None:
+        """Run until no thread has anything left to do."""
+        self._over.clear()
         size = threading.stack_size(512 << 10)
-        for body, lock in bodies:
-            lock.acquire()
-            self.at(0.0, lock)
-            threading.Thread(target=self._run, args=(body, lock), daemon=True).start()
-        threading.stack_size(size)
-        self._hand_on(None)
-        self._over.wait()
-        if self._failure is not None:
-            raise self._failure
-
-    def _run(self, body: Callable[[], None], lock: threading.Lock) -> None:
-        lock.acquire()
         try:
-            body()
+            if self._hand_on(None):
+                self._over.wait()
+        finally:
+            threading.stack_size(size)
+        self.current = None
+        if self.failure is not None:
+            raise self.failure
+
+    def _push(self, when: float, what: Turn | Callable[[], None], ticket: int) -> None:
+        self._count += 1
+        heapq.heappush(self._queue, (when, self._count, what, ticket))
+
+    def _run(self, body: Callable[[], None], turn: Turn) -> None:
+        turn.lock.acquire()
+        try:
+            if turn.owner is None or not turn.owner.killed:
+                body()
+        except Killed:
+            pass
         except BaseException as error:
-            self._failure = error
-            self._over.set()
-            return
+            self.failure = self.failure or error
+        turn.ticket = -1
         self._hand_on(None)
 
-    def _hand_on(self, mine: threading.Lock | None) -> bool:
+    def _hand_on(self, mine: Turn | None) -> bool:
         """Pass the turn to the next thread; False if that is the caller."""
         while self._queue:
-            self.now, _, what = heapq.heappop(self._queue)
-            if what is mine:
-                return False
-            if callable(what):
-                what()
-                continue
-            what.release()
-            return True
+            when, _, what, ticket = heapq.heappop(self._queue)
+            if isinstance(what, Turn):
+                if what.ticket != ticket:
+                    continue
+                owner = what.owner
+                if owner is not None and not owner.killed and owner.frozen_until > max(when, self.now):
+                    self._push(owner.frozen_until, what, ticket)
+                    continue
+                self.now = max(self.now, when)
+                what.ticket += 1
+                self.current = what
+                if what is mine:
+                    return False
+                what.lock.release()
+                return True
+            self.now = max(self.now, when)
+            what()
+        self.current = None
         self._over.set()
         return True
 
@@ -119,13 +179,13 @@ class SlowStore:
     url = "memory://simulation"
     name = "work"
 
-    def __init__(self, objects: Objects, turns: Turns, lock: threading.Lock, chance: random.Random) -> None:
-        self._objects, self._turns, self._lock, self._chance = objects, turns, lock, chance
+    def __init__(self, objects: Objects, turns: Turns, chance: random.Random) -> None:
+        self._objects, self._turns, self._chance = objects, turns, chance
 
     def _ask(self, kind: str) -> None:
         self._objects.requests[kind] += 1
         took = self._chance.lognormvariate(*_LOG_NORMAL[kind])
-        self._turns.wait_until(self._turns.now + took, self._lock)
+        self._turns.pause(self._turns.now + took)
 
     def get(self, key: str) -> bytes:
         return self.get_tagged(key)[0]

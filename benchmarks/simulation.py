@@ -12,7 +12,6 @@ import argparse
 import math
 import random
 import sys
-import threading
 import time
 from collections import Counter
 from dataclasses import dataclass, fields
@@ -136,7 +135,9 @@ class Simulation:
 
     def run(self) -> Outcome:
         random.seed(self.world.seed)
-        self.turns.run([(w.work, w.lock) for w in self.workers])
+        for worker in self.workers:
+            self.turns.spawn(worker.work)
+        self.turns.run()
         return Outcome(
             makespan_s=self.end,
             ideal_s=self.ideal_s,
@@ -161,9 +162,9 @@ class Worker:
     ) -> None:
         self.simulation, self.turns, self.speed = simulation, simulation.turns, speed
         self.start_at, self.bad_at, self.vanish_at = start_at, bad_at, vanish_at
-        self.name, self.lock = f"w{number:05d}", threading.Lock()
+        self.name = f"w{number:05d}"
         world = simulation.world
-        self.store = SlowStore(simulation.objects, self.turns, self.lock, random.Random(f"{world.seed}/{number}"))
+        self.store = SlowStore(simulation.objects, self.turns, random.Random(f"{world.seed}/{number}"))
         self.ledger = Ledger(self.store, self.turns.clock)
         # Each real worker reads the plan once at its start; parsing it a thousand times would only waste time.
         self.ledger.folder.generation = simulation.plan.generation
@@ -181,7 +182,7 @@ class Worker:
         return ledger
 
     def work(self) -> None:
-        self.turns.wait_until(self.start_at, self.lock)
+        self.turns.pause(self.start_at)
         self._beat()
         renew_at = self.turns.now + LEASE_S / 4
         look_at, pause = self.turns.now, 0.05
@@ -204,7 +205,7 @@ class Worker:
                     pause = min(self.choice.longest_pause_s(), pause * 1.5)
             else:
                 soon = [renew_at, self.vanish_at, *(o.end for o in self.open[:1])]
-                self.turns.wait_until(min([*soon, look_at] if len(self.open) < OPEN_SHARDS else soon), self.lock)
+                self.turns.pause(min([*soon, look_at] if len(self.open) < OPEN_SHARDS else soon))
         for shard in self.open:
             self._spent(shard)
         self.state = "done" if self.turns.now < self.vanish_at else "gone"

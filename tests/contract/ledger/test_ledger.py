@@ -469,8 +469,8 @@ def test_sweep_leaves_a_run_that_another_parent_starts_over_meanwhile(
 
     def then_start_over() -> Any:
         found = read()
-        another.wipe()
-        another.create(a_plan(shards=30))
+        another.plan()
+        another.start_over(a_plan(shards=30))
         another.store.put("parts/000000.new.parquet", b"x")
         another.commits.add(make_commit(0, "new"))
         assert another.claim("w", 30, lease_s=10) is not None
@@ -481,27 +481,48 @@ def test_sweep_leaves_a_run_that_another_parent_starts_over_meanwhile(
     assert _keys(ledger) == ["commits/000000", "leases/000001", "parts/000000.new.parquet", "plan.json", "state.json"]
 
 
-def test_wipe_removes_the_run_and_nothing_beside_it(ledger: Ledger) -> None:
+def test_starting_over_removes_the_run_and_nothing_beside_it(ledger: Ledger) -> None:
     _fill(ledger)
     ledger.notes.put_report({"verified": True})
-    ledger.wipe()
-    assert _keys(ledger) == ["notes.txt"]
-    assert ledger.create(a_plan()).id == a_plan().id
+    before = ledger.plan().generation
+    assert ledger.start_over(a_plan()).id == a_plan().id
+    assert ledger.plan().generation != before
+    assert _keys(ledger) == ["notes.txt", "plan.json"]
     assert ledger.commits.read() == {}
 
 
-def test_a_worker_left_over_from_before_a_wipe_cannot_commit_into_what_came_after(ledger: Ledger, place: str) -> None:
+def test_a_worker_left_over_from_a_deleted_run_cannot_commit_into_what_came_after(ledger: Ledger, place: str) -> None:
     left_over = Ledger(place)
     left_over.plan()
-    ledger.wipe()
-    ledger.create(a_plan(shards=30))
+    ledger.start_over(a_plan(shards=30))
     left_over.commits.add(make_commit(0))
     assert ledger.commits.shards() == set()
     assert ledger.commits.add(make_commit(0, "new"))
     assert ledger.commits.read()[0].attempt == "new"
 
 
-def test_a_wipe_that_is_cut_short_leaves_a_run_that_can_be_resumed_or_wiped(
+def test_of_two_parents_that_start_over_one_deletes_nothing_of_the_others_run(
+    ledger: Ledger, place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger.plan()
+    listed, another = ledger.store.list, Ledger(place)
+
+    def then_start_over(prefix: str = "", after: str = "") -> Any:
+        found = list(listed(prefix, after))
+        if prefix == "commits/":
+            another.plan()
+            another.start_over(a_plan(shards=30))
+            another.store.put("parts/000000.new.parquet", b"x")
+            another.commits.add(make_commit(0, "new"))
+        return iter(found)
+
+    monkeypatch.setattr(ledger.store, "list", then_start_over)
+    assert ledger.start_over(a_plan()) == another.plan()
+    monkeypatch.undo()
+    assert _keys(ledger) == ["commits/000000", "parts/000000.new.parquet", "plan.json"]
+
+
+def test_a_start_that_is_cut_short_leaves_a_run_that_can_be_resumed_or_started_over(
     ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Commits go first and the plan last: at no moment does a commit name a part that is gone."""
@@ -516,7 +537,7 @@ def test_a_wipe_that_is_cut_short_leaves_a_run_that_can_be_resumed_or_wiped(
 
     monkeypatch.setattr(ledger.store, "delete_all", cut_short)
     with pytest.raises(KeyboardInterrupt):
-        ledger.wipe()
+        ledger.start_over(a_plan())
     assert ledger.find_plan() is not None
     assert ledger.commits.shards() == set()
 

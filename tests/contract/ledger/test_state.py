@@ -69,10 +69,7 @@ def test_one_of_many_racing_causes_wins(ledger: Ledger, place: str) -> None:
 def test_what_is_left_of_an_earlier_run_changes_nothing(ledger: Ledger, place: str) -> None:
     home = Ledger(place)
     home.plan()
-    home.wipe()
-    assert ledger.state.fail("old", "of the old run").generation == ""
-    assert list(ledger.store.list()) == [], "a folder that was emptied stays empty"
-    home.create(a_plan(shards=5))
+    home.start_over(a_plan(shards=5))
     for changed in (ledger.state.want("old"), ledger.state.stop("old"), ledger.state.finish("old")):
         assert (changed.generation, changed.state) == (home.plan().generation, "wanted")
     assert home.state.is_wanted()
@@ -81,8 +78,8 @@ def test_what_is_left_of_an_earlier_run_changes_nothing(ledger: Ledger, place: s
 
 def test_a_state_that_outlived_its_run_is_replaced(ledger: Ledger, place: str) -> None:
     left = ledger.store.get("state.json")
-    ledger.wipe()
+    ledger.start_over(a_plan(shards=5))
     ledger.store.put("state.json", left)
-    ledger.create(a_plan(shards=5))
+    ledger.state.want("parent")
     assert ledger.state.is_wanted()
     assert ledger.state.look().generation == ledger.plan().generation

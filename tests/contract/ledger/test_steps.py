@@ -75,7 +75,6 @@ def test_a_holder_on_this_machine_that_has_died_is_not_waited_for(ledger: Ledger
 
 def test_steps_belong_to_their_generation(ledger: Ledger) -> None:
     ledger.steps.take(MERGE, "a", 600.0)
-    ledger.wipe()
-    ledger.create(a_plan(shards=3))
+    ledger.start_over(a_plan(shards=3))
     assert ledger.steps.read() == []
     assert ledger.steps.take(MERGE, "b", 600.0).worker == "b"

@@ -104,7 +104,7 @@ def test_a_worker_notices_that_its_run_was_begun_anew(tmp_path: Path, write_json
     deadline = time.monotonic() + PATIENCE_S
     while not ledger.commits.shards() and time.monotonic() < deadline:
         time.sleep(0.05)
-    ledger.wipe()
+    ledger.start_over(ledger.plan())
     _place(tmp_path / "run", spec)
     assert worker.wait(PATIENCE_S) == 75
 

@@ -487,7 +487,7 @@ def test_starting_over_removes_the_run_and_nothing_beside_it(ledger: Ledger) -> 
     before = ledger.plan().generation
     assert ledger.start_over(a_plan()).id == a_plan().id
     assert ledger.plan().generation != before
-    assert _keys(ledger) == ["notes.txt", "plan.json"]
+    assert _keys(ledger) == ["notes.txt", "plan.json", "state.json"]
     assert ledger.commits.read() == {}
 
 

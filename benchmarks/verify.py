@@ -50,7 +50,7 @@ def make_run(folder: Path, shards: int, ids: int) -> Path:
         staged.write(pa.Table.from_arrays([names, column], schema=sink.schema), np.arange(stop - start))
         staged.seal(stop - start)
         done = OpenShard(claim, time.time(), staged, rows=stop - start, part_rows=stop - start, lines=stop - start)
-        staged.commit(done.record(plan, worker="bench", device="cpu", errors_file=""))
+        staged.commit(done.record(plan, worker="bench", device="cpu", errors_file="", numerics={}))
     return folder / "run"
 
 

@@ -16,7 +16,8 @@ from shardmill.sizing import SHARD_S, SHARDS_PER_WORKER
 if TYPE_CHECKING:
     from shardmill.spec import Work
 
-FORMAT = 1
+# A plan in which a shard has several files has the second format, which version 0.1.0 refuses by its number.
+FORMAT, FORMAT_OF_GROUPS = 1, 2
 
 # The entry of a fingerprint that changes when a version of shardmill corrects the vectors of a model.
 NUMERICS = "numerics"
@@ -110,11 +111,12 @@ class SourceStat:
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """A piece of one file that one worker commits as a whole.
+    """A piece of one file, or several whole small files, that one worker commits as a whole.
 
     [start, stop) are bytes of the unpacked content in line files, CSV and JSON arrays, row groups in Parquet, rows in
     Arrow and pickles; `weight_bytes` is its share of the work. A piece of a query covers the keys above `low` up to and
-    including `high`; its [start, stop) are row numbers at planning time.
+    including `high`; its [start, stop) are row numbers at planning time. With several `files`, the shard has those
+    that follow `file`, each from its start to its end.
     """
 
     index: int
@@ -124,6 +126,7 @@ class Shard:
     weight_bytes: int
     low: KeyValue = None
     high: KeyValue = None
+    files: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +150,7 @@ class Plan:
 
     def to_json(self) -> dict[str, Any]:
         return {
-            "format": FORMAT,
+            "format": FORMAT if all(s.files == 1 for s in self.shards) else FORMAT_OF_GROUPS,
             "id": self.id,
             "generation": self.generation,
             "work": _dump(self.work),
@@ -179,9 +182,9 @@ class Plan:
         from shardmill.spec import Work
 
         data = json.loads(raw)
-        if data.get("format") != FORMAT:
+        if data.get("format") not in (FORMAT, FORMAT_OF_GROUPS):
             raise ShardmillError(
-                f"plan.json has format {data.get('format')!r}; this version reads format {FORMAT}.",
+                f"plan.json has format {data.get('format')!r}; this version reads {FORMAT} and {FORMAT_OF_GROUPS}.",
                 hint="Use the version of shardmill that made the run, or start over with --fresh.",
             )
         source = data["source"]
@@ -217,6 +220,8 @@ def _dump(work: Work) -> dict[str, Any]:
 
 def _row(shard: Shard) -> list[Any]:
     row = [shard.file, shard.start, shard.stop, shard.weight_bytes]
+    if shard.files > 1:
+        return [*row, None, None, shard.files]
     return row if shard.low is shard.high is None else [*row, shard.low, shard.high]
 
 

@@ -16,8 +16,8 @@ from shardmill.sizing import SHARD_S, SHARDS_PER_WORKER
 if TYPE_CHECKING:
     from shardmill.spec import Work
 
-# Version 0.1.0 reads the first format alone and refuses others by their number. Records of a run in the second
-# format may have keys that it does not know.
+# Version 0.1.0 reads the first format alone and refuses others by their number. A plan in the second format may have
+# shards of several files, and records of its run may have keys that version 0.1.0 does not know.
 FORMAT, _FIRST_FORMAT = 2, 1
 
 # The entry of a fingerprint that changes when a version of shardmill corrects the vectors of a model.
@@ -112,11 +112,12 @@ class SourceStat:
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """A piece of one file that one worker commits as a whole.
+    """A piece of one file, or several whole small files, that one worker commits as a whole.
 
     [start, stop) are bytes of the unpacked content in line files, CSV and JSON arrays, row groups in Parquet, rows in
     Arrow and pickles; `weight_bytes` is its share of the work. A piece of a query covers the keys above `low` up to and
-    including `high`; its [start, stop) are row numbers at planning time.
+    including `high`; its [start, stop) are row numbers at planning time. With several `files`, the shard has those
+    that follow `file`, each from its start to its end.
     """
 
     index: int
@@ -126,6 +127,7 @@ class Shard:
     weight_bytes: int
     low: KeyValue = None
     high: KeyValue = None
+    files: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,6 +229,8 @@ def _dump(work: Work) -> dict[str, Any]:
 
 def _row(shard: Shard) -> list[Any]:
     row = [shard.file, shard.start, shard.stop, shard.weight_bytes]
+    if shard.files > 1:
+        return [*row, None, None, shard.files]
     return row if shard.low is shard.high is None else [*row, shard.low, shard.high]
 
 

@@ -113,7 +113,9 @@ def _show_plan(made: Plan, devices: list[Device]) -> None:
     named = Counter(device.name for device in devices)
     table.add_row("workers", ", ".join(f"{count} x {name}" for name, count in named.items()))
     largest = max((s.weight_bytes for s in made.shards), default=0)
-    table.add_row("shards", f"{len(made.shards)}, the largest {largest:,} bytes")
+    files = max((s.files for s in made.shards), default=1)
+    of_files = f", up to {files:,} files in one" if files > 1 else ""
+    table.add_row("shards", f"{len(made.shards)}, the largest {largest:,} bytes{of_files}")
     Console(soft_wrap=True).print(table)
 
 

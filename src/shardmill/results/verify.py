@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from operator import itemgetter
 
 import pyarrow as pa
 
 from shardmill.console import Bar
 from shardmill.errors import ShardmillError
 from shardmill.ledger import Commit, Ledger
-from shardmill.plan import NEW_NUMERICS, NUMERICS, Plan, new_numerics
+from shardmill.plan import NEW_NUMERICS, NUMERICS, Plan, SourceFile, new_numerics
 from shardmill.results.ids import IdHashes, check_ids
 from shardmill.results.parts import SeenInParts, digest, read_errors, read_part_once
 from shardmill.results.pool import in_order
@@ -192,19 +194,34 @@ def _check_items(plan: Plan, commits: dict[int, Commit]) -> Check:
     if plan.work.query:
         return _check_query(plan, sum(commits[s.index].lines for s in plan.shards))
     counts: dict[int, int] = {}
+    # Files that share a shard are counted together, under the first.
+    firsts = list(range(len(plan.stat.files)))
     for shard in plan.shards:
         counts[shard.file] = counts.get(shard.file, 0) + commits[shard.index].lines
+        firsts[shard.file : shard.file + shard.files] = [shard.file] * shard.files
     try:
-        for index, file in enumerate(plan.stat.files):
-            there = count_lines(plan.stat, file)
+        for first, group in groupby(zip(firsts, plan.stat.files, strict=True), itemgetter(0)):
+            files = [file for _, file in group]
+            there = _count_again(plan, files)
             if there is None:
                 seen = f"{sum(counts.values()):,} lines were read; a remote source is not counted again"
                 return Check("source", True, seen)
-            if there != counts.get(index, 0):
-                return Check("source", False, f"{file.name} has {there:,} lines, {counts.get(index, 0):,} were read")
+            if there != counts.get(first, 0):
+                names = files[0].name if len(files) == 1 else f"{files[0].name} to {files[-1].name}"
+                return Check("source", False, f"{names}: {there:,} lines, {counts.get(first, 0):,} were read")
     except (ShardmillError, FileNotFoundError) as error:
         return Check("source", False, str(error).partition("\n")[0])
     return Check("source", True, f"all {sum(counts.values()):,} lines of {len(plan.stat.files)} files were read")
+
+
+def _count_again(plan: Plan, files: Sequence[SourceFile]) -> int | None:
+    total = 0
+    for file in files:
+        there = count_lines(plan.stat, file)
+        if there is None:
+            return None
+        total += there
+    return total
 
 
 def _check_query(plan: Plan, read: int) -> Check:

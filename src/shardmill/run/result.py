@@ -107,6 +107,7 @@ class Run:
         lines: dict[int, int | None] = {}
         for shard in self.plan.shards:
             commit = commits.get(shard.index)
+            # A shard of several files has all of each, and counts their lines from 1.
             before = lines.get(shard.file, 0)
             if commit is None:
                 row, lines[shard.file] = None, None

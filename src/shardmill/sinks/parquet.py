@@ -122,9 +122,9 @@ def read_part(store: Store, key: str, columns: list[str] | None = None) -> Itera
         yield from read_batches(file, columns)
 
 
-def read_batches(file: Any, columns: list[str] | None = None) -> Iterator[pa.RecordBatch]:
-    """As `read_part`, from an open file."""
-    for batch in pq.ParquetFile(file).iter_batches(batch_size=_READ_ROWS, columns=columns):
+def read_batches(file: Any, columns: list[str] | None = None, *, threads: bool = True) -> Iterator[pa.RecordBatch]:
+    """As `read_part`, from an open file; without `threads` if several parts are read at once."""
+    for batch in pq.ParquetFile(file).iter_batches(batch_size=_READ_ROWS, columns=columns, use_threads=threads):
         yield restore_missing(batch)
 
 

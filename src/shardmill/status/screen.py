@@ -118,6 +118,7 @@ def describe_shard(ledger: Ledger, plan: Plan, index: int) -> dict[str, Any]:
         "file": plan.stat.files[shard.file].place,
         "start": shard.start,
         "stop": shard.stop,
+        **({"files": shard.files} if shard.files > 1 else {}),
         **({"low": shard.low, "high": shard.high} if shard.high is not None else {}),
         "commit": asdict(commit) if commit else None,
         "lease": asdict(lease) if lease else None,

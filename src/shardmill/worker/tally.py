@@ -45,12 +45,12 @@ class OpenShard:
 
     def add(self, block: Block, plan: Plan) -> Finished:
         """Count a block and record its failed rows."""
-        file = plan.stat.files[plan.shards[block.claim.shard].file].name
+        first = plan.shards[block.claim.shard].file
 
         def describe(item: int, reason: str) -> ErrorRecord:
             row = item - block.first_row
             return {
-                "file": file,
+                "file": plan.stat.files[first + block.files[row] if block.files else first].name,
                 "shard": block.claim.shard,
                 "row_in_shard": item,
                 "line_in_shard": block.lines[row],

@@ -188,7 +188,7 @@ def test_a_shard_reads_the_same_from_a_copy_with_only_its_bytes(
     whole = original.read_bytes()
     for shard in open_source(stat, fields).shards(target):
         sparse = bytearray(len(whole))
-        for start, stop in extents(stat, shard):
+        for start, stop in extents(stat, shard, shard.file):
             sparse[start:stop] = whole[start:stop]
         copy.write_bytes(sparse)
         copied = replace(stat, files=(replace(stat.files[0], place=str(copy), tag=""),))

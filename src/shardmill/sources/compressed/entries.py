@@ -36,17 +36,16 @@ SeekPoint = tuple[int, int]
 def find_entries(files: Sequence[SourceFile], on_progress: OnProgress) -> tuple[SourceFile, ...]:
     """The files with their seek points, if they are large enough to be worth the scan."""
     least = max(ENTRIES_FROM_BYTES, sum(f.size_bytes for f in files) // _PART_OF_SOURCE)
-    wanted = {f.place for f in files if f.compression in ("gzip", "zstd") and f.size_bytes >= least}
-    progress = _ScanProgress(sum(f.size_bytes for f in files if f.place in wanted), on_progress)
+    wanted = [f for f in files if f.compression in ("gzip", "zstd") and f.size_bytes >= least]
+    progress = _ScanProgress(sum(f.size_bytes for f in wanted), on_progress)
 
     def enter(file: SourceFile) -> SourceFile:
-        if file.place not in wanted:
-            return file
         with open_packed(file) as read:
             return _enter_one(file, progress.of(file, read))
 
     with ThreadPoolExecutor(cores()) as pool:
-        return tuple(pool.map(enter, files))
+        entered = {file.place: file for file in pool.map(enter, wanted)}
+    return tuple(entered.get(file.place, file) for file in files)
 
 
 class _ScanProgress:

@@ -19,6 +19,7 @@ from shardmill import passwords
 from shardmill.cli import main
 from shardmill.devices import gpus
 from shardmill.postgres.embedded import suit_processor
+from tests.support.azurite import CONTAINER, azurite
 from tests.support.cli import Cli, Said
 from tests.support.gcs_server import GcsServer
 from tests.support.seaweed import seaweed
@@ -121,11 +122,23 @@ def gcs_server() -> Iterator[str]:
     server.stop()
 
 
-@pytest.fixture(params=["local", "memory", "gs", pytest.param("s3", marks=pytest.mark.services)])
+@pytest.fixture(scope="session")
+def azure_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """An Azurite of our own, its address in the environment; yields a container's URL."""
+    with azurite(tmp_path_factory.mktemp("azurite")) as settings, pytest.MonkeyPatch.context() as patch:
+        for name, value in settings.items():
+            patch.setenv(name, value)
+        yield f"az://{CONTAINER}"
+
+
+_SERVERS = {"gs": "gcs_server", "s3": "s3_server", "az": "azure_server"}
+
+
+@pytest.fixture(params=["local", "memory", "gs", *(pytest.param(x, marks=pytest.mark.services) for x in ("s3", "az"))])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """An empty folder in each kind of store."""
     if request.param == "local":
         return str(tmp_path / "store")
     if request.param == "memory":
         return f"memory://{uuid.uuid4().hex}"
-    return f"{request.getfixturevalue('gcs_server' if request.param == 'gs' else 's3_server')}/{uuid.uuid4().hex}"
+    return f"{request.getfixturevalue(_SERVERS[request.param])}/{uuid.uuid4().hex}"

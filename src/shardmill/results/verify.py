@@ -73,13 +73,15 @@ def _verify_table(
     began: float,
 ) -> Report:
     """Verify a load: compare its commits with the batch ledger, and the ledger with the table's rows."""
-    from shardmill.sinks.table import check_table
+    from shardmill.sinks.table import check_table, count_without_vector
 
     whole = checks[0].ok
     output = open_task(plan.work.task, plan.work.params).output
     schema = pa.schema([*kept_schema(plan.stat), *output])
     try:
         checks += [Check(*found) for found in check_table(plan, schema, commits)]
+        silent = count_without_vector(plan, schema)
+        checks.append(_check_silent("vectors", f"{silent:,} rows were loaded without one", silent, plan))
     except ShardmillError as error:
         checks.append(Check("table", False, error.message))
     rows = sum(c.rows for c in commits.values())
@@ -169,12 +171,17 @@ def _check_parts(seen: SeenInParts, commits: dict[int, Commit], plan: Plan) -> I
 
 def _check_nulls(seen: SeenInParts, plan: Plan) -> Check:
     found = f"{seen.null_rows:,} rows without a result, {seen.silent_rows:,} of them without an error"
-    if not seen.silent_rows:
-        return Check("nulls", True, found)
+    return _check_silent("nulls", found, seen.silent_rows, plan)
+
+
+def _check_silent(name: str, found: str, silent: int, plan: Plan) -> Check:
+    """Rows without a result or an error are a fault, unless the task declares them an answer."""
+    if not silent:
+        return Check(name, True, found)
     if _may_be_null(plan):
-        return Check("nulls", True, f"{found}: the task declares such rows an answer")
+        return Check(name, True, f"{found}: the task declares such rows an answer")
     advice = "a task names such rows in Output.bad, or sets null_rows_are_answers (docs/tasks.md)"
-    return Check("nulls", False, f"{found}; {advice}")
+    return Check(name, False, f"{found}; {advice}")
 
 
 def _may_be_null(plan: Plan) -> bool:

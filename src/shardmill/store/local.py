@@ -157,18 +157,19 @@ class LocalStore:
             while True:
                 partial = f"{folder}{slash}.{name}.{uuid.uuid4().hex}.partial"
                 file = _DurableFile(self, partial, renamed=True)
-                _try_lock(file.fileno())
+                try_lock(file.fileno())
                 # Another process may have removed it before it was locked.
                 if self.path(partial).exists():
                     return partial, file
                 file.close()
 
     def remove_partials(self, key: str) -> None:
-        """Remove what killed processes left of a file: partial files that nobody has locked."""
+        """Remove what killed processes left of a file, or of all files under `key/`: partial files without a lock."""
         target = self.path(key)
-        for left in target.parent.glob(f".{glob.escape(target.name)}.*.partial"):
+        names = f".{glob.escape(target.name)}.*.partial"
+        for left in target.rglob(".*.partial") if key.endswith("/") else target.parent.glob(names):
             with contextlib.suppress(OSError), open(left, "rb+") as file:
-                if _try_lock(file.fileno()):
+                if try_lock(file.fileno()):
                     left.unlink()
 
     def reader(self, key: str) -> IO[bytes]:
@@ -289,14 +290,18 @@ def explain_os_error(error: OSError, place: str) -> StoreError:
     return explained
 
 
-def _try_lock(handle: int) -> bool:
-    """Lock a file unless another process has; False if the mount has no locks."""
+def try_lock(handle: int) -> bool | None:
+    """Lock a file until it is closed; False if another process has it, None if the mount has no locks."""
     import fcntl
 
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
+    except BlockingIOError:
         return False
+    except OSError as error:
+        if error.errno not in _NO_LOCKS:
+            raise
+        return None
     return True
 
 

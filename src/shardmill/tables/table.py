@@ -159,13 +159,14 @@ class Table:
                 yield Check(NUMERICS, False, f"{NEW_NUMERICS}: load it again into another table")
 
     def _check_rows(self, seen: checking.Seen) -> Iterator[Check]:
+        task = open_task(*self._task)
         without = f"{seen.rows - seen.vectors:,} without a vector, {seen.rows - seen.digests:,} without a digest"
-        yield Check("rows", seen.vectors == seen.digests == seen.rows, f"{seen.rows:,} rows, {without}")
+        whole = seen.digests == seen.rows and (seen.vectors == seen.rows or task.null_rows_are_answers)
+        yield Check("rows", whole, f"{seen.rows:,} rows, {without}")
         yield Check("finite", not seen.not_finite, f"{seen.not_finite:,} vectors with NaN or infinity")
         if seen.vectors:
-            unit = open_task(self.registered.task, self.registered.params).unit_norm
             held = 1 - _UNIT_SLACK <= seen.least_norm <= seen.most_norm <= 1 + _UNIT_SLACK
-            ok = held if unit else seen.least_norm > 0
+            ok = held if task.unit_norm else seen.least_norm > 0
             yield Check("norms", ok, f"{seen.least_norm:.4f} to {seen.most_norm:.4f}")
 
     def _check_sample(self, connection: psycopg.Connection[Any], sample: int) -> Check:

@@ -15,7 +15,7 @@ import obstore
 import pytest
 
 from shardmill.errors import UsageError
-from shardmill.store import Store, locate, open_store, replacing
+from shardmill.store import Store, locate, open_store, remote, replacing
 
 
 @pytest.fixture
@@ -151,7 +151,11 @@ def test_a_tag_changes_with_the_content(store: Store) -> None:
     assert store.get_tagged("k")[1] != before
 
 
-def test_large_objects_are_written_and_read_in_pieces(store: Store) -> None:
+@pytest.mark.parametrize("one_put_bytes", [32 << 20, 1 << 20])
+def test_large_objects_are_written_and_read_in_pieces(
+    store: Store, monkeypatch: pytest.MonkeyPatch, one_put_bytes: int
+) -> None:
+    monkeypatch.setattr(remote, "ONE_PUT_BYTES", one_put_bytes)
     data = bytes(range(256)) * 50_000
     with store.writer("big") as file:
         for start in range(0, len(data), 1_000_000):

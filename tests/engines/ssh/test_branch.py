@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import csv
+import errno
+import fcntl
 import json
 import time
 from collections.abc import Callable
@@ -19,6 +21,7 @@ from hypothesis import strategies as st
 from shardmill.devices import Device
 from shardmill.engines.ssh.at_home.home import Home, Share
 from shardmill.engines.ssh.cluster import Host, read_cluster
+from shardmill.engines.ssh.on_host.seats import Seat
 from shardmill.errors import HostError, RunExists, SpecError
 from shardmill.ledger import Assignment, Ledger
 from shardmill.planner import make_plan
@@ -134,6 +137,20 @@ def test_a_host_with_too_little_takes_over_what_another_has_not_begun(tmp_path: 
     with pytest.raises(RunExists, match="another process already assigns this run"):
         Home(ledger, 60.0)
     home.close()
+
+
+def test_a_mount_without_locks(tmp_path: Path, write_jsonl: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The run may be on one, as on Lustre without flock; the work folder of a host may not, and that is said."""
+
+    def refuse(*args: Any) -> None:
+        raise OSError(errno.ENOSYS, "Function not implemented")
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    Home(_ledger(tmp_path, write_jsonl), 60.0).close()
+    seat = Seat(tmp_path / "work", 0, Device("cpu", "cpu"))
+    with pytest.raises(HostError, match="no file locks") as caught:
+        seat.start(str(tmp_path / "run"), "w", {})
+    assert "work = " in caught.value.hint
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ from shardmill.testing import FakeTask, InProcessEngine, fake_vector
 from tests.support.corpora import fake_rows
 from tests.support.services import PostgresServer
 from tests.support.tables import count_texts, table_spec
-from tests.support.waiting import PATIENCE_S
+from tests.support.waiting import PATIENCE_S, wait_for
 
 pytestmark = pytest.mark.services
 
@@ -127,7 +127,12 @@ def test_a_batch_is_made_while_the_server_is_at_the_one_before(
         "CREATE EXTENSION IF NOT EXISTS vector",
         "CREATE TABLE ahead (id text PRIMARY KEY, text text, embedding vector(8), text_digest bytea,"
         " search tsvector GENERATED ALWAYS AS (to_tsvector('english', coalesce(text, ''))) STORED)",
-        "CREATE FUNCTION linger() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(1); RETURN NULL; END'",
+        "CREATE TABLE made_ahead (start integer)",
+        # The server is at a batch until the next full one is made.
+        "CREATE FUNCTION linger() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN"
+        f" FOR i IN 1..{int(PATIENCE_S * 20)} LOOP EXIT WHEN (SELECT count(*) FROM made_ahead) >= least(2,"
+        " (SELECT count(*) FROM shardmill.batches WHERE table_name = 'ahead')); PERFORM pg_sleep(0.05); END LOOP;"
+        " RETURN NULL; END $$",
         "CREATE TRIGGER linger BEFORE INSERT ON ahead FOR EACH STATEMENT EXECUTE FUNCTION linger()",
     )
     made: list[int] = []
@@ -137,7 +142,10 @@ def test_a_batch_is_made_while_the_server_is_at_the_one_before(
 
     def watch(self: sinks.StagedRows, start: int, stop: int) -> Any:
         busy = "SELECT pid FROM pg_stat_activity WHERE state = 'active' AND query LIKE 'WITH written%'"
+        if start in (16, 32):
+            wait_for(lambda: watching.execute(busy).fetchall())
         made.extend(start for _ in watching.execute(busy))
+        watching.execute("INSERT INTO made_ahead SELECT %s WHERE %s > 0", [start, start])
         return make(self, start, stop)
 
     monkeypatch.setattr(sinks.StagedRows, "_make", watch)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import hashlib
 import os
 import re
@@ -18,7 +17,7 @@ from shardmill.engines.ssh.at_home.link import Link, lost
 from shardmill.errors import HostError, RunExists, ShardmillError
 from shardmill.ledger import Claim, Commit, Ledger
 from shardmill.store import LocalStore
-from shardmill.store.local import explain_os_error
+from shardmill.store.local import explain_os_error, try_lock
 
 _BLOCK_BYTES = 4 << 20
 _LOOK_S = 1.0
@@ -196,14 +195,13 @@ def _lock(ledger: Ledger) -> IO[bytes] | None:
     if not isinstance(ledger.store, LocalStore):
         return None
     lock = open(ledger.store.path(".ssh.lock"), "ab")  # noqa: SIM115
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
+    # On a mount without locks nothing is lost: what two coordinators assign twice is committed once.
+    if try_lock(lock.fileno()) is False:
         lock.close()
         raise RunExists(
             f"{ledger.url}: another process already assigns this run to hosts.",
             hint="Wait for it, or stop it first. Other engines may work on the run at the same time.",
-        ) from None
+        )
     return lock
 
 

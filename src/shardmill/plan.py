@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from shardmill.devices import Device
 from shardmill.errors import ShardmillError
+from shardmill.permission import code_among
 from shardmill.sizing import SHARD_S, SHARDS_PER_WORKER
 
 if TYPE_CHECKING:
@@ -140,6 +141,11 @@ class Plan:
     fingerprint: dict[str, str]
     shards: tuple[Shard, ...]
     generation: str = ""
+
+    @property
+    def code(self) -> tuple[str, ...]:
+        """The names of code that a worker imports for it."""
+        return code_among(self.work.task, (*self.work.source, *(file.place for file in self.stat.files)))
 
     @property
     def weight_bytes(self) -> int:

@@ -9,12 +9,14 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from shardmill import permission
 from shardmill.console import Bar, duration, say
 from shardmill.costs.rates import expect, learn
 from shardmill.devices import Device
-from shardmill.engines import LOCAL, end_workers, open_engine
+from shardmill.engines import LOCAL, check_stored, end_workers, open_engine
 from shardmill.engines.base import Engine, check_options
 from shardmill.engines.local import LocalEngine
 from shardmill.errors import Preempted, RunExists, StaleResume, StoreError, UsageError, nearest, too_many_errors
@@ -43,18 +45,20 @@ _Answer = TypeVar("_Answer")
 
 
 class Run:
-    """A run folder: its status, its verification and its result."""
+    """A run folder: its status, its verification and its result. `allow_code` lets it name code that runs here."""
 
-    def __init__(self, place: str | os.PathLike[str]) -> None:
+    def __init__(self, place: str | os.PathLike[str], *, allow_code: bool = False) -> None:
         self.ledger = Ledger(place)
         self.plan: Plan = self.ledger.plan()
+        if allow_code:
+            permission.allow(self.plan.code)
 
     def __repr__(self) -> str:
         return f"Run({self.ledger.url!r})"
 
-    def __reduce__(self) -> tuple[type[Run], tuple[str]]:
-        """Pickle as the folder's URL; another process opens the folder itself."""
-        return Run, (self.ledger.url,)
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle as the folder's URL; another process opens the folder itself, with the same permission."""
+        return partial(Run, allow_code=all(map(permission.is_allowed, self.plan.code))), (self.ledger.url,)
 
     def status(self) -> Status:
         """The state of the run, from its folder and, for a load, from the batch records in the database."""
@@ -153,6 +157,7 @@ def start(
 
     `before` is called with the plan of an incomplete load, before its table is created.
     """
+    permission.allow(spec.work.code)
     ledger = Ledger(out)
     if engine is None and ledger.url.startswith("memory:"):
         raise UsageError(
@@ -173,11 +178,18 @@ def start(
     return _finish(ledger, plan, spec, placer, devices, quiet)
 
 
-def resume(place: str | os.PathLike[str], changes: Mapping[str, Any] | None = None, *, quiet: bool = True) -> Run:
+def resume(
+    place: str | os.PathLike[str],
+    changes: Mapping[str, Any] | None = None,
+    *,
+    allow_code: bool = False,
+    quiet: bool = True,
+) -> Run:
     """Resume a run from its folder, on any machine that can read it.
 
     `changes` are keys of `[execution]`: another engine, more workers, a smaller batch. The source is not scanned
-    again: workers refuse files that have changed since the run was planned.
+    again: workers refuse files that have changed since the run was planned. Code and commands that the folder names
+    are run only with `allow_code`.
     """
     ledger = Ledger(place)
     plan, settings = ledger.plan(), ledger.execution()
@@ -186,6 +198,11 @@ def resume(place: str | os.PathLike[str], changes: Mapping[str, Any] | None = No
     if changes.get("engine", own.get("engine")) != own.get("engine"):
         own |= {"engine_options": {}, "workers": None}
     spec = Spec(work=plan.work, execution=make_execution({**own, **changes}))
+    if allow_code:
+        permission.allow(plan.code)
+    permission.check(plan.code)
+    if not allow_code and "engine_options" not in changes:
+        check_stored(spec.execution)
     _refuse_another_model(ledger, plan)
     placer, devices = _place(spec, None, quiet)
     if plan.work.to is not None:
@@ -216,9 +233,12 @@ def stop(place: str | os.PathLike[str], *, patience_s: float = 30.0) -> StoppedR
     before = read_status(ledger, plan)
     if before.state == "complete":
         return StoppedRun(ledger.url, before.state, 0, 0)
+    execution = make_execution(settings)
+    if execution.engine == "ssh":
+        check_stored(execution)
     ledger.stop(f"{getpass.getuser()}@{socket.gethostname()}")
     live = _count_live(before)
-    ended = end_workers(make_execution(settings), ledger.url, plan)
+    ended = end_workers(execution, ledger.url, plan)
     if ended is not None:
         return StoppedRun(ledger.url, "stopped", max(live, ended), 0)
     status, deadline = read_status(ledger, plan), time.monotonic() + patience_s

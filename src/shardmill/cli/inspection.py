@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 import shardmill
+from shardmill import permission
 from shardmill.cli import options as o
 from shardmill.cli.command import Verb, print_json, takes
 from shardmill.cli.tasks import read_options
@@ -60,6 +61,7 @@ def plan(
     from shardmill.spec import make_spec
 
     whole = make_spec(*read_options(spec, options))
+    permission.allow(whole.work.code)
     if gpus or deadline or budget:
         from shardmill.costs.forecast import make_forecast
         from shardmill.costs.screen import show as show_forecast

@@ -119,7 +119,7 @@ shardmill resume s3://bucket/runs/docs --engine slurm --partition gpu --workers 
 
 
 @takes(*o.PLACING, *o.LIMITING)
-def resume(run: o.Run, as_json: o.AsJson = False, **options: Any) -> None:
+def resume(run: o.Run, allow_code: o.AllowCode = False, as_json: o.AsJson = False, **options: Any) -> None:
     """Resume a run from its folder, on any engine. Options change how it runs, never the result."""
     from shardmill import run as runs
     from shardmill.tables import load as tables
@@ -127,7 +127,7 @@ def resume(run: o.Run, as_json: o.AsJson = False, **options: Any) -> None:
     _, changes = read_options(None, options)
     began = time.monotonic()
     is_load = runs.Run(run).plan.work.to is not None
-    done = (tables if is_load else runs).resume(run, changes, quiet=False)
+    done = (tables if is_load else runs).resume(run, changes, allow_code=allow_code, quiet=False)
     _report(done, began, as_json)
 
 

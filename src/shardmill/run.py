@@ -233,12 +233,9 @@ def stop(place: str | os.PathLike[str], *, patience_s: float = 30.0) -> StoppedR
     before = read_status(ledger, plan)
     if before.state == "complete":
         return StoppedRun(ledger.url, before.state, 0, 0)
-    execution = make_execution(settings)
-    if execution.engine == "ssh":
-        check_stored(execution)
     ledger.stop(f"{getpass.getuser()}@{socket.gethostname()}")
     live = _count_live(before)
-    ended = end_workers(execution, ledger.url, plan)
+    ended = end_workers(make_execution(settings), ledger.url, plan)
     if ended is not None:
         return StoppedRun(ledger.url, "stopped", max(live, ended), 0)
     status, deadline = read_status(ledger, plan), time.monotonic() + patience_s

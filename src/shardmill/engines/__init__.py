@@ -43,6 +43,8 @@ def end_workers(execution: Execution, run: str, plan: Plan) -> int | None:
     None if the engine has no way to reach them: they see in the run folder that it was stopped.
     """
     place = _ENDING.get(execution.engine)
+    if execution.engine == "ssh":
+        check_stored(execution)
     return int(_find(place)(execution, run, plan)) if place else None
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import json
 from collections.abc import Collection, Iterable, Iterator
 
-from shardmill.errors import NotComplete
+from shardmill.errors import CorruptState, NotComplete
 from shardmill.ledger.folder import LISTED_AT_ONCE, Folder
 from shardmill.ledger.record import Commit, encode
 from shardmill.plan import Plan
+from shardmill.records import read_record
 
 
 class Commits:
@@ -40,8 +40,16 @@ class Commits:
         """All commits by shard; only those not seen before are fetched."""
         new = sorted(self.shards() - self._by_shard.keys())
         for shard, data in zip(new, self._folder.ask_each(self._store.get, [self.key(i) for i in new]), strict=True):
-            self._by_shard[shard] = Commit.from_json(json.loads(data))
+            self._by_shard[shard] = self._parse(shard, data)
         return self._by_shard
+
+    def _parse(self, shard: int, data: bytes) -> Commit:
+        place = f"{self._store.url}/{self.key(shard)}"
+        hint = "Delete it and resume: its shard is run again."
+        commit = read_record(Commit, data, place, hint)
+        if commit.shard != shard:
+            raise CorruptState(f"{place} is the commit of shard {commit.shard}.", hint=hint)
+        return commit
 
     def read_complete(self, plan: Plan) -> list[Commit]:
         """One commit per shard, in source order; NotComplete while some are missing."""
@@ -58,8 +66,8 @@ class Commits:
         """Delete the commits and parts of these shards from a branch: they were fetched, or are not wanted."""
         for shard in shards:
             with contextlib.suppress(FileNotFoundError):
-                commit = json.loads(self._store.get(self.key(shard)))
-                for key in filter(None, (commit["part"], commit["errors_file"])):
+                commit = self._parse(shard, self._store.get(self.key(shard)))
+                for key in filter(None, (commit.part, commit.errors_file)):
                     self._store.delete(key)
             self._store.delete(self.key(shard))
             self._by_shard.pop(shard, None)

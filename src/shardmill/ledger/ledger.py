@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import time
 import uuid
@@ -11,7 +10,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from typing import Any
 
-from shardmill.errors import UsageError
+from shardmill.errors import CorruptState, UsageError
 from shardmill.ledger.branch import Branch
 from shardmill.ledger.commit import Commits
 from shardmill.ledger.failure import ErrorRecords, SuspectRecords
@@ -22,9 +21,11 @@ from shardmill.ledger.note import Notes
 from shardmill.ledger.record import Assignment, Claim, encode
 from shardmill.ledger.worker import WorkerRecords
 from shardmill.plan import Plan
+from shardmill.records import read_object
 from shardmill.store import Store, locate, open_store
 
 _FOLDERS = ("commits/", "parts/", "errors/", "leases/", "suspects/", "workers/", "logs/", "final/", "index/")
+_DAMAGED = "Delete it, then run the command that started the run again."
 _FILES = ("report.json", "forecast.json", "placement.json", "execution.json")
 
 
@@ -102,7 +103,10 @@ class Ledger:
         self.store.put("execution.json", encode({"generation": self.folder.generation, "settings": settings}))
 
     def execution(self) -> dict[str, Any]:
-        return dict(self._read_execution().get("settings", {}))
+        settings = self._read_execution().get("settings", {})
+        if not isinstance(settings, dict) or not isinstance(settings.get("places", []), list):
+            raise CorruptState(f"{self.url}/execution.json is damaged: no settings.", hint=_DAMAGED)
+        return dict(settings)
 
     def stop(self, by: str) -> None:
         """Tell all workers of the run to stop, on every host. A later `put_execution` revokes it."""
@@ -127,16 +131,22 @@ class Ledger:
             self._seen = _Seen()
         else:
             if found is not None:
-                said = json.loads(found[0])
+                said = self._parse_execution(found[0])
                 by = str(said.get("stopped", {}).get("by", ""))
                 self._seen = _Seen(found[1], said.get("generation"), "stopped" in said, by)
         return self._seen
 
     def _read_execution(self) -> dict[str, Any]:
         try:
-            return dict(json.loads(self.store.get("execution.json")))
+            return self._parse_execution(self.store.get("execution.json"))
         except FileNotFoundError:
             return {}
+
+    def _parse_execution(self, data: bytes) -> dict[str, Any]:
+        found = read_object(data, f"{self.url}/execution.json", _DAMAGED)
+        if not isinstance(found.get("stopped", {}), dict):
+            raise CorruptState(f"{self.url}/execution.json is damaged: stopped.", hint=_DAMAGED)
+        return found
 
     def _enter(self, generation: str) -> None:
         """Switch to another generation of the run, and forget the previous one."""

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass, field
 from typing import Any
+
+# A name that is one part of a path.
+_PLAIN = "[A-Za-z0-9][A-Za-z0-9._-]*"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,10 +42,10 @@ class Commit:
     kernel: str = ""
     precision: str = ""
 
-    @classmethod
-    def from_json(cls, data: dict[str, Any]) -> Commit:
-        """Read a commit; keys of later versions are left out."""
-        return cls(**{name: value for name, value in data.items() if name in cls.__dataclass_fields__})
+    def __post_init__(self) -> None:
+        for key, folder in ((self.part, "parts"), (self.errors_file, "errors")):
+            if key and not re.fullmatch(rf"{folder}/{_PLAIN}", key):
+                raise ValueError(f"{key!r} is no file of this run")
 
     @property
     def rows_in_part(self) -> int:

@@ -41,7 +41,7 @@ MAY_IMPORT: dict[str, str] = {
     "sources": "errors devices passwords permission ranges store template spec plan postgres",
     "tasks": "errors permission devices random augment models plan template retrieval",
     "sinks": "errors console store spec plan ledger postgres template",
-    "status": "errors console plan ledger postgres",
+    "status": "errors console plan ledger postgres sinks",
     "worker": "errors batching devices spec plan ledger sources tasks sinks",
     "testing": "errors devices ledger tasks worker",
     # A host without a common disk is sent the bytes that its shards need, and the sources know which these are.

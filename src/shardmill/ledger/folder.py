@@ -46,7 +46,7 @@ class Folder:
             key = entry.key
             if last and key > last:
                 return
-            if key.endswith(ending):
+            if key.endswith(ending) and key[head:tail].isdecimal():
                 shard = int(key[head:tail])
                 if shard >= start and (stop is None or shard < stop):
                     yield shard

@@ -51,7 +51,7 @@ def read_status(ledger: Ledger, plan: Plan | None = None) -> Status:
     commits = ledger.commits.read()
     workers = [_with_liveness(w, ledger.clock()) for w in ledger.workers.read()]
     live = [w for w in workers if w["live"]]
-    weight_done = sum(plan.shards[i].weight_bytes for i in commits)
+    weight_done = sum(plan.shards[i].weight_bytes for i in commits if i < len(plan.shards))
     rows = sum(c.rows for c in commits.values())
     tokens = sum(c.tokens for c in commits.values())
     under_way: dict[int, tuple[int, int]] = {}
@@ -81,7 +81,7 @@ def read_status(ledger: Ledger, plan: Plan | None = None) -> Status:
         rows_per_s=sum(w["rows_per_s"] for w in live),
         tokens_per_s=sum(w["tokens_per_s"] for w in live),
         eta_s=0.0 if complete else (total - weight_done) / speed if speed else None,
-        device_s=round(sum(c.timings["device_s"] for c in commits.values()), 3),
+        device_s=round(sum(c.timings.get("device_s", 0.0) for c in commits.values()), 3),
         placement="" if complete else _placement(ledger),
         workers=workers,
     )

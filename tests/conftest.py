@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from shardmill import passwords
+from shardmill import passwords, permission
 from shardmill.cli import main
 from shardmill.devices import gpus
 from shardmill.postgres.embedded import suit_processor
@@ -52,6 +52,12 @@ def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 def own_passwords(monkeypatch: pytest.MonkeyPatch) -> None:
     """A password that one test gives is not known to the next."""
     monkeypatch.setattr(passwords, "_known", dict(passwords._known))
+
+
+@pytest.fixture(autouse=True)
+def own_permission(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Code that one test names is not allowed in the next."""
+    monkeypatch.setattr(permission, "_allowed", set())
 
 
 @pytest.fixture

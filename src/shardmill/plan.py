@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from shardmill.devices import Device
-from shardmill.errors import ShardmillError
+from shardmill.errors import CorruptState, ShardmillError
+from shardmill.permission import code_among
+from shardmill.records import check_record, read_object
 from shardmill.sizing import SHARD_S, SHARDS_PER_WORKER
 
 if TYPE_CHECKING:
@@ -38,6 +41,8 @@ _MOST_SHARDS = 100_000
 STREAM_END = 1 << 62
 _FILE_FIELDS = ("place", "size_bytes", "tag", "edges")
 
+
+_DAMAGED = "Restore it, or choose another --out and run again."
 
 # A value of the column that a query is cut by; None for an open end of a range.
 KeyValue = int | float | str | None
@@ -84,11 +89,6 @@ class SourceFile:
     def to_json(self) -> dict[str, Any]:
         fields = asdict(self)
         return {name: value for name, value in fields.items() if value or name in _FILE_FIELDS}
-
-    @classmethod
-    def from_json(cls, data: dict[str, Any]) -> SourceFile:
-        entries = tuple((packed, unpacked) for packed, unpacked in data.get("entries", ()))
-        return cls(**{**data, "entries": entries})
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +153,11 @@ class Plan:
         return self.format > _FIRST_FORMAT
 
     @property
+    def code(self) -> tuple[str, ...]:
+        """The names of code that a worker imports for it."""
+        return code_among(self.work.task, (*self.work.source, *(file.place for file in self.stat.files)))
+
+    @property
     def weight_bytes(self) -> int:
         return sum(s.weight_bytes for s in self.shards)
 
@@ -189,17 +194,36 @@ class Plan:
     def from_json(cls, raw: bytes | str) -> Plan:
         from shardmill.spec import Work
 
-        data = json.loads(raw)
+        data = read_object(raw if isinstance(raw, bytes) else raw.encode(), "plan.json", _DAMAGED)
         if data.get("format") not in (_FIRST_FORMAT, FORMAT):
             raise ShardmillError(
                 f"plan.json has format {data.get('format')!r}; this version reads formats 1 to {FORMAT}.",
                 hint="Use the version of shardmill that made the run, or start over with --fresh.",
             )
-        source = data["source"]
-        stat = SourceStat(source["format"], tuple(map(SourceFile.from_json, source["files"])), source["columns"])
-        shards = tuple(Shard(i, *row) for i, row in enumerate(data["shards"]))
-        work, generation = Work(**data["work"]), data["generation"]
-        return cls(data["id"], work, stat, data["fingerprint"], shards, generation, data["format"])
+        try:
+            stat = check_record(SourceStat, data["source"], "plan.json", _DAMAGED)
+            shards = tuple(Shard(i, *row) for i, row in enumerate(data["shards"]))
+            names = str(data["id"]), str(data["generation"])
+            work, fingerprint = Work(**data["work"]), dict(data["fingerprint"])
+            plan = cls(names[0], work, stat, fingerprint, shards, names[1], data["format"])
+        except (LookupError, TypeError, ValueError) as error:
+            raise CorruptState(f"plan.json is damaged: {type(error).__name__}.", hint=_DAMAGED) from error
+        plan._check_bounds()
+        return plan
+
+    def _check_bounds(self) -> None:
+        """Refuse shards that are not pieces of the files, and indexes that are not in the run folder."""
+        for shard in self.shards:
+            numbers = (shard.file, shard.start, shard.stop, shard.weight_bytes, shard.files)
+            if not all(type(n) is int and 0 <= n < 1 << 63 for n in numbers) or not (
+                shard.files and shard.file + shard.files <= len(self.stat.files) and shard.start <= shard.stop
+            ):
+                raise CorruptState(f"plan.json is damaged: shard {shard.index} is no piece of a file.", hint=_DAMAGED)
+        for file in self.stat.files:
+            if file.index and not re.fullmatch(r"index/[A-Za-z0-9][A-Za-z0-9._-]*", file.index):
+                raise CorruptState(f"plan.json names an index outside the run: {file.index!r}.", hint=_DAMAGED)
+        if not re.fullmatch(r"[A-Za-z0-9]*", self.generation):
+            raise CorruptState(f"plan.json is damaged: generation {self.generation!r}.", hint=_DAMAGED)
 
     def relocated(self, places: Sequence[str], to_url: str = "") -> Plan:
         """The same plan with the same files at other places."""
@@ -208,6 +232,11 @@ class Plan:
             return replace(self, work=work).relocated(places)
         if not places:
             return self
+        if len(places) != len(self.stat.files):
+            raise CorruptState(
+                f"execution.json has {len(places)} places for {len(self.stat.files)} files.",
+                hint="Delete it, then run the command that started the run again.",
+            )
         files = tuple(replace(f, place=place) for f, place in zip(self.stat.files, places, strict=True))
         return replace(self, stat=replace(self.stat, files=files))
 

@@ -12,6 +12,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from shardmill.errors import SpecError, nearest
 from shardmill.passwords import withhold
+from shardmill.permission import code_among
 
 
 def _as_tuple(value: Any) -> Any:
@@ -74,6 +75,11 @@ class Work(_Model):
     params: dict[str, Any] = {}
     max_item_bytes: int = Field(default=32 << 20, ge=1 << 10)
     to: TableSpec | None = None
+
+    @property
+    def code(self) -> tuple[str, ...]:
+        """The names of code in it: of the task and of functions that connect to a database."""
+        return code_among(self.task, self.source)
 
     @field_validator("text")
     @classmethod

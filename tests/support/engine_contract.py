@@ -83,7 +83,7 @@ def a_stopped_run_is_resumed(engine: Execution, tmp_path: Path) -> None:
         placement.stop()
     done = ledger.commits.shards()
     assert len(done) < len(ledger.plan().shards)
-    assert_complete(resume(ledger.url), 6_000)
+    assert_complete(resume(ledger.url, {"engine_options": engine.get("engine_options", {})}), 6_000)
     assert ledger.commits.shards() > done
 
 

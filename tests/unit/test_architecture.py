@@ -23,6 +23,8 @@ MAY_IMPORT: dict[str, str] = {
     "console": "",
     "retrieval": "",
     "passwords": "errors",
+    "permission": "errors",
+    "records": "errors",
     "ranges": "errors",
     "random": "errors",
     "batching": "errors",
@@ -30,35 +32,36 @@ MAY_IMPORT: dict[str, str] = {
     "devices": "errors",
     "store": "errors",
     "sizing": "errors",
-    "spec": "errors passwords",
+    "spec": "errors passwords permission",
     "postgres": "errors passwords",
     "augment": "errors random",
     # A model may be in a store.
     "models": "errors cache console devices sizing store",
-    "plan": "errors devices sizing spec",
-    "ledger": "errors store plan",
-    "sources": "errors devices passwords ranges store template spec plan postgres",
-    "tasks": "errors devices random augment models plan template retrieval",
+    "plan": "errors permission records devices sizing spec",
+    "ledger": "errors records store plan",
+    "sources": "errors devices passwords permission ranges store template spec plan postgres",
+    "tasks": "errors permission devices random augment models plan template retrieval",
     "sinks": "errors console store spec plan ledger postgres template",
-    "status": "errors console plan ledger postgres",
+    "status": "errors console plan ledger postgres sinks",
     "steps": "errors console spec plan ledger sources tasks sinks results",
     "worker": "_version errors console batching devices spec plan ledger sources tasks sinks steps",
     "testing": "errors devices ledger tasks worker",
     # A host without a common disk is sent the bytes that its shards need, and the sources know which these are.
-    "engines": "_version errors console passwords ranges devices store spec plan ledger sources",
+    "engines": "_version errors console passwords permission records ranges devices store spec plan ledger sources",
     "split": "errors console passwords ranges store plan sources",
     "planner": "errors console devices spec plan sources tasks",
     "costs": "errors cache console devices sizing models spec plan ledger sources tasks status planner",
-    "results": "errors console ranges devices store retrieval models plan ledger sources tasks sinks",
-    "run": "errors console devices spec plan planner ledger engines sinks tasks status costs results steps worker",
-    "tables": "errors console template devices models spec plan planner postgres sources sinks tasks engines results "
-    "run",
+    "results": "errors permission console ranges devices store retrieval models plan ledger sources tasks sinks",
+    "run": "errors permission console devices spec plan planner ledger engines sinks tasks status costs results steps "
+    "worker",
+    "tables": "errors permission console template devices models spec plan planner postgres sources sinks tasks "
+    "engines results run",
     "ray": "spec run",
     "api": "errors spec run tables",
     "bench": "errors console batching devices sizing store augment models sources tasks sinks run api",
     "__init__": "_version errors spec sizing split run api",
-    "cli": "__init__ _version errors console store augment devices spec plan planner engines status costs split run "
-    "tables api bench",
+    "cli": "__init__ _version errors permission console store augment devices spec plan planner engines status "
+    "costs split run tables api bench",
     "__main__": "cli",
 }
 

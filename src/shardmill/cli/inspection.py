@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 import shardmill
+from shardmill import permission
 from shardmill.cli import options as o
 from shardmill.cli.command import Verb, print_json, takes
 from shardmill.cli.tasks import read_options
@@ -86,10 +87,12 @@ def plan(
         from shardmill.costs.screen import show as show_forecast
 
         whole = make_spec(work, execution)
+        permission.allow(whole.work.code)
         forecast = make_forecast(whole, gpus=gpus, deadline=deadline, budget=budget, catalogue=catalogue)
         print_json(forecast.to_json()) if as_json else show_forecast(forecast)
         return
     whole = make_spec(complete_work(work) if work.get("to") else work, execution)
+    permission.allow(whole.work.code)
     _, devices = open_placer(whole, None, quiet=False)
     if out:
         made = lay_out(work, execution, out, fresh=fresh, quiet=False).plan

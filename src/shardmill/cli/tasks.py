@@ -111,13 +111,13 @@ shardmill resume s3://bucket/runs/docs --engine slurm --partition gpu --workers 
 
 
 @takes(*o.PLACING, "detach", "then", *o.LIMITING)
-def resume(run: o.Run, as_json: o.AsJson = False, **options: Any) -> None:
+def resume(run: o.Run, allow_code: o.AllowCode = False, as_json: o.AsJson = False, **options: Any) -> None:
     """Resume a run from its folder, on any engine. Options change how it runs, never the result."""
     from shardmill.run import resume as resume_run
 
     _, changes = read_options(None, options)
     began = time.monotonic()
-    _report(resume_run(run, changes, quiet=False), began, as_json)
+    _report(resume_run(run, changes, allow_code=allow_code, quiet=False), began, as_json)
 
 
 _WORK = """\
@@ -126,7 +126,7 @@ shardmill work s3://bucket/runs/docs --device cuda"""
 
 
 @takes("device")
-def work(run: o.Run, as_json: o.AsJson = False, **options: Any) -> None:
+def work(run: o.Run, allow_code: o.AllowCode = False, as_json: o.AsJson = False, **options: Any) -> None:
     """Be one worker of a run until the run is done. Start as many as you like, anywhere, at any time.
 
     It pulls shards, waits while others hold the last ones, and does or awaits what follows the last shard (--then).
@@ -136,7 +136,7 @@ def work(run: o.Run, as_json: o.AsJson = False, **options: Any) -> None:
 
     began = time.monotonic()
     try:
-        done = work_on(run, device=options["device"], quiet=False, own_process=True)
+        done = work_on(run, device=options["device"], allow_code=allow_code, quiet=False, own_process=True)
     except ShardmillError as error:
         # A scheduler starts it again, here or elsewhere, by its status.
         raise error if isinstance(error, Preempted) else error.with_cure_as_status() from None

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from shardmill.costs.profile import Rated, recall_rate, recall_rates, remember_rate, work_digest
 from shardmill.devices import Device, cores, cpu_model
-from shardmill.ledger import Ledger, DoneShard, RunForecast
+from shardmill.ledger import DoneShard, Ledger, RunForecast
 from shardmill.plan import Plan
 from shardmill.sizing.measured import Measured
 from shardmill.sizing.speed import measured_speed

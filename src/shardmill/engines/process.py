@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import uuid
 
-from shardmill import passwords
+from shardmill import passwords, permission
 from shardmill.devices import Device, format_cpus
 
 MODULE = "shardmill.worker"
@@ -16,6 +16,11 @@ def name_worker(seat: int, host: str = "") -> str:
     return f"{host or socket.gethostname()}-{seat}-{uuid.uuid4().hex[:12]}"
 
 
+def handed_on() -> dict[str, str]:
+    """Variables that this process hands on to its workers: passwords, and the permission to import code."""
+    return {**passwords.environment(), **permission.environment()}
+
+
 def worker_environment(
     worker: str, device: Device, slot: float, parent: int | None = None, detached: bool = False
 ) -> dict[str, str]:
@@ -24,7 +29,7 @@ def worker_environment(
     If `parent` is given, the worker ends when that process does. A `detached` one says so in its heartbeat.
     """
     return {
-        **passwords.environment(),
+        **handed_on(),
         "SHARDMILL_WORKER": worker,
         "SHARDMILL_DEVICE": device.kind,
         "SHARDMILL_DEVICE_NAME": device.name,

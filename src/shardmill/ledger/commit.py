@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import json
 from collections.abc import Collection, Iterable, Iterator
 
-from shardmill.errors import NotComplete
+from shardmill.errors import CorruptState, NotComplete
 from shardmill.ledger.folder import LISTED_AT_ONCE, Folder
 from shardmill.ledger.record import Commit, encode
 from shardmill.plan import Plan
+from shardmill.records import read_record
 from shardmill.store import LocalStore
 
 # What a byte of a shard says: nothing was seen of it, a segment says that it is done, its commit was seen.
@@ -48,7 +48,12 @@ class Commits:
 
     def get(self, shard: int) -> Commit:
         """The commit of a shard that is done."""
-        return Commit.from_json(json.loads(self._store.get(self.key(shard))))
+        place = f"{self._store.url}/{self.key(shard)}"
+        hint = "Delete it and resume: its shard is run again."
+        commit = read_record(Commit, self._store.get(self.key(shard)), place, hint)
+        if commit.shard != shard:
+            raise CorruptState(f"{place} is the commit of shard {commit.shard}.", hint=hint)
+        return commit
 
     def read_complete(self, plan: Plan) -> list[Commit]:
         """One commit per shard, in source order; NotComplete while some are missing."""
@@ -65,8 +70,8 @@ class Commits:
         """Delete the commits and parts of these shards from a branch: they were fetched, or are not wanted."""
         for shard in shards:
             with contextlib.suppress(FileNotFoundError):
-                commit = json.loads(self._store.get(self.key(shard)))
-                for key in filter(None, (commit["part"], commit["errors_file"])):
+                commit = self._parse(shard, self._store.get(self.key(shard)))
+                for key in filter(None, (commit.part, commit.errors_file)):
                     self._store.delete(key)
             self._store.delete(self.key(shard))
             self._by_shard.pop(shard, None)

@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
 
+from shardmill.errors import CorruptState
 from shardmill.plan import Plan
 from shardmill.store import LocalStore, Store, make_folder
 
@@ -45,7 +46,7 @@ class Folder:
             key = entry.key
             if last and key > last:
                 return
-            if key.endswith(ending):
+            if key.endswith(ending) and key[head:tail].isdecimal():
                 shard = int(key[head:tail])
                 if shard >= start and (stop is None or shard < stop):
                     yield shard
@@ -61,9 +62,11 @@ class Folder:
         """Where a process on this machine may write its log; None if the run is in an object store."""
         if not isinstance(self.store, LocalStore):
             return None
-        folder = self.store.root / "logs"
-        make_folder(folder)
-        return folder / f"{name}.log"
+        path = self.store.path(f"logs/{name}.log")
+        if path.is_symlink():
+            raise CorruptState(f"{path} is a link.", hint="Remove it: a log is a file of the run folder.")
+        make_folder(path.parent)
+        return path
 
     def known_generation(self) -> str:
         """The generation known here; it is read from the plan if no plan was read before."""

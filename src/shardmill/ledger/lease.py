@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import os
 import random
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
+from shardmill.errors import CorruptState
 from shardmill.ledger.commit import Commits
 from shardmill.ledger.folder import Folder
 from shardmill.ledger.process import name_process, process_alive
 from shardmill.ledger.record import Claim, Lease, encode
 from shardmill.ledger.worker import WorkerRecords, was_told_to_stop
+from shardmill.records import read_record
 
 # When no shard is free, at most this many leases are read.
 _ASKED_LEASES = 16
@@ -147,9 +148,13 @@ class Leases:
     def _read(self, shard: int) -> tuple[Lease, str] | None:
         try:
             data, tag = self._store.get_tagged(self._key(shard))
-            return Lease.from_json(json.loads(data)), tag
         except FileNotFoundError:
             return None
+        try:
+            return read_record(Lease, data, self._key(shard)), tag
+        except CorruptState:
+            # A damaged lease has run out: it is a hint, and must not keep a shard for ever.
+            return Lease("", "", 0, 0.0, 0.0), tag
 
     def _read_each(self, shards: Iterable[int]) -> Iterator[tuple[int, tuple[Lease, str]]]:
         asked = list(shards)

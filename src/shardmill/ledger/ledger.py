@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import time
 import uuid
@@ -11,7 +10,7 @@ from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import Any
 
-from shardmill.errors import UsageError
+from shardmill.errors import CorruptState, UsageError
 from shardmill.ledger.branch import Branch
 from shardmill.ledger.commit import Commits
 from shardmill.ledger.failure import ErrorRecords, SuspectRecords
@@ -26,12 +25,14 @@ from shardmill.ledger.state import StateRecord
 from shardmill.ledger.step import StepRecords
 from shardmill.ledger.worker import WorkerRecords
 from shardmill.plan import Plan
+from shardmill.records import read_object
 from shardmill.store import Store, locate, open_store
 
 _ROLLED_UP = ("segments/", "rolled/")
 _RECORDS = ("leases/", "suspects/", "workers/", "logs/", "final/", "index/", "steps/")
 _FOLDERS = ("commits/", "parts/", "errors/", *_ROLLED_UP, *_RECORDS)
 _FILES = ("report.json", "forecast.json", "placement.json", "execution.json", "state.json")
+_DAMAGED = "Delete it, then run the command that started the run again."
 
 
 class Ledger:
@@ -121,10 +122,22 @@ class Ledger:
         self.store.put("execution.json", encode({"generation": self.folder.generation, "settings": settings}))
 
     def execution(self) -> dict[str, Any]:
+        settings = self._read_execution().get("settings", {})
+        if not isinstance(settings, dict) or not isinstance(settings.get("places", []), list):
+            raise CorruptState(f"{self.url}/execution.json is damaged: no settings.", hint=_DAMAGED)
+        return dict(settings)
+
+    def _read_execution(self) -> dict[str, Any]:
         try:
-            return dict(json.loads(self.store.get("execution.json")).get("settings", {}))
+            return self._parse_execution(self.store.get("execution.json"))
         except FileNotFoundError:
             return {}
+
+    def _parse_execution(self, data: bytes) -> dict[str, Any]:
+        found = read_object(data, f"{self.url}/execution.json", _DAMAGED)
+        if not isinstance(found.get("stopped", {}), dict):
+            raise CorruptState(f"{self.url}/execution.json is damaged: stopped.", hint=_DAMAGED)
+        return found
 
     def _enter(self, generation: str) -> None:
         """Switch to another generation of the run, and forget the previous one."""

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass, field
 from typing import Any
 
-
-def known_fields(kind: Any, data: dict[str, Any]) -> dict[str, Any]:
-    """The keys of a record that this version knows."""
-    return {name: value for name, value in data.items() if name in kind.__dataclass_fields__}
+# A name that is one part of a path.
+_PLAIN = "[A-Za-z0-9][A-Za-z0-9._-]*"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,10 +42,10 @@ class Commit:
     kernel: str = ""
     precision: str = ""
 
-    @classmethod
-    def from_json(cls, data: dict[str, Any]) -> Commit:
-        """Read a commit; keys of later versions are left out."""
-        return cls(**known_fields(cls, data))
+    def __post_init__(self) -> None:
+        for key, folder in ((self.part, "parts"), (self.errors_file, "errors")):
+            if key and not re.fullmatch(rf"{folder}/{_PLAIN}", key):
+                raise ValueError(f"{key!r} is no file of this run")
 
     @property
     def rows_in_part(self) -> int:
@@ -90,11 +89,6 @@ class Lease:
     crashes: int = 0
     shadow: str = ""
     due: float = 0.0
-
-    @classmethod
-    def from_json(cls, data: dict[str, Any]) -> Lease:
-        """Read a lease; keys of later versions are left out."""
-        return cls(**known_fields(cls, data))
 
 
 @dataclass(frozen=True, slots=True)

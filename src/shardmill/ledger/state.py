@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
-from shardmill.errors import Preempted, ShardmillError, WorkerFailed
+from shardmill.errors import CorruptState, Preempted, ShardmillError, WorkerFailed
 from shardmill.ledger.folder import Folder
 from shardmill.ledger.record import encode
+from shardmill.records import read_object
 
 _KEY = "state.json"
+_DAMAGED = "Delete it: the run is then wanted, and can be resumed."
 WANTED, STOPPED, FAILED, DONE = "wanted", "stopped", "failed", "done"
 
 
@@ -33,11 +34,13 @@ class RunState:
 
     @classmethod
     def decode(cls, data: bytes) -> RunState:
-        said = json.loads(data)
+        said = read_object(data, _KEY, _DAMAGED)
         cause = said.get("cause") or {}
-        return cls(
-            said["generation"], said["state"], said["by"], said["at"], cause.get("message", ""), cause.get("hint", "")
-        )
+        try:
+            texts = [str(said[name]) for name in ("generation", "state", "by")]
+            return cls(*texts, float(said["at"]), str(cause.get("message", "")), str(cause.get("hint", "")))
+        except (LookupError, TypeError, ValueError, AttributeError) as error:
+            raise CorruptState(f"{_KEY} is damaged: {type(error).__name__}.", hint=_DAMAGED) from error
 
 
 class StateRecord:

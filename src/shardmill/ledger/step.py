@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 from collections.abc import Callable
 from dataclasses import replace
@@ -11,7 +10,8 @@ from typing import Any
 
 from shardmill.ledger.folder import Folder
 from shardmill.ledger.process import name_process, process_alive
-from shardmill.ledger.record import Step, encode, known_fields
+from shardmill.ledger.record import Step, encode
+from shardmill.records import read_record
 
 FREE, TAKEN, DONE, FAILED = "free", "taken", "done", "failed"
 # So many processes may die at a step, for instance for lack of memory.
@@ -104,5 +104,4 @@ class StepRecords:
 
 
 def _decode(data: bytes) -> Step:
-    """Read a step; keys of later versions are left out."""
-    return Step(**known_fields(Step, json.loads(data)))
+    return read_record(Step, data, "A record in steps/", "Delete it and resume: the step is done again.")

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import json
+import math
 import random
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from shardmill.errors import CorruptState
 from shardmill.ledger.folder import Folder
 from shardmill.ledger.process import process_alive
 from shardmill.ledger.record import encode
 from shardmill.ledger.segment import Series
+from shardmill.records import read_object
 
 # The age at which a record is rolled up: of a worker that ended well, and of one that failed or fell silent.
 _ENDED_WELL = ("done", "stopped")
@@ -19,6 +21,16 @@ _OLD_S, _OLD_FAILURE_S = 3600.0, 86400.0
 _ROLLED = (100, 1000)
 # One worker in this number rolls up records when it starts.
 _ROLLS = 100
+_NUMBERS = ("at", "pid", "rows", "rows_per_s", "bytes_per_s", "tokens_per_s", "began", "progress_at", "idle_s")
+# What others read of a heartbeat.
+_NOTHING: dict[str, Any] = {
+    **dict.fromkeys(("id", "host", "state", "device"), ""),
+    **dict.fromkeys(_NUMBERS, 0),
+    "notes": [],
+    "open": {},
+    "share": 1.0,
+    "sink_wait_s": 0.0,
+}
 
 
 def is_vanished(beat: Mapping[str, Any]) -> bool:
@@ -124,10 +136,25 @@ class WorkerRecords:
         return [worker for worker in found if worker is not None], len(entries) / max(1, len(asked))
 
     def _read(self, key: str) -> dict[str, Any] | None:
+        """A heartbeat, completed if it has not all values; None if it is gone or damaged."""
         try:
-            return dict(json.loads(self._store.get(key)))
-        except (FileNotFoundError, ValueError):
+            found = read_object(self._store.get(key), key)
+        except (FileNotFoundError, CorruptState):
             return None
+        beat = {**_NOTHING, **found}
+        return beat if all(_is_like(beat[name], usual) for name, usual in _NOTHING.items()) else None
+
+
+def _is_like(value: Any, usual: Any) -> bool:
+    """Whether a value has the type of the usual one: numbers are finite, shards under way have their numbers."""
+    if isinstance(usual, int | float):
+        return type(value) in (int, float) and math.isfinite(value)
+    if isinstance(usual, dict):
+        return isinstance(value, dict) and all(
+            key.isdecimal() and isinstance(shard, dict) and all(_is_like(shard.get(n), 0) for n in ("rows", "bytes"))
+            for key, shard in value.items()
+        )
+    return isinstance(value, type(usual))
 
 
 def _keep_latest(by_key: dict[str, dict[str, Any]], records: Iterable[dict[str, Any]]) -> None:

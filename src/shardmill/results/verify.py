@@ -9,6 +9,7 @@ from operator import itemgetter
 
 import pyarrow as pa
 
+from shardmill import permission
 from shardmill.console import Bar
 from shardmill.errors import ShardmillError
 from shardmill.ledger import Commit, Ledger
@@ -31,6 +32,7 @@ def verify(
     ledger: Ledger, plan: Plan, *, sample: int = 64, expected: Expected | None = None, quiet: bool = False
 ) -> Report:
     """Check a run against its plan, its source and what is expected; `sample` rows are computed again in float32."""
+    permission.check(plan.code)
     began = time.monotonic()
     expected = expected or Expected()
     checks: list[Check] = []

@@ -10,10 +10,11 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any, TypeVar
 
+from shardmill import permission
 from shardmill.console import Bar
 from shardmill.costs.rates import expect, learn
 from shardmill.devices import Device
-from shardmill.engines import end_workers
+from shardmill.engines import check_stored, end_workers
 from shardmill.engines.base import Engine
 from shardmill.engines.local import LocalEngine
 from shardmill.engines.process import name_worker
@@ -62,6 +63,7 @@ def start(
     If the spec's execution says `detach`, it returns once the workers are placed, and they do the rest.
     `before` is called with the plan of an incomplete load, before its table is created.
     """
+    permission.allow(spec.work.code)
     ledger = _open_folder(out, engine)
     placer, devices = open_placer(spec, engine, quiet)
     plan = write_plan(ledger, spec, devices, fresh=fresh, resume=resume, quiet=quiet, before=before)
@@ -80,6 +82,7 @@ def prepare(
 
     A run that is already there stays as it is.
     """
+    permission.allow(spec.work.code)
     ledger = _open_folder(out, None)
     _, devices = open_placer(spec, None, quiet)
     write_plan(ledger, spec, devices, fresh=fresh, keep_settings=True, quiet=quiet, before=before)
@@ -95,11 +98,18 @@ def _open_folder(out: str | os.PathLike[str], engine: Engine | None) -> Ledger:
     return ledger
 
 
-def resume(place: str | os.PathLike[str], changes: Mapping[str, Any] | None = None, *, quiet: bool = True) -> Run:
+def resume(
+    place: str | os.PathLike[str],
+    changes: Mapping[str, Any] | None = None,
+    *,
+    allow_code: bool = False,
+    quiet: bool = True,
+) -> Run:
     """Resume a run from its folder, on any machine that can read it.
 
     `changes` are keys of `[execution]`: another engine, more workers, a smaller batch. The source is not scanned
-    again: workers refuse files that have changed since the run was planned.
+    again: workers refuse files that have changed since the run was planned. Code and commands that the folder names
+    are run only with `allow_code`.
     """
     ledger = Ledger(place)
     plan, settings = ledger.plan(), ledger.execution()
@@ -108,6 +118,11 @@ def resume(place: str | os.PathLike[str], changes: Mapping[str, Any] | None = No
     if changes.get("engine", own.get("engine")) != own.get("engine"):
         own |= {"engine_options": {}, "workers": None}
     spec = Spec(work=plan.work, execution=make_execution({**own, **changes}))
+    if allow_code:
+        permission.allow(plan.code)
+    permission.check(plan.code)
+    if not allow_code and "engine_options" not in changes:
+        check_stored(spec.execution)
     refuse_another_model(ledger, plan)
     placer, devices = open_placer(spec, None, quiet)
     if plan.work.to is not None:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from shardmill import permission
 from shardmill.console import say
 from shardmill.errors import UsageError, nearest
 from shardmill.ledger import Ledger
@@ -25,18 +27,20 @@ if TYPE_CHECKING:
 
 
 class Run:
-    """A run folder: its status, its verification and its result."""
+    """A run folder: its status, its verification and its result. `allow_code` lets it name code that runs here."""
 
-    def __init__(self, place: str | os.PathLike[str]) -> None:
+    def __init__(self, place: str | os.PathLike[str], *, allow_code: bool = False) -> None:
         self.ledger = Ledger(place)
         self.plan: Plan = self.ledger.plan()
+        if allow_code:
+            permission.allow(self.plan.code)
 
     def __repr__(self) -> str:
         return f"Run({self.ledger.url!r})"
 
-    def __reduce__(self) -> tuple[type[Run], tuple[str]]:
-        """Pickle as the folder's URL; another process opens the folder itself."""
-        return Run, (self.ledger.url,)
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle as the folder's URL; another process opens the folder itself, with the same permission."""
+        return partial(Run, allow_code=all(map(permission.is_allowed, self.plan.code))), (self.ledger.url,)
 
     def status(self) -> Status:
         """The state of the run, from its folder and, for a load, from the batch records in the database."""

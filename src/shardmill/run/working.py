@@ -6,6 +6,7 @@ import os
 import random
 import threading
 
+from shardmill import permission
 from shardmill.devices import pick_worker_device
 from shardmill.engines.process import name_worker
 from shardmill.errors import Cure, Preempted
@@ -20,16 +21,25 @@ from shardmill.worker.signals import Signals
 
 
 def work(
-    place: str | os.PathLike[str], *, device: str | None = None, quiet: bool = True, own_process: bool = False
+    place: str | os.PathLike[str],
+    *,
+    device: str | None = None,
+    allow_code: bool = False,
+    quiet: bool = True,
+    own_process: bool = False,
 ) -> Run:
     """Be one worker of a run, until every shard is committed and what follows the last shard is done.
 
     Any number of workers can do this, on any machine that can read the run folder; no other process is needed. While
     others hold the last shards, it waits. Raises Preempted if it is told to stop. `device` is auto, cpu or cuda; the
-    run's own setting if left out. A process of its own stops on signals, and ends if the worker does not.
+    run's own setting if left out. Code that the folder names is run only with `allow_code`. A process of its own stops
+    on signals, and ends if the worker does not.
     """
     ledger = Ledger(place)
     plan, execution = ledger.plan(), Execution(**ledger.execution())
+    if allow_code:
+        permission.allow(plan.code)
+    permission.check(plan.code)
     check_wanted(ledger)
     if ledger.is_over(len(plan.shards)):
         # The model is not loaded for nothing.

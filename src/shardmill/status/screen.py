@@ -131,7 +131,9 @@ def _first_rows(ledger: Ledger, part: str, count: int) -> list[dict[str, Any]]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    with ledger.store.reader(part) as file:
+    from shardmill.sinks.parquet import readable_part
+
+    with readable_part(ledger.store, part), ledger.store.reader(part) as file:
         opened = pq.ParquetFile(file)
         names = [f.name for f in opened.schema_arrow if not pa.types.is_fixed_size_list(f.type)]
         if not names:

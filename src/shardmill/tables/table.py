@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from shardmill import permission
 from shardmill.console import Bar
 from shardmill.devices import Device
 from shardmill.errors import DatabaseError, ShardmillError, UsageError
@@ -35,11 +36,12 @@ _UNIT_SLACK = 5e-3
 _RECALL_SAMPLE = 100
 
 
-def open_result(place: str) -> Run | Table:
+def open_result(place: str, *, allow_code: bool = False) -> Run | Table:
     """Open the result at `place`: a table if it is a URL of one, else a run by its folder."""
     from shardmill.run import Run
 
-    return Table(place) if is_table(place) else Run(place)
+    kind = Table if is_table(place) else Run
+    return kind(place, allow_code=allow_code)
 
 
 def choose_mode(hybrid: bool, words: bool) -> Mode:
@@ -60,7 +62,7 @@ def check_options(place: str, mode: Mode, where: str, sql: bool) -> None:
 class Table:
     """A table that shardmill created or loaded into."""
 
-    def __init__(self, place: str) -> None:
+    def __init__(self, place: str, *, allow_code: bool = False) -> None:
         self.place = find_table(place)
         with self._open() as connection:
             found = registered(connection, self.place.schema, self.place.table)
@@ -71,6 +73,8 @@ class Table:
             )
         self.registered: Registered = found
         self.target = found.target
+        if allow_code:
+            permission.allow(permission.code_among(found.task, ()))
 
     def __str__(self) -> str:
         return f"{self.place.url}: {quoted(self.place.schema)}.{quoted(self.place.table)}"
@@ -123,6 +127,7 @@ class Table:
     ) -> Report:
         """Check what the table holds; `sample` rows are computed again in float32."""
         began = time.monotonic()
+        permission.check(permission.code_among(self.registered.task, ()))
         expected = Expected(rows, dims)
         with self._open() as connection, Bar("verifying", quiet=quiet) as bar:
             bar.at(0.0, "columns")

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from shardmill.ledger import Assignment, Ledger, DoneShard
+from shardmill.ledger import Assignment, DoneShard, Ledger
 from shardmill.ledger import segment as segments
 from shardmill.status.state import read_status
 from shardmill.store import LocalStore

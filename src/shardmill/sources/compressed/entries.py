@@ -14,6 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from shardmill.devices import cores
+from shardmill.errors import SourceError
 from shardmill.sources.base import SourceFile
 from shardmill.sources.compressed.damage import damaged
 from shardmill.sources.compressed.detection import MAGIC, is_skippable
@@ -193,11 +194,11 @@ def _with_index(file: SourceFile, read: ReadRange) -> SourceFile:
     name = hashlib.sha256(repr(known).encode()).hexdigest()[:24] + ".gzidx"
     store = open_store(_index_folder())
     try:
-        data = store.get(name)
-    except FileNotFoundError:
+        index = parse_index(store.get(name))
+    except (FileNotFoundError, SourceError):
         data = build_index(file, RangeFile(read, file.size_bytes), read, spacing)
         store.put(name, data)
-    index = parse_index(data)
+        index = parse_index(data)
     places = [*index.entries, (file.size_bytes, index.unpacked_bytes)]
     pieces = ((b[0] - a[0], b[1] - a[1]) for a, b in itertools.pairwise([(0, 0), *places[1:]]))
     return _with_entries(file, pieces, f"{store.url}/{name}")

@@ -14,8 +14,9 @@ from typing import IO, Any, cast
 import asyncssh
 
 from shardmill.engines.ssh.at_home.link import Link, lost
-from shardmill.errors import HostError, RunExists, ShardmillError
+from shardmill.errors import CorruptState, HostError, RunExists, ShardmillError
 from shardmill.ledger import Claim, Commit, Ledger
+from shardmill.records import check_record
 from shardmill.store import LocalStore
 from shardmill.store.local import explain_os_error, try_lock
 
@@ -106,8 +107,7 @@ class Home:
 
     async def fetch(self, link: Link, share: Share, folder: str, record: dict[str, Any]) -> bool:
         """Fetch a finished part and commit it, unless that is done; False while another host's is being fetched."""
-        commit = Commit.from_json(record)
-        self._check(link, commit)
+        commit = self._check(link, record)
         if commit.shard in await self.done():
             return True
         if commit.shard in self._pulling:
@@ -131,8 +131,13 @@ class Home:
         self.seconds = [*self.seconds[-99:], commit.seconds]
         return True
 
-    def _check(self, link: Link, commit: Commit) -> None:
+    def _check(self, link: Link, record: dict[str, Any]) -> Commit:
         """Refuse a commit whose files are not those of its attempt: a host must not choose what home writes."""
+        clean = "Find out who writes to its work folder, and remove the run there: shardmill hosts clean."
+        try:
+            commit = check_record(Commit, record, "a commit")
+        except CorruptState as error:
+            raise HostError(f"{link.host.name} sent {error.message}", hint=clean) from error
         stem = f"{commit.shard:06d}.{commit.attempt}"
         if (
             not 0 <= commit.shard < len(self.plan.shards)
@@ -142,8 +147,9 @@ class Home:
         ):
             raise HostError(
                 f"{link.host.name} sent a commit that it cannot have made (shard {commit.shard}, {commit.part!r}).",
-                hint="Find out who writes to its work folder, and remove the run there: shardmill hosts clean.",
+                hint=clean,
             )
+        return commit
 
     def _commit(self, commit: Commit) -> None:
         store = self.ledger.store

@@ -70,7 +70,7 @@ class Commits:
         """Delete the commits and parts of these shards from a branch: they were fetched, or are not wanted."""
         for shard in shards:
             with contextlib.suppress(FileNotFoundError):
-                commit = self._parse(shard, self._store.get(self.key(shard)))
+                commit = self.get(shard)
                 for key in filter(None, (commit.part, commit.errors_file)):
                     self._store.delete(key)
             self._store.delete(self.key(shard))

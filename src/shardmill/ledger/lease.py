@@ -127,7 +127,7 @@ class Leases:
 
     def excuse(self, worker: str) -> None:
         """Give back all leases of a worker that vanished for no fault of its shards, such as by preemption."""
-        for shard, lease, _ in self._read_all():
+        for shard, (lease, _) in self._read_each(self.shards()):
             if lease.worker == worker:
                 self._store.delete(self._key(shard))
 

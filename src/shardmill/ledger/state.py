@@ -37,8 +37,9 @@ class RunState:
         said = read_object(data, _KEY, _DAMAGED)
         cause = said.get("cause") or {}
         try:
-            texts = [str(said[name]) for name in ("generation", "state", "by")]
-            return cls(*texts, float(said["at"]), str(cause.get("message", "")), str(cause.get("hint", "")))
+            generation, state, by = (str(said[name]) for name in ("generation", "state", "by"))
+            message, hint = (str(cause.get(name, "")) for name in ("message", "hint"))
+            return cls(generation, state, by, float(said["at"]), message, hint)
         except (LookupError, TypeError, ValueError, AttributeError) as error:
             raise CorruptState(f"{_KEY} is damaged: {type(error).__name__}.", hint=_DAMAGED) from error
 

@@ -61,7 +61,7 @@ def parse_index(data: bytes) -> GzipIndex:
         magic = b""
     if magic != b"GZIDX":
         raise SourceError(
-            "The index of a gzip file is damaged.", hint="Start over with --fresh, which builds it again."
+            "The index of a gzip file is damaged.", hint="Start over with --fresh: it is built again."
         )
     members = [unpacked for _, unpacked, _, has_window in points if not has_window]
     entries = tuple((packed, unpacked) for packed, unpacked, *_ in points)
@@ -84,4 +84,4 @@ def _fetch(place: str) -> bytes:
     try:
         return store.get(key)
     except FileNotFoundError:
-        raise SourceError(f"{place} is gone.", hint="Start over with --fresh, which builds it again.") from None
+        raise SourceError(f"{place} is gone.", hint="Start over with --fresh: it is built again.") from None

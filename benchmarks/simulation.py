@@ -286,7 +286,7 @@ class Worker:
         self._held()
         state = {"state": self.state, "host": "elsewhere", "pid": 1, "kind": "cuda", "bytes_per_s": self.choice.pace}
         self.heart.workers.beat(self.name, state)
-        self.heart.is_wanted()
+        self.heart.state.is_wanted()
         beat_s = self.choice.beat_s()
         pause_s = max(beat_s, LEAST_BEAT_S)
         self.simulation.objects.requests["heartbeat"] += round(2 * (pause_s / beat_s - 1))

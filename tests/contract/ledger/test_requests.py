@@ -11,6 +11,8 @@ from shardmill.ledger import Ledger, Suspects
 from tests.support.counting import CountingStore
 from tests.support.ledgers import a_plan, make_commit
 
+OPEN = {"rows": 0, "bytes": 0}
+
 
 @pytest.fixture
 def store() -> CountingStore:
@@ -49,7 +51,7 @@ def test_a_beat_sees_that_the_run_was_stopped_resumed_and_begun_again(ledger: Le
 def test_a_death_reads_the_leases_that_the_last_beat_names(ledger: Ledger, store: CountingStore) -> None:
     for shard in range(100):
         ledger.leases.take(shard, f"w{shard // 2}", 60.0)
-        ledger.workers.beat(f"w{shard // 2}", {"commits": 0, "open": {str(shard - shard % 2): {}, str(shard): {}}})
+        ledger.workers.beat(f"w{shard // 2}", {"commits": 0, "open": {str(shard - shard % 2): OPEN, str(shard): OPEN}})
     ledger.suspects.put(7, Suspects((1, 2), poison=(5,)))
     deaths = Deaths(ledger, forgiven=1)
     store.reset()
@@ -63,7 +65,7 @@ def test_a_death_reads_the_leases_that_the_last_beat_names(ledger: Ledger, store
     assert [shard for shard, lease in ledger.leases.read().items() if not lease.until] == [6, 7]
 
 
-@pytest.mark.parametrize("beat", [None, {"open": {}}, {"open": {"9": {}}}, {"state": "working"}])
+@pytest.mark.parametrize("beat", [None, {"open": {}}, {"open": {"9": OPEN}}, {"state": "working"}])
 def test_a_death_reads_each_lease_once_if_the_last_beat_names_none(
     ledger: Ledger, store: CountingStore, beat: dict[str, object] | None
 ) -> None:
@@ -73,7 +75,7 @@ def test_a_death_reads_each_lease_once_if_the_last_beat_names_none(
         ledger.workers.beat("w3", beat)
     store.reset()
     ledger.leases.record_death("w3")
-    assert store.requests["get_tagged leases"] == 50 + (beat == {"open": {"9": {}}})
+    assert store.requests["get_tagged leases"] == 50 + (beat == {"open": {"9": OPEN}})
     assert [shard for shard, lease in ledger.leases.read().items() if not lease.until] == [3]
 
 
@@ -115,7 +117,7 @@ def test_starting_a_run_over_deletes_many_objects_at_once(ledger: Ledger, store:
     ledger.start_over(a_plan(shards=3))
     deletes = sum(n for kind, n in store.requests.items() if kind.startswith("delete"))
     assert deletes == 3 + 3 + 1, "commits, parts, the files beside the plan"
-    assert [entry.key for entry in store.list()] == ["plan.json"]
+    assert [entry.key for entry in store.list()] == ["plan.json", "state.json"]
 
 
 def test_sweeping_a_run_deletes_many_objects_at_once(ledger: Ledger, store: CountingStore) -> None:

@@ -21,7 +21,8 @@ _OLD_S, _OLD_FAILURE_S = 3600.0, 86400.0
 _ROLLED = (100, 1000)
 # One worker in this number rolls up records when it starts.
 _ROLLS = 100
-_NUMBERS = ("at", "pid", "rows", "rows_per_s", "bytes_per_s", "tokens_per_s", "began", "progress_at", "idle_s")
+_TIMES = ("at", "started", "began", "progress_at", "idle_s")
+_NUMBERS = (*_TIMES, "pid", "rows", "commits", "rows_per_s", "bytes_per_s", "tokens_per_s")
 # What others read of a heartbeat.
 _NOTHING: dict[str, Any] = {
     **dict.fromkeys(("id", "host", "state", "device"), ""),

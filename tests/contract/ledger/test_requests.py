@@ -58,7 +58,7 @@ def test_a_death_reads_the_leases_that_the_last_beat_names(ledger: Ledger, store
     assert deaths.judge(0, "w3", -9, []) is None
     assert store.requests["get_tagged leases"] == 2
     assert store.requests["get suspects"] == 1
-    assert store.requests["get workers"] == 1
+    assert store.requests["get workers"] == 2
     store.reset()
     assert deaths.judge(0, "w3", -9, []) is not None
     assert store.requests["get workers"] == 2

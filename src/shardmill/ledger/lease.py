@@ -115,7 +115,7 @@ class Leases:
                 self._replace(shard, replace(lease, until=0.0), tag)
 
     def excuse(self, worker: str) -> None:
-        """Give back all leases of a worker that is gone through no fault of its shards, such as by preemption."""
+        """Give back all leases of a worker that vanished for no fault of its shards, such as by preemption."""
         for shard, lease, _ in self._read_all():
             if lease.worker == worker:
                 self._store.delete(self._key(shard))

@@ -12,7 +12,7 @@ from shardmill.ledger.worker import is_live, was_told_to_stop
 _WIDEST = (1 << 62, 0)
 # Each record is one request to the store. A sample shows whether it is worth reading all.
 _ASKED = 32
-# Heartbeats are at most 10 s apart, so a worker may have lived so much longer than its last one.
+# Heartbeats are at most 10 s apart, so a worker may have lived that much longer.
 _BEAT_S = 10.0
 
 # How far the search for rows that kill workers has come: rows convicted, and the fewest rows that are suspect.
@@ -33,7 +33,7 @@ class Progress:
         self._convicted, self._narrowest = 0, _WIDEST
 
     def made(self, search: Search, commits: int) -> bool:
-        """Whether a dead worker with so many commits made progress, by the search after its death."""
+        """Whether a dead worker made progress, by its commits and by the search after its death."""
         convicted, narrowest = search
         if convicted > self._convicted:
             self._convicted, self._narrowest = convicted, narrowest

@@ -25,6 +25,8 @@ def check_wanted(ledger: Ledger, worker: str, max_restarts: int, *, watched: boo
 
 
 def fail_run(ledger: Ledger, worker: str, error: BaseException) -> None:
-    """End the run for all workers if an error is final. On a branch this holds for its host alone."""
-    if isinstance(error, ShardmillError) and error.cure is Cure.FINAL:
+    """End the run for all workers if an error is final. On a branch, home decides what it means for the run."""
+    if not isinstance(error, ShardmillError) or error.cure is not Cure.FINAL:
+        return
+    if ledger.branch.assignment() is None:
         quietly(ledger.state.fail, worker, error.message, error.hint)

@@ -14,7 +14,7 @@ from shardmill.ledger.process import name_process, process_alive
 from shardmill.ledger.record import Step, encode, known_fields
 
 FREE, TAKEN, DONE, FAILED = "free", "taken", "done", "failed"
-# So many processes may die at a step, for instance for lack of memory.
+# After this many deaths, for instance for lack of memory, a step has failed.
 _MOST_DEATHS = 3
 
 

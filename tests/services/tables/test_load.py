@@ -256,7 +256,7 @@ def test_windows_have_a_row_each_and_a_key_of_their_own(postgres: PostgresServer
 def test_a_load_is_indexed_registered_and_searched(
     postgres: PostgresServer, write_jsonl: Callable[..., Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    wide = {"params": {"dims": 384}}
+    wide = {"params": {"dims": 384}, "index": "hnsw"}
     spec = table_spec(write_jsonl(fake_rows(60)), postgres.url(), "sought", **wide)
     run = load_spec(spec, tmp_path / "run", engine=InProcessEngine())
     hits = Table(place_of(run)).search_many([fake_rows(60)[17]["text"]], 1)[0]
@@ -273,7 +273,7 @@ def test_a_load_is_indexed_registered_and_searched(
 def test_a_load_without_a_parent_has_its_table_first_and_its_index_last(
     postgres: PostgresServer, write_jsonl: Callable[..., Path], tmp_path: Path
 ) -> None:
-    spec = table_spec(write_jsonl(fake_rows(60)), postgres.url(), "pulled", params={"dims": 384})
+    spec = table_spec(write_jsonl(fake_rows(60)), postgres.url(), "pulled", params={"dims": 384}, index="hnsw")
     work = spec.work.model_dump(mode="json", exclude_unset=True)
     planned = lay_out(work, spec.execution.model_dump(mode="json"), tmp_path / "run")
     assert postgres.execute("SELECT count(*) FROM pulled") == [(0,)]

@@ -21,6 +21,7 @@ from shardmill.status.load import TableLoad
 from shardmill.status.state import Status
 
 _REFRESH_S = 1.0
+_OVER = ("complete", "failed")
 
 
 def show(status: Status) -> None:
@@ -28,17 +29,17 @@ def show(status: Status) -> None:
 
 
 def follow(read: Callable[[], Status], *, as_json: bool = False) -> None:
-    """Show the state every second until the run is complete; Ctrl-C does not stop the run."""
+    """Show the state every second until the run is complete or has failed; Ctrl-C does not stop the run."""
     status = read()
     if as_json:
         print(json.dumps(status.to_json()), flush=True)
-        while status.state != "complete":
+        while status.state not in _OVER:
             time.sleep(_REFRESH_S)
             status = read()
             print(json.dumps(status.to_json()), flush=True)
         return
     with Live(render(status), console=Console(highlight=False), auto_refresh=False) as live:
-        while status.state != "complete":
+        while status.state not in _OVER:
             time.sleep(_REFRESH_S)
             status = read()
             live.update(render(status), refresh=True)

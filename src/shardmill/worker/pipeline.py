@@ -340,8 +340,12 @@ class Worker:
         while not isinstance(item := self._made.get(), AllDone):
             if isinstance(item, Block):
                 self.writer.write(item)
-            else:
-                self.writer.end(item)
+                continue
+            before = self._tally.commits
+            self.writer.end(item)
+            if not before and self._tally.commits:
+                # Whoever judges a dead worker asks whether it has committed anything.
+                quietly(self._pulse.beat)
 
     # what others see of this worker
 

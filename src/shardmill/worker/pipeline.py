@@ -23,9 +23,9 @@ import pyarrow as pa
 from shardmill._version import __version__
 from shardmill.batching import Budget
 from shardmill.devices import Device, format_cpus
-from shardmill.errors import DeviceLost, ModelError
+from shardmill.errors import DeviceLost
 from shardmill.ledger import Claim, Ledger, Search, Suspects, name_process
-from shardmill.plan import NEW_NUMERICS, Plan, new_numerics
+from shardmill.plan import Plan
 from shardmill.sinks.base import Sink, Staged
 from shardmill.sinks.parquet import ParquetSink
 from shardmill.sources import Fields, Source, kept_schema, open_source
@@ -39,7 +39,7 @@ from shardmill.worker.pulse import Pulse, quietly
 from shardmill.worker.runner import Runner, find_suspects
 from shardmill.worker.shards import OpenShards
 from shardmill.worker.tally import Tally, peak_rss_bytes, rss_bytes
-from shardmill.worker.wanted import check_wanted, fail_run
+from shardmill.worker.wanted import check_model, check_wanted, fail_run
 from shardmill.worker.writer import Writer
 
 _WINDOW_BUDGETS = 16
@@ -125,7 +125,7 @@ class Worker:
         self._pulse.start()
         try:
             self._state = "loading"
-            self._check_model()
+            check_model(self.ledger, self.plan, self.task)
             precise = self.execution.precision == "float32"
             self.task.open(replace(self.device, precise=precise, work_bytes=self.plan.stat.size_bytes))
             self.sink: Sink = self._open_sink()
@@ -184,22 +184,6 @@ class Worker:
     def _report_stuck(self) -> None:
         quietly(self.ledger.leases.record_death, self.name)
         quietly(self._pulse.beat)
-
-    def _check_model(self) -> None:
-        """Check the model's fingerprint: on another machine, or later, the model of that name may differ."""
-        here = self.task.fingerprint()
-        if new_numerics(self.plan.fingerprint, here):
-            raise ModelError(f"This run cannot be continued: {NEW_NUMERICS}.", hint="Start it over with --fresh.")
-        planned = self.plan.fingerprint
-        if here != planned:
-            changed = [name for name in sorted({*here, *planned}) if here.get(name) != planned.get(name)]
-            is_branch = self.ledger.branch.assignment() is not None
-            raise ModelError(
-                f"The model here is not the one that the run was planned with ({', '.join(changed)} differ).",
-                hint="Pass the model as a folder: it is then sent to the hosts."
-                if is_branch
-                else "Use a machine that has the planned model, or pass a model that all see: a folder or a URL.",
-            )
 
     def _open_sink(self) -> Sink:
         kept = kept_schema(self.plan.stat)

@@ -117,6 +117,11 @@ class Execution(_Model):
     index: Literal["hnsw", "ivfflat", "none"] = "hnsw"
     rebuild_indexes: bool = False
 
+    def to_settings(self) -> dict[str, Any]:
+        """As plain values for the run folder. Version 0.1.0 knows neither steps nor detached runs."""
+        unused = {name for name in ("then", "detach") if not getattr(self, name)}
+        return self.model_dump(mode="json", exclude=unused)
+
     @field_validator("engine_options")
     @classmethod
     def _findable(cls, value: dict[str, Any]) -> dict[str, Any]:

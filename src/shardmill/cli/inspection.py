@@ -129,7 +129,7 @@ shardmill status s3://bucket/runs/docs --json"""
 
 def status(
     run: o.Run,
-    watch: Annotated[bool, typer.Option("--watch", help="Follow the run until it is complete.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", help="Follow the run until it is complete or has failed.")] = False,
     as_json: o.AsJson = False,
 ) -> None:
     """Show the progress of a run, from its folder alone."""

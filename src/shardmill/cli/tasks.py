@@ -125,8 +125,14 @@ shardmill plan reviews.jsonl --text reviewText --out runs/reviews && shardmill w
 shardmill work s3://bucket/runs/docs --device cuda"""
 
 
-@takes("device")
-def work(run: o.Run, allow_code: o.AllowCode = False, as_json: o.AsJson = False, **options: Any) -> None:
+def work(
+    run: o.Run,
+    device: Annotated[
+        str | None, o.option(o.PLACE, metavar="DEVICE", help="auto, cpu or cuda.  [default: the run's]")
+    ] = None,
+    allow_code: o.AllowCode = False,
+    as_json: o.AsJson = False,
+) -> None:
     """Be one worker of a run until the run is done. Start as many as you like, anywhere, at any time.
 
     It pulls shards, waits while others hold the last ones, and does or awaits what follows the last shard (--then).
@@ -136,7 +142,7 @@ def work(run: o.Run, allow_code: o.AllowCode = False, as_json: o.AsJson = False,
 
     began = time.monotonic()
     try:
-        done = work_on(run, device=options["device"], allow_code=allow_code, quiet=False, own_process=True)
+        done = work_on(run, device=device, allow_code=allow_code, quiet=False, own_process=True)
     except ShardmillError as error:
         # A scheduler starts it again, here or elsewhere, by its status.
         raise error if isinstance(error, Preempted) else error.with_cure_as_status() from None

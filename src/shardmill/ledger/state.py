@@ -82,7 +82,9 @@ class StateRecord:
         """Why no worker may work on the run, as an error to raise; None while it is wanted. One request, as `look`."""
         now, resume = self.look(), f"Resume it with: shardmill resume {self._store.url}"
         if now.generation != self._folder.known_generation():
-            return Preempted("Another process has started the run over.", hint="See: shardmill status RUN")
+            return Preempted(
+                "Another process has started the run over.", hint=f"See: shardmill status {self._store.url}"
+            )
         if now.state == STOPPED:
             return Preempted(f"The run was stopped by {now.by}.", hint=resume)
         if now.state == FAILED:

@@ -14,7 +14,7 @@ from shardmill.ledger.record import Step, encode
 from shardmill.records import read_record
 
 FREE, TAKEN, DONE, FAILED = "free", "taken", "done", "failed"
-# The number of processes that may die at a step, for instance for lack of memory.
+# After this many deaths, for instance for lack of memory, a step has failed.
 _MOST_DEATHS = 3
 
 

@@ -129,7 +129,8 @@ def resume(
         from shardmill.sinks.table import prepare
 
         prepare(plan, result_schema(plan))
-    ledger.put_execution({**settings, **spec.execution.model_dump(mode="json", exclude={"places", "to_url"})})
+    kept = {name: value for name, value in settings.items() if name in ("places", "to_url")}
+    ledger.put_execution({**spec.execution.to_settings(), **kept})
     return _finish(ledger, plan, spec, placer, devices, quiet)
 
 

@@ -29,7 +29,7 @@ def show(status: Status) -> None:
 
 
 def follow(read: Callable[[], Status], *, as_json: bool = False) -> None:
-    """Show the state every second until the run is complete; Ctrl-C does not stop the run."""
+    """Show the state every second until the run is complete or has failed; Ctrl-C does not stop the run."""
     status = read()
     if as_json:
         print(json.dumps(status.to_json()), flush=True)

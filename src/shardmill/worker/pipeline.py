@@ -127,7 +127,7 @@ class Worker:
             self._state = "loading"
             if self.ledger.workers.is_turn():
                 quietly(self.ledger.workers.roll_up)
-            check_model(self.ledger, self.plan, self.task.fingerprint())
+            check_model(self.ledger, self.plan, self.task)
             precise = self.execution.precision == "float32"
             self.task.open(replace(self.device, precise=precise, work_bytes=self.plan.stat.size_bytes))
             self.sink: Sink = self._open_sink()
@@ -326,8 +326,12 @@ class Worker:
         while not isinstance(item := self._made.get(), AllDone):
             if isinstance(item, Block):
                 self.writer.write(item)
-            else:
-                self.writer.end(item)
+                continue
+            before = self._tally.commits
+            self.writer.end(item)
+            if not before and self._tally.commits:
+                # Whoever judges a dead worker asks whether it has committed anything.
+                quietly(self._pulse.beat)
 
     # what others see of this worker
 

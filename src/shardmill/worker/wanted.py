@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from shardmill.errors import Cure, ModelError, ShardmillError
 from shardmill.ledger import Ledger, Search, find_crash_loop, read_search
 from shardmill.plan import NEW_NUMERICS, Plan, new_numerics
+from shardmill.tasks.base import Task
 from shardmill.worker.pulse import quietly
 
 
@@ -27,20 +26,20 @@ def check_wanted(ledger: Ledger, worker: str, max_restarts: int, *, watched: boo
     return search
 
 
-def check_model(ledger: Ledger, plan: Plan, here: Mapping[str, str]) -> None:
-    """Check the model's fingerprint: on another machine, or later, the model of that name may differ."""
-    if new_numerics(plan.fingerprint, here):
+def check_model(ledger: Ledger, plan: Plan, task: Task) -> None:
+    """Refuse a model that is not the plan's: on another machine, or later, the model of that name may differ."""
+    here, planned = task.fingerprint(), plan.fingerprint
+    if new_numerics(planned, here):
         raise ModelError(f"This run cannot be continued: {NEW_NUMERICS}.", hint="Start it over with --fresh.")
-    planned = plan.fingerprint
-    if here != planned:
-        changed = [name for name in sorted({*here, *planned}) if here.get(name) != planned.get(name)]
-        is_branch = ledger.branch.assignment() is not None
-        raise ModelError(
-            f"The model here is not the one that the run was planned with ({', '.join(changed)} differ).",
-            hint="Pass the model as a folder: it is then sent to the hosts."
-            if is_branch
-            else "Use a machine that has the planned model, or pass a model that all see: a folder or a URL.",
-        )
+    if here == planned:
+        return
+    changed = [name for name in sorted({*here, *planned}) if here.get(name) != planned.get(name)]
+    raise ModelError(
+        f"The model here is not the one that the run was planned with ({', '.join(changed)} differ).",
+        hint="Use a machine that has the planned model, or pass a model that all see: a folder or a URL."
+        if ledger.branch.assignment() is None
+        else "Pass the model as a folder: it is then sent to the hosts.",
+    )
 
 
 def fail_run(ledger: Ledger, worker: str, error: BaseException) -> None:

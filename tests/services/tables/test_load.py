@@ -15,6 +15,7 @@ import pyarrow as pa
 import pytest
 
 import shardmill
+from shardmill.api import lay_out
 from shardmill.errors import DatabaseError, SpecError, UsageError
 from shardmill.postgres.copy import encode, sent_type
 from shardmill.run import Run, start
@@ -263,7 +264,7 @@ def test_windows_have_a_row_each_and_a_key_of_their_own(postgres: PostgresServer
 def test_a_load_is_indexed_registered_and_searched(
     postgres: PostgresServer, write_jsonl: Callable[..., Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    wide = {"params": {"dims": 384}}
+    wide = {"params": {"dims": 384}, "index": "hnsw"}
     spec = table_spec(write_jsonl(fake_rows(60)), postgres.url(), "sought", **wide)
     run = load_spec(spec, tmp_path / "run", engine=InProcessEngine())
     hits = Table(place_of(run)).search_many([fake_rows(60)[17]["text"]], 1)[0]
@@ -275,6 +276,21 @@ def test_a_load_is_indexed_registered_and_searched(
     load_spec(again, tmp_path / "more", engine=InProcessEngine())
     assert "Dropped" in capsys.readouterr().err
     assert postgres.execute("SELECT count(*) FROM pg_indexes WHERE tablename = 'sought'") == [(3,)]
+
+
+def test_a_load_without_a_parent_has_its_table_first_and_its_index_last(
+    postgres: PostgresServer, write_jsonl: Callable[..., Path], tmp_path: Path
+) -> None:
+    spec = table_spec(write_jsonl(fake_rows(60)), postgres.url(), "pulled", params={"dims": 384}, index="hnsw")
+    work = spec.work.model_dump(mode="json", exclude_unset=True)
+    planned = lay_out(work, spec.execution.model_dump(mode="json"), tmp_path / "run")
+    assert postgres.execute("SELECT count(*) FROM pulled") == [(0,)]
+    run = shardmill.work(planned.ledger.url)
+    assert postgres.execute("SELECT count(*) FROM pulled") == [(60,)]
+    made = postgres.execute("SELECT indexdef FROM pg_indexes WHERE tablename = 'pulled'")
+    assert any("hnsw" in definition for (definition,) in made)
+    assert {step.step: step.state for step in run.ledger.steps.read()} == {"sweep": "done", "index:hnsw": "done"}
+    assert run.verify().verified
 
 
 def test_what_cannot_be_loaded_is_refused_before_anything_is_read(into: Callable[..., Run]) -> None:

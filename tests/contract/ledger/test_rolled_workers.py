@@ -155,8 +155,7 @@ def test_roll_ups_of_a_run_that_was_started_over_do_not_count() -> None:
     old.workers.read()
     fresh = Ledger(url, lambda: NOW)
     fresh.plan()
-    fresh.wipe()
-    fresh.create(a_plan(shards=30))
+    fresh.start_over(a_plan(shards=30))
     old.store.put(old.folder.key("rolled", 0), b'{"workers": [{"id": "w", "at": 1.0}]}')
     assert fresh.workers.read() == []
     assert fresh.sweep() == 0

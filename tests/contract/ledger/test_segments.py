@@ -171,9 +171,8 @@ def test_segments_of_a_run_that_was_started_over_are_not_read(url: str) -> None:
     old.plan()
     old.segments.read(SHARDS)
     ledger.segments.catch_up(SHARDS)
-    ledger.wipe()
-    assert list(ledger.store.list()) == []
-    ledger.create(a_plan(shards=SHARDS))
+    ledger.start_over(a_plan(shards=SHARDS))
+    assert [entry.key for entry in ledger.store.list()] == ["plan.json"]
     old.segments.seal()
     commit(ledger, 1)
     assert dict(ledger.segments.read(SHARDS)) == truth(url)

@@ -41,6 +41,7 @@ def main() -> None:
     parser.add_argument("--first", type=int, default=0, help="the first seed")
     parser.add_argument("--seed", type=int, help="play this seed alone, and print what happens")
     parser.add_argument("--processes", type=int, default=1)
+    parser.add_argument("--minutes", type=float, default=600.0, help="end after this time, whatever is left")
     parser.add_argument("--mutate", choices=list(MUTATIONS), default="", help="plant a bug, and stop when it is found")
     asked = parser.parse_args()
     if asked.seed is not None:
@@ -58,9 +59,9 @@ def main() -> None:
                 replay = f"python -m benchmarks.faults --seed {outcome.seed}"
                 replay += f" --mutate {asked.mutate}" if asked.mutate else ""
                 print(f"seed {outcome.seed}: {outcome.faults[0]}\n  play it again: {replay}", flush=True)
-                if asked.mutate:
-                    pool.terminate()
-                    break
+            if (asked.mutate and failed) or time.monotonic() - began > 60 * asked.minutes:
+                pool.terminate()
+                break
             if done % 500 == 0:
                 print(f"{done:,} seeds, {time.monotonic() - began:,.0f} s", file=sys.stderr, flush=True)
     took = time.monotonic() - began

@@ -10,15 +10,21 @@ import gc
 import importlib
 import json
 import os
+import queue
 import random
 import shutil
 import signal
+import subprocess
+import sys
 import tempfile
+import threading
+import time
 import traceback
+import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -31,7 +37,7 @@ from benchmarks.simulated_stores import Line, ObjectServer, SimulatedDisk, draw_
 from shardmill import run
 from shardmill.devices import Device
 from shardmill.errors import WORKER_FAILED, ShardmillError, StaleResume
-from shardmill.ledger import Ledger
+from shardmill.ledger import Ledger, name_process, process_alive
 from shardmill.plan import Plan
 from shardmill.planner import make_plan
 from shardmill.results import verify
@@ -44,6 +50,9 @@ LEASE_S, STUCK_S = 8.0, 60.0
 # How long things go wrong, and how long the run may take to end after that.
 TROUBLE_S, CALM_S = 60.0, 3000.0
 _TRIES = 6
+# Where clocks, threads and processes are simulated.
+_ENGINE = ("engines.local", "engines.process", "engines.deaths", "engines.stuck")
+_ROOMS = tuple(f"shardmill.{room}" for room in ("worker", "ledger", "store.", "status", "run", "testing", *_ENGINE))
 BAD = ("!nan", "!raise")
 
 
@@ -93,17 +102,22 @@ class World:
 
     def patches(self) -> list[tuple[Any, str, Any]]:
         machines = self.machines
-        of = {
-            "time": (machines.clocks, "run worker.pipeline worker.shards worker.pulse worker.tally worker.writer"),
-            "threading": (machines.threading, "worker.pipeline worker.shards worker.pulse engines.local"),
-            "queue": (machines.queue, "worker.channel"),
-            "os": (machines.os, "engines.local ledger.lease worker.pulse worker.pipeline testing"),
-            "uuid": (SeededUuid, "ledger.lease ledger.ledger engines.process store.local worker.pipeline"),
-            "subprocess": (machines.subprocess(self._work), "engines.local"),
-            "name_process": (machines.name_process, "ledger.lease worker.pipeline"),
-            "process_alive": (machines.process_alive, "ledger.lease ledger.worker"),
-            "ThreadPoolExecutor": (SerialPool, "ledger.folder"),
+        of: list[tuple[Any, Any]] = [
+            (time, machines.clocks),
+            (threading, machines.threading),
+            (queue, machines.queue),
+            (uuid, SeededUuid),
+            (subprocess, machines.subprocess(self._work)),
+            (name_process, machines.name_process),
+            (process_alive, machines.process_alive),
+        ]
+        found: list[tuple[Any, str, Any]] = []
+        for module in [module for name, module in sys.modules.items() if name.startswith(_ROOMS)]:
+            own = of if "store" in module.__name__ else [*of, (os, machines.os)]
+            found += [(module, name, new) for name, value in vars(module).items() for old, new in own if value is old]
+        named = {
             "Ledger": (self.ledger, "run engines.local"),
+            "ThreadPoolExecutor": (SerialPool, "ledger.folder"),
             "make_plan": (self._plan, "run"),
             "devices_for": (lambda spec: [Device("cpu", "cpu", 1)] * self.workers, "run"),
             "expect": (lambda *_: None, "run"),
@@ -113,14 +127,14 @@ class World:
             "_LOOK_EVERY_S": (2.0, "worker.channel worker.shards"),
             "_POLL_S": (0.5, "run"),
             "_SHOW_EVERY_S": (15.0, "run"),
+            # Roll-ups of two shards instead of a thousand.
+            "SEALED_AT_ONCE": (2, "ledger.segment"),
         }
-        found: list[tuple[Any, str, Any]]
-        found = [(f"shardmill.{m}", name, value) for name, (value, modules) in of.items() for m in modules.split()]
+        found += [(f"shardmill.{m}", name, value) for name, (value, where) in named.items() for m in where.split()]
         # Python 3.11 locks a cached property for all instances, of whichever process.
-        if hasattr(before := Writer.__dict__["_before"], "lock"):
-            found.append((before, "lock", contextlib.nullcontext()))
-        clocked = ("worker.runner", "engines.local", "engines.stuck", "store.remote", "testing")
-        return found + [(f"shardmill.{m}", "time", machines.clocks) for m in clocked] + self.server.patches()
+        locked = [value for value in vars(Writer).values() if isinstance(value, cached_property)]
+        found += [(value, "lock", contextlib.nullcontext()) for value in locked if hasattr(value, "lock")]
+        return found + self.server.patches()
 
     def _plan(self, spec: Spec, devices: Any, **_: Any) -> Plan:
         return planned(spec.work.params["dims"], self.poison)[1]

@@ -103,8 +103,8 @@ class Line:
         return done
 
     def check_final(self, key: str, before: bytes | None, after: bytes, *, swapped: bool) -> None:
-        """A commit never changes, and a plan is only swapped for the next one, never overwritten."""
-        final = key.startswith("commits/") or (key == "plan.json" and not swapped)
+        """Commits and roll-ups never change, and a plan is only swapped for the next one, never overwritten."""
+        final = key.startswith(("commits/", "segments/", "rolled/")) or (key == "plan.json" and not swapped)
         if final and before is not None and before != after:
             self.violations.append(f"{key} was overwritten")
 

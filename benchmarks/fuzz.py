@@ -65,11 +65,12 @@ def search(parser: Parser, seconds: float, seed: int, found: Path) -> dict[str, 
     counts: Counter[str] = Counter()
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
-        corpus = parser.seeds(folder)
+        seeds = parser.seeds(folder)
+        corpus = list(seeds)
         path, known = folder / parser.file, set[str]()
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
-            data = mutate(choose.choice(corpus), choose)[:_LARGEST_BYTES]
+            data = mutate(choose.choice(corpus if choose.random() < 0.4 else seeds), choose)[:_LARGEST_BYTES]
             path.write_bytes(data)
             # What this process leaves behind if it crashes.
             (found / f"{parser.name}-crashed").write_bytes(data)

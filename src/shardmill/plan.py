@@ -222,6 +222,10 @@ class Plan:
         for file in self.stat.files:
             if file.index and not re.fullmatch(r"index/[A-Za-z0-9][A-Za-z0-9._-]*", file.index):
                 raise CorruptState(f"plan.json names an index outside the run: {file.index!r}.", hint=_DAMAGED)
+        columns = self.stat.columns
+        for name in (*self.work.id, *self.work.keep):
+            if name not in columns and name.rpartition(":")[0] not in columns:
+                raise CorruptState(f"plan.json is damaged: no type for the column {name!r}.", hint=_DAMAGED)
         if not re.fullmatch(r"[A-Za-z0-9]*", self.generation):
             raise CorruptState(f"plan.json is damaged: generation {self.generation!r}.", hint=_DAMAGED)
 

@@ -25,7 +25,7 @@ Run = Annotated[str, argument("RUN", "The run folder: a path or a URL.")]
 Result = Annotated[str, argument("RUN", "The run folder, or a table: postgresql://HOST/DATABASE/TABLE.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON to stdout.")]
 AllowCode = Annotated[
-    bool, typer.Option("--allow-code", help="Import tasks and sources that the run or table names as code; see docs.")
+    bool, typer.Option("--allow-code", help="Import code that the run or table names, and run its commands.")
 ]
 Out = Annotated[str, option(RESULT, metavar="RUN", help="The run folder, created if missing: a path or a URL.")]
 TableOut = Annotated[str, option(RESULT, "--out", metavar="RUN", help="The run folder.  [default: runs/TABLE]")]

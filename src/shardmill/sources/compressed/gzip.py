@@ -60,7 +60,9 @@ def parse_index(data: bytes) -> GzipIndex:
     except struct.error:
         magic = b""
     if magic != b"GZIDX":
-        raise SourceError("The index of a gzip file is damaged.", hint="Start over with --fresh: it is built again.")
+        raise SourceError(
+            "The index of a gzip file is damaged.", hint="Start over with --fresh, which builds it again."
+        )
     members = [unpacked for _, unpacked, _, has_window in points if not has_window]
     entries = tuple((packed, unpacked) for packed, unpacked, *_ in points)
     return GzipIndex(unpacked_bytes, entries, max(members, default=0))

@@ -16,7 +16,7 @@ from collections import Counter
 
 from benchmarks.faulty_run import Outcome, play
 from benchmarks.machine import describe_machine, print_table
-from benchmarks.mutations import MUTATIONS, planted
+from benchmarks.planted_bugs import BUGS, planted
 
 
 def play_planted(job: tuple[int, str]) -> Outcome:
@@ -42,7 +42,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, help="play this seed alone, and print what happens")
     parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--minutes", type=float, default=600.0, help="end after this time, whatever is left")
-    parser.add_argument("--mutate", choices=list(MUTATIONS), default="", help="plant a bug, and stop when it is found")
+    parser.add_argument("--mutate", choices=list(BUGS), default="", help="plant a bug, and stop when it is found")
     asked = parser.parse_args()
     if asked.seed is not None:
         sys.exit(not show(asked.seed, asked.mutate))

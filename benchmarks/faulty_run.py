@@ -23,6 +23,7 @@ import traceback
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from pathlib import Path
@@ -35,15 +36,18 @@ from benchmarks.simulated import Turns
 from benchmarks.simulated_os import Machines, Process, SeededUuid, SerialPool
 from benchmarks.simulated_stores import Line, ObjectServer, SimulatedDisk, draw_weather
 from shardmill import run
+from shardmill.console import Bar
+from shardmill.costs.rates import expect, learn
 from shardmill.devices import Device
-from shardmill.errors import WORKER_FAILED, ShardmillError, StaleResume
+from shardmill.errors import WORKER_FAILED, Cure, Preempted, ShardmillError, StaleResume
 from shardmill.ledger import Ledger, name_process, process_alive
 from shardmill.plan import Plan
-from shardmill.planner import make_plan
+from shardmill.planner import devices_for, make_plan
 from shardmill.results import verify
 from shardmill.spec import Spec, make_spec
 from shardmill.testing import fake_vector
 from shardmill.worker import Worker
+from shardmill.worker.process import work
 from shardmill.worker.writer import Writer
 
 LEASE_S, STUCK_S = 8.0, 60.0
@@ -52,7 +56,8 @@ TROUBLE_S, CALM_S = 60.0, 3000.0
 _TRIES = 6
 # Where clocks, threads and processes are simulated.
 _ENGINE = ("engines.local", "engines.process", "engines.deaths", "engines.stuck")
-_ROOMS = tuple(f"shardmill.{room}" for room in ("worker", "ledger", "store.", "status", "run", "testing", *_ENGINE))
+_NAMES = ("worker", "ledger", "store.", "status", "steps", "run", "testing", *_ENGINE)
+_ROOMS = tuple(f"shardmill.{name}" for name in _NAMES)
 BAD = ("!nan", "!raise")
 
 
@@ -110,19 +115,19 @@ class World:
             (subprocess, machines.subprocess(self._work)),
             (name_process, machines.name_process),
             (process_alive, machines.process_alive),
+            (make_plan, self._plan),
+            (devices_for, lambda spec: [Device("cpu", "cpu", 1)] * self.workers),
+            (expect, lambda *_: None),
+            (learn, lambda *_: None),
+            (Bar, _NoBar),
+            (ThreadPoolExecutor, SerialPool),
         ]
         found: list[tuple[Any, str, Any]] = []
         for module in [module for name, module in sys.modules.items() if name.startswith(_ROOMS)]:
             own = of if "store" in module.__name__ else [*of, (os, machines.os)]
+            own = own if "ledger" in module.__name__ else [*own, (Ledger, self.ledger)]
             found += [(module, name, new) for name, value in vars(module).items() for old, new in own if value is old]
         named = {
-            "Ledger": (self.ledger, "run engines.local"),
-            "ThreadPoolExecutor": (SerialPool, "ledger.folder"),
-            "make_plan": (self._plan, "run"),
-            "devices_for": (lambda spec: [Device("cpu", "cpu", 1)] * self.workers, "run"),
-            "expect": (lambda *_: None, "run"),
-            "learn": (lambda *_: None, "run"),
-            "Bar": (_NoBar, "run results.verify"),
             # Fewer looks: each is a request or a change of threads.
             "_LOOK_EVERY_S": (2.0, "worker.channel worker.shards"),
             "_POLL_S": (0.5, "run"),
@@ -150,9 +155,10 @@ class World:
                 name=env["SHARDMILL_WORKER"],
                 slot=float(env["SHARDMILL_SLOT"]),
                 parent=int(env["SHARDMILL_PARENT"]),
+                on_stuck=lambda: process.end(Cure.HERE),
             )
             process.on_term = worker.stop
-            return 0 if worker.work() else 75
+            return 0 if work(worker) else 75
         return end[0]
 
     def command(self, host: str, name: str, call: Callable[[], object]) -> Process:
@@ -177,7 +183,8 @@ class World:
             said = {"message": error.message, "hint": error.hint, "cure": error.cure.name}
             process.lines.append(WORKER_FAILED + json.dumps(said))
             self.outcome.counts[type(error).__name__] += 1
-            end[0] = int(error.cure) if process.name.startswith("worker") else error.exit_status
+            mild = isinstance(error, Preempted) or not process.name.startswith("worker")
+            end[0] = error.exit_status if mild else int(error.cure)
             process.error = error
         except Exception as error:
             self.machines.note(process, "".join(traceback.format_exception(error)))

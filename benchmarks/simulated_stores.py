@@ -160,7 +160,9 @@ class ObjectServer:
         found: dict[str, Any] = self._ask("HEAD", key, effect)
         return found
 
-    def put(self, client: Any, key: str, data: bytes, *, mode: Any = None) -> None:
+    def put(self, client: Any, key: str, data: bytes, *, mode: Any = None, use_multipart: bool = False) -> None:
+        data = bytes(data)
+
         def effect() -> None:
             found = self._objects.data.get(key)
             if mode == "create" and found is not None:

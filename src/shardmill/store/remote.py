@@ -114,6 +114,14 @@ class ObjectStore:
         is read back to decide; the bytes must identify their writer. If no object exists, the request is sent again,
         because obstore does not retry a request that it considers not repeatable.
         """
+        return self._settle(key, data, "create")
+
+    def replace_if_same(self, key: str, data: bytes, tag: str) -> bool:
+        """As `put_if_absent`: sent again after a time-out, so that the first request is refused if it comes late."""
+        return self._settle(key, data, _read_version_tag(tag))
+
+    def _settle(self, key: str, data: bytes, mode: Any) -> bool:
+        """Send a conditional write until it is answered, and read back who won if it was refused."""
         import obstore
         from obstore.exceptions import AlreadyExistsError, PreconditionError
 
@@ -121,29 +129,18 @@ class ObjectStore:
         while True:
             attempt += 1
             try:
-                obstore.put(self._client, self._prefix + key, data, mode="create")
+                obstore.put(self._client, self._prefix + key, data, mode=mode)
                 return True
             except (AlreadyExistsError, PreconditionError):
                 return self._holds(key, data)
             except Exception as error:
-                if self.head(key) is not None:
+                gone = isinstance(error, FileNotFoundError) and mode != "create"
+                if gone or (mode == "create" and self.head(key) is not None):
                     return self._holds(key, data)
                 explained = self._explain(error, key)
                 if attempt == _TRIES or not explained.retryable:
                     raise explained from error
             time.sleep(_PAUSE_S * 2**attempt)
-
-    def replace_if_same(self, key: str, data: bytes, tag: str) -> bool:
-        import obstore
-        from obstore.exceptions import PreconditionError
-
-        try:
-            _again(lambda: obstore.put(self._client, self._prefix + key, data, mode=_read_version_tag(tag)))
-            return True
-        except (PreconditionError, FileNotFoundError):
-            return self._holds(key, data)
-        except Exception as error:
-            raise self._explain(error, key) from error
 
     def _holds(self, key: str, data: bytes) -> bool:
         """Whether an object has these bytes; an object deleted meanwhile has none."""

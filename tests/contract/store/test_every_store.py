@@ -7,6 +7,7 @@ import fcntl
 import os
 import subprocess
 import sys
+import uuid
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -218,3 +219,25 @@ def test_many_are_deleted_at_once_and_missing_ones_are_skipped(store: Store) -> 
     store.delete_all([f"a/{i}" for i in range(1, 7)])
     assert [entry.key for entry in store.list()] == ["a/0"]
     store.delete_all([])
+
+
+@pytest.mark.parametrize("arrived", [True, False])
+def test_a_swap_whose_answer_is_lost_is_sent_again(arrived: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else the first request may come late, and undo what was decided since."""
+    from obstore.exceptions import GenericError
+
+    store, put, sent = open_store(f"memory://{uuid.uuid4().hex}"), obstore.put, []
+
+    def lose_first(*args: Any, **kwargs: Any) -> Any:
+        sent.append(args[1])
+        if len(sent) == 1:
+            if arrived:
+                put(*args, **kwargs)
+            raise GenericError("error sending request: timed out")
+        return put(*args, **kwargs)
+
+    store.put("k", b"old")
+    tag = store.get_tagged("k")[1]
+    monkeypatch.setattr(obstore, "put", lose_first)
+    assert store.replace_if_same("k", b"new", tag)
+    assert (len(sent), store.get("k")) == (2, b"new")

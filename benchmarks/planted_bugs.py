@@ -84,7 +84,7 @@ def start_over_in_two_steps(self: Ledger, plan: Plan) -> Plan:
     return self.create(plan)
 
 
-MUTATIONS: dict[str, list[tuple[Any, str, Any]]] = {
+BUGS: dict[str, list[tuple[Any, str, Any]]] = {
     "": [],
     "commit-by-put": [(Commits, "add", commit_by_put)],
     "refusal-believed": [(ObjectStore, "_holds", refusal_believed)],
@@ -101,6 +101,6 @@ MUTATIONS: dict[str, list[tuple[Any, str, Any]]] = {
 def planted(name: str) -> Iterator[None]:
     """Plant a bug; none if the name is empty."""
     with contextlib.ExitStack() as stack:
-        for owner, attribute, wrong in MUTATIONS[name]:
+        for owner, attribute, wrong in BUGS[name]:
             stack.enter_context(patch.object(owner, attribute, wrong))
         yield

@@ -184,7 +184,9 @@ def run_once(kind: str, url: str, wanted: int, folder: Path, seed: int) -> Outco
 def _spec(source: Path, to: dict[str, str] | None) -> Spec:
     work = {"source": str(source), "text": "text", "id": "id", "task": "shardmill.testing:FakeTask"}
     work |= {"params": {"delay_s": 0.08}, **({"to": to} if to else {})}
-    return make_spec(work, {"shard_bytes": 2_000, "batch_tokens": 400, "lease_s": 5.0, "batch_rows": 16})
+    return make_spec(
+        work, {"shard_bytes": 2_000, "batch_tokens": 400, "lease_s": 5.0, "batch_rows": 16, "index": "none"}
+    )
 
 
 def _ids(url: str, table: str) -> list[str]:

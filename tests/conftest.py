@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from shardmill import passwords
 from shardmill.cli import main
@@ -27,6 +28,10 @@ from tests.support.cli import Cli, Said
 from tests.support.gcs_server import GcsServer
 from tests.support.services import PostgresServer, free_port, unavailable
 from tests.support.waiting import PATIENCE_S
+
+# An example that is slow on a machine with other work is no fault.
+settings.register_profile("any load", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("any load")
 
 # Files are handed to processes in this order: what takes longest first, so that nobody waits for it at the end.
 ORDER = ("engines", "faults", "packaging", "golden", "services", "contract", "unit")

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from shardmill import passwords, permission
 from shardmill.cli import main
@@ -24,6 +25,10 @@ from tests.support.cli import Cli, Said
 from tests.support.gcs_server import GcsServer
 from tests.support.seaweed import seaweed
 from tests.support.services import PostgresServer, unavailable
+
+# An example that is slow on a machine with other work is no fault.
+settings.register_profile("any load", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("any load")
 
 # Files are handed to processes in this order: what takes longest first, so that nobody waits for it at the end.
 ORDER = ("engines", "faults", "packaging", "golden", "services", "contract", "unit")

@@ -126,6 +126,7 @@ def test_planted_secrets_are_nowhere(
     if not in_url:
         assert load(with_password=True) == 2
         assert "A password in a URL cannot be passed to a Slurm job" in seen.said
+        assert ".pgpass" in seen.said
         planted.write_pgpass(mine / "pgpass")
     assert load(with_password=in_url, meanwhile=revoke) != 0, seen.said
     assert "permission denied for table docs" in seen.said
@@ -135,15 +136,31 @@ def test_planted_secrets_are_nowhere(
     assert Run(run).status().errors == 1
 
     roots = [tmp_path, *place.folders, *(Path(os.environ[f"XDG_{name}_HOME"]) for name in ("CACHE", "CONFIG"))]
-    files = {path: path.read_bytes() for root in roots for path in root.rglob("*") if path.is_file()}
-    # sbatch copies the environment of whoever calls it for the job, and Slurm keeps that.
-    files = {path: data for path, data in files.items() if place.name != "slurm" or path.name != "environment"}
-    assert any(b"permission denied for table docs" in data for path, data in files.items() if path.suffix != ".json")
+    files = dict(_read_all(roots))
+    assert any(b"permission denied for table docs" in data for path, data in files.items() if path.suffix == ".log")
     assert any("-m shardmill.worker" in line for line in seen.command_lines)
     for name, secret in planted.secrets.items():
-        assert [str(path) for path, data in files.items() if secret.encode() in data] == [], name
+        found = [path for path, data in files.items() if secret.encode() in data]
+        assert [path for path in found if not (name in planted.environment and _is_kept_by_slurm(path, place))] == [], (
+            name
+        )
         assert [line for line in seen.command_lines if secret in line] == [], name
         assert secret not in seen.said, name
+
+
+def _read_all(roots: list[Path]) -> Iterator[tuple[Path, bytes]]:
+    """All files below, of which some may go while they are read."""
+    for root in roots:
+        for folder, _, names in os.walk(root):
+            for path in (Path(folder, name) for name in names):
+                with contextlib.suppress(FileNotFoundError):
+                    if path.is_file():
+                        yield path, path.read_bytes()
+
+
+def _is_kept_by_slurm(path: Path, place: Place) -> bool:
+    """sbatch sends along the environment of whoever calls it, and Slurm keeps it until the job has ended."""
+    return place.name == "slurm" and path.name == "environment" and path.is_relative_to(place.folders[0] / "state")
 
 
 class Seen:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import json
 import os
@@ -10,10 +11,11 @@ import sys
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from threading import Thread
-from typing import Any
+from typing import Any, ClassVar
 from urllib.parse import quote
 
 import pytest
@@ -112,40 +114,37 @@ def test_planted_secrets_are_nowhere(
 ) -> None:
     """A load by a task of the user's, named in a spec. The first try loses its right to read, the second finishes."""
     mine, run = tmp_path_factory.mktemp("mine"), tmp_path / "run"
-    seen = Seen()
+    watch = Watch(tmp_path / "said.txt")
 
-    def load(*, with_password: bool, meanwhile: Callable[[], None] = lambda: None) -> int:
-        spec = _write_spec(mine / "spec.json", place, planted, with_password=with_password)
-        return seen.watch(command("load", "--spec", spec, "--out", run), planted.environment, meanwhile)
+    def load(*, with_password: bool = place.name != "slurm", once_planned: Callable[[], Any] | None = None) -> int:
+        spec = _write_spec(mine / "spec.toml", place, planted, with_password=with_password)
+        words = command("load", "--spec", spec, "--out", run)
+        return watch.run(words, planted.environment, run / "plan.json", once_planned)
 
-    def revoke() -> None:
-        wait_for(lambda: (run / "plan.json").exists())
-        planted.server.execute("REVOKE SELECT ON docs FROM reader")
-
-    in_url = place.name != "slurm"
-    if not in_url:
+    if place.name == "slurm":
         assert load(with_password=True) == 2
-        assert "A password in a URL cannot be passed to a Slurm job" in seen.said
-        assert ".pgpass" in seen.said
+        assert "A password in a URL cannot be passed to a Slurm job" in watch.said
+        assert ".pgpass" in watch.said
         planted.write_pgpass(mine / "pgpass")
-    assert load(with_password=in_url, meanwhile=revoke) != 0, seen.said
-    assert "permission denied for table docs" in seen.said
+    revoke = partial(planted.server.execute, "REVOKE SELECT ON docs FROM reader")
+    assert load(once_planned=revoke) != 0, watch.said
+    assert "permission denied for table docs" in watch.said
     planted.server.execute("GRANT SELECT ON docs TO reader")
-    assert load(with_password=in_url) == 0, seen.said
+    assert load() == 0, watch.said
     assert planted.server.execute("SELECT count(*) FROM vectors") == [(59,)]
     assert Run(run).status().errors == 1
 
     roots = [tmp_path, *place.folders, *(Path(os.environ[f"XDG_{name}_HOME"]) for name in ("CACHE", "CONFIG"))]
     files = dict(_read_all(roots))
     assert any(b"permission denied for table docs" in data for path, data in files.items() if path.suffix == ".log")
-    assert any("-m shardmill.worker" in line for line in seen.command_lines)
+    assert any("-m shardmill.worker" in line for line in watch.command_lines)
     for name, secret in planted.secrets.items():
         found = [path for path, data in files.items() if secret.encode() in data]
-        assert [path for path in found if not (name in planted.environment and _is_kept_by_slurm(path, place))] == [], (
-            name
-        )
-        assert [line for line in seen.command_lines if secret in line] == [], name
-        assert secret not in seen.said, name
+        if place.name == "slurm" and name in planted.environment:
+            # sbatch sends along the environment of whoever calls it, and Slurm keeps it until the job has ended.
+            found = [path for path in found if path.name != "environment"]
+        assert found == [], name
+        assert [line for line in watch.command_lines if secret in line] == [], name
 
 
 def _read_all(roots: list[Path]) -> Iterator[tuple[Path, bytes]]:
@@ -158,35 +157,35 @@ def _read_all(roots: list[Path]) -> Iterator[tuple[Path, bytes]]:
                         yield path, path.read_bytes()
 
 
-def _is_kept_by_slurm(path: Path, place: Place) -> bool:
-    """sbatch sends along the environment of whoever calls it, and Slurm keeps it until the job has ended."""
-    return place.name == "slurm" and path.name == "environment" and path.is_relative_to(place.folders[0] / "state")
+class Watch:
+    """Runs commands; notes what they say, and the command lines of all processes meanwhile."""
 
-
-class Seen:
-    """What commands said, and the command lines of all processes while they ran."""
-
-    def __init__(self) -> None:
-        self.said = ""
+    def __init__(self, output: Path) -> None:
+        self._output = output
         self.command_lines: set[str] = set()
 
-    def watch(self, words: list[str], environment: dict[str, str], meanwhile: Callable[[], None]) -> int:
-        process = subprocess.Popen(
-            words, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
-        )
-        assert process.stdout is not None
-        listener = Thread(target=self._listen, args=(process.stdout,))
-        acting = Thread(target=meanwhile)
-        for thread in (listener, acting):
-            thread.start()
-        wait_for(lambda: self._look() or process.poll() is not None)
-        for thread in (acting, listener):
-            thread.join()
-        return process.returncode
+    @property
+    def said(self) -> str:
+        return self._output.read_text()
 
-    def _listen(self, stream: Any) -> None:
-        for line in stream:
-            self.said += line
+    def run(self, words: list[str], environment: dict[str, str], awaited: Path, act: Callable[[], Any] | None) -> int:
+        """Act once the awaited file is there."""
+        with open(self._output, "ab") as output:
+            process = subprocess.Popen(words, env=environment, stdout=output, stderr=output)
+
+        def is_over() -> bool:
+            nonlocal act
+            if act is not None and awaited.exists():
+                act()
+                act = None
+            self._look()
+            return process.poll() is not None
+
+        try:
+            wait_for(is_over)
+        finally:
+            process.kill()
+        return process.wait()
 
     def _look(self) -> None:
         for path in Path("/proc").glob("[0-9]*/cmdline"):
@@ -204,6 +203,7 @@ def _write_spec(path: Path, place: Place, planted: Planted, *, with_password: bo
             "id": "id",
             "task": "tests.support.corpora:UsersTask",
         },
+        "work.params": {"delay_s": 0.1},
         "work.to": {"url": planted.url("writer", with_password=with_password), "table": "vectors"},
         "execution": {
             "engine": place.name,
@@ -220,13 +220,15 @@ def _write_spec(path: Path, place: Place, planted: Planted, *, with_password: bo
         for name, table in tables.items()
         for line in (f"[{name}]", *(f"{key} = {json.dumps(value)}" for key, value in table.items()))
     ]
-    path = path.with_suffix(".toml")
     path.write_text("\n".join(lines) + "\n")
     return path
 
 
 class _Closed(BaseHTTPRequestHandler):
+    asked_with: ClassVar[list[str]] = []
+
     def do_GET(self) -> None:
+        self.asked_with.append(self.headers.get("Authorization", ""))
         self.send_error(401)
 
     do_HEAD = do_GET  # noqa: N815
@@ -235,7 +237,7 @@ class _Closed(BaseHTTPRequestHandler):
         pass
 
 
-def test_the_password_of_a_web_address_is_in_no_message(
+def test_the_password_of_a_web_address_is_neither_used_nor_shown(
     shardmill: Cli, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     server = HTTPServer(("127.0.0.1", 0), _Closed)
@@ -249,5 +251,7 @@ def test_the_password_of_a_web_address_is_in_no_message(
         server.shutdown()
         server.server_close()
     assert_told(said, 1, "access is denied (401)")
+    assert base64.b64encode(b"ann:planted-word").decode() not in " ".join(_Closed.asked_with)
+    assert _Closed.asked_with
     assert "planted-word" not in said.err
     assert [p for p in tmp_path.rglob("*") if p.is_file() and b"planted-word" in p.read_bytes()] == []

@@ -188,9 +188,9 @@ class Watch:
         return process.wait()
 
     def _look(self) -> None:
-        for path in Path("/proc").glob("[0-9]*/cmdline"):
-            with contextlib.suppress(OSError):
-                self.command_lines.add(path.read_bytes().replace(b"\0", b" ").decode(errors="replace"))
+        for pid in filter(str.isdigit, os.listdir("/proc")):
+            with contextlib.suppress(OSError), open(f"/proc/{pid}/cmdline", "rb") as file:
+                self.command_lines.add(file.read().replace(b"\0", b" ").decode(errors="replace"))
 
 
 def _write_spec(path: Path, place: Place, planted: Planted, *, with_password: bool) -> Path:

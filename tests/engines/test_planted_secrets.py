@@ -83,13 +83,10 @@ def server(postgres: PostgresServer) -> PostgresServer:
     rules.write_text("local all reader,writer scram-sha-256\n" + rules.read_text())
     postgres.execute(
         "SELECT pg_reload_conf()",
-        "CREATE EXTENSION IF NOT EXISTS vector",
         "CREATE ROLE reader LOGIN",
-        "CREATE ROLE writer LOGIN",
-        "GRANT CREATE ON SCHEMA public TO writer",
-        "GRANT CREATE ON DATABASE postgres TO writer",
-        "CREATE TABLE docs (id int PRIMARY KEY, text text)",
-        "INSERT INTO docs SELECT i, CASE i WHEN 7 THEN '!raise' ELSE 'text ' || i END FROM generate_series(1, 60) i",
+        "CREATE ROLE writer LOGIN SUPERUSER",
+        "CREATE TABLE letters (id int PRIMARY KEY, text text)",
+        "INSERT INTO letters SELECT i, CASE i WHEN 7 THEN '!raise' ELSE 'text ' || i END FROM generate_series(1, 60) i",
     )
     return postgres
 
@@ -101,8 +98,8 @@ def planted(server: PostgresServer) -> Planted:
     }
     server.execute(
         *(f"ALTER ROLE {user} PASSWORD '{secrets[user]}{_ODD}'" for user in ("reader", "writer")),
-        "GRANT SELECT ON docs TO reader",
-        "DROP TABLE IF EXISTS vectors",
+        "GRANT SELECT ON letters TO reader",
+        "DROP TABLE IF EXISTS answers",
     )
     others = {name: secrets[name] for name in ("AWS_SECRET_ACCESS_KEY", "HF_TOKEN")}
     path = os.pathsep.join([str(Path(__file__).parents[2]), *filter(None, sys.path)])
@@ -126,17 +123,17 @@ def test_planted_secrets_are_nowhere(
         assert "A password in a URL cannot be passed to a Slurm job" in watch.said
         assert ".pgpass" in watch.said
         planted.write_pgpass(mine / "pgpass")
-    revoke = partial(planted.server.execute, "REVOKE SELECT ON docs FROM reader")
+    revoke = partial(planted.server.execute, "REVOKE SELECT ON letters FROM reader")
     assert load(once_planned=revoke) != 0, watch.said
-    assert "permission denied for table docs" in watch.said
-    planted.server.execute("GRANT SELECT ON docs TO reader")
+    assert "permission denied for table letters" in watch.said
+    planted.server.execute("GRANT SELECT ON letters TO reader")
     assert load() == 0, watch.said
-    assert planted.server.execute("SELECT count(*) FROM vectors") == [(59,)]
+    assert planted.server.execute("SELECT count(*) FROM answers") == [(59,)]
     assert Run(run).status().errors == 1
 
     roots = [tmp_path, *place.folders, *(Path(os.environ[f"XDG_{name}_HOME"]) for name in ("CACHE", "CONFIG"))]
     files = dict(_read_all(roots))
-    assert any(b"permission denied for table docs" in data for path, data in files.items() if path.suffix == ".log")
+    assert any(b"permission denied for table letters" in data for path, data in files.items() if path.suffix == ".log")
     assert any("-m shardmill.worker" in line for line in watch.command_lines)
     for name, secret in planted.secrets.items():
         found = [path for path, data in files.items() if secret.encode() in data]
@@ -198,13 +195,13 @@ def _write_spec(path: Path, place: Place, planted: Planted, *, with_password: bo
     tables = {
         "work": {
             "source": planted.url("reader", with_password=with_password),
-            "query": "SELECT id, text FROM docs",
+            "query": "SELECT id, text FROM letters",
             "text": "text",
             "id": "id",
             "task": "tests.support.corpora:UsersTask",
         },
         "work.params": {"delay_s": 0.1},
-        "work.to": {"url": planted.url("writer", with_password=with_password), "table": "vectors"},
+        "work.to": {"url": planted.url("writer", with_password=with_password), "table": "answers"},
         "execution": {
             "engine": place.name,
             "shard_bytes": 200,

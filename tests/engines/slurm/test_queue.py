@@ -15,7 +15,6 @@ from typing import Any
 
 import pytest
 
-from shardmill import passwords
 from shardmill.engines import open_engine
 from shardmill.errors import EXIT_TRY_AGAIN, EngineRefused, EngineSilent, SpecError, UsageError, WorkerFailed
 from shardmill.ledger import Ledger
@@ -296,15 +295,6 @@ def test_a_controller_that_is_away_for_a_while_is_waited_for(
     slurm.scontrol("update", "PartitionName=down", "State=UP")
     assert home.wait(PATIENCE_S) == 0, home.stderr and home.stderr.read()
     assert Run(run).verify().verified
-
-
-def test_passwords_do_not_go_along_with_a_job(slurm: SlurmCluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(passwords, "_known", {})
-    passwords.withhold("postgresql://ann:s3cret@db.example/shop")
-    with pytest.raises(UsageError, match="A password in a URL cannot be passed") as refused:
-        _open()
-    assert "s3cret" not in str(refused.value)
-    assert ".pgpass" in refused.value.hint
 
 
 def test_detached_tasks_finish_a_run_alone(slurm: SlurmCluster, tmp_path: Path) -> None:

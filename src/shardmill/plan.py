@@ -215,7 +215,7 @@ class Plan:
         """Refuse shards that are not pieces of the files, and indexes that are not in the run folder."""
         for shard in self.shards:
             numbers = (shard.file, shard.start, shard.stop, shard.weight_bytes, shard.files)
-            if not all(type(n) is int and 0 <= n < 1 << 63 for n in numbers) or not (
+            if not all(type(n) is int and 0 <= n <= 1 << 64 for n in numbers) or not (
                 shard.files and shard.file + shard.files <= len(self.stat.files) and shard.start <= shard.stop
             ):
                 raise CorruptState(f"plan.json is damaged: shard {shard.index} is no piece of a file.", hint=_DAMAGED)

@@ -146,10 +146,9 @@ class LocalPlacement:
     @contextlib.contextmanager
     def _output(self, seat: _Seat) -> Iterator[int | IO[bytes]]:
         """Where a worker writes: to this process, or, if it is left on its own, to its log."""
-        path = self._log(seat)
         if not self._detached:
             yield subprocess.PIPE
-        elif path is None:
+        elif (path := self._log(seat)) is None:
             yield subprocess.DEVNULL
         else:
             with open(path, "ab") as log:

@@ -65,12 +65,12 @@ def test_a_commit_names_only_files_of_its_run(run: Path, field: str, name: str, 
 
 
 @pytest.mark.parametrize("folder", ["leases", "errors", "parts/deep"])
-def test_a_link_out_of_the_run_is_not_swept_or_wiped(run: Path, folder: str) -> None:
+def test_a_link_out_of_the_run_is_not_swept_or_started_over(run: Path, folder: str) -> None:
     shutil.rmtree(run / folder, ignore_errors=True)
     (run / folder).symlink_to(run.parent / "theirs")
     ledger = Ledger(run)
-    ledger.plan()
-    for act in (ledger.sweep, ledger.wipe):
+    plan = ledger.plan()
+    for act in (ledger.sweep, lambda: ledger.start_over(plan)):
         with pytest.raises(CorruptState, match="leads out of this folder"):
             act()
     assert_kept(run)

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from shardmill import permission
 from shardmill.devices import Device
 from shardmill.errors import EXIT_DONE, EXIT_TRY_AGAIN, WORKER_FAILED, Cure, WorkerFailed
 from shardmill.ledger import Ledger
@@ -32,6 +33,7 @@ def make(tmp_path: Path, write_jsonl: Callable[..., Path]) -> Make:
     def make(rows: list[dict[str, str]], task: str = "shardmill.testing:FakeTask", **given: Any) -> Ledger:
         work = {"source": str(write_jsonl(rows)), "text": "text", "task": task, "params": given.pop("params", {})}
         spec = make_spec(work, {"lease_s": 600.0, "device": "cpu", **given})
+        permission.allow(spec.work.code)
         ledger = Ledger(tmp_path / "run")
         ledger.create(make_plan(spec, [Device("cpu", "cpu")]))
         ledger.put_execution(spec.execution.model_dump(mode="json"))
@@ -43,7 +45,7 @@ def make(tmp_path: Path, write_jsonl: Callable[..., Path]) -> Make:
 def work(ledger: Ledger) -> subprocess.CompletedProcess[str]:
     """One worker, until it ends."""
     command = [sys.executable, "-m", "shardmill.worker", ledger.url]
-    environment = {**os.environ, "SHARDMILL_THREADS": "1"}
+    environment = {**os.environ, **permission.environment(), "SHARDMILL_THREADS": "1"}
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=PATIENCE_S)
 
 

@@ -164,7 +164,7 @@ def use_run(place: Path) -> None:
     for shard in range(min(2, len(plan.shards))):
         describe_shard(ledger, plan, shard)
     make_execution(ledger.execution())
-    ledger.state.is_wanted(), ledger.stopped_by(), ledger.notes.forecast(), ledger.notes.placement()
+    ledger.state.is_wanted(), ledger.notes.forecast(), ledger.notes.placement()
     ledger.suspects.read()
     claim = ledger.leases.take_over([1], "heir", 5.0, 1e9, 0.0)
     if claim is not None:

@@ -14,10 +14,12 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
+from shardmill.errors import CorruptState
 from shardmill.ledger.branch import Branch
 from shardmill.ledger.commit import Commits
 from shardmill.ledger.folder import LISTED_AT_ONCE, Folder
 from shardmill.ledger.record import DoneShard, encode
+from shardmill.records import check_record
 
 SEALED_AT_ONCE = 1000
 
@@ -137,8 +139,9 @@ class Segments:
         }
 
     def _take_in(self, segment: dict[str, Any], shards: int) -> None:
-        with contextlib.suppress(KeyError, TypeError):
-            found = [DoneShard(**dict(zip(segment["fields"], values, strict=False))) for values in segment["shards"]]
+        with contextlib.suppress(KeyError, TypeError, CorruptState):
+            rows = [dict(zip(segment["fields"], values, strict=False)) for values in segment["shards"]]
+            found = [check_record(DoneShard, row, "a segment") for row in rows]
             found = [one for one in found if 0 <= one.shard < shards]
             self._known.update((one.shard, one) for one in found)
             self._sealed.update(one.shard for one in found)

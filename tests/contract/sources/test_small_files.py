@@ -140,7 +140,7 @@ def test_a_run_planned_with_a_shard_for_each_file_is_resumed_as_it_was(tmp_path:
     first = {s.file: s for s in reversed(alone.shards)}
     whole = [replace(s, start=0, stop=new.stat.files[f].size_bytes) for f, s in sorted(first.items())]
     old = Plan.of(new.work, new.stat, new.fingerprint, [replace(s, index=i) for i, s in enumerate(whole)])
-    assert (old.id, old.to_json()["format"], new.to_json()["format"]) == (new.id, 1, 2)
+    assert (old.id, old.to_json()["format"], new.to_json()["format"]) == (new.id, 2, 2)
     Ledger(tmp_path / "run").create(old)
     run = start(spec, tmp_path / "run", engine=InProcessEngine())
     assert run.plan.shards == old.shards

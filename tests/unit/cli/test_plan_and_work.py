@@ -127,7 +127,7 @@ def test_the_limit_of_failed_rows_holds_over_all_workers(
         second.work()
     Ledger(place).state.want("somebody")
     monkeypatch.setattr(Writer, "_count_others", lambda self: (0, 0))
-    with pytest.raises(StepFailed, match="2 of 60 rows failed"):
+    with pytest.raises(TooManyErrors, match="2 of 60 rows failed"):
         work(place)
 
 

@@ -22,7 +22,7 @@ demo-postgres: $(VENV)/.postgres
 # Most tests wait for processes, servers and clusters, so one more of them runs than there are cores.
 JOBS ?= $(shell $(PYTHON) -c 'import os; print(min(8, (os.cpu_count() or 1) + 1))')
 
-test: check
+test: check $(VENV)/.azurite
 	@$(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadfile --no-loadscope-reorder
 
 # An answer in under 90 seconds: what needs no server, no process and no model.
@@ -64,6 +64,11 @@ $(VENV)/.dev: $(VENV)/.demo tests/requirements.txt
 	@# In its own folder, hidden from transformers: with a torch build from elsewhere it fails at import.
 	@$(BIN)/pip install $(PIP_FLAGS) --upgrade --no-deps --target $(VENV)/torchvision torchvision
 	@touch $@
+
+# A server of Azure's blobs; the last version without telemetry, which doubles its size. Its tests are skipped without it.
+$(VENV)/.azurite: $(VENV)/.dev
+	@$(BIN)/npm install --silent --global --prefix $(abspath $(VENV)) --prefer-offline --ignore-scripts --omit=optional \
+		--no-audit --no-fund azurite@3.33.0 && touch $@ || echo "npm could not install azurite."
 
 clean:
 	@test ! -e demo/shop || $(BIN)/python -m shardmill.postgres.embedded stop demo/shop || true

@@ -9,14 +9,38 @@ import threading
 from bisect import bisect_left, bisect_right, insort
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from typing import IO
+from typing import IO, Protocol
 
 from shardmill.store import Entry
 
 PAGE = 1000
 # The median and the 99th percentile of each kind of request, in seconds.
 LATENCY_S = {"GET": (0.020, 0.080), "PUT": (0.040, 0.160), "DELETE": (0.025, 0.100), "LIST": (0.070, 0.250)}
+# What a listing takes for each key, about.
+ENTRY_BYTES = 250
 _LOG_NORMAL = {kind: (math.log(median), math.log(rare / median) / 2.326) for kind, (median, rare) in LATENCY_S.items()}
+
+
+class Turn:
+    """One simulated thread: a real one that runs only when it is its turn. It belongs to an `owner`, if any."""
+
+    __slots__ = ("lock", "owner", "ticket")
+
+    def __init__(self, owner: Owner | None) -> None:
+        self.owner, self.ticket = owner, 0
+        self.lock = threading.Lock()
+        self.lock.acquire()
+
+
+class Owner(Protocol):
+    """What threads belong to: it can be killed, which ends them, and frozen until some time."""
+
+    killed: bool
+    frozen_until: float
+
+
+class Killed(BaseException):
+    """Raised in every thread of an owner that was killed, wherever it waits."""
 
 
 class Turns:
@@ -24,60 +48,98 @@ class Turns:
 
     def __init__(self) -> None:
         self.now = 0.0
-        self._queue: list[tuple[float, int, threading.Lock | Callable[[], None]]] = []
+        self.current: Turn | None = None
+        self.failure: BaseException | None = None
+        self._queue: list[tuple[float, int, Turn | Callable[[], None], int]] = []
         self._count = 0
         self._over = threading.Event()
-        self._failure: BaseException | None = None
 
     def clock(self) -> float:
         return self.now
 
-    def at(self, when: float, what: threading.Lock | Callable[[], None]) -> None:
-        self._count += 1
-        heapq.heappush(self._queue, (when, self._count, what))
+    def at(self, when: float, what: Callable[[], None]) -> None:
+        self._push(when, what, 0)
 
-    def wait_until(self, when: float, mine: threading.Lock) -> None:
-        if not self._queue or self._queue[0][0] > when:
-            self.now = max(self.now, when)
-            return
-        self.at(max(self.now, when), mine)
-        if self._hand_on(mine):
-            mine.acquire()
+    def spawn(self, body: Callable[[], None], owner: Owner | None = None) -> Turn:
+        """Start a thread; its turn comes later, at the present time."""
+        turn = Turn(owner)
+        self.wake(turn)
+        threading.Thread(target=self._run, args=(body, turn), daemon=True).start()
+        return turn
 
-    def run(self, bodies: list[tuple[Callable[[], None], threading.Lock]]) -> None:
-        """Run all bodies to completion, each on a thread that waits for its lock."""
+    def wake(self, turn: Turn) -> None:
+        """End the pause of a thread at the present time; nothing happens if it does not pause."""
+        if turn.ticket >= 0:
+            self._push(self.now, turn, turn.ticket)
+
+    def pause(self, until: float = math.inf) -> None:
+        """Let others run until this time, or until the calling thread is woken."""
+        turn = self.current
+        assert turn is not None
+        owner = turn.owner
+        if owner is not None and owner.killed:
+            raise Killed
+        if until < math.inf:
+            until = max(self.now, until)
+            if (not self._queue or self._queue[0][0] > until) and (owner is None or owner.frozen_until <= until):
+                self.now = until
+                return
+            self._push(until, turn, turn.ticket)
+        if self._hand_on(turn):
+            turn.lock.acquire()
+        if owner is not None and owner.killed:
+            raise Killed
+
+    def run(self) -> None:
+        """Run until no thread has anything left to do."""
+        self._over.clear()
         size = threading.stack_size(512 << 10)
-        for body, lock in bodies:
-            lock.acquire()
-            self.at(0.0, lock)
-            threading.Thread(target=self._run, args=(body, lock), daemon=True).start()
-        threading.stack_size(size)
-        self._hand_on(None)
-        self._over.wait()
-        if self._failure is not None:
-            raise self._failure
-
-    def _run(self, body: Callable[[], None], lock: threading.Lock) -> None:
-        lock.acquire()
         try:
-            body()
+            if self._hand_on(None):
+                self._over.wait()
+        finally:
+            threading.stack_size(size)
+        self.current = None
+        if self.failure is not None:
+            raise self.failure
+
+    def _push(self, when: float, what: Turn | Callable[[], None], ticket: int) -> None:
+        self._count += 1
+        heapq.heappush(self._queue, (when, self._count, what, ticket))
+
+    def _run(self, body: Callable[[], None], turn: Turn) -> None:
+        turn.lock.acquire()
+        try:
+            if turn.owner is None or not turn.owner.killed:
+                body()
+        except Killed:
+            pass
         except BaseException as error:
-            self._failure = error
-            self._over.set()
-            return
+            self.failure = self.failure or error
+        turn.ticket = -1
         self._hand_on(None)
 
-    def _hand_on(self, mine: threading.Lock | None) -> bool:
+    def _hand_on(self, mine: Turn | None) -> bool:
         """Pass the turn to the next thread; False if that is the caller."""
         while self._queue:
-            self.now, _, what = heapq.heappop(self._queue)
-            if what is mine:
-                return False
-            if callable(what):
-                what()
-                continue
-            what.release()
-            return True
+            when, _, what, ticket = heapq.heappop(self._queue)
+            if isinstance(what, Turn):
+                if what.ticket != ticket:
+                    continue
+                owner = what.owner
+                if owner is not None and not owner.killed and owner.frozen_until > max(when, self.now):
+                    self._push(owner.frozen_until, what, ticket)
+                    continue
+                self.now = max(self.now, when)
+                what.ticket += 1
+                self.current = what
+                if what is mine:
+                    return False
+                what.lock.release()
+                return True
+            self.now = max(self.now, when)
+            what()
+        self.current = None
         self._over.set()
         return True
 
@@ -90,7 +152,13 @@ class Objects:
         self.entries: dict[str, Entry] = {}
         self.keys: dict[str, list[str]] = {}
         self.requests: Counter[str] = Counter()
+        self.bytes: Counter[str] = Counter()
+        # Sizes of objects that are larger in a real run than here.
+        self.sizes: dict[str, int] = {}
         self._writes = 0
+
+    def size(self, key: str, data: bytes) -> int:
+        return self.sizes.get(key.partition("/")[0], len(data))
 
     def put(self, key: str, data: bytes) -> None:
         if key not in self.data:
@@ -109,27 +177,33 @@ class SlowStore:
     """One worker's access to the shared objects: the worker waits for each request."""
 
     url = "memory://simulation"
+    name = "work"
 
-    def __init__(self, objects: Objects, turns: Turns, lock: threading.Lock, chance: random.Random) -> None:
-        self._objects, self._turns, self._lock, self._chance = objects, turns, lock, chance
+    def __init__(self, objects: Objects, turns: Turns, chance: random.Random) -> None:
+        self._objects, self._turns, self._chance = objects, turns, chance
 
     def _ask(self, kind: str) -> None:
         self._objects.requests[kind] += 1
         took = self._chance.lognormvariate(*_LOG_NORMAL[kind])
-        self._turns.wait_until(self._turns.now + took, self._lock)
+        self._turns.pause(self._turns.now + took)
 
     def get(self, key: str) -> bytes:
         return self.get_tagged(key)[0]
 
     def get_tagged(self, key: str) -> tuple[bytes, str]:
+        found = self.get_if_changed(key, "")
+        assert found is not None
+        return found
+
+    def get_if_changed(self, key: str, tag: str) -> tuple[bytes, str] | None:
         self._ask("GET")
         if key not in self._objects.data:
             raise FileNotFoundError(key)
-        return self._objects.data[key]
-
-    def get_if_changed(self, key: str, tag: str) -> tuple[bytes, str] | None:
-        found = self.get_tagged(key)
-        return None if found[1] == tag else found
+        found = self._objects.data[key]
+        if found[1] == tag:
+            return None
+        self._objects.bytes[self.name] += self._objects.size(key, found[0])
+        return found
 
     def head(self, key: str) -> Entry | None:
         self._ask("GET")
@@ -137,11 +211,15 @@ class SlowStore:
         return Entry(key, len(found[0]), found[1]) if found else None
 
     def put(self, key: str, data: bytes) -> None:
-        self._ask("PUT")
+        self._send(key, data)
         self._objects.put(key, data)
 
-    def put_if_absent(self, key: str, data: bytes) -> bool:
+    def _send(self, key: str, data: bytes) -> None:
         self._ask("PUT")
+        self._objects.bytes[self.name] += self._objects.size(key, data)
+
+    def put_if_absent(self, key: str, data: bytes) -> bool:
+        self._send(key, data)
         if key not in self._objects.data:
             self._objects.put(key, data)
             return True
@@ -152,7 +230,7 @@ class SlowStore:
             return False
 
     def replace_if_same(self, key: str, data: bytes, tag: str) -> bool:
-        self._ask("PUT")
+        self._send(key, data)
         found = self._objects.data.get(key)
         if found is None or found[1] != tag:
             self._objects.requests["refused PUT"] += 1
@@ -167,6 +245,7 @@ class SlowStore:
             self._ask("LIST")
             first = bisect_right(keys, after)
             page = keys[first : first + PAGE]
+            self._objects.bytes[self.name] += ENTRY_BYTES * len(page)
             yield from map(self._objects.entries.__getitem__, page)
             if len(page) < PAGE:
                 return
@@ -197,10 +276,10 @@ def _folder(key: str) -> str:
 
 
 class InstantStore(SlowStore):
-    """Requests that take no time and are counted elsewhere."""
+    """Requests beside the work: they take no time of it, and are counted under their own name."""
 
-    def __init__(self, objects: Objects) -> None:
-        self._objects = objects
+    def __init__(self, objects: Objects, name: str) -> None:
+        self._objects, self.name = objects, name
 
     def _ask(self, kind: str) -> None:
-        pass
+        self._objects.requests[self.name] += 1

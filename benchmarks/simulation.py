@@ -12,7 +12,6 @@ import argparse
 import math
 import random
 import sys
-import threading
 import time
 from collections import Counter
 from dataclasses import dataclass, fields
@@ -27,8 +26,10 @@ from shardmill.spec import Work
 from shardmill.worker.choice import Choice
 
 LEASE_S = 60.0
-# Only one beat per this interval is simulated, since others seldom read them; all are counted.
+# Only one beat per this interval is simulated, since others seldom read them; all requests are counted.
 LEAST_BEAT_S = 10.0
+# Bytes of a real worker's record, of a commit, and of what execution.json says about each file.
+RECORD_BYTES, COMMIT_BYTES, FILE_BYTES = 1000, 700, 75
 OPEN_SHARDS = 2
 _SOON_S = 2.0
 WEIGHT_BYTES = 1 << 20
@@ -38,8 +39,9 @@ WEIGHT_BYTES = 1 << 20
 class World:
     """What is simulated. `spread` is the sigma of the log-normal times of shards, whose mean is `shard_s`.
 
-    A share `straggling` of the workers is `slowness` times as slow; a share `vanishing` disappears during the run. With
-    `one_slot` all workers begin to look for shards at the same place.
+    A share `straggling` of the workers is `slowness` times as slow; a share `vanishing` disappears during the run, a
+    share `late` joins during it, and a share `bad` meets a bad row. With `one_slot` all workers begin to look for
+    shards at the same place. The source has N `files`.
     """
 
     workers: int = 1000
@@ -49,6 +51,9 @@ class World:
     straggling: float = 0.05
     slowness: float = 5.0
     vanishing: float = 0.01
+    late: float = 0.0
+    bad: float = 0.0
+    files: int = 1
     one_slot: bool = False
     seed: int = 1
 
@@ -66,6 +71,7 @@ class Outcome:
     claim_s: list[float]
     shadows: int
     requests: Counter[str]
+    bytes: Counter[str]
     ledger_bytes: int
     committed: int
 
@@ -98,7 +104,12 @@ class Simulation:
         sigma = world.spread
         self.work_s = chance.lognormal(math.log(world.shard_s) - sigma**2 / 2, sigma, world.shards)
         self.plan = _make_plan(world.shards)
-        self.heart = Ledger(InstantStore(self.objects), self.turns.clock)
+        self.objects.sizes = {
+            "workers": RECORD_BYTES,
+            "commits": COMMIT_BYTES,
+            "execution.json": world.files * FILE_BYTES,
+        }
+        self.objects.put("execution.json", b'{"generation": "simulated"}')
         self.claim_s: list[float] = []
         self.shadows = 0
         self.spent: list[tuple[int, str, float]] = []
@@ -110,11 +121,23 @@ class Simulation:
         self.ideal_s = float(self.work_s.sum() / sum(speeds))
         gone = chance.choice(world.workers, round(world.vanishing * world.workers), replace=False).tolist()
         vanish = dict(zip(gone, chance.uniform(0.05, 0.95, len(gone)) * self.ideal_s, strict=True))
-        self.workers = [Worker(self, i, speeds[i], vanish.get(i, math.inf)) for i in range(world.workers)]
+        late, bad = (
+            dict(zip(some, chance.uniform(0.05, 0.95, len(some)) * self.ideal_s, strict=True))
+            for some in (
+                chance.choice(world.workers, round(share * world.workers), replace=False).tolist()
+                for share in (world.late, world.bad)
+            )
+        )
+        self.workers = [
+            Worker(self, i, speeds[i], late.get(i, 0.0), bad.get(i, math.inf), vanish.get(i, math.inf))
+            for i in range(world.workers)
+        ]
 
     def run(self) -> Outcome:
         random.seed(self.world.seed)
-        self.turns.run([(w.work, w.lock) for w in self.workers])
+        for worker in self.workers:
+            self.turns.spawn(worker.work)
+        self.turns.run()
         return Outcome(
             makespan_s=self.end,
             ideal_s=self.ideal_s,
@@ -125,6 +148,7 @@ class Simulation:
             claim_s=self.claim_s,
             shadows=self.shadows,
             requests=self.objects.requests,
+            bytes=self.objects.bytes,
             ledger_bytes=max(size_of(w.ledger) for w in self.workers),
             committed=len(self.winners),
         )
@@ -133,20 +157,32 @@ class Simulation:
 class Worker:
     """A worker without items: its shards only take time; everything else is as in the real worker."""
 
-    def __init__(self, simulation: Simulation, number: int, speed: float, vanish_at: float) -> None:
-        self.simulation, self.turns, self.speed, self.vanish_at = simulation, simulation.turns, speed, vanish_at
-        self.name, self.lock = f"w{number:05d}", threading.Lock()
+    def __init__(
+        self, simulation: Simulation, number: int, speed: float, start_at: float, bad_at: float, vanish_at: float
+    ) -> None:
+        self.simulation, self.turns, self.speed = simulation, simulation.turns, speed
+        self.start_at, self.bad_at, self.vanish_at = start_at, bad_at, vanish_at
+        self.name = f"w{number:05d}"
         world = simulation.world
-        self.store = SlowStore(simulation.objects, self.turns, self.lock, random.Random(f"{world.seed}/{number}"))
+        self.store = SlowStore(simulation.objects, self.turns, random.Random(f"{world.seed}/{number}"))
         self.ledger = Ledger(self.store, self.turns.clock)
         # Each real worker reads the plan once at its start; parsing it a thousand times would only waste time.
         self.ledger.folder.generation = simulation.plan.generation
+        self.heart = self._beside("heartbeat")
         slot = 0.0 if world.one_slot else number / world.workers
         self.choice = Choice(self.ledger, simulation.plan, self.name, kind="cuda", slot=slot, lease_s=LEASE_S)
         self.open: list[Open] = []
         self.state = "working"
 
+    def _beside(self, name: str) -> Ledger:
+        """A ledger for requests beside the work, from one thread."""
+        ledger = Ledger(InstantStore(self.simulation.objects, name), self.turns.clock)
+        ledger.folder.generation = self.simulation.plan.generation
+        ledger.folder.ask_each = lambda ask, asked: list(map(ask, asked))  # type: ignore[method-assign]
+        return ledger
+
     def work(self) -> None:
+        self.turns.pause(self.start_at)
         self._beat()
         renew_at = self.turns.now + LEASE_S / 4
         look_at, pause = self.turns.now, 0.05
@@ -169,7 +205,7 @@ class Worker:
                     pause = min(self.choice.longest_pause_s(), pause * 1.5)
             else:
                 soon = [renew_at, self.vanish_at, *(o.end for o in self.open[:1])]
-                self.turns.wait_until(min([*soon, look_at] if len(self.open) < OPEN_SHARDS else soon), self.lock)
+                self.turns.pause(min([*soon, look_at] if len(self.open) < OPEN_SHARDS else soon))
         for shard in self.open:
             self._spent(shard)
         self.state = "done" if self.turns.now < self.vanish_at else "gone"
@@ -201,7 +237,7 @@ class Worker:
         for shard in list(self.open):
             if not self.ledger.leases.renew(shard.claim, self.name, LEASE_S, self.choice.due(shard.claim.shard, held)):
                 self._drop(shard)
-                self.ledger.leases.retire(shard.claim.shard)
+                self.ledger.leases.release(shard.claim, self.name)
 
     def _drop(self, shard: Open) -> None:
         """End the work on a shard; the shards waiting behind it start earlier."""
@@ -226,11 +262,22 @@ class Worker:
             if len(simulation.winners) % 10_000 == 0:
                 print(f"{len(simulation.winners):,} shards at {self.turns.now:,.0f} s", file=sys.stderr, flush=True)
             simulation.end = max(simulation.end, self.turns.now)
+            if self.ledger.segments.is_turn(len(simulation.plan.shards)):
+                self._beside("roll-up").segments.catch_up(len(simulation.plan.shards))
+        if self.turns.now >= self.bad_at:
+            self.bad_at = math.inf
+            self._count_errors()
         self.choice.committed(self.turns.now - shard.start)
         self.choice.pace = WEIGHT_BYTES / (shard.end - shard.start)
         self._drop(shard)
         self.ledger.suspects.delete(claim.shard)
         self.ledger.leases.retire(claim.shard)
+
+    def _count_errors(self) -> None:
+        """The first bad row: the worker reads how many rows failed so far."""
+        segments = self._beside("error limit").segments
+        segments.read(len(self.simulation.plan.shards))
+        segments.seal()
 
     def _beat(self) -> None:
         """The heartbeat: scheduled on the simulated clock, but its requests take no time."""
@@ -238,11 +285,11 @@ class Worker:
             return
         self._held()
         state = {"state": self.state, "host": "elsewhere", "pid": 1, "kind": "cuda", "bytes_per_s": self.choice.pace}
-        self.simulation.heart.workers.beat(self.name, state)
+        self.heart.workers.beat(self.name, state)
+        self.heart.state.is_wanted()
         beat_s = self.choice.beat_s()
         pause_s = max(beat_s, LEAST_BEAT_S)
-        # A beat is a PUT, and a GET to see whether the run is still the same.
-        self.simulation.objects.requests["heartbeat"] += round(2 * pause_s / beat_s)
+        self.simulation.objects.requests["heartbeat"] += round(2 * (pause_s / beat_s - 1))
         if self.state == "working":
             self.turns.at(self.turns.now + pause_s, self._beat)
 
@@ -301,6 +348,8 @@ def main() -> None:
         ["memory of a ledger", f"{outcome.ledger_bytes / 1024:,.0f} KiB"],
     ]
     rows += [[f"{kind} per shard", f"{count / world.shards:.2f}"] for kind, count in sorted(outcome.requests.items())]
+    minutes = outcome.makespan_s / 60
+    rows += [[f"{kind}, MB per minute", f"{size / minutes / 1e6:,.2f}"] for kind, size in sorted(outcome.bytes.items())]
     print_table(["", ""], rows)
     print(f"\n{world}\nsimulated in {time.monotonic() - began:,.0f} s")
 

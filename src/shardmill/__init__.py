@@ -18,10 +18,12 @@ _HOMES = {
     "calculate_optimal_chunks": "shardmill.sizing.chunks",
     "embed": "shardmill.api",
     "load": "shardmill.api",
+    "prepare": "shardmill.run",
     "start": "shardmill.run",
     "StreamingDatasetSplitter": "shardmill.split",
     "Spec": "shardmill.spec",
     "make_spec": "shardmill.spec",
+    "work": "shardmill.run",
     "ShardmillError": "shardmill.errors",
     "UsageError": "shardmill.errors",
 }
@@ -37,13 +39,15 @@ __all__ = [
     "embed",
     "load",
     "make_spec",
+    "prepare",
     "start",
+    "work",
 ]
 
 if TYPE_CHECKING:
     from shardmill.api import embed, load
     from shardmill.errors import ShardmillError, UsageError
-    from shardmill.run import Run, start
+    from shardmill.run import Run, prepare, start, work
     from shardmill.sizing.chunks import calculate_optimal_chunks
     from shardmill.spec import Spec, make_spec
     from shardmill.split import StreamingDatasetSplitter

@@ -7,9 +7,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict, Unpack
 
 from shardmill.errors import UsageError, nearest
-from shardmill.run import Run, start
+from shardmill.run import Run, prepare, start
 from shardmill.spec import make_spec, sort_options
 from shardmill.tables.load import load as load_table
+from shardmill.tables.load import prepare as prepare_table
 
 Place = str | os.PathLike[str]
 Names = str | Sequence[str]
@@ -37,6 +38,8 @@ class EmbedOptions(TypedDict, total=False):
     batch_tokens: int | None
     max_errors: str | None
     shard_bytes: int | None
+    then: Names | None
+    detach: bool
 
 
 class LoadOptions(EmbedOptions, total=False):
@@ -102,6 +105,13 @@ def carry_out(work: dict[str, Any], execution: dict[str, Any], out: Place | None
     if not out:
         raise UsageError("No --out was given.", hint="Name a folder for the run: --out runs/mine")
     return start(make_spec(work, execution), out, **how)
+
+
+def lay_out(work: dict[str, Any], execution: dict[str, Any], out: Place, **how: Any) -> Run:
+    """Write the run folder that `carry_out` would write, and place nobody."""
+    if work.get("to"):
+        return prepare_table(work, execution, out, **how)
+    return prepare(make_spec(work, execution), out, **how)
 
 
 def _check(function: str, known: type[Any], options: Mapping[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""Small JSON files in the user's cache folder, shared by all processes. Read and write errors are ignored."""
+"""The user's cache folder, and small JSON files in it, shared by all processes. Read and write errors are ignored."""
 
 from __future__ import annotations
 
@@ -8,6 +8,11 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+
+def cache_folder() -> Path:
+    """The folder of shardmill in the user's cache."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "shardmill"
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,8 +25,7 @@ class Cache:
 
     @property
     def path(self) -> Path:
-        cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-        return cache / "shardmill" / self.file
+        return cache_folder() / self.file
 
     def read(self) -> dict[str, Any]:
         try:

@@ -190,6 +190,20 @@ def pick_device(need_bytes: int | None, *, precise: bool) -> Device:
     return Device("cpu", "the CPU", cores(), precise=True)
 
 
+def pick_worker_device(kind: str, need_bytes: int) -> Device:
+    """The device for a worker that no engine placed: the GPU with the most free memory, or the CPU.
+
+    With "auto", a GPU without `need_bytes` free is left alone.
+    """
+    if kind == "all":
+        raise UsageError("--device all is for several workers.", hint="One worker has one device: auto, cpu or cuda.")
+    (placed,) = place_workers(kind, 1)
+    if placed.kind == "cpu":
+        return placed
+    picked = pick_device(need_bytes if kind == "auto" else -_GPU_ROOM_BYTES, precise=False)
+    return replace(picked, precise=False) if picked.kind == "cuda" else place_workers("cpu", 1)[0]
+
+
 def _text(value: str | bytes) -> str:
     return value.decode() if isinstance(value, bytes) else value
 

@@ -22,6 +22,7 @@ ShardmillError
 │   └── Preempted         its workers were told to stop (exit status 75)
 ├── EngineSilent          the cluster behind an engine does not answer
 ├── WorkerFailed          workers died too often
+├── StepFailed            all shards are committed, but a step after them failed
 ├── HostError             a host cannot be used as it is
 ├── HostLost              a host does not answer; it is retried
 ├── DeviceOutOfMemory     a batch does not fit; the worker uses smaller ones
@@ -72,6 +73,12 @@ class ShardmillError(Exception):
         if self._status is not None:
             return self._status
         return int(self.cure) if self.retryable else EXIT_FAILED
+
+    def with_cure_as_status(self) -> ShardmillError:
+        """This error, with the exit status that a worker has for it."""
+        if self.retryable:
+            self._status = int(self.cure)
+        return self
 
     def __reduce__(self) -> tuple[object, ...]:
         return (_rebuild, (type(self), self.message, self.hint, self.cure))
@@ -166,6 +173,10 @@ class EngineSilent(ShardmillError):
 
 
 class WorkerFailed(ShardmillError):
+    pass
+
+
+class StepFailed(ShardmillError):
     pass
 
 

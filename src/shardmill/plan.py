@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from shardmill.devices import Device
-from shardmill.errors import ShardmillError
+from shardmill.errors import CorruptState, ShardmillError
+from shardmill.permission import code_among
+from shardmill.records import check_record, read_object
 from shardmill.sizing import SHARD_S, SHARDS_PER_WORKER
 
 if TYPE_CHECKING:
     from shardmill.spec import Work
 
-FORMAT = 1
+# Version 0.1.0 reads the first format alone and refuses others by their number. A plan in the second format may have
+# shards of several files, and records of its run may have keys that version 0.1.0 does not know.
+FORMAT, _FIRST_FORMAT = 2, 1
 
 # The entry of a fingerprint that changes when a version of shardmill corrects the vectors of a model.
 NUMERICS = "numerics"
@@ -36,6 +41,8 @@ _MOST_SHARDS = 100_000
 STREAM_END = 1 << 62
 _FILE_FIELDS = ("place", "size_bytes", "tag", "edges")
 
+
+_DAMAGED = "Restore it, or choose another --out and run again."
 
 # A value of the column that a query is cut by; None for an open end of a range.
 KeyValue = int | float | str | None
@@ -83,11 +90,6 @@ class SourceFile:
         fields = asdict(self)
         return {name: value for name, value in fields.items() if value or name in _FILE_FIELDS}
 
-    @classmethod
-    def from_json(cls, data: dict[str, Any]) -> SourceFile:
-        entries = tuple((packed, unpacked) for packed, unpacked in data.get("entries", ()))
-        return cls(**{**data, "entries": entries})
-
 
 @dataclass(frozen=True, slots=True)
 class SourceStat:
@@ -110,11 +112,12 @@ class SourceStat:
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """A piece of one file that one worker commits as a whole.
+    """A piece of one file, or several whole small files, that one worker commits as a whole.
 
     [start, stop) are bytes of the unpacked content in line files, CSV and JSON arrays, row groups in Parquet, rows in
     Arrow and pickles; `weight_bytes` is its share of the work. A piece of a query covers the keys above `low` up to and
-    including `high`; its [start, stop) are row numbers at planning time.
+    including `high`; its [start, stop) are row numbers at planning time. With several `files`, the shard has those
+    that follow `file`, each from its start to its end.
     """
 
     index: int
@@ -124,6 +127,7 @@ class Shard:
     weight_bytes: int
     low: KeyValue = None
     high: KeyValue = None
+    files: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +135,8 @@ class Plan:
     """The work, cut into shards. `id` identifies the work.
 
     `generation` is drawn at random when the plan is written to a run folder, and is part of the name of every commit,
-    so that a worker left over from before a --fresh cannot commit to the new run.
+    so that a worker left over from before a --fresh cannot commit to the new run. `format` says which versions of
+    shardmill may work on the run.
     """
 
     id: str
@@ -140,6 +145,17 @@ class Plan:
     fingerprint: dict[str, str]
     shards: tuple[Shard, ...]
     generation: str = ""
+    format: int = FORMAT
+
+    @property
+    def knows_new_keys(self) -> bool:
+        """Whether all versions that may work on this run read records with keys that 0.1.0 does not know."""
+        return self.format > _FIRST_FORMAT
+
+    @property
+    def code(self) -> tuple[str, ...]:
+        """The names of code that a worker imports for it."""
+        return code_among(self.work.task, (*self.work.source, *(file.place for file in self.stat.files)))
 
     @property
     def weight_bytes(self) -> int:
@@ -147,7 +163,7 @@ class Plan:
 
     def to_json(self) -> dict[str, Any]:
         return {
-            "format": FORMAT,
+            "format": self.format,
             "id": self.id,
             "generation": self.generation,
             "work": _dump(self.work),
@@ -178,16 +194,40 @@ class Plan:
     def from_json(cls, raw: bytes | str) -> Plan:
         from shardmill.spec import Work
 
-        data = json.loads(raw)
-        if data.get("format") != FORMAT:
+        data = read_object(raw if isinstance(raw, bytes) else raw.encode(), "plan.json", _DAMAGED)
+        if data.get("format") not in (_FIRST_FORMAT, FORMAT):
             raise ShardmillError(
-                f"plan.json has format {data.get('format')!r}; this version reads format {FORMAT}.",
+                f"plan.json has format {data.get('format')!r}; this version reads formats 1 to {FORMAT}.",
                 hint="Use the version of shardmill that made the run, or start over with --fresh.",
             )
-        source = data["source"]
-        stat = SourceStat(source["format"], tuple(map(SourceFile.from_json, source["files"])), source["columns"])
-        shards = tuple(Shard(i, *row) for i, row in enumerate(data["shards"]))
-        return cls(data["id"], Work(**data["work"]), stat, data["fingerprint"], shards, data["generation"])
+        try:
+            stat = check_record(SourceStat, data["source"], "plan.json", _DAMAGED)
+            shards = tuple(Shard(i, *row) for i, row in enumerate(data["shards"]))
+            names = str(data["id"]), str(data["generation"])
+            work, fingerprint = Work(**data["work"]), dict(data["fingerprint"])
+            plan = cls(names[0], work, stat, fingerprint, shards, names[1], data["format"])
+        except (LookupError, TypeError, ValueError) as error:
+            raise CorruptState(f"plan.json is damaged: {type(error).__name__}.", hint=_DAMAGED) from error
+        plan._check_bounds()
+        return plan
+
+    def _check_bounds(self) -> None:
+        """Refuse shards that are not pieces of the files, and indexes that are not in the run folder."""
+        for shard in self.shards:
+            numbers = (shard.file, shard.start, shard.stop, shard.weight_bytes, shard.files)
+            if not all(type(n) is int and 0 <= n <= 1 << 64 for n in numbers) or not (
+                shard.files and shard.file + shard.files <= len(self.stat.files) and shard.start <= shard.stop
+            ):
+                raise CorruptState(f"plan.json is damaged: shard {shard.index} is no piece of a file.", hint=_DAMAGED)
+        for file in self.stat.files:
+            if file.index and not re.fullmatch(r"index/[A-Za-z0-9][A-Za-z0-9._-]*", file.index):
+                raise CorruptState(f"plan.json names an index outside the run: {file.index!r}.", hint=_DAMAGED)
+        columns = self.stat.columns
+        for name in (*self.work.id, *self.work.keep):
+            if name not in columns and name.rpartition(":")[0] not in columns:
+                raise CorruptState(f"plan.json is damaged: no type for the column {name!r}.", hint=_DAMAGED)
+        if not re.fullmatch(r"[A-Za-z0-9]*", self.generation):
+            raise CorruptState(f"plan.json is damaged: generation {self.generation!r}.", hint=_DAMAGED)
 
     def relocated(self, places: Sequence[str], to_url: str = "") -> Plan:
         """The same plan with the same files at other places."""
@@ -196,6 +236,11 @@ class Plan:
             return replace(self, work=work).relocated(places)
         if not places:
             return self
+        if len(places) != len(self.stat.files):
+            raise CorruptState(
+                f"execution.json has {len(places)} places for {len(self.stat.files)} files.",
+                hint="Delete it, then run the command that started the run again.",
+            )
         files = tuple(replace(f, place=place) for f, place in zip(self.stat.files, places, strict=True))
         return replace(self, stat=replace(self.stat, files=files))
 
@@ -217,6 +262,8 @@ def _dump(work: Work) -> dict[str, Any]:
 
 def _row(shard: Shard) -> list[Any]:
     row = [shard.file, shard.start, shard.stop, shard.weight_bytes]
+    if shard.files > 1:
+        return [*row, None, None, shard.files]
     return row if shard.low is shard.high is None else [*row, shard.low, shard.high]
 
 

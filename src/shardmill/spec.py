@@ -12,6 +12,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from shardmill.errors import SpecError, nearest
 from shardmill.passwords import withhold
+from shardmill.permission import code_among
 
 
 def _as_tuple(value: Any) -> Any:
@@ -75,6 +76,11 @@ class Work(_Model):
     max_item_bytes: int = Field(default=32 << 20, ge=1 << 10)
     to: TableSpec | None = None
 
+    @property
+    def code(self) -> tuple[str, ...]:
+        """The names of code in it: of the task and of functions that connect to a database."""
+        return code_among(self.task, self.source)
+
     @field_validator("text")
     @classmethod
     def _not_blank(cls, value: str) -> str:
@@ -88,7 +94,8 @@ class Execution(_Model):
 
     `places` are the current paths of the source's files, which may have moved since the run was planned; `to_url` is
     the current address of the target database. `engine` places the workers, with its own `engine_options`, which hold
-    no secrets. `index` is built after a load has written all rows; `rebuild_indexes` drops existing indexes first.
+    no secrets. `then` are steps after the last shard: `verify`, and `merge:FILE`. With `detach` the workers are left on
+    their own. `index` is built after a load has written all rows; `rebuild_indexes` drops existing indexes first.
     """
 
     engine: str = "local"
@@ -105,8 +112,15 @@ class Execution(_Model):
     lease_s: float = Field(default=60.0, gt=0)
     stuck_s: float = Field(default=900.0, gt=0)
     max_restarts: int = Field(default=3, ge=0)
+    then: Places = ()
+    detach: bool = False
     index: Literal["hnsw", "ivfflat", "none"] = "hnsw"
     rebuild_indexes: bool = False
+
+    def to_settings(self) -> dict[str, Any]:
+        """As plain values for the run folder. Version 0.1.0 knows neither steps nor detached runs."""
+        unused = {name for name in ("then", "detach") if not getattr(self, name)}
+        return self.model_dump(mode="json", exclude=unused)
 
     @field_validator("engine_options")
     @classmethod
@@ -114,11 +128,24 @@ class Execution(_Model):
         """Make the path of the hosts file absolute: a run may be resumed from any folder."""
         return {**value, "hosts": str(Path(value["hosts"]).expanduser().absolute())} if value.get("hosts") else value
 
+    @field_validator("then")
+    @classmethod
+    def _steps(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        """Check the steps, and make the path of a file absolute: a worker in any folder may write it."""
+        return tuple(_step(each) for each in value)
+
     @field_validator("max_errors", mode="before")
     @classmethod
     def _limit(cls, value: Any) -> str:
         ErrorLimit.parse(str(value))
         return str(value)
+
+
+def _step(text: str) -> str:
+    kind, _, file = text.partition(":")
+    if text != "verify" and not (kind == "merge" and file.endswith((".parquet", ".npy"))):
+        raise ValueError(f"{text!r} is neither verify nor merge:FILE with a .parquet or .npy file")
+    return text if "://" in file or not file else f"merge:{Path(file).expanduser().absolute()}"
 
 
 class Spec(_Model):
@@ -202,7 +229,7 @@ def read_spec(path: Path) -> dict[str, dict[str, Any]]:
         raise SpecError(f"{path}: no such file.") from error
     except OSError as error:
         raise SpecError(f"{path}: {error.strerror}.") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise SpecError(f"{path}: {error}.") from error
     unknown = sorted(set(tables) - {"work", "execution"})
     if unknown:

@@ -151,6 +151,8 @@ def test_a_half_finished_run_is_resumed_by_the_same_command(kept: Kept, tmp_path
     assert {name: after[name] for name in before} == before, "a part or commit changed"
     assert content(folder, "parts").keys() <= after.keys(), "a part of the dead is left"
     assert not content(folder, "leases")
+    keys = {frozenset(json.loads(raw)) for raw in content(folder, "commits").values()}
+    assert len(keys) == 1, "that version reads no commit with other keys than its own"
 
     run = shardmill.Run(folder)
     report = run.verify()

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from shardmill.spec import Spec, make_spec
+from shardmill.testing import FakeTask
 
 
 def fake_spec(source: Path | str, *, params: dict[str, Any] | None = None, query: str = "", **execution: Any) -> Spec:
@@ -18,3 +19,7 @@ def fake_spec(source: Path | str, *, params: dict[str, Any] | None = None, query
 
 def fake_rows(count: int, start: int = 0) -> list[dict[str, str]]:
     return [{"id": f"k{i}", "text": f"text {i} " + "x" * (i * 7 % 40)} for i in range(start, start + count)]
+
+
+class UsersTask(FakeTask):
+    """A task of a user: workers import it only if the permission reached them."""

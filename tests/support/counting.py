@@ -46,3 +46,25 @@ class CountingStore:
     def reset(self) -> None:
         self.requests.clear()
         self.fetched_bytes = 0
+
+
+class CutShort(Exception):
+    """The process ends here."""
+
+
+class CutShortStore(CountingStore):
+    """Answers a number of requests; before the next one its process dies."""
+
+    def __init__(self, place: str, requests: int) -> None:
+        super().__init__(place)
+        self._left = requests
+
+    def delete_all(self, keys: Iterable[str]) -> None:
+        """A bulk deletion may end in the middle too."""
+        for key in keys:
+            self.delete(key)
+
+    def _count(self, kind: str, key: str) -> None:
+        if not self._left:
+            raise CutShort(f"{kind} {key}")
+        self._left -= 1

@@ -14,13 +14,14 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+import pyarrow.parquet as pq
 import pytest
 
 from shardmill.engines import LOCAL, open_engine
 from shardmill.engines.base import Engine, Placement
 from shardmill.engines.local import LocalEngine
 from shardmill.errors import WorkerFailed
-from shardmill.ledger import Ledger
+from shardmill.ledger import Ledger, is_vanished
 from shardmill.planner import devices_for, make_plan
 from shardmill.run import Run, resume, start, stop
 from shardmill.spec import Spec
@@ -82,7 +83,7 @@ def a_stopped_run_is_resumed(engine: Execution, tmp_path: Path) -> None:
         placement.stop()
     done = ledger.commits.shards()
     assert len(done) < len(ledger.plan().shards)
-    assert_complete(resume(ledger.url), 6_000)
+    assert_complete(resume(ledger.url, {"engine_options": engine.get("engine_options", {})}), 6_000)
     assert ledger.commits.shards() > done
 
 
@@ -101,6 +102,31 @@ def engines_take_turns(engines: Sequence[Execution], tmp_path: Path) -> None:
     run = start(make_spec(tmp_path, last, 900), tmp_path / "run")
     assert len(run.plan.shards) > len(done)
     assert_complete(run, 900)
+
+
+def detached_workers_finish_a_run_alone(engine: Execution, tmp_path: Path) -> None:
+    """They also do what follows the last shard."""
+    out = tmp_path / "out.parquet"
+    run = start(make_spec(tmp_path, {**engine, "detach": True}, 900, then=["verify", f"merge:{out}"]), tmp_path / "run")
+    assert run.status().state != "complete"
+    wait_for(lambda: run.ledger.state.look().state == "done")
+    assert pq.read_table(out).num_rows == 900
+    assert json.loads(run.ledger.store.get("report.json"))["verified"]
+
+
+def detached_workers_are_adopted_and_stopped(engine: Execution, tmp_path: Path) -> None:
+    """`resume` waits for those that work and doubles none; `stop` ends them."""
+    run = start(make_spec(tmp_path, {**engine, "detach": True}, 3_000), tmp_path / "run")
+    before = wait_for(lambda: len(found := live_workers(run.ledger)) == 2 and run.ledger.commits.shards() and found)
+    done = len(run.ledger.commits.shards())
+    assert done < len(run.plan.shards)
+    assert stop(run.ledger.url, patience_s=PATIENCE_S).living == 0
+    wait_for(lambda: not [w for w in before if psutil.pid_exists(w["pid"]) and not is_vanished(w)])
+    left = resume(run.ledger.url, {"detach": True})
+    working = wait_for(lambda: len(found := live_workers(run.ledger)) == 2 and found)
+    assert left.status().state != "complete"
+    assert_complete(resume(run.ledger.url), 3_000)
+    assert {w["id"] for w in run.ledger.workers.read()} == {w["id"] for w in (*before, *working)}
 
 
 def begin(engine: Execution, tmp_path: Path, rows: int, **execution: Any) -> tuple[Ledger, Placement]:

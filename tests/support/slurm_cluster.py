@@ -133,6 +133,11 @@ class SlurmCluster:
     def squeue(self, form: str, *words: str) -> list[str]:
         return self._ask("squeue", "-h", "-r", "-o", form, *words).split("\n")[:-1]
 
+    def exit_status(self, job: str) -> int:
+        """The exit status of a job of one task, or minus the signal that ended it."""
+        waited = int(self._ask("squeue", "-h", "-r", "-O", "exit_code", "--states=all", f"--jobs={job}"))
+        return waited >> 8 or -(waited & 0x7F)
+
     def cancel_all(self) -> None:
         self._ask("scancel", "--user", getpass.getuser())
         _wait_for(lambda: not self.squeue("%i"), "an empty queue", 30)

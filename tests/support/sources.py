@@ -75,16 +75,22 @@ def read_all(stat: SourceStat, target_bytes: int, fields: Fields = FIELDS) -> li
     assert all(s.start < s.stop and s.weight_bytes > 0 for s in shards)
     for i in {s.file for s in shards}:
         ranges = [(s.start, s.stop) for s in shards if s.file == i]
+        assert len(ranges) == 1 or all(s.files == 1 for s in shards if s.file == i)
         assert cover(ranges, min(ranges)[0], max(ranges)[1])
     return [row for shard in shards for batch in read_shard(source.read, shard) for row in batch_rows(batch)]
 
 
 def read_shard(read: Callable[[Shard], Iterator[ItemBatch]], shard: Shard) -> Iterator[ItemBatch]:
-    lines = 0
+    lines, last = 0, (-1, 0)
     for batch in read(shard):
         assert len(batch) == batch.kept.num_rows == len(batch.lines) <= 1024
-        assert all(lines < line <= lines + batch.line_count for line in batch.lines)
-        assert batch.lines == sorted(set(batch.lines))
+        if shard.files == 1:
+            assert not batch.files
+            assert all(lines < line <= lines + batch.line_count for line in batch.lines)
+        places = list(zip(batch.files or [0] * len(batch), batch.lines, strict=True))
+        assert places == sorted(set(places))
+        assert all(last < place < (shard.files, 0) for place in places)
+        last = places[-1] if places else last
         assert {i for i in range(len(batch)) if batch.texts[i].as_py() is None} == set(batch.bad)
         lines += batch.line_count
         yield batch

@@ -27,10 +27,11 @@ processes.set_forkserver_preload(
 
 
 def table_spec(source: Path, url: str, table: str, **settings: Any) -> Spec:
+    """A load without an index, unless one is asked for: most tests are about rows."""
     to = {"url": url, "table": table, **{k: settings.pop(k) for k in ("mode", "changed_only") if k in settings}}
     work = {"source": str(source), "text": "text", "id": "id", "keep": settings.pop("keep", "text"), "to": to}
     limits = {"shard_bytes": 4_000, "batch_rows": 16, "batch_tokens": 400, "lease_s": 5.0, "max_errors": "100%"}
-    params = settings.pop("params", {})
+    params, settings = settings.pop("params", {}), {"index": "none", **settings}
     return make_spec({**work, "task": "shardmill.testing:FakeTask", "params": params}, {**limits, **settings})
 
 

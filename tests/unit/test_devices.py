@@ -282,3 +282,20 @@ def test_one_process_takes_the_cpu_if_no_gpu_has_room(
 
 def test_one_process_takes_the_cpu_without_a_gpu(no_gpus: None) -> None:
     assert devices.pick_device(1, precise=True).kind == "cpu"
+
+
+def test_a_worker_that_nobody_placed_picks_a_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
+    found = [Device("cuda", "T4", visible=str(i), free_bytes=free << 30) for i, free in enumerate((3, 9, 7))]
+    monkeypatch.setattr(devices, "gpus", lambda: found)
+    for kind, need_bytes, picked in (
+        ("auto", 4 << 30, ("cuda", "T4", 1)),
+        ("auto", 6 << 30, ("cpu", "cpu", 0)),
+        ("cuda", 6 << 30, ("cuda", "T4", 1)),
+        ("cpu", 0, ("cpu", "cpu", 0)),
+    ):
+        device = devices.pick_worker_device(kind, need_bytes)
+        assert (device.kind, device.name, device.index) == picked
+        assert not device.precise
+    with pytest.raises(UsageError, match="one device"):
+        devices.pick_worker_device("all", 0)

@@ -12,9 +12,11 @@ from rich.console import Console
 from rich.table import Table
 
 import shardmill
+from shardmill import permission
 from shardmill.cli import options as o
 from shardmill.cli.command import Verb, print_json, takes
 from shardmill.cli.tasks import read_options
+from shardmill.console import say
 
 if TYPE_CHECKING:
     from shardmill.devices import Device
@@ -39,11 +41,27 @@ def add_to(app: typer.Typer) -> None:
 
 _PLAN = """\
 shardmill plan reviews.jsonl --text reviewText
+shardmill plan reviews.jsonl --text reviewText --out runs/reviews
 shardmill plan reviews.jsonl --text reviewText --gpus 8xT4 --deadline 2h --budget 5USD"""
+Out = Annotated[str, o.option(o.RESULT, metavar="RUN", help="Write the run folder there; `shardmill work` runs it.")]
+Fresh = Annotated[bool, typer.Option("--fresh", help="With --out: delete the run there and plan it anew.")]
 
 
-@takes(*o.READING, *o.EMBEDDING, *o.KEEPING, "dtype", "workers", "device", "precision", "shard_bytes")
+@takes(
+    *o.CHOOSING,
+    *o.READING,
+    *o.LOADING,
+    *o.EMBEDDING,
+    *o.KEEPING,
+    "dtype",
+    *o.PLACING,
+    "then",
+    *o.LIMITING,
+    "batch_rows",
+)
 def plan(
+    out: Out = "",
+    fresh: Fresh = False,
     gpus: Gpus = None,
     deadline: Deadline = None,
     budget: Budget = None,
@@ -54,22 +72,35 @@ def plan(
 ) -> None:
     """Show the plan of a run: its source, its shards, its id. Nothing is run.
 
-    With --gpus, --deadline or --budget it estimates time, cost and memory, with ranges, on any listed device.
+    It takes the options of `embed`, `load` and `run`. With --out it writes the run folder, and places no worker. With
+    --gpus, --deadline or --budget it estimates time, cost and memory, with ranges, on any listed device.
     """
-    from shardmill.planner import devices_for, make_plan
+    from shardmill.api import lay_out
+    from shardmill.planner import make_plan
+    from shardmill.run.planning import open_placer
     from shardmill.spec import make_spec
+    from shardmill.tables.load import complete_work
 
-    whole = make_spec(*read_options(spec, options))
+    work, execution = read_options(spec, options)
     if gpus or deadline or budget:
         from shardmill.costs.forecast import make_forecast
         from shardmill.costs.screen import show as show_forecast
 
+        whole = make_spec(work, execution)
+        permission.allow(whole.work.code)
         forecast = make_forecast(whole, gpus=gpus, deadline=deadline, budget=budget, catalogue=catalogue)
         print_json(forecast.to_json()) if as_json else show_forecast(forecast)
         return
-    devices = devices_for(whole)
-    made = make_plan(whole, devices, quiet=False)
+    whole = make_spec(complete_work(work) if work.get("to") else work, execution)
+    permission.allow(whole.work.code)
+    _, devices = open_placer(whole, None, quiet=False)
+    if out:
+        made = lay_out(work, execution, out, fresh=fresh, quiet=False).plan
+    else:
+        made = make_plan(whole, devices, quiet=False)
     print_json(made.to_json()) if as_json else _show_plan(made, devices)
+    if out:
+        say(f"Written: {out}   Next: shardmill work {out}")
 
 
 def _show_plan(made: Plan, devices: list[Device]) -> None:
@@ -85,7 +116,9 @@ def _show_plan(made: Plan, devices: list[Device]) -> None:
     named = Counter(device.name for device in devices)
     table.add_row("workers", ", ".join(f"{count} x {name}" for name, count in named.items()))
     largest = max((s.weight_bytes for s in made.shards), default=0)
-    table.add_row("shards", f"{len(made.shards)}, the largest {largest:,} bytes")
+    files = max((s.files for s in made.shards), default=1)
+    of_files = f", up to {files:,} files in one" if files > 1 else ""
+    table.add_row("shards", f"{len(made.shards)}, the largest {largest:,} bytes{of_files}")
     Console(soft_wrap=True).print(table)
 
 
@@ -96,7 +129,7 @@ shardmill status s3://bucket/runs/docs --json"""
 
 def status(
     run: o.Run,
-    watch: Annotated[bool, typer.Option("--watch", help="Follow the run until it is complete.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", help="Follow the run until it is complete or has failed.")] = False,
     as_json: o.AsJson = False,
 ) -> None:
     """Show the progress of a run, from its folder alone."""

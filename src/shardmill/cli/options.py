@@ -24,6 +24,9 @@ def argument(metavar: str, help: str) -> Any:
 Run = Annotated[str, argument("RUN", "The run folder: a path or a URL.")]
 Result = Annotated[str, argument("RUN", "The run folder, or a table: postgresql://HOST/DATABASE/TABLE.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON to stdout.")]
+AllowCode = Annotated[
+    bool, typer.Option("--allow-code", help="Import code that the run or table names, and run its commands.")
+]
 Out = Annotated[str, option(RESULT, metavar="RUN", help="The run folder, created if missing: a path or a URL.")]
 TableOut = Annotated[str, option(RESULT, "--out", metavar="RUN", help="The run folder.  [default: runs/TABLE]")]
 SpecFile = Annotated[
@@ -60,11 +63,13 @@ OPTIONS: dict[str, Any] = {
         "FORMAT",
         "jsonl, text, csv, tsv, parquet, arrow, json (an array), pickle or datasets.  [default: by file name]",
     ),
+    "task": _declare(str, OTHER, "TASK", "A task's name, or package.module:Class for your own."),
+    "param": _declare(list[str], OTHER, "KEY=VALUE", "A parameter of the task, as TOML; repeatable."),
     "id": _declare(str, RESULT, "FIELDS", "The field or fields that identify an item.", "--id"),
     "keep": _declare(str, RESULT, "COLUMNS", "Columns to carry into the result; price:double sets a type."),
     "dims": _declare(int, RESULT, "N", "Keep the first N dimensions (Matryoshka models)."),
     "dtype": _declare(str, RESULT, "TYPE", "Type of the stored numbers: float32 or float16.  [default: float32]"),
-    "model": _declare(str, MODEL, "MODEL", "A sentence-transformers folder or hub name."),
+    "model": _declare(str, MODEL, "MODEL", "A sentence-transformers folder, its URL (s3://…), or a hub name."),
     "prompt": _declare(str, MODEL, "PROMPT", "The name of one of the model's prompts, or a text to put first."),
     "window_tokens": _declare(
         int, MODEL, "N", "Cut texts into windows of N tokens, including prompt and special tokens.", min=1
@@ -82,6 +87,10 @@ OPTIONS: dict[str, Any] = {
     "partition": _declare(str, PLACE, "NAME", "With --engine slurm: the partition to queue in."),
     "address": _declare(str, PLACE, "ADDRESS", "With --engine ray: the cluster; auto finds the current one."),
     "set_": _declare(list[str], PLACE, "KEY=VALUE", "Another option of the engine; repeatable.", "--set"),
+    "then": _declare(
+        list[str], RESULT, "STEP", "After the last shard: verify, or merge:FILE.parquet; repeatable.", "--then"
+    ),
+    "detach": _flag(PLACE, "--detach", "Return once the workers are placed; they finish the run on their own."),
     "max_errors": _declare(str, LIMITS, "LIMIT", "Rows that may fail: 1% or a number.  [default: 1%]"),
     "precision": _declare(str, LIMITS, "PRECISION", "auto, or float32 for exact arithmetic at less speed."),
     "batch_tokens": _declare(int, LIMITS, "N", "Tokens per batch, including padding.  [default: by memory]"),
@@ -103,6 +112,7 @@ OPTIONS: dict[str, Any] = {
 
 READING = ("source", "text", "query", "format")
 KEEPING = ("id", "keep")
+CHOOSING = ("task", "param")
 EMBEDDING = ("model", "prompt", "window_tokens", "overlap", "windows", "dims")
 PLACING = ("engine", "workers", "device", "hosts", "partition", "address", "set_")
 LIMITING = ("max_errors", "precision", "batch_tokens", "shard_bytes")

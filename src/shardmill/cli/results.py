@@ -40,6 +40,7 @@ def verify(
     sample: Annotated[int, typer.Option(min=0, help="Rows to recompute in float32; 0 for none.")] = 64,
     rows: Annotated[int | None, typer.Option(min=0, help="Rows that the result must have.")] = None,
     dims: Annotated[int | None, typer.Option(min=1, help="Dimensions that each vector must have.")] = None,
+    allow_code: o.AllowCode = False,
     as_json: o.AsJson = False,
 ) -> None:
     """Verify a result: commits, digests, counts, ids, vectors, and a recomputed sample.
@@ -48,7 +49,7 @@ def verify(
     """
     from shardmill.tables.table import open_result
 
-    report = open_result(run).verify(sample=sample, rows=rows, dims=dims, quiet=as_json)
+    report = open_result(run, allow_code=allow_code).verify(sample=sample, rows=rows, dims=dims, quiet=as_json)
     if as_json:
         print_json(report.to_json())
     else:
@@ -93,6 +94,7 @@ def search(
     words: Words = False,
     where: Where = "",
     sql: Sql = False,
+    allow_code: o.AllowCode = False,
     as_json: o.AsJson = False,
 ) -> None:
     """Find the rows nearest in meaning."""
@@ -100,7 +102,7 @@ def search(
 
     mode = choose_mode(hybrid, words)
     check_options(run, mode, where, sql)
-    result = open_result(run)
+    result = open_result(run, allow_code=allow_code)
     found: list[list[Any]]
     if not isinstance(result, Table):
         found = [*result.search_many(text, k, quiet=as_json)]

@@ -1,4 +1,4 @@
-"""Verbs that do work: any task from its spec, one verb per task, resume and stop."""
+"""Verbs that do work: any task from its spec, one verb per task, resume, work and stop."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 FAMILY = "Run a task"
 # Verbs that resume an interrupted call of themselves.
-RESUMING = ("run", "embed", "load", "augment", "resume", "split")
+RESUMING = ("run", "embed", "load", "augment", "resume", "work", "split")
 
 
 def add_to(app: typer.Typer) -> None:
@@ -26,6 +26,7 @@ def add_to(app: typer.Typer) -> None:
     app.command("augment", cls=Verb, rich_help_panel=FAMILY, epilog=_AUGMENT)(augment)
     app.command("run", cls=Verb, rich_help_panel=FAMILY, epilog=_RUN)(run)
     app.command("resume", cls=Verb, rich_help_panel=FAMILY, epilog=_RESUME)(resume)
+    app.command("work", cls=Verb, rich_help_panel=FAMILY, epilog=_WORK)(work)
     app.command("stop", cls=Verb, rich_help_panel=FAMILY, epilog=_STOP)(stop)
 
 
@@ -35,7 +36,7 @@ shardmill embed s3://bucket/docs --text "{title}: {body}" --id doc_id --keep pri
 shardmill embed wiki.parquet --text text --out /shared/runs/wiki --engine slurm --partition gpu --workers 16"""
 
 
-@takes(*o.READING, *o.EMBEDDING, *o.KEEPING, "dtype", *o.PLACING, *o.LIMITING)
+@takes(*o.READING, *o.EMBEDDING, *o.KEEPING, "dtype", *o.PLACING, "detach", "then", *o.LIMITING)
 def embed(
     out: o.Out = "", spec: o.SpecFile = None, resume: o.Resume = None, as_json: o.AsJson = False, **options: Any
 ) -> None:
@@ -51,7 +52,7 @@ shardmill load corpus.parquet --text body --id doc_id --to postgresql:///docs --
 shardmill load reviews.jsonl --metadata meta.jsonl --to embedded:shop --schema amazon-reviews-2023"""
 
 
-@takes(*o.READING, *o.LOADING, *o.EMBEDDING, *o.KEEPING, *o.PLACING, *o.LIMITING, "batch_rows")
+@takes(*o.READING, *o.LOADING, *o.EMBEDDING, *o.KEEPING, *o.PLACING, "detach", "then", *o.LIMITING, "batch_rows")
 def load(
     out: o.TableOut = "", spec: o.SpecFile = None, resume: o.Resume = None, as_json: o.AsJson = False, **options: Any
 ) -> None:
@@ -65,21 +66,12 @@ shardmill run --spec job.toml --out runs/job
 shardmill run reviews.jsonl --task lengths:CountWords --param lower=true --text reviewText --out runs/lengths"""
 
 
-@takes(*o.READING, *o.KEEPING, *o.PLACING, *o.LIMITING)
+@takes(*o.CHOOSING, *o.READING, *o.KEEPING, *o.PLACING, "detach", "then", *o.LIMITING)
 def run(
-    out: o.Out = "",
-    task: Annotated[str | None, typer.Option(help="A task's name, or package.module:Class for your own.")] = None,
-    param: Annotated[
-        list[str] | None, typer.Option(metavar="KEY=VALUE", help="A parameter of the task, as TOML; repeatable.")
-    ] = None,
-    spec: o.SpecFile = None,
-    resume: o.Resume = None,
-    as_json: o.AsJson = False,
-    **options: Any,
+    out: o.Out = "", spec: o.SpecFile = None, resume: o.Resume = None, as_json: o.AsJson = False, **options: Any
 ) -> None:
     """Run any task over every item of a source. The same command resumes an interrupted run."""
-    params = {key: _toml_value(value) for key, value in _pairs(param, "--param", "dims=256")}
-    work, execution = read_options(spec, {**options, "task": task, "params": params})
+    work, execution = read_options(spec, options)
     if not work.get("task"):
         raise UsageError("No task was given.", hint="Name one: --task embed, or task = … in [work] of a spec.")
     _carry_out(work, execution, out, resume, as_json)
@@ -89,7 +81,7 @@ _AUGMENT = """\
 shardmill augment --num-samples 100M --preset moderate --out runs/parameters"""
 
 
-@takes(*o.PLACING)
+@takes(*o.PLACING, "detach", "then")
 def augment(
     num_samples: Annotated[
         str, typer.Option(metavar="N", help="Number of items: 250000, 250k, 100M.", show_default=False)
@@ -118,16 +110,42 @@ shardmill resume runs/reviews
 shardmill resume s3://bucket/runs/docs --engine slurm --partition gpu --workers 16"""
 
 
-@takes(*o.PLACING, *o.LIMITING)
-def resume(run: o.Run, as_json: o.AsJson = False, **options: Any) -> None:
+@takes(*o.PLACING, "detach", "then", *o.LIMITING)
+def resume(run: o.Run, allow_code: o.AllowCode = False, as_json: o.AsJson = False, **options: Any) -> None:
     """Resume a run from its folder, on any engine. Options change how it runs, never the result."""
-    from shardmill import run as runs
-    from shardmill.tables import load as tables
+    from shardmill.run import resume as resume_run
 
     _, changes = read_options(None, options)
     began = time.monotonic()
-    is_load = runs.Run(run).plan.work.to is not None
-    done = (tables if is_load else runs).resume(run, changes, quiet=False)
+    _report(resume_run(run, changes, allow_code=allow_code, quiet=False), began, as_json)
+
+
+_WORK = """\
+shardmill plan reviews.jsonl --text reviewText --out runs/reviews && shardmill work runs/reviews
+shardmill work s3://bucket/runs/docs --device cuda"""
+
+
+def work(
+    run: o.Run,
+    device: Annotated[
+        str | None, o.option(o.PLACE, metavar="DEVICE", help="auto, cpu or cuda.  [default: the run's]")
+    ] = None,
+    allow_code: o.AllowCode = False,
+    as_json: o.AsJson = False,
+) -> None:
+    """Be one worker of a run until the run is done. Start as many as you like, anywhere, at any time.
+
+    It pulls shards, waits while others hold the last ones, and does or awaits what follows the last shard (--then).
+    """
+    from shardmill.errors import Preempted, ShardmillError
+    from shardmill.run import work as work_on
+
+    began = time.monotonic()
+    try:
+        done = work_on(run, device=device, allow_code=allow_code, quiet=False, own_process=True)
+    except ShardmillError as error:
+        # A scheduler starts it again, here or elsewhere, by its status.
+        raise error if isinstance(error, Preempted) else error.with_cure_as_status() from None
     _report(done, began, as_json)
 
 
@@ -156,7 +174,8 @@ def read_options(spec: Any, options: dict[str, Any]) -> tuple[dict[str, Any], di
     named = {name: options.pop(name, None) for name in ("hosts", "partition", "address")}
     engine = dict(_pairs(options.pop("set_", None), "--set", "account=mine"))
     engine |= {name: value for name, value in named.items() if value is not None}
-    work, execution = sort_options({**options, "engine_options": engine or None})
+    params = {key: _toml_value(value) for key, value in _pairs(options.pop("param", None), "--param", "dims=256")}
+    work, execution = sort_options({**options, "params": params, "engine_options": engine or None})
     tables = read_spec(spec) if spec else {"work": {}, "execution": {}}
     for name in ("params", "to"):
         if whole := {**tables["work"].get(name, {}), **work.get(name, {})}:
@@ -197,6 +216,11 @@ def _report(run: Run, began: float, as_json: bool) -> None:
     state = run.status()
     if as_json:
         print_json(state.to_json())
+        return
+    if state.shards_done < state.shards:
+        live = sum(worker["live"] for worker in state.workers)
+        what = state.placement or f"{live:,} workers"
+        say(f"Detached: {what}. Watch: shardmill status {run.ledger.url} --watch")
         return
     for note in dict.fromkeys(note for worker in state.workers for note in worker["notes"]):
         say(note)

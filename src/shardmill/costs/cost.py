@@ -70,8 +70,8 @@ def read_cost(ledger: Ledger, plan: Plan, usd_per_hour: float | None = None) -> 
     """Add up the records of the workers; without `usd_per_hour`, the catalogue's price is used if there is one."""
     status, catalogue = read_status(ledger, plan), load_catalogue()
     committed: dict[str, int] = {}
-    for commit in ledger.commits.read().values():
-        committed[commit.worker] = committed.get(commit.worker, 0) + commit.rows
+    for done in ledger.segments.read(len(plan.shards)).values():
+        committed[done.worker] = committed.get(done.worker, 0) + done.rows
     # A host's CPU is included in the price of its GPU.
     with_gpu = {w["host"] for w in status.workers if w.get("kind") == "cuda"}
     free = {w["id"] for w in status.workers if w.get("kind") == "cpu" and w["host"] in with_gpu}

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from shardmill.costs.profile import Rated, recall_rate, recall_rates, remember_rate, work_digest
 from shardmill.devices import Device, cores, cpu_model
-from shardmill.ledger import Commit, Ledger, RunForecast
+from shardmill.ledger import DoneShard, Ledger, RunForecast
 from shardmill.plan import Plan
 from shardmill.sizing.measured import Measured
 from shardmill.sizing.speed import measured_speed
@@ -35,7 +35,7 @@ def learn(ledger: Ledger, plan: Plan, devices: Sequence[Device], precision: str,
     """Record the rate of the work since a time; None if that was too short, or devices are mixed."""
     if _mixed(devices):
         return None
-    commits = [c for c in ledger.commits.read().values() if c.finished_at >= since]
+    commits = [c for c in ledger.segments.read(len(plan.shards)).values() if c.finished_at >= since]
     began = [float(w["began"]) for w in ledger.workers.read() if w["began"] >= since and w["rows"]]
     if not commits or not began:
         return None
@@ -92,7 +92,7 @@ def _mixed(devices: Sequence[Device]) -> bool:
     return len({device.name for device in devices}) > 1
 
 
-def _kernel(ledger: Ledger, commits: Sequence[Commit]) -> str:
+def _kernel(ledger: Ledger, commits: Sequence[DoneShard]) -> str:
     names = {c.worker for c in commits}
     notes = [note for w in ledger.workers.read() if w["id"] in names for note in w["notes"]]
     return next(iter(notes), "")

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import importlib
+import os
+from pathlib import Path
 from typing import Any, cast
 
 from shardmill.engines.base import Engine
-from shardmill.errors import SpecError, nearest
+from shardmill.errors import SpecError, UsageError, nearest
 from shardmill.plan import Plan
 from shardmill.spec import Execution
 
 LOCAL = "local"
+_DETACHABLE = (LOCAL, "slurm")
 # The class of each engine. It takes the execution, whose engine_options belong to that engine.
 _ELSEWHERE = {
     "ssh": "shardmill.engines.ssh.engine:SshEngine",
@@ -19,6 +22,18 @@ _ELSEWHERE = {
 }
 # Functions that end workers which cannot see the run folder or wait in a queue. Called with execution, run and plan.
 _ENDING = {"ssh": "shardmill.engines.ssh.engine:end_workers", "slurm": "shardmill.engines.slurm.engine:end_workers"}
+
+# Options that run commands, or connect to what may. A run folder may not choose them for the user who resumes it.
+_COMMANDS = {"slurm": ("setup", "wrap", "python", "directives"), "ray": ("runtime_env", "address")}
+
+
+def check_detachable(execution: Execution) -> None:
+    """Refuse to detach workers that end with the process that placed them."""
+    if execution.detach and execution.engine not in _DETACHABLE:
+        raise UsageError(
+            f"--detach is not for the engine {execution.engine!r}: its workers end with the command that placed them.",
+            hint=f"Use --engine {' or '.join(_DETACHABLE)}, or start workers yourself: shardmill work RUN",
+        )
 
 
 def open_engine(execution: Execution, quiet: bool = True) -> Engine:
@@ -38,7 +53,30 @@ def end_workers(execution: Execution, run: str, plan: Plan) -> int | None:
     None if the engine has no way to reach them: they see in the run folder that it was stopped.
     """
     place = _ENDING.get(execution.engine)
+    if execution.engine == "ssh":
+        check_stored(execution)
     return int(_find(place)(execution, run, plan)) if place else None
+
+
+def check_stored(execution: Execution) -> None:
+    """Refuse options from a run folder that would run commands of whoever wrote it."""
+    found = [name for name in _COMMANDS.get(execution.engine, ()) if execution.engine_options.get(name)]
+    hosts = str(execution.engine_options.get("hosts") or "")
+    if execution.engine == "ssh" and hosts and not _is_own(Path(hosts)):
+        found = ["hosts"]
+    if found:
+        raise UsageError(
+            f"The run folder sets {', '.join(found)} of the engine {execution.engine!r}, which may run commands.",
+            hint="Give the engine's options again, or say --allow-code (in Python: allow_code=True).",
+        )
+
+
+def _is_own(file: Path) -> bool:
+    """Whether a file belongs to this user or to root, or does not exist."""
+    try:
+        return file.stat().st_uid in (0, os.getuid())
+    except OSError:
+        return True
 
 
 def _find(place: str) -> Any:

@@ -20,6 +20,9 @@ class Placement(Protocol):
         """End all workers and wait for them; their leases are released."""
         ...
 
+    # An engine whose workers can be left on their own also has `detach`: it returns once they need this process no
+    # more. A later placement on the same run adopts them.
+
 
 class Engine(Protocol):
     @property

@@ -8,9 +8,8 @@ from collections import Counter
 from collections.abc import Sequence
 
 from shardmill.errors import EXIT_DONE, EXIT_TRY_AGAIN, WORKER_FAILED, Cure, WorkerFailed
-from shardmill.ledger import Ledger
+from shardmill.ledger import Ledger, Progress, read_search
 
-_WIDEST = (1 << 62, 0)
 _LINES_SHOWN = 8
 
 
@@ -24,8 +23,7 @@ class Deaths:
         self._ledger, self._forgiven, self._one_machine = ledger, forgiven, one_machine
         self._shards = len(ledger.plan().shards)
         self._in_a_row: Counter[int] = Counter()
-        self._convicted = 0
-        self._narrowest = _WIDEST
+        self._progress = Progress()
 
     def judge(self, seat: int, worker: str, status: int, lines: Sequence[str]) -> WorkerFailed | None:
         """Why no other worker may take this seat, or None if one may. A negative status is a signal.
@@ -35,7 +33,9 @@ class Deaths:
         self._ledger.leases.record_death(worker)
         if status == Cure.FINAL or (status == Cure.ELSEWHERE and self._one_machine):
             raise failure(seat, "stopped", lines)
-        self._in_a_row[seat] = 1 if self._made_progress(worker) else self._in_a_row[seat] + 1
+        commits = int((self._ledger.workers.find(worker) or {}).get("commits", 0))
+        made_progress = self._progress.made(read_search(self._ledger), commits)
+        self._in_a_row[seat] = 1 if made_progress else self._in_a_row[seat] + 1
         if self._in_a_row[seat] <= self._forgiven:
             return None
         return failure(seat, f"died {self._in_a_row[seat]} times in a row ({_describe(status)})", lines)
@@ -52,20 +52,6 @@ class Deaths:
     def all_done(self) -> bool:
         """Whether the run is complete. A library may crash at process exit, when all is already committed."""
         return self._ledger.commits.is_complete(self._shards)
-
-    def _made_progress(self, worker: str) -> bool:
-        """Whether a dead worker made progress: a shard committed, a row marked as poison, or fewer suspect rows than
-        ever before. Each can happen only a limited number of times."""
-        suspects = self._ledger.suspects.read()
-        convicted = sum(len(s.poison) for s in suspects)
-        narrowest = min(((len(s.rows), -s.strikes) for s in suspects if s.rows), default=_WIDEST)
-        if convicted > self._convicted:
-            self._convicted, self._narrowest = convicted, narrowest
-            return True
-        if narrowest < self._narrowest:
-            self._narrowest = narrowest
-            return True
-        return bool((self._ledger.workers.find(worker) or {}).get("commits"))
 
 
 def failure(seat: int, what: str, lines: Sequence[str]) -> WorkerFailed:

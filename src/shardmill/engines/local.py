@@ -10,26 +10,30 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO
 
 from shardmill.devices import Device
-from shardmill.engines.deaths import Deaths
+from shardmill.engines.adopted import Adopted, find_left
+from shardmill.engines.deaths import Deaths, failure
 from shardmill.engines.process import MODULE, name_worker, worker_environment
 from shardmill.engines.stuck import find_stuck
 from shardmill.errors import StoreError, WorkerFailed
 from shardmill.ledger import Ledger
 
 _LOOK_EVERY_S = 5.0
+_BEAT_LOOK_S = 0.1
 
 
 @dataclass(slots=True)
 class _Seat:
-    """One place for a worker; the process in it may change."""
+    """One place for a worker; the process in it may change. An adopted worker beyond the devices has no device."""
 
     number: int
-    device: Device
-    process: subprocess.Popen[bytes] | None = None
+    device: Device | None
+    process: subprocess.Popen[bytes] | Adopted | None = None
     worker: str = ""
     placed_at: float = 0.0
     listener: threading.Thread | None = None
@@ -37,35 +41,56 @@ class _Seat:
 
 
 class LocalEngine:
-    def __init__(self, devices: Sequence[Device], *, max_restarts: int = 3, stuck_s: float = 900.0) -> None:
+    def __init__(
+        self, devices: Sequence[Device], *, max_restarts: int = 3, stuck_s: float = 900.0, detached: bool = False
+    ) -> None:
         self.devices = devices
         self.max_restarts = max_restarts
         self.stuck_s = stuck_s
+        self.detached = detached
 
     def start(self, run: str) -> LocalPlacement:
-        placement = LocalPlacement(run, self.devices, self.max_restarts, self.stuck_s)
+        placement = LocalPlacement(run, self.devices, self.max_restarts, self.stuck_s, self.detached)
         placement.start()
         return placement
 
 
 class LocalPlacement:
-    def __init__(self, run: str, devices: Sequence[Device], max_restarts: int, stuck_s: float) -> None:
+    def __init__(
+        self, run: str, devices: Sequence[Device], max_restarts: int, stuck_s: float, detached: bool = False
+    ) -> None:
         self._run = run
         self._ledger = Ledger(run)
         self._deaths = Deaths(self._ledger, max_restarts, one_machine=True)
         self._seats = [_Seat(i, d) for i, d in enumerate(devices)]
-        self._stuck_s = stuck_s
+        self._stuck_s, self._detached = stuck_s, detached
         self._looked_at = time.monotonic()
         self._failed: WorkerFailed | None = None
         self._nothing_left = False
 
     def start(self) -> None:
+        """Adopt the workers that an earlier process left here, and place one in every other seat."""
+        for left in find_left(self._ledger):
+            seat = self._seats[left.seat] if left.seat < len(self._seats) else None
+            if seat is None or seat.process is not None:
+                seat = _Seat(left.seat, None)
+                self._seats.append(seat)
+            seat.process, seat.worker, seat.placed_at = left, left.worker, left.started
         try:
             for seat in self._seats:
-                self._place(seat)
+                if seat.process is None:
+                    self._place(seat)
         except BaseException:
             self.stop()
             raise
+
+    def detach(self) -> None:
+        """Wait until each worker can be found by its heartbeat, or raise why one has ended before."""
+        for seat in self._seats:
+            while seat.process is not None and self._ledger.workers.find(seat.worker) is None:
+                if (status := seat.process.poll()) is not None and not self._deaths.is_peaceful(status):
+                    raise failure(seat.number, f"ended with status {status}", self._last_lines(seat))
+                time.sleep(_BEAT_LOOK_S)
 
     def poll(self) -> bool:
         for seat in self._seats:
@@ -94,29 +119,55 @@ class LocalPlacement:
                 _signal(seat, signal.SIGKILL)
                 seat.process.wait()
                 with contextlib.suppress(StoreError):
-                    self._ledger.leases.record_death(seat.worker)
+                    self._ledger.excuse(seat.worker)
             seat.process = None
 
     def _place(self, seat: _Seat) -> None:
         seat.worker = name_worker(seat.number)
         slot = seat.number / len(self._seats)
-        environment = {**os.environ, **worker_environment(seat.worker, seat.device, slot, os.getpid())}
-        seat.process = subprocess.Popen(
-            [sys.executable, "-m", MODULE, self._run],
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
+        assert seat.device is not None
+        parent = None if self._detached else os.getpid()
+        settings = worker_environment(seat.worker, seat.device, slot, parent, self._detached)
+        with self._output(seat) as output:
+            seat.process = process = subprocess.Popen(
+                [sys.executable, "-m", MODULE, self._run],
+                env={**os.environ, **settings},
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
         seat.placed_at = time.time()
         seat.lines.clear()
-        seat.listener = threading.Thread(target=self._listen, args=(seat, seat.process), daemon=True)
-        seat.listener.start()
+        if process.stdout is not None:
+            seat.listener = threading.Thread(target=self._listen, args=(seat, process), daemon=True)
+            seat.listener.start()
+
+    @contextlib.contextmanager
+    def _output(self, seat: _Seat) -> Iterator[int | IO[bytes]]:
+        """Where a worker writes: to this process, or, if it is left on its own, to its log."""
+        if not self._detached:
+            yield subprocess.PIPE
+        elif (path := self._log(seat)) is None:
+            yield subprocess.DEVNULL
+        else:
+            with open(path, "ab") as log:
+                yield log
+
+    def _log(self, seat: _Seat) -> Path | None:
+        return self._ledger.folder.log_path(f"worker-{seat.number}")
+
+    def _last_lines(self, seat: _Seat) -> list[str]:
+        if not self._detached and not isinstance(seat.process, Adopted):
+            return list(seat.lines)
+        path = self._log(seat)
+        return path.read_text(errors="replace").splitlines()[-20:] if path is not None and path.exists() else []
 
     def _listen(self, seat: _Seat, process: subprocess.Popen[bytes]) -> None:
-        """Keep the last lines of a worker's output, in memory and in its log; a full disk must not hide them."""
-        path = self._ledger.folder.log_path(f"worker-{seat.number}")
+        """Keep the last lines of a worker's output, in memory and in its log; a bad disk must not hide them."""
+        path = None
+        with contextlib.suppress(StoreError):
+            path = self._log(seat)
         assert process.stdout is not None
         for raw in process.stdout:
             seat.lines.append(raw.decode("utf-8", "replace").rstrip())
@@ -133,12 +184,12 @@ class LocalPlacement:
             return
         if seat.listener is not None:
             seat.listener.join(1.0)
-        failed = self._deaths.judge(seat.number, seat.worker, status, seat.lines)
+        failed = self._deaths.judge(seat.number, seat.worker, status, self._last_lines(seat))
         # Only now: after a store error, the next poll judges this death again.
         seat.process = None
-        if failed is None:
+        if failed is None and seat.device is not None:
             self._place(seat)
-        else:
+        elif failed is not None:
             # Other workers may finish without this seat; if none is left, this error is raised.
             self._failed = failed
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import uuid
 
-from shardmill import passwords
+from shardmill import passwords, permission
 from shardmill.devices import Device, format_cpus
 
 MODULE = "shardmill.worker"
@@ -16,13 +16,20 @@ def name_worker(seat: int, host: str = "") -> str:
     return f"{host or socket.gethostname()}-{seat}-{uuid.uuid4().hex[:12]}"
 
 
-def worker_environment(worker: str, device: Device, slot: float, parent: int | None = None) -> dict[str, str]:
+def handed_on() -> dict[str, str]:
+    """Variables that this process hands on to its workers: passwords, and the permission to import code."""
+    return {**passwords.environment(), **permission.environment()}
+
+
+def worker_environment(
+    worker: str, device: Device, slot: float, parent: int | None = None, detached: bool = False
+) -> dict[str, str]:
     """Variables for a worker, added to its machine's own. `slot`, 0 to 1, is where it starts to look for shards.
 
-    If `parent` is given, the worker ends when that process does.
+    If `parent` is given, the worker ends when that process does. A `detached` one says so in its heartbeat.
     """
     return {
-        **passwords.environment(),
+        **handed_on(),
         "SHARDMILL_WORKER": worker,
         "SHARDMILL_DEVICE": device.kind,
         "SHARDMILL_DEVICE_NAME": device.name,
@@ -31,6 +38,7 @@ def worker_environment(worker: str, device: Device, slot: float, parent: int | N
         "SHARDMILL_CPUS": format_cpus(device.cpus),
         "SHARDMILL_SLOT": str(slot),
         **({"SHARDMILL_PARENT": str(parent)} if parent is not None else {}),
+        **({"SHARDMILL_DETACHED": "1"} if detached else {}),
         "OMP_NUM_THREADS": str(device.threads),
         "OPENBLAS_NUM_THREADS": str(device.threads),
         "MKL_NUM_THREADS": str(device.threads),

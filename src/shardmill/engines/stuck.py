@@ -4,25 +4,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from typing import Any
 
-from shardmill.ledger import Ledger
+from shardmill.ledger import Ledger, idle_s
 
 
 def find_stuck(ledger: Ledger, placed: Mapping[str, float], stuck_s: float) -> dict[str, float]:
     """Workers without heartbeat or progress for over `stuck_s` seconds, and for how long. `placed` has start times."""
     now = time.time()
-    beats = {b["id"]: b for b in ledger.workers.read()}
+    beats = {b["id"]: b for b in ledger.workers.read_recent()}
     found = {}
     for worker, at in placed.items():
         beat = beats.get(worker, {"at": at, "progress_at": at, "state": "starting"})
         if (idle := idle_s(beat, now)) > stuck_s:
             found[worker] = idle
     return found
-
-
-def idle_s(beat: Mapping[str, Any], now: float) -> float:
-    """Seconds since a worker's last heartbeat or, while it is busy, since its last progress if that is longer ago."""
-    silent_s, still_s = now - beat["at"], now - beat["progress_at"]
-    busy = beat["state"] in ("starting", "loading") or beat.get("open")
-    return float(max(silent_s, still_s) if busy else silent_s)

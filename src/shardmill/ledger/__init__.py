@@ -1,25 +1,41 @@
 """The records of a run folder: plan, commits, leases, heartbeats, suspects. No other code writes them.
 
 Only a commit proves progress. Everything else here is a hint that saves time. A `Ledger` consists of parts with one job
-each: `commits`, `leases`, `branch`, `workers`, `suspects`, `errors` and `notes`, over one `folder`.
+each: `commits`, `segments`, `leases`, `branch`, `workers`, `suspects`, `errors`, `notes`, `steps` and `state`, over one
+`folder`.
 """
 
 from __future__ import annotations
 
 from shardmill.ledger.ledger import Ledger
-from shardmill.ledger.process import name_process, process_alive
-from shardmill.ledger.record import Assignment, Claim, Commit, Lease, RunForecast, Suspects
-from shardmill.ledger.worker import is_vanished
+from shardmill.ledger.process import name_person, name_process, process_alive
+from shardmill.ledger.progress import Progress, Search, find_crash_loop, read_search
+from shardmill.ledger.record import Assignment, Claim, Commit, DoneShard, Lease, RunForecast, Step, Suspects
+from shardmill.ledger.state import FAILED, STOPPED, RunState
+from shardmill.ledger.worker import idle_s, is_live, is_vanished, was_told_to_stop
 
 __all__ = [
+    "FAILED",
+    "STOPPED",
     "Assignment",
     "Claim",
     "Commit",
+    "DoneShard",
     "Lease",
     "Ledger",
+    "Progress",
     "RunForecast",
+    "RunState",
+    "Search",
+    "Step",
     "Suspects",
+    "find_crash_loop",
+    "idle_s",
+    "is_live",
     "is_vanished",
+    "name_person",
     "name_process",
     "process_alive",
+    "read_search",
+    "was_told_to_stop",
 ]

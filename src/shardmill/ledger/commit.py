@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-import json
 from collections.abc import Collection, Iterable, Iterator
 
-from shardmill.errors import NotComplete
+from shardmill.errors import CorruptState, NotComplete
 from shardmill.ledger.folder import LISTED_AT_ONCE, Folder
 from shardmill.ledger.record import Commit, encode
 from shardmill.plan import Plan
+from shardmill.records import read_record
+from shardmill.store import LocalStore
+
+# What a byte of a shard says: nothing was seen of it, a segment says that it is done, its commit was seen.
+_UNSEEN, _BELIEVED, _SEEN = 0, 1, 2
 
 
 class Commits:
@@ -39,9 +43,17 @@ class Commits:
     def read(self) -> dict[int, Commit]:
         """All commits by shard; only those not seen before are fetched."""
         new = sorted(self.shards() - self._by_shard.keys())
-        for shard, data in zip(new, self._folder.ask_each(self._store.get, [self.key(i) for i in new]), strict=True):
-            self._by_shard[shard] = Commit.from_json(json.loads(data))
+        self._by_shard.update(zip(new, self._folder.ask_each(self.get, new), strict=True))
         return self._by_shard
+
+    def get(self, shard: int) -> Commit:
+        """The commit of a shard that is done."""
+        place = f"{self._store.url}/{self.key(shard)}"
+        hint = "Delete it and resume: its shard is run again."
+        commit = read_record(Commit, self._store.get(self.key(shard)), place, hint)
+        if commit.shard != shard:
+            raise CorruptState(f"{place} is the commit of shard {commit.shard}.", hint=hint)
+        return commit
 
     def read_complete(self, plan: Plan) -> list[Commit]:
         """One commit per shard, in source order; NotComplete while some are missing."""
@@ -58,8 +70,8 @@ class Commits:
         """Delete the commits and parts of these shards from a branch: they were fetched, or are not wanted."""
         for shard in shards:
             with contextlib.suppress(FileNotFoundError):
-                commit = json.loads(self._store.get(self.key(shard)))
-                for key in filter(None, (commit["part"], commit["errors_file"])):
+                commit = self.get(shard)
+                for key in filter(None, (commit.part, commit.errors_file)):
                     self._store.delete(key)
             self._store.delete(self.key(shard))
             self._by_shard.pop(shard, None)
@@ -69,34 +81,53 @@ class Commits:
 
     def is_done(self, shard: int) -> bool:
         """Whether a shard is committed; asks the store unless the shard was seen done."""
-        if self.saw_done(shard):
+        self._make_room(shard + 1)
+        if self._seen_done[shard] == _SEEN:
             return True
         if self._store.head(self.key(shard)) is None:
             return False
-        self._seen_done[shard] = 1
+        self._seen_done[shard] = _SEEN
         return True
+
+    def believe(self, shards: Iterable[int]) -> None:
+        """Take these shards for done, as a segment says; nothing is searched for there until all others are done."""
+        for shard in shards:
+            self._make_room(shard + 1)
+            self._seen_done[shard] = self._seen_done[shard] or _BELIEVED
 
     def look_again(self, shards: Iterable[int]) -> None:
         """Forget that these shards were seen done: in a branch, home deletes the commits that it has or refuses."""
         for shard in shards:
             self._make_room(shard + 1)
-            self._seen_done[shard] = 0
+            self._seen_done[shard] = _UNSEEN
 
     def saw_done(self, shard: int) -> bool:
-        """Whether a shard was seen done, without asking the store."""
+        """Whether a shard was seen done, or is believed to be, without asking the store."""
         self._make_room(shard + 1)
         return bool(self._seen_done[shard])
 
+    def count_seen(self) -> int:
+        """How many shards were seen done, without asking the store."""
+        return self._seen_done.count(1)
+
     def is_complete(self, shards: int) -> bool:
-        """Whether all shards are committed; asks the store only about shards not seen done."""
-        at = self._find_gap(0, shards)
-        while at >= 0:
-            stop = min(shards, (at // LISTED_AT_ONCE + 1) * LISTED_AT_ONCE)
-            self._look(at, stop)
-            at = self._find_gap(0, shards)
-            if 0 <= at < stop:
-                return False
+        """Whether all shards are committed; asks the store only about shards not seen done, the believed ones last."""
+        self._make_room(shards)
+        for doubt in (_UNSEEN, _BELIEVED):
+            while (at := self._seen_done.find(doubt, 0, shards)) >= 0:
+                stop = min(shards, (at // LISTED_AT_ONCE + 1) * LISTED_AT_ONCE)
+                if doubt == _BELIEVED:
+                    self.look_again(range(at, stop))
+                self._look(at, stop)
+                if self._find_gap(at, stop) >= 0:
+                    return False
         return True
+
+    def list_left(self, shards: int) -> list[int]:
+        """All shards that are not done; windows without a gap are not listed. A disk lists all its files at once."""
+        step = max(1, shards) if isinstance(self._store, LocalStore) else LISTED_AT_ONCE
+        starts = range(0, shards, step)
+        return [gap for start in starts for gap in self.look_for_gaps(start, min(shards, start + step))]
 
     def look_for_gaps(self, start: int, stop: int) -> list[int]:
         """The shards in [start, stop) that are not done; asks the store only about shards not seen done."""
@@ -115,11 +146,11 @@ class Commits:
 
     def _find_gap(self, start: int, stop: int) -> int:
         self._make_room(stop)
-        return self._seen_done.find(0, start, stop)
+        return self._seen_done.find(_UNSEEN, start, stop)
 
     def _look(self, start: int, stop: int) -> None:
         for shard in self._folder.shards("commits", start, stop):
-            self._seen_done[shard] = 1
+            self._seen_done[shard] = _SEEN
 
     def _make_room(self, shards: int) -> None:
         if shards > len(self._seen_done):

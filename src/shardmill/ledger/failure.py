@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from typing import Any
 
+from shardmill.errors import CorruptState
 from shardmill.ledger.folder import Folder
 from shardmill.ledger.record import Claim, Commit, Suspects, encode
+from shardmill.records import read_object, read_record
 from shardmill.store import Store
+
+_NUMBERS = ("line_in_shard", "row_in_shard", "shard")
 
 
 class ErrorRecords:
@@ -26,7 +29,14 @@ class ErrorRecords:
     def read(self, commit: Commit) -> Iterator[dict[str, Any]]:
         if commit.errors_file:
             for line in self._store.get(commit.errors_file).splitlines():
-                yield json.loads(line)
+                yield _parse(line, f"{self._store.url}/{commit.errors_file}")
+
+
+def _parse(line: bytes, place: str) -> dict[str, Any]:
+    record = read_object(line, place)
+    if not all(type(record.get(name)) is int for name in _NUMBERS):
+        raise CorruptState(f"{place} is damaged: a record without {' or '.join(_NUMBERS)}.")
+    return {**dict.fromkeys(("file", "reason"), ""), **record}
 
 
 class SuspectRecords:
@@ -37,9 +47,9 @@ class SuspectRecords:
 
     def get(self, shard: int) -> Suspects:
         try:
-            raw = json.loads(self._store.get(self._folder.key("suspects", shard)))
-            return Suspects(tuple(raw["rows"]), raw["strikes"], raw["probes"], tuple(raw["poison"]))
-        except FileNotFoundError:
+            key = self._folder.key("suspects", shard)
+            return read_record(Suspects, self._store.get(key), key)
+        except (FileNotFoundError, CorruptState):
             return Suspects()
 
     def read(self) -> list[Suspects]:

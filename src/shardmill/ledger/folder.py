@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
 
+from shardmill.errors import CorruptState
 from shardmill.plan import Plan
 from shardmill.store import LocalStore, Store, make_folder
 
@@ -34,18 +35,18 @@ class Folder:
 
     def key(self, kind: str, shard: int) -> str:
         """The key of a shard's record of this kind."""
-        return f"{kind}/{shard:06d}.{self._known_generation()}.json"
+        return f"{kind}/{shard:06d}.{self.known_generation()}.json"
 
     def shards(self, kind: str, start: int = 0, stop: int | None = None) -> Iterator[int]:
         """The shards in [start, stop) that have a record of this kind, in this generation of the run."""
-        ending = f".{self._known_generation()}.json"
+        ending = f".{self.known_generation()}.json"
         head, tail = len(kind) + 1, -len(ending)
         last = f"{kind}/{stop - 1:06d}/" if stop else ""
         for entry in self.store.list(f"{kind}/", f"{kind}/{start:06d}" if start else ""):
             key = entry.key
             if last and key > last:
                 return
-            if key.endswith(ending):
+            if key.endswith(ending) and key[head:tail].isdecimal():
                 shard = int(key[head:tail])
                 if shard >= start and (stop is None or shard < stop):
                     yield shard
@@ -61,11 +62,14 @@ class Folder:
         """Where a process on this machine may write its log; None if the run is in an object store."""
         if not isinstance(self.store, LocalStore):
             return None
-        folder = self.store.root / "logs"
-        make_folder(folder)
-        return folder / f"{name}.log"
+        path = self.store.path(f"logs/{name}.log")
+        if path.is_symlink():
+            raise CorruptState(f"{path} is a link.", hint="Remove it: a log is a file of the run folder.")
+        make_folder(path.parent)
+        return path
 
-    def _known_generation(self) -> str:
+    def known_generation(self) -> str:
+        """The generation known here; it is read from the plan if no plan was read before."""
         if not self.generation and (plan := self.read_plan()) is not None:
             self.generation = plan.generation
         return self.generation

@@ -15,6 +15,7 @@ from shardmill.ledger.commit import Commits
 from shardmill.ledger.folder import LISTED_AT_ONCE
 from shardmill.ledger.lease import Leases
 from shardmill.ledger.record import Claim
+from shardmill.ledger.segment import Segments
 
 _ASKED_WINDOWS = 2
 
@@ -65,8 +66,8 @@ class FreeShards:
 class FreeSearch:
     """Claims shards that nobody works on, and remembers where each worker has looked."""
 
-    def __init__(self, commits: Commits, leases: Leases) -> None:
-        self._commits, self._leases = commits, leases
+    def __init__(self, commits: Commits, segments: Segments, leases: Leases) -> None:
+        self._commits, self._segments, self._leases = commits, segments, leases
         self._ways: dict[tuple[str, int], FreeShards] = {}
 
     def reset(self) -> None:
@@ -91,7 +92,10 @@ class FreeSearch:
 
     def _way(self, worker: str, shards: int, slot: float) -> FreeShards:
         key = (worker, shards)
-        return self._ways.get(key) or self._ways.setdefault(key, FreeShards(shards, int(slot * shards)))
+        if key not in self._ways:
+            self._segments.believe_full_windows(shards)
+            self._ways[key] = FreeShards(shards, int(slot * shards))
+        return self._ways[key]
 
     def _look(self, window: int, shards: int, held: Collection[int]) -> list[int]:
         """The free shards of a window: neither done, nor leased, nor held."""

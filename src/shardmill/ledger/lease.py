@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import os
 import random
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
+from shardmill.errors import CorruptState
 from shardmill.ledger.commit import Commits
 from shardmill.ledger.folder import Folder
 from shardmill.ledger.process import name_process, process_alive
 from shardmill.ledger.record import Claim, Lease, encode
+from shardmill.ledger.worker import WorkerRecords, was_told_to_stop
+from shardmill.records import read_record
 
 # When no shard is free, at most this many leases are read.
 _ASKED_LEASES = 16
@@ -23,9 +25,9 @@ _WORTH = 1.25
 class Leases:
     """Keeps at most one holder and one shadow per shard, for as long as they renew; none once a shard is done."""
 
-    def __init__(self, folder: Folder, commits: Commits, clock: Callable[[], float]) -> None:
+    def __init__(self, folder: Folder, commits: Commits, workers: WorkerRecords, clock: Callable[[], float]) -> None:
         self._folder, self._store = folder, folder.store
-        self._commits, self._clock = commits, clock
+        self._commits, self._workers, self._clock = commits, workers, clock
 
     def shards(self, start: int = 0, stop: int | None = None) -> Iterator[int]:
         """The shards in [start, stop) that are leased, in order."""
@@ -33,7 +35,7 @@ class Leases:
 
     def read(self) -> dict[int, Lease]:
         """All leases by shard."""
-        return {shard: lease for shard, lease, _ in self._read_all()}
+        return {shard: lease for shard, (lease, _) in self._read_each(self.shards())}
 
     def take(self, shard: int, worker: str, lease_s: float) -> Claim | None:
         """Take a shard, unless another worker holds it or it is done."""
@@ -64,7 +66,7 @@ class Leases:
             if lease.until <= now or _vanished(lease):
                 if self._retire_if_done(shard):
                     continue
-                taken = self._new_lease(worker, lease_s, lease.crashes + 1)
+                taken = self._new_lease(worker, lease_s, lease.crashes + (not self._is_excused(lease.worker)))
                 if self._replace(shard, taken, tag):
                     return Claim(shard, _new_attempt(), taken.crashes)
             elif lease.worker != worker and not lease.shadow:
@@ -108,10 +110,31 @@ class Leases:
         self._store.delete(self._key(shard))
 
     def record_death(self, worker: str) -> None:
-        """End all leases of a dead worker; its crash then counts against each shard it held."""
-        for shard, lease, tag in self._read_all():
+        """End all leases of a dead worker; its crash then counts against each shard it held.
+
+        Its last heartbeat names its shards. If it holds none of those, or left no heartbeat, all leases are read.
+        """
+        beat = self._workers.find(worker) or {}
+        if not self._end(map(int, beat.get("open", ())), worker):
+            self._end(self.shards(), worker)
+
+    def _end(self, shards: Iterable[int], worker: str) -> int:
+        """End the leases that a worker has on these shards, and count them."""
+        found = [(shard, *seen) for shard, seen in self._read_each(shards) if seen[0].worker == worker]
+        for shard, lease, tag in found:
+            self._replace(shard, replace(lease, until=0.0), tag)
+        return len(found)
+
+    def excuse(self, worker: str) -> None:
+        """Give back all leases of a worker that vanished for no fault of its shards, such as by preemption."""
+        for shard, (lease, _) in self._read_each(self.shards()):
             if lease.worker == worker:
-                self._replace(shard, replace(lease, until=0.0), tag)
+                self._store.delete(self._key(shard))
+
+    def _is_excused(self, worker: str) -> bool:
+        """Whether a holder ended because it was told to, too late to give its leases back."""
+        record = self._workers.find(worker)
+        return record is not None and was_told_to_stop(record)
 
     def _retire_if_done(self, shard: int) -> bool:
         done = self._commits.is_done(shard)
@@ -125,15 +148,19 @@ class Leases:
     def _read(self, shard: int) -> tuple[Lease, str] | None:
         try:
             data, tag = self._store.get_tagged(self._key(shard))
-            return Lease(**json.loads(data)), tag
         except FileNotFoundError:
             return None
+        try:
+            return read_record(Lease, data, self._key(shard)), tag
+        except CorruptState:
+            # A damaged lease has run out: it is a hint, and must not keep a shard for ever.
+            return Lease("", "", 0, 0.0, 0.0), tag
 
-    def _read_all(self) -> Iterator[tuple[int, Lease, str]]:
-        shards = list(self.shards())
-        for shard, found in zip(shards, self._folder.ask_each(self._read, shards), strict=True):
+    def _read_each(self, shards: Iterable[int]) -> Iterator[tuple[int, tuple[Lease, str]]]:
+        asked = list(shards)
+        for shard, found in zip(asked, self._folder.ask_each(self._read, asked), strict=True):
             if found is not None:
-                yield shard, *found
+                yield shard, found
 
     def _replace(self, shard: int, lease: Lease, tag: str) -> bool:
         return self._store.replace_if_same(self._key(shard), encode(lease), tag)

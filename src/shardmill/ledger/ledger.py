@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import time
 import uuid
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
-from shardmill.errors import UsageError
+from shardmill.errors import CorruptState, UsageError
 from shardmill.ledger.branch import Branch
 from shardmill.ledger.commit import Commits
 from shardmill.ledger.failure import ErrorRecords, SuspectRecords
@@ -19,23 +18,21 @@ from shardmill.ledger.folder import Folder
 from shardmill.ledger.free import FreeSearch
 from shardmill.ledger.lease import Leases
 from shardmill.ledger.note import Notes
+from shardmill.ledger.process import name_person
 from shardmill.ledger.record import Assignment, Claim, encode
+from shardmill.ledger.segment import Segments
+from shardmill.ledger.state import StateRecord
+from shardmill.ledger.step import StepRecords
 from shardmill.ledger.worker import WorkerRecords
 from shardmill.plan import Plan
+from shardmill.records import read_object
 from shardmill.store import Store, locate, open_store
 
-_FOLDERS = ("commits/", "parts/", "errors/", "leases/", "suspects/", "workers/", "logs/", "final/", "index/")
-_FILES = ("report.json", "forecast.json", "placement.json", "execution.json")
-
-
-@dataclass(frozen=True, slots=True)
-class _Seen:
-    """What was last seen of `execution.json`, besides its settings."""
-
-    tag: str = ""
-    generation: str | None = None
-    stopped: bool = False
-    stopped_by: str = ""
+_ROLLED_UP = ("segments/", "rolled/")
+_RECORDS = ("leases/", "suspects/", "workers/", "logs/", "final/", "index/", "steps/")
+_FOLDERS = ("commits/", "parts/", "errors/", *_ROLLED_UP, *_RECORDS)
+_FILES = ("report.json", "forecast.json", "placement.json", "execution.json", "state.json")
+_DAMAGED = "Delete it, then run the command that started the run again."
 
 
 class Ledger:
@@ -49,14 +46,16 @@ class Ledger:
         self.clock = clock
         self.folder = Folder(self.store)
         self.commits = Commits(self.folder)
-        self.leases = Leases(self.folder, self.commits, clock)
         self.branch = Branch(self.store)
+        self.segments = Segments(self.folder, self.commits, self.branch)
         self.workers = WorkerRecords(self.folder, clock)
+        self.leases = Leases(self.folder, self.commits, self.workers, clock)
         self.suspects = SuspectRecords(self.folder)
         self.errors = ErrorRecords(self.store)
         self.notes = Notes(self.store, clock)
-        self._free = FreeSearch(self.commits, self.leases)
-        self._seen = _Seen()
+        self.steps = StepRecords(self.folder, clock)
+        self.state = StateRecord(self.folder, clock)
+        self._free = FreeSearch(self.commits, self.segments, self.leases)
 
     @property
     def url(self) -> str:
@@ -65,10 +64,31 @@ class Ledger:
     # the plan and the settings
 
     def create(self, plan: Plan) -> Plan:
-        """Write the plan unless one exists, and return the plan that is stored."""
+        """Write the plan unless one exists, and return the plan that is stored. The run is wanted from now on."""
+        self.store.put_if_absent("plan.json", self._new_generation(plan))
+        stored = self.plan()
+        self.state.want(name_person())
+        return stored
+
+    def start_over(self, plan: Plan) -> Plan:
+        """Delete the run and put another in its place. Returns the plan of another parent that was first to do so.
+
+        Commits are deleted first, and the plan stays until the new one replaces it: half-deleted, it is still a run.
+        Files of a newer run are written after its plan, so files listed before a look at the plan are none of them.
+        """
+        listed = [[entry.key for entry in self.store.list(folder)] for folder in _FOLDERS]
+        data, tag = self.store.get_tagged("plan.json")
+        if Plan.from_json(data).generation == self.folder.generation:
+            for keys in (*listed, _FILES):
+                self.store.delete_all(keys)
+            self.store.replace_if_same("plan.json", self._new_generation(plan), tag)
+        stored = self.plan()
+        self.state.want(name_person())
+        return stored
+
+    def _new_generation(self, plan: Plan) -> bytes:
         plan = plan.indexed_at([self._keep_index(i, f.index) for i, f in enumerate(plan.stat.files)])
-        self.store.put_if_absent("plan.json", replace(plan, generation=uuid.uuid4().hex[:8]).encode())
-        return self.plan()
+        return replace(plan, generation=uuid.uuid4().hex[:8]).encode()
 
     def _keep_index(self, file: int, place: str) -> str:
         """Copy a file's index into the run, for workers elsewhere; the key depends on the content."""
@@ -102,47 +122,28 @@ class Ledger:
         self.store.put("execution.json", encode({"generation": self.folder.generation, "settings": settings}))
 
     def execution(self) -> dict[str, Any]:
-        return dict(self._read_execution().get("settings", {}))
-
-    def stop(self, by: str) -> None:
-        """Tell all workers of the run to stop, on every host. A later `put_execution` revokes it."""
-        found = self._read_execution()
-        if found:
-            self.store.put("execution.json", encode({**found, "stopped": {"by": by, "at": self.clock()}}))
-
-    def stopped_by(self) -> str:
-        """Who told the workers to stop; empty if nobody did."""
-        return self._look().stopped_by
-
-    def is_wanted(self) -> bool:
-        """Whether the run is still the one whose plan was read here, and nobody has stopped it since."""
-        seen = self._look()
-        return seen.generation == self.folder.generation and not seen.stopped
-
-    def _look(self) -> _Seen:
-        """Look at the settings, which name every file of the source and so are fetched only after a change."""
-        try:
-            found = self.store.get_if_changed("execution.json", self._seen.tag)
-        except FileNotFoundError:
-            self._seen = _Seen()
-        else:
-            if found is not None:
-                said = json.loads(found[0])
-                by = str(said.get("stopped", {}).get("by", ""))
-                self._seen = _Seen(found[1], said.get("generation"), "stopped" in said, by)
-        return self._seen
+        settings = self._read_execution().get("settings", {})
+        if not isinstance(settings, dict) or not isinstance(settings.get("places", []), list):
+            raise CorruptState(f"{self.url}/execution.json is damaged: no settings.", hint=_DAMAGED)
+        return dict(settings)
 
     def _read_execution(self) -> dict[str, Any]:
         try:
-            return dict(json.loads(self.store.get("execution.json")))
+            return self._parse_execution(self.store.get("execution.json"))
         except FileNotFoundError:
             return {}
+
+    def _parse_execution(self, data: bytes) -> dict[str, Any]:
+        found = read_object(data, f"{self.url}/execution.json", _DAMAGED)
+        if not isinstance(found.get("stopped", {}), dict):
+            raise CorruptState(f"{self.url}/execution.json is damaged: stopped.", hint=_DAMAGED)
+        return found
 
     def _enter(self, generation: str) -> None:
         """Switch to another generation of the run, and forget the previous one."""
         self.folder.generation = generation
-        self.commits.reset()
-        self._free.reset()
+        for part in (self.commits, self.segments, self.workers, self.state, self._free):
+            part.reset()
 
     # what to do next
 
@@ -193,6 +194,11 @@ class Ledger:
             self.commits.look_again(assigned.shards)
         return assigned
 
+    def excuse(self, worker: str) -> None:
+        """A worker was preempted, or its machine was lost: no strike against its shards, and no death of its own."""
+        self.workers.excuse(worker)
+        self.leases.excuse(worker)
+
     # the whole folder
 
     def sweep(self) -> int:
@@ -207,16 +213,10 @@ class Ledger:
         found = (e.key for folder in ("commits/", "parts/", "errors/") for e in self.store.list(folder))
         stray = [key for key in found if key not in kept]
         hints = [e.key for folder in ("leases/", "suspects/") for e in self.store.list(folder)]
+        ending = f".{self.folder.generation}.json"
+        hints += [e.key for kind in _ROLLED_UP for e in self.store.list(kind) if not e.key.endswith(ending)]
         plan = self.folder.read_plan()
         if plan is None or plan.generation != self.folder.generation:
             return 0
         self.store.delete_all([*stray, *hints])
         return len(stray)
-
-    def wipe(self) -> None:
-        """Delete the run and nothing else; commits first, the plan last, so that a half-deleted run is still a run."""
-        for folder in _FOLDERS:
-            self.store.delete_all([entry.key for entry in self.store.list(folder)])
-        self.store.delete_all(_FILES)
-        self.store.delete("plan.json")
-        self._enter("")

@@ -6,7 +6,9 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+from shardmill.errors import CorruptState
 from shardmill.ledger.record import RunForecast, encode
+from shardmill.records import read_record
 from shardmill.store import Store
 
 
@@ -22,8 +24,8 @@ class Notes:
 
     def forecast(self) -> RunForecast | None:
         try:
-            return RunForecast(**json.loads(self._store.get("forecast.json")))
-        except FileNotFoundError:
+            return read_record(RunForecast, self._store.get("forecast.json"), "forecast.json")
+        except (FileNotFoundError, CorruptState):
             return None
 
     def put_placement(self, line: str) -> None:
@@ -35,7 +37,7 @@ class Notes:
         try:
             said = json.loads(self._store.get("placement.json"))
             return str(said["line"]), float(said["at"])
-        except FileNotFoundError:
+        except (FileNotFoundError, ValueError, TypeError, KeyError, RecursionError):
             return "", 0.0
 
     def put_report(self, report: dict[str, Any]) -> None:

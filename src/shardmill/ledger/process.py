@@ -1,7 +1,8 @@
-"""The name of a process, and whether the process of a name is alive."""
+"""The name of a process and of the person who runs it, and whether the process of a name is alive."""
 
 from __future__ import annotations
 
+import getpass
 import os
 import socket
 
@@ -15,6 +16,15 @@ def name_process() -> str:
     """
     space, (_, started) = _pid_space(), _look("self")
     return " ".join((socket.gethostname(), *space, started) if space and started else (socket.gethostname(),))
+
+
+def name_person() -> str:
+    """The user of this process and the host; a container may have no name for its user."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):
+        user = f"uid-{os.getuid()}"
+    return f"{user}@{socket.gethostname()}"
 
 
 def process_alive(name: str, pid: int) -> bool | None:

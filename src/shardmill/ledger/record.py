@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass, field
 from typing import Any
+
+# A name that is one part of a path.
+_PLAIN = "[A-Za-z0-9][A-Za-z0-9._-]*"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,14 +42,35 @@ class Commit:
     kernel: str = ""
     precision: str = ""
 
-    @classmethod
-    def from_json(cls, data: dict[str, Any]) -> Commit:
-        """Read a commit; keys of later versions are left out."""
-        return cls(**{name: value for name, value in data.items() if name in cls.__dataclass_fields__})
+    def __post_init__(self) -> None:
+        for key, folder in ((self.part, "parts"), (self.errors_file, "errors")):
+            if key and not re.fullmatch(rf"{folder}/{_PLAIN}", key):
+                raise ValueError(f"{key!r} is no file of this run")
 
     @property
     def rows_in_part(self) -> int:
         return self.part_rows or self.rows
+
+
+@dataclass(frozen=True, slots=True)
+class DoneShard:
+    """What a status, a limit or a price needs of a commit."""
+
+    shard: int
+    rows: int
+    inputs: int
+    errors: int
+    tokens: int
+    truncated: int
+    device_s: float
+    worker: str
+    finished_at: float
+
+    @classmethod
+    def of(cls, commit: Commit) -> DoneShard:
+        device_s = commit.timings.get("device_s", 0.0)
+        same = {name: getattr(commit, name) for name in cls.__slots__ if name != "device_s"}
+        return cls(device_s=device_s, **same)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +123,22 @@ class Suspects:
 
 
 @dataclass(frozen=True, slots=True)
+class Step:
+    """One step: its holder until when, or its `result`, or why it failed. `deaths` counts holders that vanished."""
+
+    step: str
+    state: str
+    worker: str = ""
+    host: str = ""
+    pid: int = 0
+    until: float = 0.0
+    deaths: int = 0
+    result: dict[str, Any] = field(default_factory=dict)
+    error: str = ""
+    hint: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class RunForecast:
     """How long a run that began `at` was expected to take: the least, the likely and the most seconds."""
 
@@ -109,11 +150,14 @@ class RunForecast:
     basis: str
 
 
+# Version 0.1.0 reads no commit with other keys than its own, so these are left out if they are empty.
+_NEW_KEYS = ("kernel", "precision")
 _to_json = json.JSONEncoder(separators=(",", ":"), sort_keys=True, ensure_ascii=False).encode
 
 
-def encode(value: dict[str, Any] | Commit | Lease | Assignment | Suspects | RunForecast) -> bytes:
+def encode(value: dict[str, Any] | Commit | Lease | Assignment | Suspects | RunForecast | Step) -> bytes:
     """A record as JSON; its fields are read by name, which avoids the copies of `asdict`."""
     if not isinstance(value, dict):
-        value = {name: getattr(value, name) for name in value.__slots__}
+        fields = {name: getattr(value, name) for name in value.__slots__}
+        value = {name: field for name, field in fields.items() if field != "" or name not in _NEW_KEYS}
     return _to_json(value).encode("utf-8", "replace")

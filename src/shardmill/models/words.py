@@ -125,9 +125,17 @@ class Words:
 def _find_words(words: list[str], offsets: list[tuple[int, int]]) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
     """The number of tokens of each word, and the position of each token in its word.
 
-    A token belongs to the word it ends in, because some tokens include the space before them.
+    Some added tokens include the blanks before or after them, and so reach into other words. A token belongs to the
+    word of its first character that is not blank.
     """
     spans = np.array(offsets, np.int32).reshape(-1, 2)
     begins = starts_of(np.array([len(word) + 1 for word in words], np.int64))
-    owners = np.searchsorted(begins[1:], np.maximum(0, spans[:, 1] - 1), side="right")
-    return np.bincount(owners, minlength=len(words)), (spans - begins[owners, None]).astype(np.int32)
+    firsts, lasts = (
+        np.searchsorted(begins[1:], at, side="right") for at in (spans[:, 0], np.maximum(0, spans[:, 1] - 1))
+    )
+    text = " ".join(words) if (firsts != lasts).any() else ""
+    for token in np.flatnonzero(firsts != lasts):
+        start, stop = spans[token]
+        blank = len(text[start:stop]) - len(text[start:stop].lstrip())
+        firsts[token] = np.searchsorted(begins[1:], start + blank, side="right")
+    return np.bincount(firsts, minlength=len(words)), (spans - begins[firsts, None]).astype(np.int32)

@@ -10,9 +10,9 @@ import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from shardmill.postgres.connect import limit
+from shardmill.postgres.connect import explained, limit
 from shardmill.postgres.copy import add_digests
-from shardmill.postgres.tables import create_schema, lock
+from shardmill.postgres.tables import MAY_CREATE, create_schema, lock
 from shardmill.postgres.target import Target
 
 if TYPE_CHECKING:
@@ -139,7 +139,7 @@ def read_loaders(connection: psycopg.Connection[Any], plan: str, name: str) -> l
 
 
 def create_ledger(connection: psycopg.Connection[Any]) -> None:
-    with connection.transaction():
+    with explained(connection, MAY_CREATE), connection.transaction():
         limit(connection)
         connection.execute("SELECT set_config('client_min_messages', 'warning', true)")
         lock(connection)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 # Any number that nobody else uses for a lock.
 _LOCK = 0x5348_4152_444D_494C
-_MAY_CREATE = "Ask the owner of the database for CREATE on it and on the schema."
+MAY_CREATE = "Ask the owner of the database for CREATE on it and on the schema."
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class Registered:
 def create(connection: psycopg.Connection[Any], target: Target) -> bool:
     """Create the table and return True, or False if one that fits exists. One that does not fit is an error."""
     validate(target)
-    with explained(connection, _MAY_CREATE), connection.transaction():
+    with explained(connection, MAY_CREATE), connection.transaction():
         limit(connection)
         lock(connection)
         vector_schema = ensure_vector(connection)
@@ -178,7 +178,7 @@ def register(
     """Register how the vectors of a table are made. An existing entry must be the same."""
     jsonb = load().types.json.Jsonb
     new = Registered(target, task, model, fingerprint, params)
-    with explained(connection, _MAY_CREATE), connection.transaction():
+    with explained(connection, MAY_CREATE), connection.transaction():
         limit(connection)
         lock(connection)
         if one(connection, "SELECT to_regclass('shardmill.tables')") is None:

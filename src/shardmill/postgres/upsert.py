@@ -37,12 +37,13 @@ class Upsert:
         mode: Conflict,
         fields: Sequence[Field] = (),
         reference: Reference | None = None,
+        changed_only: bool = False,
     ) -> None:
         types = types_of(connection, target)
         self.target, self.mode = target, mode
         self._names = schema.names
         self._kinds = [self._sent_as(field) for field in schema]
-        self._reference = reference
+        self._reference, self._changed_only = reference, changed_only
         self._fields: dict[str, Field] = {}
         again = [field for field in fields if self._fields.setdefault(field.source, field) is not field]
         self._columns = [self._fields[n].column.name if n in self._fields else n for n in self._names]
@@ -94,7 +95,7 @@ class Upsert:
         return f"{name}::{wanted}"
 
     def _on_conflict(self, key: str) -> str:
-        """The ON CONFLICT clause. A row without a vector has an unchanged text: the stored vector and digest stay."""
+        """The ON CONFLICT clause. With `changed_only`, a row whose text is unchanged is sent without its vector."""
         if self.mode == "fail":
             return ""
         if self.mode == "skip":
@@ -102,10 +103,10 @@ class Upsert:
         vector = quoted(self.target.vector)
         names = [n for n in (*self._columns, *self._again) if n not in self.target.key]
         changes = [f"{quoted(n)} = EXCLUDED.{quoted(n)}" for n in names]
-        kept = f"CASE WHEN EXCLUDED.{vector} IS NULL THEN old.{{0}} ELSE EXCLUDED.{{0}} END"
-        for name in (self.target.vector, DIGEST):
-            old = f"{quoted(name)} = EXCLUDED.{quoted(name)}"
-            changes[changes.index(old)] = f"{quoted(name)} = {kept.format(quoted(name))}"
+        if self._changed_only:
+            unchanged = f"EXCLUDED.{vector} IS NULL AND old.{quoted(DIGEST)} = EXCLUDED.{quoted(DIGEST)}"
+            kept = f"{vector} = CASE WHEN {unchanged} THEN old.{vector} ELSE EXCLUDED.{vector} END"
+            changes[names.index(self.target.vector)] = kept
         return f"ON CONFLICT ({key}) DO UPDATE SET {', '.join(changes)}"
 
     def encode(self, rows: pa.Table) -> bytes:
@@ -182,9 +183,10 @@ class Upsert:
             ) from error
         assert found is not None
         new, old, hollow = found
-        if hollow and self.mode == "update":
+        if hollow and self._changed_only:
             raise DatabaseError(
-                f"{self.target.name}: {hollow} rows with unchanged text were deleted during the load.",
-                hint="Run the same command again to embed them.",
+                f"{self.target.name}: {hollow} rows would have no vector: their text was unchanged, but the rows were "
+                "deleted during the load, or the task gave them none.",
+                hint="Run the same command again. If it says the same, leave out --changed-only: verify counts them.",
             )
         return int(new), int(old)

@@ -15,7 +15,7 @@ from shardmill.errors import ShardmillError, UsageError
 from shardmill.ledger import Commit, Ledger
 from shardmill.plan import ROW, Plan
 from shardmill.results.windows import count_items, has_windows
-from shardmill.sinks.parquet import fill_missing, is_vector, open_writer, read_part, vectors
+from shardmill.sinks.parquet import fill_missing, is_vector, open_writer, read_part, readable_part, vectors
 from shardmill.store import locate, replacing
 from shardmill.tasks.base import WINDOW
 
@@ -63,7 +63,7 @@ def part_schema(ledger: Ledger, plan: Plan) -> pa.Schema:
 
 
 def schema_of(ledger: Ledger, commit: Commit) -> pa.Schema:
-    with ledger.store.reader(commit.part) as file:
+    with readable_part(ledger.store, commit.part), ledger.store.reader(commit.part) as file:
         return pq.ParquetFile(file).schema_arrow
 
 

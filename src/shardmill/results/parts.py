@@ -107,7 +107,7 @@ def _look_at_rows(
 ) -> tuple[SeenInParts, NDArray[np.uint64]]:
     seen, windows, empty = SeenInParts(), WindowCheck(), EmptyRows(plan)
     hashes = [np.zeros(0, np.uint64)]
-    for batch in read_batches(file):
+    for batch in read_batches(file, threads=False):
         seen.look_at(batch)
         empty.add(batch)
         if by_window := has_windows(plan, batch.schema):

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from operator import itemgetter
 
 import pyarrow as pa
 
+from shardmill import permission
 from shardmill.console import Bar
 from shardmill.errors import ShardmillError
 from shardmill.ledger import Commit, Ledger
-from shardmill.plan import NEW_NUMERICS, NUMERICS, Plan, new_numerics
+from shardmill.plan import NEW_NUMERICS, NUMERICS, Plan, SourceFile, new_numerics
 from shardmill.results.ids import IdHashes, check_ids
 from shardmill.results.parts import SeenInParts, digest, read_errors, read_part_once
 from shardmill.results.pool import in_order
@@ -29,6 +32,7 @@ def verify(
     ledger: Ledger, plan: Plan, *, sample: int = 64, expected: Expected | None = None, quiet: bool = False
 ) -> Report:
     """Check a run against its plan, its source and what is expected; `sample` rows are computed again in float32."""
+    permission.check(plan.code)
     began = time.monotonic()
     expected = expected or Expected()
     checks: list[Check] = []
@@ -71,13 +75,15 @@ def _verify_table(
     began: float,
 ) -> Report:
     """Verify a load: compare its commits with the batch ledger, and the ledger with the table's rows."""
-    from shardmill.sinks.table import check_table
+    from shardmill.sinks.table import check_table, count_without_vector
 
     whole = checks[0].ok
     output = open_task(plan.work.task, plan.work.params).output
     schema = pa.schema([*kept_schema(plan.stat), *output])
     try:
         checks += [Check(*found) for found in check_table(plan, schema, commits)]
+        silent = count_without_vector(plan, schema)
+        checks.append(_check_silent("vectors", f"{silent:,} rows were loaded without one", silent, plan))
     except ShardmillError as error:
         checks.append(Check("table", False, error.message))
     rows = sum(c.rows for c in commits.values())
@@ -167,12 +173,17 @@ def _check_parts(seen: SeenInParts, commits: dict[int, Commit], plan: Plan) -> I
 
 def _check_nulls(seen: SeenInParts, plan: Plan) -> Check:
     found = f"{seen.null_rows:,} rows without a result, {seen.silent_rows:,} of them without an error"
-    if not seen.silent_rows:
-        return Check("nulls", True, found)
+    return _check_silent("nulls", found, seen.silent_rows, plan)
+
+
+def _check_silent(name: str, found: str, silent: int, plan: Plan) -> Check:
+    """Rows without a result or an error are a fault, unless the task declares them an answer."""
+    if not silent:
+        return Check(name, True, found)
     if _may_be_null(plan):
-        return Check("nulls", True, f"{found}: the task declares such rows an answer")
+        return Check(name, True, f"{found}: the task declares such rows an answer")
     advice = "a task names such rows in Output.bad, or sets null_rows_are_answers (docs/tasks.md)"
-    return Check("nulls", False, f"{found}; {advice}")
+    return Check(name, False, f"{found}; {advice}")
 
 
 def _may_be_null(plan: Plan) -> bool:
@@ -192,19 +203,34 @@ def _check_items(plan: Plan, commits: dict[int, Commit]) -> Check:
     if plan.work.query:
         return _check_query(plan, sum(commits[s.index].lines for s in plan.shards))
     counts: dict[int, int] = {}
+    # Files that share a shard are counted together, under the first.
+    firsts = list(range(len(plan.stat.files)))
     for shard in plan.shards:
         counts[shard.file] = counts.get(shard.file, 0) + commits[shard.index].lines
+        firsts[shard.file : shard.file + shard.files] = [shard.file] * shard.files
     try:
-        for index, file in enumerate(plan.stat.files):
-            there = count_lines(plan.stat, file)
+        for first, group in groupby(zip(firsts, plan.stat.files, strict=True), itemgetter(0)):
+            files = [file for _, file in group]
+            there = _count_again(plan, files)
             if there is None:
                 seen = f"{sum(counts.values()):,} lines were read; a remote source is not counted again"
                 return Check("source", True, seen)
-            if there != counts.get(index, 0):
-                return Check("source", False, f"{file.name} has {there:,} lines, {counts.get(index, 0):,} were read")
+            if there != counts.get(first, 0):
+                names = files[0].name if len(files) == 1 else f"{files[0].name} to {files[-1].name}"
+                return Check("source", False, f"{names}: {there:,} lines, {counts.get(first, 0):,} were read")
     except (ShardmillError, FileNotFoundError) as error:
         return Check("source", False, str(error).partition("\n")[0])
     return Check("source", True, f"all {sum(counts.values()):,} lines of {len(plan.stat.files)} files were read")
+
+
+def _count_again(plan: Plan, files: Sequence[SourceFile]) -> int | None:
+    total = 0
+    for file in files:
+        there = count_lines(plan.stat, file)
+        if there is None:
+            return None
+        total += there
+    return total
 
 
 def _check_query(plan: Plan, read: int) -> Check:

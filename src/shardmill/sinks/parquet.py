@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from shardmill.errors import CorruptState
 from shardmill.ledger import Claim, Commit, Ledger
 from shardmill.sinks.base import ErrorRecord, Finished
 from shardmill.store import Store
@@ -118,13 +119,28 @@ def open_writer(file: Any, schema: pa.Schema, numbers: Sequence[str] = ()) -> pq
 
 def read_part(store: Store, key: str, columns: list[str] | None = None) -> Iterator[pa.RecordBatch]:
     """The rows of a part, a few thousand at a time; a missing vector is null."""
-    with store.reader(key) as file:
+    with readable_part(store, key), store.reader(key) as file:
         yield from read_batches(file, columns)
 
 
-def read_batches(file: Any, columns: list[str] | None = None) -> Iterator[pa.RecordBatch]:
-    """As `read_part`, from an open file."""
-    for batch in pq.ParquetFile(file).iter_batches(batch_size=_READ_ROWS, columns=columns):
+@contextlib.contextmanager
+def readable_part(store: Store, key: str) -> Iterator[None]:
+    """Name the part in an error about its content."""
+    try:
+        yield
+    except (pa.ArrowException, OSError, ValueError, KeyError) as error:
+        if isinstance(error, OSError) and error.errno and not isinstance(error, FileNotFoundError):
+            raise
+        gone = isinstance(error, FileNotFoundError)
+        said = "is gone" if gone else f"is damaged: {str(error).strip().partition(chr(10))[0]}"
+        raise CorruptState(
+            f"{store.url}/{key} {said}.", hint="Delete the commit of its shard and resume: the shard is run again."
+        ) from error
+
+
+def read_batches(file: Any, columns: list[str] | None = None, *, threads: bool = True) -> Iterator[pa.RecordBatch]:
+    """As `read_part`, from an open file; without `threads` if several parts are read at once."""
+    for batch in pq.ParquetFile(file).iter_batches(batch_size=_READ_ROWS, columns=columns, use_threads=threads):
         yield restore_missing(batch)
 
 

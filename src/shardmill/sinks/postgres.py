@@ -46,7 +46,9 @@ class PostgresSink:
         self.batches = BatchLedger(plan, to.target)
         # One thread begins shards, a second looks up texts, and a third writes rows.
         self._asking, self._looking, self.writing = (Session(to.url, stopped=stopped) for _ in range(3))
-        self.upsert = self._asking.transact(lambda c: Upsert(c, to.target, to.schema, to.mode, to.fields, to.reference))
+        self.upsert = self._asking.transact(
+            lambda c: Upsert(c, to.target, to.schema, to.mode, to.fields, to.reference, to.changed_only)
+        )
 
     def begin(self, claim: Claim) -> StagedRows:
         found = self._asking.transact(lambda c: self._find(c, claim.shard))

@@ -19,7 +19,7 @@ from shardmill.postgres.copy import add_digests
 from shardmill.postgres.definition import DIGEST
 from shardmill.postgres.indexes import build, check_indexable, drop_indexes, existing_indexes, offer
 from shardmill.postgres.tables import create, one, register, types_of
-from shardmill.postgres.target import Target
+from shardmill.postgres.target import Target, quoted
 from shardmill.postgres.upsert import Upsert
 from shardmill.sinks.destination import preset_of, target_of
 from shardmill.spec import TableSpec, Work
@@ -143,6 +143,15 @@ def check_table(plan: Plan, schema: pa.Schema, commits: dict[int, Commit]) -> It
             )
         else:
             yield "digests", True, "not compared: the table has rows of other loads, or some were replaced or skipped"
+
+
+def count_without_vector(plan: Plan, schema: pa.Schema) -> int:
+    """The rows that were loaded without a vector. Rows with an error are not loaded, so none is expected."""
+    assert plan.work.to is not None
+    target = find_target(plan, schema)
+    empty = f"{quoted(DIGEST)} IS NOT NULL AND {quoted(target.vector)} IS NULL"
+    with reading(plan.work.to.url) as connection:
+        return int(one(connection, f"SELECT count(*) FROM {target.name} WHERE {empty}"))
 
 
 def _sums(progress: ShardProgress) -> tuple[int, int, str]:

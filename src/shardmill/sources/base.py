@@ -41,8 +41,9 @@ class ItemBatch:
     """Consecutive items of one shard. Every item is a row, including the bad ones.
 
     `bad` maps a row without usable text to the reason; the text of that row is null. `lines` has the line number of
-    each row in the shard, from 1 (the row number if the format has no lines). `line_count` is the number of lines the
-    batch consumed, including blank lines and a CSV header, so that line numbers in the file can be computed later
+    each row in the shard, from 1 (the row number if the format has no lines). In a shard of several files, `files` has
+    the number of each row's file there, from 0, and `lines` the line in that file. `line_count` is the number of lines
+    the batch consumed, including blank lines and a CSV header, so that line numbers in the file can be computed later
     without a counting pass. A shard of blank lines is one batch without rows.
     """
 
@@ -52,6 +53,7 @@ class ItemBatch:
     line_count: int
     bad: dict[int, str] = field(default_factory=dict)
     size_bytes: int = 0
+    files: Sequence[int] = ()
 
     def __len__(self) -> int:
         return len(self.texts)
@@ -67,6 +69,7 @@ class ItemBatch:
             line_count=self.line_count,
             bad={row - rows: reason for row, reason in self.bad.items() if row >= rows},
             size_bytes=self.size_bytes * max(0, len(self) - rows) // max(1, len(self)),
+            files=self.files[rows:],
         )
 
 

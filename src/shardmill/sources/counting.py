@@ -18,4 +18,4 @@ def count_lines(stat: SourceStat, file: SourceFile) -> int | None:
     format = find_format(stat.format)
     if is_url(file.place) and not format.counted_remotely:
         return None
-    return format.reader().count_rows(file)
+    return format.reader().count_rows(stat, file)

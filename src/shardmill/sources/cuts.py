@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from shardmill.ranges import Range, split_evenly
-from shardmill.sources.base import Shard, SourceFile
+from shardmill.sources.base import SourceFile
 from shardmill.sources.files import BLOCK_BYTES, WINDOW_BYTES
 from shardmill.store import ReadRange
 
@@ -45,11 +45,6 @@ def finest_cut(file: SourceFile, target_bytes: int) -> int:
 
 def weigh(file: SourceFile, start: int, stop: int) -> int:
     return max(1, file.content_bytes) if file.streamed else stop - start
-
-
-def number_shards(pieces: Iterable[tuple[int, Range, int]]) -> list[Shard]:
-    """Number the shards, given as (file, range, weight), over the whole source."""
-    return [Shard(i, file, start, stop, weight) for i, (file, (start, stop), weight) in enumerate(pieces)]
 
 
 def find_line_start(read: ReadRange, start: int, stop: int) -> int | None:

@@ -27,8 +27,8 @@ class Reader(Protocol):
     def open_source(self, stat: SourceStat, fields: Fields, max_item_bytes: int) -> Source:
         """Open the files, to cut them into shards and read them."""
 
-    def count_rows(self, file: SourceFile) -> int:
-        """Count the rows of a file that is not empty; the lines, if the format consists of lines."""
+    def count_rows(self, stat: SourceStat, file: SourceFile) -> int:
+        """Count the rows of a file that is not empty; if the format consists of lines, the lines that a run reads."""
 
     def sample(self, stat: SourceStat) -> pa.Schema | list[Row] | None:
         """A schema, or rows sampled from the whole source, to infer columns from; None if the first rows are enough."""

@@ -8,8 +8,8 @@ from shardmill.sources.base import Fields, ItemBatch, Row, Shard, Source, Source
 from shardmill.sources.batches import BatchBuilder
 from shardmill.sources.columns import build_columns
 from shardmill.sources.content import open_ranges
-from shardmill.sources.cuts import count_lines, cut_evenly, find_line_start, iter_lines, number_shards, weigh
-from shardmill.sources.files import check_read, check_unchanged
+from shardmill.sources.cuts import count_lines, cut_evenly, find_line_start, iter_lines, weigh
+from shardmill.sources.grouping import FileSource, Piece
 from shardmill.sources.parsing import BOM, BadLine, over_limit, parse_json, parse_text
 from shardmill.sources.sampling import describe_lines, describe_text, sample_rows
 from shardmill.template import TextTemplate
@@ -26,7 +26,7 @@ def open_source(stat: SourceStat, fields: Fields, max_item_bytes: int) -> Source
     return LineSource(stat, fields, max_item_bytes)
 
 
-def count_rows(file: SourceFile) -> int:
+def count_rows(stat: SourceStat, file: SourceFile) -> int:
     with open_ranges(file) as read:
         return count_lines(read, file.end)
 
@@ -35,23 +35,20 @@ def sample(stat: SourceStat) -> list[Row] | None:
     return sample_rows(stat.files)[1] if stat.format == "jsonl" else None
 
 
-class LineSource(Source):
+class LineSource(FileSource):
     def __init__(self, stat: SourceStat, fields: Fields, max_item_bytes: int) -> None:
-        self._stat, self._max_item_bytes = stat, max_item_bytes
+        super().__init__(stat)
+        self._max_item_bytes = max_item_bytes
         self._parse: ParseLine = parse_json if stat.format == "jsonl" else parse_text
         self._template = TextTemplate.parse(fields.text) if stat.format == "jsonl" else text_template(fields.text)
         self._columns = build_columns(stat, fields)
 
-    def shards(self, target_bytes: int) -> list[Shard]:
-        return number_shards(
-            (i, (start, stop), weigh(file, start, stop))
-            for i, file in enumerate(self._stat.files)
-            for start, stop in cut_evenly(file, 0, target_bytes)
-        )
+    def cut(self, file: int, target_bytes: int) -> list[Piece]:
+        found = self._stat.files[file]
+        return [((start, stop), weigh(found, start, stop)) for start, stop in cut_evenly(found, 0, target_bytes)]
 
-    def read(self, shard: Shard) -> Iterator[ItemBatch]:
+    def read_piece(self, shard: Shard) -> Iterator[ItemBatch]:
         file = self._stat.files[shard.file]
-        check_unchanged(file)
         builder, lines_done = BatchBuilder(self._template, self._columns), 0
         with open_ranges(file) as read:
             start = find_line_start(read, shard.start, shard.stop)
@@ -67,7 +64,6 @@ class LineSource(Source):
                     else:
                         self._add(builder, data, lines_done + 1)
                 lines_done += 1
-        check_read(file)
         yield builder.take(lines_done)
 
     def _add(self, builder: BatchBuilder, data: bytes, line: int) -> None:

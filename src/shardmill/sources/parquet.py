@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import io
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -22,26 +21,24 @@ from shardmill.sources.arrow.rows import (
 )
 from shardmill.sources.base import Fields, ItemBatch, Row, Shard, Source, SourceFile, SourceStat
 from shardmill.sources.batches import BATCH_BYTES, BATCH_ROWS
-from shardmill.sources.cuts import number_shards
-from shardmill.sources.files import check_read, check_unchanged, empty_source, file_name, open_packed, readable
+from shardmill.sources.files import empty_source, file_name, open_packed, readable
+from shardmill.sources.grouping import FileSource, Piece
 from shardmill.store import RangeFile, is_url
 
 _BUFFER_BYTES = 1 << 20
 
 
-class ParquetSource(Source):
+class ParquetSource(FileSource):
+    at_once = 16
+
     def __init__(self, stat: SourceStat, fields: Fields, max_item_bytes: int) -> None:
-        self._stat, self._fields = stat, fields
+        super().__init__(stat)
+        self._fields = fields
         self._rows = RowMaker(stat, fields, max_item_bytes)
 
-    def shards(self, target_bytes: int) -> list[Shard]:
-        with ThreadPoolExecutor(16) as pool:
-            weights = list(pool.map(self._group_weights, self._stat.files))
-        return number_shards(
-            (i, (start, stop), sum(groups[start:stop]))
-            for i, groups in enumerate(weights)
-            for start, stop in split_weighted(groups, target_bytes)
-        )
+    def cut(self, file: int, target_bytes: int) -> list[Piece]:
+        weights = self._group_weights(self._stat.files[file])
+        return [((start, stop), sum(weights[start:stop])) for start, stop in split_weighted(weights, target_bytes)]
 
     def _group_weights(self, file: SourceFile) -> list[int]:
         if not file.size_bytes:
@@ -52,9 +49,8 @@ class ParquetSource(Source):
         groups = [footer.row_group(i) for i in range(footer.num_row_groups)]
         return [sum(g.column(i).total_compressed_size for i in range(g.num_columns)) for g in groups]
 
-    def read(self, shard: Shard) -> Iterator[ItemBatch]:
+    def read_piece(self, shard: Shard) -> Iterator[ItemBatch]:
         file = self._stat.files[shard.file]
-        check_unchanged(file)
         names, rows_done = self._rows.names, 0
         with open_parquet(file) as parquet:
             groups = range(shard.start, shard.stop)
@@ -64,7 +60,6 @@ class ParquetSource(Source):
             for batch in _read_groups(file, parquet, groups, rows, names):
                 yield self._rows.items(batch, rows_done, weight)
                 rows_done += batch.num_rows
-        check_read(file)
 
 
 def _read_groups(
@@ -111,7 +106,7 @@ def _unreadable(file: SourceFile, error: Exception, group: int | None = None) ->
     )
 
 
-def count_rows(file: SourceFile) -> int:
+def count_rows(stat: SourceStat, file: SourceFile) -> int:
     with open_parquet(file) as parquet:
         return int(parquet.metadata.num_rows)
 

@@ -1,4 +1,4 @@
-"""The bytes of its file that a shard needs, for copies that contain only those."""
+"""The bytes of its files that a shard needs, for copies that contain only those."""
 
 from __future__ import annotations
 
@@ -15,13 +15,15 @@ def is_ranged(stat: SourceStat, file: SourceFile) -> bool:
     return not file.compression and is_in_lines(stat.format)
 
 
-def extents(stat: SourceStat, shard: Shard) -> list[Range]:
-    """The byte ranges that a shard needs.
+def extents(stat: SourceStat, shard: Shard, number: int) -> list[Range]:
+    """The byte ranges that a shard needs of the file with this number: all of it, if it is one of several.
 
     For lines: from the byte before the range, which shows whether a line starts there, to the end of the last line.
     For CSV: the header and the range. Bytes after these may be read ahead, but are not used.
     """
-    file = stat.files[shard.file]
+    file = stat.files[number]
+    if shard.files > 1:
+        return [(0, file.size_bytes)]
     if stat.format in DELIMITERS:
         header = read_header(file, DELIMITERS[stat.format])
         return [(0, header.stop if header else 0), (shard.start, shard.stop)]

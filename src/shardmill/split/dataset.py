@@ -10,7 +10,7 @@ from typing import Any
 from shardmill.errors import RunExists, StaleResume
 from shardmill.sources.chunks import FORMAT, METADATA, PROGRESS
 from shardmill.split.spec import SplitSpec
-from shardmill.store import Store
+from shardmill.store import LocalStore, Store
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +51,11 @@ class Dataset:
         self.check_same(found["asked"])
         chunks = [Chunk(**raw) for raw in found["chunks"]]
         return [c for c in chunks if self._size(c.path) == c.size_bytes]
+
+    def remove_partials(self) -> None:
+        """Remove the halves of chunks that a killed split left on a disk."""
+        if isinstance(self.store, LocalStore):
+            self.store.remove_partials(self.folder)
 
     def check_same(self, asked: dict[str, Any]) -> None:
         """Refuse to resume or reuse a dataset with other settings."""

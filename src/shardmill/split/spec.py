@@ -60,6 +60,9 @@ class SplitSpec:
             object.__setattr__(self, "compress", "zstd" if self.format == "parquet" else "none")
         if self.compress not in COMPRESSIONS:
             raise SpecError(f"{self.compress!r} is not a compression.", hint=nearest(self.compress, COMPRESSIONS))
+        for part in dict(self.splits):
+            if not _NAME.fullmatch(part):
+                raise SpecError(f"{part!r} is not a valid name of a part.", hint=_SPLITS_HINT)
         if self.by and not self.splits:
             raise SpecError("--by needs --splits.", hint="For example --splits train=0.9,test=0.1")
         if self.splits and not self.by:

@@ -51,6 +51,7 @@ def split(
     elif (found := dataset.metadata()) is not None:
         dataset.check_same(found["asked"])
         return SplitDone(dataset.place, found, was_there=True)
+    dataset.remove_partials()
     done = dataset.begun()
     dataset.record(done)
     on_step: OnStep = writing.get("on_step", lambda step: None)

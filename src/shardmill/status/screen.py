@@ -15,12 +15,13 @@ from rich.text import Text
 
 from shardmill.console import duration
 from shardmill.errors import UsageError
-from shardmill.ledger import Ledger
+from shardmill.ledger import Ledger, Step
 from shardmill.plan import Plan
 from shardmill.status.load import TableLoad
 from shardmill.status.state import Status
 
 _REFRESH_S = 1.0
+_OVER = ("complete", "failed")
 
 
 def show(status: Status) -> None:
@@ -28,17 +29,17 @@ def show(status: Status) -> None:
 
 
 def follow(read: Callable[[], Status], *, as_json: bool = False) -> None:
-    """Show the state every second until the run is complete; Ctrl-C does not stop the run."""
+    """Show the state every second until the run is complete or has failed; Ctrl-C does not stop the run."""
     status = read()
     if as_json:
         print(json.dumps(status.to_json()), flush=True)
-        while status.state != "complete":
+        while status.state not in _OVER:
             time.sleep(_REFRESH_S)
             status = read()
             print(json.dumps(status.to_json()), flush=True)
         return
     with Live(render(status), console=Console(highlight=False), auto_refresh=False) as live:
-        while status.state != "complete":
+        while status.state not in _OVER:
             time.sleep(_REFRESH_S)
             status = read()
             live.update(render(status), refresh=True)
@@ -52,7 +53,8 @@ def render(status: Status) -> Group:
         f"{duration(status.eta_s)} left"
     )
     shown = [w for w in status.workers if w["live"] or w["state"] == "failed"]
-    lines = [head, line, *([Text(status.placement)] if status.placement else [])]
+    placement = [Text(status.placement)] if status.placement else []
+    lines = [head, *_render_end(status), line, *placement, *map(_render_step, _shown_steps(status))]
     load = [] if status.load is None else _render_load(status.load)
     if not shown:
         return Group(*lines, *load)
@@ -71,6 +73,22 @@ def render(status: Status) -> Group:
             f"{w['beat_age_s']:.0f} s ago",
         )
     return Group(*lines, table, *load)
+
+
+def _shown_steps(status: Status) -> list[Step]:
+    """Every run is swept; only trouble with it is worth a line."""
+    return [step for step in status.steps if (step.step, step.state) != ("sweep", "done")]
+
+
+def _render_step(step: Step) -> Text:
+    return Text(f"{step.step}: {step.state}" + (f" by {step.worker}" if step.state == "taken" else ""))
+
+
+def _render_end(status: Status) -> list[Text]:
+    """Who stopped the run, or why it failed."""
+    if status.cause:
+        return [Text(f"failed: {status.cause}"), *([Text(status.hint)] if status.hint else [])]
+    return [Text(f"stopped by {status.by}")] if status.by else []
 
 
 def _render_load(load: TableLoad) -> list[RenderableType]:
@@ -100,6 +118,7 @@ def describe_shard(ledger: Ledger, plan: Plan, index: int) -> dict[str, Any]:
         "file": plan.stat.files[shard.file].place,
         "start": shard.start,
         "stop": shard.stop,
+        **({"files": shard.files} if shard.files > 1 else {}),
         **({"low": shard.low, "high": shard.high} if shard.high is not None else {}),
         "commit": asdict(commit) if commit else None,
         "lease": asdict(lease) if lease else None,
@@ -112,7 +131,9 @@ def _first_rows(ledger: Ledger, part: str, count: int) -> list[dict[str, Any]]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    with ledger.store.reader(part) as file:
+    from shardmill.sinks.parquet import readable_part
+
+    with readable_part(ledger.store, part), ledger.store.reader(part) as file:
         opened = pq.ParquetFile(file)
         names = [f.name for f in opened.schema_arrow if not pa.types.is_fixed_size_list(f.type)]
         if not names:

@@ -86,6 +86,8 @@ def _client(root: str, known: dict[str, str], timeouts: dict[str, timedelta]) ->
             },
         )
     except Exception as error:
+        if "Account must be specified" in str(error):
+            raise no_credentials(root) from error
         raise UsageError(f"{root}: {str(error).partition(chr(10))[0]}") from error
 
 
@@ -93,7 +95,11 @@ def _endpoint(root: str, known: dict[str, str]) -> str:
     """Where the environment says that the store of this bucket is; "" for the service's own address."""
     if root.startswith("s3"):
         return known.get("AWS_ENDPOINT_URL_S3") or known.get("AWS_ENDPOINT_URL") or ""
-    return known.get("GOOGLE_BASE_URL", "") if root.startswith("gs") else ""
+    if root.startswith("gs"):
+        return known.get("GOOGLE_BASE_URL", "")
+    if root.startswith("http"):
+        return ""
+    return known.get("AZURE_STORAGE_ENDPOINT") or known.get("AZURE_ENDPOINT") or ""
 
 
 def _look_for_credentials(root: str, known: dict[str, str]) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
-from shardmill.errors import Cure, StoreChanged, StoreError, StoreFull
+from shardmill.errors import CorruptState, Cure, StoreChanged, StoreError, StoreFull
 from shardmill.store.base import Entry
 
 
@@ -23,9 +23,25 @@ class LocalStore:
     def __init__(self, root: Path) -> None:
         self.root = root.expanduser().absolute()
         self.url = str(self.root)
+        self._known: set[str] = {""}
 
     def path(self, key: str) -> Path:
+        """The file of a key. A key may come from a file that others wrote, so it must not leave the folder."""
+        folder = key.rpartition("/")[0]
+        if folder not in self._known or key.endswith(".."):
+            self._check_inside(key, folder)
+            self._known.add(folder)
         return self.root / key
+
+    def _check_inside(self, key: str, folder: str) -> None:
+        """Refuse a key that leads out of this folder by its name or through a link."""
+        there = os.path.realpath(self.root / folder)
+        within = os.path.commonpath([os.path.realpath(self.root), there]) == os.path.realpath(self.root)
+        if key.startswith("/") or ".." in key.split("/") or not within:
+            raise CorruptState(
+                f"{self.root}: {key!r} leads out of this folder.",
+                hint="Find out who wrote it. A folder inside it that is a link must become a folder.",
+            )
 
     def get(self, key: str) -> bytes:
         with self._explained(key):
@@ -112,6 +128,7 @@ class LocalStore:
 
     def list(self, prefix: str = "", after: str = "") -> Iterator[Entry]:
         folder, _, start = prefix.rpartition("/")
+        self.path(prefix)
         with self._explained(prefix):
             yield from self._walk(self.root / folder, start, after)
 
@@ -157,18 +174,19 @@ class LocalStore:
             while True:
                 partial = f"{folder}{slash}.{name}.{uuid.uuid4().hex}.partial"
                 file = _DurableFile(self, partial, renamed=True)
-                _try_lock(file.fileno())
+                try_lock(file.fileno())
                 # Another process may have removed it before it was locked.
                 if self.path(partial).exists():
                     return partial, file
                 file.close()
 
     def remove_partials(self, key: str) -> None:
-        """Remove what killed processes left of a file: partial files that nobody has locked."""
+        """Remove what killed processes left of a file, or of all files under `key/`: partial files without a lock."""
         target = self.path(key)
-        for left in target.parent.glob(f".{glob.escape(target.name)}.*.partial"):
+        names = f".{glob.escape(target.name)}.*.partial"
+        for left in target.rglob(".*.partial") if key.endswith("/") else target.parent.glob(names):
             with contextlib.suppress(OSError), open(left, "rb+") as file:
-                if _try_lock(file.fileno()):
+                if try_lock(file.fileno()):
                     left.unlink()
 
     def reader(self, key: str) -> IO[bytes]:
@@ -289,14 +307,18 @@ def explain_os_error(error: OSError, place: str) -> StoreError:
     return explained
 
 
-def _try_lock(handle: int) -> bool:
-    """Lock a file unless another process has; False if the mount has no locks."""
+def try_lock(handle: int) -> bool | None:
+    """Lock a file until it is closed; False if another process has it, None if the mount has no locks."""
     import fcntl
 
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
+    except BlockingIOError:
         return False
+    except OSError as error:
+        if error.errno not in _NO_LOCKS:
+            raise
+        return None
     return True
 
 

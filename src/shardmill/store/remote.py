@@ -18,12 +18,16 @@ from shardmill.store import clients
 from shardmill.store.base import MODIFIED, Entry, is_exact
 from shardmill.store.clients import Clients, connect
 from shardmill.store.rangefile import RangeFile
-from shardmill.store.troubles import explain
+from shardmill.store.troubles import explain, is_about_bucket
 
 _T = TypeVar("_T")
 _TRIES, _PAUSE_S = 5, 0.1
 # How many keys S3 deletes in one request.
 _DELETED_AT_ONCE = 1000
+# An object up to this size is sent in one request: a killed process leaves no half of an upload in the bucket.
+ONE_PUT_BYTES = 32 << 20
+# A client that gives up on a silent server counts the time in which it sends.
+_QUICK_BYTES = 1 << 20
 _BROKEN = ("response body error", "list response body", "invalid list response")
 
 
@@ -96,10 +100,12 @@ class ObjectStore:
             return None
         return Entry(key, int(meta["size"]), _tag(meta))
 
-    def put(self, key: str, data: bytes) -> None:
+    def put(self, key: str, data: bytes | bytearray) -> None:
         import obstore
 
-        self._ask(key, lambda: obstore.put(self._client, self._prefix + key, data))
+        client = self._client if len(data) <= _QUICK_BYTES else self._uploads
+        many = len(data) > ONE_PUT_BYTES
+        self._ask(key, lambda: obstore.put(client, self._prefix + key, data, use_multipart=many))
 
     def put_if_absent(self, key: str, data: bytes) -> bool:
         """Whether the object has our bytes, however often the request was sent.
@@ -108,6 +114,14 @@ class ObjectStore:
         is read back to decide; the bytes must identify their writer. If no object exists, the request is sent again,
         because obstore does not retry a request that it considers not repeatable.
         """
+        return self._settle(key, data, "create")
+
+    def replace_if_same(self, key: str, data: bytes, tag: str) -> bool:
+        """As `put_if_absent`: sent again after a time-out, so that the first request is refused if it comes late."""
+        return self._settle(key, data, _read_version_tag(tag))
+
+    def _settle(self, key: str, data: bytes, mode: Any) -> bool:
+        """Send a conditional write until it is answered, and read back who won if it was refused."""
         import obstore
         from obstore.exceptions import AlreadyExistsError, PreconditionError
 
@@ -115,29 +129,18 @@ class ObjectStore:
         while True:
             attempt += 1
             try:
-                obstore.put(self._client, self._prefix + key, data, mode="create")
+                obstore.put(self._client, self._prefix + key, data, mode=mode)
                 return True
             except (AlreadyExistsError, PreconditionError):
                 return self._holds(key, data)
             except Exception as error:
-                if self.head(key) is not None:
+                gone = isinstance(error, FileNotFoundError) and mode != "create"
+                if gone or (mode == "create" and self.head(key) is not None):
                     return self._holds(key, data)
                 explained = self._explain(error, key)
                 if attempt == _TRIES or not explained.retryable:
                     raise explained from error
             time.sleep(_PAUSE_S * 2**attempt)
-
-    def replace_if_same(self, key: str, data: bytes, tag: str) -> bool:
-        import obstore
-        from obstore.exceptions import PreconditionError
-
-        try:
-            _again(lambda: obstore.put(self._client, self._prefix + key, data, mode=_read_version_tag(tag)))
-            return True
-        except (PreconditionError, FileNotFoundError):
-            return self._holds(key, data)
-        except Exception as error:
-            raise self._explain(error, key) from error
 
     def _holds(self, key: str, data: bytes) -> bool:
         """Whether an object has these bytes; an object deleted meanwhile has none."""
@@ -155,15 +158,21 @@ class ObjectStore:
                 yield Entry(key, int(meta["size"]), _tag(meta))
 
     def _ask_list(self, prefix: str, folder: str, last: str | None) -> Iterator[tuple[str, Mapping[str, Any]]]:
-        """List the objects of a folder, page by page; a page that failed is requested again, from the last key."""
+        """List the objects of a folder, page by page; a page that failed is requested again, from the last key.
+
+        Some servers of Azure's blobs ignore where a listing is to begin, so what comes before that is skipped.
+        """
         import obstore
 
         pages: Iterator[Any] | None = None
+        begin = ""
 
         def ask() -> Any:
-            nonlocal pages
+            nonlocal pages, begin
             try:
-                pages = pages or iter(obstore.list(self._client, prefix=folder or None, offset=last))
+                if pages is None:
+                    begin = last or ""
+                    pages = iter(obstore.list(self._client, prefix=folder or None, offset=last))
                 return next(pages, None)
             except Exception:
                 pages = None
@@ -171,8 +180,9 @@ class ObjectStore:
 
         while (page := self._ask(prefix, ask)) is not None:
             for meta in page:
-                last = meta["path"]
-                yield last, meta
+                if meta["path"] > begin:
+                    last = meta["path"]
+                    yield last, meta
 
     def delete(self, key: str) -> None:
         import obstore
@@ -194,10 +204,12 @@ class ObjectStore:
                     self.delete(key)
 
     def writer(self, key: str) -> IO[bytes]:
+        return _Upload(self, key)
+
+    def _upload(self, key: str) -> Any:
         import obstore
 
-        upload: Any = self._ask(key, lambda: obstore.open_writer(self._uploads, self._prefix + key))
-        return _Upload(self, key, upload)
+        return self._ask(key, lambda: obstore.open_writer(self._uploads, self._prefix + key))
 
     def reader(self, key: str) -> IO[bytes]:
         found = self.head(key)
@@ -220,7 +232,7 @@ class ObjectStore:
         try:
             yield
         except FileNotFoundError as error:
-            if "<Code>NoSuchBucket<" in str(error):
+            if is_about_bucket(error):
                 raise self._explain(error, key) from error
             raise
         except PreconditionError as error:
@@ -265,10 +277,15 @@ def _read_version_tag(tag: str) -> Any:
 
 
 class _Upload(io.RawIOBase, BinaryIO):
-    """A file that becomes an object when it is closed; dropped before that, it leaves nothing."""
+    """A file that becomes an object when it is closed.
 
-    def __init__(self, store: ObjectStore, key: str, upload: Any) -> None:
-        self._store, self._key, self._upload, self._at = store, key, upload, 0
+    Dropped before that it creates none, but one larger than `ONE_PUT_BYTES` leaves an unfinished upload.
+    """
+
+    def __init__(self, store: ObjectStore, key: str) -> None:
+        self._store, self._key, self._at = store, key, 0
+        self._waiting = bytearray()
+        self._upload: Any = None
 
     def writable(self) -> bool:
         return True
@@ -277,17 +294,30 @@ class _Upload(io.RawIOBase, BinaryIO):
         return self._at
 
     def write(self, data: Any, /) -> int:
-        size = memoryview(data).nbytes
+        view = memoryview(data).cast("B")
+        self._at += len(view)
+        if self._upload is None and self._at <= ONE_PUT_BYTES:
+            self._waiting += view
+            return len(view)
+        if self._upload is None:
+            self._upload = self._store._upload(self._key)
+            self._send(self._waiting)
+            self._waiting = bytearray()
+        self._send(view)
+        return len(view)
+
+    def _send(self, data: Any) -> None:
         with self._store._explained(self._key):
             self._upload.write(data)
-        self._at += size
-        return size
 
     def close(self) -> None:
         if not self.closed:
             try:
-                with self._store._explained(self._key):
-                    self._upload.close()
+                if self._upload is None:
+                    self._store.put(self._key, self._waiting)
+                else:
+                    with self._store._explained(self._key):
+                        self._upload.close()
             finally:
                 super().close()
 

@@ -11,6 +11,10 @@ _CODE = re.compile(r"<Code>(\w+)</Code>")
 
 _EXPIRED = {"ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired", "RequestExpired"}
 _UNKNOWN_KEYS = {"InvalidAccessKeyId", "SignatureDoesNotMatch", "InvalidToken", "InvalidSecurity"}
+_NO_BUCKET = {
+    "NoSuchBucket": ("bucket", "Check its name, AWS_REGION and AWS_ENDPOINT_URL."),
+    "ContainerNotFound": ("container", "Check its name and AZURE_STORAGE_ACCOUNT_NAME."),
+}
 _ELSEWHERE = {"PermanentRedirect", "TemporaryRedirect", "AuthorizationHeaderMalformed", "IllegalLocationConstraint"}
 
 NO_CREDENTIALS = {
@@ -29,8 +33,9 @@ def explain(place: str, error: Exception) -> StoreError:
     status = int(found.group(1)) if (found := _STATUS.search(said)) else 0
     if "169.254.169.254" in said or "/latest/api/token" in said or "metadata.google.internal" in said:
         return no_credentials(place)
-    if code == "NoSuchBucket":
-        return _final(f"{_bucket(place)}: no such bucket.", "Check its name, AWS_REGION and AWS_ENDPOINT_URL.")
+    if code in _NO_BUCKET:
+        kind, hint = _NO_BUCKET[code]
+        return _final(f"{_bucket(place)}: no such {kind}.", hint)
     if code in _EXPIRED:
         return _final(
             f"{place}: the credentials have expired ({code}).",
@@ -51,8 +56,8 @@ def explain(place: str, error: Exception) -> StoreError:
     if status in (401, 403) or type(error).__name__ in ("PermissionDeniedError", "UnauthenticatedError"):
         return _final(
             f"{place}: access is denied ({code or status or 'refused'}).",
-            "Check the credentials in the environment: have they expired, and what do they allow? "
-            "Set AWS_REQUEST_PAYER=requester if the reader pays.",
+            "Check the credentials in the environment: have they expired, and what do they allow?"
+            + (" Set AWS_REQUEST_PAYER=requester if the reader pays." if place.startswith("s3") else ""),
         )
     if status == 400:
         return _final(
@@ -62,6 +67,11 @@ def explain(place: str, error: Exception) -> StoreError:
     first = said.partition("\n")[0]
     away = "error sending request" in first
     return StoreError(f"{place}: {first}", hint="Check that the store can be reached from here." if away else "")
+
+
+def is_about_bucket(error: Exception) -> bool:
+    """Whether an object is missing because its whole bucket or container is."""
+    return any(f"<Code>{code}<" in str(error) for code in _NO_BUCKET)
 
 
 def no_credentials(place: str) -> StoreError:

@@ -16,7 +16,7 @@ from shardmill.postgres.embedded import describe, is_embedded, resolve
 from shardmill.postgres.links import link
 from shardmill.postgres.presets import find_preset
 from shardmill.run import Run, start
-from shardmill.run import resume as resume_run
+from shardmill.run import prepare as prepare_run
 from shardmill.sinks import table as sink
 from shardmill.sources.columns import split_keep
 from shardmill.spec import Spec, make_spec
@@ -84,38 +84,37 @@ def load(work: dict[str, Any], execution: dict[str, Any], out: str | os.PathLike
     work = complete_work(work)
     place = os.fspath(out) or default_out(work)
     metadata = work["to"].pop("metadata", ())
+    if metadata and execution.get("detach"):
+        raise SpecError("--metadata makes two runs, one after the other: they cannot be detached.")
     if metadata:
         return _load_with_products(work, execution, [metadata] if isinstance(metadata, str) else metadata, place, how)
     return load_spec(make_spec(work, execution), place, **how)
-
-
-def resume(place: str | os.PathLike[str], changes: dict[str, Any], **how: Any) -> Run:
-    """Resume a load from its run folder, then build the missing indexes."""
-    return _index(resume_run(place, changes, **how), how)
 
 
 def load_spec(
     spec: Spec, out: str | os.PathLike[str], *, before: Callable[[Plan], None] = lambda plan: None, **how: Any
 ) -> Run:
     """Load a complete spec, then build the missing indexes."""
-    execution, quiet = spec.execution, how.get("quiet", True)
 
-    def prepare(plan: Plan) -> None:
+    def ask(plan: Plan) -> None:
         before(plan)
-        sink.ask_about_indexes(
-            plan, result_schema(plan), kind=execution.index, rebuild=execution.rebuild_indexes, quiet=quiet
-        )
+        _ask_about_indexes(plan, spec, how)
 
-    return _index(start(spec, out, before=prepare, **how), how)
+    return start(spec, out, before=ask, **how)
 
 
-def _index(run: Run, how: dict[str, Any]) -> Run:
-    quiet = how.get("quiet", True)
-    kind = run.ledger.execution().get("index", "hnsw")
-    for line in sink.finish(run.plan, result_schema(run.plan), kind=kind, quiet=quiet):
-        if not quiet:
-            say(f"Indexed: {line}")
-    return run
+def prepare(work: dict[str, Any], execution: dict[str, Any], out: str | os.PathLike[str], **how: Any) -> Run:
+    """Write the run folder of a load and create its table, and place nobody. `how` is passed to `run.prepare`."""
+    work = complete_work(work)
+    if work["to"].get("metadata"):
+        raise SpecError("--metadata makes two runs, and a plan is of one.", hint="`shardmill load` runs both.")
+    spec = make_spec(work, execution)
+    return prepare_run(spec, out, before=lambda plan: _ask_about_indexes(plan, spec, how), **how)
+
+
+def _ask_about_indexes(plan: Plan, spec: Spec, how: dict[str, Any]) -> None:
+    kind, rebuild = spec.execution.index, spec.execution.rebuild_indexes
+    sink.ask_about_indexes(plan, result_schema(plan), kind=kind, rebuild=rebuild, quiet=how.get("quiet", True))
 
 
 def _load_with_products(

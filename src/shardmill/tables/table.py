@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from shardmill import permission
 from shardmill.console import Bar
 from shardmill.devices import Device
 from shardmill.errors import DatabaseError, ShardmillError, UsageError
@@ -35,11 +36,12 @@ _UNIT_SLACK = 5e-3
 _RECALL_SAMPLE = 100
 
 
-def open_result(place: str) -> Run | Table:
+def open_result(place: str, *, allow_code: bool = False) -> Run | Table:
     """Open the result at `place`: a table if it is a URL of one, else a run by its folder."""
     from shardmill.run import Run
 
-    return Table(place) if is_table(place) else Run(place)
+    kind = Table if is_table(place) else Run
+    return kind(place, allow_code=allow_code)
 
 
 def choose_mode(hybrid: bool, words: bool) -> Mode:
@@ -60,7 +62,7 @@ def check_options(place: str, mode: Mode, where: str, sql: bool) -> None:
 class Table:
     """A table that shardmill created or loaded into."""
 
-    def __init__(self, place: str) -> None:
+    def __init__(self, place: str, *, allow_code: bool = False) -> None:
         self.place = find_table(place)
         with self._open() as connection:
             found = registered(connection, self.place.schema, self.place.table)
@@ -71,6 +73,8 @@ class Table:
             )
         self.registered: Registered = found
         self.target = found.target
+        if allow_code:
+            permission.allow(permission.code_among(found.task, ()))
 
     def __str__(self) -> str:
         return f"{self.place.url}: {quoted(self.place.schema)}.{quoted(self.place.table)}"
@@ -123,6 +127,7 @@ class Table:
     ) -> Report:
         """Check what the table holds; `sample` rows are computed again in float32."""
         began = time.monotonic()
+        permission.check(permission.code_among(self.registered.task, ()))
         expected = Expected(rows, dims)
         with self._open() as connection, Bar("verifying", quiet=quiet) as bar:
             bar.at(0.0, "columns")
@@ -159,13 +164,14 @@ class Table:
                 yield Check(NUMERICS, False, f"{NEW_NUMERICS}: load it again into another table")
 
     def _check_rows(self, seen: checking.Seen) -> Iterator[Check]:
+        task = open_task(*self._task)
         without = f"{seen.rows - seen.vectors:,} without a vector, {seen.rows - seen.digests:,} without a digest"
-        yield Check("rows", seen.vectors == seen.digests == seen.rows, f"{seen.rows:,} rows, {without}")
+        whole = seen.digests == seen.rows and (seen.vectors == seen.rows or task.null_rows_are_answers)
+        yield Check("rows", whole, f"{seen.rows:,} rows, {without}")
         yield Check("finite", not seen.not_finite, f"{seen.not_finite:,} vectors with NaN or infinity")
         if seen.vectors:
-            unit = open_task(self.registered.task, self.registered.params).unit_norm
             held = 1 - _UNIT_SLACK <= seen.least_norm <= seen.most_norm <= 1 + _UNIT_SLACK
-            ok = held if unit else seen.least_norm > 0
+            ok = held if task.unit_norm else seen.least_norm > 0
             yield Check("norms", ok, f"{seen.least_norm:.4f} to {seen.most_norm:.4f}")
 
     def _check_sample(self, connection: psycopg.Connection[Any], sample: int) -> Check:

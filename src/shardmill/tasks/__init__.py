@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
+from shardmill import permission
 from shardmill.devices import Device, pick_device
 from shardmill.errors import DeviceLost, DeviceOutOfMemory, SpecError, nearest
 from shardmill.tasks.base import Task
@@ -14,11 +15,15 @@ _BUILT_IN = {"augment": "shardmill.tasks.augment:AugmentTask", "embed": "shardmi
 
 
 def open_task(name: str, params: dict[str, Any]) -> Task:
-    """Make the task `name` from its parameters; a class that does not inherit from `Task` is wrapped."""
+    """Make the task `name` from its parameters; a class that does not inherit from `Task` is wrapped.
+
+    A class of others is imported only with permission: the name may come from a run folder.
+    """
     target = _BUILT_IN.get(name, name)
     module_name, _, attribute = target.partition(":")
     if not attribute:
         raise SpecError(f"No task is called {name!r}.", hint=nearest(name, [*_BUILT_IN, "package.module:Class"]))
+    permission.check(permission.code_among(name, ()))
     try:
         kind = getattr(importlib.import_module(module_name), attribute)
     except (ImportError, AttributeError) as error:

@@ -40,7 +40,8 @@ class ReadBatch:
 class Block:
     """Consecutive items of one shard. `bad` is per item, `prepared.inputs` and `outputs` are per input.
 
-    `unchanged` are items whose vector is already in the sink.
+    `unchanged` are items whose vector is already in the sink, `files` the number of each item's file if the shard has
+    several.
     """
 
     claim: Claim
@@ -52,6 +53,7 @@ class Block:
     prepared: Prepared
     bad: dict[int, str]
     unchanged: frozenset[int] = frozenset()
+    files: Sequence[int] = ()
     suspects: Suspects | None = None
     combined: Combined | None = None
     outputs: list[tuple[Rows, pa.RecordBatch]] = field(default_factory=list)
@@ -201,6 +203,7 @@ def make_block(
         prepared=prepared,
         bad=bad,
         unchanged=unchanged,
+        files=batch.files,
         suspects=read.suspects,
         combined=task.combine(len(batch)),
     )

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import socket
+import sys
 import threading
 import time
 import uuid
@@ -19,11 +20,12 @@ from typing import Any
 
 import pyarrow as pa
 
+from shardmill._version import __version__
 from shardmill.batching import Budget
 from shardmill.devices import Device, format_cpus
-from shardmill.errors import DeviceLost, ModelError
-from shardmill.ledger import Claim, Ledger, Suspects, name_process
-from shardmill.plan import NEW_NUMERICS, Plan, new_numerics
+from shardmill.errors import DeviceLost
+from shardmill.ledger import Claim, Ledger, Search, Suspects, name_process
+from shardmill.plan import Plan
 from shardmill.sinks.base import Sink, Staged
 from shardmill.sinks.parquet import ParquetSink
 from shardmill.sources import Fields, Source, kept_schema, open_source
@@ -37,9 +39,11 @@ from shardmill.worker.pulse import Pulse, quietly
 from shardmill.worker.runner import Runner, find_suspects
 from shardmill.worker.shards import OpenShards
 from shardmill.worker.tally import Tally, peak_rss_bytes, rss_bytes
+from shardmill.worker.wanted import check_model, check_wanted, fail_run
 from shardmill.worker.writer import Writer
 
 _WINDOW_BUDGETS = 16
+_REPORT_S = 5.0
 
 
 class Worker:
@@ -54,11 +58,14 @@ class Worker:
         slot: float = 0.0,
         parent: int | None = None,
         on_step: Callable[[str, int], None] = lambda step, shard: None,
+        on_stuck: Callable[[], None] | None = None,
     ) -> None:
         self.ledger = ledger
         self.device = device
         self.name = name or f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:12]}"
         self.on_step = on_step
+        self._on_stuck = on_stuck or self.stop
+        self._watched = parent is not None
         self.plan: Plan = ledger.plan()
         self.execution = Execution(**ledger.execution())
         self.choice = Choice(ledger, self.plan, self.name, kind=device.kind, slot=slot, lease_s=self.execution.lease_s)
@@ -77,6 +84,7 @@ class Worker:
         )
         self._idle_s = self._idle_between_s = self._sink_wait_s = 0.0
         self._state = "starting"
+        self._search: Search | None = None
         self._failure: BaseException | None = None
         self._pulse = Pulse(
             ledger,
@@ -87,6 +95,7 @@ class Worker:
             describe=self._describe,
             renew=self._shards.renew,
             orphaned=self.stop,
+            stuck=self._end_stuck,
         )
 
     def stop(self) -> None:
@@ -95,7 +104,12 @@ class Worker:
         if self.told_to_stop.is_set():
             return
         self.told_to_stop.set()
-        threading.Thread(target=self._shards.release, name="release", daemon=True).start()
+        threading.Thread(target=self._leave, name="leave", daemon=True).start()
+
+    def _leave(self) -> None:
+        """Release the leases, and report why: a lease that cannot be released is then no strike against its shard."""
+        self._shards.release()
+        quietly(self._pulse.beat)
 
     def _halt(self) -> None:
         """Make all stages end."""
@@ -103,11 +117,17 @@ class Worker:
         self._shards.wake()
 
     def work(self) -> bool:
-        """Work until all is committed (True) or the worker is asked to stop (False)."""
+        """Work until all is committed (True) or the worker is asked to stop (False).
+
+        Raises if the run is not wanted; a final error of this worker's ends the run for all.
+        """
+        self._search = check_wanted(self.ledger, self.name, self.execution.max_restarts, watched=self._watched)
         self._pulse.start()
         try:
             self._state = "loading"
-            self._check_model()
+            if self.ledger.workers.is_turn():
+                quietly(self.ledger.workers.roll_up)
+            check_model(self.ledger, self.plan, self.task)
             precise = self.execution.precision == "float32"
             self.task.open(replace(self.device, precise=precise, work_bytes=self.plan.stat.size_bytes))
             self.sink: Sink = self._open_sink()
@@ -130,7 +150,6 @@ class Worker:
                 device=self.device.name,
                 numerics=self.task.numerics,
                 max_errors=self.execution.max_errors,
-                started=self._started,
                 on_step=self.on_step,
             )
             self._state, self._tally.began = "working", time.time()
@@ -144,6 +163,7 @@ class Worker:
             return self._state == "done"
         except BaseException as error:
             self._state, self._failure = "failed", self._failure or error
+            fail_run(self.ledger, self.name, self._failure)
             raise
         finally:
             self._halt()
@@ -153,17 +173,19 @@ class Worker:
             self._give_back()
             quietly(self._pulse.beat)
 
-    def _check_model(self) -> None:
-        """Check the model's fingerprint: a branch runs on another machine, whose model of that name may differ."""
-        here = self.task.fingerprint()
-        if new_numerics(self.plan.fingerprint, here):
-            raise ModelError(f"This run cannot be continued: {NEW_NUMERICS}.", hint="Start it over with --fresh.")
-        if self.ledger.branch.assignment() is not None and here != self.plan.fingerprint:
-            changed = [name for name in here if here[name] != self.plan.fingerprint.get(name)]
-            raise ModelError(
-                f"The model on this host is not the one that the run was planned with ({', '.join(changed)} differ).",
-                hint="Pass the model as a folder: it is then sent to the hosts.",
-            )
+    def _end_stuck(self, idle_s: float) -> None:
+        """Report that nothing moves any more, end the leases as a death does, and end, though a thread hangs."""
+        self._failure = DeviceLost(f"No progress for {idle_s:.0f} s.", hint="See `stuck_s`.")
+        self._state = "failed"
+        print(f"no progress for {idle_s:.0f} s: ended", file=sys.stderr, flush=True)
+        report = threading.Thread(target=self._report_stuck, name="report", daemon=True)
+        report.start()
+        report.join(_REPORT_S)
+        self._on_stuck()
+
+    def _report_stuck(self) -> None:
+        quietly(self.ledger.leases.record_death, self.name)
+        quietly(self._pulse.beat)
 
     def _open_sink(self) -> Sink:
         kept = kept_schema(self.plan.stat)
@@ -304,22 +326,42 @@ class Worker:
         while not isinstance(item := self._made.get(), AllDone):
             if isinstance(item, Block):
                 self.writer.write(item)
-            else:
-                self.writer.end(item)
+                continue
+            before = self._tally.commits
+            self.writer.end(item)
+            if not before and self._tally.commits:
+                # Whoever judges a dead worker asks whether it has committed anything.
+                quietly(self._pulse.beat)
 
     # what others see of this worker
+
+    def progress(self) -> tuple[float, str]:
+        """The share of the shards that this worker has seen done, and what it does itself, without a request."""
+        shards, done = len(self.plan.shards), self.ledger.commits.count_seen()
+        if self._state in ("starting", "loading"):
+            note = "loading the model"
+        elif not self._shards.held():
+            note = f"waiting for others · {done:,} of {shards:,} shards"
+        else:
+            rate = self._tally.rates()["rows_per_s"]
+            note = f"{self._tally.rows:,} rows by this worker · {rate:,.0f}/s · {done:,} of {shards:,} shards"
+        return done / shards if shards else 1.0, note
 
     def _describe(self) -> dict[str, Any]:
         return {
             "host": socket.gethostname(),
             "pid": os.getpid(),
             "process": name_process(),
+            "version": __version__,
             "device": self.device.name,
             "kind": self.device.kind,
             "cpus": format_cpus(self.device.cpus),
             "share": self.device.share,
+            "detached": bool(os.environ.get("SHARDMILL_DETACHED")),
             "started": self._started,
             "state": self._state,
+            "told_to_stop": self.told_to_stop.is_set(),
+            "search": self._search,
             "began": self._tally.began,
             "rows": self._tally.rows,
             "tokens": self._tally.tokens,

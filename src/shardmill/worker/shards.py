@@ -103,22 +103,26 @@ class OpenShards:
             self._choice.pace = self._tally.rates()["bytes_per_s"] or self._choice.pace
         return held
 
-    def close_committed(self, shard: OpenShard, seconds: float) -> None:
+    def close_committed(self, shard: OpenShard, seconds: float, won: bool) -> None:
         self._bytes_held()
         self._choice.committed(seconds)
-        self._close(shard)
+        self._close(shard, won=won)
 
     def give_up(self, shard: OpenShard) -> None:
         """Drop a shard that another worker has committed."""
         shard.staged.abandon()
-        self._close(shard)
+        self._close(shard, won=False)
 
-    def _close(self, shard: OpenShard) -> None:
+    def _close(self, shard: OpenShard, *, won: bool) -> None:
+        """Forget a shard. Only its committer ends any lease: in a branch, another's commit may be gone by now."""
         with self._lock:
             del self._open[shard.claim.shard]
             self._leased.pop(shard.claim.shard, None)
         quietly(self._ledger.suspects.delete, shard.claim.shard)
-        quietly(self._ledger.leases.retire, shard.claim.shard)
+        if won:
+            quietly(self._ledger.leases.retire, shard.claim.shard)
+        else:
+            quietly(self._ledger.leases.release, shard.claim, self._worker)
         self._slots.release()
         self._woken.set()
 

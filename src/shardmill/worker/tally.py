@@ -45,12 +45,12 @@ class OpenShard:
 
     def add(self, block: Block, plan: Plan) -> Finished:
         """Count a block and record its failed rows."""
-        file = plan.stat.files[plan.shards[block.claim.shard].file].name
+        first = plan.shards[block.claim.shard].file
 
         def describe(item: int, reason: str) -> ErrorRecord:
             row = item - block.first_row
             return {
-                "file": file,
+                "file": plan.stat.files[first + block.files[row] if block.files else first].name,
                 "shard": block.claim.shard,
                 "row_in_shard": item,
                 "line_in_shard": block.lines[row],
@@ -118,8 +118,8 @@ class OpenShard:
             timings={name: round(seconds, 4) for name, seconds in stages.items()},
             part_rows=self.part_rows if self.part_rows != self.rows else 0,
             inputs=self.inputs,
-            kernel=numerics.get("kernel", ""),
-            precision=numerics.get("precision", ""),
+            kernel=numerics.get("kernel", "") if plan.knows_new_keys else "",
+            precision=numerics.get("precision", "") if plan.knows_new_keys else "",
         )
 
 

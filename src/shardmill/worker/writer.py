@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Mapping
-from functools import cached_property
 
 import pyarrow as pa
 
@@ -19,6 +19,7 @@ from shardmill.worker.shards import OpenShards
 from shardmill.worker.tally import OpenShard, Tally
 
 _FEW_ROWS = 1000
+_COUNT_EVERY_S = 60.0
 
 
 class Writer:
@@ -36,14 +37,15 @@ class Writer:
         device: str,
         numerics: Mapping[str, str],
         max_errors: str,
-        started: float,
         on_step: Callable[[str, int], None],
     ) -> None:
         self._ledger, self._plan, self._output = ledger, plan, output
         self._shards, self._tally = shards, tally
-        self._worker, self._device, self._started = worker, device, started
+        self._worker, self._device = worker, device
         self._max_errors, self._limit = max_errors, ErrorLimit.parse(max_errors)
         self._on_step, self._numerics = on_step, numerics
+        self._others = self._committed = (0, 0)
+        self._count_at = 0.0
 
     def write(self, block: Block) -> None:
         shard = self._shards[block.claim.shard]
@@ -62,16 +64,21 @@ class Writer:
             self._check_errors(shard)
 
     def _check_errors(self, shard: OpenShard) -> None:
-        rows, errors = self._before
+        rows, errors = self._count_others()
         errors, rows = self._tally.errors + errors, self._tally.rows + rows
         if self._limit.exceeded(errors, max(rows, _FEW_ROWS)):
             raise too_many_errors(errors, rows, self._max_errors, shard.last_reason)
 
-    @cached_property
-    def _before(self) -> tuple[int, int]:
-        """Rows and errors committed before this worker began; read at the first error, as each commit is a request."""
-        commits = [c for c in self._ledger.commits.read().values() if c.finished_at < self._started]
-        return sum(c.rows for c in commits), sum(c.errors for c in commits)
+    def _count_others(self) -> tuple[int, int]:
+        """Rows and errors that other workers have committed; read at an error now and then, as each is a request."""
+        if time.monotonic() >= self._count_at:
+            self._count_at = time.monotonic() + _COUNT_EVERY_S
+            segments = self._ledger.segments
+            done = segments.read(len(self._plan.shards)).values()
+            quietly(segments.seal)
+            own_rows, own_errors = self._committed
+            self._others = sum(d.rows for d in done) - own_rows, sum(d.errors for d in done) - own_errors
+        return self._others
 
     def end(self, end: ShardEnd) -> None:
         """Commit a shard whose blocks are all written, unless another worker has."""
@@ -98,5 +105,14 @@ class Writer:
         self._on_step("committed", claim.shard)
         if not won and errors_file:
             quietly(self._ledger.store.delete, errors_file)
-        self._tally.commits += won
-        self._shards.close_committed(shard, record.seconds)
+        if won:
+            self._tally.commits += 1
+            self._committed = self._committed[0] + record.rows, self._committed[1] + record.errors
+            self._roll_up()
+        self._shards.close_committed(shard, record.seconds, won)
+
+    def _roll_up(self) -> None:
+        """Seal what workers have committed, if it is this one's turn; on a thread of its own, since nothing waits."""
+        segments, shards = self._ledger.segments, len(self._plan.shards)
+        if segments.is_turn(shards):
+            threading.Thread(target=quietly, args=(segments.catch_up, shards), name="roll up", daemon=True).start()

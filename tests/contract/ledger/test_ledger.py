@@ -416,7 +416,8 @@ def test_a_folder_without_a_plan_is_no_run(place: str) -> None:
 def test_the_last_word_of_a_worker_counts(ledger: Ledger) -> None:
     ledger.workers.beat("w1", {"state": "working"})
     ledger.workers.beat("w1", {"state": "done"})
-    assert ledger.workers.read() == [{"id": "w1", "at": 1_000_000.0, "state": "done"}]
+    (record,) = ledger.workers.read()
+    assert (record["id"], record["at"], record["state"]) == ("w1", 1_000_000.0, "done")
 
 
 def test_suspects_are_remembered_until_they_are_dropped(ledger: Ledger) -> None:
@@ -456,6 +457,7 @@ def test_sweep_keeps_what_commits_name_and_what_is_not_ours(ledger: Ledger) -> N
         "notes.txt",
         "parts/000000.a1.parquet",
         "plan.json",
+        "state.json",
         "workers/w1.json",
     ]
 
@@ -468,8 +470,8 @@ def test_sweep_leaves_a_run_that_another_parent_starts_over_meanwhile(
 
     def then_start_over() -> Any:
         found = read()
-        another.wipe()
-        another.create(a_plan(shards=30))
+        another.plan()
+        another.start_over(a_plan(shards=30))
         another.store.put("parts/000000.new.parquet", b"x")
         another.commits.add(make_commit(0, "new"))
         assert another.claim("w", 30, lease_s=10) is not None
@@ -477,30 +479,51 @@ def test_sweep_leaves_a_run_that_another_parent_starts_over_meanwhile(
 
     monkeypatch.setattr(ledger.commits, "read", then_start_over)
     assert ledger.sweep() == 0
-    assert _keys(ledger) == ["commits/000000", "leases/000001", "parts/000000.new.parquet", "plan.json"]
+    assert _keys(ledger) == ["commits/000000", "leases/000001", "parts/000000.new.parquet", "plan.json", "state.json"]
 
 
-def test_wipe_removes_the_run_and_nothing_beside_it(ledger: Ledger) -> None:
+def test_starting_over_removes_the_run_and_nothing_beside_it(ledger: Ledger) -> None:
     _fill(ledger)
     ledger.notes.put_report({"verified": True})
-    ledger.wipe()
-    assert _keys(ledger) == ["notes.txt"]
-    assert ledger.create(a_plan()).id == a_plan().id
+    before = ledger.plan().generation
+    assert ledger.start_over(a_plan()).id == a_plan().id
+    assert ledger.plan().generation != before
+    assert _keys(ledger) == ["notes.txt", "plan.json", "state.json"]
     assert ledger.commits.read() == {}
 
 
-def test_a_worker_left_over_from_before_a_wipe_cannot_commit_into_what_came_after(ledger: Ledger, place: str) -> None:
+def test_a_worker_left_over_from_a_deleted_run_cannot_commit_into_what_came_after(ledger: Ledger, place: str) -> None:
     left_over = Ledger(place)
     left_over.plan()
-    ledger.wipe()
-    ledger.create(a_plan(shards=30))
+    ledger.start_over(a_plan(shards=30))
     left_over.commits.add(make_commit(0))
     assert ledger.commits.shards() == set()
     assert ledger.commits.add(make_commit(0, "new"))
     assert ledger.commits.read()[0].attempt == "new"
 
 
-def test_a_wipe_that_is_cut_short_leaves_a_run_that_can_be_resumed_or_wiped(
+def test_of_two_parents_that_start_over_one_deletes_nothing_of_the_others_run(
+    ledger: Ledger, place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger.plan()
+    listed, another = ledger.store.list, Ledger(place)
+
+    def then_start_over(prefix: str = "", after: str = "") -> Any:
+        found = list(listed(prefix, after))
+        if prefix == "commits/":
+            another.plan()
+            another.start_over(a_plan(shards=30))
+            another.store.put("parts/000000.new.parquet", b"x")
+            another.commits.add(make_commit(0, "new"))
+        return iter(found)
+
+    monkeypatch.setattr(ledger.store, "list", then_start_over)
+    assert ledger.start_over(a_plan()) == another.plan()
+    monkeypatch.undo()
+    assert _keys(ledger) == ["commits/000000", "parts/000000.new.parquet", "plan.json", "state.json"]
+
+
+def test_a_start_that_is_cut_short_leaves_a_run_that_can_be_resumed_or_started_over(
     ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Commits go first and the plan last: at no moment does a commit name a part that is gone."""
@@ -515,6 +538,44 @@ def test_a_wipe_that_is_cut_short_leaves_a_run_that_can_be_resumed_or_wiped(
 
     monkeypatch.setattr(ledger.store, "delete_all", cut_short)
     with pytest.raises(KeyboardInterrupt):
-        ledger.wipe()
+        ledger.start_over(a_plan())
     assert ledger.find_plan() is not None
     assert ledger.commits.shards() == set()
+
+
+def _take_over(ledger: Ledger, clock: Clock) -> int:
+    """Let all leases run out, take over shard 0, and return how many crashes are counted against it."""
+    clock.now += 100
+    claim = ledger.leases.take_over([0], "heir", 60, 60, 0)
+    assert claim is not None
+    return claim.crashes
+
+
+def test_a_holder_that_was_told_to_stop_is_no_strike_against_its_shard(ledger: Ledger, clock: Clock) -> None:
+    ledger.leases.take(0, "w1", 60)
+    ledger.workers.beat("w1", {"state": "working"})
+    assert _take_over(ledger, clock) == 1
+    ledger.workers.beat("heir", {"state": "working", "told_to_stop": True})
+    assert _take_over(ledger, clock) == 1
+    ledger.workers.beat("heir", {"state": "stopped"})
+    assert _take_over(ledger, clock) == 1
+    ledger.workers.beat("heir", {"state": "failed"})
+    assert _take_over(ledger, clock) == 2
+
+
+def test_a_worker_whose_machine_was_taken_away_is_excused(ledger: Ledger) -> None:
+    ledger.leases.take(0, "w1", 600)
+    ledger.leases.take(1, "w2", 600)
+    ledger.workers.beat("w1", {"state": "working"})
+    ledger.excuse("w1")
+    ledger.excuse("never-began")
+    assert ledger.leases.read().keys() == {1}
+    assert {w["id"]: w["state"] for w in ledger.workers.read()} == {"w1": "stopped"}
+    assert ledger.leases.take(0, "heir", 600) is not None
+
+
+def test_leases_of_a_later_version_are_read(ledger: Ledger) -> None:
+    ledger.leases.take(0, "w1", 600)
+    key = ledger.folder.key("leases", 0)
+    ledger.store.put(key, json.dumps({**json.loads(ledger.store.get(key)), "of_a_later_version": 1}).encode())
+    assert ledger.leases.read()[0].worker == "w1"

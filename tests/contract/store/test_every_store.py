@@ -7,6 +7,7 @@ import fcntl
 import os
 import subprocess
 import sys
+import uuid
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ import obstore
 import pytest
 
 from shardmill.errors import UsageError
-from shardmill.store import Store, locate, open_store, replacing
+from shardmill.store import Store, locate, open_store, remote, replacing
 
 
 @pytest.fixture
@@ -151,7 +152,11 @@ def test_a_tag_changes_with_the_content(store: Store) -> None:
     assert store.get_tagged("k")[1] != before
 
 
-def test_large_objects_are_written_and_read_in_pieces(store: Store) -> None:
+@pytest.mark.parametrize("one_put_bytes", [32 << 20, 1 << 20])
+def test_large_objects_are_written_and_read_in_pieces(
+    store: Store, monkeypatch: pytest.MonkeyPatch, one_put_bytes: int
+) -> None:
+    monkeypatch.setattr(remote, "ONE_PUT_BYTES", one_put_bytes)
     data = bytes(range(256)) * 50_000
     with store.writer("big") as file:
         for start in range(0, len(data), 1_000_000):
@@ -214,3 +219,25 @@ def test_many_are_deleted_at_once_and_missing_ones_are_skipped(store: Store) -> 
     store.delete_all([f"a/{i}" for i in range(1, 7)])
     assert [entry.key for entry in store.list()] == ["a/0"]
     store.delete_all([])
+
+
+@pytest.mark.parametrize("arrived", [True, False])
+def test_a_swap_whose_answer_is_lost_is_sent_again(arrived: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else the first request may come late, and undo what was decided since."""
+    from obstore.exceptions import GenericError
+
+    store, put, sent = open_store(f"memory://{uuid.uuid4().hex}"), obstore.put, []
+
+    def lose_first(*args: Any, **kwargs: Any) -> Any:
+        sent.append(args[1])
+        if len(sent) == 1:
+            if arrived:
+                put(*args, **kwargs)
+            raise GenericError("error sending request: timed out")
+        return put(*args, **kwargs)
+
+    store.put("k", b"old")
+    tag = store.get_tagged("k")[1]
+    monkeypatch.setattr(obstore, "put", lose_first)
+    assert store.replace_if_same("k", b"new", tag)
+    assert (len(sent), store.get("k")) == (2, b"new")

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from shardmill import make_spec, start
+from shardmill import make_spec, permission, start
 from shardmill.devices import Device
 from shardmill.errors import SpecError, TaskError, UsageError
 from shardmill.run import Run
@@ -21,6 +21,11 @@ from tests.support.corpora import fake_rows
 
 Write = Callable[..., Path]
 ROWS = fake_rows(60)
+
+
+def open_named(name: str, params: dict[str, Any]) -> Task:
+    permission.allow([name])
+    return open_task(name, params)
 
 
 class Owed:
@@ -135,7 +140,7 @@ def test_what_is_owed_is_enough_for_a_whole_run(tmp_path: Path, write_jsonl: Wri
 
 @pytest.mark.parametrize("task", [Owed, Inherited])
 def test_the_rest_has_defaults(task: type) -> None:
-    made = open_task(f"{__name__}:{task.__name__}", {})
+    made = open_named(f"{__name__}:{task.__name__}", {})
     assert isinstance(made, Task)
     assert (made.batch_budget, made.output) == (200, Owed.output)
     assert (made.padded, made.unit_norm, made.device_clock, list(made.notes)) == (True, False, None, [])
@@ -155,7 +160,7 @@ def test_optional_parts_of_a_class_that_does_not_inherit_are_used(tmp_path: Path
     assert said["load"]["padded_tokens"] == sum(len(row["text"]) for row in ROWS)
     assert run.verify().verified
     assert run.search(ROWS[7]["text"], k=1)[0].row == 7
-    made = open_task(f"{__name__}:Everything", {})
+    made = open_named(f"{__name__}:Everything", {})
     assert (made.unit_norm, made.workers_per_gpu(8)) == (True, 4)
 
 
@@ -182,7 +187,7 @@ def test_several_inputs_without_combine_are_refused(tmp_path: Path, write_jsonl:
 )
 def test_what_is_no_task_is_refused(name: str, params: dict[str, Any], said: str) -> None:
     with pytest.raises(SpecError, match=said):
-        open_task(f"{__name__}:{name}", params)
+        open_named(f"{__name__}:{name}", params)
 
 
 def test_a_part_that_is_owed_and_missing_names_the_class() -> None:
@@ -191,4 +196,4 @@ def test_a_part_that_is_owed_and_missing_names_the_class() -> None:
 
     globals()["Bare"] = Bare
     with pytest.raises(AttributeError, match="'Bare' object has no attribute 'output'"):
-        _ = open_task(f"{__name__}:Bare", {}).output
+        _ = open_named(f"{__name__}:Bare", {}).output

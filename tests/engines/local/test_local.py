@@ -26,3 +26,11 @@ def test_a_killed_worker_is_replaced(tmp_path: Path) -> None:
 
 def test_a_worker_that_always_dies_stops_the_run(tmp_path: Path) -> None:
     contract.a_worker_that_always_dies_stops_the_run(LOCALLY, tmp_path)
+
+
+def test_detached_workers_finish_a_run_alone(tmp_path: Path) -> None:
+    contract.detached_workers_finish_a_run_alone(LOCALLY, tmp_path)
+
+
+def test_detached_workers_are_adopted_and_stopped(tmp_path: Path) -> None:
+    contract.detached_workers_are_adopted_and_stopped(LOCALLY, tmp_path)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import csv
+import errno
+import fcntl
 import json
 import time
 from collections.abc import Callable
@@ -19,6 +21,7 @@ from hypothesis import strategies as st
 from shardmill.devices import Device
 from shardmill.engines.ssh.at_home.home import Home, Share
 from shardmill.engines.ssh.cluster import Host, read_cluster
+from shardmill.engines.ssh.on_host.seats import Seat
 from shardmill.errors import HostError, RunExists, SpecError
 from shardmill.ledger import Assignment, Ledger
 from shardmill.planner import make_plan
@@ -86,7 +89,7 @@ def test_a_shard_that_was_lost_stays_lost_when_home_forgets_it(tmp_path: Path, w
     claim = worker.choice.claim({})
     assert claim is not None
     shard = worker._shards.open(claim, ParquetSink(worker.ledger, pa.schema([]), pa.schema([])).begin(claim))
-    agent.commits.add(make_commit(0, "of another"))
+    agent.commits.add(make_commit(0, "another"))
     agent.leases.retire(0)
     worker._shards.renew()
     assert shard.lost
@@ -95,6 +98,23 @@ def test_a_shard_that_was_lost_stays_lost_when_home_forgets_it(tmp_path: Path, w
     worker._shards.renew()
     assert shard.lost
     worker._shards.give_up(shard)
+
+
+def test_a_worker_that_lost_a_shard_leaves_the_lease_of_its_next_holder(tmp_path: Path, write_jsonl: Write) -> None:
+    """Home forgot the commit that made it lose, so the shard is not done, and another worker has begun it."""
+    agent = _ledger(tmp_path, write_jsonl)
+    agent.branch.assign(Assignment((0,), until=time.time() + 1000))
+    worker = Worker(Ledger(agent.url), device=Device("cpu", "cpu"))
+    claim = worker.choice.claim({})
+    assert claim is not None
+    shard = worker._shards.open(claim, ParquetSink(worker.ledger, pa.schema([]), pa.schema([])).begin(claim))
+    agent.commits.add(make_commit(0, "another"))
+    agent.leases.retire(0)
+    worker._shards.renew()
+    agent.commits.delete([0])
+    assert agent.claim("next", 1, lease_s=60) is not None
+    worker._shards.give_up(shard)
+    assert agent.leases.read()[0].worker == "next"
 
 
 def test_a_host_with_too_little_takes_over_what_another_has_not_begun(tmp_path: Path, write_jsonl: Write) -> None:
@@ -119,6 +139,20 @@ def test_a_host_with_too_little_takes_over_what_another_has_not_begun(tmp_path: 
     home.close()
 
 
+def test_a_mount_without_locks(tmp_path: Path, write_jsonl: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The run may be on one, as on Lustre without flock; the work folder of a host may not, and that is said."""
+
+    def refuse(*args: Any) -> None:
+        raise OSError(errno.ENOSYS, "Function not implemented")
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    Home(_ledger(tmp_path, write_jsonl), 60.0).close()
+    seat = Seat(tmp_path / "work", 0, Device("cpu", "cpu"))
+    with pytest.raises(HostError, match="no file locks") as caught:
+        seat.start(str(tmp_path / "run"), "w", {})
+    assert "work = " in caught.value.hint
+
+
 @pytest.mark.parametrize(
     "changes",
     [
@@ -134,8 +168,8 @@ def test_files_that_a_host_names_outside_of_its_parts_are_refused(
     tmp_path: Path, write_jsonl: Write, changes: dict[str, Any]
 ) -> None:
     home = Home(_ledger(tmp_path, write_jsonl), 60.0)
-    record = asdict(replace(make_commit(0), **changes))
-    with pytest.raises(HostError, match="a commit that it cannot have made"):
+    record = {**asdict(make_commit(0)), **changes}
+    with pytest.raises(HostError, match=r"a commit (that it cannot have made|is damaged: .* is no file of this run)"):
         asyncio.run(home.fetch(_NoLink(), Share("ssh-a"), "/work", record))  # type: ignore[arg-type]
     home.close()
 
@@ -171,7 +205,7 @@ def test_a_shard_reads_the_same_from_a_copy_with_only_its_bytes(
     whole = original.read_bytes()
     for shard in open_source(stat, fields).shards(target):
         sparse = bytearray(len(whole))
-        for start, stop in extents(stat, shard):
+        for start, stop in extents(stat, shard, shard.file):
             sparse[start:stop] = whole[start:stop]
         copy.write_bytes(sparse)
         copied = replace(stat, files=(replace(stat.files[0], place=str(copy), tag=""),))

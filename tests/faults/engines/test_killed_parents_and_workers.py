@@ -182,3 +182,15 @@ def test_ctrl_c_stops_cleanly_and_the_same_command_resumes(tmp_path: Path, write
     assert Ledger(run).leases.read() == {}
     start(spec, run)
     assert_complete(run, rows)
+
+
+def test_what_a_worker_said_is_known_though_its_log_cannot_be_made(tmp_path: Path, write_jsonl: Write) -> None:
+    run = tmp_path / "run"
+    spec = _spec(write_jsonl(fake_rows(20)), workers=1, max_restarts=0)
+    ledger = Ledger(run)
+    ledger.create(make_plan(spec, [Device("cpu", "cpu")]))
+    ledger.put_execution({**spec.execution.model_dump(mode="json"), "precision": "no such precision"})
+    (run / "logs").write_text("a file where the folder should be")
+    placement = LocalEngine([Device("cpu", "cpu", 1)], max_restarts=0).start(str(run))
+    with pytest.raises(WorkerFailed, match="precision"):
+        wait_for(lambda: not placement.poll())

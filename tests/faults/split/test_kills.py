@@ -94,4 +94,7 @@ def test_killed_again_and_again(tmp_path: Path, write_jsonl: Callable[..., Path]
     source, out = str(write_jsonl(ROWS)), str(tmp_path / "out")
     for _ in range(4):
         _kill_at(source, out, "jsonl", "recorded", 1)
+    # As a split that is killed in the middle of a chunk leaves it.
+    Path(out, "datasets/d/chunks/.chunk-000007.jsonl.zst.0a1b.partial").write_bytes(b"half")
     assert _bytes(_split(source, out, "jsonl").place) == _bytes(_split(source, str(tmp_path / "w"), "jsonl").place)
+    assert list(Path(out).rglob(".*.partial")) == []

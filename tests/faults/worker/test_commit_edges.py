@@ -72,11 +72,14 @@ def test_a_store_that_fails_around_a_commit_takes_nothing_back(
     assert len(ledger.commits.read()) == len(run.plan.shards)
 
 
-def test_a_worker_from_before_a_fresh_start_cannot_commit_into_the_new_run(tmp_path: Path, write_jsonl: Write) -> None:
+def test_a_worker_from_before_a_fresh_start_cannot_commit_into_the_new_run(
+    tmp_path: Path, write_jsonl: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
     rows = fake_rows(100)
     source = write_jsonl(rows)
     old = _place(tmp_path / "run", fake_spec(source, params={"version": "1"}))
     stale = Worker(Ledger(old.url), device=Device("cpu", "cpu"), name="stale")
+    monkeypatch.setattr(stale.ledger.state, "refusal", lambda: None)
     new = fake_spec(source, params={"version": "2", "dims": 16})
     run = start(new, tmp_path / "run", fresh=True, engine=_Interrupting(stale))
     assert run.table().schema.field("embedding").type.list_size == 16
@@ -85,7 +88,7 @@ def test_a_worker_from_before_a_fresh_start_cannot_commit_into_the_new_run(tmp_p
 
 
 class _Interrupting(InProcessEngine):
-    """Lets a stale worker do all it can before the new ones begin."""
+    """Lets a stale worker, which does not look at the state, do all it can before the new ones begin."""
 
     def __init__(self, stale: Worker) -> None:
         super().__init__()
@@ -104,7 +107,7 @@ def test_a_worker_notices_that_its_run_was_begun_anew(tmp_path: Path, write_json
     deadline = time.monotonic() + PATIENCE_S
     while not ledger.commits.shards() and time.monotonic() < deadline:
         time.sleep(0.05)
-    ledger.wipe()
+    ledger.start_over(ledger.plan())
     _place(tmp_path / "run", spec)
     assert worker.wait(PATIENCE_S) == 75
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from shardmill import permission
 from shardmill.devices import Device
 from shardmill.errors import EXIT_TRY_AGAIN
 from shardmill.ledger import Claim, Ledger
@@ -33,9 +34,10 @@ def busy(request: pytest.FixtureRequest, tmp_path: Path, write_jsonl: Callable[.
     work = {"source": str(write_jsonl(fake_rows(20))), "text": "text", "task": "tests.support.native:NativeTask"}
     spec = make_spec({**work, "params": {"where": request.param, "mark": str(mark)}}, {"lease_s": 600.0})
     ledger = Ledger(tmp_path / "run")
+    permission.allow(spec.work.code)
     ledger.create(make_plan(spec, [Device("cpu", "cpu")]))
     ledger.put_execution(spec.execution.model_dump(mode="json"))
-    environment = {**os.environ, "SHARDMILL_THREADS": "1"}
+    environment = {**os.environ, **permission.environment(), "SHARDMILL_THREADS": "1"}
     worker = subprocess.Popen([sys.executable, "-m", "shardmill.worker", ledger.url], env=environment)
     try:
         wait_for(mark.exists)
@@ -56,7 +58,7 @@ def test_native_code_keeps_neither_the_leases_nor_the_process(busy: Any) -> None
 
 def test_native_code_does_not_outlast_a_stopped_run(busy: Any) -> None:
     ledger, worker = busy
-    ledger.stop("anna@desk")
+    ledger.state.stop("anna@desk")
     wait_for(lambda: not ledger.leases.read())
     assert worker.wait(PATIENCE_S) == EXIT_TRY_AGAIN
 

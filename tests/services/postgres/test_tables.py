@@ -16,6 +16,7 @@ import pytest
 
 from shardmill.errors import DatabaseError, SpecError, StaleResume
 from shardmill.postgres import connect
+from shardmill.postgres.batches import create_ledger
 from shardmill.postgres.embedded import check_processor, resolve
 from shardmill.postgres.embedded import main as embedded_main
 from shardmill.postgres.indexes import build, check_indexable, drop_indexes, existing_indexes, offer
@@ -215,6 +216,8 @@ def test_who_may_not_is_told_what_to_ask_for(postgres: PostgresServer, database:
         assert "CREATE" in caught.value.hint
         with pytest.raises(DatabaseError, match="permission denied for database"):
             register(guest, DOCS, "m", {}, {})
+        with pytest.raises(DatabaseError, match="permission denied for database"):
+            create_ledger(guest)
 
 
 def test_pgvector_may_be_in_a_schema_of_its_own(connection: psycopg.Connection[Any], database: str) -> None:

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pytest
 
 import shardmill
+from shardmill.api import lay_out
 from shardmill.errors import DatabaseError, SpecError, UsageError
 from shardmill.postgres.copy import encode, sent_type
 from shardmill.run import Run, start
@@ -27,7 +28,7 @@ from shardmill.testing import FakeTask, InProcessEngine, fake_vector
 from tests.support.corpora import fake_rows
 from tests.support.services import PostgresServer
 from tests.support.tables import count_texts, table_spec
-from tests.support.waiting import PATIENCE_S
+from tests.support.waiting import PATIENCE_S, wait_for
 
 pytestmark = pytest.mark.services
 
@@ -127,7 +128,12 @@ def test_a_batch_is_made_while_the_server_is_at_the_one_before(
         "CREATE EXTENSION IF NOT EXISTS vector",
         "CREATE TABLE ahead (id text PRIMARY KEY, text text, embedding vector(8), text_digest bytea,"
         " search tsvector GENERATED ALWAYS AS (to_tsvector('english', coalesce(text, ''))) STORED)",
-        "CREATE FUNCTION linger() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(1); RETURN NULL; END'",
+        "CREATE TABLE made_ahead (start integer)",
+        # The server is at a batch until the next full one is made.
+        "CREATE FUNCTION linger() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN"
+        f" FOR i IN 1..{int(PATIENCE_S * 20)} LOOP EXIT WHEN (SELECT count(*) FROM made_ahead) >= least(2,"
+        " (SELECT count(*) FROM shardmill.batches WHERE table_name = 'ahead')); PERFORM pg_sleep(0.05); END LOOP;"
+        " RETURN NULL; END $$",
         "CREATE TRIGGER linger BEFORE INSERT ON ahead FOR EACH STATEMENT EXECUTE FUNCTION linger()",
     )
     made: list[int] = []
@@ -137,7 +143,10 @@ def test_a_batch_is_made_while_the_server_is_at_the_one_before(
 
     def watch(self: sinks.StagedRows, start: int, stop: int) -> Any:
         busy = "SELECT pid FROM pg_stat_activity WHERE state = 'active' AND query LIKE 'WITH written%'"
+        if start in (16, 32):
+            wait_for(lambda: watching.execute(busy).fetchall())
         made.extend(start for _ in watching.execute(busy))
+        watching.execute("INSERT INTO made_ahead SELECT %s WHERE %s > 0", [start, start])
         return make(self, start, stop)
 
     monkeypatch.setattr(sinks.StagedRows, "_make", watch)
@@ -255,7 +264,7 @@ def test_windows_have_a_row_each_and_a_key_of_their_own(postgres: PostgresServer
 def test_a_load_is_indexed_registered_and_searched(
     postgres: PostgresServer, write_jsonl: Callable[..., Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    wide = {"params": {"dims": 384}}
+    wide = {"params": {"dims": 384}, "index": "hnsw"}
     spec = table_spec(write_jsonl(fake_rows(60)), postgres.url(), "sought", **wide)
     run = load_spec(spec, tmp_path / "run", engine=InProcessEngine())
     hits = Table(place_of(run)).search_many([fake_rows(60)[17]["text"]], 1)[0]
@@ -267,6 +276,21 @@ def test_a_load_is_indexed_registered_and_searched(
     load_spec(again, tmp_path / "more", engine=InProcessEngine())
     assert "Dropped" in capsys.readouterr().err
     assert postgres.execute("SELECT count(*) FROM pg_indexes WHERE tablename = 'sought'") == [(3,)]
+
+
+def test_a_load_without_a_parent_has_its_table_first_and_its_index_last(
+    postgres: PostgresServer, write_jsonl: Callable[..., Path], tmp_path: Path
+) -> None:
+    spec = table_spec(write_jsonl(fake_rows(60)), postgres.url(), "pulled", params={"dims": 384}, index="hnsw")
+    work = spec.work.model_dump(mode="json", exclude_unset=True)
+    planned = lay_out(work, spec.execution.model_dump(mode="json"), tmp_path / "run")
+    assert postgres.execute("SELECT count(*) FROM pulled") == [(0,)]
+    run = shardmill.work(planned.ledger.url)
+    assert postgres.execute("SELECT count(*) FROM pulled") == [(60,)]
+    made = postgres.execute("SELECT indexdef FROM pg_indexes WHERE tablename = 'pulled'")
+    assert any("hnsw" in definition for (definition,) in made)
+    assert {step.step: step.state for step in run.ledger.steps.read()} == {"sweep": "done", "index:hnsw": "done"}
+    assert run.verify().verified
 
 
 def test_what_cannot_be_loaded_is_refused_before_anything_is_read(into: Callable[..., Run]) -> None:

@@ -19,7 +19,7 @@ from shardmill.errors import UsageError
 from shardmill.ledger import Ledger
 from shardmill.run import Run, start
 from shardmill.testing import InProcessEngine
-from tests.support.cli import Cli, Said, assert_told, command, process, write_spec
+from tests.support.cli import Cli, Said, assert_told, command, process, without_progress, write_spec
 from tests.support.corpora import fake_rows, fake_spec
 from tests.support.waiting import PATIENCE_S, hear_ctrl_c, wait_for
 
@@ -339,7 +339,7 @@ def test_ctrl_c_ends_with_130_and_says_how_to_go_on(tmp_path: Path, write_jsonl:
     child.send_signal(signal.SIGINT)
     out, err = child.communicate(timeout=PATIENCE_S)
     assert child.returncode == 130
-    assert (out, err.strip()) == ("", "Stopped. The same command resumes.")
+    assert (out, without_progress(err).strip()) == ("", "Stopped. The same command resumes.")
     assert Ledger(tmp_path / "run").leases.read() == {}
 
 

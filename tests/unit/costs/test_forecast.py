@@ -173,7 +173,7 @@ def test_the_forecast_of_a_run_goes_when_it_is_begun_anew(slow_run: Run) -> None
     kept = slow_run.ledger.notes.forecast()
     assert kept is not None
     assert kept.basis.startswith("measured")
-    slow_run.ledger.wipe()
+    slow_run.ledger.start_over(slow_run.plan)
     assert slow_run.ledger.notes.forecast() is None
 
 

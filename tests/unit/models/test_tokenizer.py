@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 import unicodedata
 from collections.abc import Callable, Sequence
@@ -14,6 +15,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from shardmill.models.words import Words
 from shardmill.tasks.embed import EmbedTask
 from tests.support.tiny_models import (
     MINILM,
@@ -94,12 +96,16 @@ def _left(root: Path) -> Case:
     return _case(_written(root, bert(), made, 12), 12, left=True)
 
 
-def _greedy_mask(root: Path) -> Case:
+def _greedy() -> Any:
     """As MPNet has it: the mask takes the blanks before it, and another name those after it."""
     backend = minilm_backend()
     backend.add_special_tokens([tokenizers.AddedToken("<mask>", lstrip=True, special=True)])
     backend.add_tokens([tokenizers.AddedToken("<s>", rstrip=True), tokenizers.AddedToken("naïve", normalized=True)])
-    return _case(_written(root, bert(vocab_size=30600), fast(backend, **BERT_NAMES), 64), 64)
+    return backend
+
+
+def _greedy_mask(root: Path) -> Case:
+    return _case(_written(root, bert(vocab_size=30600), fast(_greedy(), **BERT_NAMES), 64), 64)
 
 
 def _bpe(root: Path) -> Case:
@@ -306,6 +312,17 @@ def test_nasty_texts(case: Case) -> None:
     case.check([*NASTY, None, *reversed(NASTY)])
     for text in NASTY:
         case.check([text])
+
+
+def test_tokens_that_take_blanks_are_learnt_beside_words_that_begin_with_them() -> None:
+    """Words are learnt together, one space apart: a token may reach into the word before or after its own."""
+    backend = _greedy()
+    for special, blank in itertools.product(("<s>", "<mask>"), ("", "\u3000", "\u3000far", "\x1c")):
+        for order in itertools.permutations([special, blank, "near", blank + " " + blank]):
+            texts = [*order, " ".join(order)]
+            seen = Words(backend).encode(texts)
+            rows = [seen.flat[start:stop].tolist() for start, stop in itertools.pairwise(seen.starts)]
+            assert rows == [backend.encode(text, add_special_tokens=False).ids for text in texts], order
 
 
 def test_nasty_texts_at_every_limit() -> None:

@@ -14,10 +14,9 @@ from typing import Any
 import ray
 from ray.exceptions import ActorDiedError, RayActorError, RayError, RuntimeEnvSetupError
 
-from shardmill import passwords
 from shardmill.devices import Device
 from shardmill.engines.deaths import Deaths
-from shardmill.engines.process import name_worker
+from shardmill.engines.process import handed_on, name_worker
 from shardmill.engines.ray.cluster import Connection, is_alive
 from shardmill.engines.ray.demand import Demand
 from shardmill.engines.ray.gauges import Gauges
@@ -154,7 +153,7 @@ class RayPlacement:
             return
         seat.node, seat.worker, seat.placed_at = birth.node, name_worker(seat.number, birth.host), time.time()
         slot = seat.number / len(self._seats)
-        seat.answer = seat.actor.work.remote(seat.worker, seat.number, slot, passwords.environment())
+        seat.answer = seat.actor.work.remote(seat.worker, seat.number, slot, handed_on())
         self._any_worked = True
 
     def _leave_node(self, seat: _Seat, trouble: ShardmillError) -> None:
@@ -190,7 +189,7 @@ class RayPlacement:
             why = "shardmill is not installed on a node of the Ray cluster."
             self._leave_node(seat, UsageError(why, hint=hint))
         elif isinstance(error, ActorDiedError) and seat.node and not is_alive(seat.node):
-            self._ledger.leases.record_death(seat.worker)
+            self._ledger.excuse(seat.worker)
             _kill(seat)
             self._place(seat)
             self._looked_at = 0.0
@@ -246,7 +245,7 @@ class RayPlacement:
         _send_signal(deaf, signal.SIGKILL, _KILL_S)
         for seat in deaf:
             with suppress(StoreError):
-                self._ledger.leases.record_death(seat.worker)
+                self._ledger.excuse(seat.worker)
         for seat in self._seats:
             _kill(seat)
 

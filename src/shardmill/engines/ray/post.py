@@ -59,12 +59,12 @@ class Post:
             trouble = error
         return Birth(host, ray.get_runtime_context().get_node_id(), trouble)
 
-    def work(self, name: str, seat: int, slot: float, secrets: dict[str, str]) -> End:
+    def work(self, name: str, seat: int, slot: float, handed_on: dict[str, str]) -> End:
         """Run a worker until it ends. Its output is also in the actor's log, which Ray shows."""
         environment = worker_environment(name, self._device, slot, os.getpid())
         self._worker = subprocess.Popen(
             [sys.executable, "-m", MODULE, self._run],
-            env={**os.environ, **environment, **secrets},
+            env={**os.environ, **environment, **handed_on},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

@@ -18,7 +18,6 @@ from shardmill.engines.slurm.ends import last_lines, log_folder
 from shardmill.engines.slurm.options import SlurmOptions
 from shardmill.engines.slurm.reasons import describe
 from shardmill.engines.slurm.script import make_script, worker_ending
-from shardmill.engines.stuck import idle_s
 from shardmill.errors import (
     EngineRefused,
     EngineSilent,
@@ -26,7 +25,7 @@ from shardmill.errors import (
     StoreError,
     WorkerFailed,
 )
-from shardmill.ledger import Ledger
+from shardmill.ledger import Ledger, idle_s
 from shardmill.spec import Execution
 
 # Poll often while tasks change state, rarely otherwise: squeue puts load on the cluster.
@@ -90,6 +89,9 @@ class SlurmPlacement:
         except BaseException:
             self.stop()
             raise
+
+    def detach(self) -> None:
+        """Leave the tasks to Slurm: `start` of a later placement adopts them."""
 
     def poll(self) -> bool:
         now = time.monotonic()
@@ -169,7 +171,7 @@ class SlurmPlacement:
             return
         self._changed_at = time.monotonic()
         if before is not None and task is not None and task.restarts > before.restarts:
-            self._record_death(seat)
+            self._excuse(seat)
             seat.running_since = 0.0
         if task is None or not task.active:
             self._ended(seat, task)
@@ -187,7 +189,7 @@ class SlurmPlacement:
         if task is not None:
             seat.seen = task
         over = task.state in ends.OVER if task is not None else not lost
-        if not over and self._ledger.is_wanted() and not self._deaths.all_done():
+        if not over and self._ledger.state.is_wanted() and not self._deaths.all_done():
             state, status = (task.state, task.status) if task is not None else ("", -signal.SIGKILL)
             self._judge(seat, state, status, last_lines(self._logs, seat.job, seat.index))
         seat.job = 0
@@ -198,7 +200,7 @@ class SlurmPlacement:
         out_of_time = ends.is_out_of_time(state, status)
         made_progress = bool((self._beat(seat) or {}).get("commits"))
         if state in ends.NOT_ITS_FAULT or (out_of_time and made_progress):
-            self._ledger.leases.record_death(worker)
+            self._ledger.excuse(worker)
             seat.waits = True
             return
         ends.refuse_without_log(status, self._logs)
@@ -282,9 +284,10 @@ class SlurmPlacement:
 
     # what workers reported
 
-    def _record_death(self, seat: _Seat) -> None:
+    def _excuse(self, seat: _Seat) -> None:
+        """Excuse the worker of a task that Slurm queued again: its node failed, or others had priority."""
         if worker := self._worker(seat):
-            self._ledger.leases.record_death(worker)
+            self._ledger.excuse(worker)
 
     def _worker(self, seat: _Seat) -> str:
         """The name of a seat's worker, from its heartbeat, as it contains the node's name; "" without one."""

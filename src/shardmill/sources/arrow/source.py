@@ -5,12 +5,11 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 
 import pyarrow as pa
 
 from shardmill.errors import SourceError
-from shardmill.ranges import Range, split_evenly, split_weighted
+from shardmill.ranges import split_evenly, split_weighted
 from shardmill.sources.arrow.messages import END, Message, MessageIndex, index_file
 from shardmill.sources.arrow.rows import (
     RowMaker,
@@ -23,8 +22,8 @@ from shardmill.sources.arrow.rows import (
 from shardmill.sources.base import Fields, ItemBatch, Row, Shard, Source, SourceFile, SourceStat
 from shardmill.sources.batches import BATCH_BYTES, BATCH_ROWS
 from shardmill.sources.content import open_ranges
-from shardmill.sources.cuts import number_shards
-from shardmill.sources.files import check_read, check_unchanged, empty_source, file_name, readable
+from shardmill.sources.files import empty_source, file_name, readable
+from shardmill.sources.grouping import FileSource, Piece
 from shardmill.store import is_url
 
 # Each part of a remote batch downloads the whole batch.
@@ -33,36 +32,33 @@ _MOST_PARTS_AFAR = 16
 Take = Callable[[int, int], pa.Buffer]
 
 
-class ArrowSource(Source):
+class ArrowSource(FileSource):
+    at_once = 16
+
     def __init__(self, stat: SourceStat, fields: Fields, max_item_bytes: int) -> None:
-        self._stat, self._fields = stat, fields
+        super().__init__(stat)
+        self._fields = fields
         self._rows = RowMaker(stat, fields, max_item_bytes)
 
-    def shards(self, target_bytes: int) -> list[Shard]:
-        with ThreadPoolExecutor(16) as pool:
-            cuts = list(pool.map(lambda file: self._cut(file, target_bytes), self._stat.files))
-        return number_shards((i, rows, weight) for i, pieces in enumerate(cuts) for rows, weight in pieces)
-
-    def _cut(self, file: SourceFile, target_bytes: int) -> list[tuple[Range, int]]:
-        if not file.size_bytes:
+    def cut(self, file: int, target_bytes: int) -> list[Piece]:
+        found = self._stat.files[file]
+        if not found.size_bytes:
             return []
-        check_schema(file, read_schema(file), self._fields)
-        most_parts = _MOST_PARTS_AFAR if is_url(file.place) else sys.maxsize
-        return cut_batches(index_file(file).batches, target_bytes, most_parts)
+        check_schema(found, read_schema(found), self._fields)
+        most_parts = _MOST_PARTS_AFAR if is_url(found.place) else sys.maxsize
+        return cut_batches(index_file(found).batches, target_bytes, most_parts)
 
-    def read(self, shard: Shard) -> Iterator[ItemBatch]:
+    def read_piece(self, shard: Shard) -> Iterator[ItemBatch]:
         file = self._stat.files[shard.file]
-        check_unchanged(file)
         rows_done, weight = 0, shard.weight_bytes / (shard.stop - shard.start)
         for batch in read_rows(file, shard.start, shard.stop, self._rows.names, weight):
             yield self._rows.items(batch, rows_done, weight)
             rows_done += batch.num_rows
-        check_read(file)
 
 
-def cut_batches(batches: Sequence[Message], target_bytes: int, most_parts: int) -> list[tuple[Range, int]]:
+def cut_batches(batches: Sequence[Message], target_bytes: int, most_parts: int) -> list[Piece]:
     """Cut into ranges of rows of about `target_bytes`, with weights: whole batches, or parts of a larger batch."""
-    pieces: list[tuple[Range, int]] = []
+    pieces: list[Piece] = []
     row = 0
     for first, last in split_weighted([b.stop - b.start for b in batches], target_bytes):
         rows = sum(b.rows for b in batches[first:last])
@@ -85,7 +81,7 @@ def describe(stat: SourceStat, fields: Fields) -> dict[str, str]:
     raise empty_source(stat.files)
 
 
-def count_rows(file: SourceFile) -> int:
+def count_rows(stat: SourceStat, file: SourceFile) -> int:
     return index_file(file).rows
 
 
@@ -95,7 +91,7 @@ def sample(stat: SourceStat) -> pa.Schema:
 
 def iter_rows(stat: SourceStat, file: SourceFile) -> Iterator[tuple[Row, int]]:
     names = check_names(file, read_schema(file))
-    if rows := count_rows(file):
+    if rows := index_file(file).rows:
         batches = read_rows(file, 0, rows, names, file.size_bytes / rows)
         yield from iter_batch_rows(file, batches, rows)
 

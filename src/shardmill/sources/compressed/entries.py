@@ -14,6 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from shardmill.devices import cores
+from shardmill.errors import SourceError
 from shardmill.sources.base import SourceFile
 from shardmill.sources.compressed.damage import damaged
 from shardmill.sources.compressed.detection import MAGIC, is_skippable
@@ -36,17 +37,16 @@ SeekPoint = tuple[int, int]
 def find_entries(files: Sequence[SourceFile], on_progress: OnProgress) -> tuple[SourceFile, ...]:
     """The files with their seek points, if they are large enough to be worth the scan."""
     least = max(ENTRIES_FROM_BYTES, sum(f.size_bytes for f in files) // _PART_OF_SOURCE)
-    wanted = {f.place for f in files if f.compression in ("gzip", "zstd") and f.size_bytes >= least}
-    progress = _ScanProgress(sum(f.size_bytes for f in files if f.place in wanted), on_progress)
+    wanted = [f for f in files if f.compression in ("gzip", "zstd") and f.size_bytes >= least]
+    progress = _ScanProgress(sum(f.size_bytes for f in wanted), on_progress)
 
     def enter(file: SourceFile) -> SourceFile:
-        if file.place not in wanted:
-            return file
         with open_packed(file) as read:
             return _enter_one(file, progress.of(file, read))
 
     with ThreadPoolExecutor(cores()) as pool:
-        return tuple(pool.map(enter, files))
+        entered = {file.place: file for file in pool.map(enter, wanted)}
+    return tuple(entered.get(file.place, file) for file in files)
 
 
 class _ScanProgress:
@@ -194,11 +194,11 @@ def _with_index(file: SourceFile, read: ReadRange) -> SourceFile:
     name = hashlib.sha256(repr(known).encode()).hexdigest()[:24] + ".gzidx"
     store = open_store(_index_folder())
     try:
-        data = store.get(name)
-    except FileNotFoundError:
+        index = parse_index(store.get(name))
+    except (FileNotFoundError, SourceError):
         data = build_index(file, RangeFile(read, file.size_bytes), read, spacing)
         store.put(name, data)
-    index = parse_index(data)
+        index = parse_index(data)
     places = [*index.entries, (file.size_bytes, index.unpacked_bytes)]
     pieces = ((b[0] - a[0], b[1] - a[1]) for a, b in itertools.pairwise([(0, 0), *places[1:]]))
     return _with_entries(file, pieces, f"{store.url}/{name}")

@@ -54,8 +54,15 @@ def _ends_well(index: GzipIndex, length: int) -> bool:
 
 def parse_index(data: bytes) -> GzipIndex:
     """Parse the header of an index. A point without a window, marked by its last byte, begins a member."""
-    _, _, _, _, unpacked_bytes, _, _, count = _HEAD.unpack_from(data)
-    points = list(_POINT.iter_unpack(data[_HEAD.size : _HEAD.size + count * _POINT.size]))
+    try:
+        magic, _, _, _, unpacked_bytes, _, _, count = _HEAD.unpack_from(data)
+        points = list(_POINT.iter_unpack(data[_HEAD.size : _HEAD.size + count * _POINT.size]))
+    except struct.error:
+        magic = b""
+    if magic != b"GZIDX":
+        raise SourceError(
+            "The index of a gzip file is damaged.", hint="Start over with --fresh, which builds it again."
+        )
     members = [unpacked for _, unpacked, _, has_window in points if not has_window]
     entries = tuple((packed, unpacked) for packed, unpacked, *_ in points)
     return GzipIndex(unpacked_bytes, entries, max(members, default=0))
@@ -77,4 +84,4 @@ def _fetch(place: str) -> bytes:
     try:
         return store.get(key)
     except FileNotFoundError:
-        raise SourceError(f"{place} is gone.", hint="Start over with --fresh, which builds it again.") from None
+        raise SourceError(f"{place} is gone.", hint="Start over with --fresh: it is built again.") from None

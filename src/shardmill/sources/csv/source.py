@@ -8,15 +8,15 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from shardmill.errors import SourceError, nearest
-from shardmill.ranges import Range
 from shardmill.sources.base import MAX_ITEM_BYTES, Fields, ItemBatch, Row, Shard, Source, SourceFile, SourceStat
 from shardmill.sources.batches import BatchBuilder
 from shardmill.sources.columns import build_columns, chosen_types, column_names
 from shardmill.sources.content import open_ranges
 from shardmill.sources.csv.cuts import find_record_start
 from shardmill.sources.csv.records import CsvRecords
-from shardmill.sources.cuts import Line, count_lines, cut_evenly, iter_lines, number_shards, weigh
-from shardmill.sources.files import BLOCK_BYTES, WINDOW_BYTES, check_read, check_unchanged, empty_source, file_name
+from shardmill.sources.cuts import Line, count_lines, cut_evenly, iter_lines, weigh
+from shardmill.sources.files import BLOCK_BYTES, WINDOW_BYTES, empty_source, file_name
+from shardmill.sources.grouping import FileSource, Piece
 from shardmill.sources.parsing import BOM
 from shardmill.template import TextTemplate
 
@@ -32,45 +32,38 @@ class Header:
     lines: int
 
 
-class CsvSource(Source):
+class CsvSource(FileSource):
     def __init__(self, stat: SourceStat, fields: Fields, max_item_bytes: int) -> None:
-        self._stat, self._max_item_bytes = stat, max_item_bytes
+        super().__init__(stat)
+        self._max_item_bytes = max_item_bytes
         self._delimiter = DELIMITERS[stat.format]
         self._template = TextTemplate.parse(fields.text)
         self._columns = build_columns(stat, fields)
         self._headers: dict[int, Header | None] = {}
 
-    def shards(self, target_bytes: int) -> list[Shard]:
-        return number_shards(
-            (i, (start, stop), weigh(file, start, stop))
-            for i, file in enumerate(self._stat.files)
-            for start, stop in self._cut(i, target_bytes)
-        )
-
-    def _cut(self, index: int, target_bytes: int) -> list[Range]:
-        file, header = self._stat.files[index], self._header(index)
+    def cut(self, file: int, target_bytes: int) -> list[Piece]:
+        found, header = self._stat.files[file], self._header(file)
         if header is None:
             return []
-        wanted = cut_evenly(file, header.stop, target_bytes)
+        wanted = cut_evenly(found, header.stop, target_bytes)
         cuts = [header.stop]
-        with open_ranges(file) as read:
+        with open_ranges(found) as read:
             for start, stop in wanted[1:]:
                 if start <= cuts[-1]:
                     continue
-                found = find_record_start(read, start, stop, file.end, len(header.names), self._delimiter)
-                if found is not None:
-                    cuts.append(found)
-        bounds = [*cuts, file.end]
-        return [(a, b) for a, b in itertools.pairwise(bounds) if a < b]
+                cut = find_record_start(read, start, stop, found.end, len(header.names), self._delimiter)
+                if cut is not None:
+                    cuts.append(cut)
+        bounds = [*cuts, found.end]
+        return [((a, b), weigh(found, a, b)) for a, b in itertools.pairwise(bounds) if a < b]
 
     def _header(self, index: int) -> Header | None:
         if index not in self._headers:
             self._headers[index] = read_header(self._stat.files[index], self._delimiter)
         return self._headers[index]
 
-    def read(self, shard: Shard) -> Iterator[ItemBatch]:
+    def read_piece(self, shard: Shard) -> Iterator[ItemBatch]:
         file, header = self._stat.files[shard.file], self._header(shard.file)
-        check_unchanged(file)
         if header is None:
             return
         builder = BatchBuilder(self._template, self._columns)
@@ -92,7 +85,6 @@ class CsvSource(Source):
                     builder.add(dict(zip(header.names, record.fields, strict=True)), record.line, record.size)
             if shard.stop < file.end and read(shard.stop - 1, shard.stop) != b"\n":
                 raise _wrong_cut(file, shard)
-        check_read(file)
         yield builder.take(records.lines_done)
 
 
@@ -168,8 +160,11 @@ def _has_rows(file: SourceFile, header: Header) -> bool:
     return False
 
 
-def count_rows(file: SourceFile) -> int:
-    """Count lines: only parsing would tell which newlines are quoted."""
+def count_rows(stat: SourceStat, file: SourceFile) -> int:
+    """Count lines: only parsing would tell which newlines are quoted. Nothing is read of a file without records."""
+    header = read_header(file, DELIMITERS[stat.format])
+    if header is None or header.stop >= file.end:
+        return 0
     with open_ranges(file) as read:
         return count_lines(read, file.end)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -15,8 +14,9 @@ from shardmill.sources.batches import BatchBuilder
 from shardmill.sources.chunks import HEAD, TAIL
 from shardmill.sources.columns import build_columns
 from shardmill.sources.content import open_ranges
-from shardmill.sources.cuts import Line, Tail, finest_cut, number_shards
-from shardmill.sources.files import BLOCK_BYTES, WINDOW_BYTES, check_read, check_unchanged, empty_source, file_name
+from shardmill.sources.cuts import Line, Tail, finest_cut
+from shardmill.sources.files import BLOCK_BYTES, WINDOW_BYTES, empty_source, file_name
+from shardmill.sources.grouping import FileSource, Piece
 from shardmill.sources.json.scan import ElementScanner
 from shardmill.sources.parsing import BOM, BadLine, over_limit, parse_json
 from shardmill.sources.sampling import describe_rows
@@ -43,24 +43,22 @@ class Layout:
         return [(bounds[first], bounds[last]) for first, last in split_weighted(sizes, target_bytes)]
 
 
-class JsonArraySource(Source):
+class JsonArraySource(FileSource):
+    at_once = 4
+
     def __init__(self, stat: SourceStat, fields: Fields, max_item_bytes: int) -> None:
-        self._stat, self._max_item_bytes = stat, max_item_bytes
+        super().__init__(stat)
+        self._max_item_bytes = max_item_bytes
         self._template = TextTemplate.parse(fields.text)
         self._columns = build_columns(stat, fields)
 
-    def shards(self, target_bytes: int) -> list[Shard]:
-        with ThreadPoolExecutor(4) as pool:
-            layouts = list(pool.map(find_layout, self._stat.files))
-        return number_shards(
-            (i, cut, cut[1] - cut[0])
-            for i, (file, found) in enumerate(zip(self._stat.files, layouts, strict=True))
-            for cut in found.cut(finest_cut(file, target_bytes))
-        )
+    def cut(self, file: int, target_bytes: int) -> list[Piece]:
+        found = self._stat.files[file]
+        cuts = find_layout(found).cut(finest_cut(found, target_bytes))
+        return [((start, stop), stop - start) for start, stop in cuts]
 
-    def read(self, shard: Shard) -> Iterator[ItemBatch]:
+    def read_piece(self, shard: Shard) -> Iterator[ItemBatch]:
         file = self._stat.files[shard.file]
-        check_unchanged(file)
         builder, rows = BatchBuilder(self._template, self._columns), 0
         with open_ranges(file) as read:
             for element in iter_elements(read, shard.start, shard.stop, self._max_item_bytes):
@@ -68,7 +66,6 @@ class JsonArraySource(Source):
                     yield builder.take(rows)
                 rows += 1
                 self._add(builder, element, rows)
-        check_read(file)
         yield builder.take(rows)
 
     def _add(self, builder: BatchBuilder, element: Line, row: int) -> None:
@@ -173,7 +170,7 @@ def _check_end(file: SourceFile, read: ReadRange, start: int, chunk_rows: int | 
             )
 
 
-def count_rows(file: SourceFile) -> int:
+def count_rows(stat: SourceStat, file: SourceFile) -> int:
     return find_layout(file).rows
 
 

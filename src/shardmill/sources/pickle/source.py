@@ -16,8 +16,8 @@ from shardmill.ranges import split_evenly
 from shardmill.sources.base import Fields, ItemBatch, Row, Shard, Source, SourceFile, SourceStat
 from shardmill.sources.batches import BatchBuilder
 from shardmill.sources.columns import build_columns
-from shardmill.sources.cuts import number_shards
 from shardmill.sources.files import check_unchanged, empty_source, file_name, readable
+from shardmill.sources.grouping import FileSource, Piece
 from shardmill.sources.parsing import over_limit
 from shardmill.sources.pickle.safe import load
 from shardmill.sources.pickle.standin import Array, RefusedPickle
@@ -78,26 +78,26 @@ def _as_column(name: object, held: object) -> Sequence[object]:
     return values
 
 
-class PickleSource(Source):
+class PickleSource(FileSource):
     def __init__(self, stat: SourceStat, fields: Fields, max_item_bytes: int) -> None:
-        self._stat, self._max_item_bytes = stat, max_item_bytes
+        super().__init__(stat)
+        self._max_item_bytes = max_item_bytes
         self._template = TextTemplate.parse(fields.text)
         self._columns = build_columns(stat, fields)
         self._names = list(dict.fromkeys((*self._template.names, *(c.name for c in self._columns))))
 
     def shards(self, target_bytes: int) -> list[Shard]:
-        pieces = [
-            (i, part, max(1, file.size_bytes * (part[1] - part[0]) // rows))
-            for i, file in enumerate(self._stat.files)
-            if (rows := count_rows(file))
-            for part in split_evenly(0, rows, min(rows, -(-file.size_bytes // max(target_bytes, 1))))
-        ]
+        found = super().shards(target_bytes)
         hold_records.cache_clear()
-        return number_shards(pieces)
+        return found
 
-    def read(self, shard: Shard) -> Iterator[ItemBatch]:
+    def cut(self, file: int, target_bytes: int) -> list[Piece]:
+        size_bytes, rows = self._stat.files[file].size_bytes, _count(self._stat.files[file])
+        parts = split_evenly(0, rows, min(rows, -(-size_bytes // max(target_bytes, 1)))) if rows else []
+        return [((start, stop), max(1, size_bytes * (stop - start) // rows)) for start, stop in parts]
+
+    def read_piece(self, shard: Shard) -> Iterator[ItemBatch]:
         file = self._stat.files[shard.file]
-        check_unchanged(file)
         records, builder = hold_records(file), BatchBuilder(self._template, self._columns)
         for i in range(shard.start, shard.stop):
             try:
@@ -164,7 +164,11 @@ def hold_records(file: SourceFile) -> PickledRecords:
         ) from None
 
 
-def count_rows(file: SourceFile) -> int:
+def count_rows(stat: SourceStat, file: SourceFile) -> int:
+    return _count(file)
+
+
+def _count(file: SourceFile) -> int:
     return len(hold_records(file)) if file.size_bytes else 0
 
 
@@ -198,7 +202,7 @@ def iter_rows(stat: SourceStat, file: SourceFile) -> Iterator[tuple[Row, int]]:
 def _sample_files(files: Sequence[SourceFile]) -> tuple[SourceFile, list[Row]]:
     """The first file with records, and records spread over it."""
     for file in files:
-        if not count_rows(file):
+        if not _count(file):
             continue
         rows, reason = _sample(hold_records(file))
         if rows:

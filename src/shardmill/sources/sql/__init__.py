@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from shardmill import permission
 from shardmill.errors import SourceError
 from shardmill.passwords import withhold
 from shardmill.plan import Shard, SourceStat
@@ -54,6 +55,7 @@ def open_database(place: str) -> Database:
 def discover_query(places: Sequence[str], fields: Fields, format: str | None) -> SourceStat:
     from shardmill.sources.sql.source import describe
 
+    permission.allow(permission.code_among("", places))
     if len(places) != 1:
         raise SourceError("--query takes one database.", hint="Name one source.")
     if format is not None:
@@ -88,6 +90,7 @@ def stream(place: str, query: str, batch_rows: int) -> Iterator[tuple[list[str],
     from shardmill.sources.sql.query import check_query, select
 
     query = check_query(query)
+    permission.allow(permission.code_among("", [place]))
     with open_database(withhold(place)).open(plain=True) as session:
         names = [name for name, _ in session.describe(query)]
         yield names, session.rows(select("*", query), (), lambda: batch_rows)

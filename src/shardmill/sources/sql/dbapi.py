@@ -12,12 +12,13 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote as quote_path
 
+from shardmill import permission
 from shardmill.errors import DatabaseError, DatabaseLost, ShardmillError, SpecError
 from shardmill.plan import KeyValue
 from shardmill.sources.sql.base import UNKNOWN, Rows
 from shardmill.sources.sql.query import MARK, column, select
 
-SQLITE, PYTHON = "sqlite:///", "python:"
+SQLITE, PYTHON = "sqlite:///", permission.PYTHON
 MAGIC = b"SQLite format 3\0"
 _BUSY_S = 30.0
 # The DB-API exceptions that are about the connection; every driver uses these names.
@@ -66,6 +67,7 @@ class Factory:
     kind = "python"
 
     def __init__(self, place: str) -> None:
+        permission.check([place])
         self.place = place
         module, _, name = place.removeprefix(PYTHON).partition(":")
         try:

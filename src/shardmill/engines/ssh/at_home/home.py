@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import hashlib
 import os
 import re
@@ -15,10 +14,11 @@ from typing import IO, Any, cast
 import asyncssh
 
 from shardmill.engines.ssh.at_home.link import Link, lost
-from shardmill.errors import HostError, RunExists, ShardmillError
+from shardmill.errors import CorruptState, HostError, RunExists, ShardmillError
 from shardmill.ledger import Claim, Commit, Ledger
+from shardmill.records import check_record
 from shardmill.store import LocalStore
-from shardmill.store.local import explain_os_error
+from shardmill.store.local import explain_os_error, try_lock
 
 _BLOCK_BYTES = 4 << 20
 _LOOK_S = 1.0
@@ -107,8 +107,7 @@ class Home:
 
     async def fetch(self, link: Link, share: Share, folder: str, record: dict[str, Any]) -> bool:
         """Fetch a finished part and commit it, unless that is done; False while another host's is being fetched."""
-        commit = Commit.from_json(record)
-        self._check(link, commit)
+        commit = self._check(link, record)
         if commit.shard in await self.done():
             return True
         if commit.shard in self._pulling:
@@ -132,8 +131,13 @@ class Home:
         self.seconds = [*self.seconds[-99:], commit.seconds]
         return True
 
-    def _check(self, link: Link, commit: Commit) -> None:
+    def _check(self, link: Link, record: dict[str, Any]) -> Commit:
         """Refuse a commit whose files are not those of its attempt: a host must not choose what home writes."""
+        clean = "Find out who writes to its work folder, and remove the run there: shardmill hosts clean."
+        try:
+            commit = check_record(Commit, record, "a commit")
+        except CorruptState as error:
+            raise HostError(f"{link.host.name} sent {error.message}", hint=clean) from error
         stem = f"{commit.shard:06d}.{commit.attempt}"
         if (
             not 0 <= commit.shard < len(self.plan.shards)
@@ -143,8 +147,9 @@ class Home:
         ):
             raise HostError(
                 f"{link.host.name} sent a commit that it cannot have made (shard {commit.shard}, {commit.part!r}).",
-                hint="Find out who writes to its work folder, and remove the run there: shardmill hosts clean.",
+                hint=clean,
             )
+        return commit
 
     def _commit(self, commit: Commit) -> None:
         store = self.ledger.store
@@ -196,14 +201,13 @@ def _lock(ledger: Ledger) -> IO[bytes] | None:
     if not isinstance(ledger.store, LocalStore):
         return None
     lock = open(ledger.store.path(".ssh.lock"), "ab")  # noqa: SIM115
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
+    # On a mount without locks nothing is lost: what two coordinators assign twice is committed once.
+    if try_lock(lock.fileno()) is False:
         lock.close()
         raise RunExists(
             f"{ledger.url}: another process already assigns this run to hosts.",
             hint="Wait for it, or stop it first. Other engines may work on the run at the same time.",
-        ) from None
+        )
     return lock
 
 

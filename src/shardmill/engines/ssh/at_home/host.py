@@ -13,7 +13,7 @@ from typing import Any
 
 import asyncssh
 
-from shardmill import passwords
+from shardmill.engines.process import handed_on
 from shardmill.engines.ssh.at_home.environment import check_look, prepare
 from shardmill.engines.ssh.at_home.home import FINISH, Home, Share, is_plain_name
 from shardmill.engines.ssh.at_home.link import Link, connect, lost
@@ -146,7 +146,7 @@ class HostAtWork:
             gpus=self.host.gpus,
             workers=self.host.workers,
             environment={
-                **passwords.environment(),
+                **handed_on(),
                 **{k: v for k, v in os.environ.items() if k.startswith(_FORWARDED)},
             },
         )

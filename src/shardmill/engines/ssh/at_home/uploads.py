@@ -104,11 +104,12 @@ class Uploads:
     async def send_shard(self, link: Link, shard: int) -> None:
         """Send the bytes of a shard that the host does not have yet."""
         cut = self._plan.shards[shard]
-        copy, file = self._copies.get(cut.file), self._plan.stat.files[cut.file]
-        if copy is not None and is_ranged(self._plan.stat, file):
-            await asyncio.to_thread(check_unchanged, file)
-            await self._send(link, copy, await asyncio.to_thread(extents, self._plan.stat, cut))
-            await asyncio.to_thread(check_unchanged, file)
+        for number in range(cut.file, cut.file + cut.files):
+            copy, file = self._copies.get(number), self._plan.stat.files[number]
+            if copy is not None and copy.size_bytes and is_ranged(self._plan.stat, file):
+                await asyncio.to_thread(check_unchanged, file)
+                await self._send(link, copy, await asyncio.to_thread(extents, self._plan.stat, cut, number))
+                await asyncio.to_thread(check_unchanged, file)
 
     async def _send(self, link: Link, copy: Copy, wanted: list[Range]) -> None:
         async with self._turn:

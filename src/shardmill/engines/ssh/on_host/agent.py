@@ -24,7 +24,7 @@ from shardmill.engines.process import name_worker, worker_environment
 from shardmill.engines.ssh.on_host.seats import Seat, end, wait
 from shardmill.engines.stuck import find_stuck
 from shardmill.errors import EXIT_TRY_AGAIN, HostError, ShardmillError, WorkerFailed
-from shardmill.ledger import Assignment, Ledger
+from shardmill.ledger import Assignment, Ledger, name_person
 from shardmill.ranges import Range, join, subtract
 
 _END_S, _STOP_S = 2.0, 10.0
@@ -96,6 +96,7 @@ class Agent:
             self._ledger.store.put("plan.json", plan.encode())
             self._ledger.find_plan()
             self._ledger.put_execution(execution)
+            self._ledger.state.want(name_person())
         self._shards = len(self._ledger.plan().shards)
         self._stuck_s = float(execution["stuck_s"])
         self._deaths = Deaths(self._ledger, int(execution["max_restarts"]), one_machine=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
 import signal
@@ -17,6 +16,8 @@ from typing import Any
 
 from shardmill.devices import Device
 from shardmill.engines.process import MODULE
+from shardmill.errors import HostError
+from shardmill.store.local import try_lock
 
 # The shell stays to save the worker's exit status for a later agent.
 _KEEP_STATUS = 'trap : TERM INT; "$@"; echo $? > "$0.partial"; mv "$0.partial" "$0"'
@@ -51,8 +52,7 @@ class Seat:
         """Start a worker here, unless one is running."""
         lock = os.open(self._lock, os.O_RDWR | os.O_CREAT, 0o600)
         try:
-            with contextlib.suppress(BlockingIOError):
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if self._try_lock(lock):
                 self._status.unlink(missing_ok=True)
                 with open(self._log, "ab") as log:
                     began = log.tell()
@@ -75,12 +75,18 @@ class Seat:
             self._child = None
         try:
             with open(self._lock, "rb+") as file:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return not self._try_lock(file.fileno())
         except FileNotFoundError:
             return False
-        except BlockingIOError:
-            return True
-        return False
+
+    def _try_lock(self, file: int) -> bool:
+        locked = try_lock(file)
+        if locked is None:
+            raise HostError(
+                f"{self._lock}: this mount has no file locks, which tell whether a worker is running.",
+                hint="Name a folder on a local disk of the host: work = …",
+            )
+        return locked
 
     @property
     def worker(self) -> str:

@@ -1,0 +1,301 @@
+"""What is fuzzed: every parser, with valid files to begin from and a way to use a file as a run would."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import io
+import json
+import pickle
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from shardmill.engines.ssh.cluster import read_cluster
+from shardmill.errors import ShardmillError
+from shardmill.ledger import Ledger
+from shardmill.planner import result_schema
+from shardmill.run import Run, start
+from shardmill.sources import Fields, discover, open_source
+from shardmill.sources.compressed import entries
+from shardmill.sources.compressed.gzip import parse_index
+from shardmill.spec import make_execution, make_spec, read_spec
+from shardmill.status.screen import describe_shard
+from shardmill.testing import InProcessEngine
+
+ROWS = [{"id": f"k{i}", "text": f"text {i} é" + "x" * (i % 7), "n": i} for i in range(12)]
+FIELDS = Fields("text", ("id",), ("n",))
+
+
+@dataclass(frozen=True, slots=True)
+class Parser:
+    """`file` is the name of the fuzzed file; `use` reads it as a run does, in a folder of its own."""
+
+    name: str
+    file: str
+    seeds: Callable[[Path], list[bytes]]
+    use: Callable[[Path], None]
+
+
+class RowsDiffer(Exception):
+    """The same file gave other rows when it was cut elsewhere."""
+
+
+def read_source(path: Path) -> None:
+    """Read a file twice, as one shard and as many: the rows are the same, unless the file is refused."""
+    stat = discover([str(path)], FIELDS)
+    found: list[Any] = []
+    for target_bytes in (1 << 40, max(40, stat.size_bytes // 50)):
+        try:
+            source = open_source(stat, FIELDS)
+            shards = source.shards(target_bytes)
+            rows = [row for shard in shards for batch in source.read(shard) for row in _rows(batch)]
+        except ShardmillError as error:
+            found.append(error)
+        else:
+            found.append(rows)
+    refused = [each for each in found if isinstance(each, ShardmillError)]
+    if not refused and found[0] != found[1]:
+        raise RowsDiffer(f"as one shard: {str(found[0])[:300]} … as many: {str(found[1])[:300]}")
+    if refused:
+        raise refused[0]
+
+
+def _rows(batch: Any) -> list[Any]:
+    assert len(batch) == batch.kept.num_rows == len(batch.lines)
+    assert {i for i, text in enumerate(batch.texts.to_pylist()) if text is None} == set(batch.bad)
+    return list(zip(batch.texts.to_pylist(), map(str, batch.kept.to_pylist()), strict=True))
+
+
+def _lines(rows: list[dict[str, Any]] = ROWS) -> bytes:
+    return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode()
+
+
+def _csv(mark: str) -> bytes:
+    rows = [["id", "text", "n"], *([r["id"], f'"{r["text"]}{mark}\n""quoted"""', str(r["n"])] for r in ROWS)]
+    return "".join(mark.join(row) + "\r\n" for row in rows).encode()
+
+
+def _table() -> pa.Table:
+    return pa.Table.from_pylist(ROWS)
+
+
+def _parquet() -> bytes:
+    out = io.BytesIO()
+    pq.write_table(_table(), out, row_group_size=4)
+    return out.getvalue()
+
+
+def _arrow(kind: Callable[..., Any]) -> bytes:
+    out = io.BytesIO()
+    with kind(out, _table().schema) as writer:
+        writer.write_table(_table(), max_chunksize=4)
+    return out.getvalue()
+
+
+def _many() -> bytes:
+    return _lines([{**row, "id": f"{i}", "text": "long " * 400} for i in range(10) for row in ROWS])
+
+
+def _bgzf() -> bytes:
+    data, out = _lines(), b""
+    for at in range(0, len(data), 200):
+        packed = gzip.compress(data[at : at + 200], mtime=0)
+        body = packed[10:]
+        size = 18 + len(body) - 1
+        out += packed[:3] + b"\x04" + packed[4:10] + b"\x06\0BC\x02\0" + size.to_bytes(2, "little") + body
+    return out
+
+
+def _zstd(data: bytes, step: int) -> bytes:
+    codec = pa.Codec("zstd")
+    return b"".join(bytes(codec.compress(data[at : at + step])) for at in range(0, len(data), step))
+
+
+def _gzip_index(folder: Path) -> list[bytes]:
+    path = folder / "many.jsonl.gz"
+    # Text that packs badly has several blocks, where seek points may be.
+    words = [hashlib.sha256(str(i).encode()).hexdigest() * 4 for i in range(2_000)]
+    path.write_bytes(gzip.compress(_lines([{**ROWS[0], "text": word} for word in words]), mtime=0))
+    (file,) = discover([str(path)], FIELDS).files
+    return [Path(file.index).read_bytes()]
+
+
+@contextmanager
+def seeking_everywhere() -> Iterator[None]:
+    """Look for seek points in small files too."""
+    before = entries.ENTRIES_FROM_BYTES, entries.SPACING_BYTES
+    entries.ENTRIES_FROM_BYTES, entries.SPACING_BYTES = 1, 1
+    try:
+        yield
+    finally:
+        entries.ENTRIES_FROM_BYTES, entries.SPACING_BYTES = before
+
+
+def make_run(folder: Path) -> Path:
+    """A finished run of three shards with one bad row, and a lease and suspects as a dead worker leaves them."""
+    source = folder / "items.jsonl"
+    source.write_bytes(_lines() + b"not JSON\n")
+    work = {"source": str(source), "text": "text", "id": "id", "task": "shardmill.testing:FakeTask"}
+    spec = make_spec(work, {"shard_bytes": 250, "max_errors": "5", "device": "cpu"})
+    start(spec, folder / "run", engine=InProcessEngine())
+    ledger = Ledger(folder / "run")
+    ledger.plan()
+    ledger.store.put(ledger.folder.key("leases", 1), _LEASE)
+    ledger.store.put(ledger.folder.key("suspects", 1), b'{"rows":[1,2],"strikes":1,"probes":0,"poison":[]}')
+    return folder / "run"
+
+
+_LEASE = b'{"worker":"w","host":"elsewhere","pid":1,"since":0.0,"until":1.0,"crashes":1,"shadow":"","due":0.0}'
+
+
+def use_run(place: Path) -> None:
+    """Everything that is read of a run folder, and what a worker would do next."""
+    run = Run(place)
+    ledger, plan = run.ledger, run.plan
+    run.status()
+    list(run.errors())
+    run.cost()
+    for shard in range(min(2, len(plan.shards))):
+        describe_shard(ledger, plan, shard)
+    make_execution(ledger.execution())
+    ledger.state.is_wanted(), ledger.notes.forecast(), ledger.notes.placement()
+    ledger.suspects.read()
+    claim = ledger.leases.take_over([1], "heir", 5.0, 1e9, 0.0)
+    if claim is not None:
+        ledger.leases.renew(claim, "heir", 5.0)
+        ledger.leases.release(claim, "heir")
+    for _ in run.batches():
+        pass
+    run.verify(sample=4)
+    result_schema(plan)
+
+
+def _record(name: str, find: str) -> Parser:
+    """A file of a run folder: the whole run is used, with this file damaged."""
+
+    def seeds(folder: Path) -> list[bytes]:
+        run = folder / "run" if (folder / "run").exists() else make_run(folder)
+        return [next(iter(sorted(run.glob(find)))).read_bytes()]
+
+    def use(path: Path) -> None:
+        run = path.parent / "run"
+        target = next(iter(sorted(run.glob(find))))
+        before, report = target.read_bytes(), run / "report.json"
+        others = {p: p.read_bytes() for p in (run / "leases").glob("*.json")}
+        target.write_bytes(path.read_bytes())
+        try:
+            use_run(run)
+        finally:
+            report.unlink(missing_ok=True)
+            for each, data in {**others, target: before}.items():
+                each.write_bytes(data)
+
+    return Parser(name, f"{name}.json", seeds, use)
+
+
+def _use_spec(path: Path) -> None:
+    tables = read_spec(path)
+    make_spec(tables["work"], tables["execution"])
+
+
+_SPEC = b"""[work]
+source = ["a.jsonl", "b/*.csv"]
+text = "{title}: {body}"
+id = "key"
+keep = ["price:double", "n"]
+params = { model = "demo", dims = 16 }
+[work.to]
+url = "postgresql://ann@db/shop"
+table = "reviews"
+[execution]
+engine = "slurm"
+engine_options = { partition = "gpu", setup = ["module load x"] }
+workers = 4
+max_errors = "2%"
+lease_s = 30.5
+"""
+_CLUSTER = b"""shared = false
+known_hosts = "known"
+[defaults]
+user = "ann"
+[[hosts]]
+address = "10.0.0.7"
+gpus = [0, 1]
+weight = 2.0
+[[hosts]]
+name = "b"
+port = 2222
+conda = "mill"
+"""
+
+
+def _source(name: str, file: str, *seeds: bytes) -> Parser:
+    return Parser(name, file, lambda folder: list(seeds), read_source)
+
+
+PARSERS = {
+    parser.name: parser
+    for parser in (
+        _source("jsonl", "a.jsonl", _lines()),
+        _source("csv", "a.csv", _csv(",")),
+        _source("tsv", "a.tsv", _csv("\t")),
+        Parser("text", "a.txt", lambda folder: [b"one\ntwo\r\n\nthree"], lambda path: read_text(path)),
+        _source("json", "a.json", json.dumps(ROWS, indent=1).encode(), json.dumps(ROWS).encode()),
+        _source("gzip", "a.jsonl.gz", gzip.compress(_lines(), mtime=0), gzip.compress(_many(), mtime=0)),
+        Parser("gzip-index", "a.gzidx", _gzip_index, lambda path: use_index(path)),
+        _source("bgzf", "a.jsonl.gz", _bgzf()),
+        _source("zstd", "a.jsonl.zst", _zstd(_lines(), 200), _zstd(_lines(), 1 << 20)),
+        _source(
+            "pickle",
+            "a.pkl",
+            pickle.dumps(ROWS),
+            pickle.dumps(ROWS, 0),
+            pickle.dumps({"id": ["a"], "text": ["b"], "n": [1]}),
+        ),
+        _source("arrow", "a.arrow", _arrow(pa.ipc.new_file), _arrow(pa.ipc.new_stream)),
+        _source("parquet", "a.parquet", _parquet()),
+        Parser("spec", "a.toml", lambda folder: [_SPEC], _use_spec),
+        Parser("cluster", "cluster.toml", lambda folder: [_CLUSTER], lambda path: void(read_cluster(str(path)))),
+        _record("plan", "plan.json"),
+        _record("execution", "execution.json"),
+        _record("commit", "commits/000001.*.json"),
+        _record("lease", "leases/000001.*.json"),
+        _record("suspects", "suspects/000001.*.json"),
+        _record("heartbeat", "workers/*.json"),
+        _record("errors", "errors/*.jsonl"),
+        _record("part", "parts/000001.*.parquet"),
+    )
+}
+
+
+def void(value: object) -> None:
+    """Ignore a value."""
+
+
+def read_text(path: Path) -> None:
+    global FIELDS
+    before, FIELDS = FIELDS, Fields("text")
+    try:
+        read_source(path)
+    finally:
+        FIELDS = before
+
+
+def use_index(path: Path) -> None:
+    """Read the gzip file that the index belongs to, with this index."""
+    from dataclasses import replace
+
+    packed = path.parent / "many.jsonl.gz"
+    stat = discover([str(packed)], FIELDS)
+    index = parse_index(path.read_bytes())
+    file = replace(stat.files[0], index=str(path), entries=index.entries, unpacked_bytes=index.unpacked_bytes)
+    source = open_source(replace(stat, files=(file,)), FIELDS)
+    for shard in source.shards(100_000):
+        for _ in source.read(shard):
+            pass

@@ -1,0 +1,258 @@
+"""SIGKILLs at random instants: real workers and parents, on a local disk, in an S3 store and into PostgreSQL.
+
+python -m benchmarks.kills --kills 1000 [--minutes 30] [--record kills.jsonl]
+
+Workers come from a fork server, so that starting one costs little; each is a process of its own. A killed parent leaves
+its workers behind, and the next parent places more beside them. After each run the result is proved. With `--record`,
+finished runs are appended to a file, and a later call goes on from there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import multiprocessing
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks.machine import describe_machine, print_table
+from shardmill.devices import Device
+from shardmill.engines.local import LocalEngine, LocalPlacement, _Seat
+from shardmill.engines.process import name_worker, worker_environment
+from shardmill.run import Run, start
+from shardmill.spec import Spec, make_spec
+from tests.support.corpora import fake_rows
+from tests.support.seaweed import seaweed
+
+KINDS = ("local", "s3", "postgres")
+WORKERS, ROWS = 3, 1500
+KILLS_PER_RUN = 40
+KILL_EVERY_S = 0.2
+# One kill in this many is the parent's.
+PARENTS = 16
+# A run that takes longer hangs.
+PATIENCE_S = 600.0
+
+processes = multiprocessing.get_context("forkserver")
+processes.set_forkserver_preload(
+    ["shardmill.worker.__main__", "shardmill.testing", "shardmill.run", "shardmill.sinks.postgres", "obstore"]
+)
+
+
+class ForkedEngine(LocalEngine):
+    """The local engine, with workers from the fork server. `pids` is a folder with a file per process."""
+
+    def __init__(self, pids: Path) -> None:
+        super().__init__([Device("cpu", "cpu", 1)] * WORKERS, max_restarts=1_000_000)
+        self.pids = pids
+
+    def start(self, run: str) -> LocalPlacement:
+        placement = ForkedPlacement(run, self.devices, self.max_restarts, self.stuck_s)
+        placement.pids = self.pids
+        placement.start()
+        return placement
+
+
+class ForkedPlacement(LocalPlacement):
+    pids: Path
+
+    def _place(self, seat: _Seat) -> None:
+        seat.worker = name_worker(seat.number)
+        environment = worker_environment(seat.worker, seat.device, seat.number / len(self._seats))
+        seat.process = Forked(work, self._run, environment, self.pids)  # type: ignore[assignment]
+        seat.placed_at = time.time()
+
+
+class Forked:
+    """A process from the fork server, with what the engine asks of `subprocess.Popen`."""
+
+    def __init__(self, *call: Any) -> None:
+        self._process = processes.Process(target=call[0], args=call[1:])
+        self._process.start()
+        self.pid = self._process.pid
+
+    def poll(self) -> int | None:
+        return self._process.exitcode
+
+    def wait(self, timeout: float | None = None) -> None:
+        self._process.join(timeout)
+        if self._process.exitcode is None:
+            raise subprocess.TimeoutExpired("worker", timeout or 0.0)
+
+
+def work(run: str, environment: dict[str, str], pids: Path) -> None:
+    from shardmill.worker.__main__ import main
+
+    _enter(pids, "worker")
+    os.environ.update(environment)
+    sys.exit(main(["", run]))
+
+
+def coordinate(spec: Spec, run: str, pids: Path) -> None:
+    _enter(pids, "parent")
+    start(spec, run, engine=ForkedEngine(pids))
+
+
+def _enter(pids: Path, role: str) -> None:
+    os.setsid()
+    with open(pids / "log", "ab") as log:
+        os.dup2(log.fileno(), 1)
+        os.dup2(log.fileno(), 2)
+    (pids / f"{role}-{os.getpid()}").touch()
+
+
+def kill_one(pids: Path, choose: random.Random) -> str:
+    """Kill a worker, seldom the parent; returns which it was, or "" if nobody was there."""
+    role = "parent" if choose.randrange(PARENTS) == 0 else "worker"
+    found = sorted(pids.glob(f"{role}-*"))
+    choose.shuffle(found)
+    for path in found:
+        path.unlink()
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(int(path.name.partition("-")[2]), signal.SIGKILL)
+            return role
+    return ""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    kind: str
+    workers: int
+    parents: int
+    rows: int
+    lost: int
+    doubled: int
+    errors: int
+    verified: bool
+    seconds: float
+
+
+def run_once(kind: str, url: str, wanted: int, folder: Path, seed: int) -> Outcome:
+    """One run under kills until it is complete, and its proof."""
+    choose, killed, began = random.Random(seed), Counter[str](), time.monotonic()
+    rows = fake_rows(ROWS)
+    source, pids = folder / "items.jsonl", folder / "pids"
+    source.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    pids.mkdir()
+    out = f"{url}/{uuid.uuid4().hex}" if kind == "s3" else str(folder / "run")
+    table = f"kills_{uuid.uuid4().hex[:12]}"
+    spec = _spec(source, {"url": url, "table": table} if kind == "postgres" else None)
+    parent = Forked(coordinate, spec, out, pids)
+    while (status := parent.poll()) != 0:
+        if time.monotonic() - began > PATIENCE_S:
+            raise SystemExit(f"{out} hangs; its log is {pids / 'log'}")
+        if status is not None:
+            if status != -signal.SIGKILL:
+                raise SystemExit(f"the parent of {out} ended with {status}:\n{(pids / 'log').read_text()[-4000:]}")
+            parent = Forked(coordinate, spec, out, pids)
+        time.sleep(choose.expovariate(1 / KILL_EVERY_S))
+        if sum(killed.values()) < wanted and (role := kill_one(pids, choose)):
+            killed[role] += 1
+    for path in pids.glob("worker-*"):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(int(path.name.partition("-")[2]), signal.SIGKILL)
+    found = Run(out)
+    report = found.verify(sample=16, rows=ROWS)
+    ids = Counter(_ids(url, table) if kind == "postgres" else found.table(["id"]).column("id").to_pylist())
+    if not report.verified:
+        print(f"{out} is not verified: {[c for c in report.checks if not c.ok]}", file=sys.stderr)
+    return Outcome(
+        kind=kind,
+        workers=killed["worker"],
+        parents=killed["parent"],
+        rows=ROWS,
+        lost=sum(row["id"] not in ids for row in rows),
+        doubled=sum(count - 1 for count in ids.values()),
+        errors=report.errors,
+        verified=report.verified,
+        seconds=round(time.monotonic() - began, 1),
+    )
+
+
+def _spec(source: Path, to: dict[str, str] | None) -> Spec:
+    work = {"source": str(source), "text": "text", "id": "id", "task": "shardmill.testing:FakeTask"}
+    work |= {"params": {"delay_s": 0.08}, **({"to": to} if to else {})}
+    return make_spec(
+        work, {"shard_bytes": 2_000, "batch_tokens": 400, "lease_s": 5.0, "batch_rows": 16, "index": "none"}
+    )
+
+
+def _ids(url: str, table: str) -> list[str]:
+    import psycopg
+
+    with psycopg.connect(url) as connection:
+        ids = [row[0] for row in connection.execute(f"SELECT id FROM {table}")]
+        connection.execute(f"DROP TABLE {table}")
+    return ids
+
+
+@contextlib.contextmanager
+def servers(folder: Path, kinds: list[str]) -> Iterator[dict[str, str]]:
+    """The URL of each kind of place; the servers are our own."""
+    from shardmill.postgres import embedded
+
+    with contextlib.ExitStack() as stack:
+        urls = {"local": ""}
+        if "s3" in kinds:
+            (folder / "s3").mkdir()
+            urls["s3"] = stack.enter_context(seaweed(folder / "s3"))
+        if "postgres" in kinds:
+            urls["postgres"] = embedded.start(folder / "pg")
+            stack.callback(embedded.stop, folder / "pg")
+        yield urls
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--kills", type=int, default=1000)
+    parser.add_argument("--minutes", type=float, default=60.0, help="begin no further run after this time")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--only", choices=KINDS, action="append", help="one kind of place; may be repeated")
+    parser.add_argument("--record", type=Path, help="append finished runs here, and go on from those already there")
+    asked = parser.parse_args()
+    kinds = asked.only or list(KINDS)
+    done: list[Outcome] = []
+    if asked.record is not None and asked.record.exists():
+        done = [Outcome(**json.loads(line)) for line in asked.record.read_text().splitlines()]
+    deadline = time.monotonic() + asked.minutes * 60
+    describe_machine()
+    with tempfile.TemporaryDirectory(prefix="kills-") as name, servers(Path(name), kinds) as urls:
+        while (left := asked.kills - sum(o.workers + o.parents for o in done)) > 0 and time.monotonic() < deadline:
+            kind, number = kinds[len(done) % len(kinds)], len(done)
+            folder = Path(name) / f"{number:04d}"
+            folder.mkdir()
+            done.append(run_once(kind, urls[kind], min(left, KILLS_PER_RUN), folder, asked.seed * 100_000 + number))
+            print(done[-1], file=sys.stderr, flush=True)
+            if asked.record is not None:
+                with open(asked.record, "a") as file:
+                    file.write(json.dumps(asdict(done[-1])) + "\n")
+    _report(done)
+    sys.exit(any(o.lost or o.doubled or o.errors or not o.verified for o in done))
+
+
+def _report(done: list[Outcome]) -> None:
+    rows = []
+    for kind in [*KINDS, ""]:
+        of = [o for o in done if kind in ("", o.kind)]
+        counts = [sum(getattr(o, name) for o in of) for name in ("workers", "parents", "rows", "lost", "doubled")]
+        verified = f"{sum(o.verified for o in of)} of {len(of)}"
+        errors = sum(o.errors for o in of)
+        rows.append([kind or "all", str(len(of)), *(f"{count:,}" for count in (*counts, errors)), verified])
+    head = ["place", "runs", "workers killed", "parents killed", "rows", "lost", "doubled", "errors", "verified"]
+    print_table(head, rows)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,106 @@
+"""Known bugs, planted to show that the simulation finds them."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+from unittest.mock import patch
+
+from shardmill.ledger import Claim, Commit, Ledger
+from shardmill.ledger.commit import Commits
+from shardmill.ledger.failure import ErrorRecords
+from shardmill.ledger.folder import Folder
+from shardmill.ledger.ledger import _FOLDERS
+from shardmill.ledger.record import encode
+from shardmill.plan import Plan
+from shardmill.sinks.parquet import StagedPart
+from shardmill.store import LocalStore, ObjectStore
+
+_commit, _put_execution = StagedPart.commit, Ledger.put_execution
+
+
+def commit_by_put(self: Commits, record: Commit) -> bool:
+    """The last commit wins instead of the first."""
+    self._store.put(self.key(record.shard), encode(record))
+    return True
+
+
+def refusal_believed(self: ObjectStore, key: str, data: bytes) -> bool:
+    """A refused write is taken for another's, though it may be one's own whose answer was lost."""
+    return False
+
+
+def key_without_generation(self: Folder, kind: str, shard: int) -> str:
+    """A worker of a deleted run commits into the run that follows it."""
+    return f"{kind}/{shard:06d}.json"
+
+
+def shards_without_generation(self: Folder, kind: str, start: int = 0, stop: int | None = None) -> Iterator[int]:
+    shards = (int(entry.key[len(kind) + 1 : -len(".json")]) for entry in self.store.list(f"{kind}/"))
+    yield from (shard for shard in shards if shard >= start and (stop is None or shard < stop))
+
+
+def seal_later(self: StagedPart, lines: int) -> None:
+    self._flush()
+    self._writer.close()
+
+
+def commit_before_part(self: StagedPart, record: Commit) -> bool:
+    """A commit is written before its part is durable."""
+    won = _commit(self, record)
+    self._file.close()
+    return won
+
+
+def put_errors_later(self: ErrorRecords, claim: Claim, lines: bytes) -> str:
+    self.later = lines  # type: ignore[attr-defined]
+    return f"errors/{claim.shard:06d}.{claim.attempt}.jsonl"
+
+
+def commit_before_errors(self: StagedPart, record: Commit) -> bool:
+    """A commit is written before the list of its failed rows."""
+    if (won := _commit(self, record)) and record.errors_file:
+        self._ledger.store.put(record.errors_file, self._ledger.errors.later)  # type: ignore[attr-defined]
+    return won
+
+
+def sweep_at_start(self: Ledger, settings: dict[str, Any]) -> None:
+    """A parent sweeps before it begins, while workers of another may be writing parts."""
+    self.sweep()
+    _put_execution(self, settings)
+
+
+def delete_without_lock(self: LocalStore, key: str) -> None:
+    """A lease is deleted while another process replaces it, and comes back."""
+    with contextlib.suppress(FileNotFoundError):
+        self.path(key).unlink()
+
+
+def start_over_in_two_steps(self: Ledger, plan: Plan) -> Plan:
+    """Between two plans the folder is no run, and cannot be used again if a late worker leaves something there."""
+    for folder in (*_FOLDERS, "plan.json"):
+        self.store.delete_all([entry.key for entry in self.store.list(folder)])
+    return self.create(plan)
+
+
+BUGS: dict[str, list[tuple[Any, str, Any]]] = {
+    "": [],
+    "commit-by-put": [(Commits, "add", commit_by_put)],
+    "refusal-believed": [(ObjectStore, "_holds", refusal_believed)],
+    "one-generation": [(Folder, "key", key_without_generation), (Folder, "shards", shards_without_generation)],
+    "commit-before-part": [(StagedPart, "seal", seal_later), (StagedPart, "commit", commit_before_part)],
+    "commit-before-errors": [(ErrorRecords, "put", put_errors_later), (StagedPart, "commit", commit_before_errors)],
+    "sweep-at-start": [(Ledger, "put_execution", sweep_at_start)],
+    "delete-without-lock": [(LocalStore, "delete", delete_without_lock)],
+    "start-over-in-two-steps": [(Ledger, "start_over", start_over_in_two_steps)],
+}
+
+
+@contextlib.contextmanager
+def planted(name: str) -> Iterator[None]:
+    """Plant a bug; none if the name is empty."""
+    with contextlib.ExitStack() as stack:
+        for owner, attribute, wrong in BUGS[name]:
+            stack.enter_context(patch.object(owner, attribute, wrong))
+        yield

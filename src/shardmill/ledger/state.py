@@ -1,0 +1,140 @@
+"""Whether a run is wanted: one small file, changed only by compare-and-swap, that the workers of any engine obey."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+
+from shardmill.errors import CorruptState, Preempted, ShardmillError, WorkerFailed
+from shardmill.ledger.folder import Folder
+from shardmill.ledger.record import encode
+from shardmill.records import read_object
+
+_KEY = "state.json"
+_DAMAGED = "Delete it: the run is then wanted, and can be resumed."
+WANTED, STOPPED, FAILED, DONE = "wanted", "stopped", "failed", "done"
+
+
+@dataclass(frozen=True, slots=True)
+class RunState:
+    """What was last decided about a run, by whom and when; a failed run has its cause and the next thing to do."""
+
+    generation: str
+    state: str = WANTED
+    by: str = ""
+    at: float = 0.0
+    cause: str = ""
+    hint: str = ""
+
+    def encode(self) -> bytes:
+        cause = {"message": self.cause, "hint": self.hint} if self.cause else None
+        return encode(
+            {"generation": self.generation, "state": self.state, "by": self.by, "at": self.at, "cause": cause}
+        )
+
+    @classmethod
+    def decode(cls, data: bytes) -> RunState:
+        said = read_object(data, _KEY, _DAMAGED)
+        cause = said.get("cause") or {}
+        try:
+            generation, state, by = (str(said[name]) for name in ("generation", "state", "by"))
+            message, hint = (str(cause.get(name, "")) for name in ("message", "hint"))
+            return cls(generation, state, by, float(said["at"]), message, hint)
+        except (LookupError, TypeError, ValueError, AttributeError) as error:
+            raise CorruptState(f"{_KEY} is damaged: {type(error).__name__}.", hint=_DAMAGED) from error
+
+
+class StateRecord:
+    """Keeps the state of the run. A run without a record, as version 0.1.0 left it, is wanted."""
+
+    def __init__(self, folder: Folder, clock: Callable[[], float]) -> None:
+        self._folder, self._store, self._clock = folder, folder.store, clock
+        self._tag = ""
+        self._seen: RunState | None = None
+
+    def reset(self) -> None:
+        """Forget what was seen."""
+        self._tag, self._seen = "", None
+
+    def look(self) -> RunState:
+        """The state now, in one request that is answered in full only after a change.
+
+        If the record is gone that was here before, the run is being started over: its generation is then "".
+        """
+        try:
+            found = self._store.get_if_changed(_KEY, self._tag)
+        except FileNotFoundError:
+            self._tag = ""
+            if self._seen is None:
+                return RunState(self._folder.known_generation())
+            self._seen = RunState("")
+        else:
+            if found is not None:
+                self._seen, self._tag = RunState.decode(found[0]), found[1]
+        assert self._seen is not None
+        return self._seen
+
+    def is_wanted(self) -> bool:
+        """Whether the run is still the one whose plan was read here, and was neither stopped nor failed."""
+        return self.refusal() is None
+
+    def refusal(self) -> ShardmillError | None:
+        """Why no worker may work on the run, as an error to raise; None while it is wanted. One request, as `look`."""
+        now, resume = self.look(), f"Resume it with: shardmill resume {self._store.url}"
+        if now.generation != self._folder.known_generation():
+            return Preempted(
+                "Another process has started the run over.", hint=f"See: shardmill status {self._store.url}"
+            )
+        if now.state == STOPPED:
+            return Preempted(f"The run was stopped by {now.by}.", hint=resume)
+        if now.state == FAILED:
+            return WorkerFailed(now.cause, hint=f"{now.hint} {resume}".strip())
+        return None
+
+    def want(self, by: str) -> RunState:
+        """Shards are left and workers are to do them, whatever was decided before."""
+        return self._change(WANTED, by, unless=())
+
+    def stop(self, by: str) -> RunState:
+        """Tell all workers of the run to stop, on every host."""
+        return self._change(STOPPED, by, unless=(STOPPED, FAILED, DONE))
+
+    def fail(self, by: str, cause: str, hint: str = "") -> RunState:
+        """The run cannot go on as it is: its workers stop, and nobody needs to start others."""
+        return self._change(FAILED, by, unless=(STOPPED, FAILED, DONE), cause=cause, hint=hint)
+
+    def finish(self, by: str) -> RunState:
+        """All shards are committed."""
+        return self._change(DONE, by, unless=(DONE,))
+
+    def _change(self, state: str, by: str, *, unless: Collection[str], cause: str = "", hint: str = "") -> RunState:
+        """Change the state unless it is one of these, and return the state that holds then.
+
+        The record of another generation is changed only if that generation is over: its plan is no longer here.
+        """
+        generation = self._folder.known_generation()
+        while True:
+            now, tag = self._read()
+            if now is not None and now.generation == generation:
+                if now.state in unless:
+                    return now
+            elif not self._is_planned(generation):
+                return now or RunState("")
+            new = RunState(generation, state, by, self._clock(), cause, hint)
+            if now is None:
+                changed = self._store.put_if_absent(_KEY, new.encode())
+            else:
+                changed = self._store.replace_if_same(_KEY, new.encode(), tag)
+            if changed:
+                return new
+
+    def _is_planned(self, generation: str) -> bool:
+        plan = self._folder.read_plan()
+        return plan is not None and plan.generation == generation
+
+    def _read(self) -> tuple[RunState | None, str]:
+        try:
+            data, tag = self._store.get_tagged(_KEY)
+        except FileNotFoundError:
+            return None, ""
+        return RunState.decode(data), tag

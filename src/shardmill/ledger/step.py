@@ -1,0 +1,107 @@
+"""What follows the last shard: which process does each step, and what came of it."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from shardmill.ledger.folder import Folder
+from shardmill.ledger.process import name_process, process_alive
+from shardmill.ledger.record import Step, encode
+from shardmill.records import read_record
+
+FREE, TAKEN, DONE, FAILED = "free", "taken", "done", "failed"
+# After this many deaths, for instance for lack of memory, a step has failed.
+_MOST_DEATHS = 3
+
+
+class StepRecords:
+    """Keeps one record per step, changed only by compare-and-swap. A step is done once, by whoever holds it then."""
+
+    def __init__(self, folder: Folder, clock: Callable[[], float]) -> None:
+        self._folder, self._store, self._clock = folder, folder.store, clock
+
+    def take(self, step: str, worker: str, lease_s: float) -> Step:
+        """Take a step unless it is over or a living process holds it; returns the record that holds then."""
+        while True:
+            found, tag = self._read(step)
+            if found is not None and not self._is_free(found):
+                return found
+            new = self._next(step, worker, lease_s, found)
+            if self._change(new, tag):
+                return new
+
+    def renew(self, step: str, worker: str, lease_s: float) -> None:
+        found, tag = self._read(step)
+        if found is not None and found.state == TAKEN and found.worker == worker:
+            self._change(replace(found, until=self._clock() + lease_s), tag)
+
+    def release(self, step: str, worker: str) -> None:
+        """Give a step back that is not done, for others."""
+        self._end(step, worker, Step(step, FREE))
+
+    def finish(self, step: str, worker: str, result: dict[str, Any]) -> None:
+        self._end(step, worker, Step(step, DONE, worker, result=result))
+
+    def fail(self, step: str, worker: str, error: str, hint: str = "") -> Step:
+        failed = Step(step, FAILED, worker, error=error, hint=hint)
+        self._end(step, worker, failed)
+        return failed
+
+    def forget(self, step: str) -> None:
+        """Make a step that is over one that is still to be done."""
+        found, tag = self._read(step)
+        if found is not None and found.state in (DONE, FAILED):
+            self._change(Step(step, FREE), tag)
+
+    def find(self, step: str) -> Step | None:
+        return self._read(step)[0]
+
+    def read(self) -> list[Step]:
+        """The steps that were begun, in any order."""
+        ending = f".{self._folder.known_generation()}.json"
+        keys = [entry.key for entry in self._store.list("steps/") if entry.key.endswith(ending)]
+        return [_decode(self._store.get(key)) for key in keys]
+
+    def _is_free(self, found: Step) -> bool:
+        if found.state != TAKEN:
+            return found.state == FREE
+        return found.until <= self._clock() or process_alive(found.host, found.pid) is False
+
+    def _next(self, step: str, worker: str, lease_s: float, found: Step | None) -> Step:
+        deaths = found.deaths + (found.state == TAKEN) if found is not None else 0
+        if deaths >= _MOST_DEATHS:
+            return Step(step, FAILED, deaths=deaths, error=f"{deaths} processes in a row died at it.")
+        return Step(step, TAKEN, worker, name_process(), os.getpid(), self._clock() + lease_s, deaths)
+
+    def _end(self, step: str, worker: str, new: Step) -> None:
+        """Change the record unless another process has taken the step over."""
+        while True:
+            found, tag = self._read(step)
+            if found is None or found.state != TAKEN or found.worker != worker:
+                return
+            if self._change(replace(new, deaths=found.deaths), tag):
+                return
+
+    def _change(self, new: Step, tag: str) -> bool:
+        key, data = self._key(new.step), encode(new)
+        return self._store.replace_if_same(key, data, tag) if tag else self._store.put_if_absent(key, data)
+
+    def _read(self, step: str) -> tuple[Step | None, str]:
+        try:
+            data, tag = self._store.get_tagged(self._key(step))
+        except FileNotFoundError:
+            return None, ""
+        return _decode(data), tag
+
+    def _key(self, step: str) -> str:
+        """A step may name a file, so it is named by its kind and a digest."""
+        digest = hashlib.sha256(step.encode()).hexdigest()[:8]
+        return f"steps/{step.partition(':')[0]}.{digest}.{self._folder.known_generation()}.json"
+
+
+def _decode(data: bytes) -> Step:
+    return read_record(Step, data, "A record in steps/", "Delete it and resume: the step is done again.")

@@ -1,0 +1,58 @@
+"""Which code of others this process may import: code that its user named, or allowed a run folder or table to name."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable
+
+from shardmill.errors import SpecError, UsageError
+
+_VARIABLE = "SHARDMILL_CODE"
+PYTHON = "python:"
+# Names go into the environment of workers, on Slurm through a shell script, so they must be plain.
+_NAME = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
+# Code of shardmill itself, which any folder may name.
+_OURS = {"shardmill.testing:FakeTask"}
+
+_allowed: set[str] = set(filter(None, os.environ.get(_VARIABLE, "").split(",")))
+
+
+def code_among(task: str, places: Iterable[str]) -> tuple[str, ...]:
+    """The names of code among a task and the places of its source.
+
+    >>> code_among("lengths:CountWords", ["python:db:connect", "reviews.jsonl"])
+    ('lengths:CountWords', 'python:db:connect')
+    """
+    tasks = () if task in _OURS or ":" not in task else (task,)
+    return (*tasks, *(place for place in places if place.startswith(PYTHON)))
+
+
+def allow(names: Iterable[str]) -> None:
+    """Let this process and the workers that it places import code by these names."""
+    for name in names:
+        if not _NAME.fullmatch(name.removeprefix(PYTHON)):
+            raise SpecError(
+                f"{name!r} is no name of code.",
+                hint="Write MODULE:CLASS for a task, python:MODULE:FUNCTION for a source.",
+            )
+        _allowed.add(name)
+
+
+def is_allowed(name: str) -> bool:
+    return name in _allowed
+
+
+def check(names: Iterable[str]) -> None:
+    """Refuse code that the user neither named nor allowed."""
+    for name in names:
+        if not is_allowed(name):
+            raise UsageError(
+                f"The run or table names code, {name!r}, which is not imported without your permission.",
+                hint="If you trust whoever wrote it, say --allow-code (in Python: allow_code=True).",
+            )
+
+
+def environment() -> dict[str, str]:
+    """Variables that hand the permission on to a worker."""
+    return {_VARIABLE: ",".join(sorted(_allowed))} if _allowed else {}

@@ -1,0 +1,101 @@
+"""From a spec to a run folder that workers can begin on: its plan, its settings and its table. Nobody is placed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from shardmill.devices import Device
+from shardmill.engines import LOCAL, check_detachable, open_engine
+from shardmill.engines.base import Engine, check_options
+from shardmill.errors import RunExists, StaleResume, UsageError
+from shardmill.ledger import Ledger
+from shardmill.plan import NEW_NUMERICS, Plan, differences, new_numerics
+from shardmill.planner import devices_for, make_plan, result_schema
+from shardmill.spec import Spec
+from shardmill.status.state import read_status
+from shardmill.tasks import open_task
+
+
+def write_plan(
+    ledger: Ledger,
+    spec: Spec,
+    devices: Sequence[Device],
+    *,
+    fresh: bool = False,
+    resume: bool = False,
+    keep_settings: bool = False,
+    quiet: bool = True,
+    before: Callable[[Plan], None] = lambda plan: None,
+) -> Plan:
+    """Write the folder of a run, or find the run there: its plan, its table if it loads one, and its settings.
+
+    `keep_settings` leaves those of an existing run alone. `before` is called with the plan of an incomplete load,
+    before its table is created.
+    """
+    new = make_plan(spec, devices, like=None if fresh else ledger.find_plan(), quiet=quiet)
+    plan = _settle_plan(ledger, new, fresh=fresh, resume=resume)
+    if plan.work.to is not None:
+        from shardmill.sinks.table import prepare
+
+        if len(ledger.commits.shards()) < len(plan.shards):
+            before(new)
+        prepare(new, result_schema(new), fresh=fresh)
+    if not (keep_settings and ledger.execution()):
+        places = [f.place for f in new.stat.files]
+        to_url = new.work.to.url if new.work.to is not None else ""
+        ledger.put_execution({**spec.execution.to_settings(), "places": places, "to_url": to_url})
+    return plan
+
+
+def open_placer(spec: Spec, engine: Engine | None, quiet: bool) -> tuple[Engine | None, list[Device]]:
+    """The engine, unless it is the local one, and the devices of its workers; their number sets the size of shards."""
+    check_detachable(spec.execution)
+    if engine is None and spec.execution.engine != LOCAL:
+        engine = open_engine(spec.execution, quiet)
+        return engine, list(engine.devices)
+    check_options(LOCAL, spec.execution.engine_options, ())
+    return engine, devices_for(spec)
+
+
+def refuse_another_model(ledger: Ledger, plan: Plan) -> None:
+    here = open_task(plan.work.task, plan.work.params).fingerprint()
+    if new_numerics(plan.fingerprint, here):
+        raise StaleResume(
+            f"{ledger.url} cannot be resumed: {NEW_NUMERICS}.",
+            hint="Start over with --fresh, or choose another --out.",
+        )
+    changed = [name for name in {*here, *plan.fingerprint} if here.get(name) != plan.fingerprint.get(name)]
+    if changed:
+        raise StaleResume(
+            f"{ledger.url}: the model here is not the one that the run was planned with ({', '.join(changed)} differ).",
+            hint="Resume on a machine that has the planned model, or start over with --fresh.",
+        )
+
+
+def _settle_plan(ledger: Ledger, plan: Plan, *, fresh: bool, resume: bool) -> Plan:
+    found = ledger.find_plan()
+    if found is not None and fresh:
+        _refuse_if_busy(ledger, found)
+        found = ledger.start_over(plan)
+    if found is None:
+        if resume:
+            raise UsageError(f"{ledger.url}: there is no run to resume.", hint="Leave out --resume to start one.")
+        if any(not e.key.startswith("index/") for e in ledger.store.list("")):
+            raise RunExists(f"{ledger.url} is not empty and holds no run.", hint="Choose another folder with --out.")
+        found = ledger.create(plan)
+    changes = differences(found, plan)
+    if changes:
+        raise StaleResume(
+            f"{ledger.url} holds a different run: {'; '.join(changes)}.",
+            hint="Choose another --out, or start over with --fresh, which deletes the existing run.",
+        )
+    return found
+
+
+def _refuse_if_busy(ledger: Ledger, found: Plan) -> None:
+    live = [w["id"] for w in read_status(ledger, found).workers if w["live"]]
+    if live:
+        raise RunExists(
+            f"{ledger.url}: {len(live)} workers are working on it ({live[0]}).",
+            hint="Stop them before you use --fresh.",
+        )

@@ -1,0 +1,126 @@
+"""A run folder as an object: its status, its verification and its result."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from shardmill import permission
+from shardmill.console import say
+from shardmill.errors import UsageError, nearest
+from shardmill.ledger import Ledger
+from shardmill.plan import ROW, Plan
+from shardmill.status.load import read_load
+from shardmill.status.state import Status, read_status
+from shardmill.tasks import open_here, open_task
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from shardmill.costs.cost import Cost
+    from shardmill.results.merge import Merged
+    from shardmill.results.search import Hit
+    from shardmill.results.verify import Report
+
+
+class Run:
+    """A run folder: its status, its verification and its result. `allow_code` lets it name code that runs here."""
+
+    def __init__(self, place: str | os.PathLike[str], *, allow_code: bool = False) -> None:
+        self.ledger = Ledger(place)
+        self.plan: Plan = self.ledger.plan()
+        if allow_code:
+            permission.allow(self.plan.code)
+
+    def __repr__(self) -> str:
+        return f"Run({self.ledger.url!r})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle as the folder's URL; another process opens the folder itself, with the same permission."""
+        return partial(Run, allow_code=all(map(permission.is_allowed, self.plan.code))), (self.ledger.url,)
+
+    def status(self) -> Status:
+        """The state of the run, from its folder and, for a load, from the batch records in the database."""
+        return replace(read_status(self.ledger, self.plan), load=read_load(self.plan))
+
+    def verify(
+        self, *, sample: int = 64, rows: int | None = None, dims: int | None = None, quiet: bool = True
+    ) -> Report:
+        """Check the result against plan and source, and optionally against expected rows and dimensions.
+
+        The report is also saved in the run folder.
+        """
+        from shardmill.results.verify import Expected, verify
+
+        return verify(self.ledger, self.plan, sample=sample, expected=Expected(rows, dims), quiet=quiet)
+
+    def cost(self, usd_per_hour: float | None = None) -> Cost:
+        """What the run has cost so far, at `usd_per_hour` or the catalogue's price."""
+        from shardmill.costs.cost import read_cost
+
+        return read_cost(self.ledger, self.plan, usd_per_hour)
+
+    def merge(self, out: str | os.PathLike[str], *, quiet: bool = True) -> Merged:
+        """Write the result as one .parquet or .npy file, in source order."""
+        from shardmill.results.merge import merge
+
+        return merge(self.ledger, self.plan, os.fspath(out), quiet=quiet)
+
+    def batches(self, columns: list[str] | None = None) -> Iterator[pa.RecordBatch]:
+        """The result in source order, batch by batch. The first column is always `row`."""
+        from shardmill.results.merge import part_schema, read_rows
+
+        names = [ROW, *part_schema(self.ledger, self.plan).names]
+        for name in columns or ():
+            if name not in names:
+                raise UsageError(f"The result has no column {name!r}.", hint=nearest(name, names))
+        stored = None if columns is None else [name for name in columns if name != ROW]
+        return read_rows(self.ledger, self.plan, stored)
+
+    def table(self, columns: list[str] | None = None) -> pa.Table:
+        """The whole result as one Arrow table, in memory."""
+        import pyarrow as pa
+
+        return pa.Table.from_batches(self.batches(columns))
+
+    def search(self, text: str, k: int = 5, *, quiet: bool = True) -> list[Hit]:
+        """The items nearest in meaning to a text, nearest first."""
+        return self.search_many([text], k, quiet=quiet)[0]
+
+    def search_many(self, texts: Sequence[str], k: int = 5, *, quiet: bool = True) -> list[list[Hit]]:
+        """Several searches with the model loaded once."""
+        from shardmill.results.search import check_request, search
+
+        task = open_task(self.plan.work.task, self.plan.work.params)
+        embed_query = task.embed_query
+        if embed_query is None:
+            raise UsageError(f"The result of the task {self.plan.work.task!r} cannot be searched.")
+        check_request(self.ledger, self.plan, texts, k)
+        device = open_here(task, precise=self.ledger.execution().get("precision") == "float32")
+        if not quiet:
+            say(f"Searching with the model on {device.name}.")
+        return [search(self.ledger, self.plan, embed_query(text), k, quiet=quiet) for text in texts]
+
+    def errors(self) -> Iterator[dict[str, Any]]:
+        """The rows that failed, with their line in the file and row in the source where known."""
+        commits = self.ledger.commits.read()
+        row: int | None = 0
+        lines: dict[int, int | None] = {}
+        for shard in self.plan.shards:
+            commit = commits.get(shard.index)
+            # A shard of several files has all of each, and counts their lines from 1.
+            before = lines.get(shard.file, 0)
+            if commit is None:
+                row, lines[shard.file] = None, None
+                continue
+            for record in self.ledger.errors.read(commit):
+                yield {
+                    **record,
+                    "line": None if before is None else before + record["line_in_shard"],
+                    "row": None if row is None else row + record["row_in_shard"],
+                }
+            lines[shard.file] = None if before is None else before + commit.lines
+            row = None if row is None else row + commit.rows

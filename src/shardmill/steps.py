@@ -1,0 +1,168 @@
+"""What follows the last shard: sweep, index, verify, merge. Any process of the run does each once, under a lease.
+
+`index` belongs to every load, `verify` and `merge:FILE` are asked for in the run's `then`.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+from shardmill.console import say
+from shardmill.errors import ShardmillError, StepFailed, too_many_errors
+from shardmill.ledger import Ledger, Step
+from shardmill.plan import Plan
+from shardmill.spec import ErrorLimit, Execution
+
+_LONGEST_PAUSE_S = 2.0
+_LOOK_EVERY_S = 0.2
+
+
+def steps_of(plan: Plan, execution: Execution) -> list[str]:
+    """The steps of a run, in order."""
+    is_indexed = plan.work.to is not None and execution.index != "none"
+    return ["sweep", *([f"index:{execution.index}"] if is_indexed else []), *execution.then]
+
+
+def is_more_than_swept(plan: Plan, execution: Execution) -> bool:
+    """Whether more follows the last shard than what every run has."""
+    return len(steps_of(plan, execution)) > 1
+
+
+def finish(
+    ledger: Ledger, plan: Plan, execution: Execution, worker: str, *, stop: threading.Event, quiet: bool = True
+) -> bool:
+    """Do the steps of a run whose shards are all committed, and wait for those that others do.
+
+    False if told to `stop` meanwhile. Raises StepFailed if a step cannot be done; the run then is not done.
+    """
+    for step in steps_of(plan, execution):
+        pause = 0.05
+        while (seen := ledger.steps.take(step, worker, execution.lease_s)).state != "done":
+            if seen.state == "failed":
+                raise _end_run(ledger, worker, seen)
+            if seen.worker == worker and not stop.is_set():
+                with _held(ledger, step, worker, execution.lease_s, stop):
+                    result = _DO[step.partition(":")[0]](ledger, plan, execution, step, quiet)
+                ledger.steps.finish(step, worker, result)
+            elif stop.wait(pause) or not ledger.state.is_wanted():
+                ledger.steps.release(step, worker)
+                return False
+            # A thousand workers may wait for a long merge.
+            pause = min(max(_LONGEST_PAUSE_S, execution.lease_s / 4), pause * 1.5)
+    ledger.state.finish(worker)
+    return True
+
+
+def begin_again(ledger: Ledger, plan: Plan, execution: Execution) -> None:
+    """Let failed steps be tried again, and those that cost little if there is nothing to do."""
+    for step in steps_of(plan, execution):
+        seen = ledger.steps.find(step)
+        if seen is not None and (seen.state == "failed" or step.partition(":")[0] in ("sweep", "index")):
+            ledger.steps.forget(step)
+
+
+@contextmanager
+def _held(ledger: Ledger, step: str, worker: str, lease_s: float, stop: threading.Event) -> Iterator[None]:
+    """Keep the lease of a step while it is done; give it back if told to stop, or if another process may succeed."""
+    ended = threading.Event()
+
+    def keep() -> None:
+        renewed = time.monotonic()
+        while not ended.wait(min(_LOOK_EVERY_S, lease_s / 4)):
+            with suppress(ShardmillError):
+                if stop.is_set():
+                    ledger.steps.release(step, worker)
+                    return
+                if time.monotonic() - renewed >= lease_s / 4:
+                    renewed = time.monotonic()
+                    ledger.steps.renew(step, worker, lease_s)
+                    if not ledger.state.is_wanted():
+                        stop.set()
+
+    keeper = threading.Thread(target=keep, name="step", daemon=True)
+    keeper.start()
+    try:
+        yield
+    except ShardmillError as error:
+        if error.retryable:
+            ledger.steps.release(step, worker)
+            raise
+        failure = _end_run(ledger, worker, ledger.steps.fail(step, worker, error.message, error.hint))
+        if step == "sweep":
+            raise
+        raise failure from error
+    except Exception as error:
+        _end_run(ledger, worker, ledger.steps.fail(step, worker, f"{type(error).__name__}: {error}"))
+        raise
+    except BaseException:
+        ledger.steps.release(step, worker)
+        raise
+    finally:
+        ended.set()
+        keeper.join()
+
+
+def _end_run(ledger: Ledger, worker: str, failed: Step) -> StepFailed:
+    """Record that the run has failed at a step, and return the error to raise."""
+    what = "" if failed.step == "sweep" else f"{failed.step}: "
+    hint = failed.hint or "All shards are committed: `shardmill resume RUN` tries it again."
+    ledger.state.fail(worker, what + failed.error, hint)
+    return StepFailed(what + failed.error, hint=hint)
+
+
+def _sweep(ledger: Ledger, plan: Plan, execution: Execution, step: str, quiet: bool) -> dict[str, Any]:
+    """Check the limit of failed rows over all workers, and delete what no commit names."""
+    commits = ledger.commits.read_complete(plan)
+    errors, rows = sum(c.errors for c in commits), sum(c.rows for c in commits)
+    if ErrorLimit.parse(execution.max_errors).exceeded(errors, rows):
+        raise too_many_errors(errors, rows, execution.max_errors)
+    with suppress(FileNotFoundError):
+        return {"deleted": ledger.sweep()}
+    return {}
+
+
+def _index(ledger: Ledger, plan: Plan, execution: Execution, step: str, quiet: bool) -> dict[str, Any]:
+    import pyarrow as pa
+
+    from shardmill.sinks.table import finish as build_indexes
+    from shardmill.sources import kept_schema
+    from shardmill.tasks import open_task
+
+    schema = pa.schema([*kept_schema(plan.stat), *open_task(plan.work.task, plan.work.params).output])
+    built = build_indexes(plan, schema, kind=execution.index, quiet=quiet)
+    for line in built if not quiet else ():
+        say(f"Indexed: {line}")
+    return {"built": built}
+
+
+def _verify(ledger: Ledger, plan: Plan, execution: Execution, step: str, quiet: bool) -> dict[str, Any]:
+    from shardmill.results.verify import verify
+
+    report = verify(ledger, plan, quiet=quiet)
+    if not report.verified:
+        wrong = ", ".join(check.name for check in report.checks if not check.ok)
+        raise StepFailed(f"Not verified ({wrong}).", hint=f"See: shardmill verify {ledger.url}")
+    if not quiet:
+        say(f"Verified: {report.rows:,} rows, {report.errors:,} errors, {report.seconds} s.")
+    return {"verified": True, "rows": report.rows, "errors": report.errors, "seconds": report.seconds}
+
+
+def _merge(ledger: Ledger, plan: Plan, execution: Execution, step: str, quiet: bool) -> dict[str, Any]:
+    from shardmill.results.merge import merge
+
+    merged = merge(ledger, plan, step.partition(":")[2], quiet=quiet)
+    if not quiet:
+        say(f"Merged: {merged.rows:,} rows, {merged.bytes:,} bytes: {', '.join(merged.files)}")
+    return {"files": list(merged.files), "rows": merged.rows, "bytes": merged.bytes}
+
+
+_DO: dict[str, Callable[[Ledger, Plan, Execution, str, bool], dict[str, Any]]] = {
+    "sweep": _sweep,
+    "index": _index,
+    "verify": _verify,
+    "merge": _merge,
+}

@@ -1,0 +1,55 @@
+"""A process that is one worker, whether an engine started it or a person did."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from shardmill.console import Bar
+from shardmill.steps import finish, is_more_than_swept
+from shardmill.worker.pipeline import Worker
+from shardmill.worker.pulse import quietly
+
+_SHOW_EVERY_S = 0.5
+
+
+def work(worker: Worker, *, alone: bool = False, quiet: bool = True) -> bool:
+    """Work until all shards are committed (True) or the worker is told to stop (False).
+
+    A worker that is `alone`, or whose run is detached, also does the steps that follow, or waits until they are done.
+    Others leave them to the process that placed them; a branch leaves them to its home.
+    """
+    with _showing(worker, quiet):
+        if not worker.work():
+            return False
+    ledger = worker.ledger
+    if ledger.branch.assignment() is not None:
+        return True
+    if alone or ledger.execution().get("detach"):
+        return finish(ledger, worker.plan, worker.execution, worker.name, stop=worker.told_to_stop, quiet=quiet)
+    if not is_more_than_swept(worker.plan, worker.execution):
+        quietly(ledger.state.finish, worker.name)
+    return True
+
+
+@contextmanager
+def _showing(worker: Worker, quiet: bool) -> Iterator[None]:
+    """Show what the worker itself knows: a thousand workers that ask for the state of the run would be a storm."""
+    ended = threading.Event()
+
+    def show() -> None:
+        with Bar(worker.plan.work.task, quiet=quiet) as bar:
+            while not ended.wait(_SHOW_EVERY_S):
+                bar.at(*worker.progress())
+            bar.at(*worker.progress())
+
+    shower = threading.Thread(target=show, name="progress", daemon=True)
+    if not quiet:
+        shower.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        if not quiet:
+            shower.join()

@@ -1,0 +1,62 @@
+"""Signals of a worker process, heeded from its first moment on, before its libraries are imported."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+from typing import TYPE_CHECKING
+
+from shardmill.errors import EXIT_TRY_AGAIN
+
+if TYPE_CHECKING:
+    from shardmill.worker.pipeline import Worker
+
+_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
+# Engines kill a worker that has not ended ten seconds after they told it to stop.
+_END_S = 8.0
+
+
+class Signals:
+    """Ends the process on a signal: at once while there is no worker, in good order later. `interrupted` is Ctrl-C.
+
+    Python calls a handler on the main thread alone, once that is back from native code. The wakeup descriptor is
+    written at once, and another thread reads it.
+    """
+
+    def __init__(self) -> None:
+        self.interrupted = False
+        self._worker: Worker | None = None
+        self._lock = threading.Lock()
+        self._reader, self._writer = socket.socketpair()
+        self._writer.setblocking(False)
+        for number in _SIGNALS:
+            signal.signal(number, lambda *_: None)
+        signal.set_wakeup_fd(self._writer.fileno(), warn_on_full_buffer=False)
+        threading.Thread(target=self._heed, name="signals", daemon=True).start()
+
+    def hand_over(self, worker: Worker) -> None:
+        """From now on a signal stops this worker; the process ends if the worker does not."""
+        with self._lock:
+            self._worker = worker
+        threading.Thread(target=_end_in_time, args=(worker,), name="end", daemon=True).start()
+
+    def _heed(self) -> None:
+        while (number := self._reader.recv(1)[0]) not in _SIGNALS:
+            continue
+        self.interrupted = number == signal.SIGINT
+        with self._lock:
+            if self._worker is None:
+                os._exit(EXIT_TRY_AGAIN)
+        self._worker.stop()
+
+
+def _end_in_time(worker: Worker) -> None:
+    """End the process if it is told to stop and does not: native code and hanging requests cannot be interrupted."""
+    worker.told_to_stop.wait()
+    time.sleep(_END_S)
+    print(f"did not end within {_END_S:.0f} s of being told to: ended", file=sys.stderr, flush=True)
+    os._exit(EXIT_TRY_AGAIN)

@@ -36,7 +36,7 @@ MAY_IMPORT: dict[str, str] = {
     "postgres": "errors passwords",
     "augment": "errors random",
     # A model may be in a store.
-    "models": "errors cache console devices sizing store",
+    "models": "errors cache console devices random sizing store",
     "plan": "errors permission records devices sizing spec",
     "ledger": "errors records store plan",
     "sources": "errors devices passwords permission ranges store template spec plan postgres",

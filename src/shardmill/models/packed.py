@@ -219,14 +219,16 @@ def attend_pack(
     scale: float,
     window: tuple[int, int],
     bias: Tensor | None = None,
+    earlier: tuple[Tensor, Tensor] | None = None,
 ) -> Tensor:
-    """Attention within each text of a pack, by the kernel of this device; `bias` as in `attention.attend`."""
+    """Attention within each text of a pack by the kernel of this device; `bias`, `earlier` as in `attention.attend`."""
     if not q.is_cuda:
-        return _one_by_one(q, k, v, pack, scale, window, bias)
-    if _tiles_fit(q.shape[2]):
-        return _by_triton(q, k, v, pack, scale, window, bias)
+        return _one_by_one(q, k, v, pack, scale, window, bias, earlier)
+    if tiles_fit(q.shape[2]):
+        return _by_triton(q, k, v, pack, scale, window, bias, earlier)
     if bias is not None:
         raise ModelError(f"Packed attention with heads {q.shape[2]} wide has no position bias.", hint="It runs padded.")
+    assert earlier is None
     return _by_varlen(q, k, v, pack, scale, window)
 
 
@@ -236,16 +238,24 @@ def _(q: Tensor, k: Tensor, v: Tensor, scale: float, left: int, right: int) -> T
 
 
 @cache
-def _tiles_fit(width: int) -> bool:
+def tiles_fit(width: int) -> bool:
+    """Whether shardmill's own kernel takes heads of this width."""
     return width in _TILED_WIDTHS and importlib.util.find_spec("triton") is not None
 
 
 def _by_triton(
-    q: Tensor, k: Tensor, v: Tensor, pack: Pack, scale: float, window: tuple[int, int], bias: Tensor | None
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    pack: Pack,
+    scale: float,
+    window: tuple[int, int],
+    bias: Tensor | None,
+    earlier: tuple[Tensor, Tensor] | None,
 ) -> Tensor:
     from shardmill.models.attention import attend
 
-    result: Tensor = attend(q, k, v, pack.starts, pack.longest, scale, window, bias)
+    result: Tensor = attend(q, k, v, pack.starts, pack.longest, scale, window, bias, earlier)
     return result
 
 
@@ -274,13 +284,17 @@ def _one_by_one(
     scale: float,
     window: tuple[int, int],
     bias: Tensor | None = None,
+    earlier: tuple[Tensor, Tensor] | None = None,
 ) -> Tensor:
     """The same by plain attention, one text at a time: for devices without the kernel, and as a reference in tests."""
     parts = []
     ends = np.cumsum(pack.lengths)
+    before = 0 if earlier is None else len(earlier[0])
     for start, stop in zip(ends - pack.lengths, ends, strict=True):
         a, b, c = (t[start:stop].transpose(0, 1)[None] for t in (q, k, v))
-        mask = _window_mask(int(stop - start), window, q.device)
+        if earlier is not None:
+            b, c = (torch.cat([e.transpose(0, 1)[None], t], 2) for e, t in zip(earlier, (b, c), strict=True))
+        mask = _window_mask(int(stop - start), window, q.device, before)
         if bias is not None:
             mask = _biased(bias, int(stop - start), mask)
         grouped = q.shape[1] != k.shape[1]
@@ -288,12 +302,12 @@ def _one_by_one(
     return torch.cat(parts)
 
 
-def _window_mask(length: int, window: tuple[int, int], device: torch.device) -> Tensor | None:
+def _window_mask(length: int, window: tuple[int, int], device: torch.device, before: int) -> Tensor | None:
     if window == (-1, -1):
         return None
-    at = torch.arange(length, device=device)
-    distance = at[None, :] - at[:, None]
-    left, right = (length if side < 0 else side for side in window)
+    at = torch.arange(before + length, device=device)
+    distance = at[None, :] - at[before:, None]
+    left, right = (len(at) if side < 0 else side for side in window)
     return (distance <= right) & (distance >= -left)
 
 

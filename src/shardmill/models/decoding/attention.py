@@ -39,13 +39,15 @@ class Turn:
     """One call of the model: whole texts that are back to back (`pack`), or one new token of each row.
 
     `own` is None for an encoder, which keeps nothing. `bias` is added to the scores of self-attention by distance, as
-    in `models.attention.attend`. `layer` counts the layers that have attended so far.
+    in `models.attention.attend`. `before` are the pages of a text that comes before each text of the pack. `layer`
+    counts the layers that have attended so far.
     """
 
     pack: Pack | None
     own: Held | None
     cross: Held | None = None
     bias: Tensor | None = None
+    before: Tensor | None = None
     layer: int = -1
 
 
@@ -72,7 +74,7 @@ def mark_cross(model: torch.nn.Module) -> None:
     """Mark the modules that attend to the encoder's states, which look like the others from inside the attention."""
     for name, module in model.named_modules():
         if name.rpartition(".")[2] in CROSS_NAMES:
-            module.shardmill_cross = True  # type: ignore[assignment]
+            module.shardmill_cross = True
 
 
 def paged_attention(
@@ -114,13 +116,19 @@ def _attend(q: Tensor, k: Tensor, v: Tensor, scale: float, left: int, cross: boo
     if held.places is not None:
         _store(k, v, keys, values, held.places)
     if turn.pack is not None and not cross:
-        return attend_pack(q, k, v, turn.pack, scale, (left, 0), turn.bias)
+        earlier = None if turn.before is None else (_lay(keys[turn.before]), _lay(values[turn.before]))
+        return attend_pack(q, k, v, turn.pack, scale, (left, 0), turn.bias, earlier)
     return _attend_pages(q, keys, values, held, scale, -1 if cross else left, None if cross else turn.bias)
 
 
 @_attend.register_fake
 def _(q: Tensor, k: Tensor, v: Tensor, scale: float, left: int, cross: bool) -> Tensor:
     return torch.empty(q.shape, dtype=q.dtype, device=q.device)
+
+
+def _lay(pages: Tensor) -> Tensor:
+    """Full pages as (tokens, heads, width)."""
+    return pages.transpose(1, 2).flatten(0, 1)
 
 
 def _store(k: Tensor, v: Tensor, keys: Tensor, values: Tensor, places: Tensor) -> None:

@@ -12,22 +12,22 @@ _NEVER = float("-inf")
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """How a token is chosen. Counts of tokens are of new ones, without the prompt.
+    """How a token is chosen: the likeliest, or with a `temperature` one drawn by a uniform number per row and step.
 
-    With a `temperature`, a token is drawn by one uniform number per row and step; without, the likeliest is taken.
+    `masked` rows are told for every step which tokens are allowed.
     """
 
     ends: tuple[int, ...] = ()
     temperature: float | None = None
     top_k: int = 0
     top_p: float = 1.0
-    least_new: int = 0
     first: int | None = None
     last: int | None = None
     never: tuple[int, ...] = ()
     never_first: tuple[int, ...] = ()
     repetition: float = 1.0
     no_repeat: int = 0
+    masked: bool = False
 
     @property
     def looks_back(self) -> bool:
@@ -37,12 +37,17 @@ class Rules:
 
 @dataclass(frozen=True, slots=True)
 class Past:
-    """What each row has so far: `told` (rows, width), of which `count` are set; the `made` last of them are new."""
+    """What each row has so far: `told` (rows, width), of which `count` are set; the `made` last of them are new.
+
+    `least` and `limit` are for the number of new tokens. `allowed` has a bit for each token of the vocabulary.
+    """
 
     told: Tensor
     count: Tensor
     made: Tensor
+    least: Tensor
     limit: Tensor
+    allowed: Tensor | None = None
 
 
 def choose(rules: Rules, logits: Tensor, past: Past, draws: Tensor | None) -> Tensor:
@@ -50,7 +55,7 @@ def choose(rules: Rules, logits: Tensor, past: Past, draws: Tensor | None) -> Te
     apply_rules(rules, logits, past)
     if rules.temperature is None or draws is None:
         return logits.argmax(-1)
-    return _draw(rules, logits / rules.temperature, draws)
+    return draw(rules, logits / rules.temperature, draws)
 
 
 def apply_rules(rules: Rules, logits: Tensor, past: Past) -> None:
@@ -62,20 +67,31 @@ def apply_rules(rules: Rules, logits: Tensor, past: Past) -> None:
             _weaken_repeated(logits, past.told, set_, rules.repetition)
         if rules.no_repeat:
             _forbid_repeated(logits, past, set_, rules.no_repeat)
-    if rules.least_new and rules.ends:
-        early = past.made < rules.least_new
-        for end in rules.ends:
-            logits[:, end] = torch.where(early, _NEVER, logits[:, end])
+    early = past.made < past.least
+    for end in rules.ends:
+        logits[:, end] = torch.where(early, _NEVER, logits[:, end])
     if rules.never:
         logits[:, list(rules.never)] = _NEVER
     begins = past.made == 0
-    if rules.never_first:
-        for token in rules.never_first:
-            logits[:, token] = torch.where(begins, _NEVER, logits[:, token])
+    # As in transformers, a first token that is forced is not the one that these are forbidden for.
+    free = begins if rules.first is None else past.made == 1
+    for token in rules.never_first:
+        logits[:, token] = torch.where(free, _NEVER, logits[:, token])
     if rules.first is not None:
         _force(logits, begins, rules.first)
     if rules.last is not None:
         _force(logits, past.made == past.limit - 1, rules.last)
+    if past.allowed is not None:
+        forbid(logits, past.allowed)
+
+
+def forbid(logits: Tensor, allowed: Tensor) -> None:
+    """Forbid the tokens whose bit is not set; `allowed` is (rows, words of 32 bits)."""
+    bit = torch.arange(32, device=logits.device, dtype=torch.int32)
+    bits = (allowed[:, :, None] >> bit & 1).flatten(1).bool()
+    known = min(bits.shape[1], logits.shape[1])
+    logits[:, :known].masked_fill_(~bits[:, :known], _NEVER)
+    logits[:, known:] = _NEVER
 
 
 def _force(logits: Tensor, where: Tensor, token: int) -> None:
@@ -109,7 +125,7 @@ def _forbid_repeated(logits: Tensor, past: Past, set_: Tensor, size: int) -> Non
     logits.masked_fill_(wide[:, :spare], _NEVER)
 
 
-def _draw(rules: Rules, logits: Tensor, draws: Tensor) -> Tensor:
+def draw(rules: Rules, logits: Tensor, draws: Tensor) -> Tensor:
     """One token a row, by its uniform number: the first whose share of all likelier ones reaches the number."""
     wanted = min(rules.top_k or logits.shape[1], logits.shape[1])
     values, tokens = logits.topk(wanted, sorted=True) if wanted < logits.shape[1] else logits.sort(descending=True)

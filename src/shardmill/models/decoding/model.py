@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from shardmill.errors import ModelError
+from shardmill.models.compiling import compile_layers
 from shardmill.models.decoding.attention import ATTENTION, Held, Turn, mark_cross, register, running
-from shardmill.models.decoding.pages import Shape, count_within
+from shardmill.models.decoding.pages import PAGE_TOKENS, Shape, count_within
 from shardmill.models.packed import Pack
 
 Rows = Sequence[NDArray[np.int32]]
@@ -40,12 +41,29 @@ class Decoder:
         return found
 
     own: Shape
-    cross: Shape | None = None
+    crossed = False
+    compiled = False
     start: int = 0
 
-    def read(self, texts: Rows, own: Held, cross: Held | None) -> Tensor:
-        """Run whole texts; the logits of the token that follows each."""
+    def read(self, texts: Rows, own: Held, cross: Held | None, before: Tensor | None = None) -> Tensor:
+        """Run whole texts; the logits of the token that follows each.
+
+        `before` are the pages, all full, of a text that comes before each of them and was read already.
+        """
         raise NotImplementedError
+
+    def compile(self) -> None:
+        """Compile the layers at their next call."""
+        for module in self.model.modules():
+            # The attention counts the layers by itself; a number in each would compile each for itself.
+            if isinstance(getattr(module, "layer_idx", None), int):
+                module.layer_idx = 0
+        for part in self._parts():
+            compile_layers(part)
+        self.compiled = True
+
+    def _parts(self) -> list[nn.Module]:
+        return [self.model.get_decoder()]
 
     def step(self, ids: Tensor, at: Tensor, own: Held, cross: Held | None) -> Tensor:
         """Run one token of each row, at its position; the logits of the next."""
@@ -59,18 +77,16 @@ class Decoder:
 class CausalDecoder(Decoder):
     def __init__(self, model: Any) -> None:
         super().__init__(model)
-        c = self.config
-        heads = getattr(c, "num_key_value_heads", None) or c.num_attention_heads
-        width = getattr(c, "head_dim", None) or c.hidden_size // c.num_attention_heads
-        self.own = Shape(c.num_hidden_layers, heads, width, self.dtype)
+        self.own = find_shape(model, crossed=False)
 
     def own_tokens(self, text_tokens: int) -> int:
         return text_tokens
 
-    def read(self, texts: Rows, own: Held, cross: Held | None) -> Tensor:
-        pack, ids, positions = lay_out(texts, self.device)
+    def read(self, texts: Rows, own: Held, cross: Held | None, before: Tensor | None = None) -> Tensor:
+        first = 0 if before is None else len(before) * PAGE_TOKENS
+        pack, ids, positions = lay_out(texts, self.device, first)
         last = pack.starts[1:].long() - 1
-        with running(Turn(pack, own)):
+        with running(Turn(pack, own, before=before)):
             return self._logits(self._hidden(ids, positions)[last])
 
     def step(self, ids: Tensor, at: Tensor, own: Held, cross: Held | None) -> Tensor:
@@ -98,17 +114,15 @@ class CausalDecoder(Decoder):
 class CrossDecoder(Decoder):
     """An encoder and a decoder: the texts are the encoder's, and the decoder starts with one token of its own."""
 
+    crossed = True
+
     def __init__(self, model: Any) -> None:
         super().__init__(model)
         mark_cross(model)
         self._encoder, self._decoder = model.get_encoder(), model.get_decoder()
-        attentions = [m for m in self._decoder.modules() if getattr(m, "shardmill_cross", False)]
-        if not attentions:
+        if not any(getattr(m, "shardmill_cross", False) for m in self._decoder.modules()):
             raise ModelError("The decoder's attention to the encoder was not found.", hint="It runs padded.")
-        config = model.config
-        heads = getattr(config, "decoder_attention_heads", None) or config.num_heads
-        width = getattr(config, "d_kv", None) or config.d_model // heads
-        self.own = self.cross = Shape(len(attentions), heads, width, self.dtype)
+        self.own = find_shape(model, crossed=True)
         self.start = int(model.generation_config.decoder_start_token_id)
         self._positions: Tensor | None = None
         self._biases = [find_bias(part) for part in (self._encoder, self._decoder)]
@@ -127,7 +141,10 @@ class CrossDecoder(Decoder):
         """Positions as they are in each row; the modules would count them through all rows."""
         return args, {**kwargs, "position_ids": self._positions}
 
-    def read(self, texts: Rows, own: Held, cross: Held | None) -> Tensor:
+    def _parts(self) -> list[nn.Module]:
+        return [self._encoder, self._decoder]
+
+    def read(self, texts: Rows, own: Held, cross: Held | None, before: Tensor | None = None) -> Tensor:
         pack, ids, self._positions = lay_out(texts, self.device)
         with running(Turn(pack, None, bias=self._biases[0])):
             states = self._encoder(input_ids=ids[None], return_dict=True).last_hidden_state
@@ -174,10 +191,36 @@ def _no_cache(layers: int, known: bool, states: Tensor) -> Any:
     """A cache of nothing, that says whether the keys and values of the encoder's states are known."""
     from transformers.cache_utils import EncoderDecoderCache
 
-    whole = EncoderDecoderCache.__new__(EncoderDecoderCache)
+    whole: Any = EncoderDecoderCache.__new__(EncoderDecoderCache)
     whole.self_attention_cache = whole.cross_attention_cache = _Nothing(layers, states)
-    whole.is_updated = dict.fromkeys(range(layers), known)
+    whole.is_updated = _Known(known)
     return whole
+
+
+class _Known:
+    """Says of every layer whether the keys and values of the encoder's states are known."""
+
+    def __init__(self, known: bool) -> None:
+        self.known = known
+
+    def get(self, layer: int) -> bool:
+        return self.known
+
+    def __setitem__(self, layer: int, known: bool) -> None:
+        pass
+
+
+def find_shape(model: Any, *, crossed: bool) -> Shape:
+    """The keys and values that a model keeps for each token."""
+    c: Any = model.config if crossed else model.config.get_text_config(decoder=True)
+    dtype = next(model.parameters()).dtype
+    if crossed:
+        layers = getattr(c, "decoder_layers", None) or getattr(c, "num_decoder_layers", None) or c.num_layers
+        heads = getattr(c, "decoder_attention_heads", None) or c.num_heads
+        return Shape(layers, heads, getattr(c, "d_kv", None) or c.d_model // heads, dtype)
+    heads = getattr(c, "num_key_value_heads", None) or c.num_attention_heads
+    width = getattr(c, "head_dim", None) or c.hidden_size // c.num_attention_heads
+    return Shape(c.num_hidden_layers, heads, width, dtype)
 
 
 def find_bias(part: nn.Module) -> Tensor | None:
@@ -198,11 +241,11 @@ def find_bias(part: nn.Module) -> Tensor | None:
     return bias
 
 
-def lay_out(texts: Rows, device: torch.device) -> tuple[Pack, Tensor, Tensor]:
-    """Texts back to back: where each starts, their ids and positions, in one copy to the device."""
+def lay_out(texts: Rows, device: torch.device, first: int = 0) -> tuple[Pack, Tensor, Tensor]:
+    """Texts back to back: where each starts, their ids and positions from `first` on, in one copy to the device."""
     lengths = np.array([len(text) for text in texts])
     starts = np.concatenate([[0], np.cumsum(lengths)])
-    staged = np.concatenate([starts, *texts, count_within(lengths)]).astype(np.int64)
+    staged = np.concatenate([starts, *texts, count_within(lengths) + first]).astype(np.int64)
     sent = torch.from_numpy(staged)
     sent = sent.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else sent
     sizes = [len(starts), int(lengths.sum()), int(lengths.sum())]

@@ -66,10 +66,13 @@ def table_of(taken: Sequence[Sequence[int]], columns: int) -> NDArray[np.int32]:
     return table
 
 
-def places_of(table: NDArray[np.int32], lengths: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Where each token of some rows, back to back, is kept: page times tokens of a page, plus its place there."""
-    within = count_within(lengths)
-    row = np.repeat(np.arange(len(lengths)), lengths)
+def places_of(table: NDArray[np.int32], lengths: NDArray[np.int64], skip: int = 0) -> NDArray[np.int64]:
+    """Where each token of some rows, back to back, is kept: page times tokens of a page, plus its place there.
+
+    The first `skip` tokens of each row are left out.
+    """
+    within = count_within(lengths - skip) + skip
+    row = np.repeat(np.arange(len(lengths)), lengths - skip)
     pages: NDArray[np.int64] = table[row, within // PAGE_TOKENS].astype(np.int64)
     return pages * PAGE_TOKENS + within % PAGE_TOKENS
 

@@ -16,7 +16,8 @@ torch, transformers = needed("torch"), needed("transformers")
 from shardmill.errors import ModelError  # noqa: E402
 from shardmill.models.decoding.choice import Rules  # noqa: E402
 from shardmill.models.decoding.model import CausalDecoder, CrossDecoder, Decoder  # noqa: E402
-from shardmill.models.decoding.seats import Prompt, Seats  # noqa: E402
+from shardmill.models.decoding.prompt import Prompt  # noqa: E402
+from shardmill.models.decoding.seats import Seats  # noqa: E402
 from shardmill.models.decoding.stream import Stream  # noqa: E402
 
 WORDS, END = 60, 3
@@ -91,13 +92,13 @@ def make(family: str) -> Any:
     return model
 
 
-def run(model: Any, rules: Rules, prompts: list[Prompt], *, seats: int = 4, pages: int = 12) -> dict[int, list[int]]:
+def run(model: Any, rules: Rules, prompts: list[Prompt], *, seats: int = 4, pages: int = 14) -> dict[int, list[int]]:
     decoder: Decoder = (CrossDecoder if model.config.is_encoder_decoder else CausalDecoder)(model)
-    placed = Seats(decoder, rules, count=seats, pages=pages, cross_pages=pages, longest=96, most_new=20)
+    placed = Seats(decoder, rules, count=seats, pages=pages, longest=96, most_new=20)
     stream: Stream[int] = Stream(placed, read_tokens=100)
-    made = dict(stream.run(iter(enumerate(prompts))))
+    made = [row for group in stream.run(iter(enumerate(prompts))) for row in group]
     assert not placed.taken
-    return {i: row.ids.tolist() for i, row in made.items()}  # type: ignore[union-attr]
+    return {i: row.ids.tolist() for i, _, row in made}  # type: ignore[union-attr]
 
 
 def by_transformers(model: Any, **options: Any) -> dict[int, list[int]]:
@@ -134,11 +135,12 @@ def test_the_rules_of_a_model_are_those_of_generate(family: str) -> None:
         "suppress_tokens": [7],
         "begin_suppress_tokens": [9],
     }
-    rules = Rules(ends=(END,), repetition=1.3, no_repeat=2, least_new=4, never=(7,), never_first=(9,))
+    rules = Rules(ends=(END,), repetition=1.3, no_repeat=2, never=(7,), never_first=(9,))
     if family == "bart":
         options |= {"forced_bos_token_id": 11, "forced_eos_token_id": END}
-        rules = Rules(ends=(END,), repetition=1.3, no_repeat=2, least_new=4, never=(7,), first=11, last=END)
-    assert run(make(family), rules, PROMPTS) == by_transformers(model, **options)
+        rules = Rules(ends=(END,), repetition=1.3, no_repeat=2, never=(7,), never_first=(9,), first=11, last=END)
+    prompts = [Prompt(p.ids, p.limit, least=4) for p in PROMPTS]
+    assert run(make(family), rules, prompts) == by_transformers(model, **options)
 
 
 def test_a_draw_depends_on_the_item_alone() -> None:
@@ -162,9 +164,9 @@ def test_attention_that_pages_do_not_implement_is_refused() -> None:
 
 def test_a_prompt_that_never_fits_is_said_and_the_others_go_on() -> None:
     decoder = CausalDecoder(make("llama"))
-    seats = Seats(decoder, Rules(ends=(END,)), count=2, pages=2, cross_pages=0, longest=400, most_new=20)
+    seats = Seats(decoder, Rules(ends=(END,)), count=2, pages=2, longest=400, most_new=20)
     stream: Stream[int] = Stream(seats, read_tokens=100)
     prompts = [PROMPTS[0], Prompt(np.full(200, 9, np.int32), 20), PROMPTS[2]]
-    made = dict(stream.run(iter(enumerate(prompts))))
+    made = {key: row for group in stream.run(iter(enumerate(prompts))) for key, _, row in group}
     assert "200 tokens" in str(made[1])
     assert run(make("llama"), Rules(ends=(END,)), [PROMPTS[2]])[0] == made[2].ids.tolist()  # type: ignore[union-attr]

@@ -77,10 +77,17 @@ class Seats:
         own = self.decoder.own_tokens(len(prompt.ids)) + prompt.limit - self.share(prompt) * PAGE_TOKENS
         return pages_for(own), pages_for(len(prompt.ids)) if self.decoder.crossed else 0
 
-    def has_room(self, waiting: Sequence[Prompt], more: Prompt) -> bool:
-        """Whether another prompt can be seated beside those that wait to be."""
-        every = [*waiting, more]
-        return len(every) <= len(self._empty) and sum(sum(self._wanted(p)) for p in every) <= self._pages.free
+    def choose_first(self, prompts: Sequence[Prompt], most_tokens: int) -> list[Prompt]:
+        """The first of some prompts that can be seated together; more than `most_tokens` only if it is a single one."""
+        chosen: list[Prompt] = []
+        tokens = pages = 0
+        shared = self.share(prompts[0])
+        for prompt in prompts[: len(self._empty)]:
+            tokens, pages = tokens + len(prompt.ids), pages + sum(self._wanted(prompt))
+            if (chosen and tokens > most_tokens) or pages > self._pages.free or self.share(prompt) != shared:
+                break
+            chosen.append(prompt)
+        return chosen
 
     def share(self, prompt: Prompt) -> int:
         """How many of the shared pages a prompt begins with."""

@@ -91,6 +91,8 @@ class Seats:
 
     def share(self, prompt: Prompt) -> int:
         """How many of the shared pages a prompt begins with."""
+        if not self._shared_pages:
+            return 0
         most = min(len(self._shared_ids), len(prompt.ids) - 1)
         same = prompt.ids[:most] == self._shared_ids[:most]
         return (most if same.all() else int(same.argmin())) // PAGE_TOKENS
@@ -151,8 +153,8 @@ class Seats:
 
     def _hold(self, table: NDArray[np.int32], lengths: NDArray[np.int64], skip: int = 0) -> Held:
         device = self.decoder.device
-        places = send(places_of(table, lengths, skip), device)
-        return Held(self._pages, send(table, device), send(lengths.astype(np.int32), device), places)
+        sent = send(table, device)
+        return Held(self._pages, sent, send(lengths.astype(np.int32), device), places_of(sent, lengths, skip))
 
     def _remember(self, prompts: Sequence[Prompt], at: Tensor) -> None:
         """Put what the choice looks back on before the new tokens: the prompt, or the decoder's first token."""

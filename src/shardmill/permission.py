@@ -18,7 +18,7 @@ _NAME = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
 _KEY = "key:"
 _KEY_NAME = re.compile(r"key:[A-Za-z_]\w*@https?://[\w.:/\[\]~%-]+", re.ASCII)
 # Code of shardmill itself, which any folder may name.
-_OURS = {"shardmill.testing:FakeTask"}
+_OURS = {"shardmill.testing:FakeTask", "shardmill.testing:FakeStream"}
 
 _allowed: set[str] = set(filter(None, os.environ.get(_VARIABLE, "").split(",")))
 

@@ -19,7 +19,7 @@ def add_to(app: typer.Typer) -> None:
 
 _GENERATE = """\
 shardmill generate news.jsonl --template "Translate into French: {body}" --model ./Qwen3-0.6B --out runs/french
-shardmill generate tickets.parquet --template "{subject}\\n{body}" --schema ticket.json --model ./Qwen3-0.6B --out runs/t
+shardmill generate tickets.parquet --template "{subject}: {body}" --schema ticket.json --model ./Qwen3-0.6B --out runs/t
 shardmill generate chats.jsonl --messages messages --model qwen3 --endpoint http://gpu1:8000/v1 --out runs/chats"""
 
 Template = Annotated[

@@ -112,7 +112,7 @@ def resume(
     are run only with `allow_code`.
     """
     ledger = Ledger(place)
-    plan, settings = ledger.plan(), ledger.execution()
+    plan, settings = ledger.settle()
     own = {name: value for name, value in settings.items() if name not in ("places", "to_url")}
     changes = {"detach": False, **(changes or {})}
     if changes.get("engine", own.get("engine")) != own.get("engine"):
@@ -172,6 +172,7 @@ def _count_live(status: Status) -> int:
 
 def _finish(ledger: Ledger, plan: Plan, spec: Spec, engine: Engine | None, devices: list[Device], quiet: bool) -> Run:
     """Place workers for the shards that are left, wait for them, and check the outcome."""
+    ledger.confirm()
     ledger.state.want(name_person())
     if len(ledger.commits.shards()) < len(plan.shards):
         check_wanted(ledger)

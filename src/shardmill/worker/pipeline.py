@@ -66,8 +66,9 @@ class Worker:
         self.on_step = on_step
         self._on_stuck = on_stuck or self.stop
         self._watched = parent is not None
-        self.plan: Plan = ledger.plan()
-        self.execution = Execution(**ledger.execution())
+        self.plan: Plan
+        self.plan, settings = ledger.settle()
+        self.execution = Execution(**settings)
         self.choice = Choice(ledger, self.plan, self.name, kind=device.kind, slot=slot, lease_s=self.execution.lease_s)
         work = self.plan.work
         self.task: Task = open_task(work.task, work.params)

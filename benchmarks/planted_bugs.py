@@ -89,10 +89,6 @@ def settings_made_up(self: Ledger) -> tuple[Plan, dict[str, Any]]:
     return self.plan(), self.execution()
 
 
-def confirm_nothing(self: Ledger) -> None:
-    """A plan that was sent by a process which then died replaces one that others have gone on with."""
-
-
 BUGS: dict[str, list[tuple[Any, str, Any]]] = {
     "": [],
     "commit-by-put": [(Commits, "add", commit_by_put)],
@@ -102,7 +98,6 @@ BUGS: dict[str, list[tuple[Any, str, Any]]] = {
     "commit-before-errors": [(ErrorRecords, "put", put_errors_later), (StagedPart, "commit", commit_before_errors)],
     "sweep-at-start": [(Ledger, "put_execution", sweep_at_start)],
     "delete-without-lock": [(LocalStore, "delete", delete_without_lock)],
-    "plan-not-confirmed": [(Ledger, "confirm", confirm_nothing)],
     "settings-made-up": [(Ledger, "settle", settings_made_up)],
     "start-over-in-two-steps": [(Ledger, "start_over", start_over_in_two_steps)],
 }

@@ -76,6 +76,7 @@ OPTIONS: dict[str, Any] = {
     ),
     "overlap": _declare(int, MODEL, "N", "Tokens that a window shares with the one before it.", min=0),
     "windows": _declare(str, MODEL, "HOW", "each (one row per window) or mean (one per item).  [default: each]"),
+    "allow_code": _flag(MODEL, "--allow-code", "Run the code that comes with the model, if it has some."),
     "engine": _declare(str, PLACE, "ENGINE", "local, ssh, slurm or ray.  [default: local]"),
     "workers": _declare(
         int, PLACE, "N", "Number of workers.  [default: as many as the GPUs can use; one on a CPU]", min=1

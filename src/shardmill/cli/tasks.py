@@ -36,15 +36,16 @@ shardmill embed s3://bucket/docs --text "{title}: {body}" --id doc_id --keep pri
 shardmill embed wiki.parquet --text text --out /shared/runs/wiki --engine slurm --partition gpu --workers 16"""
 
 
-@takes(*o.READING, *o.EMBEDDING, *o.KEEPING, "dtype", *o.PLACING, "detach", "then", *o.LIMITING)
+@takes(*o.READING, *o.EMBEDDING, *o.KEEPING, "dtype", "allow_code", *o.PLACING, "detach", "then", *o.LIMITING)
 def embed(
     out: o.Out = "", spec: o.SpecFile = None, resume: o.Resume = None, as_json: o.AsJson = False, **options: Any
 ) -> None:
     """Embed every item of a source. The same command resumes an interrupted run."""
+    code = options.pop("allow_code")
     work, execution = read_options(spec, options)
     if (task := work.setdefault("task", "embed")) != "embed":
         raise SpecError(f"{spec}: its task is {task!r}.", hint=f"shardmill run --spec {spec} runs any task.")
-    _carry_out(work, execution, out, resume, as_json)
+    _carry_out(work, execution, out, resume, as_json, code)
 
 
 _LOAD = """\
@@ -52,13 +53,17 @@ shardmill load corpus.parquet --text body --id doc_id --to postgresql:///docs --
 shardmill load reviews.jsonl --metadata meta.jsonl --to embedded:shop --schema amazon-reviews-2023"""
 
 
-@takes(*o.READING, *o.LOADING, *o.EMBEDDING, *o.KEEPING, *o.PLACING, "detach", "then", *o.LIMITING, "batch_rows")
+@takes(
+    *(*o.READING, *o.LOADING, *o.EMBEDDING, *o.KEEPING, "allow_code"),
+    *(*o.PLACING, "detach", "then", *o.LIMITING, "batch_rows"),
+)
 def load(
     out: o.TableOut = "", spec: o.SpecFile = None, resume: o.Resume = None, as_json: o.AsJson = False, **options: Any
 ) -> None:
     """Embed every item of a source and load it into PostgreSQL. The same command resumes an interrupted run."""
+    code = options.pop("allow_code")
     work, execution = read_options(spec, options)
-    _carry_out({**work, "to": work.get("to", {"url": ""})}, execution, out, resume, as_json)
+    _carry_out({**work, "to": work.get("to", {"url": ""})}, execution, out, resume, as_json, code)
 
 
 _RUN = """\
@@ -66,15 +71,16 @@ shardmill run --spec job.toml --out runs/job
 shardmill run reviews.jsonl --task lengths:CountWords --param lower=true --text reviewText --out runs/lengths"""
 
 
-@takes(*o.CHOOSING, *o.READING, *o.KEEPING, *o.PLACING, "detach", "then", *o.LIMITING)
+@takes(*o.CHOOSING, *o.READING, *o.KEEPING, "allow_code", *o.PLACING, "detach", "then", *o.LIMITING)
 def run(
     out: o.Out = "", spec: o.SpecFile = None, resume: o.Resume = None, as_json: o.AsJson = False, **options: Any
 ) -> None:
     """Run any task over every item of a source. The same command resumes an interrupted run."""
+    code = options.pop("allow_code")
     work, execution = read_options(spec, options)
     if not work.get("task"):
         raise UsageError("No task was given.", hint="Name one: --task embed, or task = … in [work] of a spec.")
-    _carry_out(work, execution, out, resume, as_json)
+    _carry_out(work, execution, out, resume, as_json, code)
 
 
 _AUGMENT = """\
@@ -102,7 +108,7 @@ def augment(
     params = {"preset": preset, "seed": seed, "epoch": epoch}
     work = {"source": ids, "text": "sample_id", "id": "sample_id", "task": "augment", "params": params}
     _, execution = read_options(None, options)
-    _carry_out(work, {"device": "cpu", **execution}, out, resume, as_json)
+    _carry_out(work, {"device": "cpu", **execution}, out, resume, as_json, None)
 
 
 _RESUME = """\
@@ -203,11 +209,13 @@ def _toml_value(text: str) -> Any:
         return text
 
 
-def _carry_out(work: dict[str, Any], execution: dict[str, Any], out: str, resume: bool | None, as_json: bool) -> None:
+def _carry_out(
+    work: dict[str, Any], execution: dict[str, Any], out: str, resume: bool | None, as_json: bool, code: bool | None
+) -> None:
     from shardmill.api import carry_out
 
-    began = time.monotonic()
-    done = carry_out(work, execution, out, fresh=resume is False, resume=resume is True, quiet=False)
+    began, how = time.monotonic(), {"fresh": resume is False, "resume": resume is True, "allow_code": bool(code)}
+    done = carry_out(work, execution, out, quiet=False, **how)
     _report(done, began, as_json)
 
 

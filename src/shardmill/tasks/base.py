@@ -119,6 +119,9 @@ class Task(ABC):
     notes: Sequence[str] = ()
     """Sentences for the worker's record about how the rows were computed."""
 
+    model_code: Sequence[str] = ()
+    """The names of code that comes with its model, which the user may allow (`--allow-code`); read before `open`."""
+
     numerics: Mapping[str, str] = MappingProxyType({})
     """`kernel` and `precision` that compute the rows, for the commits; read after `open`."""
 

@@ -23,7 +23,6 @@ from shardmill.batching import Budget
 from shardmill.devices import Device, format_cpus
 from shardmill.errors import DeviceLost
 from shardmill.ledger import Claim, Ledger, Search, Suspects, name_process
-from shardmill.plan import Plan
 from shardmill.sinks.base import Sink, Staged
 from shardmill.sources import Fields, Source, open_source
 from shardmill.spec import Execution
@@ -64,7 +63,6 @@ class Worker:
         self.on_step = on_step
         self._on_stuck = on_stuck or self.stop
         self._watched = parent is not None
-        self.plan: Plan
         self.plan, settings = ledger.settle()
         self.execution = Execution(**settings)
         self.choice = Choice(ledger, self.plan, self.name, kind=device.kind, slot=slot, lease_s=self.execution.lease_s)

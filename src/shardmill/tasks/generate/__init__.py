@@ -91,6 +91,10 @@ class GenerateTask(StreamingTask):
     def batch_budget(self) -> int:  # type: ignore[override]
         return self._replies.most_cost
 
+    @property
+    def model_code(self) -> tuple[str, ...]:  # type: ignore[override]
+        return self._replies.model_code
+
     def fingerprint(self) -> dict[str, str]:
         return self._replies.fingerprint()
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from shardmill.devices import Device
 from shardmill.errors import DeviceOutOfMemory, missing_extra
+from shardmill.models.code import names_of_code
 from shardmill.models.decoding.generative import GenerativeFolder, read_generative
 from shardmill.models.decoding.options import Asked, GenerationOptions
 from shardmill.models.fingerprint import digest_folder
@@ -61,6 +62,8 @@ class Replies(Protocol):
     counts_tokens: bool
     most_cost: int
 
+    @property
+    def model_code(self) -> tuple[str, ...]: ...
     def fingerprint(self) -> dict[str, str]: ...
     def open(self, device: Device) -> None: ...
     def encode(self, asked: Sequence[Asked | None]) -> EncodedPrompts: ...
@@ -95,6 +98,10 @@ class LocalModel:
     def generator(self) -> Generator:
         assert self._generator is not None, "open comes first"
         return self._generator
+
+    @property
+    def model_code(self) -> tuple[str, ...]:
+        return names_of_code(self.folder.root)
 
     def fingerprint(self) -> dict[str, str]:
         return {"model": self._location.name, **digest_folder(self.folder.root)}
@@ -186,6 +193,7 @@ class RemoteModel:
 
     counts_tokens = False
     most_cost = _MOST_REQUESTS
+    model_code = ()
 
     def __init__(
         self, model: str, endpoint: str, key_variable: str, options: GenerationOptions, schema: AnswerSchema | None

@@ -28,6 +28,8 @@ LARGE = {
     "csv-quote": ("csv", b'id,text,n\r\na,"' + b"x\n" * 10_000),
     "csv-columns": ("csv", b"id,text,n" + b",x" * 20_000 + b"\r\na,b,1\r\n"),
     "spec-deep": ("spec", b"[work]\nparams = " + b"[" * 50_000),
+    "spec-number": ("spec", b"[execution]\nworkers = " + b"9" * 5_000),
+    "cluster-number": ("cluster", b"[[hosts]]\nweight = " + b"9" * 5_000),
     "cluster-deep": ("cluster", b"[[hosts]]\ngpus = " + b"[" * 50_000),
     "plan-deep": ("plan", b'{"format": ' + b"[" * 100_000),
     "commit-deep": ("commit", b"[" * 100_000),

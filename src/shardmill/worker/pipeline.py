@@ -62,7 +62,7 @@ class Worker:
         self.name = name or f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:12]}"
         self.on_step = on_step
         self._on_stuck = on_stuck or self.stop
-        self._watched = parent is not None
+        self._watched = parent is not None and not os.environ.get("SHARDMILL_DETACHED")
         self.plan, settings = ledger.settle()
         self.execution = Execution(**settings)
         self.choice = Choice(ledger, self.plan, self.name, kind=device.kind, slot=slot, lease_s=self.execution.lease_s)

@@ -148,7 +148,7 @@ def test_a_step_that_fails_is_a_failed_run_until_it_is_resumed(
 def test_detach_returns_once_the_workers_are_placed(shardmill: Cli, write_jsonl: Write, tmp_path: Path) -> None:
     spec, place = write_spec(tmp_path, write_jsonl(fake_rows(60)), params="delay_s = 0.5"), tmp_path / "run"
     words = ("run", "--spec", spec, "--out", place, "--device", "cpu", "--detach")
-    assert_told(shardmill(*words, "--engine", "ray"), 2, "--detach is not for the engine 'ray'", "shardmill work RUN")
+    assert_told(shardmill(*words, "--engine", "ssh"), 2, "--detach is not for the engine 'ssh'", "shardmill work RUN")
     said = shardmill(*words)
     assert said.status == 0, said.err
     assert said.err.startswith("Detached: 1 workers. Watch: shardmill status")

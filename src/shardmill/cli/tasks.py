@@ -9,7 +9,7 @@ import typer
 
 from shardmill.cli import options as o
 from shardmill.cli.command import Verb, print_json, takes
-from shardmill.console import duration, say
+from shardmill.console import count, duration, say
 from shardmill.errors import SpecError, UsageError
 
 if TYPE_CHECKING:
@@ -227,15 +227,15 @@ def _report(run: Run, began: float, as_json: bool) -> None:
         return
     if state.shards_done < state.shards:
         live = sum(worker["live"] for worker in state.workers)
-        what = state.placement or f"{live:,} workers"
+        what = state.placement or count(live, "worker")
         say(f"Detached: {what}. Watch: shardmill status {run.ledger.url} --watch")
         return
     for note in dict.fromkeys(note for worker in state.workers for note in worker["notes"]):
         say(note)
     cut = f", {state.truncated:,} cut at the model's limit" if state.truncated else ""
-    windows = f" of {state.windows:,} windows" if state.windows else ""
-    took = duration(time.monotonic() - began)
-    say(f"{state.rows:,} rows{windows} in {state.shards} shards, {state.errors:,} errors{cut}, {took}.")
+    windows = f" of {count(state.windows, 'window')}" if state.windows else ""
+    counts = f"{count(state.rows, 'row')}{windows} in {count(state.shards, 'shard')}, {count(state.errors, 'error')}"
+    say(f"{counts}{cut}, {duration(time.monotonic() - began)}.")
     say(f"Next: {'   '.join(_next_steps(run))}")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import logging
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -164,6 +165,13 @@ def quiet() -> Iterator[None]:
         said.set_verbosity(level)
         if bars:
             said.enable_progress_bar()
+
+
+def free_memory() -> None:
+    """Give back the memory of models that are no longer used."""
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
 
 
 def _load_transformer(folder: ModelFolder, attention: str) -> Any:

@@ -107,6 +107,9 @@ class Task(ABC):
     streams: bool = False
     """Whether the worker calls `stream` instead of batches of `run`: rows end at different times."""
 
+    def close(self) -> None:  # noqa: B027
+        """Free the device; called at most once, after the last `run`."""
+
     padded: bool = True
     """Whether a batch costs its longest input times the number of inputs; if not, it costs the sum of its inputs."""
 

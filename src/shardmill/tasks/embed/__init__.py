@@ -163,6 +163,12 @@ class EmbedTask(Task):
         self.batch_budget, self.padded = choice.batch_budget, choice.kernel.padded
         self._choice = choice.why
 
+    def close(self) -> None:
+        from shardmill.models.encoder import free_memory
+
+        self._kernel = None
+        free_memory()
+
     def _golden(self) -> list[NDArray[np.int32]]:
         tokens = self._tokenizer.encode(GOLDEN, self._prompt)
         if tokens.bad:

@@ -101,6 +101,9 @@ class GenerateTask(StreamingTask):
     def open(self, device: Device) -> None:
         self._replies.open(device)
 
+    def close(self) -> None:
+        self._replies.close()
+
     def prepare(self, texts: Sequence[str | None], fields: pa.RecordBatch | None = None) -> Prepared:
         asked: list[Asked | None] = list(texts)
         bad: dict[int, str] = {}

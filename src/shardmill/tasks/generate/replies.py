@@ -66,6 +66,7 @@ class Replies(Protocol):
     def model_code(self) -> tuple[str, ...]: ...
     def fingerprint(self) -> dict[str, str]: ...
     def open(self, device: Device) -> None: ...
+    def close(self) -> None: ...
     def encode(self, asked: Sequence[Asked | None]) -> EncodedPrompts: ...
     def stream(self, prompts: Iterator[tuple[Key, Any] | None]) -> Iterator[list[tuple[Key, Reply]]]: ...
     @property
@@ -112,6 +113,12 @@ class LocalModel:
         except ImportError as error:
             raise missing_extra(error.name or "torch", "generate") from error
         self._generator = Generator.open(self.folder.root, device, self._options)
+
+    def close(self) -> None:
+        from shardmill.models.encoder import free_memory
+
+        self._generator = None
+        free_memory()
 
     def encode(self, asked: Sequence[Asked | None]) -> EncodedPrompts:
         encoded = self.generator.encode(asked)
@@ -212,6 +219,9 @@ class RemoteModel:
 
     def open(self, device: Device) -> None:
         self._endpoint.check()
+
+    def close(self) -> None:
+        pass
 
     def encode(self, asked: Sequence[Asked | None]) -> EncodedPrompts:
         return EncodedPrompts([self._request(each) for each in asked], [int(each is not None) for each in asked], {})

@@ -84,6 +84,11 @@ def start_over_in_two_steps(self: Ledger, plan: Plan) -> Plan:
     return self.create(plan)
 
 
+def settings_made_up(self: Ledger) -> tuple[Plan, dict[str, Any]]:
+    """Whoever comes between a plan and its settings takes the usual ones."""
+    return self.plan(), self.execution()
+
+
 BUGS: dict[str, list[tuple[Any, str, Any]]] = {
     "": [],
     "commit-by-put": [(Commits, "add", commit_by_put)],
@@ -93,6 +98,7 @@ BUGS: dict[str, list[tuple[Any, str, Any]]] = {
     "commit-before-errors": [(ErrorRecords, "put", put_errors_later), (StagedPart, "commit", commit_before_errors)],
     "sweep-at-start": [(Ledger, "put_execution", sweep_at_start)],
     "delete-without-lock": [(LocalStore, "delete", delete_without_lock)],
+    "settings-made-up": [(Ledger, "settle", settings_made_up)],
     "start-over-in-two-steps": [(Ledger, "start_over", start_over_in_two_steps)],
 }
 

@@ -38,7 +38,7 @@ MAY_IMPORT: dict[str, str] = {
     "endpoints": "errors console passwords permission schema",
     "augment": "errors random",
     # A model may be in a store.
-    "models": "errors cache console devices random sizing store",
+    "models": "errors permission cache console devices random sizing store",
     "plan": "errors permission records sizing spec",
     "ledger": "errors records store plan",
     "sources": "errors devices passwords permission ranges store template spec plan postgres",

@@ -24,6 +24,8 @@ from shardmill.tasks.base import START, STOP, WINDOW, Combined, Output, Prepared
 from shardmill.worker import Worker
 
 STEPS = ("claimed", "batch", "staging", "staged", "committing", "committed")
+# Additional steps if rows take so long that they are kept before their shard is committed.
+KEEPING_STEPS = ("keeping", "kept")
 # Additional steps if the result goes into a table, each once per batch of rows.
 TABLE_STEPS = ("batch-begun", "batch-recorded", "batch-written", "batch-committing", "batch-committed")
 

@@ -27,6 +27,7 @@ from shardmill.errors import DeviceLost
 from shardmill.ledger import Claim, Ledger, Search, Suspects, name_process
 from shardmill.plan import Plan
 from shardmill.sinks.base import Sink, Staged
+from shardmill.sinks.keeping import Keeper
 from shardmill.sinks.parquet import ParquetSink
 from shardmill.sources import Fields, Source, kept_schema, open_source
 from shardmill.spec import Execution
@@ -190,7 +191,7 @@ class Worker:
     def _open_sink(self) -> Sink:
         kept = kept_schema(self.plan.stat)
         if self.plan.work.to is None:
-            return ParquetSink(self.ledger, pa.schema(kept), self.task.output)
+            return ParquetSink(self.ledger, pa.schema(kept), self.task.output, self._keeper())
         from shardmill.sinks.postgres import open_sink
 
         return open_sink(
@@ -202,6 +203,12 @@ class Worker:
             on_step=self.on_step,
             stopped=self._stop.is_set,
         )
+
+    def _keeper(self) -> Keeper | None:
+        """None for a query: rows may change, so it is unknown which of them an earlier attempt did."""
+        if self.plan.work.query:
+            return None
+        return Keeper(self.ledger.kept, self.plan.id, self.task.numerics, self.on_step)
 
     def _start(self, stage: Callable[[], None]) -> threading.Thread:
         thread = threading.Thread(target=self._guard, args=(stage,), name=stage.__name__.strip("_"), daemon=True)

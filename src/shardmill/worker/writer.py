@@ -92,6 +92,8 @@ class Writer:
         started = time.perf_counter()
         claim = shard.claim
         self._on_step("staging", claim.shard)
+        # The reader has seen all lines, also those of rows that earlier attempts finished.
+        shard.lines = lines
         if (sealed := shard.staged.seal(lines)) is not None:
             shard.count_as(sealed)
         self._on_step("staged", claim.shard)

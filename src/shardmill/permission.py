@@ -13,7 +13,7 @@ PYTHON = "python:"
 # Names go into the environment of workers, on Slurm through a shell script, so they must be plain.
 _NAME = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
 # Code of shardmill itself, which any folder may name.
-_OURS = {"shardmill.testing:FakeTask"}
+_OURS = {"shardmill.testing:FakeTask", "shardmill.testing:FakeStream"}
 
 _allowed: set[str] = set(filter(None, os.environ.get(_VARIABLE, "").split(",")))
 

@@ -31,13 +31,13 @@ MAY_IMPORT: dict[str, str] = {
     "template": "errors",
     "devices": "errors",
     "store": "errors",
-    "sizing": "errors",
+    "sizing": "errors cache devices",
     "spec": "errors passwords permission",
     "postgres": "errors passwords",
     "augment": "errors random",
     # A model may be in a store.
     "models": "errors cache console devices sizing store",
-    "plan": "errors permission records devices sizing spec",
+    "plan": "errors permission records sizing spec",
     "ledger": "errors records store plan",
     # What a run made is a source of the next.
     "sources": "errors devices passwords permission ranges store template spec plan ledger postgres",
@@ -50,8 +50,8 @@ MAY_IMPORT: dict[str, str] = {
     # A host without a common disk is sent the bytes that its shards need, and the sources know which these are.
     "engines": "_version errors console passwords permission records ranges devices store spec plan ledger sources",
     "split": "errors console passwords ranges store plan sources",
-    "planner": "errors console devices spec plan sources tasks",
-    "costs": "errors cache console devices sizing models spec plan ledger sources tasks status planner",
+    "planner": "errors console devices sizing spec plan sources tasks",
+    "costs": "errors console devices sizing models spec plan ledger sources tasks status planner",
     "results": "errors permission console ranges devices store retrieval models plan ledger sources tasks sinks",
     "run": "errors permission console devices spec plan planner ledger engines sinks tasks status costs results steps "
     "worker",

@@ -16,7 +16,7 @@ from shardmill.ledger import Claim, Commit
 ErrorRecord = dict[str, Any]
 
 # What is counted of items besides rows and errors: fields of `Finished` and of `Sealed`.
-COUNTS = ("inputs", "tokens", "truncated")
+COUNTS = ("inputs", "tokens", "tokens_out", "truncated")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +32,7 @@ class Finished:
     describe: Callable[[int, str], ErrorRecord]
     inputs: int = 0
     tokens: int = 0
+    tokens_out: int = 0
     truncated: int = 0
 
 
@@ -44,6 +45,7 @@ class Sealed:
     part_rows: int
     inputs: int
     tokens: int
+    tokens_out: int
     truncated: int
     errors: list[ErrorRecord] = field(default_factory=list)
 

@@ -22,9 +22,10 @@ from shardmill.sinks import keeping
 from shardmill.sinks.keeping import Keeper
 from shardmill.sinks.parquet import ParquetSink
 from shardmill.sources import batches, kept_schema
+from shardmill.spec import make_spec
 from shardmill.tasks import open_task
 from shardmill.testing import KEEPING_STEPS, STEPS, crash_at, crash_somewhere
-from shardmill.worker import Worker
+from shardmill.worker import Worker, block
 from tests.support.corpora import fake_rows, fake_spec
 from tests.support.counting import CountingStore
 
@@ -123,7 +124,7 @@ def plain(tmp_path: Path, source: Path) -> Callable[..., None]:
         assert [*found.errors()] == [*wanted.errors()]
         assert found.verify(sample=8).verified
         for one, other in zip(found.ledger.commits.read_complete(found.plan), _commits(wanted), strict=True):
-            for name in ("rows", "lines", "errors", "tokens", "truncated", "inputs", "part_rows"):
+            for name in ("rows", "lines", "errors", "tokens", "tokens_out", "truncated", "inputs", "part_rows"):
                 assert getattr(one, name) == getattr(other, name), name
         found.ledger.sweep()
         assert _kept(found.ledger) == []
@@ -207,7 +208,7 @@ WRONG: dict[str, Callable[[Ledger, str], None]] = {
     "shard": _rewrite({"shard": 3}),
     "rows": _rewrite({"part_rows": 3}),
     "counts": _rewrite({"counts": {}}),
-    "negative": _rewrite({"counts": {"inputs": 0, "tokens": -1, "truncated": 0}}),
+    "negative": _rewrite({"counts": {"inputs": 0, "tokens": -1, "tokens_out": 0, "truncated": 0}}),
     "errors": _rewrite({"errors": [{"row_in_shard": 99}]}),
     "no rows": _rewrite({"cut": True}),
     "nonsense": lambda ledger, key: ledger.store.put(key, hashlib.sha256(b"x").hexdigest().encode() + b"x"),
@@ -220,7 +221,7 @@ def test_a_piece_that_could_be_wrong_is_passed_over(ledger: Ledger, tmp_path: Pa
     _, second = _kept(ledger)
     right, plan = ledger.store.get(second), ledger.plan()
     output = open_task(plan.work.task, plan.work.params).output
-    sink = ParquetSink(ledger, kept_schema(plan.stat), output, Keeper(ledger.kept, plan.id, {}))
+    sink = ParquetSink(ledger, kept_schema(plan), output, Keeper(ledger.kept, plan.id, {}))
 
     def count_taken_back() -> int:
         staged = sink.begin(Claim(0, "again"))
@@ -294,3 +295,27 @@ def test_rows_that_come_too_fast_are_not_held(ledger: Ledger, monkeypatch: pytes
     monkeypatch.setattr(keeping, "_MOST_BYTES", 10)
     _die(ledger.url, "staging")
     assert _kept(ledger) == []
+
+
+@pytest.mark.usefixtures("dear")
+def test_a_task_that_streams_keeps_finished_blocks(
+    tmp_path: Path, write_jsonl: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its blocks are smaller than what is read at once."""
+    monkeypatch.setattr(batches, "BATCH_ROWS", 1024)
+    monkeypatch.setattr(block, "_BLOCK_S", 0.0)
+    monkeypatch.setattr(block, "_FEWEST_ROWS", 8)
+    work = {"source": str(write_jsonl(ROWS)), "text": "text", "id": "id", "task": "shardmill.testing:FakeStream"}
+    spec = make_spec(work, {"max_errors": "100%"})
+    ledger = Ledger(tmp_path / "run")
+    ledger.create(make_plan(spec, [Device("cpu", "cpu")]))
+    ledger.put_execution(spec.execution.model_dump(mode="json"))
+    _die(ledger.url, after=1)
+    assert len(_kept(ledger)) == 2
+    worker = _work(ledger.url)
+    assert worker._tally.rows == len(ROWS) - 16
+    run = Run(tmp_path / "run")
+    assert run.verify().verified
+    assert sum(commit.tokens_out for commit in _commits(run)) == sum(
+        len(row["text"].split()) for row in ROWS if "!raise" not in row["text"].split()
+    )

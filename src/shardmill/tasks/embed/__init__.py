@@ -209,7 +209,7 @@ class EmbedTask(Task):
                 return max(1, min(workers, cores // cores_each))
         return 1
 
-    def prepare(self, texts: Sequence[str | None]) -> Prepared:
+    def prepare(self, texts: Sequence[str | None], fields: pa.RecordBatch | None = None) -> Prepared:
         """Tokenize; None has no tokens and costs nothing."""
         if self._cutter is not None:
             return self._cutter.prepare(texts)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 FAMILY = "Run a task"
 # Verbs that resume an interrupted call of themselves.
-RESUMING = ("run", "embed", "load", "augment", "resume", "work", "split")
+RESUMING = ("run", "embed", "load", "generate", "augment", "resume", "work", "split")
 
 
 def add_to(app: typer.Typer) -> None:
@@ -44,7 +44,7 @@ def embed(
     work, execution = read_options(spec, options)
     if (task := work.setdefault("task", "embed")) != "embed":
         raise SpecError(f"{spec}: its task is {task!r}.", hint=f"shardmill run --spec {spec} runs any task.")
-    _carry_out(work, execution, out, resume, as_json)
+    carry_out(work, execution, out, resume, as_json)
 
 
 _LOAD = """\
@@ -58,15 +58,16 @@ def load(
 ) -> None:
     """Embed every item of a source and load it into PostgreSQL. The same command resumes an interrupted run."""
     work, execution = read_options(spec, options)
-    _carry_out({**work, "to": work.get("to", {"url": ""})}, execution, out, resume, as_json)
+    carry_out({**work, "to": work.get("to", {"url": ""})}, execution, out, resume, as_json)
 
 
 _RUN = """\
 shardmill run --spec job.toml --out runs/job
-shardmill run reviews.jsonl --task lengths:CountWords --param lower=true --text reviewText --out runs/lengths"""
+shardmill run reviews.jsonl --task lengths:CountWords --param lower=true --text reviewText --out runs/lengths
+shardmill run reviews.jsonl --task lengths:CountWords --text reviewText --id asin --to embedded:shop --table words"""
 
 
-@takes(*o.CHOOSING, *o.READING, *o.KEEPING, *o.PLACING, "detach", "then", *o.LIMITING)
+@takes(*o.CHOOSING, *o.READING, *o.LOADING, *o.KEEPING, *o.PLACING, "detach", "then", "batch_rows", *o.LIMITING)
 def run(
     out: o.Out = "", spec: o.SpecFile = None, resume: o.Resume = None, as_json: o.AsJson = False, **options: Any
 ) -> None:
@@ -74,7 +75,7 @@ def run(
     work, execution = read_options(spec, options)
     if not work.get("task"):
         raise UsageError("No task was given.", hint="Name one: --task embed, or task = … in [work] of a spec.")
-    _carry_out(work, execution, out, resume, as_json)
+    carry_out(work, execution, out, resume, as_json)
 
 
 _AUGMENT = """\
@@ -102,7 +103,7 @@ def augment(
     params = {"preset": preset, "seed": seed, "epoch": epoch}
     work = {"source": ids, "text": "sample_id", "id": "sample_id", "task": "augment", "params": params}
     _, execution = read_options(None, options)
-    _carry_out(work, {"device": "cpu", **execution}, out, resume, as_json)
+    carry_out(work, {"device": "cpu", **execution}, out, resume, as_json)
 
 
 _RESUME = """\
@@ -203,11 +204,11 @@ def _toml_value(text: str) -> Any:
         return text
 
 
-def _carry_out(work: dict[str, Any], execution: dict[str, Any], out: str, resume: bool | None, as_json: bool) -> None:
-    from shardmill.api import carry_out
+def carry_out(work: dict[str, Any], execution: dict[str, Any], out: str, resume: bool | None, as_json: bool) -> None:
+    from shardmill import api
 
     began = time.monotonic()
-    done = carry_out(work, execution, out, fresh=resume is False, resume=resume is True, quiet=False)
+    done = api.carry_out(work, execution, out, fresh=resume is False, resume=resume is True, quiet=False)
     _report(done, began, as_json)
 
 
@@ -237,6 +238,7 @@ def _next_steps(run: Run) -> list[str]:
         from shardmill.tables.load import place_of
 
         table = place_of(run)
-        return [f"shardmill search '{table}' \"…\"", f"shardmill verify {url}", f"shardmill verify '{table}'"]
+        search = [f"shardmill search '{table}' \"…\""] if run.plan.work.task == "embed" else []
+        return [*search, f"shardmill verify {url}", f"shardmill verify '{table}'"]
     search = [f'shardmill search {url} "…"'] if run.plan.work.task == "embed" else []
     return [f"shardmill verify {url}", *search, f"shardmill merge {url} --out FILE.parquet"]

@@ -70,6 +70,10 @@ class Staged(Protocol):
 
 
 class Sink(Protocol):
+    """Where rows go. `salt` is part of the digest of what a row is made from, by which `unchanged` finds rows."""
+
+    salt: bytes
+
     def begin(self, claim: Claim) -> Staged: ...
     def unchanged(self, kept: pa.RecordBatch) -> frozenset[int]: ...
     def close(self) -> None: ...

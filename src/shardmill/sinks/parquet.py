@@ -26,6 +26,8 @@ _READ_ROWS = 8192
 class ParquetSink:
     """With a `keeper`, rows are kept before their shard is committed, and those of earlier attempts are used."""
 
+    salt = b""
+
     def __init__(self, ledger: Ledger, kept: pa.Schema, made: pa.Schema, keeper: Keeper | None = None) -> None:
         self.ledger, self._keeper = ledger, keeper
         self.schema = pa.schema([*kept, *made])

@@ -43,6 +43,7 @@ class PostgresSink:
         stopped: Callable[[], bool] = lambda: False,
     ) -> None:
         self.ledger, self.to, self.worker, self.on_step = ledger, to, worker, on_step
+        self.salt = to.salt
         self.batches = BatchLedger(plan, to.target)
         # One thread begins shards, a second looks up texts, and a third writes rows.
         self._asking, self._looking, self.writing = (Session(to.url, stopped=stopped) for _ in range(3))
@@ -62,7 +63,7 @@ class PostgresSink:
         return ShardProgress(())
 
     def unchanged(self, kept: pa.RecordBatch) -> frozenset[int]:
-        """With `changed_only`, the rows whose vector in the table was made from the same text."""
+        """With `changed_only`, the rows whose result in the table was made from the same."""
         if not self.to.changed_only:
             return frozenset()
         return self._looking.transact(lambda c: self.upsert.unchanged(c, kept))

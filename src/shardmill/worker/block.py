@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -13,6 +12,8 @@ from numpy.typing import NDArray
 
 from shardmill.errors import Cure, ShardmillError, TaskError, WorkerFailed
 from shardmill.ledger import Claim, Suspects
+from shardmill.sinks.base import Sink
+from shardmill.sinks.digests import digest_items
 from shardmill.sources import ItemBatch
 from shardmill.tasks.base import WINDOW, Combined, Prepared, Task
 
@@ -53,7 +54,7 @@ def cut_batch(
 class Block:
     """Consecutive items of one shard. `bad` is per item, `prepared.inputs` and `outputs` are per input.
 
-    `unchanged` are items whose vector is already in the sink, `files` the number of each item's file if the shard has
+    `unchanged` are items whose result is already in the sink, `files` the number of each item's file if the shard has
     several.
     """
 
@@ -195,11 +196,11 @@ def make_block(
     read: ReadBatch,
     task: Task,
     keep: Iterable[str],
-    find_unchanged: Callable[[pa.RecordBatch], frozenset[int]] | None = None,
+    table: Sink | None = None,
 ) -> Block:
     """Prepare items, leaving out bad ones; of the columns read, the result has those to `keep`.
 
-    `find_unchanged` finds the rows that a table already has; with it, the digest of each text is kept.
+    If the rows go into a `table`, a digest of what each is made from is kept, and those it already has are unchanged.
     """
     batch, bad = read.batch, dict(read.batch.bad)
     for row in read.poison:
@@ -210,9 +211,9 @@ def make_block(
         texts[row] = None
     kept, unchanged = batch.kept.select(list(keep)), frozenset[int]()
     fields = batch.kept.select(list(task.fields)) if task.fields else None
-    if find_unchanged is not None:
-        kept = kept.append_column(TEXT_DIGEST, digest_texts(texts))
-        unchanged = find_unchanged(kept)
+    if table is not None:
+        kept = kept.append_column(TEXT_DIGEST, digest_items(texts, fields, table.salt))
+        unchanged = table.unchanged(kept)
         texts = [None if i in unchanged else text for i, text in enumerate(texts)]
     prepared = prepare(task, texts, fields)
     for row, reason in prepared.bad.items():
@@ -231,12 +232,6 @@ def make_block(
         suspects=read.suspects,
         combined=task.combine(len(batch)),
     )
-
-
-def digest_texts(texts: Sequence[str | None]) -> pa.Array:
-    """Digests of texts, to tell whether a text has changed since its vector was computed."""
-    digests = [None if t is None else hashlib.sha256(t.encode()).digest()[:16] for t in texts]
-    return pa.array(digests, TEXT_DIGEST.type)
 
 
 def prepare(task: Task, texts: Sequence[str | None], fields: pa.RecordBatch | None = None) -> Prepared:

@@ -240,11 +240,11 @@ class Worker:
     # preparing thread
 
     def _prepare(self) -> None:
-        find_unchanged = self.sink.unchanged if self.plan.work.to is not None else None
+        table = self.sink if self.plan.work.to is not None else None
         while not isinstance(item := self._read.get(), AllDone):
             if isinstance(item, ReadBatch):
                 started = time.perf_counter()
-                block = make_block(item, self.task, self.plan.kept, find_unchanged)
+                block = make_block(item, self.task, self.plan.kept, table)
                 self._shards[item.claim.shard].prepare_s += time.perf_counter() - started
                 self._ready.put(block)
             else:

@@ -33,6 +33,7 @@ def add_to(app: typer.Typer) -> None:
 _EMBED = """\
 shardmill embed reviews.jsonl --text reviewText --out runs/reviews
 shardmill embed s3://bucket/docs --text "{title}: {body}" --id doc_id --keep price --out s3://bucket/runs/docs
+shardmill embed run:runs/summaries --text output --out runs/vectors
 shardmill embed wiki.parquet --text text --out /shared/runs/wiki --engine slurm --partition gpu --workers 16"""
 
 

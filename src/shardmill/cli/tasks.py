@@ -9,6 +9,7 @@ import typer
 
 from shardmill.cli import options as o
 from shardmill.cli.command import Verb, print_json, takes
+from shardmill.cli.specs import read_options
 from shardmill.console import count, duration, say
 from shardmill.errors import SpecError, UsageError
 
@@ -33,6 +34,7 @@ def add_to(app: typer.Typer) -> None:
 _EMBED = """\
 shardmill embed reviews.jsonl --text reviewText --out runs/reviews
 shardmill embed s3://bucket/docs --text "{title}: {body}" --id doc_id --keep price --out s3://bucket/runs/docs
+shardmill embed run:runs/summaries --text output --out runs/vectors
 shardmill embed wiki.parquet --text text --out /shared/runs/wiki --engine slurm --partition gpu --workers 16"""
 
 
@@ -68,10 +70,14 @@ def load(
 
 _RUN = """\
 shardmill run --spec job.toml --out runs/job
-shardmill run reviews.jsonl --task lengths:CountWords --param lower=true --text reviewText --out runs/lengths"""
+shardmill run reviews.jsonl --task lengths:CountWords --param lower=true --text reviewText --out runs/lengths
+shardmill run reviews.jsonl --task lengths:CountWords --text reviewText --id asin --to embedded:shop --table words"""
 
 
-@takes(*o.CHOOSING, *o.READING, *o.KEEPING, "allow_code", *o.PLACING, "detach", "then", *o.LIMITING)
+@takes(
+    *o.CHOOSING, *o.READING, *o.LOADING, *o.KEEPING, "allow_code", *o.PLACING, "detach", "then", "batch_rows",
+    *o.LIMITING,
+)  # fmt: skip
 def run(
     out: o.Out = "", spec: o.SpecFile = None, resume: o.Resume = None, as_json: o.AsJson = False, **options: Any
 ) -> None:
@@ -173,42 +179,6 @@ def stop(run: o.Run, as_json: o.AsJson = False) -> None:
         say(f"Stopped (workers: {ended.workers:,}{left}). Resume with: shardmill resume {run}")
 
 
-def read_options(spec: Any, options: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The `[work]` and `[execution]` of a spec file, overridden by the options of a command."""
-    from shardmill.spec import read_spec, sort_options
-
-    named = {name: options.pop(name, None) for name in ("hosts", "partition", "address")}
-    engine = dict(_pairs(options.pop("set_", None), "--set", "account=mine"))
-    engine |= {name: value for name, value in named.items() if value is not None}
-    params = {key: _toml_value(value) for key, value in _pairs(options.pop("param", None), "--param", "dims=256")}
-    work, execution = sort_options({**options, "params": params, "engine_options": engine or None})
-    tables = read_spec(spec) if spec else {"work": {}, "execution": {}}
-    for name in ("params", "to"):
-        if whole := {**tables["work"].get(name, {}), **work.get(name, {})}:
-            work[name] = whole
-    return {**tables["work"], **work}, {**tables["execution"], **execution}
-
-
-def _pairs(given: list[str] | None, flag: str, example: str) -> list[tuple[str, str]]:
-    found = []
-    for each in given or ():
-        key, equals, value = each.partition("=")
-        if not (key and equals):
-            raise UsageError(f"{flag} {each!r} is not KEY=VALUE.", hint=f"For example: {flag} {example}")
-        found.append((key, value))
-    return found
-
-
-def _toml_value(text: str) -> Any:
-    """Parse a value as TOML, else take it as text."""
-    import tomllib
-
-    try:
-        return tomllib.loads(f"value = {text}")["value"]
-    except ValueError:
-        return text
-
-
 def carry_out(
     work: dict[str, Any],
     execution: dict[str, Any],
@@ -250,6 +220,7 @@ def _next_steps(run: Run) -> list[str]:
         from shardmill.tables.load import place_of
 
         table = place_of(run)
-        return [f"shardmill search '{table}' \"…\"", f"shardmill verify {url}", f"shardmill verify '{table}'"]
+        search = [f"shardmill search '{table}' \"…\""] if run.plan.work.task == "embed" else []
+        return [*search, f"shardmill verify {url}", f"shardmill verify '{table}'"]
     search = [f'shardmill search {url} "…"'] if run.plan.work.task == "embed" else []
     return [f"shardmill verify {url}", *search, f"shardmill merge {url} --out FILE.parquet"]

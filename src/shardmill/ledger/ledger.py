@@ -17,6 +17,7 @@ from shardmill.ledger.commit import Commits
 from shardmill.ledger.failure import ErrorRecords, SuspectRecords
 from shardmill.ledger.folder import Folder
 from shardmill.ledger.free import FreeSearch
+from shardmill.ledger.kept import KeptRecords
 from shardmill.ledger.lease import Leases
 from shardmill.ledger.note import Notes
 from shardmill.ledger.process import name_person
@@ -30,7 +31,7 @@ from shardmill.records import read_object
 from shardmill.store import Store, locate, open_store
 
 _ROLLED_UP = ("segments/", "rolled/")
-_RECORDS = ("leases/", "suspects/", "workers/", "logs/", "final/", "index/", "steps/")
+_RECORDS = ("leases/", "suspects/", "workers/", "logs/", "final/", "index/", "steps/", "kept/")
 _FOLDERS = ("commits/", "parts/", "errors/", *_ROLLED_UP, *_RECORDS)
 _FILES = ("report.json", "forecast.json", "placement.json", "execution.json", "state.json")
 _DAMAGED = "Delete it, then run the command that started the run again."
@@ -55,6 +56,7 @@ class Ledger:
         self.leases = Leases(self.folder, self.commits, self.workers, clock)
         self.suspects = SuspectRecords(self.folder)
         self.errors = ErrorRecords(self.store)
+        self.kept = KeptRecords(self.folder)
         self.notes = Notes(self.store, clock)
         self.steps = StepRecords(self.folder, clock)
         self.state = StateRecord(self.folder, clock)
@@ -254,7 +256,7 @@ class Ledger:
             kept |= {self.commits.key(shard), commit.part, commit.errors_file}
         found = (e.key for folder in ("commits/", "parts/", "errors/") for e in self.store.list(folder))
         stray = [key for key in found if key not in kept]
-        hints = [e.key for folder in ("leases/", "suspects/") for e in self.store.list(folder)]
+        hints = [e.key for folder in ("leases/", "suspects/", "kept/") for e in self.store.list(folder)]
         ending = f".{self.folder.generation}.json"
         hints += [e.key for kind in _ROLLED_UP for e in self.store.list(kind) if not e.key.endswith(ending)]
         plan = self.folder.read_plan()

@@ -1,4 +1,4 @@
-"""The commands `embed`, `load` and `run` as functions."""
+"""The commands `embed`, `load`, `generate` and `run` as functions."""
 
 from __future__ import annotations
 
@@ -16,20 +16,13 @@ Place = str | os.PathLike[str]
 Names = str | Sequence[str]
 
 
-class EmbedOptions(TypedDict, total=False):
-    """Options of `embed` and `load`, with the meaning of the command-line options of the same name."""
+class RunOptions(TypedDict, total=False):
+    """Options of every function that runs a task, with the meaning of the command-line options of the same name."""
 
     id: Names | None
     keep: Names | None
     query: str | None
     format: str | None
-    model: str | None
-    dims: int | None
-    dtype: str | None
-    prompt: str | None
-    window_tokens: int | None
-    overlap: int | None
-    windows: str | None
     engine: str | None
     engine_options: dict[str, Any] | None
     workers: int | None
@@ -40,6 +33,39 @@ class EmbedOptions(TypedDict, total=False):
     shard_bytes: int | None
     then: Names | None
     detach: bool
+
+
+class EmbedOptions(RunOptions, total=False):
+    """Options of `embed` and `load`."""
+
+    model: str | None
+    dims: int | None
+    dtype: str | None
+    prompt: str | None
+    window_tokens: int | None
+    overlap: int | None
+    windows: str | None
+
+
+class GenerateOptions(RunOptions, total=False):
+    """Options of `generate`. With `to` and `table` the answers go into PostgreSQL."""
+
+    endpoint: str | None
+    key_variable: str | None
+    system: str | None
+    max_tokens: int | None
+    temperature: float | None
+    top_k: int | None
+    top_p: float | None
+    seed: int | None
+    beams: int | None
+    stop: Sequence[str] | None
+    price_in: float | None
+    price_out: float | None
+    to: str | None
+    table: str | None
+    mode: str | None
+    changed_only: bool
 
 
 class LoadOptions(EmbedOptions, total=False):
@@ -96,6 +122,36 @@ def load(
     _check("load", LoadOptions, options)
     work, execution = sort_options({"source": source, "to": to, "text": text, **options})
     return carry_out(work, execution, out, fresh=fresh, quiet=quiet)
+
+
+def generate(
+    source: str | Sequence[str],
+    *,
+    model: str,
+    template: str | None = None,
+    messages: str | None = None,
+    schema: Mapping[str, Any] | None = None,
+    out: Place | None = None,
+    fresh: bool = False,
+    quiet: bool = True,
+    **options: Unpack[GenerateOptions],
+) -> Run:
+    """Answer a prompt for every item of a source. The same call resumes.
+
+    shardmill.generate("news.jsonl", template="Translate into French: {body}", model="./Qwen3-0.6B", out="runs/french")
+
+    The prompt is a `template`, or the conversation in the column `messages`. With a JSON `schema`, answers fit it.
+    """
+    _check("generate", GenerateOptions, options)
+    if (template is None) == (messages is None):
+        raise UsageError("generate() takes a template or the column with messages, one of them.")
+    asked = {"text": template} if messages is None else {"text": f"{{{messages}:json}}", "messages": True}
+    work, execution = sort_options({"source": source, "model": model, **asked, **options})
+    if schema is not None:
+        work["params"]["response_schema"] = dict(schema)
+    if options.get("endpoint"):
+        execution = {"device": "cpu", **execution}
+    return carry_out({**work, "task": "generate"}, execution, out, fresh=fresh, quiet=quiet)
 
 
 def carry_out(work: dict[str, Any], execution: dict[str, Any], out: Place | None = None, **how: Any) -> Run:

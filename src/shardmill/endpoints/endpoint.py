@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import resource
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -55,7 +56,8 @@ class Endpoint:
         patience: Patience | None = None,
     ) -> None:
         self._address = EndpointAddress(clean_url(url), model, key_variable)
-        self._pace = Pace(START, most)
+        # Each connection is an open file.
+        self._pace = Pace(START, min(most, max(START, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2)))
         self._patience = patience or Patience()
         self.counts = EndpointCounts()
 

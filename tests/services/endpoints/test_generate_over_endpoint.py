@@ -24,6 +24,7 @@ def test_a_run_over_a_server_that_fails_is_whole_and_verified_and_the_key_is_now
     run = tmp_path / "run"
     with llm_server(faults=0.1, seed=3, key="sk-planted-0123456789") as server:
         words = ("--template", "{text}", "--id", "id", "--model", MODEL, "--endpoint", server.url, "--workers", 1)
+        monkeypatch.setenv("NO_PROXY", "127.0.0.1")
         monkeypatch.setenv("OPENAI_API_KEY", "sk-other-9876543210")
         denied = shardmill("generate", source, *words, "--out", run)
         monkeypatch.setenv("OPENAI_API_KEY", "sk-planted-0123456789")

@@ -99,17 +99,17 @@ def test_two_thousand_prompts_are_answered_once_though_a_fifth_of_the_answers_fa
 
 
 def test_more_requests_are_sent_at_once_where_that_helps() -> None:
-    with llm_server(latency=0.3) as server:
+    with llm_server(latency=0.2) as server:
         endpoint = Endpoint(server.url, MODEL)
-        assert len(collect(endpoint, ((n, chat(f"{n}")) for n in range(90)))) == 90
+        assert len(collect(endpoint, ((n, chat(f"{n}")) for n in range(60)))) == 60
         assert server.stats()["peak"] > START
         assert endpoint.counts.peak > START
 
 
 @pytest.mark.parametrize("kind", ["429", "429 date"])
 def test_nothing_is_sent_before_the_server_allows_it(kind: str) -> None:
-    with llm_server(faults=0.4, kinds=kind, seed=5) as server:
-        count = 30 if kind == "429" else 4
+    with llm_server(faults=0.4, kinds=kind, seed=25) as server:
+        count = 30 if kind == "429" else 2
         endpoint = Endpoint(server.url, MODEL, most=1, patience=QUICK)
         assert all(isinstance(r, PromptAnswer) for r in ask(endpoint, *(f"prompt {n}" for n in range(count))))
         seen = server.stats()
@@ -119,7 +119,7 @@ def test_nothing_is_sent_before_the_server_allows_it(kind: str) -> None:
 
 
 def test_a_limit_per_second_is_kept() -> None:
-    with llm_server(per_s=60) as server:
+    with llm_server(per_s=80) as server:
         endpoint = Endpoint(server.url, MODEL, patience=QUICK)
         assert all(isinstance(r, PromptAnswer) for r in ask(endpoint, *(f"{n}" for n in range(120))))
         assert server.stats()["faults"].get("rate", 0) < 120
@@ -128,7 +128,7 @@ def test_a_limit_per_second_is_kept() -> None:
 def test_a_server_that_is_killed_and_comes_back_costs_no_row() -> None:
     with llm_server(latency=0.02) as server:
         endpoint = Endpoint(server.url, MODEL, patience=QUICK)
-        requests = ((n, chat(f"prompt {n}")) for n in range(200))
+        requests = ((n, chat(f"prompt {n}")) for n in range(120))
         stream = endpoint.stream(requests)
         got = dict(next(group for group in stream if group))
         server.kill()
@@ -137,7 +137,7 @@ def test_a_server_that_is_killed_and_comes_back_costs_no_row() -> None:
         for group in stream:
             got.update(group)
         back.join()
-    assert got == {n: PromptAnswer(answer_to(f"prompt {n}"), "stop", 2, 2) for n in range(200)}
+    assert got == {n: PromptAnswer(answer_to(f"prompt {n}"), "stop", 2, 2) for n in range(120)}
     assert endpoint.counts.away_s > 0
     assert "the server was away" in " ".join(endpoint.notes) or endpoint.counts.away_s < 1
 

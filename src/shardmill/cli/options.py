@@ -114,9 +114,7 @@ OPTIONS: dict[str, Any] = {
     "to": _declare(str, TABLE, "URL", "postgresql://USER@HOST/DATABASE or embedded:PATH."),
     "table": _declare(str, TABLE, "TABLE", "The table: name or schema.name. Created if missing."),
     "mode": _declare(str, TABLE, "MODE", "If the key already exists: update, skip or fail.  [default: update]"),
-    "changed_only": _flag(
-        TABLE, "--changed-only", "Make only rows that are new, or made from something new."
-    ),
+    "changed_only": _flag(TABLE, "--changed-only", "Make only rows that are new, or made from something new."),
     "index": _declare(str, TABLE, "INDEX", "Built after the load: hnsw, ivfflat or none.  [default: hnsw]"),
     "rebuild_indexes": _flag(TABLE, "--rebuild-indexes", "Drop existing indexes and build them after the load."),
     "vector": _declare(str, TABLE, "TYPE", "Type of the vectors: vector or halfvec.  [default: vector]"),

@@ -39,7 +39,7 @@ from shardmill import run
 from shardmill.console import Bar
 from shardmill.costs.rates import expect, learn
 from shardmill.devices import Device
-from shardmill.errors import WORKER_FAILED, Cure, Preempted, ShardmillError, StaleResume
+from shardmill.errors import WORKER_FAILED, Cure, Preempted, ShardmillError, StaleResume, TooManyErrors
 from shardmill.ledger import Ledger, name_process, process_alive
 from shardmill.plan import Plan
 from shardmill.planner import devices_for, make_plan
@@ -186,6 +186,8 @@ class World:
             said = {"message": error.message, "hint": error.hint, "cure": error.cure.name}
             process.lines.append(WORKER_FAILED + json.dumps(said))
             self.outcome.counts[type(error).__name__] += 1
+            if isinstance(error, TooManyErrors):
+                self.outcome.faults.append(f"{process.name} obeys another limit of failed rows: {error.message}")
             mild = isinstance(error, Preempted) or not process.name.startswith("worker")
             end[0] = error.exit_status if mild else int(error.cure)
             process.error = error

@@ -85,6 +85,11 @@ def start_over_in_two_steps(self: Ledger, plan: Plan) -> Plan:
     return self.create(plan)
 
 
+def settings_made_up(self: Ledger) -> tuple[Plan, dict[str, Any]]:
+    """Whoever comes between a plan and its settings takes the usual ones."""
+    return self.plan(), self.execution()
+
+
 def any_kept(names: Sequence[KeptName], row: int) -> KeptName | None:
     """Kept rows are taken back though rows before them are missing."""
     return max((name for name in names if name.first_row >= row), default=None)
@@ -99,6 +104,7 @@ BUGS: dict[str, list[tuple[Any, str, Any]]] = {
     "commit-before-errors": [(ErrorRecords, "put", put_errors_later), (StagedPart, "commit", commit_before_errors)],
     "sweep-at-start": [(Ledger, "put_execution", sweep_at_start)],
     "delete-without-lock": [(LocalStore, "delete", delete_without_lock)],
+    "settings-made-up": [(Ledger, "settle", settings_made_up)],
     "kept-with-gaps": [(keeping, "next_kept", any_kept)],
     "start-over-in-two-steps": [(Ledger, "start_over", start_over_in_two_steps)],
 }

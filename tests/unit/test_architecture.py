@@ -38,7 +38,7 @@ MAY_IMPORT: dict[str, str] = {
     "endpoints": "errors console passwords permission schema",
     "augment": "errors random",
     # A model may be in a store.
-    "models": "errors cache console devices random sizing store",
+    "models": "errors permission cache console devices random sizing store",
     "plan": "errors permission records sizing spec",
     "ledger": "errors records store plan",
     # What a run made is a source of the next.
@@ -63,7 +63,7 @@ MAY_IMPORT: dict[str, str] = {
     "api": "errors spec run tables",
     "bench": "errors console batching devices sizing store augment models sources tasks sinks run api",
     "__init__": "_version errors spec sizing split run api",
-    "cli": "__init__ _version errors permission console store augment devices spec plan planner engines status "
+    "cli": "__init__ _version errors permission console store schema augment devices spec plan planner engines status "
     "costs split run tables api bench",
     "__main__": "cli",
 }

@@ -75,7 +75,7 @@ class Table:
         self.registered: Registered = found
         self.target = found.target
         if allow_code:
-            permission.allow(permission.code_among(found.task, ()))
+            permission.allow(permission.code_among(found.task, (), found.fingerprint))
 
     def __str__(self) -> str:
         return f"{self.place.url}: {quoted(self.place.schema)}.{quoted(self.place.table)}"
@@ -130,7 +130,7 @@ class Table:
     ) -> Report:
         """Check what the table holds; `sample` rows are computed again in float32."""
         began = time.monotonic()
-        permission.check(permission.code_among(self.registered.task, ()))
+        permission.check(permission.code_among(self.registered.task, (), self.registered.fingerprint))
         expected = Expected(rows, dims)
         with self._open() as connection, Bar("verifying", quiet=quiet) as bar:
             bar.at(0.0, "columns")

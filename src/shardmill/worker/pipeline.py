@@ -23,7 +23,6 @@ from shardmill.batching import Budget
 from shardmill.devices import Device, format_cpus
 from shardmill.errors import DeviceLost
 from shardmill.ledger import Claim, Ledger, Search, Suspects, name_process
-from shardmill.plan import Plan
 from shardmill.sinks.base import Sink, Staged
 from shardmill.sources import Fields, Source, open_source
 from shardmill.spec import Execution
@@ -63,9 +62,9 @@ class Worker:
         self.name = name or f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:12]}"
         self.on_step = on_step
         self._on_stuck = on_stuck or self.stop
-        self._watched = parent is not None
-        self.plan: Plan = ledger.plan()
-        self.execution = Execution(**ledger.execution())
+        self._watched = parent is not None and not os.environ.get("SHARDMILL_DETACHED")
+        self.plan, settings = ledger.settle()
+        self.execution = Execution(**settings)
         self.choice = Choice(ledger, self.plan, self.name, kind=device.kind, slot=slot, lease_s=self.execution.lease_s)
         work = self.plan.work
         self.task: Task = open_task(work.task, work.params)

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from shardmill.console import Bar, say
 from shardmill.devices import Device, place_workers
 from shardmill.errors import SpecError
 from shardmill.plan import ROW, Plan, shard_target_bytes
-from shardmill.sources import Fields, Source, discover, kept_schema, open_source
-from shardmill.spec import Spec
+from shardmill.sources import Fields, Source, SourceStat, discover, kept_schema, open_source, sort_groups
+from shardmill.spec import Spec, Work
 from shardmill.tasks import open_task
 from shardmill.tasks.base import Task
 
@@ -35,13 +36,21 @@ def devices_for(spec: Spec) -> list[Device]:
 def make_plan(spec: Spec, devices: Sequence[Device], *, like: Plan | None = None, quiet: bool = True) -> Plan:
     """Make the plan of a spec: examine the source, take the model's fingerprint, cut the shards.
 
-    If the plan `like` has the same query and key, its shards are reused: the rows of a query may have changed.
+    If the plan `like` has the same query and key, its shards are reused: the rows of a query may have changed. The
+    groups that it has sorted are reused too.
     """
     work = spec.work
     task = open_task(work.task, work.params)
     fields = Fields.of(work)
     with _LateBar("scanning for seek points", quiet) as bar:
         stat = discover(work.source, fields, work.format, bar.at)
+    if work.group_by:
+        if like is not None and _has_groups(like, work, stat):
+            pairs = zip(stat.files, like.stat.files, strict=True)
+            files = tuple(replace(here, entries=(), index=before.index) for here, before in pairs)
+            return Plan.of(work, replace(stat, files=files), task.fingerprint(), like.shards)
+        with _LateBar("sorting into groups", quiet) as bar:
+            stat = sort_groups(stat, fields, work.max_item_bytes, bar.at)
     _check_names(task, list(stat.columns))
     target = spec.execution.shard_bytes or shard_target_bytes(stat.size_bytes, devices)
     if like is not None and like.work.query and like.work.query == work.query and like.work.id == work.id:
@@ -51,6 +60,15 @@ def make_plan(spec: Spec, devices: Sequence[Device], *, like: Plan | None = None
     if not quiet:
         _print_notes(source, len(shards), len(devices))
     return Plan.of(work, stat, task.fingerprint(), shards)
+
+
+def _has_groups(like: Plan, work: Work, stat: SourceStat) -> bool:
+    """Whether a plan has the groups of the same rows, sorted when it was made."""
+    same = ("group_by", "text", "keep", "max_item_bytes")
+    if any(getattr(like.work, name) != getattr(work, name) for name in same) or like.stat.columns != stat.columns:
+        return False
+    old, new = ([(f.name, f.size_bytes, f.tag, f.edges) for f in each.files] for each in (like.stat, stat))
+    return old == new and bool(like.stat.files[0].index)
 
 
 def _print_notes(source: Source, shards: int, workers: int) -> None:

@@ -71,6 +71,7 @@ class Work(_Model):
     text: str = Field(min_length=1)
     id: Names = ()
     keep: Names = ()
+    group_by: str = ""
     task: str = "embed"
     params: dict[str, Any] = {}
     max_item_bytes: int = Field(default=32 << 20, ge=1 << 10)

@@ -23,17 +23,19 @@ Row = dict[str, object]
 class Fields:
     """Which fields of a row are read: a text (a field, several, or a template), the id, and columns to keep.
 
-    `keep` entries may name a type: `price:float64`. For a database, `query` selects the rows.
+    `keep` entries may name a type: `price:float64`. For a database, `query` selects the rows. Rows that share a value
+    of `group_by` are one item.
     """
 
     text: str
     id: tuple[str, ...] = ()
     keep: tuple[str, ...] = ()
     query: str = ""
+    group_by: str = ""
 
     @classmethod
     def of(cls, work: Work) -> Fields:
-        return cls(work.text, work.id, work.keep, work.query)
+        return cls(work.text, work.id, work.keep, work.query, group_by=work.group_by)
 
 
 @dataclass(frozen=True, slots=True)

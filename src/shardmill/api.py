@@ -1,4 +1,4 @@
-"""The commands `embed`, `load` and `run` as functions."""
+"""The commands `embed`, `summarize`, `load` and `run` as functions."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict, Unpack
 
-from shardmill.errors import UsageError, nearest
+from shardmill.errors import SpecError, UsageError, nearest
 from shardmill.run import Run, prepare, start
+from shardmill.run.groups import start_groups
 from shardmill.spec import make_spec, sort_options
 from shardmill.tables.load import load as load_table
 from shardmill.tables.load import prepare as prepare_table
@@ -16,20 +17,14 @@ Place = str | os.PathLike[str]
 Names = str | Sequence[str]
 
 
-class EmbedOptions(TypedDict, total=False):
-    """Options of `embed` and `load`, with the meaning of the command-line options of the same name."""
+class RunOptions(TypedDict, total=False):
+    """Options that every task has, with the meaning of the command-line options of the same name."""
 
     id: Names | None
     keep: Names | None
     query: str | None
     format: str | None
     model: str | None
-    dims: int | None
-    dtype: str | None
-    prompt: str | None
-    window_tokens: int | None
-    overlap: int | None
-    windows: str | None
     engine: str | None
     engine_options: dict[str, Any] | None
     workers: int | None
@@ -40,6 +35,26 @@ class EmbedOptions(TypedDict, total=False):
     shard_bytes: int | None
     then: Names | None
     detach: bool
+
+
+class EmbedOptions(RunOptions, total=False):
+    """Options of `embed` and `load`, with the meaning of the command-line options of the same name."""
+
+    dims: int | None
+    dtype: str | None
+    prompt: str | None
+    window_tokens: int | None
+    overlap: int | None
+    windows: str | None
+
+
+class SummarizeOptions(RunOptions, total=False):
+    """Options of `summarize`, with the meaning of the command-line options of the same name."""
+
+    method: str | None
+    sentences: int | None
+    reference: str | None
+    group_by: str | None
 
 
 class LoadOptions(EmbedOptions, total=False):
@@ -77,6 +92,24 @@ def embed(
     return start(make_spec(work, execution), out, fresh=fresh, quiet=quiet)
 
 
+def summarize(
+    source: str | Sequence[str],
+    *,
+    text: str,
+    out: Place | None = None,
+    fresh: bool = False,
+    quiet: bool = True,
+    **options: Unpack[SummarizeOptions],
+) -> Run:
+    """Summarize every item of a source or, with `group_by`, every group of items. The same call resumes.
+
+    run = shardmill.summarize("news.jsonl", text="article", out="runs/news")
+    """
+    _check("summarize", SummarizeOptions, options)
+    work, execution = sort_options({"source": source, "text": text, **options})
+    return summarize_work(work, execution, out, fresh=fresh, quiet=quiet)
+
+
 def load(
     source: str | Sequence[str],
     *,
@@ -105,6 +138,17 @@ def carry_out(work: dict[str, Any], execution: dict[str, Any], out: Place | None
     if not out:
         raise UsageError("No --out was given.", hint="Name a folder for the run: --out runs/mine")
     return start(make_spec(work, execution), out, **how)
+
+
+def summarize_work(work: dict[str, Any], execution: dict[str, Any], out: Place | None = None, **how: Any) -> Run:
+    """Run the `[work]` and `[execution]` of a spec whose task is `summarize`; `group_by` is of the summaries."""
+    if (task := work.setdefault("task", "summarize")) != "summarize":
+        raise SpecError(f"The task is {task!r}, not summarize.", hint="shardmill run --spec FILE runs any task.")
+    if not work.get("group_by"):
+        return carry_out(work, execution, out, **how)
+    if not out:
+        raise UsageError("No --out was given.", hint="Name a folder for the run: --out runs/mine")
+    return start_groups(work, execution, out, **how)
 
 
 def lay_out(work: dict[str, Any], execution: dict[str, Any], out: Place, **how: Any) -> Run:

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from shardmill.errors import SourceError
+from shardmill.errors import GroupTooLarge, SourceError
 from shardmill.ranges import split_weighted
 from shardmill.sources.base import Fields, ItemBatch, Shard, Source, SourceFile, SourceStat
 from shardmill.sources.batches import BATCH_BYTES, BATCH_ROWS
@@ -70,7 +70,10 @@ def sort_groups(
     open_below: Callable[[SourceStat, Fields, int], Source],
     on_progress: OnProgress,
 ) -> SourceStat:
-    """Sort the rows by their key, write the groups to a file, and name it as the index of the first file."""
+    """Sort the rows by their key, write the groups to a file, and name it as the index of the first file.
+
+    If the key is the id of the items, a group that does not fit into one of them is refused.
+    """
     own = fields_below(fields)
     below = replace(stat, columns={name: stat.columns[name] for name in own.keep})
     source = open_below(below, own, max_item_bytes)
@@ -79,7 +82,8 @@ def sort_groups(
         for batch in _rows(source, own, fields.group_by, on_progress):
             rows.add(batch)
         row_group_bytes = max(_ROW_GROUP_BYTES, stat.size_bytes // _MOST_ROW_GROUPS)
-        _write(path, _join(rows.drain(), max_item_bytes), arrow_type(stat.columns[fields.group_by]), row_group_bytes)
+        groups = _join(rows.drain(), max_item_bytes, whole=fields.id == (fields.group_by,))
+        _write(path, groups, arrow_type(stat.columns[fields.group_by]), row_group_bytes)
     # Workers read the groups and nothing else, so the files need no seek points of their own.
     files = [replace(file, entries=(), index="") for file in stat.files]
     return replace(stat, files=(replace(files[0], index=str(path)), *files[1:]))
@@ -147,13 +151,18 @@ class _Group:
         return {_KEY: self.key, _TEXT: text, _SIZE: self.size, **counts}
 
 
-def _join(batches: Iterable[pa.RecordBatch], most_bytes: int) -> Iterator[dict[str, Any]]:
+def _join(batches: Iterable[pa.RecordBatch], most_bytes: int, *, whole: bool) -> Iterator[dict[str, Any]]:
     """One row per group, in the order of the keys; several if its texts exceed `most_bytes` together."""
     group: _Group | None = None
     for batch in batches:
         for key, text, lines, items, left_out, _ in zip(*(c.to_pylist() for c in batch.columns), strict=True):
             size = 0 if text is None else len(text.encode()) + len(BETWEEN)
             if group is not None and (group.key != key or (group.texts and group.size + size > most_bytes)):
+                if whole and group.key == key:
+                    raise GroupTooLarge(
+                        f"The texts of the group {key!r} have more than {most_bytes:,} bytes together.",
+                        hint="Raise max_item_bytes in [work] of a spec. Without the key as --id it is several items.",
+                    )
                 yield group.row()
                 group = None
             group = group or _Group(key)
@@ -227,17 +236,3 @@ class GroupedSource(Source):
             bad={row: f"none of the {left_out[row]:,} rows of this group has a usable text" for row in missing},
             size_bytes=pc.sum(batch.column(_SIZE)).as_py() or 0,
         )
-
-    def is_whole(self) -> bool:
-        """Whether every group is one item: none was too large."""
-        last: Any = _NONE
-        with open_parquet(self._file()) as groups:
-            for batch in groups.iter_batches(columns=[_KEY], use_threads=False):
-                for key in batch.column(0).to_pylist():
-                    if key == last:
-                        return False
-                    last = key
-        return True
-
-
-_NONE = object()

@@ -60,7 +60,7 @@ def search(ledger: Ledger, plan: Plan, query: NDArray[np.float32], k: int = 5, *
     if query.shape != (matrix.shape[1],):
         raise UsageError(f"The query has {query.shape[0]} dimensions, the run has {matrix.shape[1]}.")
     schema = part_schema(ledger, plan)
-    names = [f.name for f in schema if f.name in plan.stat.columns]
+    names = [f.name for f in schema if f.name in plan.kept]
     commits = ledger.commits.read_complete(plan)
     if not has_windows(plan, schema):
         found = zip(*nearest(matrix, query, k), strict=True)

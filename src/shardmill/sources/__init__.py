@@ -15,6 +15,8 @@ from shardmill.sources.base import MAX_ITEM_BYTES, Fields, ItemBatch, Shard, Sou
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from shardmill.plan import Plan
+
 __all__ = [
     "Fields",
     "ItemBatch",
@@ -88,13 +90,13 @@ def sort_groups(
     return grouped.sort_groups(stat, fields, max_item_bytes, open_source, on_progress)
 
 
-def kept_schema(stat: SourceStat) -> pa.Schema:
-    """The id and kept columns of every batch of this source."""
+def kept_schema(plan: Plan) -> pa.Schema:
+    """The id and kept columns of every row of this plan."""
     import pyarrow as pa
 
     from shardmill.sources.columns import arrow_type
 
-    return pa.schema([pa.field(name, arrow_type(kind)) for name, kind in stat.columns.items()])
+    return pa.schema([pa.field(name, arrow_type(kind)) for name, kind in plan.kept.items()])
 
 
 def count_lines(stat: SourceStat, file: SourceFile) -> int | None:

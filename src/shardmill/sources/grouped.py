@@ -41,9 +41,9 @@ OnProgress = Callable[[float, str], None]
 
 def fields_below(fields: Fields) -> Fields:
     """What is read of the source whose rows are grouped. Counts of an earlier grouping may be kept: they add up."""
-    others = [name for name in fields.keep if name not in (ITEMS, LEFT_OUT)]
+    others = [name for name in (*fields.keep, *fields.wanted) if name not in (ITEMS, LEFT_OUT)]
     if fields.query or others or fields.group_by in (ITEMS, LEFT_OUT):
-        what = "a query" if fields.query else f"--keep {others[0]}" if others else f"the column {fields.group_by!r}"
+        what = "a query" if fields.query else f"the column {(*others, fields.group_by)[0]!r}"
         raise SourceError(
             f"{what} and a grouped source do not go together.",
             hint=f"A group has its key, {ITEMS!r} and {LEFT_OUT!r}. Run the task on the rows, then group that run.",

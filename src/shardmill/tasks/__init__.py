@@ -14,6 +14,7 @@ from shardmill.tasks.foreign import ForeignTask
 _BUILT_IN = {
     "augment": "shardmill.tasks.augment:AugmentTask",
     "embed": "shardmill.tasks.embed:EmbedTask",
+    "generate": "shardmill.tasks.generate:GenerateTask",
     "summarize": "shardmill.tasks.summarize:SummarizeTask",
 }
 

@@ -98,7 +98,7 @@ def test_a_group_larger_than_an_item_is_several_items_and_their_counts_add_up(
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
-        (replace(FIELDS, keep=("other",)), "--keep other"),
+        (replace(FIELDS, keep=("other",)), "the column 'other'"),
         (replace(FIELDS, group_by="items"), "'items'"),
         (replace(FIELDS, group_by="no"), "no"),
     ],

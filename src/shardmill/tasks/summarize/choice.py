@@ -7,7 +7,6 @@ from numpy.typing import NDArray
 
 # Tuned on the even half of 500 news items (docs/summarize.md); the odd half is what the page reports.
 _LEAD = 0.6
-_LEAD_FADES = 3.0
 _NOVELTY = 0.3
 # Scores this close are equal, and the earlier sentence wins: vectors of one text differ in their last bits by batch.
 _EQUAL = 1e-4
@@ -20,7 +19,7 @@ def score_sentences(vectors: Vectors, numbers: Numbers, centre: Vectors, *, lead
     """How well each sentence stands for the text: its cosine with the centre, and more for the first sentences."""
     length = float(np.linalg.norm(centre))
     near = vectors.astype(np.float64) @ (centre.astype(np.float64) / (length or 1.0))
-    return near + _LEAD * np.exp(-numbers / _LEAD_FADES) if lead else near
+    return near + _LEAD / np.sqrt(1 + numbers) if lead else near
 
 
 def choose_sentences(vectors: Vectors, scores: NDArray[np.float64], count: int) -> list[int]:

@@ -42,7 +42,8 @@ MAY_IMPORT: dict[str, str] = {
     "models": "errors cache console devices random sizing store",
     "plan": "errors permission records sizing spec",
     "ledger": "errors records store plan",
-    "sources": "errors devices passwords permission ranges store template spec plan postgres",
+    # What a run made is a source of the next.
+    "sources": "errors devices passwords permission ranges store template spec plan ledger postgres",
     "tasks": "errors permission devices random augment models endpoints schema plan template texts retrieval",
     "sinks": "errors console store spec plan ledger postgres template",
     "status": "errors console plan ledger postgres sinks",

@@ -15,6 +15,7 @@ import pyarrow as pa
 from shardmill.devices import Device
 from shardmill.tasks.base import Combined, Output, Prepared, Task
 from shardmill.tasks.embed import EmbedTask
+from shardmill.tasks.params import read_params
 from shardmill.tasks.summarize.extract import NO_SENTENCE, SENTENCE, SUMMARY, Extracts, Sentence
 from shardmill.tasks.summarize.params import SummarizeParams
 from shardmill.tasks.summarize.rouge import NAMES, ROUGE, Rouge, measure_rouge
@@ -28,7 +29,7 @@ class SummarizeTask(Task):
     """The `summarize` task: in the column `summary`, the sentences of each text that stand for all of it."""
 
     def __init__(self, **params: Any) -> None:
-        self.params = SummarizeParams.read(params)
+        self.params = read_params(SummarizeParams, params, "summarize")
         self._encoder = EmbedTask(model=self.params.model)
         self._rouge = Rouge() if self.params.reference else None
         self.fields = (self.params.reference,) if self.params.reference else ()

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
-from shardmill.errors import SpecError
 from shardmill.models.location import MINILM
 
 
@@ -23,15 +22,3 @@ class SummarizeParams(BaseModel):
     sentences: int = Field(3, ge=1, le=1_000)
     lead: bool = True
     reference: str | None = None
-
-    @classmethod
-    def read(cls, values: dict[str, Any]) -> SummarizeParams:
-        """Check plain values; the error names the wrong ones."""
-        try:
-            return cls(**values)
-        except ValidationError as error:
-            wrong = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg'].lower()}" for e in error.errors())
-            known = ", ".join(cls.model_fields)
-            raise SpecError(
-                f"Bad parameters of the summarize task: {wrong}.", hint=f"Its parameters are {known}."
-            ) from error

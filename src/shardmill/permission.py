@@ -16,6 +16,8 @@ PYTHON = "python:"
 # Names go into the environment of workers, on Slurm through a shell script, so they must be plain.
 _NAME = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
 _KEY = "key:"
+# The variable with the key of a server, unless another is named.
+KEY_VARIABLE = "OPENAI_API_KEY"
 _KEY_NAME = re.compile(r"key:[A-Za-z_]\w*@https?://[\w.:/\[\]~%-]+", re.ASCII)
 # Code of shardmill itself, which any folder may name.
 _OURS = {"shardmill.testing:FakeTask", "shardmill.testing:FakeStream"}

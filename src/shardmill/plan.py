@@ -163,7 +163,8 @@ class Plan:
     @property
     def code(self) -> tuple[str, ...]:
         """The names of code that a worker imports for it."""
-        return code_among(self.work.task, (*self.work.source, *(file.place for file in self.stat.files)))
+        places = (*self.work.source, *(file.place for file in self.stat.files))
+        return (*code_among(self.work.task, places), *self.work.keys)
 
     @property
     def kept(self) -> dict[str, str]:

@@ -36,7 +36,7 @@ MAY_IMPORT: dict[str, str] = {
     "sizing": "errors cache devices",
     "spec": "errors passwords permission",
     "postgres": "errors passwords",
-    "endpoints": "errors console permission schema",
+    "endpoints": "errors console passwords permission schema",
     "augment": "errors random",
     # A model may be in a store.
     "models": "errors cache console devices random sizing store",

@@ -9,8 +9,9 @@ import typer
 
 ARGUMENTS, OTHER = "Arguments", "Options"
 SOURCE, MODEL, RESULT, TABLE = "Source", "Model", "What is kept", "Table"
+PROMPT, ANSWER = "Prompt", "Answer"
 PLACE, LIMITS = "Where it runs", "Limits"
-GROUPS = (ARGUMENTS, SOURCE, MODEL, RESULT, TABLE, PLACE, LIMITS)
+GROUPS = (ARGUMENTS, SOURCE, PROMPT, MODEL, ANSWER, RESULT, TABLE, PLACE, LIMITS)
 
 
 def option(group: str, *flags: str, help: str, **more: Any) -> Any:
@@ -80,6 +81,20 @@ OPTIONS: dict[str, Any] = {
     ),
     "overlap": _declare(int, MODEL, "N", "Tokens that a window shares with the one before it.", min=0),
     "windows": _declare(str, MODEL, "HOW", "each (one row per window) or mean (one per item).  [default: each]"),
+    "endpoint": _declare(str, MODEL, "URL", "An OpenAI-compatible server that has the model: http://host:8000/v1."),
+    "key_variable": _declare(
+        str, MODEL, "NAME", "The environment variable with the server's key.  [default: OPENAI_API_KEY]"
+    ),
+    "system": _declare(str, ANSWER, "TEXT", "What the model is told before each prompt."),
+    "max_tokens": _declare(int, ANSWER, "N", "Tokens of an answer at most.  [default: 256]", min=1),
+    "temperature": _declare(float, ANSWER, "T", "Draw words instead of taking the likeliest; 1 as the model learnt."),
+    "top_k": _declare(int, ANSWER, "K", "Draw among the K likeliest.", min=1),
+    "top_p": _declare(float, ANSWER, "P", "Draw among the likeliest that share P.", min=0, max=1),
+    "seed": _declare(int, ANSWER, "SEED", "Seed of the draws; an item's answer depends on it and the prompt.", min=0),
+    "beams": _declare(int, ANSWER, "N", "Beam search with N beams.", min=1),
+    "stop": _declare(list[str], ANSWER, "TEXT", "Where an answer ends; repeatable."),
+    "price_in": _declare(float, LIMITS, "USD", "Price of a million tokens read, for `cost`.", min=0),
+    "price_out": _declare(float, LIMITS, "USD", "Price of a million tokens made, for `cost`.", min=0),
     "engine": _declare(str, PLACE, "ENGINE", "local, ssh, slurm or ray.  [default: local]"),
     "workers": _declare(
         int, PLACE, "N", "Number of workers.  [default: as many as the GPUs can use; one on a CPU]", min=1
@@ -119,6 +134,10 @@ KEEPING = ("id", "keep")
 CHOOSING = ("task", "param")
 EMBEDDING = ("model", "prompt", "window_tokens", "overlap", "windows", "dims")
 SUMMARIZING = ("model", "method", "sentences", "reference", "group_by")
+ANSWERING = ("system", "max_tokens", "temperature", "top_k", "top_p", "seed", "beams", "stop")
+GENERATING = ("model", "endpoint", "key_variable", *ANSWERING)
+PRICING = ("price_in", "price_out")
+STORING = ("to", "table", "mode", "changed_only")
 PLACING = ("engine", "workers", "device", "hosts", "partition", "address", "set_")
 LIMITING = ("max_errors", "precision", "batch_tokens", "shard_bytes")
 LOADING = (

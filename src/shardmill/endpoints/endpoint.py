@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
-from urllib.parse import urlsplit
 
 from shardmill.endpoints.counts import EndpointCounts
 from shardmill.endpoints.line import EndpointAddress
@@ -16,10 +15,11 @@ from shardmill.endpoints.request import PromptAnswer, PromptRefusal, PromptReque
 from shardmill.endpoints.sender import K, Result, Revise
 from shardmill.endpoints.stream import RequestStream
 from shardmill.endpoints.troubles import judge_error
-from shardmill.errors import EndpointRefused, EndpointSilent, SpecError, nearest
+from shardmill.errors import EndpointRefused, EndpointSilent, nearest
+from shardmill.passwords import clean_url
+from shardmill.permission import KEY_VARIABLE
 from shardmill.schema import SecondTries
 
-KEY_VARIABLE = "OPENAI_API_KEY"
 _LOOK_S = 0.02
 _CHECK_S = 30.0
 
@@ -126,21 +126,3 @@ class Endpoint:
     def notes(self) -> list[str]:
         """What was sent, in sentences for the worker's record."""
         return self.counts.sentences(self.url)
-
-
-def clean_url(url: str) -> str:
-    """The URL up to /v1, without user, password, query and path of a request.
-
-    >>> clean_url("http://localhost:8000/v1/chat/completions")
-    'http://localhost:8000/v1'
-    """
-    try:
-        parts = urlsplit(url.strip())
-        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        usable = False
-    if not usable:
-        shown = "The endpoint" if "@" in url else repr(url)
-        raise SpecError(f"{shown} is no URL of a server.", hint="Write --endpoint http://host:8000/v1.")
-    path = parts.path.rstrip("/").removesuffix("/completions").removesuffix("/chat")
-    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{path}"

@@ -12,13 +12,13 @@ from numpy.typing import NDArray
 
 from shardmill.models.ragged import Ids
 from shardmill.tasks.base import Output
+from shardmill.tasks.summarize.base import NO_SENTENCE
 from shardmill.tasks.summarize.choice import Numbers, Vectors, choose_sentences, score_sentences
 from shardmill.tasks.summarize.params import SummarizeParams
 
 # The sentences of a long text compete in windows of this many; only the chosen ones of a window are held.
 WINDOW_SENTENCES = 512
 
-NO_SENTENCE = "the text has no sentence with a letter or digit"
 SUMMARY = pa.schema(
     [
         pa.field("summary", pa.string()),

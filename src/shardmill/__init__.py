@@ -17,6 +17,7 @@ _HOMES = {
     "Run": "shardmill.run",
     "calculate_optimal_chunks": "shardmill.sizing.chunks",
     "embed": "shardmill.api",
+    "generate": "shardmill.api",
     "load": "shardmill.api",
     "prepare": "shardmill.run",
     "start": "shardmill.run",
@@ -38,6 +39,7 @@ __all__ = [
     "__version__",
     "calculate_optimal_chunks",
     "embed",
+    "generate",
     "load",
     "make_spec",
     "prepare",
@@ -47,7 +49,7 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from shardmill.api import embed, load, summarize
+    from shardmill.api import embed, generate, load, summarize
     from shardmill.errors import ShardmillError, UsageError
     from shardmill.run import Run, prepare, start, work
     from shardmill.sizing.chunks import calculate_optimal_chunks

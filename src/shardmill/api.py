@@ -1,4 +1,4 @@
-"""The commands `embed`, `summarize`, `load` and `run` as functions."""
+"""The commands `embed`, `load`, `generate`, `summarize` and `run` as functions."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict, Unpack
 
-from shardmill.errors import SpecError, UsageError, nearest
+from shardmill.errors import UsageError, nearest
 from shardmill.run import Run, prepare, start
-from shardmill.run.groups import start_groups
+from shardmill.run.summaries import settle_method, start_groups
 from shardmill.spec import make_spec, sort_options
 from shardmill.tables.load import load as load_table
 from shardmill.tables.load import prepare as prepare_table
@@ -18,13 +18,12 @@ Names = str | Sequence[str]
 
 
 class RunOptions(TypedDict, total=False):
-    """Options that every task has, with the meaning of the command-line options of the same name."""
+    """Options of every function that runs a task, with the meaning of the command-line options of the same name."""
 
     id: Names | None
     keep: Names | None
     query: str | None
     format: str | None
-    model: str | None
     engine: str | None
     engine_options: dict[str, Any] | None
     workers: int | None
@@ -38,8 +37,9 @@ class RunOptions(TypedDict, total=False):
 
 
 class EmbedOptions(RunOptions, total=False):
-    """Options of `embed` and `load`, with the meaning of the command-line options of the same name."""
+    """Options of `embed` and `load`."""
 
+    model: str | None
     dims: int | None
     dtype: str | None
     prompt: str | None
@@ -48,13 +48,49 @@ class EmbedOptions(RunOptions, total=False):
     windows: str | None
 
 
+class GenerateOptions(RunOptions, total=False):
+    """Options of `generate`. With `to` and `table` the answers go into PostgreSQL."""
+
+    endpoint: str | None
+    key_variable: str | None
+    system: str | None
+    max_tokens: int | None
+    temperature: float | None
+    top_k: int | None
+    top_p: float | None
+    seed: int | None
+    beams: int | None
+    stop: Sequence[str] | None
+    price_in: float | None
+    price_out: float | None
+    to: str | None
+    table: str | None
+    mode: str | None
+    changed_only: bool
+
+
 class SummarizeOptions(RunOptions, total=False):
-    """Options of `summarize`, with the meaning of the command-line options of the same name."""
+    """Options of `summarize`. With `to` and `table` the summaries go into PostgreSQL."""
 
     method: str | None
+    model: str | None
     sentences: int | None
     reference: str | None
     group_by: str | None
+    prompt: str | None
+    window_tokens: int | None
+    max_tokens: int | None
+    endpoint: str | None
+    key_variable: str | None
+    temperature: float | None
+    seed: int | None
+    beams: int | None
+    price_in: float | None
+    price_out: float | None
+    to: str | None
+    table: str | None
+    mode: str | None
+    changed_only: bool
 
 
 class LoadOptions(EmbedOptions, total=False):
@@ -131,6 +167,36 @@ def load(
     return carry_out(work, execution, out, fresh=fresh, quiet=quiet)
 
 
+def generate(
+    source: str | Sequence[str],
+    *,
+    model: str,
+    template: str | None = None,
+    messages: str | None = None,
+    schema: Mapping[str, Any] | None = None,
+    out: Place | None = None,
+    fresh: bool = False,
+    quiet: bool = True,
+    **options: Unpack[GenerateOptions],
+) -> Run:
+    """Answer a prompt for every item of a source. The same call resumes.
+
+    shardmill.generate("news.jsonl", template="Translate into French: {body}", model="./Qwen3-0.6B", out="runs/french")
+
+    The prompt is a `template`, or the conversation in the column `messages`. With a JSON `schema`, answers fit it.
+    """
+    _check("generate", GenerateOptions, options)
+    if (template is None) == (messages is None):
+        raise UsageError("generate() takes a template or the column with messages, one of them.")
+    asked = {"text": template} if messages is None else {"text": f"{{{messages}:json}}", "messages": True}
+    work, execution = sort_options({"source": source, "model": model, **asked, **options})
+    if schema is not None:
+        work["params"]["response_schema"] = dict(schema)
+    if options.get("endpoint"):
+        execution = {"device": "cpu", **execution}
+    return carry_out({**work, "task": "generate"}, execution, out, fresh=fresh, quiet=quiet)
+
+
 def carry_out(work: dict[str, Any], execution: dict[str, Any], out: Place | None = None, **how: Any) -> Run:
     """Run the `[work]` and `[execution]` of a spec, whatever its task, into a folder or a table."""
     if work.get("to"):
@@ -142,8 +208,9 @@ def carry_out(work: dict[str, Any], execution: dict[str, Any], out: Place | None
 
 def summarize_work(work: dict[str, Any], execution: dict[str, Any], out: Place | None = None, **how: Any) -> Run:
     """Run the `[work]` and `[execution]` of a spec whose task is `summarize`; `group_by` is of the summaries."""
-    if (task := work.setdefault("task", "summarize")) != "summarize":
-        raise SpecError(f"The task is {task!r}, not summarize.", hint="shardmill run --spec FILE runs any task.")
+    work = settle_method(work)
+    if work["params"].get("endpoint"):
+        execution = {"device": "cpu", **execution}
     if not work.get("group_by"):
         return carry_out(work, execution, out, **how)
     if not out:

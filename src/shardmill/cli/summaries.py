@@ -19,10 +19,22 @@ def add_to(app: typer.Typer) -> None:
 _SUMMARIZE = """\
 shardmill summarize news.jsonl --text article --id id --out runs/news
 shardmill summarize news.jsonl --text article --sentences 2 --reference highlights --out runs/news --then verify
-shardmill summarize news.jsonl --text article --group-by topic --out runs/topics"""
+shardmill summarize news.jsonl --text article --group-by topic --out runs/topics
+shardmill summarize news.jsonl --text article --model ./bart-large-cnn --max-tokens 142 --out runs/written"""
 
 
-@takes(*o.READING, *o.SUMMARIZING, *o.KEEPING, *o.PLACING, "detach", "then", *o.LIMITING)
+@takes(
+    *o.READING,
+    *o.SUMMARIZING,
+    *o.WRITING,
+    *o.STORING,
+    *o.KEEPING,
+    *o.PLACING,
+    "detach",
+    "then",
+    *o.LIMITING,
+    *o.PRICING,
+)
 def summarize(
     out: o.Out = "", spec: o.SpecFile = None, resume: o.Resume = None, as_json: o.AsJson = False, **options: Any
 ) -> None:

@@ -1,15 +1,26 @@
-"""Summaries of groups: one run over the items, then one over the groups of its rows; large groups as a tree of runs."""
+"""Summaries of items, and of groups: a run over the items, then one over the groups of its rows; or a tree of runs."""
 
 from __future__ import annotations
 
 import os
 from typing import Any
 
-from shardmill.errors import GroupTooLarge, UsageError
+from shardmill.errors import GroupTooLarge, SpecError, UsageError
 from shardmill.run import Run, start
 from shardmill.spec import make_spec
+from shardmill.tasks.summarize.method import find_method
 
 _COUNTS = ("items", "left_out")
+
+
+def settle_method(work: dict[str, Any]) -> dict[str, Any]:
+    """The work with its task and method: a model that writes is used to write, any other to choose sentences."""
+    if (task := work.get("task", "summarize")) != "summarize":
+        raise SpecError(f"The task is {task!r}, not summarize.", hint="shardmill run --spec FILE runs any task.")
+    params = dict(work.get("params", {}))
+    if not params.get("method"):
+        params["method"] = find_method(params.get("model"), params.get("endpoint"))
+    return {**work, "task": task, "params": params}
 
 
 def start_groups(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import bisect
 import tempfile
 from collections.abc import Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -93,7 +94,7 @@ class ExternalSort:
             bound = min(self._place(head, head.num_rows - 1) for head in heads)
             taken, left, still = [], [], []
             for head, file in zip(heads, files, strict=True):
-                stop = bisect.bisect_right(range(head.num_rows), bound, key=lambda i, head=head: self._place(head, i))
+                stop = bisect.bisect_right(range(head.num_rows), bound, key=partial(self._place, head))
                 taken.append(head.slice(0, stop))
                 rest = head.slice(stop) if stop < head.num_rows else next(file, None)
                 if rest is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -37,9 +38,14 @@ def opened(folder: Path, **params: Any) -> Any:
     return task
 
 
+@functools.cache
+def generator_of(folder: Path) -> Generator:
+    return Generator.open(folder, CPU, GenerationOptions(max_new_tokens=8))
+
+
 def written(folder: Path, text: str) -> str:
     """What the model makes of one prompt."""
-    generator = Generator.open(folder, CPU, GenerationOptions(max_new_tokens=8))
+    generator = generator_of(folder)
     ((_, made),) = next(iter(generator.stream(iter([(0, generator.encode([text]).prompts[0])]))))  # type: ignore[list-item]
     return made.text.strip()  # type: ignore[union-attr]
 

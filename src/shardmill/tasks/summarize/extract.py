@@ -139,13 +139,17 @@ class Extracts:
         wholes = [len(each or ()) == text.sentences for each, text in zip(chosen, self._texts, strict=True)]
         columns = [
             pa.array(summaries, pa.string()),
-            pa.array([each and [one.start for one in each] for each in chosen], pa.list_(pa.int64())),
-            pa.array([each and [one.start + len(one.text) for one in each] for each in chosen], pa.list_(pa.int64())),
+            pa.array([_maybe(each, lambda one: one.start) for each in chosen], pa.list_(pa.int64())),
+            pa.array([_maybe(each, lambda one: one.start + len(one.text)) for each in chosen], pa.list_(pa.int64())),
             pa.array([each and _REASONS[whole] for each, whole in zip(chosen, wholes, strict=True)], pa.string()),
         ]
         if self._score is not None:
             columns += self._score(summaries, [text.reference for text in self._texts]).columns
         return Output(pa.RecordBatch.from_arrays(columns, schema=self._schema), bad)
+
+
+def _maybe(chosen: Sequence[Candidate] | None, number: Callable[[Candidate], int]) -> list[int] | None:
+    return None if chosen is None else [number(one) for one in chosen]
 
 
 def _in_order(windows: Sequence[_Window]) -> tuple[list[Candidate], Vectors]:

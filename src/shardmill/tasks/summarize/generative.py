@@ -60,8 +60,6 @@ class _UnderWay:
     texts: dict[int, _Text] = field(default_factory=dict)
     # The text and the window of each prompt that waits for the model.
     waiting: deque[tuple[tuple[int, int], Any]] = field(default_factory=deque)
-    # Prompts that the model has, of texts that have failed too.
-    asked: int = 0
 
     def put(self, number: int, prompts: Sequence[Any]) -> None:
         self.texts[number].replies = [None] * len(prompts)
@@ -155,7 +153,6 @@ class GenerativeSummaries(SummarizeTask, StreamingTask):
         for group in self._replies.stream(self._feed(inputs, open_)):
             done: list[tuple[int, _Text, Reply]] = []
             for (number, window), reply in group:
-                open_.asked -= 1
                 if (text := open_.texts.get(number)) is not None:
                     final = self._take(open_, number, text, window, reply)
                     done += [(number, text, final)] if final is not None else []
@@ -183,7 +180,6 @@ class GenerativeSummaries(SummarizeTask, StreamingTask):
             if not open_.waiting:
                 yield None
                 continue
-            open_.asked += 1
             yield open_.waiting.popleft()
 
     def _take(self, open_: _UnderWay, number: int, text: _Text, window: int, reply: Reply) -> Reply | None:
@@ -220,15 +216,10 @@ class GenerativeSummaries(SummarizeTask, StreamingTask):
             columns += self.rouge(summaries, [text.own.reference for _, text, _ in done]).columns
         bad = {place: reply.fault for place, (_, _, reply) in enumerate(done) if reply.fault}
         rows = pa.RecordBatch.from_arrays(columns, schema=self.output)
-        # Tokens of the windows were counted when they were prepared; those of later rounds were not.
-        later = [
-            spent if not self._replies.counts_tokens else self._later(text)
-            for spent, (_, text, _) in zip(tokens_in, done, strict=True)
-        ]
-        return Output(rows, bad, tokens_out, later if any(later) else ())
-
-    def _later(self, text: _Text) -> int:
-        return text.tokens_in - sum(len(prompt.ids) for prompt in text.own.prompts)
+        # Where tokens are counted as prompts are prepared, only those of later rounds are new.
+        counted = self._replies.counts_tokens
+        first = [sum(len(prompt.ids) for prompt in text.own.prompts) if counted else 0 for _, text, _ in done]
+        return Output(rows, bad, tokens_out, [spent - before for spent, before in zip(tokens_in, first, strict=True)])
 
     def agreement(self, precision: str) -> Agreement:
         """As for any generation: equal in float32, but for words of equal rank."""

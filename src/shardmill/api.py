@@ -114,6 +114,7 @@ def embed(
     text: str,
     out: Place | None = None,
     fresh: bool = False,
+    allow_code: bool = False,
     quiet: bool = True,
     **options: Unpack[EmbedOptions],
 ) -> Run:
@@ -125,7 +126,7 @@ def embed(
     if out is None:
         raise UsageError("No `out` was given.", hint='Name a folder for the run: out="runs/mine"')
     work, execution = sort_options({"source": source, "text": text, **options})
-    return start(make_spec(work, execution), out, fresh=fresh, quiet=quiet)
+    return start(make_spec(work, execution), out, fresh=fresh, allow_code=allow_code, quiet=quiet)
 
 
 def summarize(
@@ -153,6 +154,7 @@ def load(
     text: str | None = None,
     out: Place | None = None,
     fresh: bool = False,
+    allow_code: bool = False,
     quiet: bool = True,
     **options: Unpack[LoadOptions],
 ) -> Run:
@@ -164,7 +166,7 @@ def load(
     """
     _check("load", LoadOptions, options)
     work, execution = sort_options({"source": source, "to": to, "text": text, **options})
-    return carry_out(work, execution, out, fresh=fresh, quiet=quiet)
+    return carry_out(work, execution, out, fresh=fresh, allow_code=allow_code, quiet=quiet)
 
 
 def generate(

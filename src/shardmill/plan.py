@@ -164,7 +164,7 @@ class Plan:
     def code(self) -> tuple[str, ...]:
         """The names of code that a worker imports for it."""
         places = (*self.work.source, *(file.place for file in self.stat.files))
-        return (*code_among(self.work.task, places), *self.work.keys)
+        return (*code_among(self.work.task, places, self.fingerprint), *self.work.keys)
 
     @property
     def kept(self) -> dict[str, str]:

@@ -249,7 +249,7 @@ def read_spec(path: Path) -> dict[str, dict[str, Any]]:
         raise SpecError(f"{path}: no such file.") from error
     except OSError as error:
         raise SpecError(f"{path}: {error.strerror}.") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise SpecError(f"{path}: {error}.") from error
     unknown = sorted(set(tables) - {"work", "execution"})
     if unknown:

@@ -39,7 +39,7 @@ MAY_IMPORT: dict[str, str] = {
     "endpoints": "errors console passwords permission schema",
     "augment": "errors random",
     # A model may be in a store.
-    "models": "errors cache console devices random sizing store",
+    "models": "errors permission cache console devices random sizing store",
     "plan": "errors permission records sizing spec",
     "ledger": "errors records store plan",
     # What a run made is a source of the next.

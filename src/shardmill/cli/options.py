@@ -52,7 +52,7 @@ def _flag(group: str, name: str, help: str) -> Any:
 # Keyed by the name in specs and functions. No defaults here: options that are not given are left out.
 OPTIONS: dict[str, Any] = {
     "source": Annotated[
-        list[str] | None, argument("SOURCE", "Files, folders, globs or URLs; with --query, a database URL.")
+        list[str] | None, argument("SOURCE", "Files, folders, globs, URLs, or run:RUN; with --query, a database.")
     ],
     "text": _declare(
         str, SOURCE, "FIELD", 'The text: a field, several ("title,body") or a template ("{title}: {body}").'
@@ -97,6 +97,7 @@ OPTIONS: dict[str, Any] = {
     "stop": _declare(list[str], ANSWER, "TEXT", "Where an answer ends; repeatable."),
     "price_in": _declare(float, LIMITS, "USD", "Price of a million tokens read, for `cost`.", min=0),
     "price_out": _declare(float, LIMITS, "USD", "Price of a million tokens made, for `cost`.", min=0),
+    "allow_code": _flag(MODEL, "--allow-code", "Run the code that comes with the model, if it has some."),
     "engine": _declare(str, PLACE, "ENGINE", "local, ssh, slurm or ray.  [default: local]"),
     "workers": _declare(
         int, PLACE, "N", "Number of workers.  [default: as many as the GPUs can use; one on a CPU]", min=1
@@ -120,7 +121,7 @@ OPTIONS: dict[str, Any] = {
     "to": _declare(str, TABLE, "URL", "postgresql://USER@HOST/DATABASE or embedded:PATH."),
     "table": _declare(str, TABLE, "TABLE", "The table: name or schema.name. Created if missing."),
     "mode": _declare(str, TABLE, "MODE", "If the key already exists: update, skip or fail.  [default: update]"),
-    "changed_only": _flag(TABLE, "--changed-only", "Embed only texts that the table does not have yet."),
+    "changed_only": _flag(TABLE, "--changed-only", "Make only rows that are new, or made from something new."),
     "index": _declare(str, TABLE, "INDEX", "Built after the load: hnsw, ivfflat or none.  [default: hnsw]"),
     "rebuild_indexes": _flag(TABLE, "--rebuild-indexes", "Drop existing indexes and build them after the load."),
     "vector": _declare(str, TABLE, "TYPE", "Type of the vectors: vector or halfvec.  [default: vector]"),

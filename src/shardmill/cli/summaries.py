@@ -9,7 +9,8 @@ import typer
 
 from shardmill.cli import options as o
 from shardmill.cli.command import Verb, takes
-from shardmill.cli.tasks import FAMILY, read_options, report_run
+from shardmill.cli.specs import read_options
+from shardmill.cli.tasks import FAMILY, report_run
 
 
 def add_to(app: typer.Typer) -> None:

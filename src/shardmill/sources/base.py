@@ -76,6 +76,20 @@ class ItemBatch:
             files=self.files[rows:],
         )
 
+    def cut(self, rows: int) -> Iterator[ItemBatch]:
+        """The batch in batches of this many rows; the first has the `line_count`."""
+        for start in range(0, max(1, len(self)), rows):
+            stop = min(len(self), start + rows)
+            yield ItemBatch(
+                texts=self.texts.slice(start, rows),
+                kept=self.kept.slice(start, rows),
+                lines=self.lines[start:stop],
+                line_count=0 if start else self.line_count,
+                bad={row - start: reason for row, reason in self.bad.items() if start <= row < stop},
+                size_bytes=self.size_bytes * stop // max(1, len(self)) - self.size_bytes * start // max(1, len(self)),
+                files=self.files[start:stop],
+            )
+
 
 class Source(ABC):
     """An open source. A subclass implements `shards` and `read`.

@@ -11,7 +11,15 @@ import numpy as np
 import pyarrow as pa
 
 from shardmill.batching import Budget, plan_batches
-from shardmill.errors import Cure, DeviceLost, DeviceOutOfMemory, TaskError, WorkerFailed
+from shardmill.errors import (
+    Cure,
+    DeviceLost,
+    DeviceOutOfMemory,
+    EndpointRefused,
+    EndpointSilent,
+    TaskError,
+    WorkerFailed,
+)
 from shardmill.ledger import Claim, Ledger, Suspects
 from shardmill.tasks.base import Output, Task
 from shardmill.worker.batch import Batch
@@ -26,6 +34,9 @@ _STRIKES = 3
 _HOPELESS_AT_START = 16
 _HOPELESS = 256
 _PLAIN_TEXT = "A plain text."
+
+# What a task raises when no row is at fault.
+NOT_OF_A_ROW = (DeviceLost, TaskError, EndpointRefused, EndpointSilent, MemoryError)
 
 
 @dataclass(slots=True)
@@ -169,7 +180,7 @@ class Runner:
             if not halved and len(batch) > 1:
                 self.budget.shrink(self._cost(batch.costs()))
             self._halve(batch, f"it does not fit into the device's memory, even alone: {error.message}")
-        except (DeviceLost, TaskError, MemoryError):
+        except NOT_OF_A_ROW:
             raise
         except Exception as error:
             self._halve(batch, f"{type(error).__name__}: {error}")

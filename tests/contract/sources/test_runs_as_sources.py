@@ -136,5 +136,5 @@ def test_from_the_command_line(shardmill: Cli, tmp_path: Path, write_jsonl: Writ
     said = shardmill("plan", f"run:{tmp_path}/first", "--text", "shout", "--model", "all-MiniLM-L6-v2")
     assert said.status == 0, said
     assert "parquet files" in said.out
-    said = shardmill("split", f"run:{tmp_path}/first", "--out", tmp_path / "chunks", "--chunk-items", 20)
+    said = shardmill("split", f"run:{tmp_path}/first", "--out", tmp_path / "chunks", "--items", 20)
     assert said.status == 0, said

@@ -42,7 +42,9 @@ def main(folder: Path) -> None:
     news = folder / "news.jsonl"
     news.write_text("".join(json.dumps(item) + "\n" for item in NEWS), encoding="utf-8")
 
-    run = shardmill.summarize(str(news), text="article", keep="topic", sentences=2, reference="reference", out=folder / "run")
+    run = shardmill.summarize(
+        str(news), text="article", keep="topic", sentences=2, reference="reference", out=folder / "run"
+    )
     for row in run.table(["topic", "summary", "rouge1"]).to_pylist():
         print(f"{row['topic']}, ROUGE-1 {row['rouge1']:.2f}: {row['summary']}")
     report = run.verify()

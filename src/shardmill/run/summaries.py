@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from shardmill.engines.base import Engine
 from shardmill.errors import GroupTooLarge, SpecError, UsageError
 from shardmill.run import Run, start
 from shardmill.spec import make_spec
@@ -31,6 +32,7 @@ def start_groups(
     fresh: bool = False,
     resume: bool = False,
     quiet: bool = True,
+    engine: Engine | None = None,
 ) -> Run:
     """Summarize every item into OUT-items, then every group of these summaries into OUT. The same call resumes both.
 
@@ -44,7 +46,7 @@ def start_groups(
     place = os.fspath(out).rstrip("/")
     work = dict(work)
     key = work.pop("group_by")
-    how: dict[str, Any] = {"fresh": fresh, "quiet": quiet}
+    how: dict[str, Any] = {"fresh": fresh, "quiet": quiet, "engine": engine}
     each = {**execution, "then": ()}
     items = start(
         make_spec({**work, "keep": _with(work.get("keep"), key)}, each), f"{place}-items", resume=resume, **how

@@ -8,9 +8,9 @@ from typing import Annotated, Any
 import typer
 
 ARGUMENTS, OTHER = "Arguments", "Options"
-SOURCE, MODEL, RESULT, TABLE = "Source", "Model", "What is kept", "Table"
+SOURCE, PASSAGES, MODEL, RESULT, TABLE = "Source", "Passages", "Model", "What is kept", "Table"
 PLACE, LIMITS = "Where it runs", "Limits"
-GROUPS = (ARGUMENTS, SOURCE, MODEL, RESULT, TABLE, PLACE, LIMITS)
+GROUPS = (ARGUMENTS, SOURCE, PASSAGES, MODEL, RESULT, TABLE, PLACE, LIMITS)
 
 
 def option(group: str, *flags: str, help: str, **more: Any) -> Any:
@@ -76,6 +76,14 @@ OPTIONS: dict[str, Any] = {
     ),
     "overlap": _declare(int, MODEL, "N", "Tokens that a window shares with the one before it.", min=0),
     "windows": _declare(str, MODEL, "HOW", "each (one row per window) or mean (one per item).  [default: each]"),
+    "over": _declare(str, PASSAGES, "RUN", "The embed run with the passages, or a table: postgresql://HOST/DB/TABLE."),
+    "by": _declare(str, PASSAGES, "HOW", "Find passages by meaning, words, or both, fused by rank.  [default: both]"),
+    "k": _declare(int, PASSAGES, "N", "Number of passages found for each question.  [default: 10]", "-k"),
+    "rerank": _declare(str, PASSAGES, "MODEL", "A cross-encoder that ranks four times as many passages again."),
+    "reader": _declare(str, MODEL, "MODEL", "An extractive question-answering model, which finds the answer's span."),
+    "null_threshold": _declare(
+        float, MODEL, "X", 'With --reader: "no answer" must beat the best span by more than this.  [default: 0]'
+    ),
     "engine": _declare(str, PLACE, "ENGINE", "local, ssh, slurm or ray.  [default: local]"),
     "workers": _declare(
         int, PLACE, "N", "Number of workers.  [default: as many as the GPUs can use; one on a CPU]", min=1
@@ -114,6 +122,7 @@ READING = ("source", "text", "query", "format")
 KEEPING = ("id", "keep")
 CHOOSING = ("task", "param")
 EMBEDDING = ("model", "prompt", "window_tokens", "overlap", "windows", "dims")
+ANSWERING = ("over", "by", "k", "rerank", "reader", "null_threshold", "model")
 PLACING = ("engine", "workers", "device", "hosts", "partition", "address", "set_")
 LIMITING = ("max_errors", "precision", "batch_tokens", "shard_bytes")
 LOADING = (

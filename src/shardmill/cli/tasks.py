@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 FAMILY = "Run a task"
 # Verbs that resume an interrupted call of themselves.
-RESUMING = ("run", "embed", "load", "augment", "resume", "work", "split")
+RESUMING = ("run", "embed", "load", "answer", "augment", "index", "resume", "work", "split")
 
 
 def add_to(app: typer.Typer) -> None:
@@ -44,7 +44,7 @@ def embed(
     work, execution = read_options(spec, options)
     if (task := work.setdefault("task", "embed")) != "embed":
         raise SpecError(f"{spec}: its task is {task!r}.", hint=f"shardmill run --spec {spec} runs any task.")
-    _carry_out(work, execution, out, resume, as_json)
+    carry_out_and_report(work, execution, out, resume, as_json)
 
 
 _LOAD = """\
@@ -58,7 +58,7 @@ def load(
 ) -> None:
     """Embed every item of a source and load it into PostgreSQL. The same command resumes an interrupted run."""
     work, execution = read_options(spec, options)
-    _carry_out({**work, "to": work.get("to", {"url": ""})}, execution, out, resume, as_json)
+    carry_out_and_report({**work, "to": work.get("to", {"url": ""})}, execution, out, resume, as_json)
 
 
 _RUN = """\
@@ -74,7 +74,7 @@ def run(
     work, execution = read_options(spec, options)
     if not work.get("task"):
         raise UsageError("No task was given.", hint="Name one: --task embed, or task = … in [work] of a spec.")
-    _carry_out(work, execution, out, resume, as_json)
+    carry_out_and_report(work, execution, out, resume, as_json)
 
 
 _AUGMENT = """\
@@ -102,7 +102,7 @@ def augment(
     params = {"preset": preset, "seed": seed, "epoch": epoch}
     work = {"source": ids, "text": "sample_id", "id": "sample_id", "task": "augment", "params": params}
     _, execution = read_options(None, options)
-    _carry_out(work, {"device": "cpu", **execution}, out, resume, as_json)
+    carry_out_and_report(work, {"device": "cpu", **execution}, out, resume, as_json)
 
 
 _RESUME = """\
@@ -203,7 +203,9 @@ def _toml_value(text: str) -> Any:
         return text
 
 
-def _carry_out(work: dict[str, Any], execution: dict[str, Any], out: str, resume: bool | None, as_json: bool) -> None:
+def carry_out_and_report(
+    work: dict[str, Any], execution: dict[str, Any], out: str, resume: bool | None, as_json: bool
+) -> None:
     from shardmill.api import carry_out
 
     began = time.monotonic()

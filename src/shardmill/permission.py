@@ -1,4 +1,7 @@
-"""Which code of others this process may import: code that its user named, or allowed a run folder or table to name."""
+"""What a run folder or table may make this process do: import code of others, or send a key to a server.
+
+Its user named these, or allowed the folder to name them.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +15,10 @@ _VARIABLE = "SHARDMILL_CODE"
 PYTHON = "python:"
 # Names go into the environment of workers, on Slurm through a shell script, so they must be plain.
 _NAME = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
+_KEY = "key:"
+_KEY_NAME = re.compile(r"key:[A-Za-z_]\w*@https?://[\w.:/\[\]~%-]+", re.ASCII)
 # Code of shardmill itself, which any folder may name.
-_OURS = {"shardmill.testing:FakeTask"}
+_OURS = {"shardmill.testing:FakeTask", "shardmill.testing:FakeStream"}
 
 _allowed: set[str] = set(filter(None, os.environ.get(_VARIABLE, "").split(",")))
 
@@ -28,10 +33,25 @@ def code_among(task: str, places: Iterable[str]) -> tuple[str, ...]:
     return (*tasks, *(place for place in places if place.startswith(PYTHON)))
 
 
+def key_name(variable: str, url: str) -> str:
+    """The name under which the key in an environment variable may be sent to a server.
+
+    >>> key_name("OPENAI_API_KEY", "http://localhost:8000/v1")
+    'key:OPENAI_API_KEY@http://localhost:8000/v1'
+    """
+    name = f"{_KEY}{variable}@{url}"
+    if not _KEY_NAME.fullmatch(name):
+        raise SpecError(
+            f"{variable!r} is no variable with a key, or {url!r} no URL of a server.",
+            hint="Write the variable's name, as in OPENAI_API_KEY, and a URL as in http://host:8000/v1.",
+        )
+    return name
+
+
 def allow(names: Iterable[str]) -> None:
-    """Let this process and the workers that it places import code by these names."""
+    """Let this process and the workers that it places import code, and send keys, by these names."""
     for name in names:
-        if not _NAME.fullmatch(name.removeprefix(PYTHON)):
+        if not _KEY_NAME.fullmatch(name) and not _NAME.fullmatch(name.removeprefix(PYTHON)):
             raise SpecError(
                 f"{name!r} is no name of code.",
                 hint="Write MODULE:CLASS for a task, python:MODULE:FUNCTION for a source.",
@@ -44,8 +64,14 @@ def is_allowed(name: str) -> bool:
 
 
 def check(names: Iterable[str]) -> None:
-    """Refuse code that the user neither named nor allowed."""
+    """Refuse code and keys that the user neither named nor allowed."""
     for name in names:
+        if not is_allowed(name) and name.startswith(_KEY):
+            variable, _, url = name.removeprefix(_KEY).partition("@")
+            raise UsageError(
+                f"The run names {url}, to which {variable} is not sent without your permission.",
+                hint="If you trust whoever wrote it, say --allow-code (in Python: allow_code=True).",
+            )
         if not is_allowed(name):
             raise UsageError(
                 f"The run or table names code, {name!r}, which is not imported without your permission.",

@@ -10,7 +10,6 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
-from shardmill.devices import Device
 from shardmill.errors import CorruptState, ShardmillError
 from shardmill.permission import code_among
 from shardmill.records import check_record, read_object
@@ -32,10 +31,11 @@ NEW_NUMERICS = "another version of shardmill began it, and this version corrects
 ROW = "row"
 WINDOW, START, STOP = "window", "start", "stop"
 
-# Bytes of source that one worker processes per second, as an order of magnitude. Used only to size shards.
-_BYTES_PER_S = {"cpu": 20_000, "cuda": 2_000_000}
-_SMALLEST_SHARD_BYTES = 64 << 10
-_MOST_SHARDS = 100_000
+# A shard is no smaller than this, nor than a few seconds of dear work. More than the usual shards are
+# made only where each would take longer than the longest.
+_SMALLEST_SHARD_BYTES, _SMALLEST_S = 64 << 10, 3.3
+_USUAL_SHARDS, _MOST_SHARDS = 100_000, 1_000_000
+_LONGEST_S = 900.0
 
 # The end of a stream is unknown before it is read; this is beyond any.
 STREAM_END = 1 << 62
@@ -158,6 +158,13 @@ class Plan:
         return code_among(self.work.task, (*self.work.source, *(file.place for file in self.stat.files)))
 
     @property
+    def kept(self) -> dict[str, str]:
+        """The columns of the source that the result keeps, with their types: without those that only the task reads."""
+        stays = {*self.work.id, *self.work.keep, *(entry.rpartition(":")[0] for entry in self.work.keep)}
+        unkept = {*self.work.fields} - stays
+        return {name: kind for name, kind in self.stat.columns.items() if name not in unkept}
+
+    @property
     def weight_bytes(self) -> int:
         return sum(s.weight_bytes for s in self.shards)
 
@@ -223,7 +230,7 @@ class Plan:
             if file.index and not re.fullmatch(r"index/[A-Za-z0-9][A-Za-z0-9._-]*", file.index):
                 raise CorruptState(f"plan.json names an index outside the run: {file.index!r}.", hint=_DAMAGED)
         columns = self.stat.columns
-        for name in (*self.work.id, *self.work.keep):
+        for name in (*self.work.id, *self.work.keep, *self.work.fields):
             if name not in columns and name.rpartition(":")[0] not in columns:
                 raise CorruptState(f"plan.json is damaged: no type for the column {name!r}.", hint=_DAMAGED)
         if not re.fullmatch(r"[A-Za-z0-9]*", self.generation):
@@ -257,7 +264,8 @@ def _dump(work: Work) -> dict[str, Any]:
     """The work as JSON. Unused keys are left out, so that plans made before a key existed keep their id."""
     # Products are loaded by their own run.
     unused: dict[str, Any] = {"to": {"metadata"}} if work.to is not None else {"to": True}
-    return work.model_dump(mode="json", exclude=unused if work.query else {**unused, "query": True})
+    unused |= {name: True for name in ("query", "fields") if not getattr(work, name)}
+    return work.model_dump(mode="json", exclude=unused)
 
 
 def _row(shard: Shard) -> list[Any]:
@@ -267,12 +275,16 @@ def _row(shard: Shard) -> list[Any]:
     return row if shard.low is shard.high is None else [*row, shard.low, shard.high]
 
 
-def shard_target_bytes(total_bytes: int, workers: Sequence[Device]) -> int:
-    """The target size of a shard: about ninety seconds of work, and enough shards to keep all workers busy."""
-    by_time = min(_BYTES_PER_S[w.kind] for w in workers) * SHARD_S
-    by_share = total_bytes // (len(workers) * SHARDS_PER_WORKER)
-    by_count = total_bytes // _MOST_SHARDS
-    return max(min(by_time, by_share), by_count, _SMALLEST_SHARD_BYTES)
+def shard_target_bytes(total_bytes: int, rates: Sequence[float]) -> int:
+    """The target size of a shard: about ninety seconds of work, and enough shards to keep all workers busy.
+
+    `rates` has the source bytes per second of each worker.
+    """
+    slowest = min(rates)
+    by_share = total_bytes / (len(rates) * SHARDS_PER_WORKER)
+    smallest = min(_SMALLEST_SHARD_BYTES, slowest * _SMALLEST_S)
+    usual = min(total_bytes / _USUAL_SHARDS, slowest * _LONGEST_S)
+    return max(1, int(max(min(slowest * SHARD_S, by_share), smallest, usual, total_bytes / _MOST_SHARDS)))
 
 
 def new_numerics(old: Mapping[str, str], new: Mapping[str, str]) -> bool:

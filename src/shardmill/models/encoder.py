@@ -6,6 +6,7 @@ import contextlib
 import logging
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from shardmill.models.folder import Dense, LayerNorm, ModelFolder, Normalize, Po
 
 _ENCODER_HALF = {"t5", "mt5", "umt5"}
 _UNUSED_WEIGHTS = ("pooler.", "position_ids")
+_LOCAL = {"local_files_only": True, "trust_remote_code": False}
 
 
 class Clock:
@@ -165,46 +167,55 @@ def quiet() -> Iterator[None]:
 
 
 def _load_transformer(folder: ModelFolder, attention: str) -> Any:
-    from transformers import AutoConfig, AutoModel, AutoModelForTextEncoding
+    from transformers import AutoModel, AutoModelForTextEncoding
 
-    path = str(folder.transformer)
-    local = {"local_files_only": True, "trust_remote_code": False}
-    try:
-        config = AutoConfig.from_pretrained(path, **{**folder.config_options, **local})
-    except Exception as error:
-        custom = ", which comes with code of its own that shardmill never runs" if folder.config.get("auto_map") else ""
-        raise ModelError(
-            f"transformers does not know the model type {folder.config['model_type']!r}{custom}.",
-            hint="Choose another model, or upgrade transformers.",
-        ) from error
+    config = load_config(folder.transformer, folder.config, folder.config_options)
     encoder_only = config.model_type in _ENCODER_HALF
     if getattr(config, "is_encoder_decoder", False) and not encoder_only:
         raise ModelError(f"{config.model_type} is an encoder-decoder model.", hint="Choose an embedding model.")
-    kind = AutoModelForTextEncoding if encoder_only else AutoModel
-    options = {**local, "config": config, "use_safetensors": True, "output_loading_info": True, "dtype": torch.float32}
+    return load_weights(AutoModelForTextEncoding if encoder_only else AutoModel, folder.transformer, config, attention)
+
+
+def load_config(path: Path, said: dict[str, Any], options: dict[str, Any]) -> Any:
+    """transformers' own object for a folder's config.json, which holds what is `said`."""
+    from transformers import AutoConfig
+
+    try:
+        return AutoConfig.from_pretrained(str(path), **{**options, **_LOCAL})
+    except Exception as error:
+        custom = ", which comes with code of its own that shardmill never runs" if said.get("auto_map") else ""
+        raise ModelError(
+            f"transformers does not know the model type {said['model_type']!r}{custom}.",
+            hint="Choose another model, or upgrade transformers.",
+        ) from error
+
+
+def load_weights(kind: Any, path: Path, config: Any, attention: str, dtype: torch.dtype = torch.float32) -> Any:
+    """A model of one of transformers' kinds, with every weight from its folder."""
+    options = {**_LOCAL, "config": config, "use_safetensors": True, "output_loading_info": True, "dtype": dtype}
     try:
         try:
-            model, report = kind.from_pretrained(path, attn_implementation=attention, **options)
+            model, report = kind.from_pretrained(str(path), attn_implementation=attention, **options)
         except (ValueError, ImportError):
-            model, report = kind.from_pretrained(path, attn_implementation="eager", **options)
+            model, report = kind.from_pretrained(str(path), attn_implementation="eager", **options)
     except RuntimeError as error:
         if "ignore_mismatched_sizes" not in str(error):
             raise
         raise ModelError(
-            f"{folder.transformer.name} has weights whose shapes do not match its config.json.",
+            f"{path.name} has weights whose shapes do not match its config.json.",
             hint="Fetch the model again.",
         ) from error
     except (OSError, ValueError, KeyError, ImportError) as error:
         reason = str(error).strip().splitlines() or [type(error).__name__]
         raise ModelError(
-            f"{folder.transformer.name} cannot be loaded: {reason[0][:200]}",
+            f"{path.name} cannot be loaded: {reason[0][:200]}",
             hint="Fetch it again, or upgrade transformers.",
         ) from error
     missing = sorted(k for k in report["missing_keys"] if not any(part in k for part in _UNUSED_WEIGHTS))
     if missing:
         others = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
         raise ModelError(
-            f"{folder.transformer.name} lacks weights: {missing[0]}{others}.",
+            f"{path.name} lacks weights: {missing[0]}{others}.",
             hint="Its weights do not belong to its config.json: fetch it again.",
         )
     return model.eval()

@@ -85,13 +85,13 @@ class ModelFolder:
 
 def read_folder(root: Path) -> ModelFolder:
     """Read a model folder; a ModelError names what shardmill does not support."""
-    listed = _json(root / "modules.json", missing=None)
+    listed = read_json(root / "modules.json", missing=None)
     return _plain(root) if listed is None else _sentence_transformer(root, listed)
 
 
 def _plain(root: Path) -> ModelFolder:
-    config = _transformer_config(root)
-    tokenizer = _json(root / "tokenizer_config.json", missing={})
+    config = read_transformer_config(root)
+    tokenizer = read_json(root / "tokenizer_config.json", missing={})
     if (root / "chat_template.jinja").exists() or tokenizer.get("chat_template"):
         raise ModelError(
             f"{root.name} has a chat template and no modules.json, so its pooling is unknown.",
@@ -110,8 +110,8 @@ def _sentence_transformer(root: Path, listed: list[dict[str, str]]) -> ModelFold
         )
     folders = [_inside(root, str(module.get("path", ""))) for module in listed]
     transformer = folders[0]
-    config = _transformer_config(transformer)
-    pooling, width = _pooling(_json(folders[1] / "config.json"), config, root)
+    config = read_transformer_config(transformer)
+    pooling, width = _pooling(read_json(folders[1] / "config.json"), config, root)
     steps: list[Step] = []
     for kind, folder in zip(kinds[2:], folders[2:], strict=True):
         if kind == "Dense":
@@ -119,11 +119,11 @@ def _sentence_transformer(root: Path, listed: list[dict[str, str]]) -> ModelFold
             steps.append(dense)
             width = dense.out_features
         elif kind == "LayerNorm":
-            steps.append(LayerNorm(_weights(folder), int(_json(folder / "config.json")["dimension"])))
+            steps.append(LayerNorm(_weights(folder), int(read_json(folder / "config.json")["dimension"])))
         elif kind == "Normalize":
             steps.append(Normalize())
     sentence = _sentence_config(transformer)
-    whole = _json(root / "config_sentence_transformers.json", missing={})
+    whole = read_json(root / "config_sentence_transformers.json", missing={})
     prompts = {"query": "", "document": ""} | {k: v or "" for k, v in (whole.get("prompts") or {}).items()}
     default = whole.get("default_prompt_name")
     if default is not None and default not in prompts:
@@ -162,12 +162,13 @@ def _inside(root: Path, relative: str) -> Path:
     return folder
 
 
-def _transformer_config(folder: Path) -> dict[str, Any]:
+def read_transformer_config(folder: Path) -> dict[str, Any]:
+    """The config.json of a whole model with safetensors weights."""
     if (folder / "adapter_config.json").exists():
         raise ModelError(
             f"{folder.name} is an adapter, not a whole model.", hint="Merge it into its base model (merge_and_unload)."
         )
-    config: dict[str, Any] = _json(folder / "config.json")
+    config: dict[str, Any] = read_json(folder / "config.json")
     if not config.get("model_type"):
         raise ModelError(f"{folder / 'config.json'} has no model_type.", hint="Pass the folder of a whole model.")
     if not any(folder.glob("*.safetensors")):
@@ -200,7 +201,7 @@ def _pooling(said: dict[str, Any], config: dict[str, Any], root: Path) -> tuple[
 
 
 def _dense(folder: Path) -> Dense:
-    said = _json(folder / "config.json")
+    said = read_json(folder / "config.json")
     package, _, activation = str(said.get("activation_function", "torch.nn.Tanh")).rpartition(".")
     if not package.startswith("torch.nn") or activation not in ACTIVATIONS:
         raise ModelError(
@@ -229,7 +230,7 @@ def _weights(folder: Path) -> Path:
 def _sentence_config(folder: Path) -> dict[str, Any]:
     said: dict[str, Any] = {}
     for name in _SENTENCE_CONFIGS:
-        said = _json(folder / f"sentence_{name}_config.json", missing={})
+        said = read_json(folder / f"sentence_{name}_config.json", missing={})
         if said:
             break
     text = said.get("modality_config", {"text": {}}).get("text", {})
@@ -252,7 +253,8 @@ def _options(said: dict[str, Any], *keys: str) -> dict[str, Any]:
     return {k: v for k, v in found.items() if k != "trust_remote_code"}
 
 
-def _json(path: Path, missing: Any = ...) -> Any:
+def read_json(path: Path, missing: Any = ...) -> Any:
+    """What a JSON file of a model folder holds; without the file, `missing` if given."""
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import inspect
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -192,20 +192,44 @@ def packed_attention(
     **kwargs: Any,
 ) -> tuple[Tensor, None]:
     """Attention over the current pack, with transformers' signature: inputs are (1, heads, tokens, width)."""
-    given = {**kwargs, "attention_mask": attention_mask}
-    unknown = [n for n, v in given.items() if n not in _WITHOUT_EFFECT and v is not None and v is not False]
-    if unknown:
-        raise ModelError(f"Packed attention does not implement {', '.join(unknown)}.", hint="It runs padded.")
+    refuse_unknown({**kwargs, "attention_mask": attention_mask})
     left, right = find_reach(bool(getattr(module, "is_causal", False)), is_causal, sliding_window)
     q, k, v = (t[0].transpose(0, 1) for t in (query, key, value))
     return _attend(q, k, v, scaling or q.shape[-1] ** -0.5, left, right)[None], None
 
 
+def refuse_unknown(given: Mapping[str, Any]) -> None:
+    """Refuse arguments of attention that change its result and that the packed kernels do not implement."""
+    unknown = [n for n, v in given.items() if n not in _WITHOUT_EFFECT and v is not None and v is not False]
+    if unknown:
+        raise ModelError(f"Packed attention does not implement {', '.join(unknown)}.", hint="It runs padded.")
+
+
 @torch.library.custom_op("shardmill::attend", mutates_args=())
 def _attend(q: Tensor, k: Tensor, v: Tensor, scale: float, left: int, right: int) -> Tensor:
     """One opaque operation, so that compiled code does not depend on the number of texts or the longest one."""
-    run = _one_by_one if not q.is_cuda else _by_triton if _tiles_fit(q.shape[2]) else _by_varlen
-    return run(q, k, v, _packs[-1], scale, (left, right))
+    return attend_pack(q, k, v, _packs[-1], scale, (left, right))
+
+
+def attend_pack(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    pack: Pack,
+    scale: float,
+    window: tuple[int, int],
+    bias: Tensor | None = None,
+    earlier: tuple[Tensor, Tensor] | None = None,
+) -> Tensor:
+    """Attention within each text of a pack by the kernel of this device; `bias`, `earlier` as in `attention.attend`."""
+    if not q.is_cuda:
+        return _one_by_one(q, k, v, pack, scale, window, bias, earlier)
+    if tiles_fit(q.shape[2]):
+        return _by_triton(q, k, v, pack, scale, window, bias, earlier)
+    if bias is not None:
+        raise ModelError(f"Packed attention with heads {q.shape[2]} wide has no position bias.", hint="It runs padded.")
+    assert earlier is None
+    return _by_varlen(q, k, v, pack, scale, window)
 
 
 @_attend.register_fake
@@ -214,14 +238,24 @@ def _(q: Tensor, k: Tensor, v: Tensor, scale: float, left: int, right: int) -> T
 
 
 @cache
-def _tiles_fit(width: int) -> bool:
+def tiles_fit(width: int) -> bool:
+    """Whether shardmill's own kernel takes heads of this width."""
     return width in _TILED_WIDTHS and importlib.util.find_spec("triton") is not None
 
 
-def _by_triton(q: Tensor, k: Tensor, v: Tensor, pack: Pack, scale: float, window: tuple[int, int]) -> Tensor:
+def _by_triton(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    pack: Pack,
+    scale: float,
+    window: tuple[int, int],
+    bias: Tensor | None,
+    earlier: tuple[Tensor, Tensor] | None,
+) -> Tensor:
     from shardmill.models.attention import attend
 
-    result: Tensor = attend(q, k, v, pack.starts, pack.longest, scale, window)
+    result: Tensor = attend(q, k, v, pack.starts, pack.longest, scale, window, bias, earlier)
     return result
 
 
@@ -242,22 +276,43 @@ def _by_varlen(q: Tensor, k: Tensor, v: Tensor, pack: Pack, scale: float, window
     return out  # type: ignore[no-any-return]
 
 
-def _one_by_one(q: Tensor, k: Tensor, v: Tensor, pack: Pack, scale: float, window: tuple[int, int]) -> Tensor:
+def _one_by_one(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    pack: Pack,
+    scale: float,
+    window: tuple[int, int],
+    bias: Tensor | None = None,
+    earlier: tuple[Tensor, Tensor] | None = None,
+) -> Tensor:
     """The same by plain attention, one text at a time: for devices without the kernel, and as a reference in tests."""
     parts = []
     ends = np.cumsum(pack.lengths)
+    before = 0 if earlier is None else len(earlier[0])
     for start, stop in zip(ends - pack.lengths, ends, strict=True):
         a, b, c = (t[start:stop].transpose(0, 1)[None] for t in (q, k, v))
-        mask = _window_mask(int(stop - start), window, q.device)
+        if earlier is not None:
+            b, c = (torch.cat([e.transpose(0, 1)[None], t], 2) for e, t in zip(earlier, (b, c), strict=True))
+        mask = _window_mask(int(stop - start), window, q.device, before)
+        if bias is not None:
+            mask = _biased(bias, int(stop - start), mask)
         grouped = q.shape[1] != k.shape[1]
         parts.append(scaled_dot_product_attention(a, b, c, mask, scale=scale, enable_gqa=grouped)[0].transpose(0, 1))
     return torch.cat(parts)
 
 
-def _window_mask(length: int, window: tuple[int, int], device: torch.device) -> Tensor | None:
+def _window_mask(length: int, window: tuple[int, int], device: torch.device, before: int) -> Tensor | None:
     if window == (-1, -1):
         return None
-    at = torch.arange(length, device=device)
-    distance = at[None, :] - at[:, None]
-    left, right = (length if side < 0 else side for side in window)
+    at = torch.arange(before + length, device=device)
+    distance = at[None, :] - at[before:, None]
+    left, right = (len(at) if side < 0 else side for side in window)
     return (distance <= right) & (distance >= -left)
+
+
+def _biased(bias: Tensor, length: int, mask: Tensor | None) -> Tensor:
+    """The bias of each pair of tokens, and minus infinity where the mask hides one."""
+    at, reach = torch.arange(length, device=bias.device), bias.shape[1] // 2
+    added = bias[:, (at[None, :] - at[:, None]).clamp(-reach, reach) + reach]
+    return added if mask is None else added.masked_fill(~mask, float("-inf"))

@@ -62,7 +62,7 @@ def search(
     if queries.shape[1] != matrix.shape[1]:
         raise UsageError(f"The query has {queries.shape[1]} dimensions, the run has {matrix.shape[1]}.")
     schema = part_schema(ledger, plan)
-    names = [f.name for f in schema if f.name in plan.stat.columns]
+    names = [f.name for f in schema if f.name in plan.kept]
     commits = ledger.commits.read_complete(plan)
     windows = has_windows(plan, schema)
     items = read_items(ledger, plan) if windows else np.arange(len(matrix))

@@ -29,6 +29,7 @@ class Finished:
     describe: Callable[[int, str], ErrorRecord]
     inputs: int = 0
     tokens: int = 0
+    tokens_out: int = 0
     truncated: int = 0
 
 
@@ -41,6 +42,7 @@ class Sealed:
     part_rows: int
     inputs: int
     tokens: int
+    tokens_out: int
     truncated: int
     errors: list[ErrorRecord] = field(default_factory=list)
 

@@ -140,7 +140,7 @@ class StagedRows:
         if not found.complete:
             raise self._gone()
         self._progress = found
-        sums = {name: found.total(name) for name in ("inputs", "tokens", "truncated")}
+        sums = {name: found.total(name) for name in ("inputs", "tokens", "tokens_out", "truncated")}
         return Sealed(rows=found.rows, lines=found.lines, part_rows=found.total("sent"), errors=found.errors, **sums)
 
     def commit(self, record: Commit) -> bool:
@@ -256,7 +256,7 @@ class StagedRows:
             self._refused.append(self._errors[item])
 
     def _describe(self, start: int, stop: int, rows: pa.Table) -> BatchRecord:
-        sums = dict.fromkeys(("inputs", "tokens", "truncated"), 0)
+        sums = dict.fromkeys(("inputs", "tokens", "tokens_out", "truncated"), 0)
         for block in self._finished:
             low, high = (min(max(at - block.first_row, 0), block.rows) for at in (start, stop))
             for name in sums:

@@ -117,7 +117,7 @@ def check_table(plan: Plan, schema: pa.Schema, commits: dict[int, Commit]) -> It
     """Compare commits, batches and rows; yields the name of each check, whether it passed, and what was seen."""
     assert plan.work.to is not None
     target = find_target(plan, schema)
-    with_digest = schema.insert(len(plan.stat.columns), pa.field(DIGEST, pa.binary()))
+    with_digest = schema.insert(len(plan.kept), pa.field(DIGEST, pa.binary()))
     fields = preset.fields if (preset := preset_of(plan.work)) is not None else ()
     with reading(plan.work.to.url) as connection:
         shards = BatchLedger(plan.id, target).shards(connection)

@@ -15,6 +15,8 @@ from shardmill.sources.base import MAX_ITEM_BYTES, Fields, ItemBatch, Shard, Sou
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from shardmill.plan import Plan
+
 __all__ = [
     "Fields",
     "ItemBatch",
@@ -67,13 +69,13 @@ def open_source(stat: SourceStat, fields: Fields, max_item_bytes: int = MAX_ITEM
     return find_format(stat.format).reader().open_source(stat, fields, max_item_bytes)
 
 
-def kept_schema(stat: SourceStat) -> pa.Schema:
-    """The id and kept columns of every batch of this source."""
+def kept_schema(plan: Plan) -> pa.Schema:
+    """The id and kept columns of every row of this plan."""
     import pyarrow as pa
 
     from shardmill.sources.columns import arrow_type
 
-    return pa.schema([pa.field(name, arrow_type(kind)) for name, kind in stat.columns.items()])
+    return pa.schema([pa.field(name, arrow_type(kind)) for name, kind in plan.kept.items()])
 
 
 def count_lines(stat: SourceStat, file: SourceFile) -> int | None:

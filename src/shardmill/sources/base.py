@@ -21,7 +21,8 @@ Row = dict[str, object]
 
 @dataclass(frozen=True, slots=True)
 class Fields:
-    """Which fields of a row are read: a text (a field, several, or a template), the id, and columns to keep.
+    """Which fields of a row are read: a text (a field, several, or a template), the id, columns to keep, and columns
+    that only the task reads (`wanted`).
 
     `keep` entries may name a type: `price:float64`. For a database, `query` selects the rows.
     """
@@ -30,10 +31,11 @@ class Fields:
     id: tuple[str, ...] = ()
     keep: tuple[str, ...] = ()
     query: str = ""
+    wanted: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, work: Work) -> Fields:
-        return cls(work.text, work.id, work.keep, work.query)
+        return cls(work.text, work.id, work.keep, work.query, work.fields)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +46,7 @@ class ItemBatch:
     each row in the shard, from 1 (the row number if the format has no lines). In a shard of several files, `files` has
     the number of each row's file there, from 0, and `lines` the line in that file. `line_count` is the number of lines
     the batch consumed, including blank lines and a CSV header, so that line numbers in the file can be computed later
-    without a counting pass. A shard of blank lines is one batch without rows.
+    without a counting pass. A shard of blank lines is one batch without rows. `kept` also has the wanted columns.
     """
 
     texts: pa.StringArray

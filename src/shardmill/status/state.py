@@ -32,6 +32,7 @@ class Status:
     windows: int
     errors: int
     tokens: int
+    tokens_out: int
     truncated: int
     share: float
     rows_per_s: float
@@ -96,6 +97,7 @@ def read_status(ledger: Ledger, plan: Plan | None = None) -> Status:
         windows=sum(c.inputs for c in done.values()),
         errors=sum(c.errors for c in done.values()),
         tokens=tokens,
+        tokens_out=sum(c.tokens_out for c in done.values()),
         truncated=sum(c.truncated for c in done.values()),
         share=1.0 if complete else min(1.0, weight_done / total),
         rows_per_s=sum(w["rows_per_s"] for w in live),

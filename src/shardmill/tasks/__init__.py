@@ -1,4 +1,4 @@
-"""Tasks, the work done on every item: built-in ones by name, such as `embed`, and `package.module:Class`."""
+"""Tasks, the work done on every item: built-in ones such as `embed`, and `package.module:Class` for your own."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ _BUILT_IN = {
     "answer": "shardmill.tasks.answer:AnswerTask",
     "augment": "shardmill.tasks.augment:AugmentTask",
     "embed": "shardmill.tasks.embed:EmbedTask",
+    "generate": "shardmill.tasks.generate:GenerateTask",
 }
 
 

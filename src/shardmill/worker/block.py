@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -56,6 +56,8 @@ class Block:
     files: Sequence[int] = ()
     suspects: Suspects | None = None
     combined: Combined | None = None
+    tokens_in: int = 0
+    tokens_out: int = 0
     outputs: list[tuple[Rows, pa.RecordBatch]] = field(default_factory=list)
     _ran: NDArray[np.bool_] = field(init=False)
 
@@ -64,6 +66,11 @@ class Block:
 
     def __len__(self) -> int:
         return len(self.lines)
+
+    @property
+    def tokens(self) -> int:
+        """The tokens read, as counted when its items were prepared or run."""
+        return self.prepared.tokens + self.tokens_in
 
     @property
     def cost(self) -> int:
@@ -172,9 +179,12 @@ def _widest(kept: pa.RecordBatch, output: pa.Schema) -> int:
 
 
 def make_block(
-    read: ReadBatch, task: Task, find_unchanged: Callable[[pa.RecordBatch], frozenset[int]] | None = None
+    read: ReadBatch,
+    task: Task,
+    keep: Iterable[str],
+    find_unchanged: Callable[[pa.RecordBatch], frozenset[int]] | None = None,
 ) -> Block:
-    """Prepare items, leaving out bad ones.
+    """Prepare items, leaving out bad ones; of the columns read, the result has those to `keep`.
 
     `find_unchanged` finds the rows that a table already has; with it, the digest of each text is kept.
     """
@@ -185,12 +195,13 @@ def make_block(
     texts: list[str | None] = batch.texts.to_pylist()
     for row in bad:
         texts[row] = None
-    kept, unchanged = batch.kept, frozenset[int]()
+    kept, unchanged = batch.kept.select(list(keep)), frozenset[int]()
+    fields = batch.kept.select(list(task.fields)) if task.fields else None
     if find_unchanged is not None:
         kept = kept.append_column(TEXT_DIGEST, digest_texts(texts))
         unchanged = find_unchanged(kept)
         texts = [None if i in unchanged else text for i, text in enumerate(texts)]
-    prepared = prepare(task, texts)
+    prepared = prepare(task, texts, fields)
     for row, reason in prepared.bad.items():
         bad.setdefault(row, reason)
     return Block(
@@ -215,17 +226,19 @@ def digest_texts(texts: Sequence[str | None]) -> pa.Array:
     return pa.array(digests, TEXT_DIGEST.type)
 
 
-def prepare(task: Task, texts: Sequence[str | None]) -> Prepared:
+def prepare(task: Task, texts: Sequence[str | None], fields: pa.RecordBatch | None = None) -> Prepared:
     """Prepare texts. On an error, halve them until the failing text is alone, and mark it bad."""
     try:
-        prepared = task.prepare(texts)
+        prepared = task.prepare(texts) if fields is None else task.prepare(texts, fields)
     except (ShardmillError, MemoryError):
         raise
     except Exception as error:
         if len(texts) == 1:
             return Prepared([None], np.zeros(1, np.int64), {0: f"{type(error).__name__}: {error}"[:500]})
         middle = len(texts) // 2
-        return _add(prepare(task, texts[:middle]), prepare(task, texts[middle:]), middle, len(texts) - middle)
+        first, second = (None, None) if fields is None else (fields.slice(0, middle), fields.slice(middle))
+        halves = prepare(task, texts[:middle], first), prepare(task, texts[middle:], second)
+        return _add(*halves, middle, len(texts) - middle)
     _check(task, prepared, texts)
     return prepared
 

@@ -18,8 +18,6 @@ from collections.abc import Callable
 from dataclasses import asdict, replace
 from typing import Any
 
-import pyarrow as pa
-
 from shardmill._version import __version__
 from shardmill.batching import Budget
 from shardmill.devices import Device, format_cpus
@@ -27,20 +25,20 @@ from shardmill.errors import DeviceLost
 from shardmill.ledger import Claim, Ledger, Search, Suspects, name_process
 from shardmill.plan import Plan
 from shardmill.sinks.base import Sink, Staged
-from shardmill.sinks.parquet import ParquetSink
-from shardmill.sources import Fields, Source, kept_schema, open_source
+from shardmill.sources import Fields, Source, open_source
 from shardmill.spec import Execution
 from shardmill.tasks import open_task
 from shardmill.tasks.base import Task
-from shardmill.worker.block import TEXT_DIGEST, Block, ReadBatch, make_block
+from shardmill.worker.block import Block, ReadBatch, make_block
 from shardmill.worker.channel import AllDone, Channel, ShardEnd, Stopped
 from shardmill.worker.choice import Choice
 from shardmill.worker.pulse import Pulse, quietly
 from shardmill.worker.runner import Runner, find_suspects
 from shardmill.worker.shards import OpenShards
+from shardmill.worker.streaming import Streamer
 from shardmill.worker.tally import Tally, peak_rss_bytes, rss_bytes
 from shardmill.worker.wanted import check_model, check_wanted, fail_run
-from shardmill.worker.writer import Writer
+from shardmill.worker.writer import Writer, open_sink
 
 _WINDOW_BUDGETS = 16
 _REPORT_S = 5.0
@@ -130,7 +128,15 @@ class Worker:
             check_model(self.ledger, self.plan, self.task)
             precise = self.execution.precision == "float32"
             self.task.open(replace(self.device, precise=precise, work_bytes=self.plan.stat.size_bytes))
-            self.sink: Sink = self._open_sink()
+            self.sink: Sink = open_sink(
+                self.ledger,
+                self.plan,
+                self.task.output,
+                batch_rows=self.execution.batch_rows,
+                worker=self.name,
+                on_step=self.on_step,
+                stopped=self._stop.is_set,
+            )
             budget = Budget(self.execution.batch_tokens or self.task.batch_budget)
             self.runner = Runner(
                 self.task,
@@ -187,22 +193,6 @@ class Worker:
         quietly(self.ledger.leases.record_death, self.name)
         quietly(self._pulse.beat)
 
-    def _open_sink(self) -> Sink:
-        kept = kept_schema(self.plan.stat)
-        if self.plan.work.to is None:
-            return ParquetSink(self.ledger, pa.schema(kept), self.task.output)
-        from shardmill.sinks.postgres import open_sink
-
-        return open_sink(
-            self.ledger,
-            self.plan,
-            pa.schema([*kept, TEXT_DIGEST, *self.task.output]),
-            batch_rows=self.execution.batch_rows,
-            worker=self.name,
-            on_step=self.on_step,
-            stopped=self._stop.is_set,
-        )
-
     def _start(self, stage: Callable[[], None]) -> threading.Thread:
         thread = threading.Thread(target=self._guard, args=(stage,), name=stage.__name__.strip("_"), daemon=True)
         thread.start()
@@ -254,7 +244,7 @@ class Worker:
         while not isinstance(item := self._read.get(), AllDone):
             if isinstance(item, ReadBatch):
                 started = time.perf_counter()
-                block = make_block(item, self.task, find_unchanged)
+                block = make_block(item, self.task, self.plan.kept, find_unchanged)
                 self._shards[item.claim.shard].prepare_s += time.perf_counter() - started
                 self._ready.put(block)
             else:
@@ -265,6 +255,15 @@ class Worker:
 
     def _run(self) -> None:
         """Run window after window. Each is passed on once the device works on the next, so that it never waits."""
+        if self.task.streams:
+            Streamer(
+                self.task,
+                self.runner,
+                next_item=self._next_item,
+                hand_on=lambda item: self._hand_on([item]),
+                on_time=self._on_time,
+            ).run()
+            return
         behind: list[Block | ShardEnd | AllDone] = []
         while not (behind and isinstance(behind[-1], AllDone)):
             items = self._next_window(behind)
@@ -292,12 +291,7 @@ class Worker:
         if first is None:
             self.runner.settle()
             self._hand_on(behind)
-            waiting = time.perf_counter()
-            first = self._ready.get()
-            waited = time.perf_counter() - waiting
-            self._idle_s += waited
-            if self.runner.load.batches and not isinstance(first, AllDone):
-                self._idle_between_s += waited
+            first = self._wait_for_item()
         items = [first]
         room = _WINDOW_BUDGETS * self.runner.budget.now
         while not isinstance(items[-1], AllDone) and sum(i.cost for i in items if isinstance(i, Block)) < room:
@@ -306,6 +300,22 @@ class Worker:
                 break
             items.append(more)
         return items
+
+    def _next_item(self, wait: bool) -> Block | ShardEnd | AllDone | None:
+        item = self._ready.get_nowait()
+        return self._wait_for_item() if item is None and wait else item
+
+    def _wait_for_item(self) -> Block | ShardEnd | AllDone:
+        waiting = time.perf_counter()
+        item = self._ready.get()
+        waited = time.perf_counter() - waiting
+        self._idle_s += waited
+        if self.runner.load.batches and not isinstance(item, AllDone):
+            self._idle_between_s += waited
+        return item
+
+    def _on_time(self, block: Block, seconds: float) -> None:
+        self._shards[block.claim.shard].device_s += seconds
 
     def _before_batch(self) -> None:
         if self._stop.is_set():
@@ -365,6 +375,7 @@ class Worker:
             "began": self._tally.began,
             "rows": self._tally.rows,
             "tokens": self._tally.tokens,
+            "tokens_out": self._tally.tokens_out,
             "errors": self._tally.errors,
             "commits": self._tally.commits,
             **self._tally.rates(),

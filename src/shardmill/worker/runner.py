@@ -88,7 +88,7 @@ class Runner:
         for block in blocks:
             if block.suspects is not None:
                 self.settle()
-                self._run_carefully(block, block.suspects)
+                self.run_carefully(block, block.suspects)
 
     def settle(self) -> None:
         """Finish the batch on the device, and rerun rows that ran out of memory beside another batch."""
@@ -96,6 +96,18 @@ class Runner:
         again, self._again = self._again, []
         for one in again:
             self._finish(self._begin(one), alone=True)
+
+    def run_apart(self, batch: Batch) -> None:
+        """Run these rows now and apart from others, and halve them until those that fail are alone."""
+        self._run_batch(batch, halved=True)
+        self.settle()
+
+    def took(self, costs: Rows, seconds: float) -> None:
+        """Count rows of a stream, and the time that they took on the device."""
+        self.load.add(costs, int(costs.sum()))
+        self.device_s += seconds
+        self._succeeded, self._failures_in_a_row = True, 0
+        self.budget.succeed()
 
     def _take_in(self) -> None:
         ahead, self._ahead = self._ahead, None
@@ -150,7 +162,7 @@ class Runner:
         try:
             output = self._fetch(fetch, len(batch))
         except DeviceOutOfMemory as error:
-            _free_frames(error)
+            free_frames(error)
             if len(batch) == 1 and not alone:
                 self._again.append(batch)
                 return
@@ -166,7 +178,7 @@ class Runner:
         else:
             self._succeeded, self._failures_in_a_row = True, 0
             self.budget.succeed()
-            self._hand_out(batch, output)
+            self.hand_out(batch, output)
 
     def _cost(self, costs: Rows) -> int:
         return len(costs) * int(costs.max()) if self._padded else int(costs.sum())
@@ -212,10 +224,13 @@ class Runner:
             raise hopeless from again
         self._succeeded, self._failures_in_a_row = True, 0
 
-    def _hand_out(self, batch: Batch, output: Output) -> None:
+    def hand_out(self, batch: Batch, output: Output) -> None:
+        """Give each block its rows of an output."""
         good = np.ones(len(batch), bool)
         good[list(output.bad)] = False
         for block, places, rows in batch.parts():
+            block.tokens_in += sum(output.tokens_in[i] for i in places) if output.tokens_in else 0
+            block.tokens_out += sum(output.tokens_out[i] for i in places) if output.tokens_out else 0
             for i in np.flatnonzero(~good[places]):
                 block.bad.setdefault(block.item(int(rows[i])), output.bad[int(places[i])])
             places, rows = places[good[places]], rows[good[places]]
@@ -223,7 +238,7 @@ class Runner:
                 items = block.take_in(rows, _at(output.rows, places))
                 self.on_rows(block, items, int(block.prepared.costs[rows].sum()))
 
-    def _run_carefully(self, block: Block, suspects: Suspects) -> None:
+    def run_carefully(self, block: Block, suspects: Suspects) -> None:
         """Record the items before they go onto the device, so that a death there can be traced to them.
 
         A plain text runs first, to check the device. Then the suspects of the last death run in two halves: each
@@ -263,7 +278,7 @@ class Runner:
             raise
 
 
-def _free_frames(error: BaseException) -> None:
+def free_frames(error: BaseException) -> None:
     """Free the memory held by the frames of the failed calls, which live as long as their error."""
     seen: BaseException | None = error
     while seen is not None:

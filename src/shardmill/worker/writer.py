@@ -11,8 +11,11 @@ import pyarrow as pa
 from shardmill.errors import too_many_errors
 from shardmill.ledger import Ledger
 from shardmill.plan import Plan
+from shardmill.sinks.base import Sink
+from shardmill.sinks.parquet import ParquetSink
+from shardmill.sources import kept_schema
 from shardmill.spec import ErrorLimit
-from shardmill.worker.block import Block
+from shardmill.worker.block import TEXT_DIGEST, Block
 from shardmill.worker.channel import ShardEnd
 from shardmill.worker.pulse import quietly
 from shardmill.worker.shards import OpenShards
@@ -20,6 +23,26 @@ from shardmill.worker.tally import OpenShard, Tally
 
 _FEW_ROWS = 1000
 _COUNT_EVERY_S = 60.0
+
+
+def open_sink(
+    ledger: Ledger,
+    plan: Plan,
+    output: pa.Schema,
+    *,
+    batch_rows: int,
+    worker: str,
+    on_step: Callable[[str, int], None],
+    stopped: Callable[[], bool],
+) -> Sink:
+    """The sink of a plan: parts in the run folder, or a table."""
+    kept = kept_schema(plan)
+    if plan.work.to is None:
+        return ParquetSink(ledger, kept, output)
+    from shardmill.sinks.postgres import open_sink
+
+    schema = pa.schema([*kept, TEXT_DIGEST, *output])
+    return open_sink(ledger, plan, schema, batch_rows=batch_rows, worker=worker, on_step=on_step, stopped=stopped)
 
 
 class Writer:

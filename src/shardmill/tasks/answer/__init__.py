@@ -24,7 +24,7 @@ from shardmill.models.kinds import READER, RERANKER, check_kind
 from shardmill.models.location import Location, find_model
 from shardmill.retrieval.vectors import normalized
 from shardmill.tasks.answer.retriever import By, FoundPassage, Retriever, Searched, look_up, open_retriever
-from shardmill.tasks.base import START, STOP, Output, Prepared, Task
+from shardmill.tasks.base import START, STOP, Agreement, Output, Prepared, Task
 from shardmill.tasks.embed import EmbedTask
 from shardmill.texts.sentences import split_sentences
 
@@ -191,7 +191,7 @@ class AnswerTask(Task):
         reads = self.params.reader or self.params.rerank
         return {"cpu": 20.0 if reads else 2_000.0, "cuda": 2_000.0 if reads else 50_000.0}[kind]
 
-    def agreement(self, precision: str) -> str:
+    def agreement(self, precision: str) -> Agreement:
         """Near ties between passages or spans are settled by low bits, which depend on the batch."""
         return "mostly"
 
@@ -262,7 +262,9 @@ class AnswerTask(Task):
         scored = [[replace(each, score=next(scores)) for each in passages] for passages in found]
         return [sorted(passages, key=lambda each: -each.score) for passages in scored]
 
-    def _read(self, reader: SpanReader, questions: Sequence[str], found: Sequence[Sequence[FoundPassage]]) -> list[Answer]:
+    def _read(
+        self, reader: SpanReader, questions: Sequence[str], found: Sequence[Sequence[FoundPassage]]
+    ) -> list[Answer]:
         pairs = [(q, each.passage.text) for q, passages in zip(questions, found, strict=True) for each in passages]
         readings = iter(reader.read([q for q, _ in pairs], [text for _, text in pairs]))
         answers = []

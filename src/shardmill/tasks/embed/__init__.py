@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
 from shardmill.devices import Device
 from shardmill.errors import ModelError, SpecError, missing_extra
@@ -25,6 +25,7 @@ from shardmill.models.location import MINILM, Location, check_bundled, find_mode
 from shardmill.models.ragged import token_batches
 from shardmill.models.window import numerics_revision
 from shardmill.tasks.base import START, STOP, WINDOW, Combined, Output, Prepared, Task
+from shardmill.tasks.params import read_params
 
 if TYPE_CHECKING:
     from shardmill.models.kernels import Kernel
@@ -62,14 +63,7 @@ class EmbedTask(Task):
     """The `embed` task: one vector per text, or per window of it, in the column `embedding`."""
 
     def __init__(self, **params: Any) -> None:
-        try:
-            self.params = EmbedParams(**params)
-        except ValidationError as error:
-            wrong = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg'].lower()}" for e in error.errors())
-            known = ", ".join(EmbedParams.model_fields)
-            raise SpecError(
-                f"Bad parameters of the embed task: {wrong}.", hint=f"Its parameters are {known}."
-            ) from error
+        self.params = read_params(EmbedParams, params, "embed")
         _check_windows(self.params)
         self._by_window = self.params.window_tokens is not None and self.params.windows != "mean"
         self.batch_budget = 1
@@ -210,7 +204,7 @@ class EmbedTask(Task):
                 return max(1, min(workers, cores // cores_each))
         return 1
 
-    def prepare(self, texts: Sequence[str | None]) -> Prepared:
+    def prepare(self, texts: Sequence[str | None], fields: pa.RecordBatch | None = None) -> Prepared:
         """Tokenize; None has no tokens and costs nothing."""
         if self._cutter is not None:
             return self._cutter.prepare(texts)

@@ -1,0 +1,49 @@
+"""What a caller asks of a generation, without torch."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from shardmill.errors import UsageError
+
+# A text, or a conversation: messages with a "role" and a "content" each.
+Asked = str | Sequence[Mapping[str, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationOptions:
+    """How to answer. The likeliest tokens are taken, unless there are `beams` or a `temperature`.
+
+    `seed` and the item decide the draws. A text ends before the first of `stops`. `schema` is a JSON schema, as text.
+    """
+
+    max_new_tokens: int = 256
+    system: str = ""
+    beams: int = 1
+    temperature: float | None = None
+    top_k: int = 0
+    top_p: float = 1.0
+    seed: int = 0
+    stops: tuple[str, ...] = ()
+    schema: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.max_new_tokens < 1 or self.beams < 1:
+            raise UsageError("The number of new tokens and of beams is at least 1.")
+        if self.temperature is not None and not 0 < self.temperature < 100:
+            raise UsageError(f"A temperature of {self.temperature} is not between 0 and 100.")
+        if self.top_k < 0 or not 0 < self.top_p <= 1:
+            raise UsageError("top_k is 0 (no limit) or more, and top_p is above 0 and at most 1.")
+        if self.beams > 1 and (self.temperature is not None or self.schema is not None):
+            raise UsageError("Beams go with neither a temperature nor a schema.", hint="Leave one of them out.")
+        if not all(self.stops):
+            raise UsageError("A stop string is empty.")
+        if self.schema is not None:
+            try:
+                known = isinstance(json.loads(self.schema), dict | bool)
+            except ValueError as error:
+                raise UsageError(f"The schema is not JSON: {error}.") from error
+            if not known:
+                raise UsageError("A JSON schema is an object.")

@@ -1,0 +1,83 @@
+"""Keys and values of all rows, in pages of a fixed number of tokens that rows take and give back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from shardmill.errors import DeviceOutOfMemory
+
+PAGE_TOKENS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """The keys and values that a model keeps for each token."""
+
+    layers: int
+    heads: int
+    width: int
+    dtype: torch.dtype
+
+    @property
+    def page_bytes(self) -> int:
+        return 2 * self.layers * self.heads * PAGE_TOKENS * self.width * self.dtype.itemsize
+
+
+class Pages:
+    """`keys[layer]` and `values[layer]` are (pages, heads, tokens of a page, width)."""
+
+    def __init__(self, shape: Shape, count: int, device: torch.device) -> None:
+        self.shape, self.count = shape, count
+        sizes = (shape.layers, count, shape.heads, PAGE_TOKENS, shape.width)
+        self.keys = torch.zeros(sizes, dtype=shape.dtype, device=device)
+        self.values = torch.zeros(sizes, dtype=shape.dtype, device=device)
+        self._free = list(range(count - 1, -1, -1))
+
+    @property
+    def free(self) -> int:
+        return len(self._free)
+
+    def take(self, tokens: int) -> list[int]:
+        """Pages for this many tokens."""
+        wanted = pages_for(tokens)
+        if wanted > len(self._free):
+            raise DeviceOutOfMemory(f"{wanted} pages of keys and values are wanted, and {len(self._free)} are free.")
+        return [self._free.pop() for _ in range(wanted)]
+
+    def give(self, pages: Sequence[int]) -> None:
+        self._free.extend(pages)
+
+
+def pages_for(tokens: int) -> int:
+    """The number of pages that hold this many tokens."""
+    return -(-tokens // PAGE_TOKENS)
+
+
+def table_of(taken: Sequence[Sequence[int]], columns: int) -> NDArray[np.int32]:
+    """The pages of each row, in order, padded to `columns`."""
+    table = np.zeros((len(taken), columns), np.int32)
+    for row, pages in zip(table, taken, strict=True):
+        row[: len(pages)] = pages
+    return table
+
+
+def places_of(table: NDArray[np.int32], lengths: NDArray[np.int64], skip: int = 0) -> NDArray[np.int64]:
+    """Where each token of some rows, back to back, is kept: page times tokens of a page, plus its place there.
+
+    The first `skip` tokens of each row are left out.
+    """
+    within = count_within(lengths - skip) + skip
+    row = np.repeat(np.arange(len(lengths)), lengths - skip)
+    pages: NDArray[np.int64] = table[row, within // PAGE_TOKENS].astype(np.int64)
+    return pages * PAGE_TOKENS + within % PAGE_TOKENS
+
+
+def count_within(lengths: NDArray[np.int64]) -> NDArray[np.int64]:
+    """0, 1, 2, … for each of some rows, back to back."""
+    starts = np.cumsum(lengths) - lengths
+    return np.arange(lengths.sum()) - np.repeat(starts, lengths)

@@ -1,0 +1,159 @@
+"""Texts and conversations -> prompts, and tokens -> text, by the model's own tokenizer and chat template."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shardmill.errors import ModelError, missing_extra
+from shardmill.models.decoding.generative import GenerativeFolder, find_limit
+from shardmill.models.decoding.options import Asked, GenerationOptions
+from shardmill.models.decoding.prompt import Completion, Encoded, Made, Prompt
+from shardmill.random import COARSE, SLOTS, draw5, make_key
+
+_NO_LIMIT = 1 << 31
+_NOT_UNICODE = "the text is not valid Unicode"
+# A token holds a byte or more, but the bytes of one character may be spread over four.
+_MORE_TOKENS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class _Bad:
+    why: str
+
+
+class TextCodec:
+    """Reads and writes texts for one model and one way to generate.
+
+    `least_tokens` and `least_new` are the fewest tokens, of prompt and answer together and of the answer.
+    """
+
+    def __init__(self, folder: GenerativeFolder, options: GenerationOptions) -> None:
+        self.tokenizer = _load(folder)
+        self._crossed, self._options = folder.crossed, options
+        self._chats = not folder.crossed and bool(self.tokenizer.chat_template)
+        text = {**folder.config, **(folder.config.get("text_config") or {})}
+        self._embedded = int(text.get("vocab_size", _NO_LIMIT))
+        self.limit = find_limit(folder, min(int(self.tokenizer.model_max_length), _NO_LIMIT), options.max_new_tokens)
+        self.least_tokens = self.least_new = 0
+        self._tail = max((len(stop.encode()) for stop in options.stops), default=0) + _MORE_TOKENS
+
+    def encode(self, asked: Sequence[Asked | None], items: Sequence[int] | None = None) -> Encoded:
+        """Prompts. `items` number the texts for the draws; without them a prompt's own tokens do."""
+        rendered = [None if each is None else self._render(each) for each in asked]
+        texts = {i: text for i, text in enumerate(rendered) if isinstance(text, str)}
+        bad = {i: said.why for i, said in enumerate(rendered) if isinstance(said, _Bad)}
+        prompts: list[Prompt | None] = [None] * len(asked)
+        for i, ids in zip(texts, self._ids(list(texts.values())), strict=True):
+            why = self._fault(ids)
+            if why is not None:
+                bad[i] = why
+            elif ids is not None:
+                prompts[i] = Prompt(ids, self._options.max_new_tokens, None, self._least(len(ids)))
+        if self._options.temperature is not None:
+            self._draw(prompts, items)
+        return Encoded(prompts, bad)
+
+    def _least(self, tokens: int) -> int:
+        return max(self.least_new, self.least_tokens - (1 if self._crossed else tokens))
+
+    def _render(self, asked: Asked) -> str | _Bad:
+        """The text that the tokenizer reads."""
+        system = self._options.system
+        if isinstance(asked, str):
+            if not self._chats:
+                return f"{system}\n\n{asked}" if system else asked
+            asked = [{"role": "user", "content": asked}]
+        if not self._chats:
+            return _Bad("the model takes a text, not messages: it has no chat template")
+        if not asked or not all(isinstance(m, dict) and {"role", "content"} <= m.keys() for m in asked):
+            return _Bad("the messages are not a list of objects with role and content")
+        if system and asked[0]["role"] != "system":
+            asked = [{"role": "system", "content": system}, *asked]
+        try:
+            rendered: str = self.tokenizer.apply_chat_template(list(asked), tokenize=False, add_generation_prompt=True)
+        except Exception as error:
+            # The template is the model's, and may raise anything of its own.
+            return _Bad(f"the model's chat template refuses the messages: {str(error)[:200]}")
+        return rendered
+
+    def _ids(self, texts: list[str]) -> list[NDArray[np.int32] | None]:
+        """The ids of each text; None for one that is not valid Unicode."""
+        if not texts:
+            return []
+        try:
+            found = self.tokenizer(texts, add_special_tokens=not self._chats, return_attention_mask=False)["input_ids"]
+        except (TypeError, UnicodeError):
+            return [None] if len(texts) == 1 else [ids for text in texts for ids in self._ids([text])]
+        return [np.array(ids, np.int32) for ids in found]
+
+    def _fault(self, ids: NDArray[np.int32] | None) -> str | None:
+        if ids is None:
+            return _NOT_UNICODE
+        if not len(ids):
+            return "the text has no tokens"
+        if len(ids) > self.limit:
+            return f"{len(ids):,} tokens are more than the {self.limit:,} that the model takes beside the new ones"
+        if int(ids.max()) >= self._embedded:
+            return "it has a token that is not in the model's vocabulary"
+        return None
+
+    def _draw(self, prompts: list[Prompt | None], items: Sequence[int] | None) -> None:
+        """Give each prompt a draw for every new token: a function of the seed and the item."""
+        at = [i for i, prompt in enumerate(prompts) if prompt is not None]
+        numbers = [items[i] if items is not None else _number(prompts[i]) for i in at]
+        ids, key = np.array(numbers, np.uint64), make_key(self._options.seed, "generate")
+        limit = self._options.max_new_tokens
+        blocks = [np.stack(draw5(ids, key, block=block)) for block in range(-(-limit // SLOTS))]
+        draws = (np.concatenate(blocks)[:limit].T * COARSE).astype(np.float32)
+        for i, row in zip(at, draws, strict=True):
+            prompt = prompts[i]
+            assert prompt is not None
+            prompts[i] = Prompt(prompt.ids, prompt.limit, row, prompt.least)
+
+    def decode(self, ids: Sequence[int] | NDArray[np.int64]) -> str:
+        """The text of some tokens, without special ones."""
+        text: str = self.tokenizer.decode(list(ids), skip_special_tokens=True)
+        return text
+
+    def reaches_stop(self, made: Made) -> bool:
+        """Whether a stop string is among the last tokens."""
+        text = self.decode(made.ids[-self._tail :])
+        return any(stop in text for stop in self._options.stops)
+
+    def finish(self, prompt: Prompt, made: Made) -> Completion:
+        """The answer, which ends before the first stop string."""
+        ids, text = made.ids, self.decode(made.ids)
+        reason = "stop" if made.ended else "length"
+        stops = self._options.stops
+        if any(stop in text for stop in stops):
+            # Rows are looked at every few steps; those after the stop string do not count.
+            while any(stop in (shorter := self.decode(ids[:-1])) for stop in stops):
+                ids, text = ids[:-1], shorter
+            text, reason = text[: min(text.index(stop) for stop in stops if stop in text)], "stop"
+        return Completion(text, ids, reason, len(prompt.ids))
+
+
+def _number(prompt: Prompt | None) -> int:
+    assert prompt is not None
+    return int.from_bytes(hashlib.blake2b(prompt.ids.tobytes(), digest_size=8).digest(), "little")
+
+
+def _load(folder: GenerativeFolder) -> Any:
+    try:
+        from transformers import AutoTokenizer
+    except ImportError as error:
+        raise missing_extra(error.name or "transformers", "generate") from error
+    try:
+        return AutoTokenizer.from_pretrained(str(folder.root), local_files_only=True, trust_remote_code=False)
+    except Exception as error:
+        reason = str(error).strip().splitlines() or [type(error).__name__]
+        raise ModelError(
+            f"The tokenizer of {folder.root.name} cannot be loaded: {reason[0][:200]}",
+            hint="Pass a folder that contains tokenizer.json.",
+        ) from error

@@ -28,35 +28,23 @@ MAY_IMPORT: dict[str, str] = {
     "random": "errors",
     "batching": "errors",
     "template": "errors",
-<<<<<<< HEAD
     "texts": "errors",
+    "schema": "errors",
     "evaluation": "",
     "devices": "errors",
     "store": "errors",
     "retrieval": "errors cache store",
-    "sizing": "errors",
-    "spec": "errors passwords permission",
-    "postgres": "errors passwords retrieval",
-=======
-    "schema": "errors",
-    "devices": "errors",
-    "store": "errors",
     "sizing": "errors cache devices",
     "spec": "errors passwords permission",
-    "postgres": "errors passwords",
+    "postgres": "errors passwords retrieval",
     "endpoints": "errors console permission schema",
->>>>>>> lead
     "augment": "errors random",
     # A model may be in a store.
     "models": "errors cache console devices random sizing store",
     "plan": "errors permission records sizing spec",
     "ledger": "errors records store plan",
     "sources": "errors devices passwords permission ranges store template spec plan postgres",
-<<<<<<< HEAD
-    "tasks": "errors permission devices random augment models plan postgres template texts retrieval",
-=======
-    "tasks": "errors permission devices random augment models endpoints schema plan template retrieval",
->>>>>>> lead
+    "tasks": "errors permission devices random augment models endpoints schema plan postgres template texts retrieval",
     "sinks": "errors console store spec plan ledger postgres template",
     "status": "errors console plan ledger postgres sinks",
     "steps": "errors console spec plan ledger sources tasks sinks results",
@@ -65,16 +53,10 @@ MAY_IMPORT: dict[str, str] = {
     # A host without a common disk is sent the bytes that its shards need, and the sources know which these are.
     "engines": "_version errors console passwords permission records ranges devices store spec plan ledger sources",
     "split": "errors console passwords ranges store plan sources",
-<<<<<<< HEAD
-    "planner": "errors console devices spec plan sources tasks",
-    "costs": "errors cache console devices sizing models spec plan ledger sources tasks status planner",
-    "results": "errors permission console ranges devices store retrieval evaluation models plan ledger sources tasks "
-    "sinks",
-=======
     "planner": "errors console devices sizing spec plan sources tasks",
     "costs": "errors console devices sizing models spec plan ledger sources tasks status planner",
-    "results": "errors permission console ranges devices store retrieval models plan ledger sources tasks sinks",
->>>>>>> lead
+    "results": "errors permission console ranges devices store retrieval evaluation models plan ledger sources tasks "
+    "sinks",
     "run": "errors permission console devices spec plan planner ledger engines sinks tasks status costs results steps "
     "worker retrieval",
     "tables": "errors passwords permission console template devices store models spec plan planner postgres sources "

@@ -7,14 +7,21 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from shardmill.devices import Device
 from shardmill.errors import ModelError
 from shardmill.models.kinds import READER
 from shardmill.models.location import Location
 from shardmill.models.pairs import PairModel, PairTokens
-from shardmill.tasks.answer.spans import MOST_TOKENS, QUESTION_TOKENS, ReadWindow, Span, best_spans, cut_windows
+from shardmill.tasks.answer.spans import (
+    MOST_TOKENS,
+    QUESTION_TOKENS,
+    PassageTokens,
+    ReadWindow,
+    Span,
+    best_spans,
+    cut_windows,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +50,9 @@ class SpanReader:
     def __init__(self, location: Location, device: Device, most_tokens: int) -> None:
         self._model = PairModel(location.path, READER, device)
         self._frame = _find_frame(self._model.tokenizer, location.name)
+        # Only WordPiece marks pieces that continue a word.
+        model = self._model.tokenizer.backend_tokenizer.model
+        self._continued = str(getattr(model, "continuing_subword_prefix", None) or "")
         self._most_tokens = most_tokens
         self._limit = min(MOST_TOKENS, self._model.limit)
 
@@ -51,17 +61,17 @@ class SpanReader:
         prepared = [self.cut(*pair) for pair in zip(questions, passages, strict=True)]
         logits = iter(self._model.spans([pair for windows, pairs, _ in prepared for pair in pairs]))
         found = []
-        for text, (windows, _, offsets) in zip(passages, prepared, strict=True):
-            spans = best_spans(windows, [next(logits) for _ in windows], offsets, text, self._most_tokens)
+        for text, (windows, _, tokens) in zip(passages, prepared, strict=True):
+            spans = best_spans(windows, [next(logits) for _ in windows], tokens, text, self._most_tokens)
             best = next((span for span in spans if not span.is_null), None)
             found.append(Reading(best, next(span for span in spans if span.is_null)))
         return found
 
-    def cut(self, question: str, passage: str) -> tuple[list[ReadWindow], list[PairTokens], NDArray[np.int64]]:
-        """The windows of a passage, as the model takes them, and the characters of the passage's tokens."""
+    def cut(self, question: str, passage: str) -> tuple[list[ReadWindow], list[PairTokens], PassageTokens]:
+        """The windows of a passage, as the model takes them, and the passage's tokens."""
         tokenizer = self._model.tokenizer
-        asked = tokenizer(question, add_special_tokens=False)["input_ids"][:QUESTION_TOKENS]
-        made = tokenizer(passage, add_special_tokens=False, return_offsets_mapping=True)
+        asked = tokenizer(question, add_special_tokens=False, verbose=False)["input_ids"][:QUESTION_TOKENS]
+        made = tokenizer(passage, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
         ids, offsets = made["input_ids"], np.array(made["offset_mapping"], np.int64).reshape(-1, 2)
         before, between, after = self._frame.parts
         head = [*before, *asked, *between]
@@ -75,7 +85,9 @@ class SpanReader:
             own = [*ids[window.first : window.first + window.length], *after]
             types = np.array([first] * len(head) + [second] * len(own), np.int64)
             pairs.append(PairTokens(np.array([*head, *own], np.int64), types))
-        return windows, pairs, offsets
+        pieces = tokenizer.convert_ids_to_tokens(ids) if self._continued else []
+        continues = [piece.startswith(self._continued) for piece in pieces] or [False] * len(ids)
+        return windows, pairs, PassageTokens.of(passage, offsets, continues)
 
 
 def _find_frame(tokenizer: Any, name: str) -> _Frame:

@@ -7,6 +7,7 @@ other, ends in the same window, lies in the passage and has a limited length. Th
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 
 MOST_TOKENS, STEP, QUESTION_TOKENS = 384, 128, 64
 N_BEST = 20
+_WORD = re.compile(r"[^ \t\r\n\u202f]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +26,28 @@ class ReadWindow:
     first: int
     length: int
     at: int
+
+
+@dataclass(frozen=True, slots=True)
+class PassageTokens:
+    """The characters of each token of a passage and of its word between blanks; whether it continues a word.
+
+    A span that starts inside a word is widened to whole words.
+    """
+
+    offsets: NDArray[np.int64]
+    words: NDArray[np.int64]
+    continues: NDArray[np.bool_]
+
+    @classmethod
+    def of(cls, text: str, offsets: NDArray[np.int64], continues: Sequence[bool]) -> PassageTokens:
+        words = np.array([match.span() for match in _WORD.finditer(text)], np.int64).reshape(-1, 2)
+        at = np.searchsorted(words[:, 0], offsets[:, 0], side="right") - 1
+        return cls(offsets, words[np.maximum(at, 0)] if len(words) else offsets, np.array(continues, bool))
+
+    def characters(self, first: int, last: int) -> tuple[int, int]:
+        found = self.words if self.continues[first] else self.offsets
+        return int(found[first, 0]), int(found[last, 1])
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,15 +83,15 @@ def cut_windows(tokens: int, room: int, at: int, step: int = STEP) -> list[ReadW
 def best_spans(
     windows: Sequence[ReadWindow],
     logits: Sequence[NDArray[np.float32]],
-    offsets: NDArray[np.int64],
+    tokens: PassageTokens,
     text: str,
     most_tokens: int,
 ) -> list[Span]:
     """The n-best list of one passage, best first, with the null candidate in it.
 
-    `logits` has the start and end logits of each window's input, `offsets` the characters of each passage token.
+    `logits` has the start and end logits of each window's input.
     """
-    owners = _owners(windows, len(offsets))
+    owners = _owners(windows, len(tokens.offsets))
     null = Span(0, 0, 0.0, 0.0)
     lowest = math.inf
     found: list[Span] = []
@@ -76,7 +100,7 @@ def best_spans(
         if starts[0] + ends[0] < lowest:
             lowest = float(starts[0] + ends[0])
             null = Span(0, 0, float(starts[0]), float(ends[0]))
-        found += _candidates(window, number, starts, ends, owners, offsets, most_tokens)
+        found += _candidates(window, number, starts, ends, owners, tokens, most_tokens)
     found.append(null)
     kept: dict[str, Span] = {}
     for span in sorted(found, key=lambda each: -each.total):
@@ -93,7 +117,7 @@ def _candidates(
     starts: NDArray[np.float64],
     ends: NDArray[np.float64],
     owners: NDArray[np.int64],
-    offsets: NDArray[np.int64],
+    tokens: PassageTokens,
     most_tokens: int,
 ) -> list[Span]:
     firsts, lasts = (np.argsort(-each, kind="stable")[:N_BEST] for each in (starts, ends))
@@ -102,7 +126,7 @@ def _candidates(
     lasts = lasts[(lasts >= window.at) & (lasts < window.at + window.length)]
     shift = window.first - window.at
     return [
-        Span(int(offsets[a + shift, 0]), int(offsets[b + shift, 1]), float(starts[a]), float(ends[b]))
+        Span(*tokens.characters(a + shift, b + shift), float(starts[a]), float(ends[b]))
         for a in firsts
         for b in lasts
         if a <= b < a + most_tokens

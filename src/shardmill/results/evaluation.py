@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -157,8 +158,12 @@ def _template(id: Sequence[str]) -> str:
 
 
 def _as_texts(value: Any) -> tuple[str, ...]:
-    if value is None:
-        return ()
+    """One text, several, or SQuAD's `{"text": […]}`. A source of lines keeps lists and objects as JSON."""
+    if isinstance(value, str) and value[:1] in ("[", "{"):
+        with suppress(ValueError):
+            value = json.loads(value)
     if isinstance(value, dict):
         value = value.get("text", [])
+    if value is None:
+        return ()
     return tuple(map(str, value)) if isinstance(value, list | tuple) else (str(value),)

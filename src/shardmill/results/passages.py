@@ -133,6 +133,8 @@ class _renamed:  # noqa: N801
         self._path, self._partial = path, path.with_name(f"{path.name}.{os.getpid()}.partial")
 
     def __enter__(self) -> Path:
+        if self._partial.is_dir():
+            shutil.rmtree(self._partial)
         return self._partial
 
     def __exit__(self, kind: Any, *_: Any) -> None:

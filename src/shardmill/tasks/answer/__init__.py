@@ -163,7 +163,8 @@ class AnswerTask(Task):
         except ImportError as error:
             raise missing_extra(error.name or "torch", "answer") from error
         if self._embedder is not None:
-            self._embedder.open(device)
+            # Questions are short, and in float32 the same passages are found whatever the batch.
+            self._embedder.open(replace(device, precise=True))
         self._retriever = open_retriever(self.params.over, self.params.by)
         if self._reranker_at is not None:
             self._reranker = PairModel(self._reranker_at.path, RERANKER, device)
@@ -226,13 +227,13 @@ class AnswerTask(Task):
         answers = self.answer(inputs)
         columns: list[Sequence[Any]] = [
             [a.text for a in answers],
-            [a.score for a in answers],
+            [_rounded(a.score) for a in answers],
             [a.start for a in answers],
             [a.stop for a in answers],
             [a.why for a in answers],
             [a.passage for a in answers],
             [[found.passage.id for found in a.passages] for a in answers],
-            [[found.score for found in a.passages] for a in answers],
+            [[_rounded(found.score) for found in a.passages] for a in answers],
         ]
         arrays = [pa.array(values, field.type) for values, field in zip(columns, self.output, strict=True)]
         return Output(pa.record_batch(arrays, schema=self.output))
@@ -327,6 +328,11 @@ def _at(answer: Answer, found: FoundPassage, start: int, stop: int, score: float
         stop=passage.start + stop,
         passage=passage.id,
     )
+
+
+def _rounded(score: float | None) -> float | None:
+    """Four digits: the others depend on the batch."""
+    return None if score is None else float(f"{score:.4g}")
 
 
 def _locate(name: str | None, kind: str) -> Location | None:

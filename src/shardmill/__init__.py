@@ -21,6 +21,7 @@ _HOMES = {
     "load": "shardmill.api",
     "prepare": "shardmill.run",
     "start": "shardmill.run",
+    "summarize": "shardmill.api",
     "StreamingDatasetSplitter": "shardmill.split",
     "Spec": "shardmill.spec",
     "make_spec": "shardmill.spec",
@@ -43,11 +44,12 @@ __all__ = [
     "make_spec",
     "prepare",
     "start",
+    "summarize",
     "work",
 ]
 
 if TYPE_CHECKING:
-    from shardmill.api import embed, generate, load
+    from shardmill.api import embed, generate, load, summarize
     from shardmill.errors import ShardmillError, UsageError
     from shardmill.run import Run, prepare, start, work
     from shardmill.sizing.chunks import calculate_optimal_chunks

@@ -1,4 +1,4 @@
-"""The commands `embed`, `load`, `generate` and `run` as functions."""
+"""The commands `embed`, `load`, `generate`, `summarize` and `run` as functions."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any, TypedDict, Unpack
 
 from shardmill.errors import UsageError, nearest
 from shardmill.run import Run, prepare, start
+from shardmill.run.summaries import settle_method, start_groups
 from shardmill.spec import make_spec, sort_options
 from shardmill.tables.load import load as load_table
 from shardmill.tables.load import prepare as prepare_table
@@ -68,6 +69,30 @@ class GenerateOptions(RunOptions, total=False):
     changed_only: bool
 
 
+class SummarizeOptions(RunOptions, total=False):
+    """Options of `summarize`. With `to` and `table` the summaries go into PostgreSQL."""
+
+    method: str | None
+    model: str | None
+    sentences: int | None
+    reference: str | None
+    group_by: str | None
+    prompt: str | None
+    window_tokens: int | None
+    max_tokens: int | None
+    endpoint: str | None
+    key_variable: str | None
+    temperature: float | None
+    seed: int | None
+    beams: int | None
+    price_in: float | None
+    price_out: float | None
+    to: str | None
+    table: str | None
+    mode: str | None
+    changed_only: bool
+
+
 class LoadOptions(EmbedOptions, total=False):
     """Options of `load`: those of `embed`, and those of the table."""
 
@@ -102,6 +127,24 @@ def embed(
         raise UsageError("No `out` was given.", hint='Name a folder for the run: out="runs/mine"')
     work, execution = sort_options({"source": source, "text": text, **options})
     return start(make_spec(work, execution), out, fresh=fresh, allow_code=allow_code, quiet=quiet)
+
+
+def summarize(
+    source: str | Sequence[str],
+    *,
+    text: str,
+    out: Place | None = None,
+    fresh: bool = False,
+    quiet: bool = True,
+    **options: Unpack[SummarizeOptions],
+) -> Run:
+    """Summarize every item of a source or, with `group_by`, every group of items. The same call resumes.
+
+    run = shardmill.summarize("news.jsonl", text="article", out="runs/news")
+    """
+    _check("summarize", SummarizeOptions, options)
+    work, execution = sort_options({"source": source, "text": text, **options})
+    return summarize_work(work, execution, out, fresh=fresh, quiet=quiet)
 
 
 def load(
@@ -163,6 +206,18 @@ def carry_out(work: dict[str, Any], execution: dict[str, Any], out: Place | None
     if not out:
         raise UsageError("No --out was given.", hint="Name a folder for the run: --out runs/mine")
     return start(make_spec(work, execution), out, **how)
+
+
+def summarize_work(work: dict[str, Any], execution: dict[str, Any], out: Place | None = None, **how: Any) -> Run:
+    """Run the `[work]` and `[execution]` of a spec whose task is `summarize`; `group_by` is of the summaries."""
+    work = settle_method(work)
+    if work["params"].get("endpoint"):
+        execution = {"device": "cpu", **execution}
+    if not work.get("group_by"):
+        return carry_out(work, execution, out, **how)
+    if not out:
+        raise UsageError("No --out was given.", hint="Name a folder for the run: --out runs/mine")
+    return start_groups(work, execution, out, **how)
 
 
 def lay_out(work: dict[str, Any], execution: dict[str, Any], out: Place, **how: Any) -> Run:

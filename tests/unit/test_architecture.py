@@ -29,6 +29,7 @@ MAY_IMPORT: dict[str, str] = {
     "random": "errors",
     "batching": "errors",
     "template": "errors",
+    "texts": "errors",
     "schema": "errors",
     "devices": "errors",
     "store": "errors",
@@ -43,7 +44,7 @@ MAY_IMPORT: dict[str, str] = {
     "ledger": "errors records store plan",
     # What a run made is a source of the next.
     "sources": "errors devices passwords permission ranges store template spec plan ledger postgres",
-    "tasks": "errors permission devices random augment models endpoints schema plan template retrieval",
+    "tasks": "errors permission devices random augment models endpoints schema plan template texts retrieval",
     "sinks": "errors console store spec plan ledger postgres template",
     "status": "errors console plan ledger postgres sinks",
     "steps": "errors console spec plan ledger sources tasks sinks results",
@@ -63,7 +64,7 @@ MAY_IMPORT: dict[str, str] = {
     "api": "errors spec run tables",
     "bench": "errors console batching devices sizing store augment models sources tasks sinks run api",
     "__init__": "_version errors spec sizing split run api",
-    "cli": "__init__ _version errors permission console store augment devices spec plan planner engines status "
+    "cli": "__init__ _version errors permission console store schema augment devices spec plan planner engines status "
     "costs split run tables api bench",
     "__main__": "cli",
 }

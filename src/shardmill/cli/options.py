@@ -68,9 +68,15 @@ OPTIONS: dict[str, Any] = {
     "param": _declare(list[str], OTHER, "KEY=VALUE", "A parameter of the task, as TOML; repeatable."),
     "id": _declare(str, RESULT, "FIELDS", "The field or fields that identify an item.", "--id"),
     "keep": _declare(str, RESULT, "COLUMNS", "Columns to carry into the result; price:double sets a type."),
+    "group_by": _declare(str, RESULT, "COLUMN", "Then summarize the summaries of all items that share this column."),
+    "sentences": _declare(int, RESULT, "N", "Sentences in a summary.  [default: 3]", min=1),
+    "reference": _declare(str, RESULT, "COLUMN", "Reference summaries: adds ROUGE-1, 2 and L to rows and report."),
     "dims": _declare(int, RESULT, "N", "Keep the first N dimensions (Matryoshka models)."),
     "dtype": _declare(str, RESULT, "TYPE", "Type of the stored numbers: float32 or float16.  [default: float32]"),
     "model": _declare(str, MODEL, "MODEL", "A sentence-transformers folder, its URL (s3://…), or a hub name."),
+    "method": _declare(
+        str, MODEL, "METHOD", "extractive (sentences of the text) or generative.  [default: by what the model can]"
+    ),
     "prompt": _declare(str, MODEL, "PROMPT", "The name of one of the model's prompts, or a text to put first."),
     "window_tokens": _declare(
         int, MODEL, "N", "Cut texts into windows of N tokens, including prompt and special tokens.", min=1
@@ -130,6 +136,8 @@ READING = ("source", "text", "query", "format")
 KEEPING = ("id", "keep")
 CHOOSING = ("task", "param")
 EMBEDDING = ("model", "prompt", "window_tokens", "overlap", "windows", "dims")
+SUMMARIZING = ("model", "method", "prompt", "window_tokens", "sentences", "reference", "group_by")
+WRITING = ("endpoint", "key_variable", "max_tokens", "temperature", "seed", "beams")
 ANSWERING = ("system", "max_tokens", "temperature", "top_k", "top_p", "seed", "beams", "stop")
 GENERATING = ("model", "endpoint", "key_variable", *ANSWERING)
 PRICING = ("price_in", "price_out")

@@ -1,4 +1,4 @@
-"""Tasks, the work done on every item: `embed`, `generate`, `augment`, or `package.module:Class` for your own."""
+"""Tasks, the work done on every item. `package.module:Class` names one of your own."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ _BUILT_IN = {
     "augment": "shardmill.tasks.augment:AugmentTask",
     "embed": "shardmill.tasks.embed:EmbedTask",
     "generate": "shardmill.tasks.generate:GenerateTask",
+    "summarize": "shardmill.tasks.summarize:SummarizeTask",
 }
 
 

@@ -4,18 +4,21 @@ ShardmillError
 ├── UsageError            the request cannot be carried out as it was made (exit status 2)
 │   ├── SpecError         the spec is invalid
 │   ├── SourceError       the source is missing, empty, unreadable or lacks a field
+│   │   └── GroupTooLarge the rows of a group do not fit into one item
 │   ├── DatabaseError     a database denies access or rejects the query
 │   ├── ModelError        the model cannot be found, read or used
 │   ├── MissingExtra      an optional library is not installed
 │   ├── TaskError         a task broke its contract
 │   ├── CorruptState      a saved state or parameter file is damaged, or belongs to something else
 │   ├── EngineRefused     the cluster behind an engine rejects the workers as requested
+│   ├── EndpointRefused   the server of a model refuses every request
 │   ├── RunExists         the output folder holds something else
 │   └── StaleResume       source, model or fields changed since the run began
 ├── StoreError            a request to a store failed; a retry often helps
 │   ├── StoreChanged      an object has changed since it was first read
 │   └── StoreFull         no space left
 ├── HubBusy               the model hub does not answer now; a retry helps
+├── EndpointSilent        the server of a model does not answer; a retry helps
 ├── DatabaseLost          the connection to a database was lost; the shard is retried
 ├── TooManyErrors         more rows failed than the user allows
 ├── NotComplete           the run has shards that are not committed
@@ -104,6 +107,10 @@ class SourceError(UsageError):
     pass
 
 
+class GroupTooLarge(SourceError):
+    pass
+
+
 class DatabaseError(UsageError):
     pass
 
@@ -128,6 +135,10 @@ class EngineRefused(UsageError):
     pass
 
 
+class EndpointRefused(UsageError):
+    pass
+
+
 class RunExists(UsageError):
     pass
 
@@ -149,6 +160,10 @@ class StoreFull(StoreError):
 
 
 class HubBusy(ShardmillError):
+    pass
+
+
+class EndpointSilent(ShardmillError):
     pass
 
 
@@ -202,6 +217,7 @@ _CURES: dict[type[ShardmillError], Cure] = {
     StoreChanged: Cure.FINAL,
     StoreFull: Cure.FINAL,
     HubBusy: Cure.HERE,
+    EndpointSilent: Cure.HERE,
     DatabaseLost: Cure.HERE,
     Preempted: Cure.HERE,
     EngineSilent: Cure.HERE,

@@ -10,7 +10,6 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
-from shardmill.devices import Device
 from shardmill.errors import CorruptState, ShardmillError
 from shardmill.permission import code_among
 from shardmill.records import check_record, read_object
@@ -32,10 +31,14 @@ NEW_NUMERICS = "another version of shardmill began it, and this version corrects
 ROW = "row"
 WINDOW, START, STOP = "window", "start", "stop"
 
-# Bytes of source that one worker processes per second, as an order of magnitude. Used only to size shards.
-_BYTES_PER_S = {"cpu": 20_000, "cuda": 2_000_000}
-_SMALLEST_SHARD_BYTES = 64 << 10
-_MOST_SHARDS = 100_000
+# A shard is no smaller than this, nor than a few seconds of dear work. More than the usual shards are
+# made only where each would take longer than the longest.
+_SMALLEST_SHARD_BYTES, _SMALLEST_S = 64 << 10, 3.3
+_USUAL_SHARDS, _MOST_SHARDS = 100_000, 1_000_000
+_LONGEST_S = 900.0
+
+# Begins the name of a run that is a source, and what identifies the content of its parts.
+RUN = "run:"
 
 # The end of a stream is unknown before it is read; this is beyond any.
 STREAM_END = 1 << 62
@@ -71,6 +74,11 @@ class SourceFile:
         """The name of the file, or of the database in a URL."""
         is_database = self.place.startswith(("postgres://", "postgresql://"))
         return PurePosixPath(self.place.partition("?")[0] if is_database else self.place).name
+
+    @property
+    def run(self) -> str:
+        """The id of the plan that made it, if it is a part of a run; else empty."""
+        return self.edges.split(":")[1] if self.edges.startswith(RUN) else ""
 
     @property
     def streamed(self) -> bool:
@@ -155,7 +163,15 @@ class Plan:
     @property
     def code(self) -> tuple[str, ...]:
         """The names of code that a worker imports for it."""
-        return code_among(self.work.task, (*self.work.source, *(file.place for file in self.stat.files)))
+        places = (*self.work.source, *(file.place for file in self.stat.files))
+        return (*code_among(self.work.task, places, self.fingerprint), *self.work.keys)
+
+    @property
+    def kept(self) -> dict[str, str]:
+        """The columns of the source that the result keeps, with their types: without those that only the task reads."""
+        stays = {*self.work.id, *self.work.keep, *(entry.rpartition(":")[0] for entry in self.work.keep)}
+        unkept = {*self.work.fields} - stays
+        return {name: kind for name, kind in self.stat.columns.items() if name not in unkept}
 
     @property
     def weight_bytes(self) -> int:
@@ -181,7 +197,8 @@ class Plan:
             del work_json["to"]["url"]
         # A database is identified by its tag, not by its address; the bounds decide what is read.
         bounds = [[s.low, s.high] for s in shards]
-        files = [[f.name, f.size_bytes, f.tag, f.edges] for f in stat.files]
+        # Parts of a run are named by attempts; what identifies their content is in their edges.
+        files = [["" if f.run else f.name, f.size_bytes, f.tag, f.edges] for f in stat.files]
         identity = {
             "work": work_json,
             "files": [[f.tag for f in stat.files], bounds] if work.query else files,
@@ -223,7 +240,7 @@ class Plan:
             if file.index and not re.fullmatch(r"index/[A-Za-z0-9][A-Za-z0-9._-]*", file.index):
                 raise CorruptState(f"plan.json names an index outside the run: {file.index!r}.", hint=_DAMAGED)
         columns = self.stat.columns
-        for name in (*self.work.id, *self.work.keep):
+        for name in (*self.work.id, *self.work.keep, *self.work.fields):
             if name not in columns and name.rpartition(":")[0] not in columns:
                 raise CorruptState(f"plan.json is damaged: no type for the column {name!r}.", hint=_DAMAGED)
         if not re.fullmatch(r"[A-Za-z0-9]*", self.generation):
@@ -257,7 +274,8 @@ def _dump(work: Work) -> dict[str, Any]:
     """The work as JSON. Unused keys are left out, so that plans made before a key existed keep their id."""
     # Products are loaded by their own run.
     unused: dict[str, Any] = {"to": {"metadata"}} if work.to is not None else {"to": True}
-    return work.model_dump(mode="json", exclude=unused if work.query else {**unused, "query": True})
+    unused |= {name: True for name in ("query", "fields", "group_by") if not getattr(work, name)}
+    return work.model_dump(mode="json", exclude=unused)
 
 
 def _row(shard: Shard) -> list[Any]:
@@ -267,12 +285,16 @@ def _row(shard: Shard) -> list[Any]:
     return row if shard.low is shard.high is None else [*row, shard.low, shard.high]
 
 
-def shard_target_bytes(total_bytes: int, workers: Sequence[Device]) -> int:
-    """The target size of a shard: about ninety seconds of work, and enough shards to keep all workers busy."""
-    by_time = min(_BYTES_PER_S[w.kind] for w in workers) * SHARD_S
-    by_share = total_bytes // (len(workers) * SHARDS_PER_WORKER)
-    by_count = total_bytes // _MOST_SHARDS
-    return max(min(by_time, by_share), by_count, _SMALLEST_SHARD_BYTES)
+def shard_target_bytes(total_bytes: int, rates: Sequence[float]) -> int:
+    """The target size of a shard: about ninety seconds of work, and enough shards to keep all workers busy.
+
+    `rates` has the source bytes per second of each worker.
+    """
+    slowest = min(rates)
+    by_share = total_bytes / (len(rates) * SHARDS_PER_WORKER)
+    smallest = min(_SMALLEST_SHARD_BYTES, slowest * _SMALLEST_S)
+    usual = min(total_bytes / _USUAL_SHARDS, slowest * _LONGEST_S)
+    return max(1, int(max(min(slowest * SHARD_S, by_share), smallest, usual, total_bytes / _MOST_SHARDS)))
 
 
 def new_numerics(old: Mapping[str, str], new: Mapping[str, str]) -> bool:
@@ -310,7 +332,18 @@ def _database_changes(old: SourceStat, new: SourceStat) -> list[str]:
     return [f"the database was {was} and is {is_}"] if was != is_ else []
 
 
+def _run_changes(old: SourceStat, new: SourceStat) -> list[str]:
+    """Compare the runs that are read by their plans and by the digests of their parts, wherever they are now."""
+    was, is_ = (", ".join(dict.fromkeys(f.run for f in stat.files)) for stat in (old, new))
+    if was != is_:
+        return [f"the run that it reads had the plan {was or 'of none'} and has {is_ or 'none'}"]
+    same = [f.edges for f in old.files] == [f.edges for f in new.files]
+    return [] if same else [f"the run that it reads, of the plan {was}, was made again"]
+
+
 def _file_changes(old: SourceStat, new: SourceStat) -> list[str]:
+    if any(f.run for f in (*old.files, *new.files)):
+        return _run_changes(old, new)
     if [f.name for f in old.files] != [f.name for f in new.files]:
         return [f"the source had {_count(old)} and has {_count(new)}"]
     changes = []

@@ -11,8 +11,8 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator
 
 from shardmill.errors import SpecError, nearest
-from shardmill.passwords import withhold
-from shardmill.permission import code_among
+from shardmill.passwords import clean_url, withhold
+from shardmill.permission import KEY_VARIABLE, code_among, key_name
 
 
 def _as_tuple(value: Any) -> Any:
@@ -63,7 +63,10 @@ class TableSpec(_Model):
 
 
 class Work(_Model):
-    """Everything the result depends on. It is hashed into the plan's id; a run never mixes two of them."""
+    """Everything the result depends on. It is hashed into the plan's id; a run never mixes two of them.
+
+    `fields` are columns that the task reads besides the text; the planner adds those that the task names.
+    """
 
     source: Places = Field(min_length=1)
     query: str = ""
@@ -71,6 +74,8 @@ class Work(_Model):
     text: str = Field(min_length=1)
     id: Names = ()
     keep: Names = ()
+    group_by: str = ""
+    fields: Names = ()
     task: str = "embed"
     params: dict[str, Any] = {}
     max_item_bytes: int = Field(default=32 << 20, ge=1 << 10)
@@ -78,8 +83,20 @@ class Work(_Model):
 
     @property
     def code(self) -> tuple[str, ...]:
-        """The names of code in it: of the task and of functions that connect to a database."""
-        return code_among(self.task, self.source)
+        """The names of code in it: of the task and of functions that connect to a database; and of a server's key."""
+        return (*code_among(self.task, self.source), *self.keys)
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The name of the key that is sent to a server, if the task has one."""
+        url = self.params.get("endpoint")
+        return (key_name(self.params.get("key_variable") or KEY_VARIABLE, url),) if url else ()
+
+    @field_validator("params")
+    @classmethod
+    def _without_passwords(cls, value: dict[str, Any]) -> dict[str, Any]:
+        url = value.get("endpoint")
+        return {**value, "endpoint": clean_url(url)} if isinstance(url, str) and url else value
 
     @field_validator("text")
     @classmethod
@@ -95,7 +112,8 @@ class Execution(_Model):
     `places` are the current paths of the source's files, which may have moved since the run was planned; `to_url` is
     the current address of the target database. `engine` places the workers, with its own `engine_options`, which hold
     no secrets. `then` are steps after the last shard: `verify`, and `merge:FILE`. With `detach` the workers are left on
-    their own. `index` is built after a load has written all rows; `rebuild_indexes` drops existing indexes first.
+    their own. `price_in` and `price_out` are dollars per million tokens read and made, for work that is paid by them.
+    `index` is built after a load has written all rows; `rebuild_indexes` drops existing indexes first.
     """
 
     engine: str = "local"
@@ -112,14 +130,16 @@ class Execution(_Model):
     lease_s: float = Field(default=60.0, gt=0)
     stuck_s: float = Field(default=900.0, gt=0)
     max_restarts: int = Field(default=3, ge=0)
+    price_in: float | None = Field(default=None, ge=0)
+    price_out: float | None = Field(default=None, ge=0)
     then: Places = ()
     detach: bool = False
     index: Literal["hnsw", "ivfflat", "none"] = "hnsw"
     rebuild_indexes: bool = False
 
     def to_settings(self) -> dict[str, Any]:
-        """As plain values for the run folder. Version 0.1.0 knows neither steps nor detached runs."""
-        unused = {name for name in ("then", "detach") if not getattr(self, name)}
+        """As plain values for the run folder. Version 0.1.0 knows neither steps, detached runs nor prices."""
+        unused = {name for name in ("then", "detach", "price_in", "price_out") if not getattr(self, name)}
         return self.model_dump(mode="json", exclude=unused)
 
     @field_validator("engine_options")
@@ -229,7 +249,7 @@ def read_spec(path: Path) -> dict[str, dict[str, Any]]:
         raise SpecError(f"{path}: no such file.") from error
     except OSError as error:
         raise SpecError(f"{path}: {error.strerror}.") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise SpecError(f"{path}: {error}.") from error
     unknown = sorted(set(tables) - {"work", "execution"})
     if unknown:

@@ -132,7 +132,7 @@ def _index(ledger: Ledger, plan: Plan, execution: Execution, step: str, quiet: b
     from shardmill.sources import kept_schema
     from shardmill.tasks import open_task
 
-    schema = pa.schema([*kept_schema(plan.stat), *open_task(plan.work.task, plan.work.params).output])
+    schema = pa.schema([*kept_schema(plan), *open_task(plan.work.task, plan.work.params).output])
     built = build_indexes(plan, schema, kind=execution.index, quiet=quiet)
     for line in built if not quiet else ():
         say(f"Indexed: {line}")

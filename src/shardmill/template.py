@@ -16,19 +16,25 @@ Rendered = tuple[str | None, str | None]
 class TextTemplate:
     """Literals and fields: `parts` alternates literal, name, literal, … and both ends are literals.
 
+    `as_json` are the fields whose value is written as JSON, of whatever kind it is.
+
     >>> TextTemplate.parse("{title}: {body}").render({"title": "Tea", "body": "Green."})
     ('Tea: Green.', None)
+    >>> TextTemplate.parse("{tags:json}").render({"tags": ["a", {"b": 1}]})
+    ('["a", {"b": 1}]', None)
     >>> TextTemplate.parse("body").render({"body": 7})
     (None, "'body' is a number, not text")
     """
 
     parts: tuple[str, ...]
     single: bool
+    as_json: frozenset[str] = frozenset()
 
     @classmethod
     def parse(cls, spec: str) -> TextTemplate:
         if "{" in spec or "}" in spec:
-            return cls(_parse_braces(spec.replace("\\n", "\n").replace("\\t", "\t")), single=False)
+            parts, as_json = _parse_braces(spec.replace("\\n", "\n").replace("\\t", "\t"))
+            return cls(parts, single=False, as_json=as_json)
         names = [name.strip() for name in spec.split(",")]
         if not all(names):
             raise SpecError(f"--text {spec!r} has an empty field name.", hint=_HINT)
@@ -56,7 +62,7 @@ class TextTemplate:
     def _render_parts(self, row: Mapping[str, object]) -> Rendered:
         values: list[str] = []
         for name in self.parts[1::2]:
-            value = _as_text(row.get(name))
+            value = _as_json(row.get(name)) if name in self.as_json else _as_text(row.get(name))
             if value is None:
                 return None, f"'{name}' is {kind_of(row[name])}, not text"
             values.append(value)
@@ -71,8 +77,8 @@ class TextTemplate:
 _HINT = "Name a field (body), several (title,body), or write a template ('{title}\\n{body}')."
 
 
-def _parse_braces(spec: str) -> tuple[str, ...]:
-    parts = [""]
+def _parse_braces(spec: str) -> tuple[tuple[str, ...], frozenset[str]]:
+    parts, as_json, plain = [""], set[str](), set[str]()
     try:
         pieces = list(string.Formatter().parse(spec))
     except ValueError as error:
@@ -81,12 +87,16 @@ def _parse_braces(spec: str) -> tuple[str, ...]:
         parts[-1] += literal
         if name is None:
             continue
-        if not name or name.isdigit() or format_spec or conversion or any(mark in name for mark in ".[{"):
+        strange = format_spec not in ("", "json") or conversion or any(mark in name for mark in ".[{")
+        if not name or name.isdigit() or strange:
             raise SpecError(f"--text {spec!r}: only plain field names are allowed between braces.", hint=_HINT)
+        (as_json if format_spec else plain).add(name)
         parts += [name, ""]
     if len(parts) == 1:
         raise SpecError(f"--text {spec!r} names no field.", hint=_HINT)
-    return tuple(parts)
+    if both := as_json & plain:
+        raise SpecError(f"--text {spec!r} has {min(both)!r} both as text and as JSON.", hint=_HINT)
+    return tuple(parts), frozenset(as_json)
 
 
 def check_text(text: str) -> Rendered:
@@ -124,6 +134,13 @@ def kind_of(value: object) -> str:
         case bytes():
             return "binary"
     return f"a {type(value).__name__}"
+
+
+def _as_json(value: object) -> str | None:
+    try:
+        return "" if value is None else json.dumps(value, ensure_ascii=False, default=str)
+    except (TypeError, ValueError, RecursionError):
+        return None
 
 
 def _as_text(value: object) -> str | None:

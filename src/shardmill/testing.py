@@ -11,7 +11,7 @@ import os
 import random
 import signal
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,10 +20,13 @@ import pyarrow as pa
 from shardmill.devices import Device
 from shardmill.errors import DeviceOutOfMemory
 from shardmill.ledger import Ledger
-from shardmill.tasks.base import START, STOP, WINDOW, Combined, Output, Prepared, Task
+from shardmill.tasks.base import START, STOP, WINDOW, Agreement, Combined, Output, Prepared, StreamingTask, Task
 from shardmill.worker import Worker
 
+_END: Any = object()
 STEPS = ("claimed", "batch", "staging", "staged", "committing", "committed")
+# Additional steps if rows take so long that they are kept before their shard is committed.
+KEEPING_STEPS = ("keeping", "kept")
 # Additional steps if the result goes into a table, each once per batch of rows.
 TABLE_STEPS = ("batch-begun", "batch-recorded", "batch-written", "batch-committing", "batch-committed")
 
@@ -68,7 +71,7 @@ class FakeTask(Task):
     def open(self, device: Device) -> None:
         pass
 
-    def prepare(self, texts: Sequence[str | None]) -> Prepared:
+    def prepare(self, texts: Sequence[str | None], fields: pa.RecordBatch | None = None) -> Prepared:
         if any(t and "!unpreparable" in t for t in texts):
             raise LookupError("no tokens for this")
         if self.window:
@@ -138,6 +141,77 @@ class _FakeMean:
         means = (self._sums / np.maximum(1, self._counts)).astype(np.float32)
         column = pa.FixedSizeListArray.from_arrays(pa.array(means.reshape(-1)), means.shape[1])
         return Output(pa.RecordBatch.from_arrays([column], names=["embedding"]))
+
+
+class FakeStream(StreamingTask):
+    """Answers each text with its words in reverse, one word at a step, so that rows end at different times.
+
+    `seats` is how many run side by side, `fits` how many words do before memory runs out. Words in a text trigger
+    faults: `!raise` fails, `!kill` kills the process, `!bad` gives a reason instead of a row. `field` names a column
+    whose value is put before the answer.
+    """
+
+    output = pa.schema([pa.field("answer", pa.string()), pa.field("finish_reason", pa.string())])
+    batch_budget = 1000
+
+    def __init__(self, seats: int = 4, fits: int | None = None, delay_s: float = 0.0, field: str = "") -> None:
+        self.seats, self.fits, self.delay_s = seats, fits, delay_s
+        self.fields = (field,) if field else ()
+
+    def fingerprint(self) -> dict[str, str]:
+        return {"weights": "fake-stream"}
+
+    def open(self, device: Device) -> None:
+        pass
+
+    def prepare(self, texts: Sequence[str | None], fields: pa.RecordBatch | None = None) -> Prepared:
+        before = [""] * len(texts) if fields is None else [f"{value}:" for value in fields.column(0).to_pylist()]
+        words = [(before[i], (text or "").split()) for i, text in enumerate(texts)]
+        costs = np.array([len(each) for _, each in words], np.int64)
+        return Prepared(words, costs, tokens=int(costs.sum()))
+
+    def stream(self, inputs: Iterator[tuple[int, Any] | None]) -> Iterator[tuple[Sequence[int], Output]]:
+        left: dict[int, list[str]] = {}
+        rows: dict[int, tuple[str, list[str]]] = {}
+        more = True
+        while more or rows:
+            while more and len(rows) < self.seats:
+                given = next(inputs, _END)
+                more = given is not _END
+                if given is None or given is _END:
+                    break
+                number, (before, words) = given
+                rows[number], left[number] = (before, words), list(words)
+            if self.fits is not None and sum(len(words) for _, words in rows.values()) > self.fits:
+                raise DeviceOutOfMemory(f"{len(rows)} texts do not fit")
+            time.sleep(self.delay_s)
+            ended = [number for number in rows if self._step(left[number])]
+            if ended:
+                yield ended, self._answer([rows.pop(number) for number in ended])
+
+    def _step(self, left: list[str]) -> bool:
+        """Take one word; whether it was the last."""
+        word = left.pop() if left else ""
+        if word == "!kill":
+            os.kill(os.getpid(), signal.SIGKILL)
+        if word == "!raise":
+            raise ValueError("this text is poison")
+        return not left
+
+    def _answer(self, rows: list[tuple[str, list[str]]]) -> Output:
+        answers = [before + " ".join(reversed(words)) for before, words in rows]
+        bad = {i: "the model has no answer" for i, (_, words) in enumerate(rows) if "!bad" in words}
+        columns = [pa.array(answers), pa.array(["stop"] * len(rows))]
+        return Output(
+            pa.RecordBatch.from_arrays(columns, schema=self.output), bad, tokens_out=[len(words) for _, words in rows]
+        )
+
+    def agreement(self, precision: str) -> Agreement:
+        return "exact"
+
+    def check_rows(self, rows: pa.RecordBatch) -> str | None:
+        reasons = set(rows.column("finish_reason").drop_null().to_pylist())
+        return None if reasons <= {"stop"} else f"unknown reasons {sorted(reasons)}"
 
 
 class InProcessEngine:

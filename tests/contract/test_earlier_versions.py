@@ -264,7 +264,11 @@ def ask(url: str, statement: str) -> list[Any]:
 
 # Where each row lies tells whether it was written again; the ledger says who wrote it.
 _ROWS = "SELECT id, ctid::text, xmin::text, md5(embedding::text) FROM {} ORDER BY id"
-_BATCHES = "SELECT * FROM shardmill.batches WHERE table_name = '{}' ORDER BY shard, first_row"
+_BATCHES = """
+SELECT plan, target, table_schema, shard, first_row, rows, last, lines, inputs, tokens, truncated, sent, inserted,
+       updated, errors, digest, worker, at
+FROM shardmill.batches WHERE table_name = '{}' ORDER BY shard, first_row
+"""
 
 
 @pytest.mark.services

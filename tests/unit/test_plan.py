@@ -18,6 +18,7 @@ from shardmill.errors import ShardmillError
 from shardmill.plan import Plan, differences, shard_target_bytes
 from shardmill.planner import make_plan
 from shardmill.spec import make_spec
+from shardmill.testing import FakeTask
 from tests.support.corpora import fake_rows
 
 CPU = Device("cpu", "cpu")
@@ -152,9 +153,15 @@ def test_shards_tile_the_source(source: Path) -> None:
 def test_a_shard_is_a_minute_or_two_of_work_and_every_worker_has_several(
     total: int, workers: list[Device], low: int, high: int
 ) -> None:
-    assert low <= shard_target_bytes(total, workers) <= high
+    assert low <= shard_target_bytes(total, [FakeTask().bytes_per_s(w.kind) for w in workers]) <= high
 
 
-def test_shards_are_never_too_many_to_list() -> None:
-    total = 10**15
-    assert total / shard_target_bytes(total, [CPU]) <= 100_001
+def test_dear_work_is_cut_small_and_long_work_finely() -> None:
+    """64 GPUs that make 4 kB of prompts a second, each; and 100 GB of prompts."""
+    assert 10**6 / shard_target_bytes(10**6, [4_000.0] * 64) >= 64
+    assert shard_target_bytes(10**11, [200.0]) <= 900 * 200
+
+
+@pytest.mark.parametrize("rate", [1.0, 20_000.0, 2e9])
+def test_shards_are_never_too_many_to_list(rate: float) -> None:
+    assert 10**15 / shard_target_bytes(10**15, [rate]) <= 1_000_001

@@ -17,6 +17,7 @@ from shardmill.console import duration
 from shardmill.ledger import Ledger, RunForecast
 from shardmill.plan import Plan
 from shardmill.sizing.catalogue import Catalogue, load_catalogue
+from shardmill.spec import Execution
 from shardmill.status.state import read_status
 
 
@@ -42,12 +43,16 @@ class WorkerCost:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What a run cost so far. `seconds` is the time in which any worker was active, `price_of` the price's origin."""
+    """What a run cost so far. `seconds` is the time in which any worker was active, `price_of` the price's origin.
+
+    `usd_tokens` is the part of `usd` that was paid by tokens, at the prices in the run's `[execution]`.
+    """
 
     run: str
     state: str
     rows: int
     tokens: int
+    tokens_out: int
     seconds: float
     device_s: float
     start_s: float
@@ -55,6 +60,7 @@ class Cost:
     sink_s: float
     retried_s: float
     usd: float | None
+    usd_tokens: float
     usd_per_million: float | None
     device_s_per_million: float | None
     price_of: str
@@ -80,7 +86,11 @@ def read_cost(ledger: Ledger, plan: Plan, usd_per_hour: float | None = None) -> 
     device_s, start_s, idle_s, sink_s, retried_s = (
         sum(getattr(w, name) for w in workers) for name in ("device_s", "start_s", "idle_s", "sink_s", "retried_s")
     )
-    usd = None if any(w.usd is None for w in workers) else sum(w.usd or 0.0 for w in workers)
+    paid = Execution(**ledger.execution())
+    usd_tokens = (status.tokens * (paid.price_in or 0.0) + status.tokens_out * (paid.price_out or 0.0)) / 1e6
+    by_tokens = paid.price_in is not None or paid.price_out is not None
+    unknown = any(w.usd is None for w in workers) and not by_tokens
+    usd = None if unknown else sum(w.usd or 0.0 for w in workers) + usd_tokens
     forecast, spans = ledger.notes.forecast(), [_span(w) for w in status.workers]
     if forecast is not None and spans:
         # A forecast includes the time before the workers start.
@@ -92,6 +102,7 @@ def read_cost(ledger: Ledger, plan: Plan, usd_per_hour: float | None = None) -> 
         state=status.state,
         rows=rows,
         tokens=status.tokens,
+        tokens_out=status.tokens_out,
         seconds=seconds,
         device_s=device_s,
         start_s=start_s,
@@ -99,9 +110,10 @@ def read_cost(ledger: Ledger, plan: Plan, usd_per_hour: float | None = None) -> 
         sink_s=sink_s,
         retried_s=retried_s,
         usd=usd,
+        usd_tokens=usd_tokens,
         usd_per_million=usd * 1e6 / rows if usd is not None and rows else None,
         device_s_per_million=device_s * 1e6 / rows if rows else None,
-        price_of=_price_of(usd_per_hour, {w.device for w in workers if w.worker not in free}, catalogue),
+        price_of=_price_of(usd_per_hour, {w.device for w in workers if w.worker not in free}, catalogue, paid),
         forecast=forecast,
         off=forecast.likely_s / seconds - 1 if forecast and complete and seconds else None,
         workers=workers,
@@ -155,14 +167,16 @@ def _union(spans: Iterable[tuple[float, float]]) -> float:
     return total
 
 
-def _price_of(usd_per_hour: float | None, devices: set[str], catalogue: Catalogue) -> str:
-    if usd_per_hour is not None:
-        return f"${usd_per_hour:g} per hour, as given"
+def _price_of(usd_per_hour: float | None, devices: set[str], catalogue: Catalogue, paid: Execution) -> str:
     said = []
+    if by_tokens := paid.price_in is not None or paid.price_out is not None:
+        said.append(f"${paid.price_in or 0:g} per million tokens read and ${paid.price_out or 0:g} made")
+    if usd_per_hour is not None:
+        return "; ".join([*said, f"${usd_per_hour:g} per hour, as given"])
     for device in sorted(devices):
         chip = catalogue.find(device)
         if chip is None or chip.usd is None:
-            said.append(f"the price of {device} is unknown: give --price")
+            said += [] if by_tokens else [f"the price of {device} is unknown: give --price"]
         else:
             said.append(f"{device} at ${chip.usd:g} per hour, {chip.instance}, {chip.date}")
     return "; ".join(said)
@@ -192,9 +206,10 @@ def figures(cost: Cost) -> list[tuple[str, str]]:
     per_million = (
         f"{cost.device_s_per_million:,.0f} device-seconds" if cost.device_s_per_million is not None else "none"
     )
+    made = f" read, {cost.tokens_out:,} made" if cost.tokens_out else ""
     return [
         ("run", f"{cost.run}, {cost.state}"),
-        ("done", f"{cost.rows:,} items, {cost.tokens:,} tokens in {duration(cost.seconds)}"),
+        ("done", f"{cost.rows:,} items, {cost.tokens:,} tokens{made} in {duration(cost.seconds)}"),
         ("device-seconds", f"{cost.device_s:,.1f}: {parts}"),
         ("cost", f"{_money(cost.usd)} ({cost.price_of})"),
         ("per million items", f"{per_million}, {_money(cost.usd_per_million)}"),

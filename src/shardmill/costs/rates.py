@@ -5,16 +5,15 @@ from __future__ import annotations
 import datetime
 from collections.abc import Sequence
 
-from shardmill.costs.profile import Rated, recall_rate, recall_rates, remember_rate, work_digest
-from shardmill.devices import Device, cores, cpu_model
+from shardmill.devices import Device
 from shardmill.ledger import DoneShard, Ledger, RunForecast
 from shardmill.plan import Plan
 from shardmill.sizing.measured import Measured
+from shardmill.sizing.profile import CPU, Rated, own_cpu, recall_rate, recall_rates, remember_rate, work_digest
 from shardmill.sizing.speed import measured_speed
 
 # Shorter work is too short to measure a rate.
 _SHORTEST_S = 3.0
-_CPU = "cpu"
 
 
 def expect(plan: Plan, devices: Sequence[Device], precision: str, now: float) -> RunForecast | None:
@@ -61,26 +60,21 @@ def learn(ledger: Ledger, plan: Plan, devices: Sequence[Device], precision: str,
 
 
 def rated(plan: Plan, device: str, precision: str) -> Rated:
-    return Rated(_own_cpu() if device == _CPU else device, _digest(plan), precision)
+    return Rated.on(device, _digest(plan), precision)
 
 
 def known_rates(plan: Plan, precision: str) -> dict[str, Measured]:
     """The recorded rates of this work, by device; of CPUs, only this machine's."""
     found = recall_rates(_digest(plan), precision)
     return {
-        _CPU if device == _own_cpu() else device: measured
+        CPU if device == own_cpu() else device: measured
         for device, measured in found.items()
-        if device == _own_cpu() or device.partition(" ")[0] != _CPU
+        if device == own_cpu() or device.partition(" ")[0] != CPU
     }
 
 
 def _digest(plan: Plan) -> str:
     return work_digest(plan.work.task, plan.fingerprint, plan.work.params)
-
-
-def _own_cpu() -> str:
-    """This machine's CPU model and usable cores, since several machines may share a cache folder."""
-    return f"{_CPU} {cpu_model()}, {cores()} cores"
 
 
 def count_devices(devices: Sequence[Device]) -> int:

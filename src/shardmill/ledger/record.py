@@ -16,7 +16,8 @@ class Commit:
     """The durable record that one shard is done.
 
     `rows` counts items of the source. `part_rows` counts rows of the part and `inputs` texts given to the model, if an
-    item can have several; 0 means one per item. `kernel` and `precision` say how the rows were computed.
+    item can have several; 0 means one per item. `tokens` were read, `tokens_out` generated. `kernel` and `precision`
+    say how the rows were computed.
     """
 
     shard: int
@@ -41,6 +42,7 @@ class Commit:
     inputs: int = 0
     kernel: str = ""
     precision: str = ""
+    tokens_out: int = 0
 
     def __post_init__(self) -> None:
         for key, folder in ((self.part, "parts"), (self.errors_file, "errors")):
@@ -65,6 +67,7 @@ class DoneShard:
     device_s: float
     worker: str
     finished_at: float
+    tokens_out: int = 0
 
     @classmethod
     def of(cls, commit: Commit) -> DoneShard:
@@ -99,6 +102,24 @@ class Claim:
     attempt: str
     crashes: int = 0
     shadow: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class KeptRows:
+    """Items [first_row, first_row + rows) of a shard that an attempt finished: counts, failed rows, how computed."""
+
+    shard: int
+    plan: str
+    first_row: int
+    rows: int
+    part_rows: int
+    counts: dict[str, int]
+    numerics: dict[str, str] = field(default_factory=dict)
+    errors: list[dict[str, Any]] = field(default_factory=list)
+
+    @property
+    def stop(self) -> int:
+        return self.first_row + self.rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,13 +172,13 @@ class RunForecast:
 
 
 # Version 0.1.0 reads no commit with other keys than its own, so these are left out if they are empty.
-_NEW_KEYS = ("kernel", "precision")
+_NEW_KEYS = ("kernel", "precision", "tokens_out")
 _to_json = json.JSONEncoder(separators=(",", ":"), sort_keys=True, ensure_ascii=False).encode
 
 
-def encode(value: dict[str, Any] | Commit | Lease | Assignment | Suspects | RunForecast | Step) -> bytes:
+def encode(value: dict[str, Any] | Commit | Lease | Assignment | Suspects | RunForecast | Step | KeptRows) -> bytes:
     """A record as JSON; its fields are read by name, which avoids the copies of `asdict`."""
     if not isinstance(value, dict):
         fields = {name: getattr(value, name) for name in value.__slots__}
-        value = {name: field for name, field in fields.items() if field != "" or name not in _NEW_KEYS}
+        value = {name: field for name, field in fields.items() if field or name not in _NEW_KEYS}
     return _to_json(value).encode("utf-8", "replace")

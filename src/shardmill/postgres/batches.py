@@ -39,8 +39,14 @@ CREATE TABLE IF NOT EXISTS shardmill.batches (
   digest bytea NOT NULL,
   worker text NOT NULL,
   at timestamptz NOT NULL DEFAULT now(),
+  tokens_out bigint NOT NULL DEFAULT 0,
   PRIMARY KEY (target, plan, shard, first_row)
 )
+"""
+
+# Version 0.1.0 made the table without this column; it names its columns, so both may write to one table.
+_HAS_TOKENS_OUT = """
+SELECT count(*) FROM pg_attribute WHERE attrelid = 'shardmill.batches'::regclass AND attname = 'tokens_out'
 """
 
 
@@ -63,6 +69,7 @@ class BatchRecord:
     updated: int = 0
     errors: list[dict[str, Any]] = field(default_factory=list)
     digest: bytes = b""
+    tokens_out: int = 0
 
     @property
     def stop(self) -> int:
@@ -146,6 +153,8 @@ def create_ledger(connection: psycopg.Connection[Any]) -> None:
         if connection.execute("SELECT to_regclass('shardmill.batches')").fetchone() == (None,):
             create_schema(connection, "shardmill")
             connection.execute(_TABLE)
+        elif connection.execute(_HAS_TOKENS_OUT).fetchone() == (0,):
+            connection.execute("ALTER TABLE shardmill.batches ADD COLUMN tokens_out bigint NOT NULL DEFAULT 0")
 
 
 class BatchLedger:
@@ -179,9 +188,10 @@ class BatchLedger:
         cursor = connection.execute(
             """
             INSERT INTO shardmill.batches (plan, target, table_schema, table_name, shard, first_row, rows, last, lines,
-                                           inputs, tokens, truncated, sent, errors, digest, worker)
+                                           inputs, tokens, truncated, sent, errors, digest, worker, tokens_out)
             SELECT %(plan)s, %(name)s::regclass, %(schema)s, %(table)s, %(shard)s, %(first_row)s, %(rows)s, %(last)s,
-                   %(lines)s, %(inputs)s, %(tokens)s, %(truncated)s, %(sent)s, %(errors)s::jsonb, %(digest)s, %(worker)s
+                   %(lines)s, %(inputs)s, %(tokens)s, %(truncated)s, %(sent)s, %(errors)s::jsonb, %(digest)s,
+                   %(worker)s, %(tokens_out)s
             WHERE %(first_row)s = (
               SELECT coalesce(max(first_row + rows), 0) FROM shardmill.batches
               WHERE plan = %(plan)s AND target = %(name)s::regclass AND shard = %(shard)s
@@ -236,4 +246,5 @@ _COLUMNS = (
     "updated",
     "errors",
     "digest",
+    "tokens_out",
 )

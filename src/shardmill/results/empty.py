@@ -42,7 +42,7 @@ def _find_empty(rows: pa.RecordBatch, plan: Plan) -> pa.BooleanArray | None:
     """Which rows are empty; None if none is, or if the task adds no columns."""
     empty: pa.BooleanArray | None = None
     for name in rows.schema.names:
-        if name in plan.stat.columns or name == WINDOW:
+        if name in plan.kept or name == WINDOW:
             continue
         column = rows.column(name)
         if not column.null_count:

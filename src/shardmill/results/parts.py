@@ -18,6 +18,7 @@ from shardmill.results.ids import hash_ids
 from shardmill.results.windows import WindowCheck, first_rows, has_windows
 from shardmill.sinks.parquet import is_vector, read_batches, vectors
 from shardmill.store import Store
+from shardmill.tasks.base import Task
 
 _READ_BYTES = 4 << 20
 # A larger part is read twice, once for its digest and once for its rows, as it is not held in memory.
@@ -44,6 +45,7 @@ class SeenInParts:
     most_norm: float = 0.0
     dims: frozenset[int] = frozenset()
     unreadable: str = ""
+    unsound: str = ""
     unreadable_errors: str = ""
     sound: list[Commit] = field(default_factory=list)
 
@@ -54,6 +56,7 @@ class SeenInParts:
         self.most_norm = max(self.most_norm, other.most_norm)
         self.dims |= other.dims
         self.unreadable = self.unreadable or other.unreadable
+        self.unsound = self.unsound or other.unsound
         self.unreadable_errors = self.unreadable_errors or other.unreadable_errors
         self.sound += other.sound
 
@@ -77,7 +80,7 @@ class SeenInParts:
 _SUMS = tuple(name for name, kind in SeenInParts.__annotations__.items() if kind == "int")
 
 
-def read_part_once(ledger: Ledger, plan: Plan, commit: Commit) -> tuple[SeenInParts, NDArray[np.uint64]]:
+def read_part_once(ledger: Ledger, plan: Plan, task: Task, commit: Commit) -> tuple[SeenInParts, NDArray[np.uint64]]:
     """What one part has, with its errors, and the hashes of its ids."""
     failed, unreadable_errors = read_errors(ledger, commit)
     seen, hashes = SeenInParts(), np.zeros(0, np.uint64)
@@ -85,7 +88,7 @@ def read_part_once(ledger: Ledger, plan: Plan, commit: Commit) -> tuple[SeenInPa
         with ledger.store.reader(commit.part) as file:
             found, rows = _digest(file, commit.part_bytes)
             if found == commit.digest:
-                seen, hashes = _look_at_rows(rows, plan, commit, failed)
+                seen, hashes = _look_at_rows(rows, plan, task, commit, failed)
             else:
                 seen.wrong_digest = 1
     except (OSError, ValueError, pa.ArrowException, ShardmillError) as error:
@@ -103,13 +106,15 @@ def read_errors(ledger: Ledger, commit: Commit) -> tuple[list[int], str]:
 
 
 def _look_at_rows(
-    file: IO[bytes] | pa.BufferReader, plan: Plan, commit: Commit, failed: list[int]
+    file: IO[bytes] | pa.BufferReader, plan: Plan, task: Task, commit: Commit, failed: list[int]
 ) -> tuple[SeenInParts, NDArray[np.uint64]]:
     seen, windows, empty = SeenInParts(), WindowCheck(), EmptyRows(plan)
     hashes = [np.zeros(0, np.uint64)]
     for batch in read_batches(file, threads=False):
         seen.look_at(batch)
         empty.add(batch)
+        if not seen.unsound and (wrong := task.check_rows(batch.select(task.output.names))):
+            seen.unsound = f"shard {commit.shard}: {wrong}"
         if by_window := has_windows(plan, batch.schema):
             windows.add(batch)
         if plan.work.id:

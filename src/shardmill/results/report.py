@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 
@@ -18,7 +18,10 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """The proof of a run or a table; a run also keeps it in its folder as report.json."""
+    """The proof of a run or a table; a run also keeps it in its folder as report.json.
+
+    `figures` are what the task measured of the result, such as ROUGE.
+    """
 
     run: str
     plan: str
@@ -27,6 +30,7 @@ class Report:
     errors: int
     checks: tuple[Check, ...]
     seconds: float
+    figures: dict[str, Any] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)

@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 from operator import itemgetter
+from typing import Any
 
 import pyarrow as pa
 
@@ -19,7 +20,7 @@ from shardmill.results.parts import SeenInParts, digest, read_errors, read_part_
 from shardmill.results.pool import in_order
 from shardmill.results.report import Check, Expected, Report
 from shardmill.results.sample import check_sample
-from shardmill.sinks.parquet import is_vector
+from shardmill.sinks.parquet import is_vector, read_part
 from shardmill.sources import Fields, count_lines, count_rows, kept_schema
 from shardmill.tasks import open_task
 
@@ -32,7 +33,8 @@ def verify(
     ledger: Ledger, plan: Plan, *, sample: int = 64, expected: Expected | None = None, quiet: bool = False
 ) -> Report:
     """Check a run against its plan, its source and what is expected; `sample` rows are computed again in float32."""
-    permission.check(plan.code)
+    # What a server answered is not asked for again.
+    permission.check(plan.code, sends_keys=False)
     began = time.monotonic()
     expected = expected or Expected()
     checks: list[Check] = []
@@ -50,6 +52,7 @@ def verify(
         checks.append(check_ids(ledger, plan, seen.sound, seen.ids, hashes))
         if whole:
             checks.append(_check_items(plan, commits))
+        figures = _measure(ledger, plan, commits) if whole and len(seen.sound) == len(plan.shards) else {}
         if whole and sample and len(seen.sound) == len(plan.shards):
             bar.at(1.0, f"computing {sample} rows again")
             checks.append(check_sample(ledger, plan, commits, sample))
@@ -61,9 +64,20 @@ def verify(
         errors=sum(c.errors for c in commits.values()),
         checks=tuple(checks),
         seconds=round(time.monotonic() - began, 2),
+        figures=figures,
     )
     ledger.notes.put_report(report.to_json())
     return report
+
+
+def _measure(ledger: Ledger, plan: Plan, commits: dict[int, Commit]) -> dict[str, Any]:
+    """The task's own figures of the whole result."""
+    task = open_task(plan.work.task, plan.work.params)
+    return task.measure(
+        batch.select(task.output.names)
+        for shard in plan.shards
+        for batch in read_part(ledger.store, commits[shard.index].part)
+    )
 
 
 def _verify_table(
@@ -75,15 +89,16 @@ def _verify_table(
     began: float,
 ) -> Report:
     """Verify a load: compare its commits with the batch ledger, and the ledger with the table's rows."""
-    from shardmill.sinks.table import check_table, count_without_vector
+    from shardmill.sinks.table import check_table, count_without_result
 
     whole = checks[0].ok
     output = open_task(plan.work.task, plan.work.params).output
-    schema = pa.schema([*kept_schema(plan.stat), *output])
+    schema = pa.schema([*kept_schema(plan), *output])
     try:
         checks += [Check(*found) for found in check_table(plan, schema, commits)]
-        silent = count_without_vector(plan, schema)
-        checks.append(_check_silent("vectors", f"{silent:,} rows were loaded without one", silent, plan))
+        silent = count_without_result(plan, schema)
+        what = "vectors" if any(is_vector(f.type) for f in output) else "results"
+        checks.append(_check_silent(what, f"{silent:,} rows were loaded without one", silent, plan))
     except ShardmillError as error:
         checks.append(Check("table", False, error.message))
     rows = sum(c.rows for c in commits.values())
@@ -135,10 +150,10 @@ def _check_numerics(ledger: Ledger, plan: Plan) -> Iterator[Check]:
 
 def _read_parts(ledger: Ledger, plan: Plan, commits: dict[int, Commit], hashes: IdHashes, bar: Bar) -> SeenInParts:
     """Read every part once, several at a time, and add up in shard order what was seen."""
-    seen = SeenInParts()
+    seen, task = SeenInParts(), open_task(plan.work.task, plan.work.params)
     total = sum(c.rows_in_part for c in commits.values())
     asked = (commits[shard] for shard in sorted(commits))
-    for part, of_ids in in_order(lambda commit: read_part_once(ledger, plan, commit), asked):
+    for part, of_ids in in_order(lambda commit: read_part_once(ledger, plan, task, commit), asked):
         seen.add(part)
         hashes.add(of_ids)
         bar.count(seen.rows, total, "rows")
@@ -154,6 +169,8 @@ def _check_parts(seen: SeenInParts, commits: dict[int, Commit], plan: Plan) -> I
     size = sum(c.part_bytes for c in seen.sound)
     of_vectors = f", {seen.vector_bytes:,} of them vectors" if seen.dims else ""
     yield Check("size", size >= seen.vector_bytes, f"{size:,} bytes in {len(seen.sound):,} parts{of_vectors}")
+    if seen.unsound:
+        yield Check("values", False, seen.unsound)
     if seen.windowed_items or seen.wrong_windows:
         wrong = _amount(seen.wrong_windows, "window", "missing or out of place")
         yield Check("windows", not seen.wrong_windows, f"{seen.windowed_items:,} items have them, {wrong}")

@@ -17,7 +17,7 @@ Numbers = NDArray[np.int64]
 
 def has_windows(plan: Plan, schema: pa.Schema) -> bool:
     """Whether items can have several rows; a source column of the same name does not count."""
-    return WINDOW in schema.names and WINDOW not in plan.stat.columns
+    return WINDOW in schema.names and WINDOW not in plan.kept
 
 
 def count_items(windows: pa.Array, before: int) -> Numbers:

@@ -15,6 +15,8 @@ from shardmill.sources.base import MAX_ITEM_BYTES, Fields, ItemBatch, Shard, Sou
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from shardmill.plan import Plan
+
 __all__ = [
     "Fields",
     "ItemBatch",
@@ -27,6 +29,7 @@ __all__ = [
     "discover",
     "kept_schema",
     "open_source",
+    "sort_groups",
 ]
 
 
@@ -44,6 +47,10 @@ def discover(
     from shardmill.sources.range import discover_range, is_range
     from shardmill.sources.sql import discover_query, refuse_without_query
 
+    if fields.group_by:
+        from shardmill.sources.grouped import describe_groups, fields_below
+
+        return describe_groups(discover(places, fields_below(fields), format, on_progress), fields)
     if fields.query:
         return discover_query(places, fields, format)
     if any(map(is_range, places)):
@@ -53,7 +60,11 @@ def discover(
 
 
 def open_source(stat: SourceStat, fields: Fields, max_item_bytes: int = MAX_ITEM_BYTES) -> Source:
-    """Open a source that `discover` found."""
+    """Open a source that `discover` found; a grouped one must have been sorted."""
+    if fields.group_by:
+        from shardmill.sources.grouped import GroupedSource
+
+        return GroupedSource(stat, fields)
     if fields.query:
         from shardmill.sources.sql import open_query
 
@@ -67,13 +78,25 @@ def open_source(stat: SourceStat, fields: Fields, max_item_bytes: int = MAX_ITEM
     return find_format(stat.format).reader().open_source(stat, fields, max_item_bytes)
 
 
-def kept_schema(stat: SourceStat) -> pa.Schema:
-    """The id and kept columns of every batch of this source."""
+def sort_groups(
+    stat: SourceStat,
+    fields: Fields,
+    max_item_bytes: int = MAX_ITEM_BYTES,
+    on_progress: Callable[[float, str], None] = lambda share, what: None,
+) -> SourceStat:
+    """Read a grouped source that `discover` found, and sort its rows into groups, in bounded memory."""
+    from shardmill.sources import grouped
+
+    return grouped.sort_groups(stat, fields, max_item_bytes, open_source, on_progress)
+
+
+def kept_schema(plan: Plan) -> pa.Schema:
+    """The id and kept columns of every row of this plan."""
     import pyarrow as pa
 
     from shardmill.sources.columns import arrow_type
 
-    return pa.schema([pa.field(name, arrow_type(kind)) for name, kind in stat.columns.items()])
+    return pa.schema([pa.field(name, arrow_type(kind)) for name, kind in plan.kept.items()])
 
 
 def count_lines(stat: SourceStat, file: SourceFile) -> int | None:

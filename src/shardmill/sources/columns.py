@@ -77,8 +77,8 @@ def type_text(kind: pa.DataType) -> str:
 
 
 def column_names(fields: Fields) -> list[str]:
-    """The id columns, then the kept ones, each once."""
-    return list(dict.fromkeys((*fields.id, *(split_keep(entry)[0] for entry in fields.keep))))
+    """The id columns, the kept ones, then those that only the task reads, each once."""
+    return list(dict.fromkeys((*fields.id, *(split_keep(entry)[0] for entry in fields.keep), *fields.wanted)))
 
 
 def chosen_types(fields: Fields) -> dict[str, str]:

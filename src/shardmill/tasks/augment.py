@@ -50,7 +50,7 @@ class AugmentTask(Task):
     def open(self, device: Device) -> None:
         pass
 
-    def prepare(self, texts: Sequence[str | None]) -> Prepared:
+    def prepare(self, texts: Sequence[str | None], fields: pa.RecordBatch | None = None) -> Prepared:
         digits = pa.array(texts, pa.string())
         try:
             # Arrow would also accept 0x10.

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -15,7 +15,15 @@ from numpy.typing import NDArray
 from shardmill.devices import Device
 from shardmill.plan import START, STOP, WINDOW
 
-__all__ = ["START", "STOP", "WINDOW", "Combined", "Output", "Prepared", "Task"]
+__all__ = ["START", "STOP", "WINDOW", "Agreement", "Combined", "Output", "Prepared", "StreamingTask", "Task"]
+
+# How a row that is computed again agrees with the stored one: `exact`, every value is equal; `close`, vectors by their
+# cosine and all else equal; `mostly`, at least half of the rows are equal, and the share is shown; `none`, rows cannot
+# be made again, and only counts, ids and the task's own `check_rows` are proved.
+Agreement = Literal["exact", "close", "mostly", "none"]
+
+# Source bytes that one worker processes per second, as an order of magnitude; measured rates replace it.
+_BYTES_PER_S = {"cpu": 20_000.0, "cuda": 2_000_000.0}
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,10 +45,16 @@ class Prepared:
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """One row per input, in the order of the inputs; `bad` gives the reason why a row is null."""
+    """One row per input, in the order of the inputs; `bad` gives the reason why a row is null.
+
+    `tokens_out` are the tokens generated for each row, `tokens_in` those read where only `run` can tell; both may be
+    empty.
+    """
 
     rows: pa.RecordBatch
     bad: dict[int, str] = field(default_factory=dict)
+    tokens_out: Sequence[int] = ()
+    tokens_in: Sequence[int] = ()
 
 
 class Combined(Protocol):
@@ -73,8 +87,11 @@ class Task(ABC):
         """Load the model; called once in each worker, before `prepare` and `run`."""
 
     @abstractmethod
-    def prepare(self, texts: Sequence[str | None]) -> Prepared:
-        """Prepare texts, on another thread while the device works. None is an item without a usable text."""
+    def prepare(self, texts: Sequence[str | None], fields: pa.RecordBatch | None = None) -> Prepared:
+        """Prepare texts, on another thread while the device works. None is an item without a usable text.
+
+        `fields` has the task's own columns, a row per text; it is given only to a task that names some in `fields`.
+        """
 
     @abstractmethod
     def run(self, inputs: Sequence[Any]) -> Output:
@@ -83,6 +100,15 @@ class Task(ABC):
         Raises DeviceOutOfMemory if the batch does not fit, DeviceLost if this process can no longer use the device, and
         anything else if one of its rows cannot be processed.
         """
+
+    fields: Sequence[str] = ()
+    """Columns of the source that `prepare` gets besides the text."""
+
+    streams: bool = False
+    """Whether the worker calls `stream` instead of batches of `run`: rows end at different times."""
+
+    def close(self) -> None:  # noqa: B027
+        """Free the device; called at most once, after the last `run`."""
 
     padded: bool = True
     """Whether a batch costs its longest input times the number of inputs; if not, it costs the sum of its inputs."""
@@ -95,6 +121,9 @@ class Task(ABC):
 
     notes: Sequence[str] = ()
     """Sentences for the worker's record about how the rows were computed."""
+
+    model_code: Sequence[str] = ()
+    """The names of code that comes with its model, which the user may allow (`--allow-code`); read before `open`."""
 
     numerics: Mapping[str, str] = MappingProxyType({})
     """`kernel` and `precision` that compute the rows, for the commits; read after `open`."""
@@ -112,6 +141,16 @@ class Task(ABC):
         """
         return lambda: self.run(inputs)
 
+    def stream(self, inputs: Iterator[tuple[int, Any] | None]) -> Iterator[tuple[Sequence[int], Output]]:
+        """Pull inputs, each with a number, and give rows as they are finished, in any order and in groups.
+
+        None means that no input is ready now; the iterator waits by itself if the task has nothing under way. Inputs
+        come across the edges of blocks and shards, and those under way cost at most `batch_budget` together. Raises
+        what `run` raises: finished rows stay, and those under way are run again, fewer at a time. A task that waits
+        long for others gives an empty group now and then, so that the worker can stop.
+        """
+        raise NotImplementedError
+
     def combine(self, items: int) -> Combined | None:
         """Return an object that combines rows into one per item, for `items` items; None if each input is a row."""
         return None
@@ -120,6 +159,54 @@ class Task(ABC):
         """The GPU memory to load the model in float32 or faster, for few items; None if it uses no GPU."""
         return None
 
+    def bytes_per_s(self, kind: str) -> float:
+        """Source bytes that one worker processes per second on a kind of device, `cpu` or `cuda`.
+
+        An order of magnitude is enough: shards are sized by it until a run has measured the rate.
+        """
+        return _BYTES_PER_S[kind]
+
+    def agreement(self, precision: str) -> Agreement:
+        """How rows that were computed in this precision agree with the same rows computed again in float32."""
+        return "close"
+
+    def check_rows(self, rows: pa.RecordBatch) -> str | None:
+        """What is wrong with stored rows of the task's columns, in words; None if nothing is. `verify` asks."""
+        return None
+
+    def measure(self, batches: Iterator[pa.RecordBatch]) -> dict[str, Any]:
+        """Figures of a whole result, for the report of `verify`."""
+        return {}
+
     def workers_per_gpu(self, cores: int) -> int:
         """The number of workers that share one GPU, given the number of CPU cores per GPU."""
         return 1
+
+
+class StreamingTask(Task):
+    """A task whose rows end at different times. A subclass defines `stream` instead of `run`."""
+
+    streams = True
+    padded = False
+
+    @abstractmethod
+    def stream(self, inputs: Iterator[tuple[int, Any] | None]) -> Iterator[tuple[Sequence[int], Output]]: ...
+
+    def run(self, inputs: Sequence[Any]) -> Output:
+        """Stream exactly these inputs; used for few rows, and for rows that must run apart from others."""
+        order: list[int] = []
+        groups: list[Output] = []
+        for numbers, output in self.stream(iter(list(enumerate(inputs)))):
+            order += numbers
+            groups.append(output)
+        rows = pa.concat_batches([group.rows for group in groups]) if groups else self.output.empty_table()
+        firsts = np.cumsum([0, *(group.rows.num_rows for group in groups)])
+        bad = {
+            order[first + i]: why for first, each in zip(firsts, groups, strict=False) for i, why in each.bad.items()
+        }
+        where = np.argsort(np.array(order, np.int64), kind="stable")
+        tokens_in, tokens_out = (
+            [counts[i] for i in where] if (counts := [n for each in groups for n in getattr(each, name)]) else ()
+            for name in ("tokens_in", "tokens_out")
+        )
+        return Output(rows.take(pa.array(where)), bad, tokens_out, tokens_in)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import pyarrow as pa
+
 from shardmill.devices import Device
 from shardmill.tasks.base import Output, Prepared, Task
 
@@ -24,8 +26,8 @@ class ForeignTask(Task):
     def open(self, device: Device) -> None:
         self._own.open(device)
 
-    def prepare(self, texts: Sequence[str | None]) -> Prepared:
-        prepared: Prepared = self._own.prepare(texts)
+    def prepare(self, texts: Sequence[str | None], fields: pa.RecordBatch | None = None) -> Prepared:
+        prepared: Prepared = self._own.prepare(texts) if fields is None else self._own.prepare(texts, fields)
         return prepared
 
     def run(self, inputs: Sequence[Any]) -> Output:

@@ -26,6 +26,14 @@ class Batch:
         rows = np.concatenate([none, *(rows for _, rows in wanted)])
         return cls([block for block, _ in wanted], np.concatenate([none, *owners]), rows)
 
+    @classmethod
+    def of_pairs(cls, pairs: Sequence[tuple[Block, int]]) -> Batch:
+        """Inputs in this order, each with its block."""
+        blocks = {id(block): block for block, _ in pairs}
+        numbers = {key: i for i, key in enumerate(blocks)}
+        owners = np.array([numbers[id(block)] for block, _ in pairs], np.int64)
+        return cls(list(blocks.values()), owners, np.array([row for _, row in pairs], np.int64))
+
     def __len__(self) -> int:
         return len(self.rows)
 

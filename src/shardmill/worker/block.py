@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -13,6 +12,8 @@ from numpy.typing import NDArray
 
 from shardmill.errors import Cure, ShardmillError, TaskError, WorkerFailed
 from shardmill.ledger import Claim, Suspects
+from shardmill.sinks.base import Sink
+from shardmill.sinks.digests import digest_items
 from shardmill.sources import ItemBatch
 from shardmill.tasks.base import WINDOW, Combined, Prepared, Task
 
@@ -21,6 +22,8 @@ TEXT_DIGEST = pa.field("text_digest", pa.binary())
 
 CONTRACT = "A task must return one row per input, in order (docs/tasks.md)."
 _OWNERS = "Prepared.owners must give the text of each input, in order; every text needs an input (docs/tasks.md)."
+# A streaming task gets blocks of about this much work: rows are kept once their block is finished.
+_BLOCK_S, _FEWEST_ROWS = 10.0, 32
 # Kept columns are repeated in each row of an item, so wide ones are written in slices of this size.
 _WRITTEN_BYTES = 32 << 20
 
@@ -36,11 +39,22 @@ class ReadBatch:
     poison: tuple[int, ...]
 
 
+def cut_batch(
+    batch: ItemBatch, claim: Claim, first_row: int, suspects: Suspects | None, task: Task, rows_per_s: float
+) -> Iterator[ReadBatch]:
+    """A batch that begins at `first_row`, as it is or, for a task that streams, in blocks of some seconds of work."""
+    rows = max(_FEWEST_ROWS, int(rows_per_s * _BLOCK_S)) if task.streams else max(1, len(batch))
+    poison = suspects.poison if suspects is not None else ()
+    for portion in batch.cut(rows):
+        yield ReadBatch(claim, first_row, portion, None if claim.shadow else suspects, poison)
+        first_row += len(portion)
+
+
 @dataclass(slots=True)
 class Block:
     """Consecutive items of one shard. `bad` is per item, `prepared.inputs` and `outputs` are per input.
 
-    `unchanged` are items whose vector is already in the sink, `files` the number of each item's file if the shard has
+    `unchanged` are items whose result is already in the sink, `files` the number of each item's file if the shard has
     several.
     """
 
@@ -56,6 +70,8 @@ class Block:
     files: Sequence[int] = ()
     suspects: Suspects | None = None
     combined: Combined | None = None
+    tokens_in: int = 0
+    tokens_out: int = 0
     outputs: list[tuple[Rows, pa.RecordBatch]] = field(default_factory=list)
     _ran: NDArray[np.bool_] = field(init=False)
 
@@ -64,6 +80,11 @@ class Block:
 
     def __len__(self) -> int:
         return len(self.lines)
+
+    @property
+    def tokens(self) -> int:
+        """The tokens read, as counted when its items were prepared or run."""
+        return self.prepared.tokens + self.tokens_in
 
     @property
     def cost(self) -> int:
@@ -172,11 +193,14 @@ def _widest(kept: pa.RecordBatch, output: pa.Schema) -> int:
 
 
 def make_block(
-    read: ReadBatch, task: Task, find_unchanged: Callable[[pa.RecordBatch], frozenset[int]] | None = None
+    read: ReadBatch,
+    task: Task,
+    keep: Iterable[str],
+    table: Sink | None = None,
 ) -> Block:
-    """Prepare items, leaving out bad ones.
+    """Prepare items, leaving out bad ones; of the columns read, the result has those to `keep`.
 
-    `find_unchanged` finds the rows that a table already has; with it, the digest of each text is kept.
+    If the rows go into a `table`, a digest of what each is made from is kept, and those it already has are unchanged.
     """
     batch, bad = read.batch, dict(read.batch.bad)
     for row in read.poison:
@@ -185,12 +209,13 @@ def make_block(
     texts: list[str | None] = batch.texts.to_pylist()
     for row in bad:
         texts[row] = None
-    kept, unchanged = batch.kept, frozenset[int]()
-    if find_unchanged is not None:
-        kept = kept.append_column(TEXT_DIGEST, digest_texts(texts))
-        unchanged = find_unchanged(kept)
+    kept, unchanged = batch.kept.select(list(keep)), frozenset[int]()
+    fields = batch.kept.select(list(task.fields)) if task.fields else None
+    if table is not None:
+        kept = kept.append_column(TEXT_DIGEST, digest_items(texts, fields, table.salt))
+        unchanged = table.unchanged(kept)
         texts = [None if i in unchanged else text for i, text in enumerate(texts)]
-    prepared = prepare(task, texts)
+    prepared = prepare(task, texts, fields)
     for row, reason in prepared.bad.items():
         bad.setdefault(row, reason)
     return Block(
@@ -209,23 +234,19 @@ def make_block(
     )
 
 
-def digest_texts(texts: Sequence[str | None]) -> pa.Array:
-    """Digests of texts, to tell whether a text has changed since its vector was computed."""
-    digests = [None if t is None else hashlib.sha256(t.encode()).digest()[:16] for t in texts]
-    return pa.array(digests, TEXT_DIGEST.type)
-
-
-def prepare(task: Task, texts: Sequence[str | None]) -> Prepared:
+def prepare(task: Task, texts: Sequence[str | None], fields: pa.RecordBatch | None = None) -> Prepared:
     """Prepare texts. On an error, halve them until the failing text is alone, and mark it bad."""
     try:
-        prepared = task.prepare(texts)
+        prepared = task.prepare(texts) if fields is None else task.prepare(texts, fields)
     except (ShardmillError, MemoryError):
         raise
     except Exception as error:
         if len(texts) == 1:
             return Prepared([None], np.zeros(1, np.int64), {0: f"{type(error).__name__}: {error}"[:500]})
         middle = len(texts) // 2
-        return _add(prepare(task, texts[:middle]), prepare(task, texts[middle:]), middle, len(texts) - middle)
+        first, second = (None, None) if fields is None else (fields.slice(0, middle), fields.slice(middle))
+        halves = prepare(task, texts[:middle], first), prepare(task, texts[middle:], second)
+        return _add(*halves, middle, len(texts) - middle)
     _check(task, prepared, texts)
     return prepared
 

@@ -18,29 +18,26 @@ from collections.abc import Callable
 from dataclasses import asdict, replace
 from typing import Any
 
-import pyarrow as pa
-
 from shardmill._version import __version__
 from shardmill.batching import Budget
 from shardmill.devices import Device, format_cpus
 from shardmill.errors import DeviceLost
 from shardmill.ledger import Claim, Ledger, Search, Suspects, name_process
-from shardmill.plan import Plan
 from shardmill.sinks.base import Sink, Staged
-from shardmill.sinks.parquet import ParquetSink
-from shardmill.sources import Fields, Source, kept_schema, open_source
+from shardmill.sources import Fields, Source, open_source
 from shardmill.spec import Execution
 from shardmill.tasks import open_task
 from shardmill.tasks.base import Task
-from shardmill.worker.block import TEXT_DIGEST, Block, ReadBatch, make_block
+from shardmill.worker.block import Block, ReadBatch, cut_batch, make_block
 from shardmill.worker.channel import AllDone, Channel, ShardEnd, Stopped
 from shardmill.worker.choice import Choice
 from shardmill.worker.pulse import Pulse, quietly
 from shardmill.worker.runner import Runner, find_suspects
 from shardmill.worker.shards import OpenShards
+from shardmill.worker.streaming import Streamer
 from shardmill.worker.tally import Tally, peak_rss_bytes, rss_bytes
 from shardmill.worker.wanted import check_model, check_wanted, fail_run
-from shardmill.worker.writer import Writer
+from shardmill.worker.writer import Writer, open_sink
 
 _WINDOW_BUDGETS = 16
 _REPORT_S = 5.0
@@ -65,9 +62,9 @@ class Worker:
         self.name = name or f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:12]}"
         self.on_step = on_step
         self._on_stuck = on_stuck or self.stop
-        self._watched = parent is not None
-        self.plan: Plan = ledger.plan()
-        self.execution = Execution(**ledger.execution())
+        self._watched = parent is not None and not os.environ.get("SHARDMILL_DETACHED")
+        self.plan, settings = ledger.settle()
+        self.execution = Execution(**settings)
         self.choice = Choice(ledger, self.plan, self.name, kind=device.kind, slot=slot, lease_s=self.execution.lease_s)
         work = self.plan.work
         self.task: Task = open_task(work.task, work.params)
@@ -130,7 +127,15 @@ class Worker:
             check_model(self.ledger, self.plan, self.task)
             precise = self.execution.precision == "float32"
             self.task.open(replace(self.device, precise=precise, work_bytes=self.plan.stat.size_bytes))
-            self.sink: Sink = self._open_sink()
+            self.sink: Sink = open_sink(
+                self.ledger,
+                self.plan,
+                self.task,
+                batch_rows=self.execution.batch_rows,
+                worker=self.name,
+                on_step=self.on_step,
+                stopped=self._stop.is_set,
+            )
             budget = Budget(self.execution.batch_tokens or self.task.batch_budget)
             self.runner = Runner(
                 self.task,
@@ -187,22 +192,6 @@ class Worker:
         quietly(self.ledger.leases.record_death, self.name)
         quietly(self._pulse.beat)
 
-    def _open_sink(self) -> Sink:
-        kept = kept_schema(self.plan.stat)
-        if self.plan.work.to is None:
-            return ParquetSink(self.ledger, pa.schema(kept), self.task.output)
-        from shardmill.sinks.postgres import open_sink
-
-        return open_sink(
-            self.ledger,
-            self.plan,
-            pa.schema([*kept, TEXT_DIGEST, *self.task.output]),
-            batch_rows=self.execution.batch_rows,
-            worker=self.name,
-            on_step=self.on_step,
-            stopped=self._stop.is_set,
-        )
-
     def _start(self, stage: Callable[[], None]) -> threading.Thread:
         thread = threading.Thread(target=self._guard, args=(stage,), name=stage.__name__.strip("_"), daemon=True)
         thread.start()
@@ -222,7 +211,6 @@ class Worker:
     def _read_shards(self) -> None:
         while (claim := self._shards.next_claim(lambda: not self._ready.is_empty())) is not None:
             suspects, staged = self._begin(claim)
-            poison = suspects.poison if suspects is not None else ()
             shard = self._shards.open(claim, staged)
             self._pulse.progress()
             self.on_step("claimed", claim.shard)
@@ -230,8 +218,9 @@ class Worker:
             for batch in () if staged.complete else self.source.read(self.plan.shards[claim.shard]):
                 shard.read_s += time.perf_counter() - started
                 if len(left := batch.after(staged.done - first_row)) or not staged.done:
-                    start = first_row + len(batch) - len(left)
-                    self._read.put(ReadBatch(claim, start, left, None if claim.shadow else suspects, poison))
+                    rate = self._tally.rates()["rows_per_s"]
+                    for read in cut_batch(left, claim, first_row + len(batch) - len(left), suspects, self.task, rate):
+                        self._read.put(read)
                 first_row += len(batch)
                 lines += batch.line_count
                 started = time.perf_counter()
@@ -250,11 +239,11 @@ class Worker:
     # preparing thread
 
     def _prepare(self) -> None:
-        find_unchanged = self.sink.unchanged if self.plan.work.to is not None else None
+        table = self.sink if self.plan.work.to is not None else None
         while not isinstance(item := self._read.get(), AllDone):
             if isinstance(item, ReadBatch):
                 started = time.perf_counter()
-                block = make_block(item, self.task, find_unchanged)
+                block = make_block(item, self.task, self.plan.kept, table)
                 self._shards[item.claim.shard].prepare_s += time.perf_counter() - started
                 self._ready.put(block)
             else:
@@ -265,6 +254,15 @@ class Worker:
 
     def _run(self) -> None:
         """Run window after window. Each is passed on once the device works on the next, so that it never waits."""
+        if self.task.streams:
+            Streamer(
+                self.task,
+                self.runner,
+                next_item=self._next_item,
+                hand_on=lambda item: self._hand_on([item]),
+                on_time=self._on_time,
+            ).run()
+            return
         behind: list[Block | ShardEnd | AllDone] = []
         while not (behind and isinstance(behind[-1], AllDone)):
             items = self._next_window(behind)
@@ -292,12 +290,7 @@ class Worker:
         if first is None:
             self.runner.settle()
             self._hand_on(behind)
-            waiting = time.perf_counter()
-            first = self._ready.get()
-            waited = time.perf_counter() - waiting
-            self._idle_s += waited
-            if self.runner.load.batches and not isinstance(first, AllDone):
-                self._idle_between_s += waited
+            first = self._wait_for_item()
         items = [first]
         room = _WINDOW_BUDGETS * self.runner.budget.now
         while not isinstance(items[-1], AllDone) and sum(i.cost for i in items if isinstance(i, Block)) < room:
@@ -306,6 +299,22 @@ class Worker:
                 break
             items.append(more)
         return items
+
+    def _next_item(self, wait: bool) -> Block | ShardEnd | AllDone | None:
+        item = self._ready.get_nowait()
+        return self._wait_for_item() if item is None and wait else item
+
+    def _wait_for_item(self) -> Block | ShardEnd | AllDone:
+        waiting = time.perf_counter()
+        item = self._ready.get()
+        waited = time.perf_counter() - waiting
+        self._idle_s += waited
+        if self.runner.load.batches and not isinstance(item, AllDone):
+            self._idle_between_s += waited
+        return item
+
+    def _on_time(self, block: Block, seconds: float) -> None:
+        self._shards[block.claim.shard].device_s += seconds
 
     def _before_batch(self) -> None:
         if self._stop.is_set():
@@ -365,6 +374,7 @@ class Worker:
             "began": self._tally.began,
             "rows": self._tally.rows,
             "tokens": self._tally.tokens,
+            "tokens_out": self._tally.tokens_out,
             "errors": self._tally.errors,
             "commits": self._tally.commits,
             **self._tally.rates(),

@@ -11,7 +11,15 @@ import numpy as np
 import pyarrow as pa
 
 from shardmill.batching import Budget, plan_batches
-from shardmill.errors import Cure, DeviceLost, DeviceOutOfMemory, TaskError, WorkerFailed
+from shardmill.errors import (
+    Cure,
+    DeviceLost,
+    DeviceOutOfMemory,
+    EndpointRefused,
+    EndpointSilent,
+    TaskError,
+    WorkerFailed,
+)
 from shardmill.ledger import Claim, Ledger, Suspects
 from shardmill.tasks.base import Output, Task
 from shardmill.worker.batch import Batch
@@ -26,6 +34,9 @@ _STRIKES = 3
 _HOPELESS_AT_START = 16
 _HOPELESS = 256
 _PLAIN_TEXT = "A plain text."
+
+# What a task raises when no row is at fault.
+NOT_OF_A_ROW = (DeviceLost, TaskError, EndpointRefused, EndpointSilent, MemoryError)
 
 
 @dataclass(slots=True)
@@ -74,6 +85,8 @@ class Runner:
         self._ahead: Begun | None = None
         self._again: list[Batch] = []
         self._succeeded = False
+        # the suspected shard whose device was checked last
+        self._probed: Claim | None = None
         self._failures_in_a_row = 0
 
     def run(self, blocks: Sequence[Block]) -> None:
@@ -88,7 +101,7 @@ class Runner:
         for block in blocks:
             if block.suspects is not None:
                 self.settle()
-                self._run_carefully(block, block.suspects)
+                self.run_carefully(block, block.suspects)
 
     def settle(self) -> None:
         """Finish the batch on the device, and rerun rows that ran out of memory beside another batch."""
@@ -96,6 +109,18 @@ class Runner:
         again, self._again = self._again, []
         for one in again:
             self._finish(self._begin(one), alone=True)
+
+    def run_apart(self, batch: Batch) -> None:
+        """Run these rows now and apart from others, and halve them until those that fail are alone."""
+        self._run_batch(batch, halved=True)
+        self.settle()
+
+    def took(self, costs: Rows, seconds: float) -> None:
+        """Count rows of a stream, and the time that they took on the device."""
+        self.load.add(costs, int(costs.sum()))
+        self.device_s += seconds
+        self._succeeded, self._failures_in_a_row = True, 0
+        self.budget.succeed()
 
     def _take_in(self) -> None:
         ahead, self._ahead = self._ahead, None
@@ -150,14 +175,14 @@ class Runner:
         try:
             output = self._fetch(fetch, len(batch))
         except DeviceOutOfMemory as error:
-            _free_frames(error)
+            free_frames(error)
             if len(batch) == 1 and not alone:
                 self._again.append(batch)
                 return
             if not halved and len(batch) > 1:
                 self.budget.shrink(self._cost(batch.costs()))
             self._halve(batch, f"it does not fit into the device's memory, even alone: {error.message}")
-        except (DeviceLost, TaskError, MemoryError):
+        except NOT_OF_A_ROW:
             raise
         except Exception as error:
             self._halve(batch, f"{type(error).__name__}: {error}")
@@ -166,7 +191,7 @@ class Runner:
         else:
             self._succeeded, self._failures_in_a_row = True, 0
             self.budget.succeed()
-            self._hand_out(batch, output)
+            self.hand_out(batch, output)
 
     def _cost(self, costs: Rows) -> int:
         return len(costs) * int(costs.max()) if self._padded else int(costs.sum())
@@ -212,10 +237,13 @@ class Runner:
             raise hopeless from again
         self._succeeded, self._failures_in_a_row = True, 0
 
-    def _hand_out(self, batch: Batch, output: Output) -> None:
+    def hand_out(self, batch: Batch, output: Output) -> None:
+        """Give each block its rows of an output."""
         good = np.ones(len(batch), bool)
         good[list(output.bad)] = False
         for block, places, rows in batch.parts():
+            block.tokens_in += sum(output.tokens_in[i] for i in places) if output.tokens_in else 0
+            block.tokens_out += sum(output.tokens_out[i] for i in places) if output.tokens_out else 0
             for i in np.flatnonzero(~good[places]):
                 block.bad.setdefault(block.item(int(rows[i])), output.bad[int(places[i])])
             places, rows = places[good[places]], rows[good[places]]
@@ -223,7 +251,7 @@ class Runner:
                 items = block.take_in(rows, _at(output.rows, places))
                 self.on_rows(block, items, int(block.prepared.costs[rows].sum()))
 
-    def _run_carefully(self, block: Block, suspects: Suspects) -> None:
+    def run_carefully(self, block: Block, suspects: Suspects) -> None:
         """Record the items before they go onto the device, so that a death there can be traced to them.
 
         A plain text runs first, to check the device. Then the suspects of the last death run in two halves: each
@@ -232,7 +260,8 @@ class Runner:
         rows = block.doable()
         items = block.items(rows)
         hot = np.intersect1d(items, np.array(suspects.rows, np.int64) - block.first_row)
-        if block.first_row == 0:
+        if self._probed != block.claim:
+            self._probed = block.claim
             self._probe(block.claim.shard, suspects)
         halves = np.array_split(hot, 2)
         groups = [*(np.isin(items, half) for half in halves), ~np.isin(items, hot)]
@@ -263,7 +292,7 @@ class Runner:
             raise
 
 
-def _free_frames(error: BaseException) -> None:
+def free_frames(error: BaseException) -> None:
     """Free the memory held by the frames of the failed calls, which live as long as their error."""
     seen: BaseException | None = error
     while seen is not None:

@@ -31,6 +31,7 @@ class OpenShard:
     inputs: int = 0
     lines: int = 0
     tokens: int = 0
+    tokens_out: int = 0
     truncated: int = 0
     rows_run: int = 0
     bytes_run: int = 0
@@ -64,7 +65,8 @@ class OpenShard:
             {block.first_row + row: describe(block.first_row + row, why) for row, why in sorted(block.bad.items())},
             describe,
             inputs=len(block.prepared.inputs) if block.prepared.owners is not None else 0,
-            tokens=block.prepared.tokens,
+            tokens=block.tokens,
+            tokens_out=block.tokens_out,
             truncated=block.prepared.truncated,
         )
         self.add_errors(list(done.errors.values()))
@@ -72,6 +74,7 @@ class OpenShard:
         self.inputs += done.inputs
         self.lines += block.line_count
         self.tokens += done.tokens
+        self.tokens_out += done.tokens_out
         self.truncated += done.truncated
         return done
 
@@ -84,7 +87,8 @@ class OpenShard:
     def count_as(self, sealed: Sealed) -> None:
         """Replace the counts by those of all attempts together."""
         self.rows, self.lines, self.part_rows = sealed.rows, sealed.lines, sealed.part_rows
-        self.inputs, self.tokens, self.truncated = sealed.inputs, sealed.tokens, sealed.truncated
+        self.inputs, self.tokens, self.tokens_out = sealed.inputs, sealed.tokens, sealed.tokens_out
+        self.truncated = sealed.truncated
         self.errors, self.error_lines = 0, bytearray()
         self.add_errors(sealed.errors)
 
@@ -120,6 +124,7 @@ class OpenShard:
             inputs=self.inputs,
             kernel=numerics.get("kernel", "") if plan.knows_new_keys else "",
             precision=numerics.get("precision", "") if plan.knows_new_keys else "",
+            tokens_out=self.tokens_out if plan.knows_new_keys else 0,
         )
 
 
@@ -127,13 +132,14 @@ class Tally:
     """What a worker has done in total, and its recent rates."""
 
     def __init__(self) -> None:
-        self.rows = self.tokens = self.errors = self.commits = 0
+        self.rows = self.tokens = self.tokens_out = self.errors = self.commits = 0
         self.began = time.time()
         self._recent: deque[tuple[float, int, int, int]] = deque()
 
     def add(self, block: Block) -> None:
         self.rows += len(block)
-        self.tokens += block.prepared.tokens
+        self.tokens += block.tokens
+        self.tokens_out += block.tokens_out
         self.errors += len(block.bad)
 
     def ran(self, rows: int, size_bytes: int, tokens: int) -> None:

@@ -12,12 +12,13 @@ import pytest
 from shardmill.costs import rates
 from shardmill.costs.cost import read_cost
 from shardmill.costs.forecast import make_forecast, parse_duration, parse_gpus, parse_money, rows_of
-from shardmill.costs.profile import Measured, Rated, recall_rate, recall_rates, remember_rate
 from shardmill.devices import Device
 from shardmill.errors import UsageError
 from shardmill.ledger import Ledger, RunForecast
 from shardmill.run import Run, start
+from shardmill.sizing import profile
 from shardmill.sizing.catalogue import load_catalogue
+from shardmill.sizing.profile import Measured, Rated, recall_rate, recall_rates, remember_rate
 from shardmill.spec import make_spec
 from shardmill.testing import InProcessEngine
 from tests.support.cli import Cli, assert_told
@@ -113,7 +114,7 @@ def test_a_rate_of_another_cpu_is_not_taken_for_this_ones(
     remember_rate(rates.rated(plan, "Tesla T4", "auto"), RATE)
     for name, other in (("cpu_model", "Another T4 CPU @ 3.00GHz"), ("cores", 999)):
         with monkeypatch.context() as elsewhere:
-            elsewhere.setattr(rates, name, lambda other=other: other)
+            elsewhere.setattr(profile, name, lambda other=other: other)
             assert rates.known_rates(plan, "auto") == {"Tesla T4": RATE}
             assert make_forecast(spec, gpus="CPU").asked.basis == "estimated from the data sheet"
             remember_rate(rates.rated(plan, "cpu", "auto"), replace(RATE, tokens_per_s=3.0))

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from shardmill.bench.flops import count_arithmetic
-from shardmill.costs.profile import Measured
 from shardmill.errors import ModelError, SpecError, UsageError
 from shardmill.models.folder import read_folder
 from shardmill.sizing.catalogue import load_catalogue
 from shardmill.sizing.chunks import BART_LARGE, BERT_BASE, calculate_optimal_chunks, chip_with
 from shardmill.sizing.memory import CONTEXT_BYTES, embedding_need, generation_need, kv_bytes, training_need
 from shardmill.sizing.options import Workload, choose, estimate_option, fewest
+from shardmill.sizing.profile import Measured
 from shardmill.sizing.shape import read_shape
 from shardmill.sizing.speed import estimated_speed, find_speed, measured_speed, training_s, writing_s
 from tests.support.tiny_models import bert, qwen3, write_model, xlm_roberta

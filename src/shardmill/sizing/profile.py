@@ -7,9 +7,11 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from shardmill.cache import Cache
+from shardmill.devices import cores, cpu_model
 from shardmill.sizing.measured import Measured
 
 _CACHE = Cache("profile.json", "rates")
+CPU = "cpu"
 # A run much shorter than the recorded one is less reliable.
 _SHORTER = 0.1
 
@@ -22,17 +24,28 @@ class Rated:
     work: str
     precision: str
 
+    @classmethod
+    def on(cls, device: str, work: str, precision: str) -> Rated:
+        """On a GPU of this name, or on this machine's own CPU."""
+        return cls(own_cpu() if device == CPU else device, work, precision)
+
     @property
     def name(self) -> str:
         return json.dumps([self.device, self.work, self.precision])
 
 
 def work_digest(task: str, fingerprint: dict[str, str], params: dict[str, Any]) -> str:
-    """A name for a task and its model, the same on every machine; windows are part of it, since they add work."""
+    """A name for a task and its model, the same on every machine, with what adds work: windows, tokens to make."""
     windows = (
         f" windows of {params['window_tokens']}, {params.get('overlap') or 0}" if "window_tokens" in params else ""
     )
-    return f"{task} {fingerprint.get('weights', '')[:16]}{windows}"
+    makes = f" up to {params['max_tokens']}" if "max_tokens" in params else ""
+    return f"{task} {fingerprint.get('weights', '')[:16]}{windows}{makes}"
+
+
+def own_cpu() -> str:
+    """This machine's CPU model and usable cores, since several machines may share a cache folder."""
+    return f"{CPU} {cpu_model()}, {cores()} cores"
 
 
 def recall_rate(rated: Rated) -> Measured | None:

@@ -1,0 +1,21 @@
+"""The parameters of a task, checked by a model of them."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from shardmill.errors import SpecError
+
+_Params = TypeVar("_Params", bound=BaseModel)
+
+
+def read_params(kind: type[_Params], params: dict[str, Any], task: str) -> _Params:
+    """Make the parameters of a task, or say which are wrong and which there are."""
+    try:
+        return kind(**params)
+    except ValidationError as error:
+        wrong = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg'].lower()}" for e in error.errors())
+        known = ", ".join(kind.model_fields)
+        raise SpecError(f"Bad parameters of the {task} task: {wrong}.", hint=f"Its parameters are {known}.") from error

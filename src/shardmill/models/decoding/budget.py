@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from shardmill.devices import Device
-from shardmill.models.decoding.pages import PAGE_TOKENS, Shape, pages_for
+from shardmill.models.decoding.pages import PAGE_TOKENS, PageShape, pages_for
 from shardmill.models.memory import free_cuda_bytes
 
 _MOST_READ_TOKENS = {"cuda": 65536, "cpu": 2048}
@@ -40,7 +40,7 @@ def free_bytes(device: Device) -> int:
 
 
 def plan_budget(
-    free: int, kind: str, config: Any, shape: Shape, *, crossed: bool, longest: int, most_new: int
+    free: int, kind: str, config: Any, shape: PageShape, *, crossed: bool, longest: int, most_new: int
 ) -> SeatBudget:
     """Divide the free memory: first what reading takes, then logits and pages for as many rows as are useful."""
     itemsize = shape.dtype.itemsize

@@ -23,7 +23,7 @@ from shardmill.models.decoding.prompt import Completion, Encoded, Prompt
 from shardmill.models.decoding.schema import Grammar, Guide
 from shardmill.models.decoding.seats import Seats
 from shardmill.models.decoding.settings import least_new, least_tokens, read_rules
-from shardmill.models.decoding.stream import Stream
+from shardmill.models.decoding.stream import PagedStream
 from shardmill.models.decoding.texts import TextCodec
 from shardmill.models.decoding.trial import is_right, paged_logits, plain_logits
 from shardmill.models.encoder import load_config, load_weights, memory_guard, quiet
@@ -40,7 +40,7 @@ class Generator:
     """An opened model. `name` says by which path it runs and why; `limit` is the longest prompt in tokens."""
 
     def __init__(
-        self, folder: GenerativeFolder, codec: TextCodec, stream: Stream[Any] | PlainStream[Any], name: str
+        self, folder: GenerativeFolder, codec: TextCodec, stream: PagedStream[Any] | PlainStream[Any], name: str
     ) -> None:
         self._folder, self._codec, self._stream, self.name = folder, codec, stream, name
 
@@ -209,7 +209,7 @@ class _Opening:
             seats = Seats(
                 decoder, rules, count=budget.rows, pages=budget.pages, longest=longest, most_new=most_new, guide=guide
             )
-        stream: Stream[Any] = Stream(seats, budget.read_tokens, self._stops())
+        stream: PagedStream[Any] = PagedStream(seats, budget.read_tokens, self._stops())
         compiled = ", compiled" if decoder.compiled else ""
         name = f"torch {_name(decoder.dtype)}, pages{compiled}, {budget.rows:,} rows side by side{_said(why)}"
         return Generator(self.folder, self.codec, stream, name)

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from shardmill.errors import ModelError
 from shardmill.models.compiling import compile_layers
 from shardmill.models.decoding.attention import ATTENTION, Held, Turn, mark_cross, register, running
-from shardmill.models.decoding.pages import PAGE_TOKENS, Shape, count_within, send
+from shardmill.models.decoding.pages import PAGE_TOKENS, PageShape, count_within, send
 from shardmill.models.packed import Pack
 
 Rows = Sequence[NDArray[np.int32]]
@@ -41,7 +41,7 @@ class Decoder:
         found: torch.dtype = next(self.model.parameters()).dtype
         return found
 
-    own: Shape
+    own: PageShape
     crossed = False
     compiled = False
     start: int = 0
@@ -225,17 +225,17 @@ class _Known:
         pass
 
 
-def find_shape(model: Any, *, crossed: bool) -> Shape:
+def find_shape(model: Any, *, crossed: bool) -> PageShape:
     """The keys and values that a model keeps for each token."""
     c: Any = model.config if crossed else model.config.get_text_config(decoder=True)
     dtype = next(model.parameters()).dtype
     if crossed:
         layers = getattr(c, "decoder_layers", None) or getattr(c, "num_decoder_layers", None) or c.num_layers
         heads = getattr(c, "decoder_attention_heads", None) or c.num_heads
-        return Shape(layers, heads, getattr(c, "d_kv", None) or c.d_model // heads, dtype)
+        return PageShape(layers, heads, getattr(c, "d_kv", None) or c.d_model // heads, dtype)
     heads = getattr(c, "num_key_value_heads", None) or c.num_attention_heads
     width = getattr(c, "head_dim", None) or c.hidden_size // c.num_attention_heads
-    return Shape(c.num_hidden_layers, heads, width, dtype)
+    return PageShape(c.num_hidden_layers, heads, width, dtype)
 
 
 def find_bias(part: nn.Module) -> Tensor | None:

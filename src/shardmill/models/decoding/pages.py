@@ -17,7 +17,7 @@ PAGE_TOKENS = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class PageShape:
     """The keys and values that a model keeps for each token."""
 
     layers: int
@@ -33,7 +33,7 @@ class Shape:
 class Pages:
     """`keys[layer]` and `values[layer]` are (pages, heads, tokens of a page, width)."""
 
-    def __init__(self, shape: Shape, count: int, device: torch.device) -> None:
+    def __init__(self, shape: PageShape, count: int, device: torch.device) -> None:
         self.shape, self.count = shape, count
         sizes = (shape.layers, count, shape.heads, PAGE_TOKENS, shape.width)
         # On a CPU, memory that nothing was written to costs nothing.

@@ -18,7 +18,7 @@ from shardmill.models.decoding.schema import Grammar, Guide
 from shardmill.models.decoding.stream import Group, Key
 from shardmill.models.encoder import memory_guard, quiet
 
-# So many batches are sorted by length together.
+# Batches that are sorted by length together.
 _SORTED_BATCHES = 8
 
 
@@ -36,7 +36,7 @@ class PlainStream(Generic[Key]):
     stops: Callable[[Made], bool] | None = None
 
     def run(self, prompts: Iterator[tuple[Key, Prompt] | None]) -> Iterator[Group[Key]]:
-        """As `Stream.run`."""
+        """As `PagedStream.run`."""
         waiting: list[tuple[Key, Prompt]] = []
         more = True
         while more or waiting:

@@ -20,14 +20,14 @@ Key = TypeVar("Key")
 Group = list[tuple[Key, Prompt, Made | DeviceOutOfMemory]]
 # New rows are read together, once this share of the seats is empty: few large batches are faster than many small ones.
 _REFILL_SHARE = 1 / 16
-# After so many steps without a lack of memory, twice as many rows are tried again.
+# Steps without a lack of memory after which twice as many rows are tried again.
 _CALM_STEPS = 1024
-# What so many prompts begin with is read once for all of them.
+# Prompts that must begin alike, for their beginning to be read once for all.
 _LEAST_ALIKE = 8
 
 
 @dataclass(slots=True)
-class Stream(Generic[Key]):
+class PagedStream(Generic[Key]):
     """`read_tokens` is the most that is read at once; it is halved if that does not fit into memory.
 
     `stops` is asked about rows that go on, and may end one.

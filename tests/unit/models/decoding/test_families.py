@@ -18,7 +18,7 @@ from shardmill.models.decoding.choice import Rules  # noqa: E402
 from shardmill.models.decoding.model import CausalDecoder, CrossDecoder, Decoder  # noqa: E402
 from shardmill.models.decoding.prompt import Prompt  # noqa: E402
 from shardmill.models.decoding.seats import Seats  # noqa: E402
-from shardmill.models.decoding.stream import Stream  # noqa: E402
+from shardmill.models.decoding.stream import PagedStream  # noqa: E402
 
 WORDS, END = 60, 3
 CAUSAL = {
@@ -95,7 +95,7 @@ def make(family: str) -> Any:
 def run(model: Any, rules: Rules, prompts: list[Prompt], *, seats: int = 4, pages: int = 14) -> dict[int, list[int]]:
     decoder: Decoder = (CrossDecoder if model.config.is_encoder_decoder else CausalDecoder)(model)
     placed = Seats(decoder, rules, count=seats, pages=pages, longest=96, most_new=20)
-    stream: Stream[int] = Stream(placed, read_tokens=100)
+    stream: PagedStream[int] = PagedStream(placed, read_tokens=100)
     made = [row for group in stream.run(iter(enumerate(prompts))) for row in group]
     assert not placed.taken
     return {i: row.ids.tolist() for i, _, row in made}  # type: ignore[union-attr]
@@ -165,7 +165,7 @@ def test_attention_that_pages_do_not_implement_is_refused() -> None:
 def test_a_prompt_that_never_fits_is_said_and_the_others_go_on() -> None:
     decoder = CausalDecoder(make("llama"))
     seats = Seats(decoder, Rules(ends=(END,)), count=2, pages=2, longest=400, most_new=20)
-    stream: Stream[int] = Stream(seats, read_tokens=100)
+    stream: PagedStream[int] = PagedStream(seats, read_tokens=100)
     prompts = [PROMPTS[0], Prompt(np.full(200, 9, np.int32), 20), PROMPTS[2]]
     made = {key: row for group in stream.run(iter(enumerate(prompts))) for key, _, row in group}
     assert "200 tokens" in str(made[1])

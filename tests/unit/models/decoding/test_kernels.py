@@ -18,7 +18,7 @@ import torch
 from shardmill.models.attention import attend
 from shardmill.models.decoding.attention import Held, _attend_pages, _store
 from shardmill.models.decoding.kernels import attend_pages, store
-from shardmill.models.decoding.pages import PAGE_TOKENS, Pages, Shape, places_of, table_of
+from shardmill.models.decoding.pages import PAGE_TOKENS, Pages, PageShape, places_of, table_of
 from shardmill.models.packed import Pack, _one_by_one
 import numpy as np
 
@@ -29,7 +29,7 @@ for heads, shared, width, reach, biased in (
     (4, 4, 16, -1, False), (4, 2, 32, -1, False), (4, 4, 16, 5, True), (4, 2, 16, 70, True), (2, 1, 64, 5, False),
 ):
     lengths = np.array([137, 16, 64, 1, 65])
-    plain, quick = (Pages(Shape(1, shared, width, dtype), 12, torch.device(d)) for d in ("cpu", device))
+    plain, quick = (Pages(PageShape(1, shared, width, dtype), 12, torch.device(d)) for d in ("cpu", device))
     table = table_of([plain.take(int(n)) for n in lengths], 4)
     places = places_of(torch.from_numpy(table), lengths)
     places[-1] = -1

@@ -1,16 +1,22 @@
-"""The commands `embed`, `load`, `generate` and `run` as functions."""
+"""The commands `embed`, `load`, `generate`, `summarize`, `answer`, `ask` and `run` as functions."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from shardmill.errors import UsageError, nearest
 from shardmill.run import Run, prepare, start
+from shardmill.run.summaries import settle_method, start_groups
 from shardmill.spec import make_spec, sort_options
+from shardmill.tables.asking import ask as ask_over
+from shardmill.tables.asking import make_searchable
 from shardmill.tables.load import load as load_table
 from shardmill.tables.load import prepare as prepare_table
+
+if TYPE_CHECKING:
+    from shardmill.tasks.answer import Answer
 
 Place = str | os.PathLike[str]
 Names = str | Sequence[str]
@@ -68,6 +74,41 @@ class GenerateOptions(RunOptions, total=False):
     changed_only: bool
 
 
+class SummarizeOptions(RunOptions, total=False):
+    """Options of `summarize`. With `to` and `table` the summaries go into PostgreSQL."""
+
+    method: str | None
+    model: str | None
+    sentences: int | None
+    reference: str | None
+    group_by: str | None
+    prompt: str | None
+    window_tokens: int | None
+    max_tokens: int | None
+    endpoint: str | None
+    key_variable: str | None
+    temperature: float | None
+    seed: int | None
+    beams: int | None
+    price_in: float | None
+    price_out: float | None
+    to: str | None
+    table: str | None
+    mode: str | None
+    changed_only: bool
+
+
+class AnswerOptions(RunOptions, total=False):
+    """Options of `answer`."""
+
+    by: str | None
+    k: int | None
+    rerank: str | None
+    reader: str | None
+    null_threshold: float | None
+    model: str | None
+
+
 class LoadOptions(EmbedOptions, total=False):
     """Options of `load`: those of `embed`, and those of the table."""
 
@@ -102,6 +143,24 @@ def embed(
         raise UsageError("No `out` was given.", hint='Name a folder for the run: out="runs/mine"')
     work, execution = sort_options({"source": source, "text": text, **options})
     return start(make_spec(work, execution), out, fresh=fresh, allow_code=allow_code, quiet=quiet)
+
+
+def summarize(
+    source: str | Sequence[str],
+    *,
+    text: str,
+    out: Place | None = None,
+    fresh: bool = False,
+    quiet: bool = True,
+    **options: Unpack[SummarizeOptions],
+) -> Run:
+    """Summarize every item of a source or, with `group_by`, every group of items. The same call resumes.
+
+    run = shardmill.summarize("news.jsonl", text="article", out="runs/news")
+    """
+    _check("summarize", SummarizeOptions, options)
+    work, execution = sort_options({"source": source, "text": text, **options})
+    return summarize_work(work, execution, out, fresh=fresh, quiet=quiet)
 
 
 def load(
@@ -156,6 +215,34 @@ def generate(
     return carry_out({**work, "task": "generate"}, execution, out, fresh=fresh, quiet=quiet)
 
 
+def answer(
+    source: str | Sequence[str],
+    *,
+    over: Place,
+    text: str,
+    out: Place | None = None,
+    fresh: bool = False,
+    quiet: bool = True,
+    **options: Unpack[AnswerOptions],
+) -> Run:
+    """Answer every question of a source over an embed run or a table. The same call resumes.
+
+    shardmill.answer("questions.jsonl", over="runs/wiki", text="question", id="id", out="runs/answers")
+    """
+    _check("answer", AnswerOptions, options)
+    place = make_searchable(os.fspath(over), quiet=quiet)
+    work, execution = sort_options({"source": source, "text": text, "task": "answer", "over": place, **options})
+    return carry_out(work, execution, out, fresh=fresh, quiet=quiet)
+
+
+def ask(over: Place, question: str, **params: Any) -> Answer:
+    """Answer one question over an embed run or a table; `params` are those of `answer`: k, by, reader, rerank.
+
+    shardmill.ask("runs/wiki", "Who built the tower?").text
+    """
+    return ask_over(os.fspath(over), [question], **params)[0]
+
+
 def carry_out(work: dict[str, Any], execution: dict[str, Any], out: Place | None = None, **how: Any) -> Run:
     """Run the `[work]` and `[execution]` of a spec, whatever its task, into a folder or a table."""
     if work.get("to"):
@@ -163,6 +250,18 @@ def carry_out(work: dict[str, Any], execution: dict[str, Any], out: Place | None
     if not out:
         raise UsageError("No --out was given.", hint="Name a folder for the run: --out runs/mine")
     return start(make_spec(work, execution), out, **how)
+
+
+def summarize_work(work: dict[str, Any], execution: dict[str, Any], out: Place | None = None, **how: Any) -> Run:
+    """Run the `[work]` and `[execution]` of a spec whose task is `summarize`; `group_by` is of the summaries."""
+    work = settle_method(work)
+    if work["params"].get("endpoint"):
+        execution = {"device": "cpu", **execution}
+    if not work.get("group_by"):
+        return carry_out(work, execution, out, **how)
+    if not out:
+        raise UsageError("No --out was given.", hint="Name a folder for the run: --out runs/mine")
+    return start_groups(work, execution, out, **how)
 
 
 def lay_out(work: dict[str, Any], execution: dict[str, Any], out: Place, **how: Any) -> Run:

@@ -74,6 +74,7 @@ class Work(_Model):
     text: str = Field(min_length=1)
     id: Names = ()
     keep: Names = ()
+    group_by: str = ""
     fields: Names = ()
     task: str = "embed"
     params: dict[str, Any] = {}

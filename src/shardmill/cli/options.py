@@ -8,10 +8,10 @@ from typing import Annotated, Any
 import typer
 
 ARGUMENTS, OTHER = "Arguments", "Options"
-SOURCE, MODEL, RESULT, TABLE = "Source", "Model", "What is kept", "Table"
+SOURCE, PASSAGES, MODEL, RESULT, TABLE = "Source", "Passages", "Model", "What is kept", "Table"
 PROMPT, ANSWER = "Prompt", "Answer"
 PLACE, LIMITS = "Where it runs", "Limits"
-GROUPS = (ARGUMENTS, SOURCE, PROMPT, MODEL, ANSWER, RESULT, TABLE, PLACE, LIMITS)
+GROUPS = (ARGUMENTS, SOURCE, PASSAGES, PROMPT, MODEL, ANSWER, RESULT, TABLE, PLACE, LIMITS)
 
 
 def option(group: str, *flags: str, help: str, **more: Any) -> Any:
@@ -68,9 +68,15 @@ OPTIONS: dict[str, Any] = {
     "param": _declare(list[str], OTHER, "KEY=VALUE", "A parameter of the task, as TOML; repeatable."),
     "id": _declare(str, RESULT, "FIELDS", "The field or fields that identify an item.", "--id"),
     "keep": _declare(str, RESULT, "COLUMNS", "Columns to carry into the result; price:double sets a type."),
+    "group_by": _declare(str, RESULT, "COLUMN", "Then summarize the summaries of all items that share this column."),
+    "sentences": _declare(int, RESULT, "N", "Sentences in a summary.  [default: 3]", min=1),
+    "reference": _declare(str, RESULT, "COLUMN", "Reference summaries: adds ROUGE-1, 2 and L to rows and report."),
     "dims": _declare(int, RESULT, "N", "Keep the first N dimensions (Matryoshka models)."),
     "dtype": _declare(str, RESULT, "TYPE", "Type of the stored numbers: float32 or float16.  [default: float32]"),
     "model": _declare(str, MODEL, "MODEL", "A sentence-transformers folder, its URL (s3://…), or a hub name."),
+    "method": _declare(
+        str, MODEL, "METHOD", "extractive (sentences of the text) or generative.  [default: by what the model can]"
+    ),
     "prompt": _declare(str, MODEL, "PROMPT", "The name of one of the model's prompts, or a text to put first."),
     "window_tokens": _declare(
         int, MODEL, "N", "Cut texts into windows of N tokens, including prompt and special tokens.", min=1
@@ -92,6 +98,14 @@ OPTIONS: dict[str, Any] = {
     "price_in": _declare(float, LIMITS, "USD", "Price of a million tokens read, for `cost`.", min=0),
     "price_out": _declare(float, LIMITS, "USD", "Price of a million tokens made, for `cost`.", min=0),
     "allow_code": _flag(MODEL, "--allow-code", "Run the code that comes with the model, if it has some."),
+    "over": _declare(str, PASSAGES, "RUN", "The embed run with the passages, or a table: postgresql://HOST/DB/TABLE."),
+    "by": _declare(str, PASSAGES, "HOW", "Find passages by meaning, words, or both, fused by rank.  [default: both]"),
+    "k": _declare(int, PASSAGES, "N", "Number of passages found for each question.  [default: 10]", "-k"),
+    "rerank": _declare(str, PASSAGES, "MODEL", "A cross-encoder that ranks four times as many passages again."),
+    "reader": _declare(str, MODEL, "MODEL", "An extractive question-answering model, which finds the answer's span."),
+    "null_threshold": _declare(
+        float, MODEL, "X", 'With --reader: "no answer" must beat the best span by more than this.  [default: 0]'
+    ),
     "engine": _declare(str, PLACE, "ENGINE", "local, ssh, slurm or ray.  [default: local]"),
     "workers": _declare(
         int, PLACE, "N", "Number of workers.  [default: as many as the GPUs can use; one on a CPU]", min=1
@@ -130,10 +144,13 @@ READING = ("source", "text", "query", "format")
 KEEPING = ("id", "keep")
 CHOOSING = ("task", "param")
 EMBEDDING = ("model", "prompt", "window_tokens", "overlap", "windows", "dims")
-ANSWERING = ("system", "max_tokens", "temperature", "top_k", "top_p", "seed", "beams", "stop")
-GENERATING = ("model", "endpoint", "key_variable", *ANSWERING)
+SUMMARIZING = ("model", "method", "prompt", "window_tokens", "sentences", "reference", "group_by")
+WRITING = ("endpoint", "key_variable", "max_tokens", "temperature", "seed", "beams")
+REPLYING = ("system", "max_tokens", "temperature", "top_k", "top_p", "seed", "beams", "stop")
+GENERATING = ("model", "endpoint", "key_variable", *REPLYING)
 PRICING = ("price_in", "price_out")
 STORING = ("to", "table", "mode", "changed_only")
+ANSWERING = ("over", "by", "k", "rerank", "reader", "null_threshold", "model")
 PLACING = ("engine", "workers", "device", "hosts", "partition", "address", "set_")
 LIMITING = ("max_errors", "precision", "batch_tokens", "shard_bytes")
 LOADING = (

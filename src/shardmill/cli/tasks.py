@@ -18,7 +18,10 @@ if TYPE_CHECKING:
 
 FAMILY = "Run a task"
 # Verbs that resume an interrupted call of themselves.
-RESUMING = ("run", "embed", "load", "generate", "augment", "resume", "work", "split")
+RESUMING = (
+    *("run", "embed", "load", "generate", "summarize", "answer", "augment"),
+    *("index", "resume", "work", "split"),
+)
 
 
 def add_to(app: typer.Typer) -> None:
@@ -129,7 +132,7 @@ def resume(run: o.Run, allow_code: o.AllowCode = False, as_json: o.AsJson = Fals
 
     _, changes = read_options(None, options)
     began = time.monotonic()
-    _report(resume_run(run, changes, allow_code=allow_code, quiet=False), began, as_json)
+    report_run(resume_run(run, changes, allow_code=allow_code, quiet=False), began, as_json)
 
 
 _WORK = """\
@@ -158,7 +161,7 @@ def work(
     except ShardmillError as error:
         # A scheduler starts it again, here or elsewhere, by its status.
         raise error if isinstance(error, Preempted) else error.with_cure_as_status() from None
-    _report(done, began, as_json)
+    report_run(done, began, as_json)
 
 
 _STOP = """\
@@ -191,10 +194,10 @@ def carry_out(
 
     began, how = time.monotonic(), {"fresh": resume is False, "resume": resume is True, "allow_code": bool(code)}
     done = api.carry_out(work, execution, out, quiet=False, **how)
-    _report(done, began, as_json)
+    report_run(done, began, as_json)
 
 
-def _report(run: Run, began: float, as_json: bool) -> None:
+def report_run(run: Run, began: float, as_json: bool) -> None:
     """Print the outcome of a run and the next steps."""
     state = run.status()
     if as_json:

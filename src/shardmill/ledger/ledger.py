@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shutil
 import time
 import uuid
 from collections.abc import Callable, Collection
@@ -28,12 +29,13 @@ from shardmill.ledger.step import StepRecords
 from shardmill.ledger.worker import WorkerRecords
 from shardmill.plan import Plan
 from shardmill.records import read_object
-from shardmill.store import Store, locate, open_store
+from shardmill.store import Store, locate, open_store, replacing
 
 _ROLLED_UP = ("segments/", "rolled/")
 _RECORDS = ("leases/", "suspects/", "workers/", "logs/", "final/", "index/", "steps/", "kept/")
 _FOLDERS = ("commits/", "parts/", "errors/", *_ROLLED_UP, *_RECORDS)
 _FILES = ("report.json", "forecast.json", "placement.json", "execution.json", "state.json")
+_COPIED_BYTES = 4 << 20
 _DAMAGED = "Delete it, then run the command that started the run again."
 # How long settings may be away that are about to be written.
 _SETTLING_S, _LOOK_EVERY_S = 10.0, 0.5
@@ -118,9 +120,10 @@ class Ledger:
         if not place:
             return ""
         store, name = locate(place)
-        data = store.get(name)
-        key = f"index/{file:06d}.{hashlib.sha256(data).hexdigest()[:8]}"
-        self.store.put(key, data)
+        with store.reader(name) as data:
+            key = f"index/{file:06d}.{hashlib.file_digest(data, 'sha256').hexdigest()[:8]}"
+        with store.reader(name) as data, replacing(key, self.store) as kept:
+            shutil.copyfileobj(data, kept, _COPIED_BYTES)
         return key
 
     def plan(self) -> Plan:

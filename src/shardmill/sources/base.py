@@ -24,7 +24,8 @@ class Fields:
     """Which fields of a row are read: a text (a field, several, or a template), the id, columns to keep, and columns
     that only the task reads (`wanted`).
 
-    `keep` entries may name a type: `price:float64`. For a database, `query` selects the rows.
+    `keep` entries may name a type: `price:float64`. For a database, `query` selects the rows. Rows that share a value
+    of `group_by` are one item.
     """
 
     text: str
@@ -32,10 +33,11 @@ class Fields:
     keep: tuple[str, ...] = ()
     query: str = ""
     wanted: tuple[str, ...] = ()
+    group_by: str = ""
 
     @classmethod
     def of(cls, work: Work) -> Fields:
-        return cls(work.text, work.id, work.keep, work.query, work.fields)
+        return cls(work.text, work.id, work.keep, work.query, work.fields, work.group_by)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,8 @@ from shardmill._version import __version__
 
 _HOMES = {
     "Run": "shardmill.run",
+    "answer": "shardmill.api",
+    "ask": "shardmill.api",
     "calculate_optimal_chunks": "shardmill.sizing.chunks",
     "embed": "shardmill.api",
     "generate": "shardmill.api",
@@ -37,6 +39,8 @@ __all__ = [
     "StreamingDatasetSplitter",
     "UsageError",
     "__version__",
+    "answer",
+    "ask",
     "calculate_optimal_chunks",
     "embed",
     "generate",
@@ -49,7 +53,7 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from shardmill.api import embed, generate, load, summarize
+    from shardmill.api import answer, ask, embed, generate, load, summarize
     from shardmill.errors import ShardmillError, UsageError
     from shardmill.run import Run, prepare, start, work
     from shardmill.sizing.chunks import calculate_optimal_chunks

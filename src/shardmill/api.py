@@ -1,17 +1,22 @@
-"""The commands `embed`, `load`, `generate`, `summarize` and `run` as functions."""
+"""The commands `embed`, `load`, `generate`, `summarize`, `answer`, `ask` and `run` as functions."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from shardmill.errors import UsageError, nearest
 from shardmill.run import Run, prepare, start
 from shardmill.run.summaries import settle_method, start_groups
 from shardmill.spec import make_spec, sort_options
+from shardmill.tables.asking import ask as ask_over
+from shardmill.tables.asking import make_searchable
 from shardmill.tables.load import load as load_table
 from shardmill.tables.load import prepare as prepare_table
+
+if TYPE_CHECKING:
+    from shardmill.tasks.answer import Answer
 
 Place = str | os.PathLike[str]
 Names = str | Sequence[str]
@@ -91,6 +96,17 @@ class SummarizeOptions(RunOptions, total=False):
     table: str | None
     mode: str | None
     changed_only: bool
+
+
+class AnswerOptions(RunOptions, total=False):
+    """Options of `answer`."""
+
+    by: str | None
+    k: int | None
+    rerank: str | None
+    reader: str | None
+    null_threshold: float | None
+    model: str | None
 
 
 class LoadOptions(EmbedOptions, total=False):
@@ -197,6 +213,34 @@ def generate(
     if options.get("endpoint"):
         execution = {"device": "cpu", **execution}
     return carry_out({**work, "task": "generate"}, execution, out, fresh=fresh, quiet=quiet)
+
+
+def answer(
+    source: str | Sequence[str],
+    *,
+    over: Place,
+    text: str,
+    out: Place | None = None,
+    fresh: bool = False,
+    quiet: bool = True,
+    **options: Unpack[AnswerOptions],
+) -> Run:
+    """Answer every question of a source over an embed run or a table. The same call resumes.
+
+    shardmill.answer("questions.jsonl", over="runs/wiki", text="question", id="id", out="runs/answers")
+    """
+    _check("answer", AnswerOptions, options)
+    place = make_searchable(os.fspath(over), quiet=quiet)
+    work, execution = sort_options({"source": source, "text": text, "task": "answer", "over": place, **options})
+    return carry_out(work, execution, out, fresh=fresh, quiet=quiet)
+
+
+def ask(over: Place, question: str, **params: Any) -> Answer:
+    """Answer one question over an embed run or a table; `params` are those of `answer`: k, by, reader, rerank.
+
+    shardmill.ask("runs/wiki", "Who built the tower?").text
+    """
+    return ask_over(os.fspath(over), [question], **params)[0]
 
 
 def carry_out(work: dict[str, Any], execution: dict[str, Any], out: Place | None = None, **how: Any) -> Run:

@@ -14,13 +14,12 @@ from shardmill.postgres.definition import SEARCH, literal
 from shardmill.postgres.indexes import existing_indexes
 from shardmill.postgres.tables import one, vector_schema, vector_version
 from shardmill.postgres.target import Target, quoted
+from shardmill.retrieval.fusion import RRF
 
 if TYPE_CHECKING:
     import psycopg
 
 Mode = Literal["vector", "text", "hybrid"]
-# Reciprocal rank fusion: a row's score is the sum of 1 / (60 + rank) over the lists it is in.
-RRF = 60
 # The number of candidates that HNSW examines; measured in docs/postgres.md.
 EF_SEARCH, _MOST_EF_SEARCH = 100, 1_000
 # IVFFlat probes as many lists as pgvector recommends, the square root of their number, but at least this many.

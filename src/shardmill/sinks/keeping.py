@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from shardmill.errors import StoreError
 from shardmill.ledger import Claim, KeptName, KeptRecords, KeptRows, next_kept
+from shardmill.plan import Plan
 from shardmill.sinks.base import COUNTS, Finished, Sealed
 
 # Rows are kept after this many seconds of work on them, so a shard that takes less keeps none.
@@ -25,19 +26,20 @@ Decode = Callable[[bytes], pa.Table]
 class Keeper:
     """What a worker knows about kept rows. Rows computed in another way than its own are passed over.
 
-    A worker that does a whole shard in less than a minute does not look for rows that others kept.
+    A worker that would do a whole shard in less than a minute, at the pace of its last one, does not look for rows that
+    others kept.
     """
 
     def __init__(
         self,
         records: KeptRecords,
-        plan: str,
+        plan: Plan,
         numerics: Mapping[str, str],
         on_step: Callable[[str, int], None] = lambda step, shard: None,
     ) -> None:
         self.records, self.plan, self.numerics, self.on_step = records, plan, dict(numerics), on_step
-        self.is_quick = False
         self._finished_at = 0.0
+        self._s_per_byte: float | None = None
 
     def lap_s(self, began: float) -> float:
         """Seconds of work since rows of any shard were last finished, or since this shard began."""
@@ -45,12 +47,19 @@ class Keeper:
         since, self._finished_at = max(began, self._finished_at), now
         return now - since
 
+    def committed(self, shard: int, worked_s: float) -> None:
+        """Learn the pace from a shard that was done from its first row to its last."""
+        if weight := self.plan.shards[shard].weight_bytes:
+            self._s_per_byte = worked_s / weight
+
     def looks(self, claim: Claim) -> bool:
-        return not self.is_quick or claim.crashes > 0 or claim.shadow
+        if self._s_per_byte is None or claim.crashes or claim.shadow:
+            return True
+        return self._s_per_byte * self.plan.shards[claim.shard].weight_bytes >= KEEP_EVERY_S
 
     def read(self, name: KeptName, shard: int, decode: Decode) -> tuple[KeptRows, pa.Table] | None:
         """A piece that this worker could have made itself; None for any other."""
-        found = self.records.read(name, shard, self.plan)
+        found = self.records.read(name, shard, self.plan.id)
         if found is None or found[0].numerics != self.numerics or not _is_sound(found[0]):
             return None
         piece, data = found
@@ -120,7 +129,7 @@ class Prefix:
         keeper, shard, finished = self._keeper, self._claim.shard, self._finished
         piece = KeptRows(
             shard=shard,
-            plan=keeper.plan,
+            plan=keeper.plan.id,
             first_row=finished[0].first_row,
             rows=sum(f.rows for f in finished),
             part_rows=sum(table.num_rows for table in rows),
@@ -137,7 +146,8 @@ class Prefix:
 
     def delete(self) -> None:
         """Delete the pieces of a shard that is committed; those of a shadow are left to the sweep."""
-        self._keeper.is_quick = not self.done and self._worked_s < KEEP_EVERY_S
+        if not self.done:
+            self._keeper.committed(self._claim.shard, self._worked_s)
         if self._keys:
             with contextlib.suppress(StoreError):
                 self._keeper.records.delete(self._keys)

@@ -85,6 +85,8 @@ class Runner:
         self._ahead: Begun | None = None
         self._again: list[Batch] = []
         self._succeeded = False
+        # the suspected shard whose device was checked last
+        self._probed: Claim | None = None
         self._failures_in_a_row = 0
 
     def run(self, blocks: Sequence[Block]) -> None:
@@ -258,7 +260,8 @@ class Runner:
         rows = block.doable()
         items = block.items(rows)
         hot = np.intersect1d(items, np.array(suspects.rows, np.int64) - block.first_row)
-        if block.first_row == 0:
+        if self._probed != block.claim:
+            self._probed = block.claim
             self._probe(block.claim.shard, suspects)
         halves = np.array_split(hot, 2)
         groups = [*(np.isin(items, half) for half in halves), ~np.isin(items, hot)]

@@ -44,7 +44,7 @@ def open_sink(
     """
     kept = kept_schema(plan)
     if plan.work.to is None:
-        keeper = None if plan.work.query else Keeper(ledger.kept, plan.id, task.numerics, on_step)
+        keeper = None if plan.work.query else Keeper(ledger.kept, plan, task.numerics, on_step)
         return ParquetSink(ledger, kept, task.output, keeper)
     from shardmill.sinks.postgres import open_sink
 

@@ -9,13 +9,14 @@ import random
 import signal
 import sqlite3
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from shardmill.devices import Device
-from shardmill.ledger import Claim, Ledger
+from shardmill.ledger import Claim, Ledger, Suspects
 from shardmill.planner import make_plan
 from shardmill.run import Run
 from shardmill.sinks import keeping
@@ -26,6 +27,7 @@ from shardmill.spec import make_spec
 from shardmill.tasks import open_task
 from shardmill.testing import KEEPING_STEPS, STEPS, crash_at, crash_somewhere
 from shardmill.worker import Worker, block
+from shardmill.worker.runner import Runner
 from tests.support.corpora import fake_rows, fake_spec
 from tests.support.counting import CountingStore
 
@@ -221,7 +223,7 @@ def test_a_piece_that_could_be_wrong_is_passed_over(ledger: Ledger, tmp_path: Pa
     _, second = _kept(ledger)
     right, plan = ledger.store.get(second), ledger.plan()
     output = open_task(plan.work.task, plan.work.params).output
-    sink = ParquetSink(ledger, kept_schema(plan), output, Keeper(ledger.kept, plan.id, {}))
+    sink = ParquetSink(ledger, kept_schema(plan), output, Keeper(ledger.kept, plan, {}))
 
     def count_taken_back() -> int:
         staged = sink.begin(Claim(0, "again"))
@@ -319,3 +321,31 @@ def test_a_task_that_streams_keeps_finished_blocks(
     assert sum(commit.tokens_out for commit in _commits(run)) == sum(
         len(row["text"].split()) for row in ROWS if "!raise" not in row["text"].split()
     )
+
+
+@pytest.mark.usefixtures("dear")
+def test_the_device_is_checked_before_suspects_that_follow_kept_rows(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, plain: Any
+) -> None:
+    probed: list[int] = []
+    _die(ledger.url, after=1)
+    ledger.suspects.put(0, Suspects(rows=(9, 10)))
+    monkeypatch.setattr(Runner, "_probe", lambda self, shard, suspects: probed.append(shard))
+    _work(ledger.url)
+    assert probed == [0]
+    plain(tmp_path / "run")
+
+
+@pytest.mark.usefixtures("dear")
+def test_a_worker_looks_where_a_shard_would_take_it_long(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The pace of a small shard says what a large one takes."""
+    monkeypatch.setattr(keeping, "KEEP_EVERY_S", 60.0)
+    plan = ledger.plan()
+    small, large = replace(plan.shards[0], weight_bytes=1), replace(plan.shards[1], weight_bytes=1000)
+    keeper = Keeper(ledger.kept, replace(plan, shards=(small, large)), {})
+    assert keeper.looks(Claim(0, "a"))
+    keeper.committed(0, worked_s=1.0)
+    assert not keeper.looks(Claim(0, "a"))
+    assert keeper.looks(Claim(0, "a", crashes=1))
+    assert keeper.looks(Claim(0, "a", shadow=True))
+    assert keeper.looks(Claim(1, "a"))

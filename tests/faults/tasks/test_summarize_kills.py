@@ -35,9 +35,19 @@ LIMITS = {
 }
 ROWS = [{**row, "id": 10 * copy + row["id"]} for copy in range(2) for row in NEWS]
 processes = multiprocessing.get_context("forkserver")
-# Torch is loaded once, before it has threads.
+# What takes long to import is imported once.
 processes.set_forkserver_preload(
-    ["tests.support.summaries", "shardmill.testing", "shardmill.tasks.summarize.extractive"]
+    [
+        "tests.support.summaries",
+        "shardmill.testing",
+        "shardmill.tasks.summarize.extractive",
+        "shardmill.models.kernels",
+        "shardmill.models.tokenizer",
+        "shardmill.sources.lines",
+        "transformers.models.bert.modeling_bert",
+        "pyarrow.parquet",
+        "psycopg",
+    ]
 )
 
 

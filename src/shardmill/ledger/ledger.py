@@ -121,7 +121,8 @@ class Ledger:
             return ""
         store, name = locate(place)
         with store.reader(name) as data:
-            key = f"index/{file:06d}.{hashlib.file_digest(data, 'sha256').hexdigest()[:8]}"
+            digest = hashlib.file_digest(data, "sha256")  # type: ignore[arg-type]
+        key = f"index/{file:06d}.{digest.hexdigest()[:8]}"
         with store.reader(name) as data, replacing(key, self.store) as kept:
             shutil.copyfileobj(data, kept, _COPIED_BYTES)
         return key

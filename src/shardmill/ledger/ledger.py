@@ -120,9 +120,11 @@ class Ledger:
         if not place:
             return ""
         store, name = locate(place)
+        content = hashlib.sha256()
         with store.reader(name) as data:
-            digest = hashlib.file_digest(data, "sha256")  # type: ignore[arg-type]
-        key = f"index/{file:06d}.{digest.hexdigest()[:8]}"
+            while block := data.read(_COPIED_BYTES):
+                content.update(block)
+        key = f"index/{file:06d}.{content.hexdigest()[:8]}"
         with store.reader(name) as data, replacing(key, self.store) as kept:
             shutil.copyfileobj(data, kept, _COPIED_BYTES)
         return key

@@ -347,7 +347,7 @@ class Worker:
 
     def progress(self) -> tuple[float, str]:
         """The share of the shards that this worker has seen done, and what it does itself, without a request."""
-        shards, done = len(self.plan.shards), self.ledger.commits.count_seen()
+        shards, done = len(self.plan.shards), max(self.ledger.commits.count_seen(), self._tally.commits)
         if self._state in ("starting", "loading"):
             note = "loading the model"
         elif not self._shards.held():

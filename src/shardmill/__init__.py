@@ -19,9 +19,11 @@ _HOMES = {
     "ask": "shardmill.api",
     "calculate_optimal_chunks": "shardmill.sizing.chunks",
     "embed": "shardmill.api",
+    "generate": "shardmill.api",
     "load": "shardmill.api",
     "prepare": "shardmill.run",
     "start": "shardmill.run",
+    "summarize": "shardmill.api",
     "StreamingDatasetSplitter": "shardmill.split",
     "Spec": "shardmill.spec",
     "make_spec": "shardmill.spec",
@@ -41,15 +43,17 @@ __all__ = [
     "ask",
     "calculate_optimal_chunks",
     "embed",
+    "generate",
     "load",
     "make_spec",
     "prepare",
     "start",
+    "summarize",
     "work",
 ]
 
 if TYPE_CHECKING:
-    from shardmill.api import answer, ask, embed, load
+    from shardmill.api import answer, ask, embed, generate, load, summarize
     from shardmill.errors import ShardmillError, UsageError
     from shardmill.run import Run, prepare, start, work
     from shardmill.sizing.chunks import calculate_optimal_chunks

@@ -37,13 +37,14 @@ MAY_IMPORT: dict[str, str] = {
     "sizing": "errors cache devices",
     "spec": "errors passwords permission",
     "postgres": "errors passwords retrieval",
-    "endpoints": "errors console permission schema",
+    "endpoints": "errors console passwords permission schema",
     "augment": "errors random",
     # A model may be in a store.
-    "models": "errors cache console devices random sizing store",
+    "models": "errors permission cache console devices random sizing store",
     "plan": "errors permission records sizing spec",
     "ledger": "errors records store plan",
-    "sources": "errors devices passwords permission ranges store template spec plan postgres",
+    # What a run made is a source of the next.
+    "sources": "errors devices passwords permission ranges store template spec plan ledger postgres",
     "tasks": "errors permission devices random augment models endpoints schema plan postgres template texts retrieval",
     "sinks": "errors console store spec plan ledger postgres template",
     "status": "errors console plan ledger postgres sinks",
@@ -65,7 +66,7 @@ MAY_IMPORT: dict[str, str] = {
     "api": "errors spec run tables tasks",
     "bench": "errors console batching devices sizing store augment models sources tasks sinks run api",
     "__init__": "_version errors spec sizing split run api",
-    "cli": "__init__ _version errors permission console store augment devices spec plan planner engines status "
+    "cli": "__init__ _version errors permission console store schema augment devices spec plan planner engines status "
     "costs split run tables api bench",
     "__main__": "cli",
 }

@@ -9,8 +9,9 @@ import typer
 import shardmill
 from shardmill.cli import options as o
 from shardmill.cli.command import Verb, print_json, takes
+from shardmill.cli.specs import read_options
 from shardmill.cli.tasks import FAMILY as TASKS
-from shardmill.cli.tasks import carry_out_and_report, read_options
+from shardmill.cli.tasks import carry_out
 from shardmill.console import say
 from shardmill.errors import SpecError, UsageError
 
@@ -33,7 +34,7 @@ shardmill answer questions.jsonl --over runs/wiki --text question --id id --out 
 shardmill answer questions.jsonl --over runs/wiki --text question --reader models/roberta-squad2 --out runs/answers"""
 
 
-@takes(*o.READING, *o.ANSWERING, *o.KEEPING, *o.PLACING, "detach", "then", *o.LIMITING)
+@takes(*o.READING, *o.FINDING, *o.KEEPING, *o.STORING, *o.PLACING, "detach", "then", *o.LIMITING)
 def answer(
     out: o.Out = "", spec: o.SpecFile = None, resume: o.Resume = None, as_json: o.AsJson = False, **options: Any
 ) -> None:
@@ -47,7 +48,7 @@ def answer(
     if not params.get("over"):
         raise UsageError("No --over was given.", hint="Name the embed run, or the table, with the passages: --over RUN")
     params["over"] = make_searchable(params["over"], quiet=as_json)
-    carry_out_and_report(work, execution, out, resume, as_json)
+    carry_out(work, execution, out, resume, as_json)
 
 
 _ASK = """\
@@ -55,7 +56,7 @@ shardmill ask runs/wiki "Who built the tower?"
 shardmill ask postgresql:///docs/documents "Who built the tower?" --reader models/roberta-squad2"""
 
 
-@takes(*(name for name in o.ANSWERING if name != "over"))
+@takes(*(name for name in o.FINDING if name != "over"))
 def ask(run: o.Result, question: Question, as_json: o.AsJson = False, **options: Any) -> None:
     """Answer questions over an embed run or a table, here and now."""
     from shardmill.tables.asking import ask as ask_over

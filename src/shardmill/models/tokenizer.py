@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardmill.errors import ModelError, missing_extra
+from shardmill.models.code import loading_options
 from shardmill.models.folder import ModelFolder
 from shardmill.models.ragged import Ragged, ragged, starts_of
 from shardmill.models.words import Spelled, Words, is_wordwise
@@ -228,7 +229,7 @@ def load_tokenizer(folder: ModelFolder, max_tokens: int | None) -> Tokenizer:
         from transformers import AutoTokenizer
     except ImportError as error:
         raise missing_extra(error.name or "transformers", "embed") from error
-    options = {**folder.tokenizer_options, "local_files_only": True, "trust_remote_code": False}
+    options = {**folder.tokenizer_options, **loading_options(folder.transformer)}
     try:
         made = AutoTokenizer.from_pretrained(str(folder.transformer), **options)
     except Exception as error:

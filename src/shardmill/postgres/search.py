@@ -133,6 +133,8 @@ def _dialect(connection: psycopg.Connection[Any]) -> _Dialect:
 def _check(target: Target, wanted: TableSearch) -> None:
     if wanted.k < 1:
         raise UsageError(f"-k {wanted.k}: must be at least 1.")
+    if wanted.mode != "text" and not target.vector:
+        raise no_vectors(target)
     if wanted.mode != "vector" and not target.text:
         raise UsageError(f"{target.table} has no full-text search: no text column was loaded.")
     if wanted.mode == "hybrid" and not target.key:
@@ -141,6 +143,11 @@ def _check(target: Target, wanted: TableSearch) -> None:
         raise UsageError("A query cannot contain a NUL character.")
     if wanted.vector is not None and len(wanted.vector) != target.dims:
         raise UsageError(f"The query has {len(wanted.vector)} dimensions, the table has {target.dims}.")
+
+
+def no_vectors(target: Target) -> UsageError:
+    hint = "Search its texts by their words: --words" if target.text else "Query it with SQL."
+    return UsageError(f"{target.table} has no vectors to search by meaning.", hint=hint)
 
 
 def _statement(target: Target, wanted: TableSearch, dialect: _Dialect) -> str:

@@ -49,8 +49,8 @@ def render(status: Status) -> Group:
     head = Text(f"{status.run}  {status.state}  {100 * status.share:.1f}%")
     line = Text(
         f"{status.shards_done} of {status.shards} shards · {status.rows:,} rows · {status.errors:,} errors · "
-        f"{status.truncated:,} truncated · {status.rows_per_s:,.0f} rows/s · {status.tokens_per_s:,.0f} tokens/s · "
-        f"{duration(status.eta_s)} left"
+        f"{status.truncated:,} truncated · {status.rows_per_s:,.0f} rows/s · {status.tokens_per_s:,.0f} tokens/s"
+        + (" on average" if status.shards_done == status.shards else f" · {duration(status.eta_s)} left")
     )
     shown = [w for w in status.workers if w["live"] or w["state"] == "failed"]
     placement = [Text(status.placement)] if status.placement else []

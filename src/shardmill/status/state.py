@@ -17,6 +17,8 @@ _OLD_S = 60.0
 class Status:
     """The state of a run. `share` and `eta_s` count source bytes, which approximate tokens, not shards.
 
+    The rates are those of the workers now, and averages over the time that any worker worked if the run is complete.
+
     `rows` are items of the source; `windows` are the pieces they were split into, 0 if they were not. `placement` is
     the engine's line about its workers, including those not started yet. `steps` follow the last shard. `load` is set
     for a run into a table if the database was read too. `by` is who stopped the run or found that it failed, with
@@ -82,6 +84,7 @@ def read_status(ledger: Ledger, plan: Plan | None = None) -> Status:
     complete = len(done) == len(plan.shards)
     steps = sorted(ledger.steps.read(), key=lambda step: step.step) if complete else []
     speed = sum(w["bytes_per_s"] for w in live)
+    worked_s = _worked_s(workers) if complete else 0.0
     decided = ledger.state.look()
     ended = decided.state in (STOPPED, FAILED)
     idle = decided.state if ended else "stopped" if done or workers else "planned"
@@ -100,8 +103,8 @@ def read_status(ledger: Ledger, plan: Plan | None = None) -> Status:
         tokens_out=sum(c.tokens_out for c in done.values()),
         truncated=sum(c.truncated for c in done.values()),
         share=1.0 if complete else min(1.0, weight_done / total),
-        rows_per_s=sum(w["rows_per_s"] for w in live),
-        tokens_per_s=sum(w["tokens_per_s"] for w in live),
+        rows_per_s=rows / worked_s if worked_s else sum(w["rows_per_s"] for w in live),
+        tokens_per_s=tokens / worked_s if worked_s else sum(w["tokens_per_s"] for w in live),
         eta_s=0.0 if complete else (total - weight_done) / speed if speed else None,
         device_s=round(sum(c.device_s for c in done.values()), 3),
         placement="" if complete else _placement(ledger),
@@ -111,6 +114,15 @@ def read_status(ledger: Ledger, plan: Plan | None = None) -> Status:
         cause=decided.cause if ended else "",
         hint=decided.hint if ended else "",
     )
+
+
+def _worked_s(workers: list[dict[str, Any]]) -> float:
+    """The time in which at least one worker worked."""
+    worked_s = until = 0.0
+    for began, at in sorted((w["began"], w["at"]) for w in workers if w["began"] and w["commits"]):
+        worked_s += max(0.0, at - max(began, until))
+        until = max(until, at)
+    return worked_s
 
 
 def _finishing(steps: list[Step]) -> str:

@@ -1,4 +1,4 @@
-"""Tasks, the work done on every item: built-in ones such as `embed`, and `package.module:Class` for your own."""
+"""Tasks, the work done on every item. `package.module:Class` names one of your own."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ _BUILT_IN = {
     "augment": "shardmill.tasks.augment:AugmentTask",
     "embed": "shardmill.tasks.embed:EmbedTask",
     "generate": "shardmill.tasks.generate:GenerateTask",
+    "summarize": "shardmill.tasks.summarize:SummarizeTask",
 }
 
 

@@ -23,13 +23,12 @@ from shardmill.batching import Budget
 from shardmill.devices import Device, format_cpus
 from shardmill.errors import DeviceLost
 from shardmill.ledger import Claim, Ledger, Search, Suspects, name_process
-from shardmill.plan import Plan
 from shardmill.sinks.base import Sink, Staged
 from shardmill.sources import Fields, Source, open_source
 from shardmill.spec import Execution
 from shardmill.tasks import open_task
 from shardmill.tasks.base import Task
-from shardmill.worker.block import Block, ReadBatch, make_block
+from shardmill.worker.block import Block, ReadBatch, cut_batch, make_block
 from shardmill.worker.channel import AllDone, Channel, ShardEnd, Stopped
 from shardmill.worker.choice import Choice
 from shardmill.worker.pulse import Pulse, quietly
@@ -63,9 +62,9 @@ class Worker:
         self.name = name or f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:12]}"
         self.on_step = on_step
         self._on_stuck = on_stuck or self.stop
-        self._watched = parent is not None
-        self.plan: Plan = ledger.plan()
-        self.execution = Execution(**ledger.execution())
+        self._watched = parent is not None and not os.environ.get("SHARDMILL_DETACHED")
+        self.plan, settings = ledger.settle()
+        self.execution = Execution(**settings)
         self.choice = Choice(ledger, self.plan, self.name, kind=device.kind, slot=slot, lease_s=self.execution.lease_s)
         work = self.plan.work
         self.task: Task = open_task(work.task, work.params)
@@ -131,7 +130,7 @@ class Worker:
             self.sink: Sink = open_sink(
                 self.ledger,
                 self.plan,
-                self.task.output,
+                self.task,
                 batch_rows=self.execution.batch_rows,
                 worker=self.name,
                 on_step=self.on_step,
@@ -212,7 +211,6 @@ class Worker:
     def _read_shards(self) -> None:
         while (claim := self._shards.next_claim(lambda: not self._ready.is_empty())) is not None:
             suspects, staged = self._begin(claim)
-            poison = suspects.poison if suspects is not None else ()
             shard = self._shards.open(claim, staged)
             self._pulse.progress()
             self.on_step("claimed", claim.shard)
@@ -220,8 +218,9 @@ class Worker:
             for batch in () if staged.complete else self.source.read(self.plan.shards[claim.shard]):
                 shard.read_s += time.perf_counter() - started
                 if len(left := batch.after(staged.done - first_row)) or not staged.done:
-                    start = first_row + len(batch) - len(left)
-                    self._read.put(ReadBatch(claim, start, left, None if claim.shadow else suspects, poison))
+                    rate = self._tally.rates()["rows_per_s"]
+                    for read in cut_batch(left, claim, first_row + len(batch) - len(left), suspects, self.task, rate):
+                        self._read.put(read)
                 first_row += len(batch)
                 lines += batch.line_count
                 started = time.perf_counter()
@@ -240,11 +239,11 @@ class Worker:
     # preparing thread
 
     def _prepare(self) -> None:
-        find_unchanged = self.sink.unchanged if self.plan.work.to is not None else None
+        table = self.sink if self.plan.work.to is not None else None
         while not isinstance(item := self._read.get(), AllDone):
             if isinstance(item, ReadBatch):
                 started = time.perf_counter()
-                block = make_block(item, self.task, self.plan.kept, find_unchanged)
+                block = make_block(item, self.task, self.plan.kept, table)
                 self._shards[item.claim.shard].prepare_s += time.perf_counter() - started
                 self._ready.put(block)
             else:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -51,6 +52,12 @@ class Pages:
 
     def give(self, pages: Sequence[int]) -> None:
         self._free.extend(pages)
+
+
+def send(array: NDArray[Any], device: torch.device) -> torch.Tensor:
+    """An array on the device; a GPU goes on with its work meanwhile."""
+    tensor = torch.from_numpy(np.ascontiguousarray(array))
+    return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor
 
 
 def pages_for(tokens: int) -> int:

@@ -1,4 +1,4 @@
-"""Embed texts with any sentence-transformers model; weights are safetensors only, and a model's own code never runs.
+"""Embed texts with any sentence-transformers model; weights are safetensors only, a model's own code only if allowed.
 
 task = EmbedTask(model="all-MiniLM-L6-v2")
 task.open(Device("cpu", "cpu", threads=4))
@@ -18,6 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from shardmill.devices import Device
 from shardmill.errors import ModelError, SpecError, missing_extra
+from shardmill.models.code import names_of_code
 from shardmill.models.fingerprint import digest_folder
 from shardmill.models.folder import ModelFolder, read_folder
 from shardmill.models.golden import GOLDEN
@@ -126,6 +127,10 @@ class EmbedTask(Task):
         kind = pa.float32() if self.params.dtype == "float32" else pa.float16()
         return pa.schema([pa.field("embedding", pa.list_(kind, self.dims), nullable=True)])
 
+    @property
+    def model_code(self) -> tuple[str, ...]:  # type: ignore[override]
+        return names_of_code(self._location.path)
+
     def fingerprint(self) -> dict[str, str]:
         _ = self._cutter  # Rejects windows that are too long for the model before a run is planned.
         revision = numerics_revision({**self._folder.config, **self._folder.config_options})
@@ -158,6 +163,12 @@ class EmbedTask(Task):
         self._device, self._kernel = device, choice.kernel
         self.batch_budget, self.padded = choice.batch_budget, choice.kernel.padded
         self._choice = choice.why
+
+    def close(self) -> None:
+        from shardmill.models.encoder import free_memory
+
+        self._kernel = None
+        free_memory()
 
     def _golden(self) -> list[NDArray[np.int32]]:
         tokens = self._tokenizer.encode(GOLDEN, self._prompt)

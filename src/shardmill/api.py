@@ -16,7 +16,7 @@ from shardmill.tables.load import load as load_table
 from shardmill.tables.load import prepare as prepare_table
 
 if TYPE_CHECKING:
-    from shardmill.tasks.answer import Answer
+    from shardmill.tasks.answer.rows import Answer
 
 Place = str | os.PathLike[str]
 Names = str | Sequence[str]
@@ -60,6 +60,7 @@ class AnswerOptions(RunOptions, total=False):
     k: int | None
     rerank: str | None
     reader: str | None
+    generator: str | None
     null_threshold: float | None
     model: str | None
     to: str | None

@@ -88,6 +88,7 @@ OPTIONS: dict[str, Any] = {
     "k": _declare(int, PASSAGES, "N", "Number of passages found for each question.  [default: 10]", "-k"),
     "rerank": _declare(str, PASSAGES, "MODEL", "A cross-encoder that ranks four times as many passages again."),
     "reader": _declare(str, MODEL, "MODEL", "An extractive question-answering model, which finds the answer's span."),
+    "generator": _declare(str, MODEL, "MODEL", "A generative model, which writes the answer and cites its passages."),
     "null_threshold": _declare(
         float, MODEL, "X", 'With --reader: "no answer" must beat the best span by more than this.  [default: 0]'
     ),
@@ -144,7 +145,7 @@ READING = ("source", "text", "query", "format")
 KEEPING = ("id", "keep")
 CHOOSING = ("task", "param")
 EMBEDDING = ("model", "prompt", "window_tokens", "overlap", "windows", "dims")
-FINDING = ("over", "by", "k", "rerank", "reader", "null_threshold", "model")
+FINDING = ("over", "by", "k", "rerank", "reader", "generator", "null_threshold", "model")
 SUMMARIZING = ("model", "method", "prompt", "window_tokens", "sentences", "reference", "group_by")
 WRITING = ("endpoint", "key_variable", "max_tokens", "temperature", "seed", "beams")
 ANSWERING = ("system", "max_tokens", "temperature", "top_k", "top_p", "seed", "beams", "stop")

@@ -34,7 +34,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for family in (tasks, generation, summaries, answers, inspection, results, split):
+for family in (tasks, generation, summaries, inspection, results, answers, split):
     family.add_to(app)
 app.add_typer(bench.app, rich_help_panel="Machines")
 app.add_typer(hosts.app, rich_help_panel="Machines")

@@ -18,7 +18,10 @@ if TYPE_CHECKING:
 
 FAMILY = "Run a task"
 # Verbs that resume an interrupted call of themselves.
-RESUMING = ("run", "embed", "load", "generate", "summarize", "answer", "augment", "index", "resume", "work", "split")
+RESUMING = (
+    *("run", "embed", "load", "generate", "summarize", "answer", "augment"),
+    *("index", "resume", "work", "split"),
+)
 
 
 def add_to(app: typer.Typer) -> None:

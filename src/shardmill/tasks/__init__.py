@@ -1,4 +1,4 @@
-"""Tasks, the work done on every item. `package.module:Class` names one of your own."""
+"""Tasks, the work done on every item: built-in ones such as `embed`, and `package.module:Class` for your own."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+from typing import Any, TypedDict, Unpack
 
 from shardmill.errors import UsageError, nearest
 from shardmill.run import Run, prepare, start
@@ -14,9 +14,7 @@ from shardmill.tables.asking import ask as ask_over
 from shardmill.tables.asking import make_searchable
 from shardmill.tables.load import load as load_table
 from shardmill.tables.load import prepare as prepare_table
-
-if TYPE_CHECKING:
-    from shardmill.tasks.answer.rows import Answer
+from shardmill.tasks.answer.rows import Answer
 
 Place = str | os.PathLike[str]
 Names = str | Sequence[str]

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 from unittest.mock import patch
 
-from shardmill.ledger import Claim, Commit, Ledger
+from shardmill.ledger import Claim, Commit, KeptName, Ledger
 from shardmill.ledger.commit import Commits
 from shardmill.ledger.failure import ErrorRecords
 from shardmill.ledger.folder import Folder
 from shardmill.ledger.ledger import _OWN_NAMES, _SHARED_NAMES
 from shardmill.ledger.record import encode
 from shardmill.plan import Plan
+from shardmill.sinks import keeping
 from shardmill.sinks.parquet import StagedPart
 from shardmill.store import LocalStore, ObjectStore
 
@@ -89,6 +90,11 @@ def settings_made_up(self: Ledger) -> tuple[Plan, dict[str, Any]]:
     return self.plan(), self.execution()
 
 
+def any_kept(names: Sequence[KeptName], row: int) -> KeptName | None:
+    """Kept rows are taken back though rows before them are missing."""
+    return max((name for name in names if name.first_row >= row), default=None)
+
+
 BUGS: dict[str, list[tuple[Any, str, Any]]] = {
     "": [],
     "commit-by-put": [(Commits, "add", commit_by_put)],
@@ -99,6 +105,7 @@ BUGS: dict[str, list[tuple[Any, str, Any]]] = {
     "sweep-at-start": [(Ledger, "put_execution", sweep_at_start)],
     "delete-without-lock": [(LocalStore, "delete", delete_without_lock)],
     "settings-made-up": [(Ledger, "settle", settings_made_up)],
+    "kept-with-gaps": [(keeping, "next_kept", any_kept)],
     "start-over-in-two-steps": [(Ledger, "start_over", start_over_in_two_steps)],
 }
 

@@ -1,11 +1,11 @@
-"""Database passwords. They stay in this process, and reach workers only through the environment."""
+"""Passwords in URLs. They stay in this process, and reach workers only through the environment."""
 
 from __future__ import annotations
 
 import json
 import os
 import re
-from urllib.parse import unquote
+from urllib.parse import unquote, urlsplit
 
 from shardmill.errors import SpecError
 
@@ -67,3 +67,21 @@ def redact(text: str) -> str:
     for secret in {secret for found in _known.values() for secret in found.values() if secret}:
         text = text.replace(secret, "***")
     return text
+
+
+def clean_url(url: str) -> str:
+    """The URL up to /v1, without user, password, query and path of a request.
+
+    >>> clean_url("http://localhost:8000/v1/chat/completions")
+    'http://localhost:8000/v1'
+    """
+    try:
+        parts = urlsplit(url.strip())
+        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        usable = False
+    if not usable:
+        shown = "The endpoint" if "@" in url else repr(url)
+        raise SpecError(f"{shown} is no URL of a server.", hint="Write --endpoint http://host:8000/v1.")
+    path = parts.path.rstrip("/").removesuffix("/completions").removesuffix("/chat")
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{path}"

@@ -19,6 +19,8 @@ _MODEL = "model:code_"
 # Names go into the environment of workers, on Slurm through a shell script, so they must be plain.
 _NAME = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
 _KEY = "key:"
+# The variable with the key of a server, unless another is named.
+KEY_VARIABLE = "OPENAI_API_KEY"
 _KEY_NAME = re.compile(r"key:[A-Za-z_]\w*@https?://[\w.:/\[\]~%-]+", re.ASCII)
 # Code of shardmill itself, which any folder may name.
 _OURS = {"shardmill.testing:FakeTask", "shardmill.testing:FakeStream"}
@@ -78,16 +80,19 @@ def allows_model_code() -> bool:
     return any(name.startswith(_MODEL) for name in _allowed)
 
 
-def check(names: Iterable[str]) -> None:
-    """Refuse code and keys that the user neither named nor allowed."""
+def check(names: Iterable[str], *, sends_keys: bool = True) -> None:
+    """Refuse code that the user neither named nor allowed, and keys that would be sent."""
     for name in names:
-        if not is_allowed(name) and name.startswith(_KEY):
+        if is_allowed(name):
+            continue
+        if name.startswith(_KEY):
             variable, _, url = name.removeprefix(_KEY).partition("@")
-            raise UsageError(
-                f"The run names {url}, to which {variable} is not sent without your permission.",
-                hint="If you trust whoever wrote it, say --allow-code (in Python: allow_code=True).",
-            )
-        if not is_allowed(name):
+            if sends_keys and os.environ.get(variable):
+                raise UsageError(
+                    f"The run names {url}, to which {variable} is not sent without your permission.",
+                    hint="If you trust whoever wrote it, say --allow-code (in Python: allow_code=True).",
+                )
+        else:
             what = "has a model with code of its own" if name.startswith(_MODEL) else f"names code, {name!r}"
             raise UsageError(
                 f"The run or table {what}, which is not imported without your permission.",

@@ -11,8 +11,8 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator
 
 from shardmill.errors import SpecError, nearest
-from shardmill.passwords import withhold
-from shardmill.permission import code_among
+from shardmill.passwords import clean_url, withhold
+from shardmill.permission import KEY_VARIABLE, code_among, key_name
 
 
 def _as_tuple(value: Any) -> Any:
@@ -74,6 +74,7 @@ class Work(_Model):
     text: str = Field(min_length=1)
     id: Names = ()
     keep: Names = ()
+    group_by: str = ""
     fields: Names = ()
     task: str = "embed"
     params: dict[str, Any] = {}
@@ -82,8 +83,20 @@ class Work(_Model):
 
     @property
     def code(self) -> tuple[str, ...]:
-        """The names of code in it: of the task and of functions that connect to a database."""
-        return code_among(self.task, self.source)
+        """The names of code in it: of the task and of functions that connect to a database; and of a server's key."""
+        return (*code_among(self.task, self.source), *self.keys)
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The name of the key that is sent to a server, if the task has one."""
+        url = self.params.get("endpoint")
+        return (key_name(self.params.get("key_variable") or KEY_VARIABLE, url),) if url else ()
+
+    @field_validator("params")
+    @classmethod
+    def _without_passwords(cls, value: dict[str, Any]) -> dict[str, Any]:
+        url = value.get("endpoint")
+        return {**value, "endpoint": clean_url(url)} if isinstance(url, str) and url else value
 
     @field_validator("text")
     @classmethod

@@ -11,7 +11,6 @@ import asyncio
 import contextlib
 import hashlib
 import json
-import signal
 import socket
 import struct
 import subprocess
@@ -25,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 MODEL = "tiny-llm"
-KINDS = ("429", "429 date", "500", "503", "reset", "slow", "short body", "cut json", "garbage", "no choices")
+KINDS = ("429", "500", "503", "reset", "slow", "short body", "cut json", "garbage", "no choices")
 
 
 def answer_to(prompt: str) -> str:
@@ -52,10 +51,9 @@ class LlmServer:
 
     def kill(self) -> None:
         self._process.kill()
-        self._process.communicate()
-
-    def pause(self, *, on: bool) -> None:
-        self._process.send_signal(signal.SIGSTOP if on else signal.SIGCONT)
+        self._process.wait()
+        assert self._process.stdout is not None
+        self._process.stdout.close()
 
     def stats(self) -> dict[str, Any]:
         with urllib.request.urlopen(f"http://127.0.0.1:{self._port}/stats") as answer:
@@ -175,7 +173,7 @@ class _Service:
             self.faults[kind] += 1
             if kind != "slow":
                 return self._fail(kind, digest, completion)
-            await asyncio.sleep(0.2)
+            await asyncio.sleep(0.05)
         self.sound[digest] += 1
         return 200, self._limits(), completion
 
@@ -231,9 +229,11 @@ class _Service:
 
     def _fail(self, kind: str, digest: str, completion: bytes) -> tuple[int, Any, bytes]:
         if kind in ("429", "429 date"):
-            wait_s = 0.05 if kind == "429" else 0.0
-            self.nothing_before = self.not_before[digest] = time.monotonic() + wait_s
-            said = str(wait_s) if kind == "429" else formatdate(time.time(), usegmt=True)
+            now = time.time()
+            until = now + 0.02 if kind == "429" else int(now) + 1
+            # Less than a clock may be set by meanwhile.
+            self.nothing_before = self.not_before[digest] = time.monotonic() + until - now - 0.005
+            said = str(until - now) if kind == "429" else formatdate(until, usegmt=True)
             return 429, {"retry-after": said}, _error(429, "Too many requests.")[2]
         if kind in ("500", "503"):
             return _error(int(kind), "Internal error.")

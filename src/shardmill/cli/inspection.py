@@ -14,7 +14,7 @@ from rich.table import Table
 import shardmill
 from shardmill.cli import options as o
 from shardmill.cli.command import Verb, print_json, takes
-from shardmill.cli.tasks import read_options
+from shardmill.cli.specs import read_options
 from shardmill.console import say
 
 if TYPE_CHECKING:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import resource
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
-from urllib.parse import urlsplit
 
 from shardmill.endpoints.counts import EndpointCounts
 from shardmill.endpoints.line import EndpointAddress
@@ -16,11 +16,12 @@ from shardmill.endpoints.request import PromptAnswer, PromptRefusal, PromptReque
 from shardmill.endpoints.sender import K, Result, Revise
 from shardmill.endpoints.stream import RequestStream
 from shardmill.endpoints.troubles import judge_error
-from shardmill.errors import EndpointRefused, EndpointSilent, SpecError, nearest
+from shardmill.errors import EndpointRefused, EndpointSilent, nearest
+from shardmill.passwords import clean_url
+from shardmill.permission import KEY_VARIABLE
 from shardmill.schema import SecondTries
 
-KEY_VARIABLE = "OPENAI_API_KEY"
-_LOOK_S = 0.02
+_LOOK_S, _SIGN_OF_LIFE_S = 0.02, 1.0
 _CHECK_S = 30.0
 
 
@@ -55,7 +56,8 @@ class Endpoint:
         patience: Patience | None = None,
     ) -> None:
         self._address = EndpointAddress(clean_url(url), model, key_variable)
-        self._pace = Pace(START, most)
+        # Each connection is an open file.
+        self._pace = Pace(START, min(most, max(START, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2)))
         self._patience = patience or Patience()
         self.counts = EndpointCounts()
 
@@ -96,7 +98,8 @@ class Endpoint:
     ) -> Iterator[list[tuple[K, Result]]]:
         """Answer requests, each with its key, in groups as the answers arrive.
 
-        None among the requests means that none is ready just now. `revise` sees each answer with the request and the
+        None among the requests means that none is ready just now. While nothing arrives, an empty group is given every
+        second. `revise` sees each answer with the request and the
         number of tries; it returns None if the answer is good, another request to send instead, or a refusal.
         """
         self._pace.begin()
@@ -116,8 +119,8 @@ class Endpoint:
                     else:
                         under_way.send(*given)
                 if under_way.held or starved:
-                    done = under_way.collect(_LOOK_S if starved else None)
-                    if done:
+                    done = under_way.collect(_LOOK_S if starved else _SIGN_OF_LIFE_S)
+                    if done or not starved:
                         yield done
         finally:
             under_way.close()
@@ -126,21 +129,3 @@ class Endpoint:
     def notes(self) -> list[str]:
         """What was sent, in sentences for the worker's record."""
         return self.counts.sentences(self.url)
-
-
-def clean_url(url: str) -> str:
-    """The URL up to /v1, without user, password, query and path of a request.
-
-    >>> clean_url("http://localhost:8000/v1/chat/completions")
-    'http://localhost:8000/v1'
-    """
-    try:
-        parts = urlsplit(url.strip())
-        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        usable = False
-    if not usable:
-        shown = "The endpoint" if "@" in url else repr(url)
-        raise SpecError(f"{shown} is no URL of a server.", hint="Write --endpoint http://host:8000/v1.")
-    path = parts.path.rstrip("/").removesuffix("/completions").removesuffix("/chat")
-    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{path}"

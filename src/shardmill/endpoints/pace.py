@@ -7,7 +7,7 @@ START, MOST = 8, 512
 _DOUBLING_GAIN, _STEP_GAIN = 1.15, 1.03
 # A measurement takes one round of answers, at least this many.
 _LEAST_ANSWERS = 16
-_BACK_OFF = 0.7
+_BACK_OFF, _CEILING_KEPT = 0.7, 0.95
 _COLLAPSED_RATE, _COLLAPSED_WAIT = 0.7, 2.0
 _LONGEST_REST = 32
 
@@ -16,7 +16,8 @@ class Pace:
     """Raises the limit while throughput rises, and lowers it when the server is overloaded.
 
     It doubles the limit at first and then adds an eighth. A limit that brings no more throughput is taken back, and the
-    next trial waits for some rounds. Times are in seconds of any clock; `work` is what an answer counts.
+    next trial waits for some rounds. After a refusal it returns to where it was by one per round.
+    Times are in seconds of any clock; `work` is what an answer counts.
     """
 
     def __init__(self, start: int = START, most: int = MOST) -> None:
@@ -28,6 +29,8 @@ class Pace:
         self._good, self._rate, self._wait = self.limit, 0.0, 0.0
         self._rest, self._next_rest = 0, 2
         self._lowered_at = float("-inf")
+        # Where the limit was before it was lowered, and the answers since it last rose.
+        self._ceiling = self._since_rise = 0
         self._skip = 0
         self.begin()
 
@@ -39,6 +42,13 @@ class Pace:
 
     def answered(self, now: float, began: float, work: float, *, was_full: bool) -> None:
         """Count an answer; `was_full` says that as many requests as allowed were under way."""
+        if self.limit < self._ceiling:
+            self._since_rise += 1
+            if self._since_rise >= self.limit:
+                self._since_rise = 0
+                self._good = self.limit = self.limit + 1
+            self.begin()
+            return
         if self._skip > 0 or self._since is None:
             # Sent under another limit, or the first of all.
             self._skip = max(0, self._skip - 1)
@@ -59,6 +69,7 @@ class Pace:
         if began <= self._lowered_at:
             return
         self._lowered_at = now
+        self._ceiling, self._since_rise = max(self.limit, int(self._ceiling * _CEILING_KEPT)), 0
         self._settle(int(self.limit * _BACK_OFF))
         self.begin()
 
@@ -66,7 +77,7 @@ class Pace:
         """Begin with one request: the server was away."""
         self._lowered_at = now
         self._settle(1)
-        self._doubling, self._skip = True, 0
+        self._doubling, self._skip, self._ceiling = True, 0, 0
         self.begin()
 
     def _decide(self, rate: float, wait: float) -> None:
@@ -84,6 +95,7 @@ class Pace:
                 self._set(self._good)
             return
         if rate < _COLLAPSED_RATE * self._rate and wait > _COLLAPSED_WAIT * self._wait:
+            self._ceiling = 0
             self._settle(int(self.limit * _BACK_OFF))
             return
         self._rate, self._wait = (self._rate + rate) / 2, (self._wait + wait) / 2

@@ -1,16 +1,17 @@
 """The records of a run folder: plan, commits, leases, heartbeats, suspects. No other code writes them.
 
 Only a commit proves progress. Everything else here is a hint that saves time. A `Ledger` consists of parts with one job
-each: `commits`, `segments`, `leases`, `branch`, `workers`, `suspects`, `errors`, `notes`, `steps` and `state`, over one
-`folder`.
+each: `commits`, `segments`, `leases`, `branch`, `workers`, `suspects`, `errors`, `kept`, `notes`, `steps` and `state`,
+over one `folder`.
 """
 
 from __future__ import annotations
 
+from shardmill.ledger.kept import KeptName, KeptRecords, next_kept
 from shardmill.ledger.ledger import Ledger
 from shardmill.ledger.process import name_person, name_process, process_alive
 from shardmill.ledger.progress import Progress, Search, find_crash_loop, read_search
-from shardmill.ledger.record import Assignment, Claim, Commit, DoneShard, Lease, RunForecast, Step, Suspects
+from shardmill.ledger.record import Assignment, Claim, Commit, DoneShard, KeptRows, Lease, RunForecast, Step, Suspects
 from shardmill.ledger.state import FAILED, STOPPED, RunState, started_over
 from shardmill.ledger.worker import idle_s, is_live, is_vanished, was_told_to_stop
 
@@ -21,6 +22,9 @@ __all__ = [
     "Claim",
     "Commit",
     "DoneShard",
+    "KeptName",
+    "KeptRecords",
+    "KeptRows",
     "Lease",
     "Ledger",
     "Progress",
@@ -35,6 +39,7 @@ __all__ = [
     "is_vanished",
     "name_person",
     "name_process",
+    "next_kept",
     "process_alive",
     "read_search",
     "started_over",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shutil
 import time
 import uuid
 from collections.abc import Callable, Collection
@@ -17,6 +18,7 @@ from shardmill.ledger.commit import Commits
 from shardmill.ledger.failure import ErrorRecords, SuspectRecords
 from shardmill.ledger.folder import Folder
 from shardmill.ledger.free import FreeSearch
+from shardmill.ledger.kept import KeptRecords
 from shardmill.ledger.lease import Leases
 from shardmill.ledger.note import Notes
 from shardmill.ledger.process import name_person
@@ -27,14 +29,15 @@ from shardmill.ledger.step import StepRecords
 from shardmill.ledger.worker import WorkerRecords
 from shardmill.plan import Plan
 from shardmill.records import read_object
-from shardmill.store import Store, locate, open_store
+from shardmill.store import Store, locate, open_store, replacing
 
 _ROLLED_UP = ("segments/", "rolled/")
 # Names in these folders have the generation, the attempt or the content in them, or they have not.
-_OWN_NAMES = ("commits/", "parts/", "errors/", *_ROLLED_UP, "leases/", "suspects/", "steps/", "index/")
+_OWN_NAMES = ("commits/", "parts/", "errors/", *_ROLLED_UP, "leases/", "suspects/", "steps/", "index/", "kept/")
 _SHARED_NAMES = ("workers/", "logs/", "final/")
 # The settings and the state say of which generation they are.
 _FILES = ("report.json", "forecast.json", "placement.json")
+_COPIED_BYTES = 4 << 20
 _DAMAGED = "Delete it, then run the command that started the run again."
 # How long settings may be away that are about to be written.
 _SETTLING_S, _LOOK_EVERY_S = 10.0, 0.5
@@ -57,6 +60,7 @@ class Ledger:
         self.leases = Leases(self.folder, self.commits, self.workers, clock)
         self.suspects = SuspectRecords(self.folder)
         self.errors = ErrorRecords(self.store)
+        self.kept = KeptRecords(self.folder)
         self.notes = Notes(self.store, clock)
         self.steps = StepRecords(self.folder, clock)
         self.state = StateRecord(self.folder, clock)
@@ -122,9 +126,13 @@ class Ledger:
         if not place:
             return ""
         store, name = locate(place)
-        data = store.get(name)
-        key = f"index/{file:06d}.{hashlib.sha256(data).hexdigest()[:8]}"
-        self.store.put(key, data)
+        content = hashlib.sha256()
+        with store.reader(name) as data:
+            while block := data.read(_COPIED_BYTES):
+                content.update(block)
+        key = f"index/{file:06d}.{content.hexdigest()[:8]}"
+        with store.reader(name) as data, replacing(key, self.store) as kept:
+            shutil.copyfileobj(data, kept, _COPIED_BYTES)
         return key
 
     def plan(self) -> Plan:
@@ -260,7 +268,7 @@ class Ledger:
             kept |= {self.commits.key(shard), commit.part, commit.errors_file}
         found = (e.key for folder in ("commits/", "parts/", "errors/") for e in self.store.list(folder))
         stray = [key for key in found if key not in kept]
-        hints = [e.key for folder in ("leases/", "suspects/") for e in self.store.list(folder)]
+        hints = [e.key for folder in ("leases/", "suspects/", "kept/") for e in self.store.list(folder)]
         ending = f".{self.folder.generation}.json"
         hints += [e.key for kind in _ROLLED_UP for e in self.store.list(kind) if not e.key.endswith(ending)]
         plan = self.folder.read_plan()

@@ -146,7 +146,8 @@ class Task(ABC):
 
         None means that no input is ready now; the iterator waits by itself if the task has nothing under way. Inputs
         come across the edges of blocks and shards, and those under way cost at most `batch_budget` together. Raises
-        what `run` raises: finished rows stay, and those under way are run again, fewer at a time.
+        what `run` raises: finished rows stay, and those under way are run again, fewer at a time. A task that waits
+        long for others gives an empty group now and then, so that the worker can stop.
         """
         raise NotImplementedError
 

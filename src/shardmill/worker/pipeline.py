@@ -18,24 +18,23 @@ from collections.abc import Callable
 from dataclasses import asdict, replace
 from typing import Any
 
-from shardmill._version import __version__
 from shardmill.batching import Budget
 from shardmill.devices import Device, format_cpus
 from shardmill.errors import DeviceLost
-from shardmill.ledger import Claim, Ledger, Search, Suspects, name_process
+from shardmill.ledger import Claim, Ledger, Search, Suspects
 from shardmill.sinks.base import Sink, Staged
 from shardmill.sources import Fields, Source, open_source
 from shardmill.spec import Execution
 from shardmill.tasks import open_task
 from shardmill.tasks.base import Task
-from shardmill.worker.block import Block, ReadBatch, make_block
+from shardmill.worker.block import Block, ReadBatch, cut_batch, make_block
 from shardmill.worker.channel import AllDone, Channel, ShardEnd, Stopped
 from shardmill.worker.choice import Choice
 from shardmill.worker.pulse import Pulse, quietly
 from shardmill.worker.runner import Runner, find_suspects
 from shardmill.worker.shards import OpenShards
 from shardmill.worker.streaming import Streamer
-from shardmill.worker.tally import Tally, peak_rss_bytes, rss_bytes
+from shardmill.worker.tally import Tally, describe_process
 from shardmill.worker.wanted import check_model, check_wanted, fail_run
 from shardmill.worker.writer import Writer, open_sink
 
@@ -130,7 +129,7 @@ class Worker:
             self.sink: Sink = open_sink(
                 self.ledger,
                 self.plan,
-                self.task.output,
+                self.task,
                 batch_rows=self.execution.batch_rows,
                 worker=self.name,
                 on_step=self.on_step,
@@ -211,16 +210,18 @@ class Worker:
     def _read_shards(self) -> None:
         while (claim := self._shards.next_claim(lambda: not self._ready.is_empty())) is not None:
             suspects, staged = self._begin(claim)
-            poison = suspects.poison if suspects is not None else ()
             shard = self._shards.open(claim, staged)
             self._pulse.progress()
             self.on_step("claimed", claim.shard)
             first_row, lines, started = 0, 0, time.perf_counter()
             for batch in () if staged.complete else self.source.read(self.plan.shards[claim.shard]):
                 shard.read_s += time.perf_counter() - started
-                if len(left := batch.after(staged.done - first_row)) or not staged.done:
-                    start = first_row + len(batch) - len(left)
-                    self._read.put(ReadBatch(claim, start, left, None if claim.shadow else suspects, poison))
+                left = batch.after(staged.done - first_row)
+                shard.bytes_run += batch.size_bytes - left.size_bytes
+                if len(left) or not staged.done:
+                    rate = self._tally.rates()["rows_per_s"]
+                    for read in cut_batch(left, claim, first_row + len(batch) - len(left), suspects, self.task, rate):
+                        self._read.put(read)
                 first_row += len(batch)
                 lines += batch.line_count
                 started = time.perf_counter()
@@ -239,11 +240,11 @@ class Worker:
     # preparing thread
 
     def _prepare(self) -> None:
-        find_unchanged = self.sink.unchanged if self.plan.work.to is not None else None
+        table = self.sink if self.plan.work.to is not None else None
         while not isinstance(item := self._read.get(), AllDone):
             if isinstance(item, ReadBatch):
                 started = time.perf_counter()
-                block = make_block(item, self.task, self.plan.kept, find_unchanged)
+                block = make_block(item, self.task, self.plan.kept, table)
                 self._shards[item.claim.shard].prepare_s += time.perf_counter() - started
                 self._ready.put(block)
             else:
@@ -358,15 +359,11 @@ class Worker:
 
     def _describe(self) -> dict[str, Any]:
         return {
-            "host": socket.gethostname(),
-            "pid": os.getpid(),
-            "process": name_process(),
-            "version": __version__,
+            **describe_process(),
             "device": self.device.name,
             "kind": self.device.kind,
             "cpus": format_cpus(self.device.cpus),
             "share": self.device.share,
-            "detached": bool(os.environ.get("SHARDMILL_DETACHED")),
             "started": self._started,
             "state": self._state,
             "told_to_stop": self.told_to_stop.is_set(),
@@ -385,8 +382,6 @@ class Worker:
             "batch_budget": self.runner.budget.now if hasattr(self, "runner") else None,
             "load": asdict(self.runner.load) if hasattr(self, "runner") else None,
             "device_clock": self.task.device_clock,
-            "rss_bytes": rss_bytes(),
-            "peak_rss_bytes": peak_rss_bytes(),
             "notes": list(self.task.notes),
             "error": str(self._failure) if self._failure is not None else None,
         }

@@ -18,6 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from shardmill.devices import Device
 from shardmill.models.decoding.options import Asked, GenerationOptions
+from shardmill.permission import KEY_VARIABLE
 from shardmill.schema import AnswerSchema
 from shardmill.tasks.base import Agreement, Output, Prepared, StreamingTask
 from shardmill.tasks.generate.replies import LocalModel, RemoteModel, Replies, Reply
@@ -46,7 +47,7 @@ class GenerateParams(BaseModel):
 
     model: str = Field(min_length=1)
     endpoint: str = ""
-    key_variable: str = "OPENAI_API_KEY"
+    key_variable: str = KEY_VARIABLE
     system: str = ""
     messages: bool = False
     max_tokens: int = Field(256, ge=1)

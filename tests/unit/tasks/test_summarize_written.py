@@ -119,7 +119,7 @@ def test_the_method_is_that_of_the_model(folders: dict[str, Path], tmp_path: Pat
         open_task("summarize", {"max_tokens": 9})
     with pytest.raises(SpecError, match="No model"):
         open_task("summarize", {"method": "generative"})
-    with pytest.raises(SpecError, match="method"):
+    with pytest.raises(SpecError, match="method: input should be"):
         open_task("summarize", {"method": "guess"})
 
 

@@ -16,11 +16,13 @@ from shardmill.ledger import Ledger
 from shardmill.planner import make_plan
 from shardmill.results import passages as building
 from shardmill.run import Run
+from shardmill.spec import make_spec
 from shardmill.tables.load import load
-from shardmill.testing import STEPS, InProcessEngine, crash_at
+from shardmill.testing import STEPS, TABLE_STEPS, InProcessEngine, crash_at
 from shardmill.worker import Worker
 from tests.support.answers import answer_spec, embed_passages, passages, questions, write_embedder, write_reader
 from tests.support.services import PostgresServer
+from tests.support.tables import place, spare_the_disk
 from tests.support.waiting import PATIENCE_S
 
 processes = multiprocessing.get_context("forkserver")
@@ -103,20 +105,33 @@ def test_a_run_killed_once_at_each_step(folder: Path, reader: Path, undisturbed:
 
 
 @pytest.mark.services
-def test_a_worker_killed_over_a_table(
+def test_a_run_over_a_table_and_into_a_table_killed_once_at_each_step(
     folder: Path, embedder: Path, reader: Path, postgres: PostgresServer, tmp_path: Path
 ) -> None:
+    spare_the_disk(postgres)
     url = postgres.url()
     work = {"source": str(folder / "passages.jsonl"), "text": "text", "id": "id", "params": {"model": str(embedder)}}
     to = {"url": url, "table": "towns"}
-    settings = {"precision": "float32", "index": "none"}
-    load({**work, "to": to}, settings, tmp_path / "load", engine=InProcessEngine())
-    table, mark, query = url.partition("?")
-    run = _place(folder, f"{table}/towns{mark}{query}", tmp_path / "run", reader)
-    _killed(_work, run, "committing", 1)
-    found = _finish(run)
-    right = [row["passage_id"] for row in questions()]
-    assert all(id in ids for id, ids in zip(right, found.column("passages").to_pylist(), strict=True))
+    load({**work, "to": to}, {"precision": "float32", "index": "none"}, tmp_path / "load", engine=InProcessEngine())
+    database, mark, query = url.partition("?")
+    how = {"by": "words", "k": 3, "reader": str(reader), "null_threshold": 1e9}
+    spec = answer_spec(folder / "questions.jsonl", f"{database}/towns{mark}{query}", **how)
+    spec = spec.model_copy(
+        update={
+            "work": make_spec({**spec.work.model_dump(), "to": {"url": url, "table": "answers"}}).work,
+            "execution": spec.execution.model_copy(update={"batch_rows": 2, "index": "none"}),
+        }
+    )
+    run = place(spec, tmp_path / "run")
+    for step in (*STEPS, *TABLE_STEPS):
+        _killed(_work, run, step, 0)
+    InProcessEngine().start(run)
+    report = Run(run).verify(sample=0)
+    assert report.verified, report
+    found = postgres.execute("SELECT id, passages::text, answer IS NOT NULL FROM answers")
+    assert sorted(row[0] for row in found) == sorted(row["id"] for row in questions())
+    right = {row["id"]: row["passage_id"] for row in questions()}
+    assert all(right[id] in passages and answered for id, passages, answered in found)
 
 
 def test_a_killed_index_build_costs_one_group(

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
 import signal
-from collections.abc import Callable
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -18,40 +18,38 @@ from shardmill.results import passages as building
 from shardmill.run import Run
 from shardmill.spec import make_spec
 from shardmill.tables.load import load
-from shardmill.testing import STEPS, TABLE_STEPS, InProcessEngine, crash_at
-from shardmill.worker import Worker
-from tests.support.answers import answer_spec, embed_passages, passages, questions, write_embedder, write_reader
+from shardmill.testing import STEPS, TABLE_STEPS, InProcessEngine
+from tests.support.answers import (
+    answer_spec,
+    embed_passages,
+    kill_at_each,
+    passages,
+    questions,
+    write_embedder,
+    write_reader,
+)
 from tests.support.services import PostgresServer
 from tests.support.tables import place, spare_the_disk
-from tests.support.waiting import PATIENCE_S
 
-processes = multiprocessing.get_context("forkserver")
-processes.set_forkserver_preload(["shardmill.tasks.answer", "shardmill.models.pairs", "transformers.models.bert"])
+# Dies when the third group is about to get its name.
+INDEX = """
+import sys
+from shardmill.results import passages
+from shardmill.run import Run
+from shardmill.testing import crash_at
 
-
-def _work(run: str, step: str, after: int) -> None:
-    Worker(Ledger(run), device=Device("cpu", "cpu", 1), on_step=crash_at(step, after)).work()
-
-
-def _index(run: str, after: int) -> None:
-    """Die while the group after the first `after` ones is renamed."""
-    renamed, hook = building.os.replace, crash_at("group", after)
-
-    def replace(a: Any, b: Any) -> None:
-        if str(b).endswith(".arrow"):
-            hook("group", 0)
-        renamed(a, b)
-
-    building.os.replace = replace  # type: ignore[assignment]
-    building.GROUP_ROWS = 12
-    Run(run).index()
+rename, hook = passages.os.replace, crash_at("group", 2)
 
 
-def _killed(target: Callable[..., None], *args: Any) -> None:
-    process = processes.Process(target=target, args=args)
-    process.start()
-    process.join(PATIENCE_S)
-    assert process.exitcode == -signal.SIGKILL
+def replace(a, b):
+    if str(b).endswith(".arrow"):
+        hook("group", 0)
+    rename(a, b)
+
+
+passages.os.replace, passages.GROUP_ROWS = replace, 12
+Run(sys.argv[1]).index()
+"""
 
 
 @pytest.fixture(scope="module")
@@ -99,13 +97,12 @@ def undisturbed(folder: Path, reader: Path, tmp_path_factory: pytest.TempPathFac
 
 def test_a_run_killed_once_at_each_step(folder: Path, reader: Path, undisturbed: Any, tmp_path: Path) -> None:
     run = _place(folder, folder / "run", tmp_path / "run", reader)
-    for step in STEPS:
-        _killed(_work, run, step, 0)
+    kill_at_each(run, STEPS)
     assert _finish(run).select(["answer", "passages"]) == undisturbed.select(["answer", "passages"])
 
 
 @pytest.mark.services
-def test_a_run_over_a_table_and_into_a_table_killed_once_at_each_step(
+def test_a_run_over_a_table_and_into_a_table_killed_once_at_each_of_its_steps(
     folder: Path, embedder: Path, reader: Path, postgres: PostgresServer, tmp_path: Path
 ) -> None:
     spare_the_disk(postgres)
@@ -123,8 +120,7 @@ def test_a_run_over_a_table_and_into_a_table_killed_once_at_each_step(
         }
     )
     run = place(spec, tmp_path / "run")
-    for step in (*STEPS, *TABLE_STEPS):
-        _killed(_work, run, step, 0)
+    kill_at_each(run, TABLE_STEPS)
     InProcessEngine().start(run)
     report = Run(run).verify(sample=0)
     assert report.verified, report
@@ -138,13 +134,13 @@ def test_a_killed_index_build_costs_one_group(
     folder: Path, embedder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = embed_passages(folder / "passages.jsonl", embedder, tmp_path / "run")
-    after = 2
-    _killed(_index, run.ledger.url, after)
-    assert len(list((tmp_path / "run" / "final").rglob("*.arrow"))) == after
+    killed = subprocess.run([sys.executable, "-c", INDEX, run.ledger.url])
+    assert killed.returncode == -signal.SIGKILL
+    assert len(list((tmp_path / "run" / "final").rglob("*.arrow"))) == 2
     built: list[str] = []
     write = building.write_words
     monkeypatch.setattr(building, "write_words", lambda texts, path: (built.append(path.name), write(texts, path)))
     monkeypatch.setattr(building, "GROUP_ROWS", 12)
     record = run.index()
-    assert len(built) == len(record.groups) - after
+    assert len(built) == len(record.groups) - 2
     assert record.rows == len(passages())

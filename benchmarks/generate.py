@@ -189,12 +189,10 @@ def run_peer(folder: Path, name: str, texts: Path, out: NDArray[np.int64], devic
     """Documents a second of `generate`, sorted by length, in its best batch size; in memory, tokenized before."""
     kind, _, _, batch = SHAPES[name]
     auto = transformers.AutoModelForSeq2SeqLM if kind == "Bart" else transformers.AutoModelForCausalLM
-    model = (
-        auto.from_pretrained(str(folder), dtype=torch.bfloat16 if kind == "Qwen3" else torch.float16).to(device).eval()
-    )
-    tokenizer = transformers.AutoTokenizer.from_pretrained(
-        str(folder), padding_side="left" if kind != "Bart" else "right"
-    )
+    dtype = torch.bfloat16 if device == "cuda" else torch.float32
+    model = auto.from_pretrained(str(folder), dtype=dtype).to(device).eval()
+    side = "right" if kind == "Bart" else "left"
+    tokenizer = transformers.AutoTokenizer.from_pretrained(str(folder), padding_side=side)
     tokenizer.pad_token_id = 1
     rows = [json.loads(line) for line in texts.open()]
     ids = tokenizer([row["text"] for row in rows])["input_ids"]

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from shardmill.run import Run
-from tests.support.cli import Cli
+from tests.support.cli import Cli, assert_told
 from tests.support.llm_server import MODEL, answer_to, llm_server
 
 pytestmark = pytest.mark.services
@@ -43,3 +43,12 @@ def test_a_run_over_a_server_that_fails_is_whole_and_verified_and_the_key_is_now
     said = "".join([*map(str, (*denied, *done)), *(f.read_text("latin-1") for f in run.rglob("*") if f.is_file())])
     assert "0123456789" not in said
     assert "9876543210" not in said
+
+
+@pytest.mark.parametrize("option", [("--beams", 2), ("--top-k", 5)])
+def test_what_a_server_cannot_do_is_refused(
+    option: tuple[str, int], tmp_path: Path, write_jsonl: Callable[..., Path], shardmill: Cli
+) -> None:
+    source = write_jsonl([{"text": "a"}])
+    words = ("--template", "{text}", "--model", MODEL, "--endpoint", "http://127.0.0.1:1/v1", *option)
+    assert_told(shardmill("generate", source, *words, "--out", tmp_path / "run"), 2, option[0])

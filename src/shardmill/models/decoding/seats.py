@@ -77,13 +77,22 @@ class Seats:
         own = self.decoder.own_tokens(len(prompt.ids)) + prompt.limit - self.share(prompt) * PAGE_TOKENS
         return pages_for(own), pages_for(len(prompt.ids)) if self.decoder.crossed else 0
 
-    def has_room(self, waiting: Sequence[Prompt], more: Prompt) -> bool:
-        """Whether another prompt can be seated beside those that wait to be."""
-        every = [*waiting, more]
-        return len(every) <= len(self._empty) and sum(sum(self._wanted(p)) for p in every) <= self._pages.free
+    def choose_first(self, prompts: Sequence[Prompt], most_tokens: int) -> list[Prompt]:
+        """The first of some prompts that can be seated together; more than `most_tokens` only if it is a single one."""
+        chosen: list[Prompt] = []
+        tokens = pages = 0
+        shared = self.share(prompts[0])
+        for prompt in prompts[: len(self._empty)]:
+            tokens, pages = tokens + len(prompt.ids), pages + sum(self._wanted(prompt))
+            if (chosen and tokens > most_tokens) or pages > self._pages.free or self.share(prompt) != shared:
+                break
+            chosen.append(prompt)
+        return chosen
 
     def share(self, prompt: Prompt) -> int:
         """How many of the shared pages a prompt begins with."""
+        if not self._shared_pages:
+            return 0
         most = min(len(self._shared_ids), len(prompt.ids) - 1)
         same = prompt.ids[:most] == self._shared_ids[:most]
         return (most if same.all() else int(same.argmin())) // PAGE_TOKENS
@@ -144,8 +153,8 @@ class Seats:
 
     def _hold(self, table: NDArray[np.int32], lengths: NDArray[np.int64], skip: int = 0) -> Held:
         device = self.decoder.device
-        places = send(places_of(table, lengths, skip), device)
-        return Held(self._pages, send(table, device), send(lengths.astype(np.int32), device), places)
+        sent = send(table, device)
+        return Held(self._pages, sent, send(lengths.astype(np.int32), device), places_of(sent, lengths, skip))
 
     def _remember(self, prompts: Sequence[Prompt], at: Tensor) -> None:
         """Put what the choice looks back on before the new tokens: the prompt, or the decoder's first token."""

@@ -100,7 +100,8 @@ class Stream(Generic[Key]):
         if seated and self._most - len(seated) < max(1, self._most * _REFILL_SHARE):
             return bad
         while waiting and len(seated) < self._most:
-            group = self._group([prompt for _, prompt in waiting], self._most - len(seated))
+            first = [prompt for _, prompt in waiting[: self._most - len(seated)]]
+            group = self.seats.choose_first(first, self.read_tokens)
             error = DeviceOutOfMemory(f"{len(waiting[0][1].ids):,} tokens do not fit into the device's memory.")
             try:
                 if group:
@@ -118,18 +119,6 @@ class Stream(Generic[Key]):
                 break
             bad.append((*waiting.pop(0), error))
         return bad
-
-    def _group(self, waiting: list[Prompt], most: int) -> list[Prompt]:
-        """The first of those waiting that can be read together."""
-        group: list[Prompt] = []
-        tokens = 0
-        for prompt in waiting[:most]:
-            tokens += len(prompt.ids)
-            alike = not group or self.seats.share(prompt) == self.seats.share(group[0])
-            if (group and tokens > self.read_tokens) or not alike or not self.seats.has_room(group, prompt):
-                break
-            group.append(prompt)
-        return group
 
     def _take(self, seated: dict[int, tuple[Key, Prompt]]) -> Group[Key]:
         """The rows that have ended."""

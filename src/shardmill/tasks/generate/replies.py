@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from shardmill.devices import Device
-from shardmill.errors import DeviceOutOfMemory, missing_extra
+from shardmill.errors import DeviceOutOfMemory, SpecError, missing_extra
 from shardmill.models.code import names_of_code
 from shardmill.models.decoding.generative import GenerativeFolder, read_generative
 from shardmill.models.decoding.options import Asked, GenerationOptions
@@ -205,6 +205,10 @@ class RemoteModel:
     def __init__(
         self, model: str, endpoint: str, key_variable: str, options: GenerationOptions, schema: AnswerSchema | None
     ) -> None:
+        if options.beams > 1 or options.top_k:
+            raise SpecError(
+                "Beams and top_k are not part of the protocol of an endpoint.", hint="Leave out --beams and --top-k."
+            )
         self._model, self._url, self._key_variable = model, endpoint, key_variable
         self._options, self._schema = options, schema
 

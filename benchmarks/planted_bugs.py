@@ -11,7 +11,7 @@ from shardmill.ledger import Claim, Commit, KeptName, Ledger
 from shardmill.ledger.commit import Commits
 from shardmill.ledger.failure import ErrorRecords
 from shardmill.ledger.folder import Folder
-from shardmill.ledger.ledger import _FOLDERS
+from shardmill.ledger.ledger import _OWN_NAMES, _SHARED_NAMES
 from shardmill.ledger.record import encode
 from shardmill.plan import Plan
 from shardmill.sinks import keeping
@@ -80,7 +80,7 @@ def delete_without_lock(self: LocalStore, key: str) -> None:
 
 def start_over_in_two_steps(self: Ledger, plan: Plan) -> Plan:
     """Between two plans the folder is no run, and cannot be used again if a late worker leaves something there."""
-    for folder in (*_FOLDERS, "plan.json"):
+    for folder in (*_OWN_NAMES, *_SHARED_NAMES, "plan.json"):
         self.store.delete_all([entry.key for entry in self.store.list(folder)])
     return self.create(plan)
 

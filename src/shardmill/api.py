@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+from typing import Any, TypedDict, Unpack
 
 from shardmill.errors import UsageError, nearest
 from shardmill.run import Run, prepare, start
@@ -14,9 +14,7 @@ from shardmill.tables.asking import ask as ask_over
 from shardmill.tables.asking import make_searchable
 from shardmill.tables.load import load as load_table
 from shardmill.tables.load import prepare as prepare_table
-
-if TYPE_CHECKING:
-    from shardmill.tasks.answer import Answer
+from shardmill.tasks.answer.rows import Answer
 
 Place = str | os.PathLike[str]
 Names = str | Sequence[str]
@@ -51,6 +49,22 @@ class EmbedOptions(RunOptions, total=False):
     window_tokens: int | None
     overlap: int | None
     windows: str | None
+
+
+class AnswerOptions(RunOptions, total=False):
+    """Options of `answer`. With `to` and `table` the answers go into PostgreSQL."""
+
+    by: str | None
+    k: int | None
+    rerank: str | None
+    reader: str | None
+    generator: str | None
+    null_threshold: float | None
+    model: str | None
+    to: str | None
+    table: str | None
+    mode: str | None
+    changed_only: bool
 
 
 class GenerateOptions(RunOptions, total=False):
@@ -96,17 +110,6 @@ class SummarizeOptions(RunOptions, total=False):
     table: str | None
     mode: str | None
     changed_only: bool
-
-
-class AnswerOptions(RunOptions, total=False):
-    """Options of `answer`."""
-
-    by: str | None
-    k: int | None
-    rerank: str | None
-    reader: str | None
-    null_threshold: float | None
-    model: str | None
 
 
 class LoadOptions(EmbedOptions, total=False):

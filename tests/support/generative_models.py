@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from tests.support.tiny_models import byte_level_bpe, needed
 
-torch, transformers = needed("torch"), needed("transformers")
+torch, transformers, tokenizers = needed("torch"), needed("transformers"), needed("tokenizers")
 
 END, PAD = "<|endoftext|>", "<|pad|>"
 CHAT = "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}\n{% endfor %}<|assistant|>"
@@ -33,11 +34,17 @@ CROSSED = {
 }
 
 
+@cache
+def _trained() -> str:
+    said: str = byte_level_bpe().to_str()
+    return said
+
+
 def write_generative(
     folder: Path, kind: str = "Llama", chat: str | None = None, generation: dict[str, Any] | None = None, **options: Any
 ) -> Path:
     """A `kind` of causal model ("Llama", "Gemma2", …), or "Bart", as transformers saves it."""
-    backend = byte_level_bpe()
+    backend = tokenizers.Tokenizer.from_str(_trained())
     backend.add_special_tokens([PAD])
     tokenizer = transformers.PreTrainedTokenizerFast(
         tokenizer_object=backend, eos_token=END, pad_token=PAD, chat_template=chat, model_max_length=512

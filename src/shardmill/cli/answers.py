@@ -34,7 +34,7 @@ shardmill answer questions.jsonl --over runs/wiki --text question --id id --out 
 shardmill answer questions.jsonl --over runs/wiki --text question --reader models/roberta-squad2 --out runs/answers"""
 
 
-@takes(*o.READING, *o.ANSWERING, *o.KEEPING, *o.PLACING, "detach", "then", *o.LIMITING)
+@takes(*o.READING, *o.FINDING, *o.KEEPING, *o.STORING, *o.PLACING, "detach", "then", *o.LIMITING)
 def answer(
     out: o.Out = "", spec: o.SpecFile = None, resume: o.Resume = None, as_json: o.AsJson = False, **options: Any
 ) -> None:
@@ -56,7 +56,7 @@ shardmill ask runs/wiki "Who built the tower?"
 shardmill ask postgresql:///docs/documents "Who built the tower?" --reader models/roberta-squad2"""
 
 
-@takes(*(name for name in o.ANSWERING if name != "over"))
+@takes(*(name for name in o.FINDING if name != "over"))
 def ask(run: o.Result, question: Question, as_json: o.AsJson = False, **options: Any) -> None:
     """Answer questions over an embed run or a table, here and now."""
     from shardmill.tables.asking import ask as ask_over
@@ -71,8 +71,9 @@ def ask(run: o.Result, question: Question, as_json: o.AsJson = False, **options:
         if found.text is None:
             print("  no answer")
         else:
-            said = " ".join(found.text.split())
-            print(f"  {found.score:.3f}  {said}  ({found.passage} [{found.start}:{found.stop}])")
+            score = "" if found.score is None else f"{found.score:.3f}  "
+            where = ", ".join(found.cited) + (f" [{found.start}:{found.stop}]" if found.start is not None else "")
+            print(f"  {score}{' '.join(found.text.split())}  ({where or 'cites no passage'})")
         for each in found.passages[:3]:
             start = " ".join(each.passage.text.split())[:_SHOWN_CHARACTERS]
             print(f"         {each.passage.id}: {start}")
@@ -80,7 +81,7 @@ def ask(run: o.Result, question: Question, as_json: o.AsJson = False, **options:
 
 def _as_json(question: str, found: Any) -> dict[str, Any]:
     passages = [{"id": e.passage.id, "score": e.score, "text": e.passage.text} for e in found.passages]
-    names = ("score", "start", "stop", "passage")
+    names = ("score", "start", "stop", "passage", "cited")
     said = {"question": question, "answer": found.text, "finish_reason": found.why}
     return {**said, **{name: getattr(found, name) for name in names}, "passages": passages}
 

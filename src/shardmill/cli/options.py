@@ -8,10 +8,10 @@ from typing import Annotated, Any
 import typer
 
 ARGUMENTS, OTHER = "Arguments", "Options"
-SOURCE, PASSAGES, MODEL, RESULT, TABLE = "Source", "Passages", "Model", "What is kept", "Table"
-PROMPT, ANSWER = "Prompt", "Answer"
+SOURCE, MODEL, RESULT, TABLE = "Source", "Model", "What is kept", "Table"
+PROMPT, PASSAGES, ANSWER = "Prompt", "Passages", "Answer"
 PLACE, LIMITS = "Where it runs", "Limits"
-GROUPS = (ARGUMENTS, SOURCE, PASSAGES, PROMPT, MODEL, ANSWER, RESULT, TABLE, PLACE, LIMITS)
+GROUPS = (ARGUMENTS, SOURCE, PROMPT, PASSAGES, MODEL, ANSWER, RESULT, TABLE, PLACE, LIMITS)
 
 
 def option(group: str, *flags: str, help: str, **more: Any) -> Any:
@@ -83,6 +83,15 @@ OPTIONS: dict[str, Any] = {
     ),
     "overlap": _declare(int, MODEL, "N", "Tokens that a window shares with the one before it.", min=0),
     "windows": _declare(str, MODEL, "HOW", "each (one row per window) or mean (one per item).  [default: each]"),
+    "over": _declare(str, PASSAGES, "RUN", "The embed run with the passages, or a table: postgresql://HOST/DB/TABLE."),
+    "by": _declare(str, PASSAGES, "HOW", "Find passages by meaning, words, or both, fused by rank.  [default: both]"),
+    "k": _declare(int, PASSAGES, "N", "Number of passages found for each question.  [default: 10]", "-k"),
+    "rerank": _declare(str, PASSAGES, "MODEL", "A cross-encoder that ranks four times as many passages again."),
+    "reader": _declare(str, MODEL, "MODEL", "An extractive question-answering model, which finds the answer's span."),
+    "generator": _declare(str, MODEL, "MODEL", "A generative model, which writes the answer and cites its passages."),
+    "null_threshold": _declare(
+        float, MODEL, "X", 'With --reader: "no answer" must beat the best span by more than this.  [default: 0]'
+    ),
     "endpoint": _declare(str, MODEL, "URL", "An OpenAI-compatible server that has the model: http://host:8000/v1."),
     "key_variable": _declare(
         str, MODEL, "NAME", "The environment variable with the server's key.  [default: OPENAI_API_KEY]"
@@ -98,14 +107,6 @@ OPTIONS: dict[str, Any] = {
     "price_in": _declare(float, LIMITS, "USD", "Price of a million tokens read, for `cost`.", min=0),
     "price_out": _declare(float, LIMITS, "USD", "Price of a million tokens made, for `cost`.", min=0),
     "allow_code": _flag(MODEL, "--allow-code", "Run the code that comes with the model, if it has some."),
-    "over": _declare(str, PASSAGES, "RUN", "The embed run with the passages, or a table: postgresql://HOST/DB/TABLE."),
-    "by": _declare(str, PASSAGES, "HOW", "Find passages by meaning, words, or both, fused by rank.  [default: both]"),
-    "k": _declare(int, PASSAGES, "N", "Number of passages found for each question.  [default: 10]", "-k"),
-    "rerank": _declare(str, PASSAGES, "MODEL", "A cross-encoder that ranks four times as many passages again."),
-    "reader": _declare(str, MODEL, "MODEL", "An extractive question-answering model, which finds the answer's span."),
-    "null_threshold": _declare(
-        float, MODEL, "X", 'With --reader: "no answer" must beat the best span by more than this.  [default: 0]'
-    ),
     "engine": _declare(str, PLACE, "ENGINE", "local, ssh, slurm or ray.  [default: local]"),
     "workers": _declare(
         int, PLACE, "N", "Number of workers.  [default: as many as the GPUs can use; one on a CPU]", min=1
@@ -144,13 +145,13 @@ READING = ("source", "text", "query", "format")
 KEEPING = ("id", "keep")
 CHOOSING = ("task", "param")
 EMBEDDING = ("model", "prompt", "window_tokens", "overlap", "windows", "dims")
+FINDING = ("over", "by", "k", "rerank", "reader", "generator", "null_threshold", "model")
 SUMMARIZING = ("model", "method", "prompt", "window_tokens", "sentences", "reference", "group_by")
 WRITING = ("endpoint", "key_variable", "max_tokens", "temperature", "seed", "beams")
 REPLYING = ("system", "max_tokens", "temperature", "top_k", "top_p", "seed", "beams", "stop")
 GENERATING = ("model", "endpoint", "key_variable", *REPLYING)
 PRICING = ("price_in", "price_out")
 STORING = ("to", "table", "mode", "changed_only")
-ANSWERING = ("over", "by", "k", "rerank", "reader", "null_threshold", "model")
 PLACING = ("engine", "workers", "device", "hosts", "partition", "address", "set_")
 LIMITING = ("max_errors", "precision", "batch_tokens", "shard_bytes")
 LOADING = (

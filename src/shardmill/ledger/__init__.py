@@ -12,7 +12,7 @@ from shardmill.ledger.ledger import Ledger
 from shardmill.ledger.process import name_person, name_process, process_alive
 from shardmill.ledger.progress import Progress, Search, find_crash_loop, read_search
 from shardmill.ledger.record import Assignment, Claim, Commit, DoneShard, KeptRows, Lease, RunForecast, Step, Suspects
-from shardmill.ledger.state import FAILED, STOPPED, RunState
+from shardmill.ledger.state import FAILED, STOPPED, RunState, started_over
 from shardmill.ledger.worker import idle_s, is_live, is_vanished, was_told_to_stop
 
 __all__ = [
@@ -42,5 +42,6 @@ __all__ = [
     "next_kept",
     "process_alive",
     "read_search",
+    "started_over",
     "was_told_to_stop",
 ]

@@ -32,9 +32,11 @@ from shardmill.records import read_object
 from shardmill.store import Store, locate, open_store, replacing
 
 _ROLLED_UP = ("segments/", "rolled/")
-_RECORDS = ("leases/", "suspects/", "workers/", "logs/", "final/", "index/", "steps/", "kept/")
-_FOLDERS = ("commits/", "parts/", "errors/", *_ROLLED_UP, *_RECORDS)
-_FILES = ("report.json", "forecast.json", "placement.json", "execution.json", "state.json")
+# Names in these folders have the generation, the attempt or the content in them, or they have not.
+_OWN_NAMES = ("commits/", "parts/", "errors/", *_ROLLED_UP, "leases/", "suspects/", "steps/", "index/", "kept/")
+_SHARED_NAMES = ("workers/", "logs/", "final/")
+# The settings and the state say of which generation they are.
+_FILES = ("report.json", "forecast.json", "placement.json")
 _COPIED_BYTES = 4 << 20
 _DAMAGED = "Delete it, then run the command that started the run again."
 # How long settings may be away that are about to be written.
@@ -78,17 +80,21 @@ class Ledger:
         return stored
 
     def start_over(self, plan: Plan) -> Plan:
-        """Delete the run and put another in its place. Returns the plan of another parent that was first to do so.
+        """Put another run in the place of this one. Returns the plan of another parent that was first to do so.
 
-        Commits are deleted first, and the plan stays until the new one replaces it: half-deleted, it is still a run.
-        Files of a newer run are written after its plan, so files listed before a look at the plan are none of them.
+        The new plan comes first, and then the old run is deleted: whoever dies in between leaves one whole run. What
+        has a name for all runs is deleted before, as it could be the new run's after, and nothing rests on it. Files
+        of a newer run are written after its plan, so files listed before a look at the plan are none of them.
         """
-        listed = [[entry.key for entry in self.store.list(folder)] for folder in _FOLDERS]
+        listed = [entry.key for folder in _OWN_NAMES for entry in self.store.list(folder)]
+        shared = [entry.key for folder in _SHARED_NAMES for entry in self.store.list(folder)]
         data, tag = self.store.get_tagged("plan.json")
         if Plan.from_json(data).generation == self.folder.generation:
-            for keys in (*listed, _FILES):
-                self.store.delete_all(keys)
-            self.store.replace_if_same("plan.json", self._new_generation(plan), tag)
+            self.store.delete_all([*shared, *_FILES])
+            new = self._new_generation(plan)
+            if self.store.replace_if_same("plan.json", new, tag):
+                kept = {file.index for file in Plan.from_json(new).stat.files}
+                self.store.delete_all([key for key in listed if key not in kept])
         stored = self.plan()
         self.state.want(name_person())
         return stored

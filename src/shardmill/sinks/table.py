@@ -28,6 +28,8 @@ from shardmill.template import TextTemplate
 if TYPE_CHECKING:
     import psycopg
 
+_READ_ROWS = 8192
+
 
 def check_work(work: Work) -> TableSpec:
     """Refuse what cannot be loaded, before anything is read."""
@@ -153,6 +155,26 @@ def count_without_result(plan: Plan, schema: pa.Schema) -> int:
     empty = f"{quoted(DIGEST)} IS NOT NULL AND {all_null(target.results)}"
     with reading(plan.work.to.url) as connection:
         return int(one(connection, f"SELECT count(*) FROM {target.name} WHERE {empty}"))
+
+
+def read_results(plan: Plan, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """The columns that the task made, of all rows of a table without vectors, in any order."""
+    assert plan.work.to is not None
+    target = find_target(plan, schema)
+    kept = [schema.field(name) for name in schema.names if name not in plan.kept]
+    columns = ", ".join(quoted(field.name) for field in kept)
+    with reading(plan.work.to.url) as connection, connection.cursor(name="results") as cursor:
+        cursor.itersize = _READ_ROWS
+        cursor.execute(f"SELECT {columns} FROM {target.name}".encode())
+        while rows := cursor.fetchmany(_READ_ROWS):
+            try:
+                arrays = [
+                    pa.array(values, field.type) for values, field in zip(zip(*rows, strict=True), kept, strict=True)
+                ]
+            except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+                reason = str(error).partition("\n")[0].rstrip(".")
+                raise DatabaseError(f"{target.name} holds values that the task does not make: {reason}.") from error
+            yield pa.RecordBatch.from_arrays(arrays, schema=pa.schema(kept))
 
 
 def _sums(progress: ShardProgress) -> tuple[int, int, str]:

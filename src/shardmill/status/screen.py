@@ -13,7 +13,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from shardmill.console import duration
+from shardmill.console import count, duration
 from shardmill.errors import UsageError
 from shardmill.ledger import Ledger, Step
 from shardmill.plan import Plan
@@ -48,7 +48,8 @@ def follow(read: Callable[[], Status], *, as_json: bool = False) -> None:
 def render(status: Status) -> Group:
     head = Text(f"{status.run}  {status.state}  {100 * status.share:.1f}%")
     line = Text(
-        f"{status.shards_done} of {status.shards} shards · {status.rows:,} rows · {status.errors:,} errors · "
+        f"{status.shards_done} of {status.shards} shards · "
+        f"{count(status.rows, 'row')} · {count(status.errors, 'error')} · "
         f"{status.truncated:,} truncated · {status.rows_per_s:,.0f} rows/s · {status.tokens_per_s:,.0f} tokens/s"
         + (" on average" if status.shards_done == status.shards else f" · {duration(status.eta_s)} left")
     )

@@ -55,7 +55,8 @@ class Status:
     def describe(self) -> str:
         """What a progress bar says of it."""
         live = [w for w in self.workers if w["live"]]
-        if not self.rows and any(w["state"] in ("starting", "loading") for w in live):
+        loading = [w for w in live if w["state"] in ("starting", "loading")]
+        if loading and (not self.rows or len(loading) == len(live)):
             return "loading the model"
         if self.placement and not live:
             return self.placement

@@ -15,7 +15,7 @@ from shardmill.store import is_url
 from shardmill.tasks import open_here
 
 if TYPE_CHECKING:
-    from shardmill.tasks.answer import Answer
+    from shardmill.tasks.answer.rows import Answer
 
 
 def make_searchable(place: str, *, quiet: bool = True) -> str:

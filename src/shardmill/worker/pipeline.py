@@ -18,11 +18,10 @@ from collections.abc import Callable
 from dataclasses import asdict, replace
 from typing import Any
 
-from shardmill._version import __version__
 from shardmill.batching import Budget
 from shardmill.devices import Device, format_cpus
 from shardmill.errors import DeviceLost
-from shardmill.ledger import Claim, Ledger, Search, Suspects, name_process
+from shardmill.ledger import Claim, Ledger, Search, Suspects
 from shardmill.sinks.base import Sink, Staged
 from shardmill.sources import Fields, Source, open_source
 from shardmill.spec import Execution
@@ -35,7 +34,7 @@ from shardmill.worker.pulse import Pulse, quietly
 from shardmill.worker.runner import Runner, find_suspects
 from shardmill.worker.shards import OpenShards
 from shardmill.worker.streaming import Streamer
-from shardmill.worker.tally import Tally, peak_rss_bytes, rss_bytes
+from shardmill.worker.tally import Tally, describe_process
 from shardmill.worker.wanted import check_model, check_wanted, fail_run
 from shardmill.worker.writer import Writer, open_sink
 
@@ -217,7 +216,9 @@ class Worker:
             first_row, lines, started = 0, 0, time.perf_counter()
             for batch in () if staged.complete else self.source.read(self.plan.shards[claim.shard]):
                 shard.read_s += time.perf_counter() - started
-                if len(left := batch.after(staged.done - first_row)) or not staged.done:
+                left = batch.after(staged.done - first_row)
+                shard.bytes_run += batch.size_bytes - left.size_bytes
+                if len(left) or not staged.done:
                     rate = self._tally.rates()["rows_per_s"]
                     for read in cut_batch(left, claim, first_row + len(batch) - len(left), suspects, self.task, rate):
                         self._read.put(read)
@@ -346,7 +347,7 @@ class Worker:
 
     def progress(self) -> tuple[float, str]:
         """The share of the shards that this worker has seen done, and what it does itself, without a request."""
-        shards, done = len(self.plan.shards), self.ledger.commits.count_seen()
+        shards, done = len(self.plan.shards), max(self.ledger.commits.count_seen(), self._tally.commits)
         if self._state in ("starting", "loading"):
             note = "loading the model"
         elif not self._shards.held():
@@ -358,15 +359,11 @@ class Worker:
 
     def _describe(self) -> dict[str, Any]:
         return {
-            "host": socket.gethostname(),
-            "pid": os.getpid(),
-            "process": name_process(),
-            "version": __version__,
+            **describe_process(),
             "device": self.device.name,
             "kind": self.device.kind,
             "cpus": format_cpus(self.device.cpus),
             "share": self.device.share,
-            "detached": bool(os.environ.get("SHARDMILL_DETACHED")),
             "started": self._started,
             "state": self._state,
             "told_to_stop": self.told_to_stop.is_set(),
@@ -385,8 +382,6 @@ class Worker:
             "batch_budget": self.runner.budget.now if hasattr(self, "runner") else None,
             "load": asdict(self.runner.load) if hasattr(self, "runner") else None,
             "device_clock": self.task.device_clock,
-            "rss_bytes": rss_bytes(),
-            "peak_rss_bytes": peak_rss_bytes(),
             "notes": list(self.task.notes),
             "error": str(self._failure) if self._failure is not None else None,
         }

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import sys
 import time
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
-from shardmill.ledger import Claim, Commit
+from shardmill._version import __version__
+from shardmill.ledger import Claim, Commit, name_process
 from shardmill.plan import Plan
 from shardmill.sinks.base import ErrorRecord, Finished, Sealed, Staged
 from shardmill.worker.block import Block
@@ -159,6 +162,19 @@ class Tally:
         span = max(1.0, min(_RATE_WINDOW_S, now - self.began))
         names = ("rows_per_s", "bytes_per_s", "tokens_per_s")
         return {name: round(sum(r[i] for r in recent) / span, 2) for i, name in enumerate(names, 1)}
+
+
+def describe_process() -> dict[str, Any]:
+    """What the record of a worker says about its process."""
+    return {
+        "host": socket.gethostname(),
+        "pid": os.getpid(),
+        "process": name_process(),
+        "version": __version__,
+        "detached": bool(os.environ.get("SHARDMILL_DETACHED")),
+        "rss_bytes": rss_bytes(),
+        "peak_rss_bytes": peak_rss_bytes(),
+    }
 
 
 def rss_bytes() -> int:

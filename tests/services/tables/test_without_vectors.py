@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -124,6 +124,22 @@ def test_fields_of_a_task_are_part_of_what_a_row_is_made_from(
         ("wild:5 text",),
     ]
     assert sum(c.tokens_out for c in run.ledger.commits.read().values()) == 2
+    assert run.verify().verified
+    postgres.execute("UPDATE tones SET finish_reason = 'whim' WHERE id = 9")
+    assert [c.seen for c in run.verify().checks if not c.ok] == ["unknown reasons ['stop', 'whim']"]
+
+
+class Counting(corpora.Shouting):
+    """Measures its result."""
+
+    def measure(self, batches: Iterator[pa.RecordBatch]) -> dict[str, Any]:
+        return {"letters": sum(sum(batch.column("letters").to_pylist()) for batch in batches)}
+
+
+def test_a_task_measures_its_result_in_a_table(into: Callable[..., Run]) -> None:
+    report = into(ROWS, "measured", task=f"{__name__}:Counting").verify()
+    assert report.verified, report
+    assert report.figures == {"letters": sum(len(row["text"]) for row in ROWS if "!mute" not in row["text"])}
 
 
 def test_another_task_or_a_schema_for_vectors_is_refused(into: Callable[..., Run]) -> None:

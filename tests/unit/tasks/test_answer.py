@@ -14,12 +14,18 @@ from shardmill.errors import DeviceOutOfMemory, ModelError, SpecError, UsageErro
 from shardmill.models.kinds import READER, RERANKER, check_kind
 from shardmill.models.location import find_model
 from shardmill.models.pairs import PairModel
-from shardmill.retrieval.passages import PassageIndex
+from shardmill.retrieval.passages import Passage, PassageIndex
 from shardmill.run import Run
-from shardmill.tasks.answer import NO_ANSWER, SENTENCE, SPAN, AnswerTask
+from shardmill.tasks.answer import AnswerTask, _as_written
 from shardmill.tasks.answer.reader import SpanReader
+from shardmill.tasks.answer.retriever import FoundPassage
+from shardmill.tasks.answer.rows import CUT, NO_ANSWER, SENTENCE, SPAN, WRITTEN, check_answers, make_rows
+from shardmill.tasks.answer.writer import _read, write_prompt
+from shardmill.tasks.generate import GenerateTask
+from shardmill.tasks.generate.replies import Reply
 from shardmill.texts.sentences import split_sentences
 from tests.support.answers import embed_passages, passages, write_embedder, write_reader, write_reranker
+from tests.support.generative_models import write_generative
 from tests.support.tiny_models import torch, transformers
 
 CPU = Device("cpu", "cpu", 1, precise=True)
@@ -33,6 +39,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_embedder(root / "embedder")
     write_reader(root / "reader")
     write_reranker(root / "reranker")
+    write_generative(root / "generator")
     return root
 
 
@@ -146,6 +153,41 @@ def test_a_cross_encoder_orders_four_times_as_many(run: Run, models: Path) -> No
     model = PairModel(models / "reranker", RERANKER, CPU)
     due = model.score(model.encode([question] * 12, [found.passage.text for found in wider]))
     assert scores == pytest.approx(sorted(due.tolist(), reverse=True)[:3], abs=1e-4)
+
+
+def test_a_generator_writes_from_the_passages_that_fit(run: Run, models: Path) -> None:
+    """Ten passages are too long for it, so it is shown the better half of them, and so on."""
+    task = opened(run, by="words", k=10, generator=str(models / "generator"))
+    question = "When was the museum of Farwick built?"
+    [answer, other] = task.answer([question, "When was the castle of Arden built?"])
+    assert (len(answer.passages), len(other.passages)) == (10, 10)
+    alone = GenerateTask(model=str(models / "generator"), max_tokens=128)
+    alone.open(CPU)
+    due = [
+        alone.run(alone.prepare([write_prompt(question, answer.passages[:n])]).inputs).rows.column("output")[0].as_py()
+        for n in (1, 2)
+    ]
+    assert answer.text in [text.strip() or None for text in due]
+    assert answer.tokens_out > 0 < answer.tokens_in
+    assert task.check_rows(task.run([question]).rows) is None
+    assert task.fingerprint()["generator weights"]
+
+
+@pytest.mark.parametrize(
+    ("text", "why", "seen", "cited"),
+    [
+        ("In 1889 [2], by Eiffel [1][2].", "stop", WRITTEN, ("b", "a")),
+        ("In 1889 [7] [0].", "stop", WRITTEN, ()),
+        (" No answer. ", "stop", NO_ANSWER, ()),
+        ("", "stop", NO_ANSWER, ()),
+        ("It was [1] and", "length", CUT, ("a",)),
+    ],
+)
+def test_citations_are_read_from_a_reply(text: str, why: str, seen: str, cited: tuple[str, ...]) -> None:
+    passages = [FoundPassage(Passage(i, name, 0, "…"), 1.0) for i, name in enumerate("ab")]
+    answer = _as_written(_read(Reply(text, why, 9, 3), passages), passages)
+    assert (answer.why, answer.cited, answer.tokens_out) == (seen, cited, 3)
+    assert check_answers(make_rows([answer]), 2) is None
 
 
 def test_the_questions_of_a_batch_are_answered_as_one_by_one(run: Run) -> None:

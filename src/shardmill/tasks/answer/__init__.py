@@ -8,14 +8,14 @@ task.answer(["Who built the tower?"])[0].text
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
 from shardmill.devices import Device
 from shardmill.errors import SpecError, UsageError, missing_extra
@@ -24,16 +24,27 @@ from shardmill.models.kinds import READER, RERANKER, check_kind
 from shardmill.models.location import Location, find_model
 from shardmill.retrieval.vectors import normalized
 from shardmill.tasks.answer.retriever import By, FoundPassage, Retriever, Searched, look_up, open_retriever
-from shardmill.tasks.base import START, STOP, Agreement, Output, Prepared, Task
+from shardmill.tasks.answer.rows import (
+    CUT,
+    NO_ANSWER,
+    OUTPUT,
+    SENTENCE,
+    SPAN,
+    WRITTEN,
+    Answer,
+    check_answers,
+    make_rows,
+)
+from shardmill.tasks.answer.writer import CitingWriter, Written
+from shardmill.tasks.base import Agreement, Output, Prepared, Task
 from shardmill.tasks.embed import EmbedTask
+from shardmill.tasks.params import read_params
 from shardmill.texts.sentences import split_sentences
 
 if TYPE_CHECKING:
     from shardmill.models.pairs import PairModel
     from shardmill.tasks.answer.reader import SpanReader
 
-# How an answer was found: a reader's span, the best sentence of the best passage, or none.
-SPAN, SENTENCE, NO_ANSWER = "span", "sentence", "no_answer"
 # A cross-encoder ranks this many times the passages that are wanted.
 _RERANKED = 4
 # Questions of a batch, without and with models that read passages on a CPU.
@@ -60,24 +71,9 @@ class AnswerParams(BaseModel):
     k: int = Field(10, ge=1, le=1000)
     rerank: str | None = None
     reader: str | None = None
+    generator: str | None = None
     null_threshold: float = 0.0
     answer_tokens: int = Field(30, ge=1)
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """An answer: its text, score and characters in the text of the passage's item, and the passages, best first.
-
-    `why` is `span`, `sentence` or `no_answer`; without an answer, `text` is None.
-    """
-
-    passages: tuple[FoundPassage, ...]
-    why: str = NO_ANSWER
-    text: str | None = None
-    score: float | None = None
-    start: int | None = None
-    stop: int | None = None
-    passage: str | None = None
 
 
 class AnswerTask(Task):
@@ -85,28 +81,13 @@ class AnswerTask(Task):
 
     padded = False
     batch_budget = _FEW
-    output = pa.schema(
-        [
-            pa.field("answer", pa.string()),
-            pa.field("score", pa.float32()),
-            pa.field(START, pa.int64()),
-            pa.field(STOP, pa.int64()),
-            pa.field("finish_reason", pa.string()),
-            pa.field("passage", pa.string()),
-            pa.field("passages", pa.list_(pa.string())),
-            pa.field("passage_scores", pa.list_(pa.float32())),
-        ]
-    )
+    output = OUTPUT
 
     def __init__(self, **params: Any) -> None:
-        try:
-            self.params = AnswerParams(**params)
-        except ValidationError as error:
-            wrong = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg'].lower()}" for e in error.errors())
-            known = ", ".join(AnswerParams.model_fields)
-            raise SpecError(
-                f"Bad parameters of the answer task: {wrong}.", hint=f"Its parameters are {known}."
-            ) from error
+        self.params = read_params(AnswerParams, params, "answer")
+        if self.params.reader is not None and self.params.generator is not None:
+            raise SpecError("Both a reader and a generator are given.", hint="Give --reader or --generator.")
+        self._writer = CitingWriter(self.params.generator) if self.params.generator is not None else None
         self._retriever: Retriever | None = None
         self._reader: SpanReader | None = None
         self._reranker: PairModel | None = None
@@ -119,7 +100,7 @@ class AnswerTask(Task):
     @cached_property
     def _embedder(self) -> EmbedTask | None:
         """The model of the passages' vectors; None if neither the search nor the answer needs it."""
-        if self.params.by == "words" and self.params.reader is not None:
+        if self.params.by == "words" and (self.params.reader or self.params.generator):
             return None
         there = self._searched
         if there.task != "embed":
@@ -153,7 +134,17 @@ class AnswerTask(Task):
         for name, location in (("reader", self._reader_at), ("rerank", self._reranker_at)):
             if location is not None:
                 found |= {f"{name} {part}": value for part, value in digest_folder(location.path).items()}
+        if self._writer is not None:
+            found |= {f"generator {part}": value for part, value in self._writer.replies.fingerprint().items()}
         return found
+
+    @property
+    def model_code(self) -> tuple[str, ...]:  # type: ignore[override]
+        return self._writer.replies.model_code if self._writer is not None else ()
+
+    def close(self) -> None:
+        if self._writer is not None:
+            self._writer.replies.close()
 
     def open(self, device: Device) -> None:
         """Open the passages and load the models."""
@@ -170,49 +161,42 @@ class AnswerTask(Task):
             self._reranker = PairModel(self._reranker_at.path, RERANKER, device)
         if self._reader_at is not None:
             self._reader = SpanReader(self._reader_at, device, self.params.answer_tokens)
-        reads = self._reader_at or self._reranker_at
+        if self._writer is not None:
+            self._writer.replies.open(device)
+        reads = self._reader_at or self._reranker_at or self._writer
         self.batch_budget = _FEW if reads and device.kind == "cpu" else _TOGETHER
 
     @property
     def notes(self) -> list[str]:  # type: ignore[override]
-        """Sentences for the worker's record about how the questions were embedded."""
-        return list(self._embedder.notes) if self._embedder is not None else []
+        """Sentences for the worker's record about how the models ran."""
+        written = self._writer.replies.notes if self._writer is not None else []
+        return [*(self._embedder.notes if self._embedder is not None else []), *written]
 
     @property
     def numerics(self) -> dict[str, str]:  # type: ignore[override]
+        """Those of the generator, if there is one: all else is computed in float32."""
+        if self._writer is not None:
+            return self._writer.replies.numerics
         return dict(self._embedder.numerics) if self._embedder is not None else {}
 
     def gpu_bytes(self, precise: bool) -> int | None:
         places = [each for each in (self._reader_at, self._reranker_at) if each is not None]
         weights = sum(f.stat().st_size for each in places for f in each.path.glob("*.safetensors"))
-        return weights + (self._embedder.gpu_bytes(precise) if self._embedder is not None else 0)
+        written = (self._writer.replies.gpu_bytes(precise) or 0) if self._writer is not None else 0
+        return weights + written + (self._embedder.gpu_bytes(precise) if self._embedder is not None else 0)
 
     def bytes_per_s(self, kind: str) -> float:
         """Questions are short and dear: a reader reads ten passages for each."""
-        reads = self.params.reader or self.params.rerank
+        reads = self.params.reader or self.params.rerank or self.params.generator
         return {"cpu": 20.0 if reads else 2_000.0, "cuda": 2_000.0 if reads else 50_000.0}[kind]
 
     def agreement(self, precision: str) -> Agreement:
-        """Near ties between passages or spans are settled by low bits, which depend on the batch."""
-        return "mostly"
+        """Near ties between passages, spans or words are settled by low bits, which depend on the batch."""
+        return "mostly" if self._writer is None or precision == "float32" else "none"
 
     def check_rows(self, rows: pa.RecordBatch) -> str | None:
         """Check that reasons, answers, ranges and lists of passages fit together."""
-        for row in rows.to_pylist():
-            why, text = row["finish_reason"], row["answer"]
-            if why is None:
-                continue
-            if why not in (SPAN, SENTENCE, NO_ANSWER):
-                return f"the finish_reason {why!r} is unknown"
-            if (text is None) != (why == NO_ANSWER):
-                return f"{why} with the answer {text!r}"
-            if text is not None and row[STOP] - row[START] != len(text):
-                return f"the answer {text!r} has the range {row[START]} to {row[STOP]}"
-            if not len(row["passages"]) == len(row["passage_scores"]) <= self.params.k:
-                return f"{len(row['passages'])} passages with {len(row['passage_scores'])} scores"
-            if text is not None and row["passage"] not in row["passages"]:
-                return f"the answer is in {row['passage']!r}, which was not found"
-        return None
+        return check_answers(rows, self.params.k)
 
     def measure(self, batches: Iterator[pa.RecordBatch]) -> dict[str, Any]:
         """How many questions have an answer."""
@@ -225,18 +209,9 @@ class AnswerTask(Task):
 
     def run(self, inputs: Sequence[Any]) -> Output:
         answers = self.answer(inputs)
-        columns: list[Sequence[Any]] = [
-            [a.text for a in answers],
-            [_rounded(a.score) for a in answers],
-            [a.start for a in answers],
-            [a.stop for a in answers],
-            [a.why for a in answers],
-            [a.passage for a in answers],
-            [[found.passage.id for found in a.passages] for a in answers],
-            [[_rounded(found.score) for found in a.passages] for a in answers],
-        ]
-        arrays = [pa.array(values, field.type) for values, field in zip(columns, self.output, strict=True)]
-        return Output(pa.record_batch(arrays, schema=self.output))
+        bad = {i: a.fault for i, a in enumerate(answers) if a.fault}
+        tokens = [a.tokens_out for a in answers], [a.tokens_in for a in answers]
+        return Output(make_rows(answers), bad, *tokens)
 
     def answer(self, questions: Sequence[str]) -> list[Answer]:
         """Answer a batch of questions: find passages, rank them again, read them."""
@@ -250,6 +225,8 @@ class AnswerTask(Task):
         found = [passages[: self.params.k] for passages in found]
         if self._reader is not None:
             return self._read(self._reader, questions, found)
+        if self._writer is not None:
+            return [_as_written(*pair) for pair in zip(self._writer.write(questions, found), found, strict=True)]
         return self._pick_sentences(vectors, found)
 
     def _rank_again(
@@ -327,12 +304,22 @@ def _at(answer: Answer, found: FoundPassage, start: int, stop: int, score: float
         start=passage.start + start,
         stop=passage.start + stop,
         passage=passage.id,
+        cited=(passage.id,),
     )
 
 
-def _rounded(score: float | None) -> float | None:
-    """Four digits: the others depend on the batch."""
-    return None if score is None else float(f"{score:.4g}")
+def _as_written(written: Written, found: Sequence[FoundPassage]) -> Answer:
+    why = NO_ANSWER if written.text is None else CUT if written.cut else WRITTEN
+    return Answer(
+        tuple(found),
+        why,
+        written.text,
+        passage=written.cited[0] if written.cited else None,
+        cited=written.cited,
+        tokens_in=written.tokens_in,
+        tokens_out=written.tokens_out,
+        fault=written.fault,
+    )
 
 
 def _locate(name: str | None, kind: str) -> Location | None:

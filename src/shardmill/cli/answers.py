@@ -12,7 +12,7 @@ from shardmill.cli.command import Verb, print_json, takes
 from shardmill.cli.specs import read_options
 from shardmill.cli.tasks import FAMILY as TASKS
 from shardmill.cli.tasks import carry_out
-from shardmill.console import say
+from shardmill.console import count, say
 from shardmill.errors import SpecError, UsageError
 
 FAMILY = "Use the result"
@@ -99,7 +99,8 @@ def index(run: o.Run, allow_code: o.AllowCode = False, as_json: o.AsJson = False
     if as_json:
         print_json({"passages": made.rows, "groups": len(made.groups), "recall@10": made.recall})
     else:
-        say(f"{made.rows:,} passages in {len(made.groups)} groups, recall@10 {made.recall:.4f} against exact search.")
+        counts = f"{count(made.rows, 'passage')} in {count(len(made.groups), 'group')}"
+        say(f"{counts}, recall@10 {made.recall:.4f} against exact search.")
 
 
 _EVALUATE = """\

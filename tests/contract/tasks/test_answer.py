@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -48,6 +49,13 @@ def over(models: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
     run = embed_passages(folder / "passages.jsonl", models / "embedder", folder / "run")
     run.index(graph=False)
     return run
+
+
+@pytest.fixture
+def fresh(over: Run, tmp_path: Path) -> Run:
+    """The same embed run without passages."""
+    shutil.copytree(over.ledger.url, tmp_path / "over", ignore=shutil.ignore_patterns("final"))
+    return Run(tmp_path / "over")
 
 
 def answered(source: Path, over: Run, out: Path, **params: Any) -> Run:
@@ -139,28 +147,26 @@ def test_kept_texts_windows_and_several_groups(
 
 
 def test_index_prints_its_recall_and_is_used_from_then_on(
-    models: Path, tmp_path: Path, write_jsonl: Write, shardmill: Cli
+    fresh: Run, tmp_path: Path, write_jsonl: Write, shardmill: Cli
 ) -> None:
-    run = embed_passages(write_jsonl(passages()), models / "embedder", tmp_path / "run", keep="text")
-    asked = write_jsonl(questions(), "questions.jsonl")
+    run, asked = fresh, write_jsonl(questions(), "questions.jsonl")
     run.index(graph=False)
     before = prepare(answer_spec(asked, run.ledger.url), tmp_path / "answers").plan.fingerprint
     assert read_record(run.ledger.url).recall is None
     said = shardmill("index", run.ledger.url)
-    assert "48 passages in 1 groups, recall@10 " in said.err
+    assert "48 passages in 1 group, recall@10 " in said.err
     assert float(said.err.split("recall@10 ")[1].split()[0]) > 0.9
     assert PassageIndex(run.ledger.url).groups[0].graph is not None
     after = prepare(answer_spec(asked, run.ledger.url), tmp_path / "others").plan.fingerprint
     assert before["search"] == "exact" != after["search"]
 
 
-def test_a_large_run_is_indexed_without_being_asked(
-    models: Path, tmp_path: Path, write_jsonl: Write, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_large_run_is_indexed_without_being_asked(fresh: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(building, "EXACT_ROWS", 40)
-    run = embed_passages(write_jsonl(passages()), models / "embedder", tmp_path / "run", keep="text")
-    make_searchable(str(tmp_path / "run"))
-    assert find_record(run.ledger.store).recall is not None
+    make_searchable(fresh.ledger.url)
+    record = find_record(fresh.ledger.store)
+    assert record is not None
+    assert record.recall is not None
 
 
 def test_a_damaged_or_missing_index_says_how_to_mend_it(over: Run, tmp_path: Path, write_jsonl: Write) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -130,10 +131,9 @@ def test_a_run_over_a_table_and_into_a_table_killed_once_at_each_of_its_steps(
     assert all(right[id] in passages and answered for id, passages, answered in found)
 
 
-def test_a_killed_index_build_costs_one_group(
-    folder: Path, embedder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run = embed_passages(folder / "passages.jsonl", embedder, tmp_path / "run")
+def test_a_killed_index_build_costs_one_group(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shutil.copytree(folder / "run", tmp_path / "run", ignore=shutil.ignore_patterns("final"))
+    run = Run(tmp_path / "run")
     killed = subprocess.run([sys.executable, "-c", INDEX, run.ledger.url])
     assert killed.returncode == -signal.SIGKILL
     assert len(list((tmp_path / "run" / "final").rglob("*.arrow"))) == 2

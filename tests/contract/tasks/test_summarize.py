@@ -97,7 +97,7 @@ def test_groups_are_a_second_run_over_the_first(tmp_path: Path, write_jsonl: Cal
 def test_a_group_too_large_for_an_item_is_a_tree_of_runs(
     tmp_path: Path, write_jsonl: Callable[..., Path], model: Path
 ) -> None:
-    rows = [{"id": i, "topic": "big", "article": f"Boat {i} left. " + "It was late. " * (i % 3)} for i in range(60)]
+    rows = [{"id": i, "topic": "big", "article": f"Boat {i} left. " + "It was late. " * (i % 3)} for i in range(100)]
     work = work_of(write_jsonl([*rows, {"id": 999, "topic": "small", "article": "Alone."}]), model, sentences=1)
     out = tmp_path / "topics"
     run = start_groups({**work, "group_by": "topic", "max_item_bytes": 1 << 10}, LIMITS, out, engine=InProcessEngine())
@@ -105,7 +105,7 @@ def test_a_group_too_large_for_an_item_is_a_tree_of_runs(
     prove(pieces := Run(f"{out}-pieces"))
     assert pieces.status().rows > 2
     found = {row["topic"]: row for row in run.table().to_pylist()}
-    assert {key: row["items"] for key, row in found.items()} == {"big": 60, "small": 1}
+    assert {key: row["items"] for key, row in found.items()} == {"big": 100, "small": 1}
     assert found["big"]["summary"] in {row["summary"] for row in Run(f"{out}-items").table().to_pylist()}
 
 

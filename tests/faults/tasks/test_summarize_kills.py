@@ -19,7 +19,7 @@ from shardmill.run import Run
 from shardmill.run.summaries import start_groups
 from shardmill.sinks.table import prepare
 from shardmill.spec import Spec, make_spec
-from shardmill.testing import STEPS, TABLE_STEPS, InProcessEngine, crash_at
+from shardmill.testing import STEPS, InProcessEngine, crash_at
 from shardmill.worker import Worker
 from tests.support.services import PostgresServer
 from tests.support.summaries import NEWS, write_encoder
@@ -127,7 +127,7 @@ def _work_on_groups(work: dict[str, Any], out: str, step: str, after: int) -> No
 
 
 @pytest.mark.services
-@pytest.mark.parametrize("step", ["batch", *TABLE_STEPS])
+@pytest.mark.parametrize("step", ["batch-written"])
 def test_a_kill_while_a_table_is_loaded(
     postgres: PostgresServer,
     tmp_path: Path,

@@ -16,8 +16,10 @@ from shardmill.ledger.commit import Commits
 from shardmill.ledger.failure import ErrorRecords, SuspectRecords
 from shardmill.ledger.folder import Folder
 from shardmill.ledger.free import FreeSearch
+from shardmill.ledger.history import HistoryRecords
 from shardmill.ledger.lease import Leases
 from shardmill.ledger.note import Notes
+from shardmill.ledger.overview import Overview
 from shardmill.ledger.process import name_person
 from shardmill.ledger.record import Assignment, Claim, encode
 from shardmill.ledger.segment import Segments
@@ -29,9 +31,9 @@ from shardmill.records import read_object
 from shardmill.store import Store, locate, open_store
 
 _ROLLED_UP = ("segments/", "rolled/")
-_RECORDS = ("leases/", "suspects/", "workers/", "logs/", "final/", "index/", "steps/")
+_RECORDS = ("leases/", "suspects/", "workers/", "logs/", "final/", "index/", "steps/", "history/")
 _FOLDERS = ("commits/", "parts/", "errors/", *_ROLLED_UP, *_RECORDS)
-_FILES = ("report.json", "forecast.json", "placement.json", "execution.json", "state.json")
+_FILES = ("report.json", "forecast.json", "placement.json", "execution.json", "state.json", "view.json")
 _DAMAGED = "Delete it, then run the command that started the run again."
 
 
@@ -52,6 +54,10 @@ class Ledger:
         self.leases = Leases(self.folder, self.commits, self.workers, clock)
         self.suspects = SuspectRecords(self.folder)
         self.errors = ErrorRecords(self.store)
+        self.history = HistoryRecords(self.folder)
+        self.overview = Overview(
+            self.folder, self.commits, self.workers, self.leases, self.suspects, self.branch, clock
+        )
         self.notes = Notes(self.store, clock)
         self.steps = StepRecords(self.folder, clock)
         self.state = StateRecord(self.folder, clock)
@@ -142,7 +148,7 @@ class Ledger:
     def _enter(self, generation: str) -> None:
         """Switch to another generation of the run, and forget the previous one."""
         self.folder.generation = generation
-        for part in (self.commits, self.segments, self.workers, self.state, self._free):
+        for part in (self.commits, self.segments, self.workers, self.overview, self.state, self._free):
             part.reset()
 
     # what to do next

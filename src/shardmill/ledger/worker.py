@@ -22,7 +22,7 @@ _ROLLED = (100, 1000)
 # One worker in this number rolls up records when it starts.
 _ROLLS = 100
 _TIMES = ("at", "started", "began", "progress_at", "idle_s")
-_NUMBERS = (*_TIMES, "pid", "rows", "commits", "rows_per_s", "bytes_per_s", "tokens_per_s")
+_NUMBERS = (*_TIMES, "pid", "rows", "commits", "rows_per_s", "bytes_per_s", "tokens_per_s", "bytes", "rss_bytes")
 # What others read of a heartbeat.
 _NOTHING: dict[str, Any] = {
     **dict.fromkeys(("id", "host", "state", "device"), ""),
@@ -139,11 +139,15 @@ class WorkerRecords:
     def _read(self, key: str) -> dict[str, Any] | None:
         """A heartbeat, completed if it has not all values; None if it is gone or damaged."""
         try:
-            found = read_object(self._store.get(key), key)
+            return complete_beat(read_object(self._store.get(key), key))
         except (FileNotFoundError, CorruptState):
             return None
-        beat = {**_NOTHING, **found}
-        return beat if all(_is_like(beat[name], usual) for name, usual in _NOTHING.items()) else None
+
+
+def complete_beat(found: Mapping[str, Any]) -> dict[str, Any] | None:
+    """A heartbeat with all values that others read; None if one of them makes no sense."""
+    beat = {**_NOTHING, **{name: value for name, value in found.items() if value is not None or name not in _NOTHING}}
+    return beat if all(_is_like(beat[name], usual) for name, usual in _NOTHING.items()) else None
 
 
 def _is_like(value: Any, usual: Any) -> bool:

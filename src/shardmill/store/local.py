@@ -132,6 +132,12 @@ class LocalStore:
         with self._explained(prefix):
             yield from self._walk(self.root / folder, start, after)
 
+    def folders(self) -> list[str]:
+        """The names of the folders in this one."""
+        with self._explained(""):
+            found = [item.name for item in os.scandir(self.root) if item.is_dir() and not item.name.startswith(".")]
+        return sorted(found)
+
     def _walk(self, folder: Path, start: str, after: str) -> Iterator[Entry]:
         try:
             found = sorted(os.scandir(folder), key=lambda e: e.name)

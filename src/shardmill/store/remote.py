@@ -157,6 +157,14 @@ class ObjectStore:
             if key.startswith(prefix):
                 yield Entry(key, int(meta["size"]), _tag(meta))
 
+    def folders(self) -> list[str]:
+        """The names of the folders in this one, by a listing that stops at the next slash."""
+        import obstore
+
+        prefix = self._prefix.rstrip("/") or None
+        found = self._ask("", lambda: obstore.list_with_delimiter(self._client, prefix=prefix))
+        return sorted(str(each).removeprefix(self._prefix).strip("/") for each in found["common_prefixes"])
+
     def _ask_list(self, prefix: str, folder: str, last: str | None) -> Iterator[tuple[str, Mapping[str, Any]]]:
         """List the objects of a folder, page by page; a page that failed is requested again, from the last key.
 

@@ -3,8 +3,8 @@
 python -m benchmarks.eta --runs 300
 
 Items have log-normal lengths, and long ones cost more per byte. Shards are cut by bytes, so they differ in time.
-Workers differ in speed, some are stragglers, and in half of the runs one is lost. The estimator sees what `status` sees:
-the bytes of committed shards, the workers' own counts, and what they hold.
+Workers differ in speed, some are stragglers, and in half of the runs one is lost. The estimator sees what `status`
+sees: the bytes of committed shards, the workers' own counts, and what they hold.
 """
 
 from __future__ import annotations

@@ -92,16 +92,17 @@ class Overview:
 
         The `final` one is written in any case.
         """
+        tag: str | None
         try:
             data, tag = self._store.get_tagged(_KEY)
         except FileNotFoundError:
-            data, tag = b"", ""
-        before, every_s = self._decode(data) if data else None, view_every_s(workers)
+            data, tag = b"", None
+        before, every_s = self._decode(data), view_every_s(workers)
         young_s = every_s / 2 if young_s is None else young_s
         if before is not None and not final and self._clock() - before.at < young_s:
             return False
         view = self._make(plan, by, every_s, before, final=final).encode()
-        return self._store.replace_if_same(_KEY, view, tag) if data else self._store.put_if_absent(_KEY, view)
+        return self._store.put_if_absent(_KEY, view) if tag is None else self._store.replace_if_same(_KEY, view, tag)
 
     def _make(self, plan: Plan, by: str, every_s: float, before: RunView | None, *, final: bool) -> RunView:
         now, shards = self._clock(), len(plan.shards)

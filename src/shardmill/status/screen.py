@@ -97,7 +97,7 @@ def _figures(status: Status) -> list[str]:
         + " · ".join(f"{states.get(name, 0):,} {name}" for name in ("waiting", "running", "done", "failed")),
     ]
     if status.state not in _OVER:
-        lines.append(f"end      {_end(status)}")
+        lines += [f"end      {_end(status)}", *_deadline(status)]
     lines += _money_lines(status)
     if status.bound is not None and status.state == "running":
         lines.append(f"speed    {_bound(status.bound)}")
@@ -114,10 +114,18 @@ def _end(status: Status) -> str:
     if status.eta_s is None or status.eta_low_s is None or status.eta_high_s is None:
         return "unknown: no worker has a pace yet"
     when = time.strftime("%H:%M", time.localtime(status.at + status.eta_s))
-    said = f"in {duration(status.eta_s)} ({duration(status.eta_low_s)} to {duration(status.eta_high_s)}), {when}"
-    if (past := status.past_deadline_s) is None:
-        return said
-    return f"{said} · " + (f"past the deadline by {duration(past)}" if past > 0 else f"{duration(-past)} to spare")
+    return f"in {duration(status.eta_s)} ({duration(status.eta_low_s)} to {duration(status.eta_high_s)}), {when}"
+
+
+def _deadline(status: Status) -> list[str]:
+    if status.deadline_at is None:
+        return []
+    when = time.strftime("%Y-%m-%d %H:%M", time.localtime(status.deadline_at))
+    # Without an expected end, the time that has passed tells whether it is missed already.
+    past = status.past_deadline_s if status.past_deadline_s is not None else status.at - status.deadline_at
+    if past > 0:
+        return [f"deadline {when} · past the deadline by {duration(past)}"]
+    return [f"deadline {when}" + (f" · {duration(-past)} to spare" if status.past_deadline_s is not None else "")]
 
 
 def _money_lines(status: Status) -> list[str]:
@@ -175,14 +183,14 @@ def _workers(status: Status, most: int) -> list[str]:
                 f"{w['rows_per_s']:,.0f}",
                 f"{memory / 2**20:,.0f}M",
                 use,
-                cut(held, 11),
+                cut(held, 10),
                 f"{max(0.0, w['beat_age_s']):.0f}s",
             ).rstrip()
         )
     return lines
 
 
-_ROW = "  {:<18} {:<14} {:<8} {:>6} {:>7} {:>4} {:<11} {:>4}"
+_ROW = "  {:<18} {:<14} {:<8} {:>6} {:>7} {:>4} {:<10} {:>4}"
 
 
 def cut(text: str, width: int) -> str:

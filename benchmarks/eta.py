@@ -25,6 +25,8 @@ from shardmill.status.eta import Eta, WorkerPace, estimate_end
 LEASE_S = 60.0
 LATE_S = 30.0
 SHARD_BYTES = 1 << 20
+# Half of the items are shorter; one in a hundred is sixteen times as long. A shard has about 170 of them.
+MEDIAN_BYTES = 3000
 # Seconds per shard that the mean worker needs, about.
 SHARD_S = 60.0
 
@@ -122,8 +124,8 @@ def simulate(world: EtaWorld) -> SimulatedRun:
 def _cut(world: EtaWorld, chance: random.Random) -> tuple[list[int], list[float]]:
     """The bytes and the work of each shard, from the items in it; work is in seconds of a worker of speed 1."""
     draw = np.random.default_rng(chance.getrandbits(32))
-    lengths = np.minimum(draw.lognormal(10.0, 1.2, world.shards * SHARD_BYTES // 30_000), 4e5)
-    work = lengths * (1 + lengths / 1e5)
+    lengths = np.minimum(draw.lognormal(math.log(MEDIAN_BYTES), 1.2, world.shards * SHARD_BYTES // MEDIAN_BYTES), 1e5)
+    work = lengths * (1 + lengths / (10 * MEDIAN_BYTES))
     shard = (np.cumsum(lengths) // SHARD_BYTES).astype(int)
     fits = shard < world.shards
     weights, costs = (np.bincount(shard[fits], each[fits]) for each in (lengths, work))

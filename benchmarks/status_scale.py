@@ -26,6 +26,7 @@ from shardmill.ledger.record import DoneShard, encode
 from shardmill.plan import Plan, Shard, SourceFile, SourceStat
 from shardmill.spec import Work
 from shardmill.status.state import glance
+from shardmill.store import LocalStore
 from tests.support.counting import CountingStore
 from tests.support.ledgers import make_commit
 
@@ -83,7 +84,8 @@ def build(place: str, shards: int, workers: int) -> Ledger:
                 }
             ),
         )
-    for commit in commits:
+    # What is in a segment is not listed again, so its commits are missed by nobody here; on S3 they take an hour.
+    for commit in commits if isinstance(ledger.store, LocalStore) else commits[1000 * sealed :]:
         _put(ledger, ledger.commits.key(commit.shard), encode(commit))
     for worker in range(workers):
         ledger.workers.beat(f"w{worker:05d}", _beat(worker, done + worker, now, began))
@@ -94,11 +96,10 @@ def build(place: str, shards: int, workers: int) -> Ledger:
 
 def _put(ledger: Ledger, key: str, data: bytes) -> None:
     """Write without waiting for the disk, where there is one: building is not what is measured."""
-    path = getattr(ledger.store, "path", None)
-    if path is None:
+    if not isinstance(ledger.store, LocalStore):
         ledger.store.put(key, data)
         return
-    target = path(key)
+    target = ledger.store.path(key)
     target.parent.mkdir(parents=True, exist_ok=True)
     target.write_bytes(data)
 

@@ -110,8 +110,8 @@ class Overview:
         workers = [{**beat, "live": is_live(beat, now)} for beat in beats]
         held = {int(shard) for beat in workers if beat["live"] for shard in beat["open"]}
         leased = set(self._leases.shards()) | held
-        done = set(range(shards)) - set(self._commits.list_left(shards))
-        totals = self._sum_up(plan, done, before)
+        # The last view counts all commits anew.
+        done, totals = self._sum_up(plan, None if final else before)
         recorded = [beat["reasons"] for beat in beats if "reasons" in beat]
         return RunView(
             generation=self._folder.known_generation(),
@@ -126,17 +126,23 @@ class Overview:
             final=final or (before is not None and before.final and len(done) == shards),
         )
 
-    def _sum_up(self, plan: Plan, done: set[int], before: RunView | None) -> Totals:
-        """The sums of the view before and of what was committed since; of all shards, if these are too many."""
-        weights = [shard.weight_bytes for shard in plan.shards]
-        had = {i for i, state in enumerate(before.states) if state == COMMITTED} if before is not None else set()
-        new = sorted(done - had)
-        if before is None or had - done or before.totals.shards != len(had) or len(new) > _MOST_NEW:
-            segments = Segments(self._folder, self._commits, self._branch)
-            every = segments.read(len(plan.shards))
-            return Totals().plus((every[shard] for shard in done if shard in every), weights)
-        read = self._folder.ask_each(self._read_commit, new)
-        return before.totals.plus(filter(None, read), weights)
+    def _sum_up(self, plan: Plan, before: RunView | None) -> tuple[set[int], Totals]:
+        """The committed shards and their sums: those of the view before and what was committed since.
+
+        Without a view that makes sense, or if too much is new, all is summed up from segments.
+        """
+        shards, weights = len(plan.shards), [shard.weight_bytes for shard in plan.shards]
+        if before is not None:
+            had = {i for i, state in enumerate(before.states) if state == COMMITTED}
+            commits = Commits(self._folder)
+            commits.believe(had)
+            done = set(range(shards)) - set(commits.list_left(shards))
+            new = sorted(done - had)
+            if before.totals.shards == len(had) and len(new) <= _MOST_NEW:
+                read = self._folder.ask_each(self._read_commit, new)
+                return done, before.totals.plus(filter(None, read), weights)
+        every = Segments(self._folder, Commits(self._folder), self._branch).read(shards)
+        return set(every), Totals().plus(every.values(), weights)
 
     def _read_commit(self, shard: int) -> DoneShard | None:
         with contextlib.suppress(FileNotFoundError):

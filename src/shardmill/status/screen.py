@@ -144,10 +144,9 @@ def _usd(usd: float) -> str:
 
 
 def _bound(bound: dict[str, Any]) -> str:
-    waits = (
-        f"it waits {100 * bound['waiting_for_input']:.0f} % for input, {100 * bound['waiting_for_sink']:.0f} % to write"
-    )
-    return f"bounded by the {bound['by']}: the device is {100 * bound['device_busy']:.0f} % busy; {waits}"
+    what = {"device": "the device", "sink": "the sink"}.get(bound["by"], bound["by"])
+    shares = [f"{100 * bound[name]:.0f} %" for name in ("device_busy", "waiting_for_input", "waiting_for_sink")]
+    return "bounded by {}: device {} busy, waits {} for input, {} to write".format(what, *shares)
 
 
 def _errors(status: Status) -> list[str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import io
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import IO, Any, BinaryIO, TypeVar
 
@@ -157,7 +157,7 @@ class ObjectStore:
             if key.startswith(prefix):
                 yield Entry(key, int(meta["size"]), _tag(meta))
 
-    def folders(self) -> list[str]:
+    def folders(self) -> Sequence[str]:
         """The names of the folders in this one, by a listing that stops at the next slash."""
         import obstore
 

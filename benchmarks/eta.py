@@ -124,7 +124,7 @@ def simulate(world: EtaWorld) -> SimulatedRun:
 def _cut(world: EtaWorld, chance: random.Random) -> tuple[list[int], list[float]]:
     """The bytes and the work of each shard, from the items in it; work is in seconds of a worker of speed 1."""
     draw = np.random.default_rng(chance.getrandbits(32))
-    lengths = np.minimum(draw.lognormal(math.log(MEDIAN_BYTES), 1.2, world.shards * SHARD_BYTES // MEDIAN_BYTES), 1e5)
+    lengths = np.minimum(draw.lognormal(math.log(MEDIAN_BYTES), 1.2, 220 * world.shards), 1e5)
     work = lengths * (1 + lengths / (10 * MEDIAN_BYTES))
     shard = (np.cumsum(lengths) // SHARD_BYTES).astype(int)
     fits = shard < world.shards

@@ -39,7 +39,7 @@ from shardmill import run
 from shardmill.console import Bar
 from shardmill.costs.rates import expect, learn
 from shardmill.devices import Device
-from shardmill.errors import WORKER_FAILED, Cure, Preempted, ShardmillError, StaleResume
+from shardmill.errors import WORKER_FAILED, Cure, Preempted, ShardmillError, StaleResume, TooManyErrors
 from shardmill.ledger import Ledger, name_process, process_alive
 from shardmill.plan import Plan
 from shardmill.planner import devices_for, make_plan
@@ -56,7 +56,7 @@ TROUBLE_S, CALM_S = 60.0, 3000.0
 _TRIES = 6
 # Where clocks, threads and processes are simulated.
 _ENGINE = ("engines.local", "engines.process", "engines.deaths", "engines.stuck")
-_NAMES = ("worker", "ledger", "store.", "status", "steps", "run", "testing", *_ENGINE)
+_NAMES = ("worker", "ledger", "sinks", "store.", "status", "steps", "run", "testing", *_ENGINE)
 _ROOMS = tuple(f"shardmill.{name}" for name in _NAMES)
 BAD = ("!nan", "!raise")
 
@@ -134,6 +134,9 @@ class World:
             "_SHOW_EVERY_S": (15.0, "run"),
             # Roll-ups of two shards instead of a thousand.
             "SEALED_AT_ONCE": (2, "ledger.segment"),
+            # Small blocks, whose rows are kept.
+            "BATCH_ROWS": (2, "sources.batches"),
+            "KEEP_EVERY_S": (0.4, "sinks.keeping"),
         }
         found += [(f"shardmill.{m}", name, value) for name, (value, where) in named.items() for m in where.split()]
         # Python 3.11 locks a cached property for all instances, of whichever process.
@@ -183,6 +186,8 @@ class World:
             said = {"message": error.message, "hint": error.hint, "cure": error.cure.name}
             process.lines.append(WORKER_FAILED + json.dumps(said))
             self.outcome.counts[type(error).__name__] += 1
+            if isinstance(error, TooManyErrors):
+                self.outcome.faults.append(f"{process.name} obeys another limit of failed rows: {error.message}")
             mild = isinstance(error, Preempted) or not process.name.startswith("worker")
             end[0] = error.exit_status if mild else int(error.cure)
             process.error = error
@@ -301,7 +306,7 @@ class World:
         ledger.sweep()
         commits = ledger.commits.read()
         kept = {key for s, c in commits.items() for key in (ledger.commits.key(s), c.part, c.errors_file) if key}
-        there = {e.key for name in ("commits/", "parts/", "errors/", "leases/") for e in self.store.list(name)}
+        there = {e.key for name in ("commits/", "parts/", "errors/", "leases/", "kept/") for e in self.store.list(name)}
         if there != kept:
             faults.append(f"after a sweep the folder has {sorted(there - kept)} and lacks {sorted(kept - there)}")
 

@@ -7,6 +7,7 @@ import hashlib
 import io
 import json
 import pickle
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ import pyarrow.parquet as pq
 
 from shardmill.engines.ssh.cluster import read_cluster
 from shardmill.errors import ShardmillError
-from shardmill.ledger import Ledger
+from shardmill.ledger import Ledger, segment
 from shardmill.planner import result_schema
 from shardmill.run import Run, start
 from shardmill.sources import Fields, discover, open_source
@@ -26,6 +27,7 @@ from shardmill.sources.compressed import entries
 from shardmill.sources.compressed.gzip import parse_index
 from shardmill.spec import make_execution, make_spec, read_spec
 from shardmill.status.screen import describe_shard
+from shardmill.steps import begin_again, finish
 from shardmill.testing import InProcessEngine
 
 ROWS = [{"id": f"k{i}", "text": f"text {i} é" + "x" * (i % 7), "n": i} for i in range(12)]
@@ -137,15 +139,28 @@ def seeking_everywhere() -> Iterator[None]:
         entries.ENTRIES_FROM_BYTES, entries.SPACING_BYTES = before
 
 
+@contextmanager
+def sealing_few() -> Iterator[None]:
+    """Roll up two shards instead of a thousand."""
+    before, segment.SEALED_AT_ONCE = segment.SEALED_AT_ONCE, 2
+    try:
+        yield
+    finally:
+        segment.SEALED_AT_ONCE = before
+
+
 def make_run(folder: Path) -> Path:
-    """A finished run of three shards with one bad row, and a lease and suspects as a dead worker leaves them."""
+    """A finished run of three shards with one bad row, rolled up, and what a dead worker leaves: lease and suspects."""
     source = folder / "items.jsonl"
     source.write_bytes(_lines() + b"not JSON\n")
     work = {"source": str(source), "text": "text", "id": "id", "task": "shardmill.testing:FakeTask"}
     spec = make_spec(work, {"shard_bytes": 250, "max_errors": "5", "device": "cpu"})
     start(spec, folder / "run", engine=InProcessEngine())
     ledger = Ledger(folder / "run")
-    ledger.plan()
+    plan = ledger.plan()
+    with sealing_few():
+        ledger.segments.catch_up(len(plan.shards))
+    ledger.store.put(ledger.folder.key("rolled", 0), json.dumps({"workers": ledger.workers.read()}).encode())
     ledger.store.put(ledger.folder.key("leases", 1), _LEASE)
     ledger.store.put(ledger.folder.key("suspects", 1), b'{"rows":[1,2],"strikes":1,"probes":0,"poison":[]}')
     return folder / "run"
@@ -163,7 +178,12 @@ def use_run(place: Path) -> None:
     run.cost()
     for shard in range(min(2, len(plan.shards))):
         describe_shard(ledger, plan, shard)
-    make_execution(ledger.execution())
+    execution = make_execution(ledger.execution())
+    with sealing_few():
+        ledger.segments.believe_full_windows(len(plan.shards))
+        ledger.segments.read(len(plan.shards))
+        ledger.segments.seal()
+    ledger.workers.roll_up()
     ledger.state.is_wanted(), ledger.notes.forecast(), ledger.notes.placement()
     ledger.suspects.read()
     claim = ledger.leases.take_over([1], "heir", 5.0, 1e9, 0.0)
@@ -174,6 +194,14 @@ def use_run(place: Path) -> None:
         pass
     run.verify(sample=4)
     result_schema(plan)
+    ledger.steps.read()
+    begin_again(ledger, plan, execution)
+    stop = threading.Event()
+    # Whoever waits for another's step looks at it again and again.
+    threading.Timer(0.2, stop.set).start()
+    finish(ledger, plan, execution, "heir", stop=stop)
+    for change in (ledger.state.stop, ledger.state.want):
+        change("heir")
 
 
 def _record(name: str, find: str) -> Parser:
@@ -186,17 +214,23 @@ def _record(name: str, find: str) -> Parser:
     def use(path: Path) -> None:
         run = path.parent / "run"
         target = next(iter(sorted(run.glob(find))))
-        before, report = target.read_bytes(), run / "report.json"
-        others = {p: p.read_bytes() for p in (run / "leases").glob("*.json")}
+        before = _files(run)
         target.write_bytes(path.read_bytes())
         try:
             use_run(run)
         finally:
-            report.unlink(missing_ok=True)
-            for each, data in {**others, target: before}.items():
-                each.write_bytes(data)
+            after = _files(run)
+            for added in after.keys() - before.keys():
+                added.unlink()
+            for each, data in before.items():
+                if after.get(each) != data:
+                    each.write_bytes(data)
 
     return Parser(name, f"{name}.json", seeds, use)
+
+
+def _files(folder: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 def _use_spec(path: Path) -> None:
@@ -239,6 +273,21 @@ def _source(name: str, file: str, *seeds: bytes) -> Parser:
     return Parser(name, file, lambda folder: list(seeds), read_source)
 
 
+# The files of a run folder that are parsed; where there are several, the first is damaged.
+RECORDS = {
+    "plan": "plan.json",
+    "execution": "execution.json",
+    "commit": "commits/000001.*.json",
+    "lease": "leases/000001.*.json",
+    "suspects": "suspects/000001.*.json",
+    "heartbeat": "workers/*.json",
+    "errors": "errors/*.jsonl",
+    "state": "state.json",
+    "step": "steps/sweep.*.json",
+    "segment": "segments/*.json",
+    "rolled": "rolled/*.json",
+    "part": "parts/000001.*.parquet",
+}
 PARSERS = {
     parser.name: parser
     for parser in (
@@ -262,14 +311,7 @@ PARSERS = {
         _source("parquet", "a.parquet", _parquet()),
         Parser("spec", "a.toml", lambda folder: [_SPEC], _use_spec),
         Parser("cluster", "cluster.toml", lambda folder: [_CLUSTER], lambda path: void(read_cluster(str(path)))),
-        _record("plan", "plan.json"),
-        _record("execution", "execution.json"),
-        _record("commit", "commits/000001.*.json"),
-        _record("lease", "leases/000001.*.json"),
-        _record("suspects", "suspects/000001.*.json"),
-        _record("heartbeat", "workers/*.json"),
-        _record("errors", "errors/*.jsonl"),
-        _record("part", "parts/000001.*.parquet"),
+        *(_record(name, find) for name, find in RECORDS.items()),
     )
 }
 

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 from unittest.mock import patch
 
-from shardmill.ledger import Claim, Commit, Ledger
+from shardmill.ledger import Claim, Commit, KeptName, Ledger
 from shardmill.ledger.commit import Commits
 from shardmill.ledger.failure import ErrorRecords
 from shardmill.ledger.folder import Folder
-from shardmill.ledger.ledger import _FOLDERS
+from shardmill.ledger.ledger import _OWN_NAMES, _SHARED_NAMES
 from shardmill.ledger.record import encode
 from shardmill.plan import Plan
+from shardmill.sinks import keeping
 from shardmill.sinks.parquet import StagedPart
 from shardmill.store import LocalStore, ObjectStore
 
@@ -79,9 +80,19 @@ def delete_without_lock(self: LocalStore, key: str) -> None:
 
 def start_over_in_two_steps(self: Ledger, plan: Plan) -> Plan:
     """Between two plans the folder is no run, and cannot be used again if a late worker leaves something there."""
-    for folder in (*_FOLDERS, "plan.json"):
+    for folder in (*_OWN_NAMES, *_SHARED_NAMES, "plan.json"):
         self.store.delete_all([entry.key for entry in self.store.list(folder)])
     return self.create(plan)
+
+
+def settings_made_up(self: Ledger) -> tuple[Plan, dict[str, Any]]:
+    """Whoever comes between a plan and its settings takes the usual ones."""
+    return self.plan(), self.execution()
+
+
+def any_kept(names: Sequence[KeptName], row: int) -> KeptName | None:
+    """Kept rows are taken back though rows before them are missing."""
+    return max((name for name in names if name.first_row >= row), default=None)
 
 
 BUGS: dict[str, list[tuple[Any, str, Any]]] = {
@@ -93,6 +104,8 @@ BUGS: dict[str, list[tuple[Any, str, Any]]] = {
     "commit-before-errors": [(ErrorRecords, "put", put_errors_later), (StagedPart, "commit", commit_before_errors)],
     "sweep-at-start": [(Ledger, "put_execution", sweep_at_start)],
     "delete-without-lock": [(LocalStore, "delete", delete_without_lock)],
+    "settings-made-up": [(Ledger, "settle", settings_made_up)],
+    "kept-with-gaps": [(keeping, "next_kept", any_kept)],
     "start-over-in-two-steps": [(Ledger, "start_over", start_over_in_two_steps)],
 }
 

@@ -90,7 +90,9 @@ class Line:
         if name == "late" and kind == "PUT":
             turns.at(turns.now + chance.uniform(0, 20), lambda: self._arrive(effect))
             raise error()
-        if name == "dies" and chance.random() < 0.5:
+        if name == "dies" and (end := chance.random()) < 0.5:
+            if kind == "PUT" and end < 0.2:
+                turns.at(turns.now + chance.uniform(0, 20), lambda: self._arrive(effect))
             process.end(-9)
             raise Killed
         done = effect()

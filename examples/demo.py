@@ -1,4 +1,4 @@
-"""Demo: embed the docstrings of Python's standard library, verify the result and search it three times."""
+"""Demo: embed the docstrings of the standard library, verify and search them, summarize the longest, ask a question."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import ast
 import json
 import sysconfig
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import shardmill
@@ -14,7 +14,9 @@ from shardmill.console import Bar, say
 
 HOME = Path("demo")
 QUESTIONS = ("read a compressed file", "run a function every few seconds", "find the differences between two texts")
+ASKED = "How can I compress data with gzip?"
 PARAGRAPHS = 2
+LONG, SHOWN = 24, 3
 SKIPPED = {"site-packages", "dist-packages", "test", "tests", "idle_test", "__pycache__"}
 
 
@@ -42,24 +44,28 @@ def walk(node: ast.AST, name: str) -> Iterator[tuple[str, str]]:
         yield from walk(child, own)
 
 
-def write_corpus(path: Path) -> int:
-    """Write the first paragraphs of each docstring as JSONL, without duplicates; return their number."""
+def write_corpus(path: Path, long: Path) -> int:
+    """Write the first paragraphs of each docstring as JSONL, without duplicates, and the longest ones whole."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    seen: set[str] = set()
-    with open(path, "w", encoding="utf-8") as file:
-        for name, text in docstrings(Path(sysconfig.get_paths()["stdlib"])):
-            opening = "\n\n".join(text.split("\n\n")[:PARAGRAPHS])
-            if opening not in seen:
-                seen.add(opening)
-                file.write(json.dumps({"name": name, "doc": opening}, ensure_ascii=False) + "\n")
+    seen: dict[str, tuple[str, str]] = {}
+    for name, text in docstrings(Path(sysconfig.get_paths()["stdlib"])):
+        seen.setdefault("\n\n".join(text.split("\n\n")[:PARAGRAPHS]), (name, text))
+    write(path, ((name, opening) for opening, (name, _) in seen.items()))
+    write(long, sorted(seen.values(), key=lambda each: len(each[1]), reverse=True)[:LONG])
     return len(seen)
+
+
+def write(path: Path, named: Iterable[tuple[str, str]]) -> None:
+    with open(path, "w", encoding="utf-8") as file:
+        for name, text in named:
+            file.write(json.dumps({"name": name, "doc": text}, ensure_ascii=False) + "\n")
 
 
 def main() -> None:
     began = time.monotonic()
-    corpus, out = HOME / "docstrings.jsonl", HOME / "run"
-    if not corpus.exists():
-        say(f"{write_corpus(corpus):,} docstrings of the standard library: {corpus}")
+    corpus, long, out, short = HOME / "docstrings.jsonl", HOME / "long.jsonl", HOME / "run", HOME / "summaries"
+    if not long.exists():
+        say(f"{write_corpus(corpus, long):,} docstrings of the standard library: {corpus}")
     say(f"\n$ shardmill embed {corpus} --text doc --keep name,doc --out {out}")
     run = shardmill.embed(str(corpus), text="doc", keep="name,doc", out=out, quiet=False)
 
@@ -74,13 +80,22 @@ def main() -> None:
             first = hit.values["doc"].strip().splitlines()[0]
             print(f"  {hit.score:.3f}  {hit.values['name']}: {first[:90]}")
 
+    say(f"\n$ shardmill summarize {long} --text doc --keep name --sentences 2 --out {short}")
+    summaries = shardmill.summarize(str(long), text="doc", keep="name", sentences=2, out=short, quiet=False)
+    for row in summaries.table().slice(0, SHOWN).to_pylist():
+        print(f"  {row['name']}: {' '.join(row['summary'].split())[:200]}")
+
+    print(f'\n$ shardmill ask {out} "{ASKED}"')
+    answer = shardmill.ask(out, ASKED)
+    print(f"  {' '.join((answer.text or 'no answer').split())}")
+
     verdict = "verified" if report.verified else "NOT verified"
     print(
         f"\n{report.rows:,} texts embedded and {verdict} in {time.monotonic() - began:.0f} s. The run folder is {out}."
     )
     print("Try next:")
     for command in (
-        f'.venv/bin/shardmill search {out} "your own question" -k 10',
+        f'.venv/bin/shardmill ask {out} "your own question?"',
         f".venv/bin/shardmill status {out}",
         f".venv/bin/shardmill merge {out} --out docstrings.parquet",
         ".venv/bin/shardmill embed YOUR.jsonl --text FIELD --out runs/yours",

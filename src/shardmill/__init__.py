@@ -15,12 +15,15 @@ from shardmill._version import __version__
 
 _HOMES = {
     "Run": "shardmill.run",
+    "answer": "shardmill.api",
+    "ask": "shardmill.api",
     "calculate_optimal_chunks": "shardmill.sizing.chunks",
     "embed": "shardmill.api",
     "generate": "shardmill.api",
     "load": "shardmill.api",
     "prepare": "shardmill.run",
     "start": "shardmill.run",
+    "summarize": "shardmill.api",
     "StreamingDatasetSplitter": "shardmill.split",
     "Spec": "shardmill.spec",
     "make_spec": "shardmill.spec",
@@ -36,6 +39,8 @@ __all__ = [
     "StreamingDatasetSplitter",
     "UsageError",
     "__version__",
+    "answer",
+    "ask",
     "calculate_optimal_chunks",
     "embed",
     "generate",
@@ -43,11 +48,12 @@ __all__ = [
     "make_spec",
     "prepare",
     "start",
+    "summarize",
     "work",
 ]
 
 if TYPE_CHECKING:
-    from shardmill.api import embed, generate, load
+    from shardmill.api import answer, ask, embed, generate, load, summarize
     from shardmill.errors import ShardmillError, UsageError
     from shardmill.run import Run, prepare, start, work
     from shardmill.sizing.chunks import calculate_optimal_chunks

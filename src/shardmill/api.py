@@ -1,4 +1,4 @@
-"""The commands `embed`, `load`, `generate` and `run` as functions."""
+"""The commands `embed`, `load`, `generate`, `summarize`, `answer`, `ask` and `run` as functions."""
 
 from __future__ import annotations
 
@@ -8,9 +8,13 @@ from typing import Any, TypedDict, Unpack
 
 from shardmill.errors import UsageError, nearest
 from shardmill.run import Run, prepare, start
+from shardmill.run.summaries import settle_method, start_groups
 from shardmill.spec import make_spec, sort_options
+from shardmill.tables.asking import ask as ask_over
+from shardmill.tables.asking import make_searchable
 from shardmill.tables.load import load as load_table
 from shardmill.tables.load import prepare as prepare_table
+from shardmill.tasks.answer.rows import Answer
 
 Place = str | os.PathLike[str]
 Names = str | Sequence[str]
@@ -47,6 +51,22 @@ class EmbedOptions(RunOptions, total=False):
     windows: str | None
 
 
+class AnswerOptions(RunOptions, total=False):
+    """Options of `answer`. With `to` and `table` the answers go into PostgreSQL."""
+
+    by: str | None
+    k: int | None
+    rerank: str | None
+    reader: str | None
+    generator: str | None
+    null_threshold: float | None
+    model: str | None
+    to: str | None
+    table: str | None
+    mode: str | None
+    changed_only: bool
+
+
 class GenerateOptions(RunOptions, total=False):
     """Options of `generate`. With `to` and `table` the answers go into PostgreSQL."""
 
@@ -60,6 +80,30 @@ class GenerateOptions(RunOptions, total=False):
     seed: int | None
     beams: int | None
     stop: Sequence[str] | None
+    price_in: float | None
+    price_out: float | None
+    to: str | None
+    table: str | None
+    mode: str | None
+    changed_only: bool
+
+
+class SummarizeOptions(RunOptions, total=False):
+    """Options of `summarize`. With `to` and `table` the summaries go into PostgreSQL."""
+
+    method: str | None
+    model: str | None
+    sentences: int | None
+    reference: str | None
+    group_by: str | None
+    prompt: str | None
+    window_tokens: int | None
+    max_tokens: int | None
+    endpoint: str | None
+    key_variable: str | None
+    temperature: float | None
+    seed: int | None
+    beams: int | None
     price_in: float | None
     price_out: float | None
     to: str | None
@@ -89,6 +133,7 @@ def embed(
     text: str,
     out: Place | None = None,
     fresh: bool = False,
+    allow_code: bool = False,
     quiet: bool = True,
     **options: Unpack[EmbedOptions],
 ) -> Run:
@@ -100,7 +145,25 @@ def embed(
     if out is None:
         raise UsageError("No `out` was given.", hint='Name a folder for the run: out="runs/mine"')
     work, execution = sort_options({"source": source, "text": text, **options})
-    return start(make_spec(work, execution), out, fresh=fresh, quiet=quiet)
+    return start(make_spec(work, execution), out, fresh=fresh, allow_code=allow_code, quiet=quiet)
+
+
+def summarize(
+    source: str | Sequence[str],
+    *,
+    text: str,
+    out: Place | None = None,
+    fresh: bool = False,
+    quiet: bool = True,
+    **options: Unpack[SummarizeOptions],
+) -> Run:
+    """Summarize every item of a source or, with `group_by`, every group of items. The same call resumes.
+
+    run = shardmill.summarize("news.jsonl", text="article", out="runs/news")
+    """
+    _check("summarize", SummarizeOptions, options)
+    work, execution = sort_options({"source": source, "text": text, **options})
+    return summarize_work(work, execution, out, fresh=fresh, quiet=quiet)
 
 
 def load(
@@ -110,6 +173,7 @@ def load(
     text: str | None = None,
     out: Place | None = None,
     fresh: bool = False,
+    allow_code: bool = False,
     quiet: bool = True,
     **options: Unpack[LoadOptions],
 ) -> Run:
@@ -121,7 +185,7 @@ def load(
     """
     _check("load", LoadOptions, options)
     work, execution = sort_options({"source": source, "to": to, "text": text, **options})
-    return carry_out(work, execution, out, fresh=fresh, quiet=quiet)
+    return carry_out(work, execution, out, fresh=fresh, allow_code=allow_code, quiet=quiet)
 
 
 def generate(
@@ -154,6 +218,34 @@ def generate(
     return carry_out({**work, "task": "generate"}, execution, out, fresh=fresh, quiet=quiet)
 
 
+def answer(
+    source: str | Sequence[str],
+    *,
+    over: Place,
+    text: str,
+    out: Place | None = None,
+    fresh: bool = False,
+    quiet: bool = True,
+    **options: Unpack[AnswerOptions],
+) -> Run:
+    """Answer every question of a source over an embed run or a table. The same call resumes.
+
+    shardmill.answer("questions.jsonl", over="runs/wiki", text="question", id="id", out="runs/answers")
+    """
+    _check("answer", AnswerOptions, options)
+    place = make_searchable(os.fspath(over), quiet=quiet)
+    work, execution = sort_options({"source": source, "text": text, "task": "answer", "over": place, **options})
+    return carry_out(work, execution, out, fresh=fresh, quiet=quiet)
+
+
+def ask(over: Place, question: str, **params: Any) -> Answer:
+    """Answer one question over an embed run or a table; `params` are those of `answer`: k, by, reader, rerank.
+
+    shardmill.ask("runs/wiki", "Who built the tower?").text
+    """
+    return ask_over(os.fspath(over), [question], **params)[0]
+
+
 def carry_out(work: dict[str, Any], execution: dict[str, Any], out: Place | None = None, **how: Any) -> Run:
     """Run the `[work]` and `[execution]` of a spec, whatever its task, into a folder or a table."""
     if work.get("to"):
@@ -161,6 +253,18 @@ def carry_out(work: dict[str, Any], execution: dict[str, Any], out: Place | None
     if not out:
         raise UsageError("No --out was given.", hint="Name a folder for the run: --out runs/mine")
     return start(make_spec(work, execution), out, **how)
+
+
+def summarize_work(work: dict[str, Any], execution: dict[str, Any], out: Place | None = None, **how: Any) -> Run:
+    """Run the `[work]` and `[execution]` of a spec whose task is `summarize`; `group_by` is of the summaries."""
+    work = settle_method(work)
+    if work["params"].get("endpoint"):
+        execution = {"device": "cpu", **execution}
+    if not work.get("group_by"):
+        return carry_out(work, execution, out, **how)
+    if not out:
+        raise UsageError("No --out was given.", hint="Name a folder for the run: --out runs/mine")
+    return start_groups(work, execution, out, **how)
 
 
 def lay_out(work: dict[str, Any], execution: dict[str, Any], out: Place, **how: Any) -> Run:

@@ -38,6 +38,15 @@ def duration(seconds: float | None) -> str:
     return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
 
 
+def count(number: int, noun: str) -> str:
+    """A number of things.
+
+    >>> count(1, "shard"), count(1200, "shard")
+    ('1 shard', '1,200 shards')
+    """
+    return f"{number:,} {noun}{'s' * (number != 1)}"
+
+
 class _Note(ProgressColumn):
     def render(self, task: Task) -> Text:
         return Text(str(task.fields.get("note", "")))

@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from shardmill.errors import SpecError, UsageError
 
 _VARIABLE = "SHARDMILL_CODE"
 PYTHON = "python:"
+# The entry of a fingerprint with the digest of code that comes with a model.
+MODEL_CODE = "code"
+_MODEL = "model:code_"
 # Names go into the environment of workers, on Slurm through a shell script, so they must be plain.
 _NAME = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
 _KEY = "key:"
@@ -25,14 +28,21 @@ _OURS = {"shardmill.testing:FakeTask", "shardmill.testing:FakeStream"}
 _allowed: set[str] = set(filter(None, os.environ.get(_VARIABLE, "").split(",")))
 
 
-def code_among(task: str, places: Iterable[str]) -> tuple[str, ...]:
-    """The names of code among a task and the places of its source.
+def code_among(task: str, places: Iterable[str], fingerprint: Mapping[str, str] | None = None) -> tuple[str, ...]:
+    """The names of code among a task, the places of its source and the fingerprint of its model.
 
     >>> code_among("lengths:CountWords", ["python:db:connect", "reviews.jsonl"])
     ('lengths:CountWords', 'python:db:connect')
     """
     tasks = () if task in _OURS or ":" not in task else (task,)
-    return (*tasks, *(place for place in places if place.startswith(PYTHON)))
+    model = (fingerprint or {}).get(MODEL_CODE)
+    models = (name_model_code(model),) if model else ()
+    return (*tasks, *(place for place in places if place.startswith(PYTHON)), *models)
+
+
+def name_model_code(digest: str) -> str:
+    """The name of code that comes with a model: it says what the code is, wherever the model lies."""
+    return f"{_MODEL}{digest}"
 
 
 def key_name(variable: str, url: str) -> str:
@@ -65,18 +75,27 @@ def is_allowed(name: str) -> bool:
     return name in _allowed
 
 
-def check(names: Iterable[str]) -> None:
-    """Refuse code and keys that the user neither named nor allowed."""
+def allows_model_code() -> bool:
+    """Whether code of some model is allowed."""
+    return any(name.startswith(_MODEL) for name in _allowed)
+
+
+def check(names: Iterable[str], *, sends_keys: bool = True) -> None:
+    """Refuse code that the user neither named nor allowed, and keys that would be sent."""
     for name in names:
-        if not is_allowed(name) and name.startswith(_KEY):
+        if is_allowed(name):
+            continue
+        if name.startswith(_KEY):
             variable, _, url = name.removeprefix(_KEY).partition("@")
+            if sends_keys and os.environ.get(variable):
+                raise UsageError(
+                    f"The run names {url}, to which {variable} is not sent without your permission.",
+                    hint="If you trust whoever wrote it, say --allow-code (in Python: allow_code=True).",
+                )
+        else:
+            what = "has a model with code of its own" if name.startswith(_MODEL) else f"names code, {name!r}"
             raise UsageError(
-                f"The run names {url}, to which {variable} is not sent without your permission.",
-                hint="If you trust whoever wrote it, say --allow-code (in Python: allow_code=True).",
-            )
-        if not is_allowed(name):
-            raise UsageError(
-                f"The run or table names code, {name!r}, which is not imported without your permission.",
+                f"The run or table {what}, which is not imported without your permission.",
                 hint="If you trust whoever wrote it, say --allow-code (in Python: allow_code=True).",
             )
 

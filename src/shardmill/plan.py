@@ -37,6 +37,9 @@ _SMALLEST_SHARD_BYTES, _SMALLEST_S = 64 << 10, 3.3
 _USUAL_SHARDS, _MOST_SHARDS = 100_000, 1_000_000
 _LONGEST_S = 900.0
 
+# Begins the name of a run that is a source, and what identifies the content of its parts.
+RUN = "run:"
+
 # The end of a stream is unknown before it is read; this is beyond any.
 STREAM_END = 1 << 62
 _FILE_FIELDS = ("place", "size_bytes", "tag", "edges")
@@ -71,6 +74,11 @@ class SourceFile:
         """The name of the file, or of the database in a URL."""
         is_database = self.place.startswith(("postgres://", "postgresql://"))
         return PurePosixPath(self.place.partition("?")[0] if is_database else self.place).name
+
+    @property
+    def run(self) -> str:
+        """The id of the plan that made it, if it is a part of a run; else empty."""
+        return self.edges.split(":")[1] if self.edges.startswith(RUN) else ""
 
     @property
     def streamed(self) -> bool:
@@ -156,7 +164,7 @@ class Plan:
     def code(self) -> tuple[str, ...]:
         """The names of code that a worker imports for it."""
         places = (*self.work.source, *(file.place for file in self.stat.files))
-        return (*code_among(self.work.task, places), *self.work.keys)
+        return (*code_among(self.work.task, places, self.fingerprint), *self.work.keys)
 
     @property
     def kept(self) -> dict[str, str]:
@@ -189,7 +197,8 @@ class Plan:
             del work_json["to"]["url"]
         # A database is identified by its tag, not by its address; the bounds decide what is read.
         bounds = [[s.low, s.high] for s in shards]
-        files = [[f.name, f.size_bytes, f.tag, f.edges] for f in stat.files]
+        # Parts of a run are named by attempts; what identifies their content is in their edges.
+        files = [["" if f.run else f.name, f.size_bytes, f.tag, f.edges] for f in stat.files]
         identity = {
             "work": work_json,
             "files": [[f.tag for f in stat.files], bounds] if work.query else files,
@@ -265,7 +274,7 @@ def _dump(work: Work) -> dict[str, Any]:
     """The work as JSON. Unused keys are left out, so that plans made before a key existed keep their id."""
     # Products are loaded by their own run.
     unused: dict[str, Any] = {"to": {"metadata"}} if work.to is not None else {"to": True}
-    unused |= {name: True for name in ("query", "fields") if not getattr(work, name)}
+    unused |= {name: True for name in ("query", "fields", "group_by") if not getattr(work, name)}
     return work.model_dump(mode="json", exclude=unused)
 
 
@@ -323,7 +332,18 @@ def _database_changes(old: SourceStat, new: SourceStat) -> list[str]:
     return [f"the database was {was} and is {is_}"] if was != is_ else []
 
 
+def _run_changes(old: SourceStat, new: SourceStat) -> list[str]:
+    """Compare the runs that are read by their plans and by the digests of their parts, wherever they are now."""
+    was, is_ = (", ".join(dict.fromkeys(f.run for f in stat.files)) for stat in (old, new))
+    if was != is_:
+        return [f"the run that it reads had the plan {was or 'of none'} and has {is_ or 'none'}"]
+    same = [f.edges for f in old.files] == [f.edges for f in new.files]
+    return [] if same else [f"the run that it reads, of the plan {was}, was made again"]
+
+
 def _file_changes(old: SourceStat, new: SourceStat) -> list[str]:
+    if any(f.run for f in (*old.files, *new.files)):
+        return _run_changes(old, new)
     if [f.name for f in old.files] != [f.name for f in new.files]:
         return [f"the source had {_count(old)} and has {_count(new)}"]
     changes = []

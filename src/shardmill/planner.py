@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from shardmill.console import Bar, say
@@ -11,8 +12,8 @@ from shardmill.devices import Device, place_workers
 from shardmill.errors import SpecError
 from shardmill.plan import ROW, Plan, shard_target_bytes
 from shardmill.sizing.profile import Rated, recall_rate, work_digest
-from shardmill.sources import Fields, Source, discover, kept_schema, open_source
-from shardmill.spec import Spec
+from shardmill.sources import Fields, Source, SourceStat, discover, kept_schema, open_source, sort_groups
+from shardmill.spec import Spec, Work
 from shardmill.tasks import open_task
 from shardmill.tasks.base import Task
 
@@ -36,13 +37,21 @@ def devices_for(spec: Spec) -> list[Device]:
 def make_plan(spec: Spec, devices: Sequence[Device], *, like: Plan | None = None, quiet: bool = True) -> Plan:
     """Make the plan of a spec: examine the source, take the model's fingerprint, cut the shards.
 
-    If the plan `like` has the same query and key, its shards are reused: the rows of a query may have changed.
+    If the plan `like` has the same query and key, its shards are reused: the rows of a query may have changed. The
+    groups that it has sorted are reused too.
     """
     task = open_task(spec.work.task, spec.work.params)
     work = spec.work.model_copy(update={"fields": tuple(dict.fromkeys((*spec.work.fields, *task.fields)))})
     fields = Fields.of(work)
     with _LateBar("scanning for seek points", quiet) as bar:
         stat = discover(work.source, fields, work.format, bar.at)
+    if work.group_by:
+        if like is not None and _has_groups(like, work, stat):
+            pairs = zip(stat.files, like.stat.files, strict=True)
+            files = tuple(replace(here, entries=(), index=before.index) for here, before in pairs)
+            return Plan.of(work, replace(stat, files=files), task.fingerprint(), like.shards)
+        with _LateBar("sorting into groups", quiet) as bar:
+            stat = sort_groups(stat, fields, work.max_item_bytes, bar.at)
     _check_names(task, Plan.of(work, stat, {}, ()).kept)
     if like is not None and like.work.query and like.work.query == work.query and like.work.id == work.id:
         return Plan.of(work, stat, task.fingerprint(), like.shards)
@@ -59,6 +68,15 @@ def _rate(task: Task, device: Device, digest: str, precision: str) -> float:
     """Source bytes per second of a worker: as measured by an earlier run on this machine, or as the task expects."""
     measured = recall_rate(Rated.on(device.name, digest, precision))
     return measured.bytes_per_s * device.share if measured is not None else task.bytes_per_s(device.kind)
+
+
+def _has_groups(like: Plan, work: Work, stat: SourceStat) -> bool:
+    """Whether a plan has the groups of the same rows, sorted when it was made."""
+    same = ("group_by", "text", "keep", "max_item_bytes")
+    if any(getattr(like.work, name) != getattr(work, name) for name in same) or like.stat.columns != stat.columns:
+        return False
+    old, new = ([(f.name, f.size_bytes, f.tag, f.edges) for f in each.files] for each in (like.stat, stat))
+    return old == new and bool(like.stat.files[0].index)
 
 
 def _print_notes(source: Source, shards: int, workers: int) -> None:

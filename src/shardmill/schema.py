@@ -55,7 +55,7 @@ class AnswerSchema:
         except (ValueError, RecursionError) as error:
             raise SpecError(f"{path} is not JSON: {error}.", hint="Pass a file with a JSON schema.") from error
         if not isinstance(value, dict):
-            raise SpecError(f"{path} holds no JSON schema but {_shorten(json.dumps(value), 60)}.")
+            raise SpecError(f"{path} holds no JSON schema but {shorten(json.dumps(value), 60)}.")
         return cls(value)
 
     def why_invalid(self, text: str) -> str | None:
@@ -98,7 +98,7 @@ class SecondTries:
 
     def reason(self, why: str, text: str) -> str:
         """What is put on record when an answer is set aside."""
-        return f"the answer does not fit the schema: {why}. The answer: {_shorten(text, _MOST_ANSWER)}"
+        return f"the answer does not fit the schema: {why}. The answer: {shorten(text, _MOST_ANSWER)}"
 
 
 def _references(value: Any) -> set[str]:
@@ -111,10 +111,11 @@ def _references(value: Any) -> set[str]:
 
 
 def _line(error: Any) -> str:
-    return f"{error.json_path}: {_shorten(error.message, _MOST_WORDS)}"
+    return f"{error.json_path}: {shorten(error.message, _MOST_WORDS)}"
 
 
-def _shorten(text: str, most: int) -> str:
+def shorten(text: str, most: int) -> str:
+    """A text in one line of at most `most` characters."""
     line = " ".join(text.split())
     return line if len(line) <= most else line[: most - 1] + "…"
 

@@ -81,6 +81,7 @@ class Work(_Model):
     text: str = Field(min_length=1)
     id: Names = ()
     keep: Names = ()
+    group_by: str = ""
     fields: Names = ()
     task: str = "embed"
     params: dict[str, Any] = {}
@@ -293,7 +294,7 @@ def read_spec(path: Path) -> dict[str, dict[str, Any]]:
         raise SpecError(f"{path}: no such file.") from error
     except OSError as error:
         raise SpecError(f"{path}: {error.strerror}.") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise SpecError(f"{path}: {error}.") from error
     unknown = sorted(set(tables) - {"work", "execution"})
     if unknown:

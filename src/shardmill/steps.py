@@ -13,7 +13,7 @@ from typing import Any
 
 from shardmill.console import say
 from shardmill.errors import ShardmillError, StepFailed, too_many_errors
-from shardmill.ledger import Ledger, Step
+from shardmill.ledger import Ledger, Step, started_over
 from shardmill.plan import Plan
 from shardmill.spec import ErrorLimit, Execution
 
@@ -118,7 +118,11 @@ def _end_run(ledger: Ledger, worker: str, failed: Step) -> StepFailed:
 
 def _sweep(ledger: Ledger, plan: Plan, execution: Execution, step: str, quiet: bool) -> dict[str, Any]:
     """Check the limit of failed rows over all workers, and delete what no commit names."""
-    commits = ledger.commits.read_complete(plan)
+    try:
+        commits = ledger.commits.read_complete(plan)
+    except FileNotFoundError:
+        # Only a process that starts the run over deletes commits.
+        raise started_over(ledger.url) from None
     errors, rows = sum(c.errors for c in commits), sum(c.rows for c in commits)
     if ErrorLimit.parse(execution.max_errors).exceeded(errors, rows):
         raise too_many_errors(errors, rows, execution.max_errors)

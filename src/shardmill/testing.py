@@ -25,6 +25,8 @@ from shardmill.worker import Worker
 
 _END: Any = object()
 STEPS = ("claimed", "batch", "staging", "staged", "committing", "committed")
+# Additional steps if rows take so long that they are kept before their shard is committed.
+KEEPING_STEPS = ("keeping", "kept")
 # Additional steps if the result goes into a table, each once per batch of rows.
 TABLE_STEPS = ("batch-begun", "batch-recorded", "batch-written", "batch-committing", "batch-committed")
 

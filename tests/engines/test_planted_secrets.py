@@ -93,15 +93,14 @@ def server(postgres: PostgresServer) -> PostgresServer:
 
 @pytest.fixture
 def planted(server: PostgresServer) -> Planted:
-    secrets = {
-        name: f"planted-{uuid.uuid4().hex}" for name in ("reader", "writer", "AWS_SECRET_ACCESS_KEY", "HF_TOKEN")
-    }
+    names = ("AWS_SECRET_ACCESS_KEY", "HF_TOKEN", "OPENAI_API_KEY")
+    secrets = {name: f"planted-{uuid.uuid4().hex}" for name in ("reader", "writer", *names)}
     server.execute(
         *(f"ALTER ROLE {user} PASSWORD '{secrets[user]}{_ODD}'" for user in ("reader", "writer")),
         "GRANT SELECT ON letters TO reader",
         "DROP TABLE IF EXISTS answers",
     )
-    others = {name: secrets[name] for name in ("AWS_SECRET_ACCESS_KEY", "HF_TOKEN")}
+    others = {name: secrets[name] for name in names}
     path = os.pathsep.join([str(Path(__file__).parents[2]), *filter(None, sys.path)])
     return Planted(server, secrets, {**os.environ, **others, "PYTHONPATH": path})
 

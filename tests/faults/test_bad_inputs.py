@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.fuzzed import FIELDS, PARSERS, make_run, read_source, seeking_everywhere
+from benchmarks.fuzzed import FIELDS, PARSERS, RECORDS, make_run, read_source, seeking_everywhere
 from shardmill.errors import ShardmillError
 from shardmill.sources import discover, open_source
 from tests.support.cli import Cli, Said
@@ -28,14 +28,15 @@ LARGE = {
     "csv-quote": ("csv", b'id,text,n\r\na,"' + b"x\n" * 10_000),
     "csv-columns": ("csv", b"id,text,n" + b",x" * 20_000 + b"\r\na,b,1\r\n"),
     "spec-deep": ("spec", b"[work]\nparams = " + b"[" * 50_000),
+    "spec-number": ("spec", b"[execution]\nworkers = " + b"9" * 5_000),
+    "cluster-number": ("cluster", b"[[hosts]]\nweight = " + b"9" * 5_000),
     "cluster-deep": ("cluster", b"[[hosts]]\ngpus = " + b"[" * 50_000),
     "plan-deep": ("plan", b'{"format": ' + b"[" * 100_000),
     "commit-deep": ("commit", b"[" * 100_000),
     "execution-deep": ("execution", b'{"settings": ' + b'{"a": ' * 100_000),
-    "heartbeat-deep": ("heartbeat", b"[" * 100_000),
+    **{f"{name}-deep": (name, b"[" * 100_000) for name in ("heartbeat", "state", "step", "segment", "rolled")},
 }
 CASES = {f"{path.parent.name}/{path.name}": (path.parent.name, path.read_bytes()) for path in BAD} | LARGE
-OF_A_RUN = ("plan", "execution", "commit", "lease", "suspects", "heartbeat", "errors", "part")
 
 
 @pytest.fixture(scope="module")
@@ -81,14 +82,10 @@ def test_a_bad_file_is_read_or_refused(case: str, folder: Path, shardmill: Cli) 
     assert_helpful(said)
 
 
-@pytest.mark.parametrize("case", [case for case, (name, _) in CASES.items() if name in OF_A_RUN])
+@pytest.mark.parametrize("case", [case for case, (name, _) in CASES.items() if name in RECORDS])
 def test_a_run_with_a_bad_file_is_shown_or_refused(case: str, folder: Path, shardmill: Cli) -> None:
     name, data = CASES[case]
-    pattern = {"errors": "errors/*.jsonl", "heartbeat": "workers/*.json", "part": "parts/000001.*.parquet"}.get(name)
-    pattern = pattern or (
-        f"{name}.json" if name in ("plan", "execution") else f"{name}s/000001.*.json".replace("ss/", "s/")
-    )
-    (target,) = (folder / "run").glob(pattern)
+    (target,) = (folder / "run").glob(RECORDS[name])
     before = target.read_bytes()
     target.write_bytes(data)
     try:

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
+
+from shardmill.devices import Device
 from shardmill.spec import Spec, make_spec
+from shardmill.tasks.base import Output, Prepared, Task
 from shardmill.testing import FakeTask
 
 
@@ -23,3 +29,30 @@ def fake_rows(count: int, start: int = 0) -> list[dict[str, str]]:
 
 class UsersTask(FakeTask):
     """A task of a user: workers import it only if the permission reached them."""
+
+
+class Shouting(Task):
+    """Makes texts, not vectors: the text in capitals, `mark` after it, and its length."""
+
+    batch_budget = 400
+    output = pa.schema([pa.field("shout", pa.string()), pa.field("letters", pa.int32())])
+
+    def __init__(self, mark: str = "!") -> None:
+        self.mark = mark
+
+    def fingerprint(self) -> dict[str, str]:
+        return {"voice": "1"}
+
+    def open(self, device: Device) -> None:
+        pass
+
+    def prepare(self, texts: Sequence[str | None]) -> Prepared:
+        costs = np.array([len(text or "") for text in texts], np.int64)
+        return Prepared(list(texts), costs, tokens=int(costs.sum()))
+
+    def run(self, inputs: Sequence[str]) -> Output:
+        rows = pa.record_batch([[t.upper() + self.mark for t in inputs], [len(t) for t in inputs]], schema=self.output)
+        return Output(rows, {i: "it cannot be said" for i, text in enumerate(inputs) if "!mute" in text})
+
+
+SHOUTING = "tests.support.corpora:Shouting"

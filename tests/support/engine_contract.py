@@ -122,10 +122,12 @@ def detached_workers_are_adopted_and_stopped(engine: Execution, tmp_path: Path) 
     assert done < len(run.plan.shards)
     assert stop(run.ledger.url, patience_s=PATIENCE_S).living == 0
     wait_for(lambda: not [w for w in before if psutil.pid_exists(w["pid"]) and not is_vanished(w)])
-    left = resume(run.ledger.url, {"detach": True})
+    # Options that could run commands are not taken from the folder.
+    given = {"engine_options": engine.get("engine_options", {})}
+    left = resume(run.ledger.url, {**given, "detach": True})
     working = wait_for(lambda: len(found := live_workers(run.ledger)) == 2 and found)
     assert left.status().state != "complete"
-    assert_complete(resume(run.ledger.url), 3_000)
+    assert_complete(resume(run.ledger.url, given), 3_000)
     assert {w["id"] for w in run.ledger.workers.read()} == {w["id"] for w in (*before, *working)}
 
 

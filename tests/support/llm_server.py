@@ -230,7 +230,7 @@ class _Service:
     def _fail(self, kind: str, digest: str, completion: bytes) -> tuple[int, Any, bytes]:
         if kind in ("429", "429 date"):
             now = time.time()
-            until = now + 0.05 if kind == "429" else int(now) + 1
+            until = now + 0.02 if kind == "429" else int(now) + 1
             # Less than a clock may be set by meanwhile.
             self.nothing_before = self.not_before[digest] = time.monotonic() + until - now - 0.005
             said = str(until - now) if kind == "429" else formatdate(until, usegmt=True)

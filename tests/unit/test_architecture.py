@@ -21,7 +21,6 @@ MAY_IMPORT: dict[str, str] = {
     "errors": "",
     "cache": "",
     "console": "",
-    "retrieval": "",
     "passwords": "errors",
     "permission": "errors",
     "records": "errors",
@@ -29,20 +28,24 @@ MAY_IMPORT: dict[str, str] = {
     "random": "errors",
     "batching": "errors",
     "template": "errors",
+    "texts": "errors",
     "schema": "errors",
+    "evaluation": "",
     "devices": "errors",
     "store": "errors",
+    "retrieval": "errors cache store",
     "sizing": "errors cache devices",
     "spec": "errors passwords permission",
-    "postgres": "errors passwords",
+    "postgres": "errors passwords retrieval",
     "endpoints": "errors console passwords permission schema",
     "augment": "errors random",
     # A model may be in a store.
-    "models": "errors cache console devices random sizing store",
+    "models": "errors permission cache console devices random sizing store",
     "plan": "errors permission records sizing spec",
     "ledger": "errors records store plan",
-    "sources": "errors devices passwords permission ranges store template spec plan postgres",
-    "tasks": "errors permission devices random augment models endpoints schema plan template retrieval",
+    # What a run made is a source of the next.
+    "sources": "errors devices passwords permission ranges store template spec plan ledger postgres",
+    "tasks": "errors permission devices random augment models endpoints schema plan postgres template texts retrieval",
     "sinks": "errors console store spec plan ledger postgres template",
     "status": "errors console store plan ledger postgres sinks",
     "steps": "errors console spec plan ledger sources tasks sinks results",
@@ -53,16 +56,17 @@ MAY_IMPORT: dict[str, str] = {
     "split": "errors console passwords ranges store plan sources",
     "planner": "errors console devices sizing spec plan sources tasks",
     "costs": "errors console devices sizing models spec plan ledger sources tasks status planner",
-    "results": "errors permission console ranges devices store retrieval models plan ledger sources tasks sinks",
+    "results": "errors permission console ranges devices store retrieval evaluation models plan ledger sources tasks "
+    "sinks",
     "run": "errors permission console devices spec plan planner ledger engines sinks tasks status costs results steps "
-    "worker",
-    "tables": "errors permission console template devices models spec plan planner postgres sources sinks tasks "
-    "engines results run",
+    "worker retrieval",
+    "tables": "errors passwords permission console template devices store models spec plan planner postgres sources "
+    "sinks tasks engines results run",
     "ray": "spec run",
-    "api": "errors spec run tables",
+    "api": "errors spec run tables tasks",
     "bench": "errors console batching devices sizing store augment models sources tasks sinks run api",
     "__init__": "_version errors spec sizing split run api",
-    "cli": "__init__ _version errors permission console store augment devices spec plan planner engines status "
+    "cli": "__init__ _version errors permission console store schema augment devices spec plan planner engines status "
     "costs split run tables api bench",
     "__main__": "cli",
 }

@@ -81,3 +81,32 @@ def augment(
         store.put(name, runner.report("html").encode())
         say(f"Written: {out}")
     print(runner.report("json" if as_json else "table"))
+
+
+@app.command("tasks", cls=Verb, epilog="shardmill bench tasks\nshardmill bench tasks --items 20000 --out b")
+@takes("model")
+def tasks(
+    items: Annotated[int, typer.Option(help="Number of items for each task and device.")] = 1_000,
+    out: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Write tasks.json, tasks.png and tasks.svg there.")
+    ] = None,
+    as_json: o.AsJson = False,
+    **options: Any,
+) -> None:
+    """Run embed, summarize and answer on the CPU and on a GPU; show speed and price, and from when on a GPU pays."""
+    from shardmill.bench.report import check_plotting
+    from shardmill.bench.tasks import bench_tasks, print_tasks, save_tasks
+    from shardmill.store import make_folder
+
+    if out is not None:
+        check_plotting()
+        make_folder(out)
+    result = bench_tasks(items, **{k: v for k, v in options.items() if v is not None}, quiet=as_json)
+    if out is not None:
+        say(f"Written: {', '.join(map(str, save_tasks(result, out)))}")
+    if as_json:
+        print_json(result.to_json())
+    else:
+        print_tasks(result)
+    if not result.verified:
+        raise typer.Exit(1)

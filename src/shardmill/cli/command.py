@@ -93,4 +93,6 @@ def _in_order(parameters: Iterable[inspect.Parameter]) -> list[inspect.Parameter
 
 
 def print_json(value: Any) -> None:
-    print(json.dumps(value, indent=2, ensure_ascii=False, default=str))
+    text = json.dumps(value, indent=2, ensure_ascii=False, default=str)
+    # Half a surrogate, as in the name of a file on a disk of another encoding, can only be written escaped.
+    print(text.encode("utf-8", "backslashreplace").decode())

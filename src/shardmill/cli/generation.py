@@ -9,7 +9,8 @@ import typer
 
 from shardmill.cli import options as o
 from shardmill.cli.command import Verb, takes
-from shardmill.cli.tasks import FAMILY, carry_out, read_options
+from shardmill.cli.specs import read_options
+from shardmill.cli.tasks import FAMILY, carry_out
 from shardmill.errors import SpecError, UsageError
 
 

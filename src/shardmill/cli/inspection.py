@@ -12,10 +12,9 @@ from rich.console import Console
 from rich.table import Table
 
 import shardmill
-from shardmill import permission
 from shardmill.cli import options as o
 from shardmill.cli.command import Verb, print_json, takes
-from shardmill.cli.tasks import read_options
+from shardmill.cli.specs import read_options
 from shardmill.console import say
 from shardmill.errors import UsageError
 
@@ -57,6 +56,7 @@ Fresh = Annotated[bool, typer.Option("--fresh", help="With --out: delete the run
     *o.EMBEDDING,
     *o.KEEPING,
     "dtype",
+    "allow_code",
     *o.PLACING,
     "then",
     *o.LIMITING,
@@ -80,25 +80,26 @@ def plan(
     """
     from shardmill.api import lay_out
     from shardmill.planner import make_plan
-    from shardmill.run.planning import open_placer
+    from shardmill.run.planning import open_placer, permit
     from shardmill.spec import make_spec
     from shardmill.tables.load import complete_work
 
+    code = bool(options.pop("allow_code"))
     work, execution = read_options(spec, options)
     if gpus or deadline or budget:
         from shardmill.costs.forecast import make_forecast
         from shardmill.costs.screen import show as show_forecast
 
         whole = make_spec(work, execution)
-        permission.allow(whole.work.code)
+        permit(whole, of_model=code)
         forecast = make_forecast(whole, gpus=gpus, deadline=deadline, budget=budget, catalogue=catalogue)
         print_json(forecast.to_json()) if as_json else show_forecast(forecast)
         return
     whole = make_spec(complete_work(work) if work.get("to") else work, execution)
-    permission.allow(whole.work.code)
+    permit(whole, of_model=code)
     _, devices = open_placer(whole, None, quiet=False)
     if out:
-        made = lay_out(work, execution, out, fresh=fresh, quiet=False).plan
+        made = lay_out(work, execution, out, fresh=fresh, quiet=False, allow_code=code).plan
     else:
         made = make_plan(whole, devices, quiet=False)
     print_json(made.to_json()) if as_json else _show_plan(made, devices)

@@ -9,9 +9,9 @@ import typer
 
 ARGUMENTS, OTHER = "Arguments", "Options"
 SOURCE, MODEL, RESULT, TABLE = "Source", "Model", "What is kept", "Table"
-PROMPT, ANSWER = "Prompt", "Answer"
+PROMPT, PASSAGES, ANSWER = "Prompt", "Passages", "Answer"
 PLACE, LIMITS = "Where it runs", "Limits"
-GROUPS = (ARGUMENTS, SOURCE, PROMPT, MODEL, ANSWER, RESULT, TABLE, PLACE, LIMITS)
+GROUPS = (ARGUMENTS, SOURCE, PROMPT, PASSAGES, MODEL, ANSWER, RESULT, TABLE, PLACE, LIMITS)
 
 
 def option(group: str, *flags: str, help: str, **more: Any) -> Any:
@@ -52,7 +52,7 @@ def _flag(group: str, name: str, help: str) -> Any:
 # Keyed by the name in specs and functions. No defaults here: options that are not given are left out.
 OPTIONS: dict[str, Any] = {
     "source": Annotated[
-        list[str] | None, argument("SOURCE", "Files, folders, globs or URLs; with --query, a database URL.")
+        list[str] | None, argument("SOURCE", "Files, folders, globs, URLs, or run:RUN; with --query, a database.")
     ],
     "text": _declare(
         str, SOURCE, "FIELD", 'The text: a field, several ("title,body") or a template ("{title}: {body}").'
@@ -68,15 +68,30 @@ OPTIONS: dict[str, Any] = {
     "param": _declare(list[str], OTHER, "KEY=VALUE", "A parameter of the task, as TOML; repeatable."),
     "id": _declare(str, RESULT, "FIELDS", "The field or fields that identify an item.", "--id"),
     "keep": _declare(str, RESULT, "COLUMNS", "Columns to carry into the result; price:double sets a type."),
+    "group_by": _declare(str, RESULT, "COLUMN", "Then summarize the summaries of all items that share this column."),
+    "sentences": _declare(int, RESULT, "N", "Sentences in a summary.  [default: 3]", min=1),
+    "reference": _declare(str, RESULT, "COLUMN", "Reference summaries: adds ROUGE-1, 2 and L to rows and report."),
     "dims": _declare(int, RESULT, "N", "Keep the first N dimensions (Matryoshka models)."),
     "dtype": _declare(str, RESULT, "TYPE", "Type of the stored numbers: float32 or float16.  [default: float32]"),
     "model": _declare(str, MODEL, "MODEL", "A sentence-transformers folder, its URL (s3://…), or a hub name."),
+    "method": _declare(
+        str, MODEL, "METHOD", "extractive (sentences of the text) or generative.  [default: by what the model can]"
+    ),
     "prompt": _declare(str, MODEL, "PROMPT", "The name of one of the model's prompts, or a text to put first."),
     "window_tokens": _declare(
         int, MODEL, "N", "Cut texts into windows of N tokens, including prompt and special tokens.", min=1
     ),
     "overlap": _declare(int, MODEL, "N", "Tokens that a window shares with the one before it.", min=0),
     "windows": _declare(str, MODEL, "HOW", "each (one row per window) or mean (one per item).  [default: each]"),
+    "over": _declare(str, PASSAGES, "RUN", "The embed run with the passages, or a table: postgresql://HOST/DB/TABLE."),
+    "by": _declare(str, PASSAGES, "HOW", "Find passages by meaning, words, or both, fused by rank.  [default: both]"),
+    "k": _declare(int, PASSAGES, "N", "Number of passages found for each question.  [default: 10]", "-k"),
+    "rerank": _declare(str, PASSAGES, "MODEL", "A cross-encoder that ranks four times as many passages again."),
+    "reader": _declare(str, MODEL, "MODEL", "An extractive question-answering model, which finds the answer's span."),
+    "generator": _declare(str, MODEL, "MODEL", "A generative model, which writes the answer and cites its passages."),
+    "null_threshold": _declare(
+        float, MODEL, "X", 'With --reader: "no answer" must beat the best span by more than this.  [default: 0]'
+    ),
     "endpoint": _declare(str, MODEL, "URL", "An OpenAI-compatible server that has the model: http://host:8000/v1."),
     "key_variable": _declare(
         str, MODEL, "NAME", "The environment variable with the server's key.  [default: OPENAI_API_KEY]"
@@ -91,6 +106,7 @@ OPTIONS: dict[str, Any] = {
     "stop": _declare(list[str], ANSWER, "TEXT", "Where an answer ends; repeatable."),
     "price_in": _declare(float, LIMITS, "USD", "Price of a million tokens read, for `cost`.", min=0),
     "price_out": _declare(float, LIMITS, "USD", "Price of a million tokens made, for `cost`.", min=0),
+    "allow_code": _flag(MODEL, "--allow-code", "Run the code that comes with the model, if it has some."),
     "engine": _declare(str, PLACE, "ENGINE", "local, ssh, slurm or ray.  [default: local]"),
     "workers": _declare(
         int, PLACE, "N", "Number of workers.  [default: as many as the GPUs can use; one on a CPU]", min=1
@@ -114,7 +130,7 @@ OPTIONS: dict[str, Any] = {
     "to": _declare(str, TABLE, "URL", "postgresql://USER@HOST/DATABASE or embedded:PATH."),
     "table": _declare(str, TABLE, "TABLE", "The table: name or schema.name. Created if missing."),
     "mode": _declare(str, TABLE, "MODE", "If the key already exists: update, skip or fail.  [default: update]"),
-    "changed_only": _flag(TABLE, "--changed-only", "Embed only texts that the table does not have yet."),
+    "changed_only": _flag(TABLE, "--changed-only", "Make only rows that are new, or made from something new."),
     "index": _declare(str, TABLE, "INDEX", "Built after the load: hnsw, ivfflat or none.  [default: hnsw]"),
     "rebuild_indexes": _flag(TABLE, "--rebuild-indexes", "Drop existing indexes and build them after the load."),
     "vector": _declare(str, TABLE, "TYPE", "Type of the vectors: vector or halfvec.  [default: vector]"),
@@ -129,8 +145,11 @@ READING = ("source", "text", "query", "format")
 KEEPING = ("id", "keep")
 CHOOSING = ("task", "param")
 EMBEDDING = ("model", "prompt", "window_tokens", "overlap", "windows", "dims")
-ANSWERING = ("system", "max_tokens", "temperature", "top_k", "top_p", "seed", "beams", "stop")
-GENERATING = ("model", "endpoint", "key_variable", *ANSWERING)
+FINDING = ("over", "by", "k", "rerank", "reader", "generator", "null_threshold", "model")
+SUMMARIZING = ("model", "method", "prompt", "window_tokens", "sentences", "reference", "group_by")
+WRITING = ("endpoint", "key_variable", "max_tokens", "temperature", "seed", "beams")
+REPLYING = ("system", "max_tokens", "temperature", "top_k", "top_p", "seed", "beams", "stop")
+GENERATING = ("model", "endpoint", "key_variable", *REPLYING)
 PRICING = ("price_in", "price_out")
 STORING = ("to", "table", "mode", "changed_only")
 PLACING = ("engine", "workers", "device", "hosts", "partition", "address", "set_")

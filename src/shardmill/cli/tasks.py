@@ -9,7 +9,8 @@ import typer
 
 from shardmill.cli import options as o
 from shardmill.cli.command import Verb, print_json, takes
-from shardmill.console import duration, say
+from shardmill.cli.specs import read_options
+from shardmill.console import count, duration, say
 from shardmill.errors import SpecError, UsageError
 
 if TYPE_CHECKING:
@@ -17,7 +18,10 @@ if TYPE_CHECKING:
 
 FAMILY = "Run a task"
 # Verbs that resume an interrupted call of themselves.
-RESUMING = ("run", "embed", "load", "generate", "augment", "resume", "work", "split")
+RESUMING = (
+    *("run", "embed", "load", "generate", "summarize", "answer", "augment"),
+    *("index", "resume", "work", "split"),
+)
 
 
 def add_to(app: typer.Typer) -> None:
@@ -33,18 +37,20 @@ def add_to(app: typer.Typer) -> None:
 _EMBED = """\
 shardmill embed reviews.jsonl --text reviewText --out runs/reviews
 shardmill embed s3://bucket/docs --text "{title}: {body}" --id doc_id --keep price --out s3://bucket/runs/docs
+shardmill embed run:runs/summaries --text output --out runs/vectors
 shardmill embed wiki.parquet --text text --out /shared/runs/wiki --engine slurm --partition gpu --workers 16"""
 
 
-@takes(*o.READING, *o.EMBEDDING, *o.KEEPING, "dtype", *o.PLACING, "detach", "then", *o.LIMITING)
+@takes(*o.READING, *o.EMBEDDING, *o.KEEPING, "dtype", "allow_code", *o.PLACING, "detach", "then", *o.LIMITING)
 def embed(
     out: o.Out = "", spec: o.SpecFile = None, resume: o.Resume = None, as_json: o.AsJson = False, **options: Any
 ) -> None:
     """Embed every item of a source. The same command resumes an interrupted run."""
+    code = options.pop("allow_code")
     work, execution = read_options(spec, options)
     if (task := work.setdefault("task", "embed")) != "embed":
         raise SpecError(f"{spec}: its task is {task!r}.", hint=f"shardmill run --spec {spec} runs any task.")
-    carry_out(work, execution, out, resume, as_json)
+    carry_out(work, execution, out, resume, as_json, code)
 
 
 _LOAD = """\
@@ -52,29 +58,38 @@ shardmill load corpus.parquet --text body --id doc_id --to postgresql:///docs --
 shardmill load reviews.jsonl --metadata meta.jsonl --to embedded:shop --schema amazon-reviews-2023"""
 
 
-@takes(*o.READING, *o.LOADING, *o.EMBEDDING, *o.KEEPING, *o.PLACING, "detach", "then", *o.LIMITING, "batch_rows")
+@takes(
+    *(*o.READING, *o.LOADING, *o.EMBEDDING, *o.KEEPING, "allow_code"),
+    *(*o.PLACING, "detach", "then", *o.LIMITING, "batch_rows"),
+)
 def load(
     out: o.TableOut = "", spec: o.SpecFile = None, resume: o.Resume = None, as_json: o.AsJson = False, **options: Any
 ) -> None:
     """Embed every item of a source and load it into PostgreSQL. The same command resumes an interrupted run."""
+    code = options.pop("allow_code")
     work, execution = read_options(spec, options)
-    carry_out({**work, "to": work.get("to", {"url": ""})}, execution, out, resume, as_json)
+    carry_out({**work, "to": work.get("to", {"url": ""})}, execution, out, resume, as_json, code)
 
 
 _RUN = """\
 shardmill run --spec job.toml --out runs/job
-shardmill run reviews.jsonl --task lengths:CountWords --param lower=true --text reviewText --out runs/lengths"""
+shardmill run reviews.jsonl --task lengths:CountWords --param lower=true --text reviewText --out runs/lengths
+shardmill run reviews.jsonl --task lengths:CountWords --text reviewText --id asin --to embedded:shop --table words"""
 
 
-@takes(*o.CHOOSING, *o.READING, *o.KEEPING, *o.PLACING, "detach", "then", *o.LIMITING)
+@takes(
+    *o.CHOOSING, *o.READING, *o.LOADING, *o.KEEPING, "allow_code", *o.PLACING, "detach", "then", "batch_rows",
+    *o.LIMITING,
+)  # fmt: skip
 def run(
     out: o.Out = "", spec: o.SpecFile = None, resume: o.Resume = None, as_json: o.AsJson = False, **options: Any
 ) -> None:
     """Run any task over every item of a source. The same command resumes an interrupted run."""
+    code = options.pop("allow_code")
     work, execution = read_options(spec, options)
     if not work.get("task"):
         raise UsageError("No task was given.", hint="Name one: --task embed, or task = … in [work] of a spec.")
-    carry_out(work, execution, out, resume, as_json)
+    carry_out(work, execution, out, resume, as_json, code)
 
 
 _AUGMENT = """\
@@ -117,7 +132,7 @@ def resume(run: o.Run, allow_code: o.AllowCode = False, as_json: o.AsJson = Fals
 
     _, changes = read_options(None, options)
     began = time.monotonic()
-    _report(resume_run(run, changes, allow_code=allow_code, quiet=False), began, as_json)
+    report_run(resume_run(run, changes, allow_code=allow_code, quiet=False), began, as_json)
 
 
 _WORK = """\
@@ -146,7 +161,7 @@ def work(
     except ShardmillError as error:
         # A scheduler starts it again, here or elsewhere, by its status.
         raise error if isinstance(error, Preempted) else error.with_cure_as_status() from None
-    _report(done, began, as_json)
+    report_run(done, began, as_json)
 
 
 _STOP = """\
@@ -167,51 +182,22 @@ def stop(run: o.Run, as_json: o.AsJson = False) -> None:
         say(f"Stopped (workers: {ended.workers:,}{left}). Resume with: shardmill resume {run}")
 
 
-def read_options(spec: Any, options: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The `[work]` and `[execution]` of a spec file, overridden by the options of a command."""
-    from shardmill.spec import read_spec, sort_options
-
-    named = {name: options.pop(name, None) for name in ("hosts", "partition", "address")}
-    engine = dict(_pairs(options.pop("set_", None), "--set", "account=mine"))
-    engine |= {name: value for name, value in named.items() if value is not None}
-    params = {key: _toml_value(value) for key, value in _pairs(options.pop("param", None), "--param", "dims=256")}
-    work, execution = sort_options({**options, "params": params, "engine_options": engine or None})
-    tables = read_spec(spec) if spec else {"work": {}, "execution": {}}
-    for name in ("params", "to"):
-        if whole := {**tables["work"].get(name, {}), **work.get(name, {})}:
-            work[name] = whole
-    return {**tables["work"], **work}, {**tables["execution"], **execution}
-
-
-def _pairs(given: list[str] | None, flag: str, example: str) -> list[tuple[str, str]]:
-    found = []
-    for each in given or ():
-        key, equals, value = each.partition("=")
-        if not (key and equals):
-            raise UsageError(f"{flag} {each!r} is not KEY=VALUE.", hint=f"For example: {flag} {example}")
-        found.append((key, value))
-    return found
-
-
-def _toml_value(text: str) -> Any:
-    """Parse a value as TOML, else take it as text."""
-    import tomllib
-
-    try:
-        return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
-        return text
-
-
-def carry_out(work: dict[str, Any], execution: dict[str, Any], out: str, resume: bool | None, as_json: bool) -> None:
+def carry_out(
+    work: dict[str, Any],
+    execution: dict[str, Any],
+    out: str,
+    resume: bool | None,
+    as_json: bool,
+    code: bool | None = None,
+) -> None:
     from shardmill import api
 
-    began = time.monotonic()
-    done = api.carry_out(work, execution, out, fresh=resume is False, resume=resume is True, quiet=False)
-    _report(done, began, as_json)
+    began, how = time.monotonic(), {"fresh": resume is False, "resume": resume is True, "allow_code": bool(code)}
+    done = api.carry_out(work, execution, out, quiet=False, **how)
+    report_run(done, began, as_json)
 
 
-def _report(run: Run, began: float, as_json: bool) -> None:
+def report_run(run: Run, began: float, as_json: bool) -> None:
     """Print the outcome of a run and the next steps."""
     state = run.status()
     if as_json:
@@ -219,15 +205,15 @@ def _report(run: Run, began: float, as_json: bool) -> None:
         return
     if state.shards_done < state.shards:
         live = sum(worker["live"] for worker in state.workers)
-        what = state.placement or f"{live:,} workers"
+        what = state.placement or count(live, "worker")
         say(f"Detached: {what}. Watch: shardmill status {run.ledger.url} --watch")
         return
     for note in dict.fromkeys(note for worker in state.workers for note in worker["notes"]):
         say(note)
     cut = f", {state.truncated:,} cut at the model's limit" if state.truncated else ""
-    windows = f" of {state.windows:,} windows" if state.windows else ""
-    took = duration(time.monotonic() - began)
-    say(f"{state.rows:,} rows{windows} in {state.shards} shards, {state.errors:,} errors{cut}, {took}.")
+    windows = f" of {count(state.windows, 'window')}" if state.windows else ""
+    counts = f"{count(state.rows, 'row')}{windows} in {count(state.shards, 'shard')}, {count(state.errors, 'error')}"
+    say(f"{counts}{cut}, {duration(time.monotonic() - began)}.")
     say(f"Next: {'   '.join(_next_steps(run))}")
 
 
@@ -237,6 +223,7 @@ def _next_steps(run: Run) -> list[str]:
         from shardmill.tables.load import place_of
 
         table = place_of(run)
-        return [f"shardmill search '{table}' \"…\"", f"shardmill verify {url}", f"shardmill verify '{table}'"]
+        search = [f"shardmill search '{table}' \"…\""] if run.plan.work.task == "embed" else []
+        return [*search, f"shardmill verify {url}", f"shardmill verify '{table}'"]
     search = [f'shardmill search {url} "…"'] if run.plan.work.task == "embed" else []
     return [f"shardmill verify {url}", *search, f"shardmill merge {url} --out FILE.parquet"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import resource
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -20,7 +21,7 @@ from shardmill.passwords import clean_url
 from shardmill.permission import KEY_VARIABLE
 from shardmill.schema import SecondTries
 
-_LOOK_S = 0.02
+_LOOK_S, _SIGN_OF_LIFE_S = 0.02, 1.0
 _CHECK_S = 30.0
 
 
@@ -55,7 +56,8 @@ class Endpoint:
         patience: Patience | None = None,
     ) -> None:
         self._address = EndpointAddress(clean_url(url), model, key_variable)
-        self._pace = Pace(START, most)
+        # Each connection is an open file.
+        self._pace = Pace(START, min(most, max(START, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2)))
         self._patience = patience or Patience()
         self.counts = EndpointCounts()
 
@@ -96,7 +98,8 @@ class Endpoint:
     ) -> Iterator[list[tuple[K, Result]]]:
         """Answer requests, each with its key, in groups as the answers arrive.
 
-        None among the requests means that none is ready just now. `revise` sees each answer with the request and the
+        None among the requests means that none is ready just now. While nothing arrives, an empty group is given every
+        second. `revise` sees each answer with the request and the
         number of tries; it returns None if the answer is good, another request to send instead, or a refusal.
         """
         self._pace.begin()
@@ -116,8 +119,8 @@ class Endpoint:
                     else:
                         under_way.send(*given)
                 if under_way.held or starved:
-                    done = under_way.collect(_LOOK_S if starved else None)
-                    if done:
+                    done = under_way.collect(_LOOK_S if starved else _SIGN_OF_LIFE_S)
+                    if done or not starved:
                         yield done
         finally:
             under_way.close()

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from shardmill.errors import UsageError
+from shardmill.schema import shorten
 
 # What a message of a server may add to the record of a row.
 MOST_WORDS = 400
@@ -89,7 +90,7 @@ def read_answer(body: bytes) -> PromptAnswer | PromptRefusal:
     if finish == "content_filter":
         return PromptRefusal("the server's content filter stopped the answer", *tokens)
     if refusal:
-        return PromptRefusal(f"the model refused: {shorten(str(refusal))}", *tokens)
+        return PromptRefusal(f"the model refused: {shorten(str(refusal), MOST_WORDS)}", *tokens)
     return PromptAnswer(text, finish, *tokens)
 
 
@@ -99,12 +100,12 @@ def read_error(body: bytes) -> tuple[str, str]:
     try:
         said = json.loads(text)
     except ValueError:
-        return shorten(text), ""
+        return shorten(text, MOST_WORDS), ""
     error = said.get("error", said) if isinstance(said, dict) else said
     if isinstance(error, dict):
         words = error.get("message") or error.get("detail") or error
-        return shorten(words if isinstance(words, str) else json.dumps(words)), str(error.get("code") or "")
-    return shorten(str(error)), ""
+        return shorten(words if isinstance(words, str) else json.dumps(words), MOST_WORDS), str(error.get("code") or "")
+    return shorten(str(error), MOST_WORDS), ""
 
 
 def other_token_limit(words: str, now: str) -> str | None:
@@ -112,12 +113,6 @@ def other_token_limit(words: str, now: str) -> str | None:
     other = _TOKEN_LIMITS[1 - _TOKEN_LIMITS.index(now)]
     lower = words.lower()
     return other if other in lower and ("unsupported" in lower or "not supported" in lower) else None
-
-
-def shorten(text: str, most: int = MOST_WORDS) -> str:
-    """A text in one line of at most `most` characters."""
-    line = " ".join(text.split())
-    return line if len(line) <= most else line[: most - 1] + "…"
 
 
 def is_strict(schema: Any) -> bool:

@@ -201,9 +201,10 @@ class RequestSender(Generic[K]):
         """Send nothing for as long as the server asks, or for longer each time."""
         is_new = began > self._held_at
         self._busy_in_row += is_new
-        wait_s = setback.wait_s
-        if wait_s is None:
-            wait_s = self._patience.pause(self._busy_in_row, 2 * LONGEST_PAUSE_S) if is_new else 0.0
+        # Whoever asks for no pause, again and again, gets a longer one each time.
+        pauses = self._busy_in_row - (setback.wait_s is not None)
+        own_s = self._patience.pause(pauses, 2 * LONGEST_PAUSE_S) if is_new and pauses > 0 else 0.0
+        wait_s = max(setback.wait_s or 0.0, own_s)
         if wait_s > self._patience.away_s:
             self._fail(self._silent(f"it asks to wait for {duration(wait_s)}; {setback.reason}"))
         else:
@@ -227,8 +228,9 @@ class RequestSender(Generic[K]):
         while True:
             if (left_s := self._hold_until - self._loop.time()) > 0:
                 await asyncio.sleep(left_s)
+            sent = self._loop.time()
             got, _ = await self._ask(PromptRequest(prompt, 1), _PROBE_S)
-            if not isinstance(got, Setback):
+            if not isinstance(got, Setback) or self._answered_at > sent:
                 break
             tries += 1
             self._away = True

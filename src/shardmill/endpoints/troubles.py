@@ -57,7 +57,7 @@ def judge_response(
         return Setback(Cause.FAULT, f"it failed ({said})", retry_after(headers))
     if status in (401, 403):
         raise EndpointRefused(f"{place} denies access ({said}).")
-    if status == 404:
+    if status == 404 or code == "model_not_found":
         raise EndpointRefused(f"{place} does not know the model or the address ({said}).")
     if status < 400 or status == 405:
         raise EndpointRefused(

@@ -13,7 +13,7 @@ from shardmill.plan import Plan
 from shardmill.spec import Execution
 
 LOCAL = "local"
-_DETACHABLE = (LOCAL, "slurm")
+_DETACHABLE = (LOCAL, "slurm", "ray")
 # The class of each engine. It takes the execution, whose engine_options belong to that engine.
 _ELSEWHERE = {
     "ssh": "shardmill.engines.ssh.engine:SshEngine",
@@ -31,8 +31,8 @@ def check_detachable(execution: Execution) -> None:
     """Refuse to detach workers that end with the process that placed them."""
     if execution.detach and execution.engine not in _DETACHABLE:
         raise UsageError(
-            f"--detach is not for the engine {execution.engine!r}: its workers end with the command that placed them.",
-            hint=f"Use --engine {' or '.join(_DETACHABLE)}, or start workers yourself: shardmill work RUN",
+            f"--detach is not for the engine {execution.engine!r}: its hosts get their shards from this command.",
+            hint="If the hosts can read the run folder, start workers there yourself: shardmill work RUN",
         )
 
 

@@ -32,8 +32,7 @@ class Adopted:
     def poll(self) -> int | None:
         if process_alive(self.process, self.pid):
             return None
-        state = (self.ledger.workers.find(self.worker) or {}).get("state")
-        return _ENDED.get(str(state), -signal.SIGKILL)
+        return end_of(self.ledger, self.worker)
 
     def wait(self, timeout: float | None = None) -> int:
         deadline = time.monotonic() + timeout if timeout is not None else None
@@ -42,6 +41,12 @@ class Adopted:
                 raise subprocess.TimeoutExpired(self.worker, timeout or 0.0)
             time.sleep(_LOOK_S)
         return status
+
+
+def end_of(ledger: Ledger, worker: str) -> int:
+    """The exit status of a worker that is gone, from its last heartbeat."""
+    state = (ledger.workers.find(worker) or {}).get("state")
+    return _ENDED.get(str(state), -signal.SIGKILL)
 
 
 def find_left(ledger: Ledger) -> list[Adopted]:

@@ -26,7 +26,8 @@ def worker_environment(
 ) -> dict[str, str]:
     """Variables for a worker, added to its machine's own. `slot`, 0 to 1, is where it starts to look for shards.
 
-    If `parent` is given, the worker ends when that process does. A `detached` one says so in its heartbeat.
+    If `parent` is given, the worker ends when that process does. A `detached` one says so in its heartbeat, and judges
+    its run by itself.
     """
     return {
         **handed_on(),

@@ -3,38 +3,48 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
+import shutil
 import time
 import uuid
 from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import Any
 
-from shardmill.errors import CorruptState, UsageError
+from shardmill.errors import CorruptState, Preempted, UsageError
 from shardmill.ledger.branch import Branch
 from shardmill.ledger.commit import Commits
 from shardmill.ledger.failure import ErrorRecords, SuspectRecords
 from shardmill.ledger.folder import Folder
 from shardmill.ledger.free import FreeSearch
 from shardmill.ledger.history import HistoryRecords
+from shardmill.ledger.kept import KeptRecords
 from shardmill.ledger.lease import Leases
 from shardmill.ledger.note import Notes
 from shardmill.ledger.overview import Overview
 from shardmill.ledger.process import name_person
 from shardmill.ledger.record import Assignment, Claim, encode
 from shardmill.ledger.segment import Segments
-from shardmill.ledger.state import StateRecord
+from shardmill.ledger.state import StateRecord, started_over
 from shardmill.ledger.step import StepRecords
 from shardmill.ledger.worker import WorkerRecords
 from shardmill.plan import Plan
 from shardmill.records import read_object
-from shardmill.store import Store, locate, open_store
+from shardmill.store import Store, locate, open_store, replacing
 
 _ROLLED_UP = ("segments/", "rolled/")
-_RECORDS = ("leases/", "suspects/", "workers/", "logs/", "final/", "index/", "steps/", "history/")
-_FOLDERS = ("commits/", "parts/", "errors/", *_ROLLED_UP, *_RECORDS)
-_FILES = ("report.json", "forecast.json", "placement.json", "execution.json", "state.json", "view.json")
+# Names in these folders have the generation, the attempt or the content in them, or they have not.
+_OWN_NAMES = (
+    *("commits/", "parts/", "errors/", *_ROLLED_UP, "leases/", "suspects/", "steps/", "index/", "kept/", "history/"),
+)
+_SHARED_NAMES = ("workers/", "logs/", "final/")
+# The settings and the state say of which generation they are.
+_FILES = ("report.json", "forecast.json", "placement.json", "view.json")
+_COPIED_BYTES = 4 << 20
 _DAMAGED = "Delete it, then run the command that started the run again."
+# How long settings may be away that are about to be written.
+_SETTLING_S, _LOOK_EVERY_S = 10.0, 0.5
 
 
 class Ledger:
@@ -54,6 +64,7 @@ class Ledger:
         self.leases = Leases(self.folder, self.commits, self.workers, clock)
         self.suspects = SuspectRecords(self.folder)
         self.errors = ErrorRecords(self.store)
+        self.kept = KeptRecords(self.folder)
         self.history = HistoryRecords(self.folder)
         self.overview = Overview(
             self.folder, self.commits, self.workers, self.leases, self.suspects, self.branch, clock
@@ -77,20 +88,42 @@ class Ledger:
         return stored
 
     def start_over(self, plan: Plan) -> Plan:
-        """Delete the run and put another in its place. Returns the plan of another parent that was first to do so.
+        """Put another run in the place of this one. Returns the plan of another parent that was first to do so.
 
-        Commits are deleted first, and the plan stays until the new one replaces it: half-deleted, it is still a run.
-        Files of a newer run are written after its plan, so files listed before a look at the plan are none of them.
+        The new plan comes first, and then the old run is deleted: whoever dies in between leaves one whole run. What
+        has a name for all runs is deleted before, as it could be the new run's after, and nothing rests on it. Files
+        of a newer run are written after its plan, so files listed before a look at the plan are none of them.
         """
-        listed = [[entry.key for entry in self.store.list(folder)] for folder in _FOLDERS]
+        listed = [entry.key for folder in _OWN_NAMES for entry in self.store.list(folder)]
+        shared = [entry.key for folder in _SHARED_NAMES for entry in self.store.list(folder)]
         data, tag = self.store.get_tagged("plan.json")
         if Plan.from_json(data).generation == self.folder.generation:
-            for keys in (*listed, _FILES):
-                self.store.delete_all(keys)
-            self.store.replace_if_same("plan.json", self._new_generation(plan), tag)
+            self.store.delete_all([*shared, *_FILES])
+            new = self._new_generation(plan)
+            if self.store.replace_if_same("plan.json", new, tag):
+                kept = {file.index for file in Plan.from_json(new).stat.files}
+                self.store.delete_all([key for key in listed if key not in kept])
         stored = self.plan()
         self.state.want(name_person())
         return stored
+
+    def confirm(self) -> None:
+        """Write the plan anew, before workers are placed.
+
+        A process that died while it started the run over may have sent another plan, which has not arrived yet. It is
+        to replace the plan as it was, so it is refused from now on.
+        """
+        while True:
+            try:
+                data, tag = self.store.get_tagged("plan.json")
+            except FileNotFoundError:
+                raise started_over(self.url) from None
+            said = read_object(data, "plan.json", _DAMAGED)
+            if said.get("generation") != self.folder.generation:
+                raise started_over(self.url)
+            said["confirmed"] = uuid.uuid4().hex[:8]
+            if self.store.replace_if_same("plan.json", json.dumps(said, separators=(",", ":")).encode(), tag):
+                return
 
     def _new_generation(self, plan: Plan) -> bytes:
         plan = plan.indexed_at([self._keep_index(i, f.index) for i, f in enumerate(plan.stat.files)])
@@ -101,9 +134,13 @@ class Ledger:
         if not place:
             return ""
         store, name = locate(place)
-        data = store.get(name)
-        key = f"index/{file:06d}.{hashlib.sha256(data).hexdigest()[:8]}"
-        self.store.put(key, data)
+        content = hashlib.sha256()
+        with store.reader(name) as data:
+            while block := data.read(_COPIED_BYTES):
+                content.update(block)
+        key = f"index/{file:06d}.{content.hexdigest()[:8]}"
+        with store.reader(name) as data, replacing(key, self.store) as kept:
+            shutil.copyfileobj(data, kept, _COPIED_BYTES)
         return key
 
     def plan(self) -> Plan:
@@ -128,16 +165,37 @@ class Ledger:
         self.store.put("execution.json", encode({"generation": self.folder.generation, "settings": settings}))
 
     def execution(self) -> dict[str, Any]:
-        settings = self._read_execution().get("settings", {})
+        """The settings; empty if the run has none yet."""
+        return self._find_execution() or {}
+
+    def settle(self) -> tuple[Plan, dict[str, Any]]:
+        """The plan and its settings, for whoever works on the run or resumes it; no settings are made up.
+
+        The process that starts a run writes them after the plan. Until they are there, this waits a little.
+        """
+        deadline = time.monotonic() + _SETTLING_S
+        while True:
+            plan, settings = self.plan(), self._find_execution()
+            if settings is not None:
+                return plan, settings
+            if time.monotonic() >= deadline:
+                raise Preempted(
+                    f"{self.url} has no settings: the process that starts the run has not written them.",
+                    hint="Run the command that started it again.",
+                )
+            time.sleep(_LOOK_EVERY_S)
+
+    def _find_execution(self) -> dict[str, Any] | None:
+        """The settings of this generation of the run; None if there are none."""
+        try:
+            found = self._parse_execution(self.store.get("execution.json"))
+        except FileNotFoundError:
+            return None
+        settings = found.get("settings", {})
         if not isinstance(settings, dict) or not isinstance(settings.get("places", []), list):
             raise CorruptState(f"{self.url}/execution.json is damaged: no settings.", hint=_DAMAGED)
-        return dict(settings)
-
-    def _read_execution(self) -> dict[str, Any]:
-        try:
-            return self._parse_execution(self.store.get("execution.json"))
-        except FileNotFoundError:
-            return {}
+        own = self.folder.known_generation()
+        return dict(settings) if found.get("generation", own) == own else None
 
     def _parse_execution(self, data: bytes) -> dict[str, Any]:
         found = read_object(data, f"{self.url}/execution.json", _DAMAGED)
@@ -218,7 +276,7 @@ class Ledger:
             kept |= {self.commits.key(shard), commit.part, commit.errors_file}
         found = (e.key for folder in ("commits/", "parts/", "errors/") for e in self.store.list(folder))
         stray = [key for key in found if key not in kept]
-        hints = [e.key for folder in ("leases/", "suspects/") for e in self.store.list(folder)]
+        hints = [e.key for folder in ("leases/", "suspects/", "kept/") for e in self.store.list(folder)]
         ending = f".{self.folder.generation}.json"
         hints += [e.key for kind in _ROLLED_UP for e in self.store.list(kind) if not e.key.endswith(ending)]
         plan = self.folder.read_plan()

@@ -105,6 +105,24 @@ class Claim:
 
 
 @dataclass(frozen=True, slots=True)
+class KeptRows:
+    """Items [first_row, first_row + rows) of a shard that an attempt finished: counts, failed rows, how computed."""
+
+    shard: int
+    plan: str
+    first_row: int
+    rows: int
+    part_rows: int
+    counts: dict[str, int]
+    numerics: dict[str, str] = field(default_factory=dict)
+    errors: list[dict[str, Any]] = field(default_factory=list)
+
+    @property
+    def stop(self) -> int:
+        return self.first_row + self.rows
+
+
+@dataclass(frozen=True, slots=True)
 class Assignment:
     """The shards that a branch may work on. More may be assigned before `until`."""
 
@@ -158,7 +176,7 @@ _NEW_KEYS = ("kernel", "precision", "tokens_out")
 _to_json = json.JSONEncoder(separators=(",", ":"), sort_keys=True, ensure_ascii=False).encode
 
 
-def encode(value: dict[str, Any] | Commit | Lease | Assignment | Suspects | RunForecast | Step) -> bytes:
+def encode(value: dict[str, Any] | Commit | Lease | Assignment | Suspects | RunForecast | Step | KeptRows) -> bytes:
     """A record as JSON; its fields are read by name, which avoids the copies of `asdict`."""
     if not isinstance(value, dict):
         fields = {name: getattr(value, name) for name in value.__slots__}

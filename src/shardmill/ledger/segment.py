@@ -8,7 +8,6 @@ no range: workers begin everywhere in a plan, so that ranges of it are complete 
 from __future__ import annotations
 
 import contextlib
-import json
 import random
 from collections import Counter
 from collections.abc import Mapping
@@ -19,7 +18,7 @@ from shardmill.ledger.branch import Branch
 from shardmill.ledger.commit import Commits
 from shardmill.ledger.folder import LISTED_AT_ONCE, Folder
 from shardmill.ledger.record import DoneShard, encode
-from shardmill.records import check_record
+from shardmill.records import check_record, read_object
 
 SEALED_AT_ONCE = 1000
 
@@ -62,9 +61,9 @@ class Series:
             self._all_seen_before += 1
 
     def _read(self, number: int) -> dict[str, Any] | None:
-        with contextlib.suppress(FileNotFoundError, ValueError):
-            content = json.loads(self._folder.store.get(self._folder.key(self._kind, number)))
-            return content if isinstance(content, dict) else None
+        key = self._folder.key(self._kind, number)
+        with contextlib.suppress(FileNotFoundError, CorruptState):
+            return read_object(self._folder.store.get(key), key)
         return None
 
 

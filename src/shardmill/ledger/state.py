@@ -44,6 +44,10 @@ class RunState:
             raise CorruptState(f"{_KEY} is damaged: {type(error).__name__}.", hint=_DAMAGED) from error
 
 
+def started_over(url: str) -> Preempted:
+    return Preempted("Another process has started the run over.", hint=f"See: shardmill status {url}")
+
+
 class StateRecord:
     """Keeps the state of the run. A run without a record, as version 0.1.0 left it, is wanted."""
 
@@ -82,9 +86,7 @@ class StateRecord:
         """Why no worker may work on the run, as an error to raise; None while it is wanted. One request, as `look`."""
         now, resume = self.look(), f"Resume it with: shardmill resume {self._store.url}"
         if now.generation != self._folder.known_generation():
-            return Preempted(
-                "Another process has started the run over.", hint=f"See: shardmill status {self._store.url}"
-            )
+            return started_over(self._store.url)
         if now.state == STOPPED:
             return Preempted(f"The run was stopped by {now.by}.", hint=resume)
         if now.state == FAILED:

@@ -120,7 +120,9 @@ class WorkerRecords:
 
     def _read_rolled(self) -> None:
         for content in self._series.read_new():
-            _keep_latest(self._rolled, content.get("workers", []))
+            records = content.get("workers")
+            found = map(complete_beat, records if isinstance(records, list) else ())
+            _keep_latest(self._rolled, [beat for beat in found if beat is not None])
 
     def _is_old(self, record: Mapping[str, Any]) -> bool:
         return bool(self._clock() - record["at"] > (_OLD_S if record.get("state") in _ENDED_WELL else _OLD_FAILURE_S))
@@ -137,17 +139,19 @@ class WorkerRecords:
         return [worker for worker in found if worker is not None], len(entries) / max(1, len(asked))
 
     def _read(self, key: str) -> dict[str, Any] | None:
-        """A heartbeat, completed if it has not all values; None if it is gone or damaged."""
+        """A heartbeat; None if it is gone or damaged."""
         try:
             return complete_beat(read_object(self._store.get(key), key))
         except (FileNotFoundError, CorruptState):
             return None
 
 
-def complete_beat(found: Mapping[str, Any]) -> dict[str, Any] | None:
-    """A heartbeat with all values that others read; None if one of them makes no sense."""
-    beat = {**_NOTHING, **{name: value for name, value in found.items() if value is not None or name not in _NOTHING}}
-    return beat if all(_is_like(beat[name], usual) for name, usual in _NOTHING.items()) else None
+def complete_beat(found: Any) -> dict[str, Any] | None:
+    """A heartbeat, completed if it has not all values; None if it is nonsense."""
+    known = found.items() if isinstance(found, dict) else ()
+    beat = {**_NOTHING, **{name: value for name, value in known if value is not None or name not in _NOTHING}}
+    sound = isinstance(found, dict) and all(_is_like(beat[name], usual) for name, usual in _NOTHING.items())
+    return beat if sound else None
 
 
 def _is_like(value: Any, usual: Any) -> bool:

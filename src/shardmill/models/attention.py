@@ -27,7 +27,7 @@ def _fold(v, scores, seen, highest, total, mixed):
     weights = tl.where(seen, tl.exp2(scores - higher[:, None]), 0.0)
     shrink = tl.exp2(highest - higher)
     total = total * shrink + tl.sum(weights, 1)
-    return higher, total, tl.dot(weights.to(v.dtype), v, mixed * shrink[:, None])
+    return higher, total, tl.dot(weights.to(v.dtype), v, mixed * shrink[:, None], input_precision="ieee")
 
 
 @triton.jit(do_not_specialize=["heads", "group", "tiles", "left", "right", "bias_head", "bias_reach", "before"])
@@ -66,7 +66,7 @@ def _attend(
             seen = columns[None, :] < before
             if bound_left:
                 seen = seen & (before + rows[:, None] - columns[None, :] <= left)
-            scores = tl.dot(q, tl.trans(k)) * scale
+            scores = tl.dot(q, tl.trans(k), input_precision="ieee") * scale
             highest, total, mixed = _fold(v, scores, seen, highest, total, mixed)
     low, high = 0, length
     if bound_left:
@@ -78,7 +78,7 @@ def _attend(
         there = columns[:, None] < length
         k = tl.load(k_at + columns[:, None] * k_row + within[None, :], mask=there, other=0.0)
         v = tl.load(v_at + columns[:, None] * v_row + within[None, :], mask=there, other=0.0)
-        scores = tl.dot(q, tl.trans(k)) * scale
+        scores = tl.dot(q, tl.trans(k), input_precision="ieee") * scale
         if biased:
             distance = tl.minimum(tl.maximum(columns[None, :] - rows[:, None], -bias_reach), bias_reach)
             scores += tl.load(bias_at + head * bias_head + distance + bias_reach)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import logging
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -16,12 +17,12 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from shardmill.errors import DeviceLost, DeviceOutOfMemory, ModelError
+from shardmill.models.code import loading_options, may_run_code, refused_code
 from shardmill.models.compiling import compile_whole, eager_if
 from shardmill.models.folder import Dense, LayerNorm, ModelFolder, Normalize, Pooling, Step
 
 _ENCODER_HALF = {"t5", "mt5", "umt5"}
 _UNUSED_WEIGHTS = ("pooler.", "position_ids")
-_LOCAL = {"local_files_only": True, "trust_remote_code": False}
 
 
 class Clock:
@@ -166,6 +167,13 @@ def quiet() -> Iterator[None]:
             said.enable_progress_bar()
 
 
+def free_memory() -> None:
+    """Give back the memory of models that are no longer used."""
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+
+
 def _load_transformer(folder: ModelFolder, attention: str) -> Any:
     from transformers import AutoModel, AutoModelForTextEncoding
 
@@ -181,18 +189,25 @@ def load_config(path: Path, said: dict[str, Any], options: dict[str, Any]) -> An
     from transformers import AutoConfig
 
     try:
-        return AutoConfig.from_pretrained(str(path), **{**options, **_LOCAL})
+        return AutoConfig.from_pretrained(str(path), **{**options, **loading_options(path)})
     except Exception as error:
-        custom = ", which comes with code of its own that shardmill never runs" if said.get("auto_map") else ""
+        if said.get("auto_map") and not may_run_code(path):
+            raise refused_code(path) from error
         raise ModelError(
-            f"transformers does not know the model type {said['model_type']!r}{custom}.",
+            f"transformers does not know the model type {said['model_type']!r}.",
             hint="Choose another model, or upgrade transformers.",
         ) from error
 
 
 def load_weights(kind: Any, path: Path, config: Any, attention: str, dtype: torch.dtype = torch.float32) -> Any:
     """A model of one of transformers' kinds, with every weight from its folder."""
-    options = {**_LOCAL, "config": config, "use_safetensors": True, "output_loading_info": True, "dtype": dtype}
+    options = {
+        **loading_options(path),
+        "config": config,
+        "use_safetensors": True,
+        "output_loading_info": True,
+        "dtype": dtype,
+    }
     try:
         try:
             model, report = kind.from_pretrained(str(path), attn_implementation=attention, **options)

@@ -1,10 +1,12 @@
-"""Two digests of a model folder's content, independent of its path."""
+"""Digests of a model folder's content, independent of its path."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable
 from pathlib import Path
+
+from shardmill.models.code import fingerprint_code
 
 _CONFIG_SUFFIXES = {".json", ".txt", ".model", ".spm", ".jinja"}
 _OTHER_RUNTIMES = {"onnx", "openvino"}
@@ -14,11 +16,11 @@ _BLOCKS, _BLOCK_BYTES = 64, 64 << 10
 
 
 def digest_folder(folder: Path) -> dict[str, str]:
-    """The digests of the weights and of the configuration (tokenizer files are configuration)."""
+    """The digests of the weights, of the configuration (with the tokenizer), and of code if it is run."""
     files = [f for f in sorted(folder.rglob("*")) if f.is_file() and _counts(f.relative_to(folder))]
     weights = [f for f in files if f.suffix == ".safetensors"]
     config = [f for f in files if f.suffix in _CONFIG_SUFFIXES]
-    return {"weights": _digest(folder, weights), "config": _digest(folder, config)}
+    return {"weights": _digest(folder, weights), "config": _digest(folder, config), **fingerprint_code(folder)}
 
 
 def _counts(relative: Path) -> bool:

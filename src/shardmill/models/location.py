@@ -15,7 +15,7 @@ from shardmill.store import is_url
 MINILM = "all-MiniLM-L6-v2"
 _BUNDLED_NAMES = (MINILM, f"sentence-transformers/{MINILM}", "demo")
 _BUNDLED_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
-_WANTED = ["*.json", "*.txt", "*.safetensors", "*.model", "*.spm", "*.jinja", "tokenizer*", "vocab*", "merges*"]
+_WANTED = ["*.json", "*.txt", "*.safetensors", "*.model", "*.spm", "*.jinja", "tokenizer*", "vocab*", "merges*", "*.py"]
 _UNWANTED = ["*.bin", "*.onnx", "*.md", "onnx/*", "openvino/*"]
 
 

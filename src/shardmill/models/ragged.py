@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import overload
@@ -67,3 +67,13 @@ def ragged(rows: Iterable[Sequence[int]]) -> Ragged:
     kept = list(rows)
     starts = starts_of(np.array([len(row) for row in kept], np.int64))
     return Ragged(np.fromiter(chain.from_iterable(kept), np.int32, int(starts[-1])), starts)
+
+
+def token_batches(lengths: NDArray[np.int64], budget: int) -> Iterator[NDArray[np.int64]]:
+    """Cut rows, sorted by length, into batches whose padded size is at most `budget` tokens."""
+    order = np.argsort(-lengths, kind="stable")
+    at = 0
+    while at < len(order):
+        count = max(1, budget // max(1, int(lengths[order[at]])))
+        yield order[at : at + count]
+        at += count

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardmill.errors import ModelError, missing_extra
+from shardmill.models.code import loading_options
 from shardmill.models.folder import ModelFolder
 from shardmill.models.ragged import Ragged, ragged, starts_of
 from shardmill.models.words import Spelled, Words, is_wordwise
@@ -228,7 +229,7 @@ def load_tokenizer(folder: ModelFolder, max_tokens: int | None) -> Tokenizer:
         from transformers import AutoTokenizer
     except ImportError as error:
         raise missing_extra(error.name or "transformers", "embed") from error
-    options = {**folder.tokenizer_options, "local_files_only": True, "trust_remote_code": False}
+    options = {**folder.tokenizer_options, **loading_options(folder.transformer)}
     try:
         made = AutoTokenizer.from_pretrained(str(folder.transformer), **options)
     except Exception as error:
@@ -266,7 +267,17 @@ def load_tokenizer(folder: ModelFolder, max_tokens: int | None) -> Tokenizer:
 
 def first_position(folder: ModelFolder) -> int:
     """The position of a text's first token: some models start counting after their padding id."""
-    return int(folder.config.get("pad_token_id", 1)) + 1 if folder.config["model_type"] in _OFFSET_POSITIONS else 0
+    return _first_position(folder.config)
+
+
+def _first_position(config: dict[str, Any]) -> int:
+    return int(config.get("pad_token_id", 1)) + 1 if config["model_type"] in _OFFSET_POSITIONS else 0
+
+
+def count_positions(config: dict[str, Any]) -> int | None:
+    """The number of tokens that a model has positions for; None if it has no such limit."""
+    positions = config.get("max_position_embeddings") or -1
+    return positions - _first_position(config) if positions > 0 else None
 
 
 def _model_limit(folder: ModelFolder, tokenizer_limit: int) -> int | None:

@@ -13,7 +13,7 @@ from shardmill.postgres.definition import DIGEST
 from shardmill.postgres.indexes import existing_indexes
 from shardmill.postgres.search import distances, settings
 from shardmill.postgres.tables import check, one, vector_schema
-from shardmill.postgres.target import Target, quoted
+from shardmill.postgres.target import Target, all_null, quoted
 
 if TYPE_CHECKING:
     import psycopg
@@ -26,18 +26,26 @@ _RECALL_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """Totals from one pass over a table."""
+    """Totals from one pass over a table; `results` counts rows that the task gave one. Norms are those of vectors."""
 
     rows: int
-    vectors: int
+    results: int
     digests: int
-    not_finite: int
-    least_norm: float
-    most_norm: float
+    not_finite: int = 0
+    least_norm: float = 0.0
+    most_norm: float = 0.0
 
 
 def look(connection: psycopg.Connection[Any], target: Target) -> Seen:
-    """Count rows, vectors and digests, and measure the vectors' norms."""
+    """Count rows, results and digests, and measure the vectors' norms."""
+    if not target.vector:
+        empty = all_null(target.results)
+        with explained(connection):
+            counts = connection.execute(
+                f"SELECT count(*), count(*) FILTER (WHERE NOT {empty}), count({quoted(DIGEST)}) FROM {target.name}"
+            ).fetchone()
+        assert counts is not None
+        return Seen(*counts)
     schema = quoted(vector_schema(connection) or "public")
     function = "vector_norm" if target.vector_type == "vector" else "l2_norm"
     with explained(connection):
@@ -57,7 +65,8 @@ def fits(connection: psycopg.Connection[Any], target: Target) -> tuple[bool, str
     except DatabaseError as error:
         return False, error.message
     key = ", ".join(target.key) or "none"
-    return True, f"{len(target.columns)} columns, {target.vector_type}({target.dims}), key {key}"
+    vector = f"{target.vector_type}({target.dims})" if target.vector else "no vector"
+    return True, f"{len(target.columns)} columns, {vector}, key {key}"
 
 
 def loaded(connection: psycopg.Connection[Any], target: Target, rows: int) -> tuple[bool, str]:
@@ -109,11 +118,11 @@ def _sample_vectors(connection: psycopg.Connection[Any], target: Target, sample:
 def sample_rows(
     connection: psycopg.Connection[Any], target: Target, expressions: list[str], sample: int
 ) -> list[tuple[Any, ...]]:
-    """A random sample of the rows that have a vector."""
+    """A random sample of the rows that have a result."""
     rows = one(connection, f"SELECT count(*) FROM {target.name}")
     share = min(100.0, 100.0 * 4 * sample / max(1, rows) + 0.01)
     with explained(connection):
         return connection.execute(
             f"SELECT {', '.join(expressions)} FROM {target.name} TABLESAMPLE BERNOULLI ({share})"
-            f" WHERE {quoted(target.vector)} IS NOT NULL ORDER BY random() LIMIT {sample}"
+            f" WHERE NOT {all_null(target.results)} ORDER BY random() LIMIT {sample}"
         ).fetchall()

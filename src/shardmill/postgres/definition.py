@@ -1,4 +1,4 @@
-"""The SQL that creates a table for vectors."""
+"""The SQL that creates a table for what a task makes."""
 
 from __future__ import annotations
 
@@ -35,8 +35,9 @@ def definition(target: Target, vector_schema: str = "public") -> str:
 
 
 def own_columns(target: Target, vector_schema: str) -> Iterator[tuple[str, str]]:
-    """The columns that every table for vectors has, with their SQL definitions."""
-    yield target.vector, f"{quoted(vector_schema)}.{target.vector_type}({target.dims})"
+    """The columns that are not filled from the rows as they are, with their SQL definitions."""
+    if target.vector:
+        yield target.vector, f"{quoted(vector_schema)}.{target.vector_type}({target.dims})"
     yield DIGEST, "bytea"
     if target.text:
         yield SEARCH, f"tsvector GENERATED ALWAYS AS ({_search_expression(target)}) STORED"
@@ -58,8 +59,9 @@ def _search_expression(target: Target) -> str:
 def validate(target: Target) -> None:
     """Refuse a target that no server would accept, before asking one."""
     names = [c.name for c in target.columns]
-    own = [target.vector, DIGEST, *([SEARCH] if target.text else [])]
-    for name in (target.schema, target.table, *names, target.vector):
+    vector = [target.vector] if target.vector else []
+    own = [*vector, DIGEST, *([SEARCH] if target.text else [])]
+    for name in (target.schema, target.table, *names, *vector):
         if not name or "\0" in name:
             raise SpecError(f"{name!r} is not a valid name for a table or a column.")
         if len(name.encode()) > _LONGEST_NAME_BYTES:
@@ -76,7 +78,7 @@ def validate(target: Target) -> None:
     for column in target.columns:
         if column.name in target.text and not column.type.startswith(("text", "character", "jsonb")):
             raise SpecError(f"{column.name!r} is {column.type}: full-text search needs text or jsonb.")
-    if not 1 <= target.dims <= _MOST_DIMS:
+    if vector and not 1 <= target.dims <= _MOST_DIMS:
         raise SpecError(f"pgvector supports 1 to {_MOST_DIMS:,} dimensions, not {target.dims:,}.")
 
 

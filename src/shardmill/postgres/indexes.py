@@ -44,6 +44,8 @@ def check_indexable(target: Target, kind: str) -> None:
     """Refuse, before the load, what cannot be indexed after it."""
     if kind not in KINDS:
         raise SpecError(f"--index {kind!r} is unknown.", hint=f"Use {', '.join(KINDS)}.")
+    if not target.vector:
+        return
     most = _MOST_DIMS[target.vector_type]
     if kind != "none" and target.dims > most:
         other = ", halfvec" if target.vector_type == "vector" and target.dims <= _MOST_DIMS["halfvec"] else ""
@@ -92,10 +94,10 @@ def drop_indexes(connection: psycopg.Connection[Any], target: Target) -> list[Ta
 
 
 def build(url: str, target: Target, kind: str = "hnsw", progress: Progress = lambda share, note: None) -> list[str]:
-    """Build the missing indexes: gin on the words, `kind` on the vectors. Returns one line per index built."""
+    """Build the missing indexes: gin on the words, `kind` on the vectors if there are any. Returns a line for each."""
     check_indexable(target, kind)
     wanted = [("gin", SEARCH)] if target.text else []
-    wanted += [(kind, target.vector)] if kind != "none" else []
+    wanted += [(kind, target.vector)] if kind != "none" and target.vector else []
     said = []
     with connect(url, autocommit=True) as builder, connect(url, autocommit=True) as watcher:
         for method, column in wanted:

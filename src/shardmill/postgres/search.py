@@ -14,13 +14,12 @@ from shardmill.postgres.definition import SEARCH, literal
 from shardmill.postgres.indexes import existing_indexes
 from shardmill.postgres.tables import one, vector_schema, vector_version
 from shardmill.postgres.target import Target, quoted
+from shardmill.retrieval.fusion import RRF
 
 if TYPE_CHECKING:
     import psycopg
 
 Mode = Literal["vector", "text", "hybrid"]
-# Reciprocal rank fusion: a row's score is the sum of 1 / (60 + rank) over the lists it is in.
-RRF = 60
 # The number of candidates that HNSW examines; measured in docs/postgres.md.
 EF_SEARCH, _MOST_EF_SEARCH = 100, 1_000
 # IVFFlat probes as many lists as pgvector recommends, the square root of their number, but at least this many.
@@ -134,6 +133,8 @@ def _dialect(connection: psycopg.Connection[Any]) -> _Dialect:
 def _check(target: Target, wanted: TableSearch) -> None:
     if wanted.k < 1:
         raise UsageError(f"-k {wanted.k}: must be at least 1.")
+    if wanted.mode != "text" and not target.vector:
+        raise no_vectors(target)
     if wanted.mode != "vector" and not target.text:
         raise UsageError(f"{target.table} has no full-text search: no text column was loaded.")
     if wanted.mode == "hybrid" and not target.key:
@@ -142,6 +143,11 @@ def _check(target: Target, wanted: TableSearch) -> None:
         raise UsageError("A query cannot contain a NUL character.")
     if wanted.vector is not None and len(wanted.vector) != target.dims:
         raise UsageError(f"The query has {len(wanted.vector)} dimensions, the table has {target.dims}.")
+
+
+def no_vectors(target: Target) -> UsageError:
+    hint = "Search its texts by their words: --words" if target.text else "Query it with SQL."
+    return UsageError(f"{target.table} has no vectors to search by meaning.", hint=hint)
 
 
 def _statement(target: Target, wanted: TableSearch, dialect: _Dialect) -> str:

@@ -1,4 +1,4 @@
-"""Tables for vectors: created from a `Target` or compared with it, and registered in `shardmill.tables`."""
+"""Tables for what tasks make: created from a `Target` or compared with it, and registered in `shardmill.tables`."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def create(connection: psycopg.Connection[Any], target: Target) -> bool:
     with explained(connection, MAY_CREATE), connection.transaction():
         limit(connection)
         lock(connection)
-        vector_schema = ensure_vector(connection)
+        vector_schema = ensure_vector(connection) if target.vector else ""
         _check_language(connection, target.language)
         there = one(connection, "SELECT to_regclass(%s)::oid", [target.name])
         if there is None:
@@ -175,7 +175,11 @@ def register(
     params: dict[str, Any],
     task: str = "embed",
 ) -> None:
-    """Register how the vectors of a table are made. An existing entry must be the same."""
+    """Register how the rows of a table are made.
+
+    An existing entry must be the same if they are vectors, which are compared with one another. Other rows may be made
+    anew in another way, by the same task: each row's digest tells how it was made.
+    """
     jsonb = load().types.json.Jsonb
     new = Registered(target, task, model, fingerprint, params)
     with explained(connection, MAY_CREATE), connection.transaction():
@@ -191,15 +195,21 @@ def register(
                 " VALUES (%s, %s, %s, %s, %s, %s, %s)",
                 [target.schema, target.table, jsonb(target.to_json()), task, model, jsonb(fingerprint), jsonb(params)],
             )
-        elif changes := _changes(old, new):
-            raise StaleResume(
-                f"{target.name} holds vectors that were made differently: {'; '.join(changes)}.",
-                hint="Vectors of two models cannot be compared: load into another table.",
+        elif not target.vector and not old.target.vector and old.task == task:
+            connection.execute(
+                "UPDATE shardmill.tables SET target = %s, model = %s, fingerprint = %s, task_params = %s"
+                " WHERE table_schema = %s AND table_name = %s",
+                [jsonb(target.to_json()), model, jsonb(fingerprint), jsonb(params), target.schema, target.table],
             )
+        elif changes := _changes(old, new):
+            what, why = "rows", "Load into another table."
+            if old.target.vector and target.vector:
+                what, why = "vectors", "Vectors of two models cannot be compared: load into another table."
+            raise StaleResume(f"{target.name} holds {what} that were made differently: {'; '.join(changes)}.", hint=why)
 
 
 def registered(connection: psycopg.Connection[Any], schema: str, table: str) -> Registered | None:
-    """How the vectors of a table are made; None if shardmill did not load it."""
+    """How the rows of a table are made; None if shardmill did not load it."""
     with explained(connection):
         if one(connection, "SELECT to_regclass('shardmill.tables')") is None:
             return None
@@ -212,7 +222,7 @@ def registered(connection: psycopg.Connection[Any], schema: str, table: str) -> 
 
 
 def _changes(old: Registered, new: Registered) -> list[str]:
-    """What would make new vectors differ from the old. The model's location and the dtype would not."""
+    """What would make new rows differ from the old. The model's location and the dtype would not."""
     found = []
     if old.task != new.task:
         found.append(f"the task was {old.task}, now {new.task}")

@@ -14,7 +14,7 @@ from shardmill.postgres.definition import DIGEST
 from shardmill.postgres.links import Reference
 from shardmill.postgres.presets import Field
 from shardmill.postgres.tables import types_of
-from shardmill.postgres.target import Conflict, Target, quoted
+from shardmill.postgres.target import Conflict, Target, all_null, quoted
 
 if TYPE_CHECKING:
     import psycopg
@@ -56,12 +56,14 @@ class Upsert:
         self._create, self._copy, self._insert = self._statements()
 
     def _sent_as(self, field: pa.Field) -> str:
-        return self.target.vector_type if field.name == self.target.vector else sent_type(field.type)
+        return self.target.vector_type if self._is_vector(field.name) else sent_type(field.type)
+
+    def _is_vector(self, name: str) -> bool:
+        return bool(self.target.vector) and name == self.target.vector
 
     def _statements(self) -> tuple[bytes, bytes, bytes]:
-        vector = self.target.vector
         columns = [
-            f"{quoted(name)} {self._types[name] if name == vector else kind}"
+            f"{quoted(name)} {self._types[name] if self._is_vector(name) else kind}"
             for name, kind in zip(self._names, self._kinds, strict=True)
         ]
         sent = ", ".join(map(quoted, self._names))
@@ -79,7 +81,8 @@ class Upsert:
         insert = (
             f"WITH written AS (INSERT INTO {self.target.name} AS old ({names})"
             f" SELECT {chosen} FROM pg_temp.{_BATCH} {join} ORDER BY {key}"
-            f" {self._on_conflict(key)} RETURNING xmax::text = '0' AS new, old.{quoted(vector)} IS NULL AS hollow)"
+            f" {self._on_conflict(key)}"
+            f" RETURNING xmax::text = '0' AS new, {all_null(self.target.results, 'old')} AS hollow)"
             " SELECT count(*) FILTER (WHERE new), count(*) FILTER (WHERE NOT new), count(*) FILTER (WHERE hollow)"
             " FROM written"
         )
@@ -90,23 +93,24 @@ class Upsert:
         name, kind, wanted = quoted(self._names[i]), self._kinds[i], self._types[self._columns[i]]
         if (field := self._fields.get(self._names[i])) is not None:
             return field.expression(name)
-        if self._names[i] == self.target.vector or kind == wanted or wanted.startswith(("text", "character")):
+        if self._is_vector(self._names[i]) or kind == wanted or wanted.startswith(("text", "character")):
             return name
         return f"{name}::{wanted}"
 
     def _on_conflict(self, key: str) -> str:
-        """The ON CONFLICT clause. With `changed_only`, a row whose text is unchanged is sent without its vector."""
+        """The ON CONFLICT clause. With `changed_only`, a row that is unchanged is sent without its result."""
         if self.mode == "fail":
             return ""
         if self.mode == "skip":
             return f"ON CONFLICT ({key}) DO NOTHING"
-        vector = quoted(self.target.vector)
         names = [n for n in (*self._columns, *self._again) if n not in self.target.key]
         changes = [f"{quoted(n)} = EXCLUDED.{quoted(n)}" for n in names]
         if self._changed_only:
-            unchanged = f"EXCLUDED.{vector} IS NULL AND old.{quoted(DIGEST)} = EXCLUDED.{quoted(DIGEST)}"
-            kept = f"{vector} = CASE WHEN {unchanged} THEN old.{vector} ELSE EXCLUDED.{vector} END"
-            changes[names.index(self.target.vector)] = kept
+            digest = quoted(DIGEST)
+            unchanged = f"{all_null(self.target.results, 'EXCLUDED')} AND old.{digest} = EXCLUDED.{digest}"
+            for name in map(quoted, self.target.results):
+                kept = f"{name} = CASE WHEN {unchanged} THEN old.{name} ELSE EXCLUDED.{name} END"
+                changes[changes.index(f"{name} = EXCLUDED.{name}")] = kept
         return f"ON CONFLICT ({key}) DO UPDATE SET {', '.join(changes)}"
 
     def encode(self, rows: pa.Table) -> bytes:
@@ -114,7 +118,7 @@ class Upsert:
         return encode([rows.column(n).combine_chunks() for n in self._names], self._kinds)
 
     def unchanged(self, connection: psycopg.Connection[Any], kept: pa.RecordBatch) -> frozenset[int]:
-        """The rows that the table already has, with a vector and the same text digest."""
+        """The rows that the table already has, with a result and the same digest of what they are made from."""
         names = ", ".join(f"k{i}" for i in range(len(self.key)))
         kinds = [self._kinds[self._names.index(name)] for name in self.key]
         arrays = ", ".join(f"%s::{kind}[]" for kind in kinds)
@@ -127,19 +131,19 @@ class Upsert:
         found = connection.execute(
             f"SELECT sent.row - 1 FROM unnest({arrays}, %s::bytea[]) WITH ORDINALITY AS sent({names}, digest, row)"
             f" JOIN {self.target.name} old ON {same} AND old.{DIGEST} = sent.digest"
-            f" WHERE old.{quoted(self.target.vector)} IS NOT NULL".encode(),
+            f" WHERE NOT {all_null(self.target.results, 'old')}".encode(),
             [kept.column(name).to_pylist() for name in (*self.key, DIGEST)],
         )
         return frozenset(row for (row,) in found.fetchall())
 
     def _digested(self) -> list[int]:
-        """The columns that a digest covers: the key if stored as it was sent, the text digest, the vector."""
-        names = [*self.target.key, DIGEST, self.target.vector]
+        """The columns that a digest covers: the vector, and of the others those that are stored as they were sent."""
+        names = dict.fromkeys((*self.target.key, DIGEST, *self.target.results))
         found = [self._columns.index(name) for name in names]
-        return [i for i in found if self._kinds[i] == self._types[self._columns[i]] or i == found[-1]]
+        return [i for i in found if self._kinds[i] == self._types[self._columns[i]] or self._is_vector(self._names[i])]
 
     def digest(self, rows: pa.Table) -> bytes:
-        """A digest of keys and vectors that does not depend on the order of the rows."""
+        """A digest of keys and results that does not depend on the order of the rows."""
         own = self._digested()
         columns = [rows.column(self._names[i]).combine_chunks() for i in own]
         return digest_rows(columns, [self._kinds[i] for i in own]).to_bytes(16, "big")
@@ -185,8 +189,8 @@ class Upsert:
         new, old, hollow = found
         if hollow and self._changed_only:
             raise DatabaseError(
-                f"{self.target.name}: {hollow} rows would have no vector: their text was unchanged, but the rows were "
-                "deleted during the load, or the task gave them none.",
+                f"{self.target.name}: {hollow} rows would have no {'vector' if self.target.vector else 'result'}: "
+                "their text was unchanged, but the rows were deleted during the load, or the task gave them none.",
                 hint="Run the same command again. If it says the same, leave out --changed-only: verify counts them.",
             )
         return int(new), int(old)

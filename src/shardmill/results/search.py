@@ -54,25 +54,28 @@ def check_request(ledger: Ledger, plan: Plan, texts: Sequence[str], k: int) -> N
     vector_field(part_schema(ledger, plan))
 
 
-def search(ledger: Ledger, plan: Plan, query: NDArray[np.float32], k: int = 5, *, quiet: bool = False) -> list[Hit]:
-    """The `k` items nearest to a query vector, nearest first."""
+def search(
+    ledger: Ledger, plan: Plan, queries: NDArray[np.float32], k: int = 5, *, quiet: bool = False
+) -> list[list[Hit]]:
+    """The `k` items nearest to each query vector, nearest first."""
     matrix = open_matrix(ledger, plan, quiet=quiet)
-    if query.shape != (matrix.shape[1],):
-        raise UsageError(f"The query has {query.shape[0]} dimensions, the run has {matrix.shape[1]}.")
+    if queries.shape[1] != matrix.shape[1]:
+        raise UsageError(f"The query has {queries.shape[1]} dimensions, the run has {matrix.shape[1]}.")
     schema = part_schema(ledger, plan)
     names = [f.name for f in schema if f.name in plan.kept]
     commits = ledger.commits.read_complete(plan)
-    if not has_windows(plan, schema):
-        found = zip(*nearest(matrix, query, k), strict=True)
-        return [Hit(int(r), float(s), _values(ledger, commits, names, int(r))) for r, s in found]
-    items = read_items(ledger, plan)
-    spans = [name for name in (WINDOW, START, STOP) if name in schema.names]
-    hits = []
-    for row, score in zip(*nearest(matrix, query, k, items), strict=True):
-        values = _values(ledger, commits, [*names, *spans], int(row))
-        span = {name: values.pop(name) for name in spans}
-        hits.append(Hit(int(items[row]), float(score), values, **span))
-    return hits
+    windows = has_windows(plan, schema)
+    items = read_items(ledger, plan) if windows else np.arange(len(matrix))
+    spans = [name for name in (WINDOW, START, STOP) if windows and name in schema.names]
+    found = []
+    for rows, scores in nearest(matrix, queries, k, items if windows else None):
+        hits = []
+        for row, score in zip(rows, scores, strict=True):
+            values = _values(ledger, commits, [*names, *spans], int(row))
+            span = {name: values.pop(name) for name in spans}
+            hits.append(Hit(int(items[row]), float(score), values, **span))
+        found.append(hits)
+    return found
 
 
 def refuse_empty(texts: Sequence[str]) -> None:

@@ -31,7 +31,7 @@ from shardmill.errors import (
 from shardmill.ledger import Ledger, name_person
 from shardmill.plan import Plan
 from shardmill.planner import result_schema
-from shardmill.run.planning import open_placer, refuse_another_model, write_plan
+from shardmill.run.planning import open_placer, permit, refuse_another_model, write_plan
 from shardmill.run.result import Run
 from shardmill.run.working import check_wanted, work
 from shardmill.spec import ErrorLimit, Spec, make_execution
@@ -56,14 +56,16 @@ def start(
     resume: bool = False,
     quiet: bool = True,
     engine: Engine | None = None,
+    allow_code: bool = False,
     before: Callable[[Plan], None] = lambda plan: None,
 ) -> Run:
     """Make a plan or find the existing one, place workers, and wait until the run is complete.
 
     If the spec's execution says `detach`, it returns once the workers are placed, and they do the rest.
-    `before` is called with the plan of an incomplete load, before its table is created.
+    `before` is called with the plan of an incomplete load, before its table is created. Code that comes with the model
+    is run only with `allow_code`.
     """
-    permission.allow(spec.work.code)
+    permit(spec, of_model=allow_code)
     ledger = _open_folder(out, engine)
     placer, devices = open_placer(spec, engine, quiet)
     plan = write_plan(ledger, spec, devices, fresh=fresh, resume=resume, quiet=quiet, before=before)
@@ -76,13 +78,14 @@ def prepare(
     *,
     fresh: bool = False,
     quiet: bool = True,
+    allow_code: bool = False,
     before: Callable[[Plan], None] = lambda plan: None,
 ) -> Run:
     """Write the run folder that `start` would write, and place nobody: `work` or `resume` does the rest.
 
     A run that is already there stays as it is.
     """
-    permission.allow(spec.work.code)
+    permit(spec, of_model=allow_code)
     ledger = _open_folder(out, None)
     _, devices = open_placer(spec, None, quiet)
     write_plan(ledger, spec, devices, fresh=fresh, keep_settings=True, quiet=quiet, before=before)
@@ -112,7 +115,7 @@ def resume(
     are run only with `allow_code`.
     """
     ledger = Ledger(place)
-    plan, settings = ledger.plan(), ledger.execution()
+    plan, settings = ledger.settle()
     own = {name: value for name, value in settings.items() if name not in ("places", "to_url")}
     changes = {"detach": False, **(changes or {})}
     if changes.get("engine", own.get("engine")) != own.get("engine"):
@@ -172,6 +175,7 @@ def _count_live(status: Status) -> int:
 
 def _finish(ledger: Ledger, plan: Plan, spec: Spec, engine: Engine | None, devices: list[Device], quiet: bool) -> Run:
     """Place workers for the shards that are left, wait for them, and check the outcome."""
+    ledger.confirm()
     ledger.state.want(name_person())
     if len(ledger.commits.shards()) < len(plan.shards):
         check_wanted(ledger)

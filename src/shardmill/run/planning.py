@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from shardmill import permission
 from shardmill.devices import Device
 from shardmill.engines import LOCAL, check_detachable, open_engine
 from shardmill.engines.base import Engine, check_options
@@ -14,6 +15,13 @@ from shardmill.planner import devices_for, make_plan, result_schema
 from shardmill.spec import Spec
 from shardmill.status.state import read_status
 from shardmill.tasks import open_task
+
+
+def permit(spec: Spec, *, of_model: bool) -> None:
+    """Whoever names a task or a source allows its code; code that comes with a model is allowed only `of_model`."""
+    permission.allow(spec.work.code)
+    if of_model:
+        permission.allow(open_task(spec.work.task, spec.work.params).model_code)
 
 
 def write_plan(

@@ -22,9 +22,11 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from shardmill.costs.cost import Cost
+    from shardmill.results.evaluation import Evaluation
     from shardmill.results.merge import Merged
     from shardmill.results.search import Hit
     from shardmill.results.verify import Report
+    from shardmill.retrieval.passages import PassageRecord
 
 
 class Run:
@@ -99,6 +101,8 @@ class Run:
 
     def search_many(self, texts: Sequence[str], k: int = 5, *, quiet: bool = True) -> list[list[Hit]]:
         """Several searches with the model loaded once."""
+        import numpy as np
+
         from shardmill.results.search import check_request, search
 
         task = open_task(self.plan.work.task, self.plan.work.params)
@@ -109,7 +113,26 @@ class Run:
         device = open_here(task, precise=self.ledger.execution().get("precision") == "float32")
         if not quiet:
             say(f"Searching with the model on {device.name}.")
-        return [search(self.ledger, self.plan, embed_query(text), k, quiet=quiet) for text in texts]
+        return search(self.ledger, self.plan, np.stack([embed_query(text) for text in texts]), k, quiet=quiet)
+
+    def index(self, *, graph: bool = True, quiet: bool = True) -> PassageRecord:
+        """Write the passages of an embed run for `answer` and `ask`, with graphs for approximate search."""
+        from shardmill.results.passages import write_passages
+
+        return write_passages(self.ledger, self.plan, graph=graph, quiet=quiet)
+
+    def evaluate(
+        self,
+        gold: str | os.PathLike[str],
+        *,
+        answers: str = "answers",
+        passages: str = "passage_id",
+        impossible: str = "is_impossible",
+    ) -> Evaluation:
+        """Compare a run of the answer task with a gold file, whose columns have these names."""
+        from shardmill.results.evaluation import GoldFields, evaluate
+
+        return evaluate(self.ledger, self.plan, os.fspath(gold), GoldFields(answers, passages, impossible))
 
     def errors(self) -> Iterator[dict[str, Any]]:
         """The rows that failed, with their line in the file and row in the source where known."""

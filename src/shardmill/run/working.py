@@ -36,7 +36,8 @@ def work(
     on signals, and ends if the worker does not.
     """
     ledger = Ledger(place)
-    plan, execution = ledger.plan(), Execution(**ledger.execution())
+    plan, settings = ledger.settle()
+    execution = Execution(**settings)
     if allow_code:
         permission.allow(plan.code)
     permission.check(plan.code)

@@ -15,6 +15,9 @@ from shardmill.ledger import Claim, Commit
 # The record of a failed item, as written to the run's errors.
 ErrorRecord = dict[str, Any]
 
+# What is counted of items besides rows and errors: fields of `Finished` and of `Sealed`.
+COUNTS = ("inputs", "tokens", "tokens_out", "truncated")
+
 
 @dataclass(frozen=True, slots=True)
 class Finished:
@@ -48,10 +51,15 @@ class Sealed:
 
 
 class Staged(Protocol):
-    """The rows of one attempt at one shard. The first `done` items were finished by earlier attempts: skip them."""
+    """The rows of one attempt at one shard. The first `done` items were finished by earlier attempts: skip them.
+
+    `carried` are their counts, if the attempt goes on counting from there instead of learning the totals from `seal`.
+    """
 
     @property
     def done(self) -> int: ...
+    @property
+    def carried(self) -> Sealed | None: ...
     @property
     def complete(self) -> bool: ...
     def write(self, rows: pa.Table, items: NDArray[np.int64]) -> None: ...
@@ -62,6 +70,10 @@ class Staged(Protocol):
 
 
 class Sink(Protocol):
+    """Where rows go. `salt` is part of the digest of what a row is made from, by which `unchanged` finds rows."""
+
+    salt: bytes
+
     def begin(self, claim: Claim) -> Staged: ...
     def unchanged(self, kept: pa.RecordBatch) -> frozenset[int]: ...
     def close(self) -> None: ...

@@ -7,35 +7,45 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from shardmill.plan import WINDOW, Plan
+from shardmill.errors import SpecError
+from shardmill.plan import START, STOP, WINDOW, Plan
 from shardmill.postgres.definition import DIGEST
 from shardmill.postgres.links import Reference
 from shardmill.postgres.presets import Field, TablePreset, find_preset
 from shardmill.postgres.target import Conflict, TableColumn, Target, quoted
 from shardmill.postgres.types import sql_type
+from shardmill.sinks.digests import make_salt
 from shardmill.sinks.parquet import is_vector
 from shardmill.spec import Work
 
 
-def target_of(work: Work, schema: pa.Schema, text: Sequence[str] = ()) -> Target:
+def target_of(plan: Plan, schema: pa.Schema, text: Sequence[str] = ()) -> Target:
     """The table for rows of this schema; `text` are the columns for full-text search."""
+    work = plan.work
     assert work.to is not None
     schema_name, _, table = work.to.table.rpartition(".")
-    vector = next(f for f in schema if is_vector(f.type))
+    made = [f for f in schema if f.name not in plan.kept and f.name not in (DIGEST, WINDOW, START, STOP)]
+    vector = next((f for f in made if is_vector(f.type)), None)
     if (preset := preset_of(work)) is not None:
+        if vector is None:
+            raise SpecError(
+                f"The schema {work.to.preset} has a column for vectors, and the task {work.task} makes none.",
+                hint="Name a table instead: --table NAME",
+            )
         known = preset.target(vector.type.list_size, schema=schema_name or "public", vector_type=work.to.vector)
         return replace(known, table=table, vector=vector.name, language=work.to.language)
-    columns = tuple(TableColumn(f.name, sql_type(f.type)) for f in schema if f.name not in (vector.name, DIGEST))
+    own = (DIGEST, vector.name) if vector is not None else (DIGEST,)
     return Target(
         schema=schema_name or "public",
         table=table,
         key=(*work.id, WINDOW) if WINDOW in schema.names else work.id,
-        columns=columns,
+        columns=tuple(TableColumn(f.name, sql_type(f.type)) for f in schema if f.name not in own),
         text=tuple(text),
-        dims=vector.type.list_size,
-        vector=vector.name,
+        dims=vector.type.list_size if vector is not None else 0,
+        vector=vector.name if vector is not None else "",
         vector_type=work.to.vector,
         language=work.to.language,
+        made=() if vector is not None else tuple(f.name for f in made),
     )
 
 
@@ -71,6 +81,8 @@ class Destination:
     mode: Conflict = "update"
     batch_rows: int = 512
     changed_only: bool = False
+    # Part of each row's digest. Empty for vectors: a table never holds those of two models or of other parameters.
+    salt: bytes = b""
     # False if rows of the source may change: it is then unknown which rows an earlier attempt did.
     resumes: bool = True
 
@@ -78,14 +90,16 @@ class Destination:
     def of(cls, plan: Plan, schema: pa.Schema, batch_rows: int) -> Destination:
         to = plan.work.to
         assert to is not None
+        target = target_of(plan, schema)
         return cls(
             url=to.url,
-            target=target_of(plan.work, schema),
+            target=target,
             schema=schema,
             fields=preset.fields if (preset := preset_of(plan.work)) is not None else (),
             reference=reference_of(plan.work),
             mode=to.mode,
             batch_rows=batch_rows,
             changed_only=to.changed_only,
+            salt=b"" if target.vector else make_salt(plan.work.task, plan.work.params, plan.fingerprint),
             resumes=not plan.work.query,
         )

@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from shardmill.errors import CorruptState
 from shardmill.ledger import Claim, Commit, Ledger
-from shardmill.sinks.base import ErrorRecord, Finished
+from shardmill.sinks.base import ErrorRecord, Finished, Sealed
+from shardmill.sinks.keeping import Keeper, Prefix
 from shardmill.store import Store
 from shardmill.store.digests import DigestFile
 
@@ -23,13 +24,18 @@ _READ_ROWS = 8192
 
 
 class ParquetSink:
-    def __init__(self, ledger: Ledger, kept: pa.Schema, made: pa.Schema) -> None:
-        self.ledger = ledger
+    """With a `keeper`, rows are kept before their shard is committed, and those of earlier attempts are used."""
+
+    salt = b""
+
+    def __init__(self, ledger: Ledger, kept: pa.Schema, made: pa.Schema, keeper: Keeper | None = None) -> None:
+        self.ledger, self._keeper = ledger, keeper
         self.schema = pa.schema([*kept, *made])
         self._numbers = [f.name for f in made if pa.types.is_floating(f.type)]
 
     def begin(self, claim: Claim) -> StagedPart:
-        return StagedPart(self.ledger, claim, self.schema, self._numbers)
+        prefix = Prefix(self._keeper, claim) if self._keeper is not None else None
+        return StagedPart(self.ledger, claim, self.schema, self._numbers, prefix)
 
     def unchanged(self, kept: pa.RecordBatch) -> frozenset[int]:
         return frozenset()
@@ -41,26 +47,62 @@ class ParquetSink:
 class StagedPart:
     """One part, named after its attempt. It does not count until a commit names it."""
 
-    done, complete = 0, False
+    complete = False
 
-    def __init__(self, ledger: Ledger, claim: Claim, schema: pa.Schema, numbers: Sequence[str]) -> None:
+    def __init__(
+        self, ledger: Ledger, claim: Claim, schema: pa.Schema, numbers: Sequence[str], prefix: Prefix | None = None
+    ) -> None:
         self._ledger = ledger
-        self._schema = schema
+        self._schema, self._numbers, self._prefix = schema, numbers, prefix
         self._key = f"parts/{claim.shard:06d}.{claim.attempt}.parquet"
         self._file = DigestFile(ledger.store.writer(self._key))
         self._writer = open_writer(self._file, schema, numbers)
         self._waiting: list[pa.Table] = []
         self._waiting_bytes = 0
         self._committing = False
+        self.done = 0
+        self.carried: Sealed | None = None
+        if prefix is not None:
+            self._take_back(prefix)
+
+    def _take_back(self, prefix: Prefix) -> None:
+        """Begin the part with the rows that earlier attempts kept."""
+        try:
+            for rows in prefix.take_back(self._decode):
+                self._add(rows)
+        except BaseException:
+            self.abandon()
+            raise
+        self.done, self.carried = prefix.done, prefix.carried
 
     def write(self, rows: pa.Table, items: NDArray[np.int64]) -> None:
+        self._add(rows)
+        if self._prefix is not None:
+            self._prefix.write(rows)
+
+    def _add(self, rows: pa.Table) -> None:
         self._waiting.append(rows)
         self._waiting_bytes += rows.nbytes
         if self._waiting_bytes >= _ROW_GROUP_BYTES:
             self._flush()
 
     def finish(self, items: Finished) -> list[ErrorRecord]:
+        if self._prefix is not None:
+            self._prefix.finish(items, self._encode)
         return []
+
+    def _encode(self, rows: list[pa.Table]) -> bytes:
+        """Rows as a small Parquet file of their own."""
+        file = pa.BufferOutputStream()
+        with open_writer(file, self._schema, self._numbers) as writer:
+            writer.write_table(fill_missing(pa.concat_tables(rows)))
+        return bytes(file.getvalue())
+
+    def _decode(self, data: bytes) -> pa.Table:
+        file = pa.BufferReader(data)
+        if not pq.read_schema(file).equals(self._schema):
+            raise ValueError("rows of another schema")
+        return pa.Table.from_batches(read_batches(file), schema=self._schema)
 
     def _flush(self) -> None:
         if self._waiting:
@@ -77,10 +119,12 @@ class StagedPart:
     def commit(self, record: Commit) -> bool:
         self._committing = True
         record = replace(record, part=self._key, digest=self._file.hexdigest(), part_bytes=self._file.size_bytes)
-        if self._ledger.commits.add(record):
-            return True
-        self._ledger.store.delete(self._key)
-        return False
+        won = self._ledger.commits.add(record)
+        if not won:
+            self._ledger.store.delete(self._key)
+        if self._prefix is not None:
+            self._prefix.delete()
+        return won
 
     def abandon(self) -> None:
         """Delete the part, unless a commit that names it may exist."""

@@ -19,7 +19,7 @@ from shardmill.postgres.connect import first_line, load
 from shardmill.postgres.fitting import find_refused, once, unfit
 from shardmill.postgres.session import Session, about_rows
 from shardmill.postgres.upsert import Upsert
-from shardmill.sinks.base import ErrorRecord, Finished, Sealed
+from shardmill.sinks.base import COUNTS, ErrorRecord, Finished, Sealed
 from shardmill.sinks.destination import Destination
 
 if TYPE_CHECKING:
@@ -43,6 +43,7 @@ class PostgresSink:
         stopped: Callable[[], bool] = lambda: False,
     ) -> None:
         self.ledger, self.to, self.worker, self.on_step = ledger, to, worker, on_step
+        self.salt = to.salt
         self.batches = BatchLedger(plan, to.target)
         # One thread begins shards, a second looks up texts, and a third writes rows.
         self._asking, self._looking, self.writing = (Session(to.url, stopped=stopped) for _ in range(3))
@@ -62,7 +63,7 @@ class PostgresSink:
         return ShardProgress(())
 
     def unchanged(self, kept: pa.RecordBatch) -> frozenset[int]:
-        """With `changed_only`, the rows whose vector in the table was made from the same text."""
+        """With `changed_only`, the rows whose result in the table was made from the same."""
         if not self.to.changed_only:
             return frozenset()
         return self._looking.transact(lambda c: self.upsert.unchanged(c, kept))
@@ -105,6 +106,8 @@ class _Ready:
 class StagedRows:
     """Finished rows on their way into the table. Written batches stay: the next attempt resumes after them."""
 
+    carried: Sealed | None = None
+
     def __init__(self, sink: PostgresSink, claim: Claim, progress: ShardProgress) -> None:
         self._sink, self._shard = sink, claim.shard
         self._at, self.complete = progress.rows, progress.complete
@@ -140,7 +143,7 @@ class StagedRows:
         if not found.complete:
             raise self._gone()
         self._progress = found
-        sums = {name: found.total(name) for name in ("inputs", "tokens", "tokens_out", "truncated")}
+        sums = {name: found.total(name) for name in COUNTS}
         return Sealed(rows=found.rows, lines=found.lines, part_rows=found.total("sent"), errors=found.errors, **sums)
 
     def commit(self, record: Commit) -> bool:
@@ -256,7 +259,7 @@ class StagedRows:
             self._refused.append(self._errors[item])
 
     def _describe(self, start: int, stop: int, rows: pa.Table) -> BatchRecord:
-        sums = dict.fromkeys(("inputs", "tokens", "tokens_out", "truncated"), 0)
+        sums = dict.fromkeys(COUNTS, 0)
         for block in self._finished:
             low, high = (min(max(at - block.first_row, 0), block.rows) for at in (start, stop))
             for name in sums:

@@ -19,7 +19,7 @@ from shardmill.postgres.copy import add_digests
 from shardmill.postgres.definition import DIGEST
 from shardmill.postgres.indexes import build, check_indexable, drop_indexes, existing_indexes, offer
 from shardmill.postgres.tables import create, one, register, types_of
-from shardmill.postgres.target import Target, quoted
+from shardmill.postgres.target import Target, all_null, quoted
 from shardmill.postgres.upsert import Upsert
 from shardmill.sinks.destination import preset_of, target_of
 from shardmill.spec import TableSpec, Work
@@ -27,6 +27,8 @@ from shardmill.template import TextTemplate
 
 if TYPE_CHECKING:
     import psycopg
+
+_READ_ROWS = 8192
 
 
 def check_work(work: Work) -> TableSpec:
@@ -53,7 +55,7 @@ def find_target(plan: Plan, schema: pa.Schema) -> Target:
     if (to := work.to) is not None and to.changed_only and WINDOW in schema.names:
         raise SpecError("--changed-only needs one row per item.", hint="Leave it out, or use --windows mean.")
     texts = [f.name for f in schema if f.name in TextTemplate.parse(work.text).names and pa.types.is_string(f.type)]
-    return target_of(work, schema, texts)
+    return target_of(plan, schema, texts)
 
 
 def prepare(plan: Plan, schema: pa.Schema, *, fresh: bool = False) -> Target:
@@ -135,23 +137,44 @@ def check_table(plan: Plan, schema: pa.Schema, commits: dict[int, Commit]) -> It
             f"{rows:,} rows in the table; {inserted:,} inserted, {updated:,} updated",
         )
         if rows == inserted == sent:
+            what = "vectors" if target.vector else "results"
             same = digest == add_digests([p.digest for p in shards.values()])
             yield (
                 "digests",
                 same,
-                f"keys, texts and vectors of {rows:,} rows are {'' if same else 'not '}as they were sent",
+                f"keys, texts and {what} of {rows:,} rows are {'' if same else 'not '}as they were sent",
             )
         else:
             yield "digests", True, "not compared: the table has rows of other loads, or some were replaced or skipped"
 
 
-def count_without_vector(plan: Plan, schema: pa.Schema) -> int:
-    """The rows that were loaded without a vector. Rows with an error are not loaded, so none is expected."""
+def count_without_result(plan: Plan, schema: pa.Schema) -> int:
+    """The rows that were loaded without a result. Rows with an error are not loaded, so none is expected."""
     assert plan.work.to is not None
     target = find_target(plan, schema)
-    empty = f"{quoted(DIGEST)} IS NOT NULL AND {quoted(target.vector)} IS NULL"
+    empty = f"{quoted(DIGEST)} IS NOT NULL AND {all_null(target.results)}"
     with reading(plan.work.to.url) as connection:
         return int(one(connection, f"SELECT count(*) FROM {target.name} WHERE {empty}"))
+
+
+def read_results(plan: Plan, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """The columns that the task made, of all rows of a table without vectors, in any order."""
+    assert plan.work.to is not None
+    target = find_target(plan, schema)
+    kept = [schema.field(name) for name in schema.names if name not in plan.kept]
+    columns = ", ".join(quoted(field.name) for field in kept)
+    with reading(plan.work.to.url) as connection, connection.cursor(name="results") as cursor:
+        cursor.itersize = _READ_ROWS
+        cursor.execute(f"SELECT {columns} FROM {target.name}".encode())
+        while rows := cursor.fetchmany(_READ_ROWS):
+            try:
+                arrays = [
+                    pa.array(values, field.type) for values, field in zip(zip(*rows, strict=True), kept, strict=True)
+                ]
+            except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+                reason = str(error).partition("\n")[0].rstrip(".")
+                raise DatabaseError(f"{target.name} holds values that the task does not make: {reason}.") from error
+            yield pa.RecordBatch.from_arrays(arrays, schema=pa.schema(kept))
 
 
 def _sums(progress: ShardProgress) -> tuple[int, int, str]:

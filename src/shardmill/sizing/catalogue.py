@@ -129,7 +129,7 @@ def _entries(path: Path) -> list[dict[str, Any]]:
         tables = tomllib.loads(path.read_text())
     except OSError as error:
         raise SpecError(f"{path}: {error.strerror}.") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise SpecError(f"{path}: {error}.") from error
     entries = tables.get("device", [])
     if set(tables) - {"device"} or not isinstance(entries, list):

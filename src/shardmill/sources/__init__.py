@@ -29,6 +29,7 @@ __all__ = [
     "discover",
     "kept_schema",
     "open_source",
+    "sort_groups",
 ]
 
 
@@ -46,6 +47,10 @@ def discover(
     from shardmill.sources.range import discover_range, is_range
     from shardmill.sources.sql import discover_query, refuse_without_query
 
+    if fields.group_by:
+        from shardmill.sources.grouped import describe_groups, fields_below
+
+        return describe_groups(discover(places, fields_below(fields), format, on_progress), fields)
     if fields.query:
         return discover_query(places, fields, format)
     if any(map(is_range, places)):
@@ -55,7 +60,11 @@ def discover(
 
 
 def open_source(stat: SourceStat, fields: Fields, max_item_bytes: int = MAX_ITEM_BYTES) -> Source:
-    """Open a source that `discover` found."""
+    """Open a source that `discover` found; a grouped one must have been sorted."""
+    if fields.group_by:
+        from shardmill.sources.grouped import GroupedSource
+
+        return GroupedSource(stat, fields)
     if fields.query:
         from shardmill.sources.sql import open_query
 
@@ -67,6 +76,18 @@ def open_source(stat: SourceStat, fields: Fields, max_item_bytes: int = MAX_ITEM
     from shardmill.sources.formats import find_format
 
     return find_format(stat.format).reader().open_source(stat, fields, max_item_bytes)
+
+
+def sort_groups(
+    stat: SourceStat,
+    fields: Fields,
+    max_item_bytes: int = MAX_ITEM_BYTES,
+    on_progress: Callable[[float, str], None] = lambda share, what: None,
+) -> SourceStat:
+    """Read a grouped source that `discover` found, and sort its rows into groups, in bounded memory."""
+    from shardmill.sources import grouped
+
+    return grouped.sort_groups(stat, fields, max_item_bytes, open_source, on_progress)
 
 
 def kept_schema(plan: Plan) -> pa.Schema:

@@ -24,7 +24,8 @@ class Fields:
     """Which fields of a row are read: a text (a field, several, or a template), the id, columns to keep, and columns
     that only the task reads (`wanted`).
 
-    `keep` entries may name a type: `price:float64`. For a database, `query` selects the rows.
+    `keep` entries may name a type: `price:float64`. For a database, `query` selects the rows. Rows that share a value
+    of `group_by` are one item.
     """
 
     text: str
@@ -32,10 +33,11 @@ class Fields:
     keep: tuple[str, ...] = ()
     query: str = ""
     wanted: tuple[str, ...] = ()
+    group_by: str = ""
 
     @classmethod
     def of(cls, work: Work) -> Fields:
-        return cls(work.text, work.id, work.keep, work.query, work.fields)
+        return cls(work.text, work.id, work.keep, work.query, work.fields, work.group_by)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +75,20 @@ class ItemBatch:
             size_bytes=self.size_bytes * max(0, len(self) - rows) // max(1, len(self)),
             files=self.files[rows:],
         )
+
+    def cut(self, rows: int) -> Iterator[ItemBatch]:
+        """The batch in batches of this many rows; the first has the `line_count`."""
+        for start in range(0, max(1, len(self)), rows):
+            stop = min(len(self), start + rows)
+            yield ItemBatch(
+                texts=self.texts.slice(start, rows),
+                kept=self.kept.slice(start, rows),
+                lines=self.lines[start:stop],
+                line_count=0 if start else self.line_count,
+                bad={row - start: reason for row, reason in self.bad.items() if start <= row < stop},
+                size_bytes=self.size_bytes * stop // max(1, len(self)) - self.size_bytes * start // max(1, len(self)),
+                files=self.files[start:stop],
+            )
 
 
 class Source(ABC):

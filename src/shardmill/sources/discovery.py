@@ -17,6 +17,8 @@ from shardmill.sources.files import WINDOW_BYTES, empty_source, file_name, open_
 from shardmill.sources.formats import FOLDERS, NAMES, SUFFIXES, find_format
 from shardmill.sources.parsing import BOM
 from shardmill.sources.places import Found, expand
+from shardmill.sources.run import FORMAT as RUN_FORMAT
+from shardmill.sources.run import find_parts, is_run
 from shardmill.sources.signatures import refuse_other_kinds
 from shardmill.store import ReadRange, is_url
 from shardmill.template import TextTemplate
@@ -36,6 +38,8 @@ def find_files(places: Sequence[str], format: str | None = None) -> tuple[str, t
         raise SourceError("no source given.", hint="Name a file, a folder, a glob or a URL.")
     if format is not None and format not in NAMES:
         raise SourceError(f"{format!r} is not a supported format.", hint=nearest(format, NAMES))
+    if any(map(is_run, places)):
+        return RUN_FORMAT, find_parts(places, format)
     found = {f.place: f for place in places for f in _choose(place, expand(place), format)}
     files = tuple(_fingerprint(f) for f in found.values())
     if not any(file.size_bytes for file in files):

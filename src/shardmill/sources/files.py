@@ -84,7 +84,8 @@ def readable(place: str) -> Iterator[None]:
     """Turn the errors of reading a local file into a SourceError, or a StoreError if they may pass."""
     try:
         yield
-    except FileNotFoundError:
+    except (FileNotFoundError, UnicodeEncodeError):
+        # No file can have a name with half a surrogate.
         raise _gone(place) from None
     except OSError as error:
         raise _unreadable(place, error) from error

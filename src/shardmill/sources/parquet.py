@@ -70,7 +70,7 @@ def _read_groups(
         while True:
             try:
                 batch = next(batches, None)
-            except (pa.ArrowException, OSError) as error:
+            except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
                 raise _unreadable(file, error, group) from error
             if batch is None:
                 break
@@ -91,7 +91,7 @@ def open_parquet(file: SourceFile) -> Iterator[pq.ParquetFile]:
             yield stack.enter_context(
                 pq.ParquetFile(handle, buffer_size=_BUFFER_BYTES, pre_buffer=False, page_checksum_verification=True)
             )
-        except (pa.ArrowException, OSError) as error:
+        except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
             if isinstance(error, FileNotFoundError | PermissionError):
                 raise
             raise _unreadable(file, error) from error

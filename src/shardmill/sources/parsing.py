@@ -27,7 +27,7 @@ def parse_json(data: bytes) -> dict[str, object]:
     try:
         row = json.loads(text)
     except json.JSONDecodeError as error:
-        raise BadLine(f"broken JSON: {error.msg} at column {error.pos + 1}") from None
+        raise BadLine(f"broken JSON: {error.msg.removesuffix(' at')} at column {error.pos + 1}") from None
     except RecursionError:
         raise BadLine("broken JSON: nested too deep") from None
     except ValueError:

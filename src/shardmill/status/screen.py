@@ -89,7 +89,9 @@ def _figures(status: Status) -> list[str]:
     states = status.shard_states or {}
     of = f" of about {status.expected_rows:,}" if status.expected_rows and status.share < 1 else ""
     truncated = f" · {status.truncated:,} truncated" if status.truncated else ""
-    tokens = f"{count(status.tokens)} read" + (f", {count(status.tokens_out)} made" if status.tokens_out else "")
+    tokens = f"{shortened(status.tokens)} read" + (
+        f", {shortened(status.tokens_out)} made" if status.tokens_out else ""
+    )
     lines = [
         f"items    {status.rows:,}{of} · {_rate(status.rows_per_s, status.mean_rows_per_s)}",
         f"tokens   {tokens} · {_rate(status.tokens_per_s, status.mean_tokens_per_s)}{truncated}",
@@ -206,10 +208,10 @@ def _goodness(worker: dict[str, Any]) -> tuple[bool, bool, float, float, str]:
     return worker["live"], bool(worker["open"]), worker["rows_per_s"], -worker["beat_age_s"], str(worker["id"])
 
 
-def count(number: float) -> str:
+def shortened(number: float) -> str:
     """A large number in short form.
 
-    >>> count(950), count(12_345), count(3_200_000_000)
+    >>> shortened(950), shortened(12_345), shortened(3_200_000_000)
     ('950', '12.3 k', '3.2 G')
     """
     thousands = min(4, max(0, (len(str(int(number))) - 1) // 3))

@@ -20,6 +20,8 @@ _OLD_S = 60.0
 class Status:
     """The state of a run. `share` and `eta_s` count source bytes, which approximate tokens, not shards.
 
+    The rates are those of the workers now, and averages over the time that any worker worked if the run is complete.
+
     `rows` are items of the source; `windows` are the pieces they were split into, 0 if they were not. `placement` is
     the engine's line about its workers, including those not started yet. `steps` follow the last shard. `load` is set
     for a run into a table if the database was read too. `by` is who stopped the run or found that it failed, with
@@ -93,7 +95,8 @@ class Status:
     def describe(self) -> str:
         """What a progress bar says of it."""
         live = [w for w in self.workers if w["live"]]
-        if not self.rows and any(w["state"] in ("starting", "loading") for w in live):
+        loading = [w for w in live if w["state"] in ("starting", "loading")]
+        if loading and (not self.rows or len(loading) == len(live)):
             return "loading the model"
         if self.placement and not live:
             return self.placement
@@ -143,8 +146,8 @@ def _make_status(ledger: Ledger, plan: Plan, facts: Facts) -> Status:
         tokens_out=totals.tokens_out,
         truncated=totals.truncated,
         share=1.0 if complete else min(1.0, weight_done / total),
-        rows_per_s=sum(w["rows_per_s"] for w in live),
-        tokens_per_s=sum(w["tokens_per_s"] for w in live),
+        rows_per_s=rows / worked_s if complete and worked_s else sum(w["rows_per_s"] for w in live),
+        tokens_per_s=totals.tokens / worked_s if complete and worked_s else sum(w["tokens_per_s"] for w in live),
         eta_s=eta.likely_s if eta else None,
         device_s=round(totals.device_s, 3),
         placement="" if complete else _placement(ledger),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
+import math
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -19,11 +19,12 @@ from shardmill.plan import NEW_NUMERICS, NUMERICS, new_numerics
 from shardmill.postgres import checking, reading
 from shardmill.postgres.definition import DIGEST
 from shardmill.postgres.places import find_table, is_table
-from shardmill.postgres.search import Mode, TableHit, TableSearch, search, show
+from shardmill.postgres.search import Mode, TableHit, TableSearch, no_vectors, search, show
 from shardmill.postgres.tables import Registered, registered
 from shardmill.postgres.target import quoted
 from shardmill.results.report import Check, Expected, Report
 from shardmill.results.search import refuse_empty
+from shardmill.sinks.digests import digest_items, make_salt
 from shardmill.tasks import open_here, open_task
 from shardmill.tasks.base import Task
 
@@ -74,7 +75,7 @@ class Table:
         self.registered: Registered = found
         self.target = found.target
         if allow_code:
-            permission.allow(permission.code_among(found.task, ()))
+            permission.allow(permission.code_among(found.task, (), found.fingerprint))
 
     def __str__(self) -> str:
         return f"{self.place.url}: {quoted(self.place.schema)}.{quoted(self.place.table)}"
@@ -98,6 +99,8 @@ class Table:
 
     def _searches(self, texts: Sequence[str], k: int, mode: Mode, where: str) -> Iterator[TableSearch]:
         refuse_empty(texts)
+        if mode != "text" and not self.target.vector:
+            raise no_vectors(self.target)
         if mode == "text":
             yield from (TableSearch(mode, k, None, text, where) for text in texts)
             return
@@ -127,7 +130,7 @@ class Table:
     ) -> Report:
         """Check what the table holds; `sample` rows are computed again in float32."""
         began = time.monotonic()
-        permission.check(permission.code_among(self.registered.task, ()))
+        permission.check(permission.code_among(self.registered.task, (), self.registered.fingerprint))
         expected = Expected(rows, dims)
         with self._open() as connection, Bar("verifying", quiet=quiet) as bar:
             bar.at(0.0, "columns")
@@ -139,11 +142,9 @@ class Table:
                 seen = checking.look(connection, self.target)
                 count = seen.rows
                 checks += self._check_rows(seen)
-                checks += expected.check(count, {self.target.dims})
+                checks += expected.check(count, {self.target.dims} if self.target.vector else ())
                 checks.append(Check("ledger", *checking.loaded(connection, self.target, count)))
-                bar.at(0.4, "searching with and without the index")
-                found = checking.recall(connection, self.target, _RECALL_SAMPLE)
-                checks.append(Check("recall", *(found or (True, "no index on the vectors: every search is exact"))))
+                checks += self._check_recall(connection, bar)
                 if sample:
                     bar.at(0.7, f"computing {sample} rows again")
                     checks.append(self._check_sample(connection, sample))
@@ -165,45 +166,79 @@ class Table:
 
     def _check_rows(self, seen: checking.Seen) -> Iterator[Check]:
         task = open_task(*self._task)
-        without = f"{seen.rows - seen.vectors:,} without a vector, {seen.rows - seen.digests:,} without a digest"
-        whole = seen.digests == seen.rows and (seen.vectors == seen.rows or task.null_rows_are_answers)
+        what = "vector" if self.target.vector else "result"
+        without = f"{seen.rows - seen.results:,} without a {what}, {seen.rows - seen.digests:,} without a digest"
+        whole = seen.digests == seen.rows and (seen.results == seen.rows or task.null_rows_are_answers)
         yield Check("rows", whole, f"{seen.rows:,} rows, {without}")
+        if not self.target.vector:
+            return
         yield Check("finite", not seen.not_finite, f"{seen.not_finite:,} vectors with NaN or infinity")
-        if seen.vectors:
+        if seen.results:
             held = 1 - _UNIT_SLACK <= seen.least_norm <= seen.most_norm <= 1 + _UNIT_SLACK
             ok = held if task.unit_norm else seen.least_norm > 0
             yield Check("norms", ok, f"{seen.least_norm:.4f} to {seen.most_norm:.4f}")
 
+    def _check_recall(self, connection: psycopg.Connection[Any], bar: Bar) -> Iterator[Check]:
+        if self.target.vector:
+            bar.at(0.4, "searching with and without the index")
+            found = checking.recall(connection, self.target, _RECALL_SAMPLE)
+            yield Check("recall", *(found or (True, "no index on the vectors: every search is exact")))
+
     def _check_sample(self, connection: psycopg.Connection[Any], sample: int) -> Check:
-        """Embed again the rows whose text columns match the text digest; the text of other rows is not stored."""
-        if not self.target.text:
+        """Make again the rows whose text columns match the digest; what others were made from is not stored."""
+        target = self.target
+        if not target.text:
             return Check("sample", True, "none: the table has no text")
-        vector = f"{quoted(self.target.vector)}::text"
-        columns = [vector, quoted(DIGEST), *map(quoted, self.target.text)]
-        rows = checking.sample_rows(connection, self.target, columns, sample)
-        known = [(row[0], text) for row in rows if (text := _text_of(row[2:], row[1])) is not None]
+        results = [f"{quoted(target.vector)}::text"] if target.vector else [quoted(name) for name in target.made]
+        columns = [quoted(DIGEST), *map(quoted, target.text), *results]
+        rows = checking.sample_rows(connection, target, columns, sample)
+        salt = b"" if target.vector else make_salt(*self._task, self.registered.fingerprint)
+        stop = 1 + len(target.text)
+        known = [(row[stop:], text) for row in rows if (text := _text_of(row[1:stop], row[0], salt)) is not None]
         if not known:
             return Check("sample", True, f"none: {len(rows)} rows were made from another text than their text columns")
-        worst = 1.0
+        others = f"; {len(rows) - len(known)} were made from another text" if len(known) < len(rows) else ""
         try:
-            task, device = self._open_task(precise=True)
-            for stored, text in known:
-                made = task.run(task.prepare([text]).inputs).rows.column(0)[0].as_py()
-                worst = min(worst, _cosine(np.fromstring(stored.strip("[]"), sep=","), np.asarray(made, np.float64)))
+            compare = self._compare_vectors if target.vector else self._compare_values
+            ok, seen = compare(known)
         except ShardmillError as error:
             return Check("sample", False, error.message)
-        others = f"; {len(rows) - len(known)} were made from another text" if len(known) < len(rows) else ""
-        seen = f"{len(known)} rows computed again in float32 on {device.name}, worst cosine {worst:.6f}{others}"
-        return Check("sample", worst >= lowest_cosine(""), seen)
+        return Check("sample", ok, seen + others)
+
+    def _compare_vectors(self, known: Sequence[tuple[Sequence[Any], str]]) -> tuple[bool, str]:
+        worst = 1.0
+        task, device = self._open_task(precise=True)
+        for (stored,), text in known:
+            made = task.run(task.prepare([text]).inputs).rows.column(0)[0].as_py()
+            worst = min(worst, _cosine(np.fromstring(stored.strip("[]"), sep=","), np.asarray(made, np.float64)))
+        seen = f"{len(known)} rows computed again in float32 on {device.name}, worst cosine {worst:.6f}"
+        return worst >= lowest_cosine(""), seen
+
+    def _compare_values(self, known: Sequence[tuple[Sequence[Any], str]]) -> tuple[bool, str]:
+        """A table does not say in which precision its rows were made; the task says whether some may differ."""
+        if (agreement := open_task(*self._task).agreement("")) == "none":
+            return True, "none: the task's rows differ each time they are made"
+        task, device = self._open_task(precise=True)
+        differ = 0
+        for stored, text in known:
+            made = task.run(task.prepare([text]).inputs).rows
+            differ += not all(map(_agree, stored, (made.column(name)[0].as_py() for name in self.target.made)))
+        seen = f"{len(known) - differ} rows computed again in float32 on {device.name} are equal, {differ} differ"
+        return not differ or (agreement == "mostly" and 2 * differ <= len(known)), seen
 
 
-def _text_of(values: Sequence[Any], digest: bytes | None) -> str | None:
-    """The text that `--text a,b` makes from these columns, if the vector was made from it."""
+def _text_of(values: Sequence[Any], digest: bytes | None, salt: bytes) -> str | None:
+    """The text that `--text a,b` makes from these columns, if the row was made from it alone."""
     words = [" ".join(map(str, v)) if isinstance(v, list) else "" if v is None else str(v) for v in values]
-    for text in ("\n".join(words), *words):
-        if hashlib.sha256(text.encode()).digest()[:16] == digest:
-            return text
-    return None
+    texts = ["\n".join(words), *words]
+    made = digest_items(texts, None, salt).to_pylist()
+    return next((text for text, each in zip(texts, made, strict=True) if each == digest), None)
+
+
+def _agree(stored: Any, made: Any) -> bool:
+    if isinstance(stored, float) and isinstance(made, float):
+        return math.isclose(stored, made, rel_tol=1e-5)
+    return bool(stored == made)
 
 
 def _cosine(a: Any, b: Any) -> float:

@@ -1,4 +1,4 @@
-"""Tasks, the work done on every item: `embed`, `generate`, `augment`, or `package.module:Class` for your own."""
+"""Tasks, the work done on every item: built-in ones such as `embed`, and `package.module:Class` for your own."""
 
 from __future__ import annotations
 
@@ -12,9 +12,11 @@ from shardmill.tasks.base import Task
 from shardmill.tasks.foreign import ForeignTask
 
 _BUILT_IN = {
+    "answer": "shardmill.tasks.answer:AnswerTask",
     "augment": "shardmill.tasks.augment:AugmentTask",
     "embed": "shardmill.tasks.embed:EmbedTask",
     "generate": "shardmill.tasks.generate:GenerateTask",
+    "summarize": "shardmill.tasks.summarize:SummarizeTask",
 }
 
 

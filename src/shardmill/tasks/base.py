@@ -107,6 +107,9 @@ class Task(ABC):
     streams: bool = False
     """Whether the worker calls `stream` instead of batches of `run`: rows end at different times."""
 
+    def close(self) -> None:  # noqa: B027
+        """Free the device; called at most once, after the last `run`."""
+
     padded: bool = True
     """Whether a batch costs its longest input times the number of inputs; if not, it costs the sum of its inputs."""
 
@@ -118,6 +121,9 @@ class Task(ABC):
 
     notes: Sequence[str] = ()
     """Sentences for the worker's record about how the rows were computed."""
+
+    model_code: Sequence[str] = ()
+    """The names of code that comes with its model, which the user may allow (`--allow-code`); read before `open`."""
 
     numerics: Mapping[str, str] = MappingProxyType({})
     """`kernel` and `precision` that compute the rows, for the commits; read after `open`."""
@@ -140,7 +146,8 @@ class Task(ABC):
 
         None means that no input is ready now; the iterator waits by itself if the task has nothing under way. Inputs
         come across the edges of blocks and shards, and those under way cost at most `batch_budget` together. Raises
-        what `run` raises: finished rows stay, and those under way are run again, fewer at a time.
+        what `run` raises: finished rows stay, and those under way are run again, fewer at a time. A task that waits
+        long for others gives an empty group now and then, so that the worker can stop.
         """
         raise NotImplementedError
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -13,6 +12,8 @@ from numpy.typing import NDArray
 
 from shardmill.errors import Cure, ShardmillError, TaskError, WorkerFailed
 from shardmill.ledger import Claim, Suspects
+from shardmill.sinks.base import Sink
+from shardmill.sinks.digests import digest_items
 from shardmill.sources import ItemBatch
 from shardmill.tasks.base import WINDOW, Combined, Prepared, Task
 
@@ -21,6 +22,8 @@ TEXT_DIGEST = pa.field("text_digest", pa.binary())
 
 CONTRACT = "A task must return one row per input, in order (docs/tasks.md)."
 _OWNERS = "Prepared.owners must give the text of each input, in order; every text needs an input (docs/tasks.md)."
+# A streaming task gets blocks of about this much work: rows are kept once their block is finished.
+_BLOCK_S, _FEWEST_ROWS = 10.0, 32
 # Kept columns are repeated in each row of an item, so wide ones are written in slices of this size.
 _WRITTEN_BYTES = 32 << 20
 
@@ -36,11 +39,22 @@ class ReadBatch:
     poison: tuple[int, ...]
 
 
+def cut_batch(
+    batch: ItemBatch, claim: Claim, first_row: int, suspects: Suspects | None, task: Task, rows_per_s: float
+) -> Iterator[ReadBatch]:
+    """A batch that begins at `first_row`, as it is or, for a task that streams, in blocks of some seconds of work."""
+    rows = max(_FEWEST_ROWS, int(rows_per_s * _BLOCK_S)) if task.streams else max(1, len(batch))
+    poison = suspects.poison if suspects is not None else ()
+    for portion in batch.cut(rows):
+        yield ReadBatch(claim, first_row, portion, None if claim.shadow else suspects, poison)
+        first_row += len(portion)
+
+
 @dataclass(slots=True)
 class Block:
     """Consecutive items of one shard. `bad` is per item, `prepared.inputs` and `outputs` are per input.
 
-    `unchanged` are items whose vector is already in the sink, `files` the number of each item's file if the shard has
+    `unchanged` are items whose result is already in the sink, `files` the number of each item's file if the shard has
     several.
     """
 
@@ -182,11 +196,11 @@ def make_block(
     read: ReadBatch,
     task: Task,
     keep: Iterable[str],
-    find_unchanged: Callable[[pa.RecordBatch], frozenset[int]] | None = None,
+    table: Sink | None = None,
 ) -> Block:
     """Prepare items, leaving out bad ones; of the columns read, the result has those to `keep`.
 
-    `find_unchanged` finds the rows that a table already has; with it, the digest of each text is kept.
+    If the rows go into a `table`, a digest of what each is made from is kept, and those it already has are unchanged.
     """
     batch, bad = read.batch, dict(read.batch.bad)
     for row in read.poison:
@@ -197,9 +211,9 @@ def make_block(
         texts[row] = None
     kept, unchanged = batch.kept.select(list(keep)), frozenset[int]()
     fields = batch.kept.select(list(task.fields)) if task.fields else None
-    if find_unchanged is not None:
-        kept = kept.append_column(TEXT_DIGEST, digest_texts(texts))
-        unchanged = find_unchanged(kept)
+    if table is not None:
+        kept = kept.append_column(TEXT_DIGEST, digest_items(texts, fields, table.salt))
+        unchanged = table.unchanged(kept)
         texts = [None if i in unchanged else text for i, text in enumerate(texts)]
     prepared = prepare(task, texts, fields)
     for row, reason in prepared.bad.items():
@@ -218,12 +232,6 @@ def make_block(
         suspects=read.suspects,
         combined=task.combine(len(batch)),
     )
-
-
-def digest_texts(texts: Sequence[str | None]) -> pa.Array:
-    """Digests of texts, to tell whether a text has changed since its vector was computed."""
-    digests = [None if t is None else hashlib.sha256(t.encode()).digest()[:16] for t in texts]
-    return pa.array(digests, TEXT_DIGEST.type)
 
 
 def prepare(task: Task, texts: Sequence[str | None], fields: pa.RecordBatch | None = None) -> Prepared:

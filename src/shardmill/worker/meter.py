@@ -1,4 +1,4 @@
-"""What a worker uses of its machine: memory, and how busy its device is."""
+"""What a worker uses of its device: memory, and how busy it is."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import time
 from typing import Any
 
 from shardmill.devices import Device
-from shardmill.worker.tally import peak_rss_bytes, rss_bytes
 
 # A shorter time says little.
 _LEAST_S = 0.5
@@ -24,14 +23,12 @@ class Meter:
         self._is_gpu, self._use = device.kind == "cuda", 0.0
 
     def read(self) -> dict[str, Any]:
-        """Memory of the process and of the GPU, and the share of the time that the device was busy since the last call.
+        """Memory of the GPU, and the share of the time that the device was busy since the last call.
 
         What cannot be measured is None. A GPU is measured as a whole, whoever else uses it.
         """
         device_bytes, use = self._read_gpu() if self._is_gpu else (None, self._read_cpu())
         return {
-            "rss_bytes": rss_bytes(),
-            "peak_rss_bytes": peak_rss_bytes(),
             "device_bytes": device_bytes,
             "use": None if use is None else round(use, 3),
         }

@@ -18,18 +18,16 @@ from collections.abc import Callable
 from dataclasses import asdict, replace
 from typing import Any
 
-from shardmill._version import __version__
 from shardmill.batching import Budget
 from shardmill.devices import Device, format_cpus
 from shardmill.errors import DeviceLost
-from shardmill.ledger import Claim, Ledger, Search, Suspects, name_process
-from shardmill.plan import Plan
+from shardmill.ledger import Claim, Ledger, Search, Suspects
 from shardmill.sinks.base import Sink, Staged
 from shardmill.sources import Fields, Source, open_source
 from shardmill.spec import Execution
 from shardmill.tasks import open_task
 from shardmill.tasks.base import Task
-from shardmill.worker.block import Block, ReadBatch, make_block
+from shardmill.worker.block import Block, ReadBatch, cut_batch, make_block
 from shardmill.worker.channel import AllDone, Channel, ShardEnd, Stopped
 from shardmill.worker.choice import Choice
 from shardmill.worker.meter import Meter
@@ -37,7 +35,7 @@ from shardmill.worker.pulse import Pulse, quietly
 from shardmill.worker.runner import Runner, find_suspects
 from shardmill.worker.shards import OpenShards
 from shardmill.worker.streaming import Streamer
-from shardmill.worker.tally import Tally
+from shardmill.worker.tally import Tally, describe_process
 from shardmill.worker.wanted import check_model, check_wanted, fail_run
 from shardmill.worker.writer import Writer, open_sink
 
@@ -64,9 +62,9 @@ class Worker:
         self.name = name or f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:12]}"
         self.on_step = on_step
         self._on_stuck = on_stuck or self.stop
-        self._watched = parent is not None
-        self.plan: Plan = ledger.plan()
-        self.execution = Execution(**ledger.execution())
+        self._watched = parent is not None and not os.environ.get("SHARDMILL_DETACHED")
+        self.plan, settings = ledger.settle()
+        self.execution = Execution(**settings)
         self.choice = Choice(ledger, self.plan, self.name, kind=device.kind, slot=slot, lease_s=self.execution.lease_s)
         work = self.plan.work
         self.task: Task = open_task(work.task, work.params)
@@ -134,7 +132,7 @@ class Worker:
             self.sink: Sink = open_sink(
                 self.ledger,
                 self.plan,
-                self.task.output,
+                self.task,
                 batch_rows=self.execution.batch_rows,
                 worker=self.name,
                 on_step=self.on_step,
@@ -215,16 +213,18 @@ class Worker:
     def _read_shards(self) -> None:
         while (claim := self._shards.next_claim(lambda: not self._ready.is_empty())) is not None:
             suspects, staged = self._begin(claim)
-            poison = suspects.poison if suspects is not None else ()
             shard = self._shards.open(claim, staged)
             self._pulse.progress()
             self.on_step("claimed", claim.shard)
             first_row, lines, started = 0, 0, time.perf_counter()
             for batch in () if staged.complete else self.source.read(self.plan.shards[claim.shard]):
                 shard.read_s += time.perf_counter() - started
-                if len(left := batch.after(staged.done - first_row)) or not staged.done:
-                    start = first_row + len(batch) - len(left)
-                    self._read.put(ReadBatch(claim, start, left, None if claim.shadow else suspects, poison))
+                left = batch.after(staged.done - first_row)
+                shard.bytes_run += batch.size_bytes - left.size_bytes
+                if len(left) or not staged.done:
+                    rate = self._tally.rates()["rows_per_s"]
+                    for read in cut_batch(left, claim, first_row + len(batch) - len(left), suspects, self.task, rate):
+                        self._read.put(read)
                 first_row += len(batch)
                 lines += batch.line_count
                 started = time.perf_counter()
@@ -243,11 +243,11 @@ class Worker:
     # preparing thread
 
     def _prepare(self) -> None:
-        find_unchanged = self.sink.unchanged if self.plan.work.to is not None else None
+        table = self.sink if self.plan.work.to is not None else None
         while not isinstance(item := self._read.get(), AllDone):
             if isinstance(item, ReadBatch):
                 started = time.perf_counter()
-                block = make_block(item, self.task, self.plan.kept, find_unchanged)
+                block = make_block(item, self.task, self.plan.kept, table)
                 self._shards[item.claim.shard].prepare_s += time.perf_counter() - started
                 self._ready.put(block)
             else:
@@ -350,7 +350,7 @@ class Worker:
 
     def progress(self) -> tuple[float, str]:
         """The share of the shards that this worker has seen done, and what it does itself, without a request."""
-        shards, done = len(self.plan.shards), self.ledger.commits.count_seen()
+        shards, done = len(self.plan.shards), max(self.ledger.commits.count_seen(), self._tally.commits)
         if self._state in ("starting", "loading"):
             note = "loading the model"
         elif not self._shards.held():
@@ -362,15 +362,11 @@ class Worker:
 
     def _describe(self) -> dict[str, Any]:
         return {
-            "host": socket.gethostname(),
-            "pid": os.getpid(),
-            "process": name_process(),
-            "version": __version__,
+            **describe_process(),
             "device": self.device.name,
             "kind": self.device.kind,
             "cpus": format_cpus(self.device.cpus),
             "share": self.device.share,
-            "detached": bool(os.environ.get("SHARDMILL_DETACHED")),
             "started": self._started,
             "state": self._state,
             "told_to_stop": self.told_to_stop.is_set(),

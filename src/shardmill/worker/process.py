@@ -27,6 +27,8 @@ def work(worker: Worker, *, alone: bool = False, quiet: bool = True) -> bool:
     if ledger.branch.assignment() is not None:
         return True
     if alone or ledger.execution().get("detach"):
+        # A step may open the model again, in another precision.
+        worker.task.close()
         return finish(ledger, worker.plan, worker.execution, worker.name, stop=worker.told_to_stop, quiet=quiet)
     if not is_more_than_swept(worker.plan, worker.execution):
         quietly(_end_run, worker)

@@ -11,7 +11,15 @@ import numpy as np
 import pyarrow as pa
 
 from shardmill.batching import Budget, plan_batches
-from shardmill.errors import Cure, DeviceLost, DeviceOutOfMemory, TaskError, WorkerFailed
+from shardmill.errors import (
+    Cure,
+    DeviceLost,
+    DeviceOutOfMemory,
+    EndpointRefused,
+    EndpointSilent,
+    TaskError,
+    WorkerFailed,
+)
 from shardmill.ledger import Claim, Ledger, Suspects
 from shardmill.tasks.base import Output, Task
 from shardmill.worker.batch import Batch
@@ -26,6 +34,9 @@ _STRIKES = 3
 _HOPELESS_AT_START = 16
 _HOPELESS = 256
 _PLAIN_TEXT = "A plain text."
+
+# What a task raises when no row is at fault.
+NOT_OF_A_ROW = (DeviceLost, TaskError, EndpointRefused, EndpointSilent, MemoryError)
 
 
 @dataclass(slots=True)
@@ -74,6 +85,8 @@ class Runner:
         self._ahead: Begun | None = None
         self._again: list[Batch] = []
         self._succeeded = False
+        # the suspected shard whose device was checked last
+        self._probed: Claim | None = None
         self._failures_in_a_row = 0
 
     def run(self, blocks: Sequence[Block]) -> None:
@@ -169,7 +182,7 @@ class Runner:
             if not halved and len(batch) > 1:
                 self.budget.shrink(self._cost(batch.costs()))
             self._halve(batch, f"it does not fit into the device's memory, even alone: {error.message}")
-        except (DeviceLost, TaskError, MemoryError):
+        except NOT_OF_A_ROW:
             raise
         except Exception as error:
             self._halve(batch, f"{type(error).__name__}: {error}")
@@ -247,7 +260,8 @@ class Runner:
         rows = block.doable()
         items = block.items(rows)
         hot = np.intersect1d(items, np.array(suspects.rows, np.int64) - block.first_row)
-        if block.first_row == 0:
+        if self._probed != block.claim:
+            self._probed = block.claim
             self._probe(block.claim.shard, suspects)
         halves = np.array_split(hot, 2)
         groups = [*(np.isin(items, half) for half in halves), ~np.isin(items, hot)]

@@ -93,6 +93,8 @@ class OpenShards:
 
     def open(self, claim: Claim, staged: Staged) -> OpenShard:
         shard = OpenShard(claim, time.time(), staged, rows_run=staged.done)
+        if staged.carried is not None:
+            shard.count_as(staged.carried)
         with self._lock:
             self._open[claim.shard] = shard
         return shard

@@ -7,12 +7,12 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from shardmill.errors import DeviceLost, DeviceOutOfMemory, TaskError
+from shardmill.errors import DeviceOutOfMemory, TaskError
 from shardmill.tasks.base import Output, Task
 from shardmill.worker.batch import Batch
 from shardmill.worker.block import CONTRACT, Block
 from shardmill.worker.channel import AllDone, ShardEnd, Stopped
-from shardmill.worker.runner import Runner, free_frames
+from shardmill.worker.runner import NOT_OF_A_ROW, Runner, free_frames
 
 Item = Block | ShardEnd | AllDone
 
@@ -50,7 +50,7 @@ class Streamer:
             given = self._given
             try:
                 self._stream()
-            except (DeviceLost, TaskError, MemoryError, Stopped):
+            except (*NOT_OF_A_ROW, Stopped):
                 raise
             except DeviceOutOfMemory as error:
                 free_frames(error)
@@ -74,6 +74,9 @@ class Streamer:
         for numbers, output in self._task.stream(self._feed()):
             took = time.perf_counter() - began - self._fed_s
             self._take_in(numbers, output, took)
+            if not len(numbers):
+                # The task waits for others. A worker that was told to stop ends here.
+                self._runner.before_batch()
             began, self._fed_s = time.perf_counter(), 0.0
 
     def _feed(self) -> Iterator[tuple[int, Any] | None]:

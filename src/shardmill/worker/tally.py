@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import socket
 import sys
 import time
 from collections import Counter, deque
@@ -12,7 +13,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from shardmill.ledger import Claim, Commit, merge_reasons
+from shardmill._version import __version__
+from shardmill.ledger import Claim, Commit, merge_reasons, name_process
 from shardmill.plan import Plan
 from shardmill.sinks.base import ErrorRecord, Finished, Sealed, Staged
 from shardmill.worker.block import Block
@@ -201,6 +203,19 @@ class Tally:
             "timings": {name: round(stages[name], 2) for name in _STAGES},
             "reasons": merge_reasons([reasons]),
         }
+
+
+def describe_process() -> dict[str, Any]:
+    """What the record of a worker says about its process."""
+    return {
+        "host": socket.gethostname(),
+        "pid": os.getpid(),
+        "process": name_process(),
+        "version": __version__,
+        "detached": bool(os.environ.get("SHARDMILL_DETACHED")),
+        "rss_bytes": rss_bytes(),
+        "peak_rss_bytes": peak_rss_bytes(),
+    }
 
 
 def rss_bytes() -> int:

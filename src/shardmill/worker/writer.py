@@ -12,9 +12,11 @@ from shardmill.errors import too_many_errors
 from shardmill.ledger import Ledger
 from shardmill.plan import Plan
 from shardmill.sinks.base import Sink
+from shardmill.sinks.keeping import Keeper
 from shardmill.sinks.parquet import ParquetSink
 from shardmill.sources import kept_schema
 from shardmill.spec import ErrorLimit
+from shardmill.tasks.base import Task
 from shardmill.worker.block import TEXT_DIGEST, Block
 from shardmill.worker.channel import ShardEnd
 from shardmill.worker.pulse import quietly
@@ -28,20 +30,25 @@ _COUNT_EVERY_S = 60.0
 def open_sink(
     ledger: Ledger,
     plan: Plan,
-    output: pa.Schema,
+    task: Task,
     *,
     batch_rows: int,
     worker: str,
     on_step: Callable[[str, int], None],
     stopped: Callable[[], bool],
 ) -> Sink:
-    """The sink of a plan: parts in the run folder, or a table."""
+    """The sink of a plan: parts in the run folder, or a table.
+
+    Rows of a query are not kept before their shard is committed: they may change, so that it would be unknown which of
+    them an earlier attempt did.
+    """
     kept = kept_schema(plan)
     if plan.work.to is None:
-        return ParquetSink(ledger, kept, output)
+        keeper = None if plan.work.query else Keeper(ledger.kept, plan, task.numerics, on_step)
+        return ParquetSink(ledger, kept, task.output, keeper)
     from shardmill.sinks.postgres import open_sink
 
-    schema = pa.schema([*kept, TEXT_DIGEST, *output])
+    schema = pa.schema([*kept, TEXT_DIGEST, *task.output])
     return open_sink(ledger, plan, schema, batch_rows=batch_rows, worker=worker, on_step=on_step, stopped=stopped)
 
 
@@ -117,6 +124,8 @@ class Writer:
         started = time.perf_counter()
         claim = shard.claim
         self._on_step("staging", claim.shard)
+        # The reader has seen all lines, also those of rows that earlier attempts finished.
+        shard.lines = lines
         if (sealed := shard.staged.seal(lines)) is not None:
             shard.count_as(sealed)
         self._on_step("staged", claim.shard)

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import multiprocessing
+import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from shardmill import permission
 from shardmill import run as runs
 from shardmill.devices import Device
-from shardmill.errors import TaskError
+from shardmill.errors import EndpointSilent, TaskError
 from shardmill.ledger import Ledger
 from shardmill.planner import make_plan
 from shardmill.run import Run
@@ -142,3 +145,42 @@ class Forgets(FakeStream):
 def test_a_stream_that_forgets_rows_is_refused(tmp_path: Path, write_jsonl: Callable[..., Path]) -> None:
     with pytest.raises(TaskError, match="ended its stream with 1 inputs open"):
         _start(_spec(write_jsonl(ROWS), task=f"{__name__}:Forgets"), tmp_path / "run")
+
+
+class ServerAway(FakeStream):
+    """Answers once, and then the server behind it is away."""
+
+    def stream(self, inputs: Iterator[tuple[int, Any] | None]) -> Iterator[tuple[Sequence[int], Output]]:
+        yield next(super().stream(inputs))
+        raise EndpointSilent("nobody answers")
+
+
+def test_a_server_that_is_away_is_the_fault_of_no_row(tmp_path: Path, write_jsonl: Callable[..., Path]) -> None:
+    permission.allow([f"{__name__}:ServerAway"])
+    run = _plan(_spec(write_jsonl(ROWS), task=f"{__name__}:ServerAway"), tmp_path / "run")
+    with pytest.raises(EndpointSilent):
+        _work(run)
+    assert list(Run(run).errors()) == []
+    assert Ledger(run).leases.read() == {}
+
+
+class WaitsForever(FakeStream):
+    """Waits for others after its first input, and says so by empty groups."""
+
+    def stream(self, inputs: Iterator[tuple[int, Any] | None]) -> Iterator[tuple[Sequence[int], Output]]:
+        next(inputs)
+        while True:
+            waiting.set()
+            time.sleep(0.01)
+            yield [], self._answer([])
+
+
+waiting = threading.Event()
+
+
+def test_a_worker_whose_task_waits_can_be_stopped(tmp_path: Path, write_jsonl: Callable[..., Path]) -> None:
+    permission.allow([f"{__name__}:WaitsForever"])
+    run = _plan(_spec(write_jsonl(ROWS), task=f"{__name__}:WaitsForever"), tmp_path / "run")
+    worker = Worker(Ledger(run), device=Device("cpu", "cpu"))
+    threading.Thread(target=lambda: (waiting.wait(), worker.stop()), daemon=True).start()
+    assert worker.work() is False

@@ -86,6 +86,21 @@ def test_a_worker_that_always_dies_stops_the_run(engine: dict[str, Any], tmp_pat
     contract.a_worker_that_always_dies_stops_the_run(engine, tmp_path)
 
 
+def test_detached_actors_finish_a_run_alone(engine: dict[str, Any], tmp_path: Path) -> None:
+    contract.detached_workers_finish_a_run_alone(engine, tmp_path)
+
+
+def test_detached_actors_are_adopted_and_stopped(engine: dict[str, Any], tmp_path: Path) -> None:
+    contract.detached_workers_are_adopted_and_stopped(engine, tmp_path)
+
+
+def test_a_ray_of_its_own_cannot_be_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    execution = {"engine": "ray", "device": "cpu", "detach": True}
+    with pytest.raises(UsageError, match="--detach needs a Ray cluster"):
+        start(contract.make_spec(tmp_path, execution, 20), tmp_path / "run")
+
+
 def test_another_engine_and_then_another_cluster_go_on(engine: dict[str, Any], tmp_path: Path) -> None:
     other = Cluster(initialize_head=True, head_node_args=HEAD)
     try:

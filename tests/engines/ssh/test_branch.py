@@ -29,6 +29,7 @@ from shardmill.sinks.parquet import ParquetSink
 from shardmill.sources import Fields, discover, open_source
 from shardmill.sources.spans import extents
 from shardmill.worker import Worker
+from shardmill.worker.tally import OpenShard
 from tests.support.corpora import fake_rows, fake_spec
 from tests.support.ledgers import make_commit
 
@@ -81,8 +82,8 @@ def test_a_shard_that_home_forgets_is_worked_on_again(tmp_path: Path, write_json
     assert claim.shard == 0
 
 
-def test_a_shard_that_was_lost_stays_lost_when_home_forgets_it(tmp_path: Path, write_jsonl: Write) -> None:
-    """The rows since the loss are not in the part, so this attempt must not commit it."""
+def _lose_a_shard(tmp_path: Path, write_jsonl: Write) -> tuple[Ledger, Worker, OpenShard]:
+    """A host's ledger and its worker, whose shard another worker committed meanwhile."""
     agent = _ledger(tmp_path, write_jsonl)
     agent.branch.assign(Assignment((0,), until=time.time() + 1000))
     worker = Worker(Ledger(agent.url), device=Device("cpu", "cpu"))
@@ -92,6 +93,12 @@ def test_a_shard_that_was_lost_stays_lost_when_home_forgets_it(tmp_path: Path, w
     agent.commits.add(make_commit(0, "another"))
     agent.leases.retire(0)
     worker._shards.renew()
+    return agent, worker, shard
+
+
+def test_a_shard_that_was_lost_stays_lost_when_home_forgets_it(tmp_path: Path, write_jsonl: Write) -> None:
+    """The rows since the loss are not in the part, so this attempt must not commit it."""
+    agent, worker, shard = _lose_a_shard(tmp_path, write_jsonl)
     assert shard.lost
     agent.commits.delete([0])
     assert worker.choice.claim({0: 0}) is None
@@ -102,15 +109,7 @@ def test_a_shard_that_was_lost_stays_lost_when_home_forgets_it(tmp_path: Path, w
 
 def test_a_worker_that_lost_a_shard_leaves_the_lease_of_its_next_holder(tmp_path: Path, write_jsonl: Write) -> None:
     """Home forgot the commit that made it lose, so the shard is not done, and another worker has begun it."""
-    agent = _ledger(tmp_path, write_jsonl)
-    agent.branch.assign(Assignment((0,), until=time.time() + 1000))
-    worker = Worker(Ledger(agent.url), device=Device("cpu", "cpu"))
-    claim = worker.choice.claim({})
-    assert claim is not None
-    shard = worker._shards.open(claim, ParquetSink(worker.ledger, pa.schema([]), pa.schema([])).begin(claim))
-    agent.commits.add(make_commit(0, "another"))
-    agent.leases.retire(0)
-    worker._shards.renew()
+    agent, worker, shard = _lose_a_shard(tmp_path, write_jsonl)
     agent.commits.delete([0])
     assert agent.claim("next", 1, lease_s=60) is not None
     worker._shards.give_up(shard)

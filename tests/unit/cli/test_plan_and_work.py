@@ -16,7 +16,7 @@ from shardmill.devices import Device
 from shardmill.errors import StepFailed, TooManyErrors
 from shardmill.ledger import Ledger
 from shardmill.run import Run, start
-from shardmill.testing import InProcessEngine
+from shardmill.testing import FakeTask, InProcessEngine
 from shardmill.worker import Worker
 from shardmill.worker.writer import Writer
 from tests.support.cli import Cli, assert_told, command, process, write_spec
@@ -55,6 +55,7 @@ def test_the_same_from_python(write_jsonl: Write, tmp_path: Path) -> None:
     assert planned.status().state == "planned"
     done = start(spec, tmp_path / "run", engine=InProcessEngine())
     assert done.plan == planned.plan
+    assert done.status().rows_per_s > 0
     assert json.loads((tmp_path / "run" / "execution.json").read_text())["settings"]["places"]
 
 
@@ -145,12 +146,30 @@ def test_a_step_that_fails_is_a_failed_run_until_it_is_resumed(
     assert pq.read_table(folder / "a.parquet").num_rows == 20
 
 
+def test_a_worker_frees_its_model_before_it_verifies(
+    write_jsonl: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place, seen = _plan(tmp_path, write_jsonl(fake_rows(20)), then=["verify"]), list[str]()
+    monkeypatch.setattr(FakeTask, "open", lambda task, device: seen.append("opened"))
+    monkeypatch.setattr(FakeTask, "close", lambda task: seen.append("closed"))
+    work(place, device="cpu")
+    assert seen == ["opened", "closed", "opened"]
+
+
+def test_a_finished_run_shows_its_average_rate(write_jsonl: Write, tmp_path: Path, shardmill: Cli) -> None:
+    spec, place = write_spec(tmp_path, write_jsonl(fake_rows(20))), tmp_path / "run"
+    assert "20 rows in 1 shard, 0 errors" in shardmill("run", "--spec", spec, "--out", place, "--device", "cpu").err
+    shown = shardmill("status", place).out
+    assert "tokens/s on average" in shown
+    assert " 0 rows/s" not in shown
+
+
 def test_detach_returns_once_the_workers_are_placed(shardmill: Cli, write_jsonl: Write, tmp_path: Path) -> None:
     spec, place = write_spec(tmp_path, write_jsonl(fake_rows(60)), params="delay_s = 0.5"), tmp_path / "run"
     words = ("run", "--spec", spec, "--out", place, "--device", "cpu", "--detach")
-    assert_told(shardmill(*words, "--engine", "ray"), 2, "--detach is not for the engine 'ray'", "shardmill work RUN")
+    assert_told(shardmill(*words, "--engine", "ssh"), 2, "--detach is not for the engine 'ssh'", "shardmill work RUN")
     said = shardmill(*words)
     assert said.status == 0, said.err
-    assert said.err.startswith("Detached: 1 workers. Watch: shardmill status")
+    assert said.err.startswith("Detached: 1 worker. Watch: shardmill status")
     wait_for(lambda: Ledger(place).state.look().state == "done")
     assert Run(place).table(["id"]).num_rows == 60

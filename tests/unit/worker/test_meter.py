@@ -17,7 +17,6 @@ def test_a_cpu_is_busy_for_the_share_of_the_time_that_this_process_runs() -> Non
         pass
     seen = meter.read()
     assert 0 < seen["use"] <= 1
-    assert seen["rss_bytes"] > 1 << 20
     assert seen["device_bytes"] is None
     assert meter.read()["use"] == seen["use"]
 

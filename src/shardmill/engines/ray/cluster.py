@@ -28,10 +28,10 @@ Resources = Mapping[str, float]
 class Connection:
     """Uses the cluster this process is already connected to, connects to an address, or starts a local Ray.
 
-    What this object started ends with `close`, or when it is garbage-collected.
+    What this object started ends with `close`, or when it is garbage-collected; a `lasting` cluster must be there.
     """
 
-    def __init__(self, address: str = "") -> None:
+    def __init__(self, address: str = "", *, lasting: bool = False) -> None:
         self._end: weakref.finalize[..., Connection] | None = None
         if ray.is_initialized():
             _same_cluster(address)
@@ -39,6 +39,11 @@ class Connection:
         if address in ("", "auto"):
             address = os.environ.get("RAY_ADDRESS", address)
         _check_address(address)
+        if lasting and address in ("", "local"):
+            raise UsageError(
+                "--detach needs a Ray cluster: without an address, the command starts a Ray that ends with it.",
+                hint="Start one (`ray start --head`) and say --address auto, or use --engine local --detach.",
+            )
         with _keep_sigterm():
             try:
                 ray.init(address or "local", log_to_driver=False, logging_level=logging.ERROR)

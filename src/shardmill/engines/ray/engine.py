@@ -15,10 +15,12 @@ import ray
 from ray.exceptions import ActorDiedError, RayActorError, RayError, RuntimeEnvSetupError
 
 from shardmill.devices import Device
+from shardmill.engines.adopted import end_of
 from shardmill.engines.deaths import Deaths
 from shardmill.engines.process import handed_on, name_worker
 from shardmill.engines.ray.cluster import Connection, is_alive
 from shardmill.engines.ray.demand import Demand
+from shardmill.engines.ray.detached import CALLS_AT_ONCE, DetachedPost, find_left, namespace_of
 from shardmill.engines.ray.gauges import Gauges
 from shardmill.engines.ray.options import RayOptions, read_options
 from shardmill.engines.ray.post import Birth, End, Post, installed
@@ -29,6 +31,8 @@ from shardmill.spec import Execution
 
 _LOOK_EVERY_S = 5.0
 _STOP_S, _KILL_S = 10.0, 2.0
+# How long a command that leaves its actors waits for the others, once one of them works.
+_BEGINS_S, _POLL_S = 30.0, 0.2
 # How long to wait for a lost node to come back, unless `wait_s` is given.
 _COMES_BACK_S = 60.0
 
@@ -37,7 +41,7 @@ class RayEngine:
     def __init__(self, execution: Execution) -> None:
         self._execution = execution
         self._options = read_options(execution.engine_options)
-        self._connection = Connection(self._options.address)
+        self._connection = Connection(self._options.address, lasting=execution.detach)
         self._demand = Demand.of(self._options, execution.device, execution.workers)
         self._workers = execution.workers or self._demand.room()
 
@@ -62,6 +66,8 @@ class _Seat:
     worker: str = ""
     placed_at: float = 0.0
     lines: list[str] = field(default_factory=list)
+    # An earlier program left the actor, which started its worker by itself.
+    adopted: bool = False
 
 
 class RayPlacement:
@@ -75,7 +81,7 @@ class RayPlacement:
         connection: Connection,
     ) -> None:
         self._run, self._demand, self._options, self._connection = run, demand, options, connection
-        self._stuck_s = execution.stuck_s
+        self._stuck_s, self._detached = execution.stuck_s, execution.detach
         self._ledger = Ledger(run)
         self._generation = self._ledger.plan().generation
         self._deaths = Deaths(self._ledger, execution.max_restarts)
@@ -89,13 +95,30 @@ class RayPlacement:
         self.note = ""
 
     def start(self) -> None:
+        """Adopt the actors that an earlier program left, and place one in every other seat."""
         try:
             self._check_waiting()
+            for number, actor in find_left(self._generation).items():
+                self._adopt(number, actor)
             for seat in self._seats:
-                self._place(seat)
+                if seat.actor is None:
+                    self._place(seat)
         except BaseException:
             self.stop()
             raise
+
+    def detach(self) -> None:
+        """Wait until each actor for which Ray has room has begun, or raise why it cannot."""
+        waiting_since = time.monotonic()
+        while waiting := [s for s in self._seats if s.actor is not None and not s.worker]:
+            if self._failed is not None or not self.poll():
+                break
+            if len(waiting) < len(self._seats) and time.monotonic() - waiting_since > _BEGINS_S:
+                break
+            time.sleep(_POLL_S)
+        if self._failed is not None:
+            raise self._failed
+        self._connection.close()
 
     def poll(self) -> bool:
         self._collect_answers()
@@ -114,14 +137,28 @@ class RayPlacement:
         self._end_all()
         self._connection.close()
 
+    def _adopt(self, number: int, actor: Any) -> None:
+        if number >= len(self._seats):
+            self._seats.append(_Seat(number))
+            number = -1
+        seat = self._seats[number]
+        seat.actor, seat.answer, seat.adopted = actor, actor.look.remote(), True
+
     def _place(self, seat: _Seat) -> None:
         """Request an actor, without waiting until Ray has room for it."""
         folder = re.sub(r"[^A-Za-z0-9._-]", "-", self._run.rstrip("/").rpartition("/")[2])
         # The name of a dead actor stays taken for a while, so each actor gets a new one.
         name = f"shardmill-{folder}-{seat.number}-{uuid.uuid4().hex[:4]}"
         try:
-            post = ray.remote(Post).options(name=name, **self._demand.actor_options(self._options))
-            seat.actor = post.remote(self._run, self._generation, self._demand.device(seat.number), installed())
+            options = {"name": name, **self._demand.actor_options(self._options)}
+            given = (self._run, self._generation, self._demand.device(seat.number), installed())
+            if self._detached:
+                lasting = {"namespace": namespace_of(self._generation), "lifetime": "detached"}
+                post = ray.remote(DetachedPost).options(**{**options, **lasting, "max_concurrency": CALLS_AT_ONCE})
+                seat.actor = post.remote(*given, seat.number, self._slot(seat), handed_on())
+            else:
+                seat.actor = ray.remote(Post).options(**options).remote(*given)
+            seat.adopted = self._detached
         except (TypeError, ValueError) as error:
             raise SpecError(f"Ray rejects this: {error}", hint="See --set runtime_env=…, resources=….") from error
         seat.node = seat.worker = ""
@@ -146,15 +183,23 @@ class RayPlacement:
                 self._begin(seat, said)
             elif isinstance(said, End):
                 self._ended(seat, said.status, [*said.lines, *seat.lines])
+            else:
+                seat.answer = seat.actor.wait.remote()
 
     def _begin(self, seat: _Seat, birth: Birth) -> None:
         if birth.trouble is not None:
             self._leave_node(seat, birth.trouble)
             return
-        seat.node, seat.worker, seat.placed_at = birth.node, name_worker(seat.number, birth.host), time.time()
-        slot = seat.number / len(self._seats)
-        seat.answer = seat.actor.work.remote(seat.worker, seat.number, slot, handed_on())
+        seat.node, seat.placed_at = birth.node, time.time()
+        seat.worker = birth.worker or name_worker(seat.number, birth.host)
+        if seat.adopted:
+            seat.answer = seat.actor.wait.remote()
+        else:
+            seat.answer = seat.actor.work.remote(seat.worker, seat.number, self._slot(seat), handed_on())
         self._any_worked = True
+
+    def _slot(self, seat: _Seat) -> float:
+        return seat.number / len(self._seats)
 
     def _leave_node(self, seat: _Seat, trouble: ShardmillError) -> None:
         """Place a worker again that cannot run on its node: Ray may choose another one, and one bad node is no reason
@@ -193,6 +238,8 @@ class RayPlacement:
             _kill(seat)
             self._place(seat)
             self._looked_at = 0.0
+        elif isinstance(error, RayActorError) and seat.adopted and seat.worker:
+            self._ended(seat, end_of(self._ledger, seat.worker), [*str(error).splitlines(), *seat.lines])
         elif isinstance(error, RayActorError):
             self._ended(seat, -signal.SIGKILL, [*str(error).splitlines(), *seat.lines])
         else:

@@ -25,11 +25,12 @@ _LINES_KEPT = 20
 
 @dataclass(frozen=True, slots=True)
 class Birth:
-    """Where an actor started, and why no worker can run there, if so."""
+    """Where an actor started, why no worker can run there, if so, and its worker, if it started one by itself."""
 
     host: str
     node: str
     trouble: ShardmillError | None
+    worker: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +44,8 @@ class End:
 class Post:
     """Runs the worker as its own process: a crash in a native library must not end the actor that reports it."""
 
-    def __init__(self, run: str, generation: str, device: Device, version: str) -> None:
+    def __init__(self, run: str, generation: str, device: Device, version: str, *, detached: bool = False) -> None:
+        self._detached = detached
         self._run, self._generation, self._device = run, generation, device
         self._version = version
         self._worker: subprocess.Popen[bytes] | None = None
@@ -61,7 +63,7 @@ class Post:
 
     def work(self, name: str, seat: int, slot: float, handed_on: dict[str, str]) -> End:
         """Run a worker until it ends. Its output is also in the actor's log, which Ray shows."""
-        environment = worker_environment(name, self._device, slot, os.getpid())
+        environment = worker_environment(name, self._device, slot, os.getpid(), self._detached)
         self._worker = subprocess.Popen(
             [sys.executable, "-m", MODULE, self._run],
             env={**os.environ, **environment, **handed_on},

@@ -68,7 +68,7 @@ def read_cluster(place: str) -> Cluster:
         tables = tomllib.loads(path.read_text())
     except OSError as error:
         raise SpecError(f"{place}: {error.strerror}.", hint="Name the hosts file with --hosts cluster.toml.") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise SpecError(f"{place}: {error}.") from error
     for name in tables:
         if name not in _TABLES:

@@ -124,7 +124,10 @@ class _Opening:
         if not modern:
             return [torch.float16]
         # Weights that were trained in bfloat16 may not fit the range of float16.
-        return [torch.bfloat16] if "bfloat16" in self.folder.dtype else [torch.float16, torch.bfloat16]
+        if "bfloat16" in self.folder.dtype:
+            return [torch.bfloat16]
+        # Encoders of these families look for infinities after each layer in float16, and the GPU waits for the answer.
+        return [torch.bfloat16, torch.float16] if self.folder.crossed else [torch.float16, torch.bfloat16]
 
     def _free(self) -> int:
         return free_bytes(self.device) if self.device.kind == "cuda" else 4 * free_bytes(self.device)

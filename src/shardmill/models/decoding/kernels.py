@@ -47,7 +47,7 @@ def _attend_pages(
         if group == 1:
             scores = tl.sum(k.to(tl.float32) * q.to(tl.float32), 1)[None, :] * scale
         else:
-            scores = tl.dot(q, tl.trans(k)) * scale
+            scores = tl.dot(q, tl.trans(k), input_precision="ieee") * scale
         if biased:
             distance = tl.minimum(length - 1 - first - tokens, bias_most)
             there = member[:, None] & seen[None, :]
@@ -62,7 +62,7 @@ def _attend_pages(
             add = tl.sum(tl.trans(weights) * v.to(tl.float32), 0)[None, :]
             mixed = mixed * shrink[:, None] + add
         else:
-            mixed = tl.dot(weights.to(v.dtype), v, mixed * shrink[:, None])
+            mixed = tl.dot(weights.to(v.dtype), v, mixed * shrink[:, None], input_precision="ieee")
         highest = higher
     mixed = mixed / tl.maximum(total, 1e-30)[:, None]
     tl.store(

@@ -13,10 +13,11 @@ from torch import Tensor, nn
 from shardmill.errors import ModelError
 from shardmill.models.compiling import compile_layers
 from shardmill.models.decoding.attention import ATTENTION, Held, Turn, mark_cross, register, running
-from shardmill.models.decoding.pages import PAGE_TOKENS, Shape, count_within
+from shardmill.models.decoding.pages import PAGE_TOKENS, Shape, count_within, send
 from shardmill.models.packed import Pack
 
 Rows = Sequence[NDArray[np.int32]]
+_ALIGNED_WORDS = 64
 _KNOWN_LAYERS = {"full_attention", "sliding_attention"}
 
 
@@ -44,6 +45,7 @@ class Decoder:
     crossed = False
     compiled = False
     start: int = 0
+    _aligned: Tensor | None = None
 
     def read(self, texts: Rows, own: Held, cross: Held | None, before: Tensor | None = None) -> Tensor:
         """Run whole texts; the logits of the token that follows each.
@@ -51,6 +53,18 @@ class Decoder:
         `before` are the pages, all full, of a text that comes before each of them and was read already.
         """
         raise NotImplementedError
+
+    def _head(self, hidden: Tensor) -> Tensor:
+        """The logits of some tokens in float32."""
+        head: Any = self.model.get_output_embeddings()
+        words = head.weight.shape[0]
+        if not hidden.is_cuda or not words % _ALIGNED_WORDS or head.bias is not None:
+            logits: Tensor = head(hidden)
+            return logits.float()
+        # A matrix product with a number of columns that is not aligned takes four times as long.
+        if self._aligned is None:
+            self._aligned = nn.functional.pad(head.weight, (0, 0, 0, -words % _ALIGNED_WORDS))
+        return nn.functional.linear(hidden, self._aligned)[:, :words].float()
 
     def compile(self) -> None:
         """Compile the layers at their next call."""
@@ -101,7 +115,7 @@ class CausalDecoder(Decoder):
         return hidden[0]
 
     def _logits(self, hidden: Tensor) -> Tensor:
-        logits: Tensor = self.model.get_output_embeddings()(hidden).float()
+        logits = self._head(hidden)
         scale = getattr(self.config, "logits_scaling", None)
         cap = getattr(self.config, "final_logit_softcapping", None)
         if getattr(self.config, "logit_scale", None):
@@ -132,7 +146,8 @@ class CrossDecoder(Decoder):
                 raise ModelError("How this family counts positions is not known.", hint="It runs padded.")
             if embed is not None:
                 embed.register_forward_pre_hook(self._place, with_kwargs=True)
-        self._bias = getattr(model, "final_logits_bias", None)
+        added: Tensor | None = getattr(model, "final_logits_bias", None)
+        self._bias = added.float() if added is not None and bool(added.any()) else None
 
     def own_tokens(self, text_tokens: int) -> int:
         return 1
@@ -169,8 +184,8 @@ class CrossDecoder(Decoder):
             ).last_hidden_state[0]
         if getattr(self.model.config, "scale_decoder_outputs", False):
             hidden = hidden * self.model.config.d_model**-0.5
-        logits: Tensor = self.model.get_output_embeddings()(hidden)
-        return (logits if self._bias is None else logits + self._bias).float()
+        logits = self._head(hidden)
+        return logits if self._bias is None else logits + self._bias
 
 
 class _Nothing:
@@ -246,8 +261,7 @@ def lay_out(texts: Rows, device: torch.device, first: int = 0) -> tuple[Pack, Te
     lengths = np.array([len(text) for text in texts])
     starts = np.concatenate([[0], np.cumsum(lengths)])
     staged = np.concatenate([starts, *texts, count_within(lengths) + first]).astype(np.int64)
-    sent = torch.from_numpy(staged)
-    sent = sent.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else sent
+    sent = send(staged, device)
     sizes = [len(starts), int(lengths.sum()), int(lengths.sum())]
     sent_starts, ids, positions = torch.split(sent, sizes)
     return Pack(sent_starts.int(), lengths, int(lengths.max())), ids, positions

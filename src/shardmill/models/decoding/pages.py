@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from shardmill.errors import DeviceOutOfMemory
 
@@ -53,6 +55,12 @@ class Pages:
         self._free.extend(pages)
 
 
+def send(array: NDArray[Any], device: torch.device) -> Tensor:
+    """An array on the device; a GPU goes on with its work meanwhile."""
+    tensor = torch.from_numpy(np.ascontiguousarray(array))
+    return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor
+
+
 def pages_for(tokens: int) -> int:
     """The number of pages that hold this many tokens."""
     return -(-tokens // PAGE_TOKENS)
@@ -61,19 +69,22 @@ def pages_for(tokens: int) -> int:
 def table_of(taken: Sequence[Sequence[int]], columns: int) -> NDArray[np.int32]:
     """The pages of each row, in order, padded to `columns`."""
     table = np.zeros((len(taken), columns), np.int32)
-    for row, pages in zip(table, taken, strict=True):
-        row[: len(pages)] = pages
+    counts = np.array([len(pages) for pages in taken])
+    table[np.arange(columns) < counts[:, None]] = [page for pages in taken for page in pages]
     return table
 
 
-def places_of(table: NDArray[np.int32], lengths: NDArray[np.int64], skip: int = 0) -> NDArray[np.int64]:
+def places_of(table: Tensor, lengths: NDArray[np.int64], skip: int = 0) -> Tensor:
     """Where each token of some rows, back to back, is kept: page times tokens of a page, plus its place there.
 
-    The first `skip` tokens of each row are left out.
+    The first `skip` tokens of each row are left out. The device computes it, without a word back.
     """
-    within = count_within(lengths - skip) + skip
-    row = np.repeat(np.arange(len(lengths)), lengths - skip)
-    pages: NDArray[np.int64] = table[row, within // PAGE_TOKENS].astype(np.int64)
+    counts = lengths - skip
+    total = int(counts.sum())
+    first, many = send(np.stack([np.cumsum(counts) - counts, counts]), table.device)
+    row = torch.repeat_interleave(torch.arange(len(counts), device=table.device), many, output_size=total)
+    within = torch.arange(total, device=table.device) - first[row] + skip
+    pages: Tensor = table[row, within // PAGE_TOKENS].long()
     return pages * PAGE_TOKENS + within % PAGE_TOKENS
 
 

@@ -13,7 +13,7 @@ from torch import Tensor
 from shardmill.models.decoding.attention import Held
 from shardmill.models.decoding.choice import Past, Rules, choose
 from shardmill.models.decoding.model import Decoder
-from shardmill.models.decoding.pages import PAGE_TOKENS, Pages, pages_for, places_of, table_of
+from shardmill.models.decoding.pages import PAGE_TOKENS, Pages, pages_for, places_of, send, table_of
 from shardmill.models.decoding.prompt import Made, Prompt
 from shardmill.models.decoding.schema import Guide
 from shardmill.models.packed import tiles_fit
@@ -77,13 +77,22 @@ class Seats:
         own = self.decoder.own_tokens(len(prompt.ids)) + prompt.limit - self.share(prompt) * PAGE_TOKENS
         return pages_for(own), pages_for(len(prompt.ids)) if self.decoder.crossed else 0
 
-    def has_room(self, waiting: Sequence[Prompt], more: Prompt) -> bool:
-        """Whether another prompt can be seated beside those that wait to be."""
-        every = [*waiting, more]
-        return len(every) <= len(self._empty) and sum(sum(self._wanted(p)) for p in every) <= self._pages.free
+    def choose_first(self, prompts: Sequence[Prompt], most_tokens: int) -> list[Prompt]:
+        """The first of some prompts that can be seated together; more than `most_tokens` only if it is a single one."""
+        chosen: list[Prompt] = []
+        tokens = pages = 0
+        shared = self.share(prompts[0])
+        for prompt in prompts[: len(self._empty)]:
+            tokens, pages = tokens + len(prompt.ids), pages + sum(self._wanted(prompt))
+            if (chosen and tokens > most_tokens) or pages > self._pages.free or self.share(prompt) != shared:
+                break
+            chosen.append(prompt)
+        return chosen
 
     def share(self, prompt: Prompt) -> int:
         """How many of the shared pages a prompt begins with."""
+        if not self._shared_pages:
+            return 0
         most = min(len(self._shared_ids), len(prompt.ids) - 1)
         same = prompt.ids[:most] == self._shared_ids[:most]
         return (most if same.all() else int(same.argmin())) // PAGE_TOKENS
@@ -118,42 +127,44 @@ class Seats:
             cross_table = table_of([cross for _, cross in pages], self._cross_table.shape[1])
             own = self._hold(table, kept, skip)
             crossing = self._hold(cross_table, lengths) if crossed else None
-            before = torch.tensor(shared, device=device) if shared else None
+            before = send(np.array(shared), device) if shared else None
             logits = self.decoder.read([p.ids[skip:] for p in prompts], own, crossing, before)
         except BaseException:
             self.clear(seats)
             raise
         self.read_tokens += int(lengths.sum()) - skip * len(seats)
-        at = torch.tensor(seats, device=device)
-        told = np.array([(p.least, p.limit) for p in prompts]).T
-        self._table[at], self._cross_table[at] = own.table, torch.from_numpy(cross_table).to(device)
-        self._cross_lengths[at] = torch.from_numpy(lengths).int().to(device)
-        self._at[at] = torch.from_numpy(kept).to(device)
-        self._least[at], self._limit[at] = torch.from_numpy(told).to(device)
+        numbers = [seats, lengths, kept, [p.least for p in prompts], [p.limit for p in prompts]]
+        at, *told = send(np.array(numbers, np.int64), device)
+        self._table[at], self._cross_table[at] = own.table, send(cross_table, device)
+        self._cross_lengths[at] = told[0].int()
+        self._at[at], self._least[at], self._limit[at] = told[1:]
         self._made[at], self._count[at], self._live[at] = 0, 0, True
         if self._rules.looks_back:
             self._remember(prompts, at)
         if self._draws is not None:
             drawn = np.stack([np.resize(np.asarray(p.draws), self.most_new) for p in prompts])
-            self._draws[at] = torch.from_numpy(drawn).to(device)
+            self._draws[at] = send(drawn, device)
         if self._guide is not None and self._allowed is not None:
             self._guide.begin(seats)
-            self._allowed[at] = torch.from_numpy(self._guide.masks[seats]).to(device)
+            self._allowed[at] = send(self._guide.masks[seats], device)
         self._choose(logits, at)
         self._follow(seats)
         return seats
 
     def _hold(self, table: NDArray[np.int32], lengths: NDArray[np.int64], skip: int = 0) -> Held:
         device = self.decoder.device
-        places = torch.from_numpy(places_of(table, lengths, skip)).to(device)
-        return Held(self._pages, torch.from_numpy(table).to(device), torch.from_numpy(lengths).int().to(device), places)
+        sent = send(table, device)
+        return Held(self._pages, sent, send(lengths.astype(np.int32), device), places_of(sent, lengths, skip))
 
     def _remember(self, prompts: Sequence[Prompt], at: Tensor) -> None:
         """Put what the choice looks back on before the new tokens: the prompt, or the decoder's first token."""
         told = [[self.decoder.start] if self.decoder.crossed else p.ids for p in prompts]
-        for seat, ids in zip(at.tolist(), told, strict=True):
-            self._told[seat, : len(ids)] = torch.as_tensor(np.asarray(ids, np.int64), device=self._told.device)
-            self._count[seat] = len(ids)
+        counts = np.array([len(ids) for ids in told])
+        rows = np.zeros((len(told), counts.max()), np.int64)
+        for row, ids in zip(rows, told, strict=True):
+            row[: len(ids)] = ids
+        self._told[at, : rows.shape[1]] = send(rows, self.decoder.device)
+        self._count[at] = send(counts, self.decoder.device)
 
     def _choose(self, logits: Tensor, at: Tensor) -> None:
         """Choose and record a token for the seats `at`, which are live."""
@@ -170,9 +181,9 @@ class Seats:
         """Tell the guide what some rows chose, and the device what each may choose next."""
         if self._guide is None or self._allowed is None or not seats:
             return
-        at = torch.tensor(seats, device=self.decoder.device)
+        at = send(np.array(seats), self.decoder.device)
         self._guide.advance(seats, self._ids[at].tolist(), self._live[at].tolist())
-        self._allowed[at] = torch.from_numpy(self._guide.masks[list(seats)]).to(self.decoder.device)
+        self._allowed[at] = send(self._guide.masks[list(seats)], self.decoder.device)
 
     def step(self) -> None:
         """One more token of each live row."""
@@ -242,7 +253,7 @@ class Seats:
         """What some rows have made so far."""
         if not seats:
             return []
-        at = torch.tensor(seats, device=self.decoder.device)
+        at = send(np.array(seats), self.decoder.device)
         told, count, made = (t[at].cpu().numpy() for t in (self._told, self._count, self._made))
         rows = [row[n - m : n] for row, n, m in zip(told, count, made, strict=True)]
         return [Made(row, bool(len(row)) and int(row[-1]) in self._rules.ends) for row in rows]
@@ -251,7 +262,7 @@ class Seats:
         """Empty some seats."""
         if not seats:
             return
-        self._live[torch.tensor(seats, device=self.decoder.device)] = False
+        self._live[send(np.array(seats), self.decoder.device)] = False
         for seat in seats:
             self._pages.give(self._kept.pop(seat))
             self._empty.append(seat)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import torch
@@ -46,36 +46,49 @@ class Stream(Generic[Key]):
         self._most = self._most or self.seats.count
         seated: dict[int, tuple[Key, Prompt]] = {}
         waiting: list[tuple[Key, Prompt]] = []
-        more = True
-        with torch.inference_mode():
-            while more or waiting or seated:
-                while more and len(waiting) < self._most:
-                    try:
-                        if (one := next(prompts)) is None:
-                            break
-                        waiting.append(one)
-                    except StopIteration:
-                        more = False
-                if bad := self._fill(seated, waiting):
-                    yield bad
-                if not seated:
-                    continue
+        more, ended = True, list[Any]()
+        while more or waiting or seated:
+            while more and len(waiting) < self._most:
                 try:
-                    with memory_guard():
-                        for _ in range(self.seats.most_steps):
-                            self.seats.step()
-                        ended = self._take(seated)
-                    self._count()
-                except DeviceOutOfMemory as error:
-                    ended = self._leave(seated, waiting, error)
-                if ended:
-                    yield ended
+                    if (one := next(prompts)) is None:
+                        break
+                    waiting.append(one)
+                except StopIteration:
+                    more = False
+            with torch.inference_mode():
+                ended += self._fill(seated, waiting)
+                error = self._step() if seated else None
+            # A GPU takes its steps while the caller looks at what ended before them.
+            if ended:
+                yield ended
+            with torch.inference_mode():
+                ended = self._end(seated, waiting, error) if seated else []
+        if ended:
+            yield ended
 
-    def _count(self) -> None:
+    def _step(self) -> DeviceOutOfMemory | None:
+        """Some steps; the error, if they do not fit into memory."""
+        try:
+            with memory_guard():
+                for _ in range(self.seats.most_steps):
+                    self.seats.step()
+        except DeviceOutOfMemory as error:
+            return error
         self.steps += self.seats.most_steps
         self._calm += self.seats.most_steps
         if self._calm >= _CALM_STEPS:
             self._most, self._calm = min(self.seats.count, 2 * self._most), 0
+        return None
+
+    def _end(
+        self, seated: dict[int, tuple[Key, Prompt]], waiting: list[tuple[Key, Prompt]], error: DeviceOutOfMemory | None
+    ) -> Group[Key]:
+        """The rows that have ended after some steps, or that have to leave."""
+        try:
+            with memory_guard():
+                return self._take(seated) if error is None else self._leave(seated, waiting, error)
+        except DeviceOutOfMemory as found:
+            return self._leave(seated, waiting, found)
 
     def _fill(self, seated: dict[int, tuple[Key, Prompt]], waiting: list[tuple[Key, Prompt]]) -> Group[Key]:
         """Seat those that wait, as far as there is room; the ones for which there never is."""
@@ -84,8 +97,11 @@ class Stream(Generic[Key]):
             self._looked = True
             with contextlib.suppress(DeviceOutOfMemory), memory_guard():
                 self.seats.keep_shared(_alike([prompt.ids for _, prompt in waiting]))
-        while waiting and (not seated or self._most - len(seated) >= max(1, self._most * _REFILL_SHARE)):
-            group = self._group([prompt for _, prompt in waiting], self._most - len(seated))
+        if seated and self._most - len(seated) < max(1, self._most * _REFILL_SHARE):
+            return bad
+        while waiting and len(seated) < self._most:
+            first = [prompt for _, prompt in waiting[: self._most - len(seated)]]
+            group = self.seats.choose_first(first, self.read_tokens)
             error = DeviceOutOfMemory(f"{len(waiting[0][1].ids):,} tokens do not fit into the device's memory.")
             try:
                 if group:
@@ -103,18 +119,6 @@ class Stream(Generic[Key]):
                 break
             bad.append((*waiting.pop(0), error))
         return bad
-
-    def _group(self, waiting: list[Prompt], most: int) -> list[Prompt]:
-        """The first of those waiting that can be read together."""
-        group: list[Prompt] = []
-        tokens = 0
-        for prompt in waiting[:most]:
-            tokens += len(prompt.ids)
-            alike = not group or self.seats.share(prompt) == self.seats.share(group[0])
-            if (group and tokens > self.read_tokens) or not alike or not self.seats.has_room(group, prompt):
-                break
-            group.append(prompt)
-        return group
 
     def _take(self, seated: dict[int, tuple[Key, Prompt]]) -> Group[Key]:
         """The rows that have ended."""

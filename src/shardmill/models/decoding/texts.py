@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardmill.errors import ModelError, missing_extra
+from shardmill.models.code import loading_options
 from shardmill.models.decoding.generative import GenerativeFolder, find_limit
 from shardmill.models.decoding.options import Asked, GenerationOptions
 from shardmill.models.decoding.prompt import Completion, Encoded, Made, Prompt
@@ -150,7 +151,7 @@ def _load(folder: GenerativeFolder) -> Any:
     except ImportError as error:
         raise missing_extra(error.name or "transformers", "generate") from error
     try:
-        return AutoTokenizer.from_pretrained(str(folder.root), local_files_only=True, trust_remote_code=False)
+        return AutoTokenizer.from_pretrained(str(folder.root), **loading_options(folder.root))
     except Exception as error:
         reason = str(error).strip().splitlines() or [type(error).__name__]
         raise ModelError(

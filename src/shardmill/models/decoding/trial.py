@@ -13,7 +13,7 @@ from torch import Tensor
 from shardmill.errors import ModelError
 from shardmill.models.decoding.attention import Held
 from shardmill.models.decoding.model import Decoder
-from shardmill.models.decoding.pages import Pages, pages_for, places_of, table_of
+from shardmill.models.decoding.pages import Pages, pages_for, places_of, send, table_of
 from shardmill.models.golden import LOWEST_TOKEN_COSINES
 
 Rows = Sequence[NDArray[np.int32]]
@@ -50,9 +50,8 @@ def paged_logits(decoder: Decoder, rows: Rows) -> Tensor:
     pages = Pages(decoder.own, most, device)
 
     def hold(taken: list[list[int]], seen: NDArray[np.int64]) -> Held:
-        table = table_of(taken, max(map(len, taken)))
-        places = torch.from_numpy(places_of(table, seen)).to(device)
-        return Held(pages, torch.from_numpy(table).to(device), torch.from_numpy(seen).int().to(device), places)
+        table = send(table_of(taken, max(map(len, taken))), device)
+        return Held(pages, table, send(seen.astype(np.int32), device), places_of(table, seen))
 
     owned = [pages.take(int(n) + _FOLLOWING) for n in kept]
     crossing = hold([pages.take(int(n)) for n in lengths], lengths) if decoder.crossed else None

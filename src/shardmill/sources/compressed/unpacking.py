@@ -64,7 +64,7 @@ class Unpacked:
 
 def open_stream(file: SourceFile, source: RangeFile, at: int = 0) -> Stream:
     """Open the content of a compressed file from a seek point, across members or frames."""
-    if file.index:
+    if file.index and file.entries:
         return open_indexed(source, file.index, at)
     if file.compression == "xz":
         return _XzStream(source)

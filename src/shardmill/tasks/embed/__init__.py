@@ -1,4 +1,4 @@
-"""Embed texts with any sentence-transformers model; weights are safetensors only, and a model's own code never runs.
+"""Embed texts with any sentence-transformers model; weights are safetensors only, a model's own code only if allowed.
 
 task = EmbedTask(model="all-MiniLM-L6-v2")
 task.open(Device("cpu", "cpu", threads=4))
@@ -18,10 +18,12 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from shardmill.devices import Device
 from shardmill.errors import ModelError, SpecError, missing_extra
+from shardmill.models.code import names_of_code
 from shardmill.models.fingerprint import digest_folder
 from shardmill.models.folder import ModelFolder, read_folder
 from shardmill.models.golden import GOLDEN
 from shardmill.models.location import MINILM, Location, check_bundled, find_model
+from shardmill.models.ragged import token_batches
 from shardmill.models.window import numerics_revision
 from shardmill.tasks.base import START, STOP, WINDOW, Combined, Output, Prepared, Task
 from shardmill.tasks.params import read_params
@@ -125,6 +127,10 @@ class EmbedTask(Task):
         kind = pa.float32() if self.params.dtype == "float32" else pa.float16()
         return pa.schema([pa.field("embedding", pa.list_(kind, self.dims), nullable=True)])
 
+    @property
+    def model_code(self) -> tuple[str, ...]:  # type: ignore[override]
+        return names_of_code(self._location.path)
+
     def fingerprint(self) -> dict[str, str]:
         _ = self._cutter  # Rejects windows that are too long for the model before a run is planned.
         revision = numerics_revision({**self._folder.config, **self._folder.config_options})
@@ -157,6 +163,12 @@ class EmbedTask(Task):
         self._device, self._kernel = device, choice.kernel
         self.batch_budget, self.padded = choice.batch_budget, choice.kernel.padded
         self._choice = choice.why
+
+    def close(self) -> None:
+        from shardmill.models.encoder import free_memory
+
+        self._kernel = None
+        free_memory()
 
     def _golden(self) -> list[NDArray[np.int32]]:
         tokens = self._tokenizer.encode(GOLDEN, self._prompt)
@@ -260,12 +272,27 @@ class EmbedTask(Task):
 
     def embed_query(self, text: str) -> NDArray[np.float32]:
         """The vector of a search query; only the model's own query prompt is put before `text`."""
-        prompt = self._folder.prompts.get("query", "")
-        row = self._tokenizer.encode([text], prompt).rows[0]
-        if not len(row):
+        vector: NDArray[np.float32] = self.embed_queries([text])[0]
+        if np.isnan(vector).all():
             raise SpecError("The query has no tokens.", hint="Write a few words.")
-        vector: NDArray[np.float32] = self._begin([row], self._tokenizer.prompt_tokens(prompt))()[0]
         return vector
+
+    def embed_queries(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """One vector per search query, NaN for one without tokens."""
+        return self._embed_all(texts, self._folder.prompts.get("query", ""))
+
+    def embed_texts(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """One vector per text, cut at the model's limit, as items are embedded; NaN for one without tokens."""
+        return self._embed_all(texts, self._prompt)
+
+    def _embed_all(self, texts: Sequence[str], prompt: str) -> NDArray[np.float32]:
+        rows = self._tokenizer.encode(texts, prompt).rows
+        skip = self._tokenizer.prompt_tokens(prompt)
+        made = np.full((len(texts), self.dims), np.nan, np.float32)
+        there = np.flatnonzero(rows.lengths)
+        for batch in token_batches(rows.lengths[there], self.batch_budget):
+            made[there[batch]] = self._begin([rows[int(i)] for i in there[batch]], skip)()
+        return made
 
     @cached_property
     def _skip(self) -> int:

@@ -92,11 +92,18 @@ class GenerateTask(StreamingTask):
     def batch_budget(self) -> int:  # type: ignore[override]
         return self._replies.most_cost
 
+    @property
+    def model_code(self) -> tuple[str, ...]:  # type: ignore[override]
+        return self._replies.model_code
+
     def fingerprint(self) -> dict[str, str]:
         return self._replies.fingerprint()
 
     def open(self, device: Device) -> None:
         self._replies.open(device)
+
+    def close(self) -> None:
+        self._replies.close()
 
     def prepare(self, texts: Sequence[str | None], fields: pa.RecordBatch | None = None) -> Prepared:
         asked: list[Asked | None] = list(texts)

@@ -9,7 +9,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from shardmill.devices import Device
-from shardmill.errors import DeviceOutOfMemory, missing_extra
+from shardmill.errors import DeviceOutOfMemory, SpecError, missing_extra
+from shardmill.models.code import names_of_code
 from shardmill.models.decoding.generative import GenerativeFolder, read_generative
 from shardmill.models.decoding.options import Asked, GenerationOptions
 from shardmill.models.fingerprint import digest_folder
@@ -61,8 +62,11 @@ class Replies(Protocol):
     counts_tokens: bool
     most_cost: int
 
+    @property
+    def model_code(self) -> tuple[str, ...]: ...
     def fingerprint(self) -> dict[str, str]: ...
     def open(self, device: Device) -> None: ...
+    def close(self) -> None: ...
     def encode(self, asked: Sequence[Asked | None]) -> EncodedPrompts: ...
     def stream(self, prompts: Iterator[tuple[Key, Any] | None]) -> Iterator[list[tuple[Key, Reply]]]: ...
     @property
@@ -96,6 +100,10 @@ class LocalModel:
         assert self._generator is not None, "open comes first"
         return self._generator
 
+    @property
+    def model_code(self) -> tuple[str, ...]:
+        return names_of_code(self.folder.root)
+
     def fingerprint(self) -> dict[str, str]:
         return {"model": self._location.name, **digest_folder(self.folder.root)}
 
@@ -105,6 +113,12 @@ class LocalModel:
         except ImportError as error:
             raise missing_extra(error.name or "torch", "generate") from error
         self._generator = Generator.open(self.folder.root, device, self._options)
+
+    def close(self) -> None:
+        from shardmill.models.encoder import free_memory
+
+        self._generator = None
+        free_memory()
 
     def encode(self, asked: Sequence[Asked | None]) -> EncodedPrompts:
         encoded = self.generator.encode(asked)
@@ -186,10 +200,15 @@ class RemoteModel:
 
     counts_tokens = False
     most_cost = _MOST_REQUESTS
+    model_code = ()
 
     def __init__(
         self, model: str, endpoint: str, key_variable: str, options: GenerationOptions, schema: AnswerSchema | None
     ) -> None:
+        if options.beams > 1 or options.top_k:
+            raise SpecError(
+                "Beams and top_k are not part of the protocol of an endpoint.", hint="Leave out --beams and --top-k."
+            )
         self._model, self._url, self._key_variable = model, endpoint, key_variable
         self._options, self._schema = options, schema
 
@@ -204,6 +223,9 @@ class RemoteModel:
 
     def open(self, device: Device) -> None:
         self._endpoint.check()
+
+    def close(self) -> None:
+        pass
 
     def encode(self, asked: Sequence[Asked | None]) -> EncodedPrompts:
         return EncodedPrompts([self._request(each) for each in asked], [int(each is not None) for each in asked], {})

@@ -31,7 +31,7 @@ for heads, shared, width, reach, biased in (
     lengths = np.array([137, 16, 64, 1, 65])
     plain, quick = (Pages(Shape(1, shared, width, dtype), 12, torch.device(d)) for d in ("cpu", device))
     table = table_of([plain.take(int(n)) for n in lengths], 4)
-    places = torch.from_numpy(places_of(table, lengths))
+    places = places_of(torch.from_numpy(table), lengths)
     places[-1] = -1
     k, v = (torch.randn(int(lengths.sum()), shared, width, dtype=dtype) for _ in "kv")
     q = torch.randn(len(lengths), heads, width, dtype=dtype)
@@ -53,11 +53,16 @@ starts = np.concatenate([[0], np.cumsum(lengths)])
 pack = Pack(torch.from_numpy(starts.astype(np.int32)).to(device), lengths, 70)
 q, k, v = (torch.randn(74, 2, 32, device=device, dtype=dtype) for _ in "qkv")
 bias = torch.randn(2, 2 * 20 + 1, device=device)
-for seen in ((-1, -1), (-1, 0)):
+earlier = tuple(torch.randn(64, 2, 32, device=device, dtype=dtype) for _ in "kv")
+for seen, by, before in (
+    ((-1, -1), bias, None), ((-1, 0), bias, None), ((-1, 0), None, earlier), ((40, 0), None, earlier)
+):
     cpu = Pack(pack.starts.cpu(), lengths, 70)
-    expected = _one_by_one(q.cpu().float(), k.cpu().float(), v.cpu().float(), cpu, 0.3, seen, bias.cpu())
-    error = (attend(q, k, v, pack.starts, 70, 0.3, seen, bias).cpu().float() - expected).abs().max()
-    assert error < most, error
+    plain = [t.cpu().float() for t in (q, k, v)]
+    told = (None if by is None else by.cpu(), before and tuple(t.cpu().float() for t in before))
+    expected = _one_by_one(*plain, cpu, 0.3, seen, *told)
+    error = (attend(q, k, v, pack.starts, 70, 0.3, seen, by, before).cpu().float() - expected).abs().max()
+    assert error < most, (seen, error)
 """
 
 

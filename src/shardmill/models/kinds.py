@@ -1,0 +1,41 @@
+"""What a model folder is for, by the architecture in its config.json."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from shardmill.errors import ModelError
+
+READER, RERANKER = "ForQuestionAnswering", "ForSequenceClassification"
+_NAMES = {READER: "question-answering model", RERANKER: "cross-encoder"}
+# The end of an architecture's name, and where a model of that kind fits.
+_FITS = (
+    (READER, "shardmill answer --reader"),
+    (RERANKER, "shardmill answer --rerank"),
+    ("ForCausalLM", "shardmill generate --model"),
+    ("ForConditionalGeneration", "shardmill summarize --model"),
+    ("LMHeadModel", "shardmill generate --model"),
+    ("Model", "shardmill embed --model"),
+)
+
+
+def check_kind(folder: Path, wanted: str) -> None:
+    """Refuse a folder whose architecture does not end in `wanted`, and say which task its model fits."""
+    try:
+        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        found = str((config.get("architectures") or [""])[0])
+    except (OSError, ValueError, AttributeError) as error:
+        raise ModelError(
+            f"No config.json that can be read in {folder}.", hint="Pass the folder of a whole model."
+        ) from error
+    if found.endswith(wanted):
+        return
+    embeds = (folder / "modules.json").exists()
+    fits = "shardmill embed --model" if embeds else next((verb for end, verb in _FITS if found.endswith(end)), "")
+    raise ModelError(
+        f"{folder.name} is no {_NAMES[wanted]}: its architecture is {found or 'not named in config.json'}.",
+        hint=f"It fits `{fits}`. Pass a model whose architecture ends in {wanted}."
+        if fits
+        else f"Pass a model whose architecture ends in {wanted}.",
+    )

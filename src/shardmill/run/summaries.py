@@ -1,0 +1,76 @@
+"""Summaries of items, and of groups: a run over the items, then one over the groups of its rows; or a tree of runs."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from shardmill.engines.base import Engine
+from shardmill.errors import GroupTooLarge, SpecError, UsageError
+from shardmill.run import Run, start
+from shardmill.spec import make_spec
+from shardmill.tasks.summarize.method import find_method
+
+_COUNTS = ("items", "left_out")
+
+
+def settle_method(work: dict[str, Any]) -> dict[str, Any]:
+    """The work with its task and method: a model that writes is used to write, any other to choose sentences."""
+    if (task := work.get("task", "summarize")) != "summarize":
+        raise SpecError(f"The task is {task!r}, not summarize.", hint="shardmill run --spec FILE runs any task.")
+    params = dict(work.get("params", {}))
+    if not params.get("method"):
+        params["method"] = find_method(params.get("model"), params.get("endpoint"))
+    return {**work, "task": task, "params": params}
+
+
+def start_groups(
+    work: dict[str, Any],
+    execution: dict[str, Any],
+    out: str | os.PathLike[str],
+    *,
+    fresh: bool = False,
+    resume: bool = False,
+    quiet: bool = True,
+    engine: Engine | None = None,
+) -> Run:
+    """Summarize every item into OUT-items, then every group of these summaries into OUT. The same call resumes both.
+
+    If a group is too large for one item, its pieces are summarized first, into OUT-pieces, and so on.
+    """
+    if execution.get("detach"):
+        raise UsageError(
+            "--detach and --group-by do not go together: the groups begin when the items are done.",
+            hint="Leave out --detach; after a kill, the same command resumes.",
+        )
+    place = os.fspath(out).rstrip("/")
+    work = dict(work)
+    key = work.pop("group_by")
+    how: dict[str, Any] = {"fresh": fresh, "quiet": quiet, "engine": engine}
+    each = {**execution, "then": ()}
+    items = start(
+        make_spec({**work, "keep": _with(work.get("keep"), key)}, each), f"{place}-items", resume=resume, **how
+    )
+    params = {name: value for name, value in work.get("params", {}).items() if name != "reference"}
+    groups = {"text": "summary", "group_by": key, "task": work["task"], "params": {**params, "lead": False}}
+    groups |= {name: work[name] for name in ("max_item_bytes",) if name in work}
+    below, level = items, 0
+    while True:
+        wanted = {**groups, "source": f"run:{below.ledger.url}", "keep": _COUNTS if level else ()}
+        try:
+            return start(make_spec({**wanted, "id": key}, execution), place, **how)
+        except GroupTooLarge as error:
+            level += 1
+            pieces = f"{place}-pieces" + (f"-{level}" if level > 1 else "")
+            made = start(make_spec(wanted, each), pieces, **how)
+            if made.status().rows >= below.status().rows:
+                raise UsageError(
+                    f"The summaries of its pieces are no shorter than the group: {error.message}",
+                    hint="Raise max_item_bytes in [work] of a spec, or ask for fewer sentences.",
+                ) from error
+            below = made
+
+
+def _with(kept: Any, name: str) -> tuple[str, ...]:
+    names = [kept] if isinstance(kept, str) else list(kept or ())
+    return tuple(dict.fromkeys([part.strip() for each in names for part in each.split(",")] + [name]))

@@ -1,0 +1,58 @@
+"""A finished run as a source, such as `run:runs/summaries`: its parts are read as Parquet files, in source order."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from shardmill.errors import NotComplete, SourceError
+from shardmill.ledger import FAILED, Commit, Ledger
+from shardmill.passwords import withhold
+from shardmill.plan import RUN, SourceFile
+from shardmill.store import Entry
+
+FORMAT = "parquet"
+
+
+def is_run(place: str) -> bool:
+    return place.startswith(RUN)
+
+
+def find_parts(places: Sequence[str], format: str | None) -> tuple[SourceFile, ...]:
+    """The parts of the runs at these places. Each has the id of its run's plan and the digest of its commit."""
+    if not all(map(is_run, places)):
+        raise SourceError(
+            "A run cannot be combined with other sources.", hint="Merge it first: shardmill merge RUN --out FILE"
+        )
+    if format not in (None, FORMAT):
+        raise SourceError(f"--format {format} has no meaning for a run.", hint="Omit it.")
+    return tuple(file for place in places for file in _parts_of(place.removeprefix(RUN)))
+
+
+def _parts_of(place: str) -> list[SourceFile]:
+    ledger, shown = Ledger(place), withhold(place)
+    plan = ledger.find_plan()
+    if plan is None:
+        raise SourceError(f"{shown}: no run found there.", hint="Give the folder that was --out when it was made.")
+    if plan.work.to is not None:
+        raise SourceError(
+            f"{shown}: its rows are in the table {plan.work.to.table}.", hint="Read the table, with --query."
+        )
+    finish = f"Finish it first: shardmill resume {shown}"
+    try:
+        commits = ledger.commits.read_complete(plan)
+    except NotComplete as error:
+        raise SourceError(f"{shown} is not finished: {error.message.rpartition(': ')[2]}", hint=finish) from error
+    if (state := ledger.state.look()).state == FAILED:
+        raise SourceError(f"{shown} has failed: {state.cause}", hint=state.hint or finish)
+    there = {entry.key: entry for entry in ledger.store.list("parts/")}
+    return [_file(ledger.url, plan.id, commit, there.get(commit.part)) for commit in commits]
+
+
+def _file(url: str, plan: str, commit: Commit, found: Entry | None) -> SourceFile:
+    if found is None or found.size != commit.part_bytes:
+        seen = f"has {found.size:,} bytes, not {commit.part_bytes:,}" if found else "is gone"
+        raise SourceError(
+            f"{url}/{commit.part} {seen}.", hint="Delete the commit of its shard and resume: the shard is run again."
+        )
+    # No tag: a part is never written twice, and the same part of a copied run has another.
+    return SourceFile(f"{url}/{commit.part}", found.size, "", f"{RUN}{plan}:{commit.digest[:32]}")

@@ -1,0 +1,50 @@
+"""What both ways to summarize have in common: the parameters, and ROUGE against references."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from importlib import import_module
+from typing import Any
+
+import pyarrow as pa
+
+from shardmill.tasks.base import Task
+from shardmill.tasks.params import read_params
+from shardmill.tasks.summarize.params import SummarizeParams
+from shardmill.tasks.summarize.rouge import ROUGE, Rouge, measure_rouge
+
+NO_SENTENCE = "the text has no sentence with a letter or digit"
+_METHODS = {"extractive": "ExtractiveSummaries", "generative": "GenerativeSummaries"}
+
+
+class SummarizeTask(Task):
+    """The `summarize` task. Made from parameters, it is the class of their `method`."""
+
+    def __new__(cls, *_: Any, **params: Any) -> SummarizeTask:
+        method = str(params.get("method") or "extractive")
+        if cls is not SummarizeTask or method not in _METHODS:
+            return super().__new__(cls)
+        kind: type[SummarizeTask] = getattr(import_module(f"shardmill.tasks.summarize.{method}"), _METHODS[method])
+        return super().__new__(kind)
+
+    def __init__(self, columns: pa.Schema, params: dict[str, Any]) -> None:
+        self.params = read_params(SummarizeParams, params, "summarize")
+        self.rouge = Rouge() if self.params.reference else None
+        self.fields = (self.params.reference,) if self.params.reference else ()
+        self.output = pa.schema([*columns, *(ROUGE if self.rouge else ())])
+
+    def check_rouge(self) -> None:
+        """Refuse now, not after the first rows, if ROUGE is asked for and its package is missing."""
+        if self.rouge is not None:
+            self.rouge.check()
+
+    def references(self, fields: pa.RecordBatch | None, rows: int) -> list[str | None]:
+        """The reference of each text; None without one."""
+        if fields is None or self.params.reference is None:
+            return [None] * rows
+        found: list[str | None] = fields.column(self.params.reference).cast(pa.string()).to_pylist()
+        return found
+
+    def measure(self, batches: Iterator[pa.RecordBatch]) -> dict[str, Any]:
+        """Mean ROUGE with its 95 % interval, if there are references."""
+        return measure_rouge(batches) if self.rouge is not None else {}

@@ -84,7 +84,7 @@ def estimate_end(
     else:
         likely = _last(live, busy, rates)
         last_s = shard_s / 2
-    behind = max((pace.until for pace in paces), default=now) - min((pace.began for pace in paces), default=now)
+    behind = now - min(pace.began for pace in live)
     ahead = max(likely, 1e-9)
     relative = max(_LEAST_SPREAD, _NINE_OF_TEN * spread * math.sqrt(1 / _STRETCHES + _ahead(behind, ahead)))
     low = max(likely * (1 - min(0.9, relative)) - tail_s, 0.0)
@@ -107,7 +107,8 @@ def _compare(now: float, paces: Sequence[WorkerPace], done: Sequence[tuple[float
     Each stretch is compared with what the workers that lived then do on average, so that one that was lost or joined
     is no change of pace.
     """
-    began = min((pace.began for pace in paces), default=now)
+    # What was done before a stop or a restart of all workers says little about those of now.
+    began = min((pace.began for pace in paces if pace.live), default=now)
     length = (now - began) / _STRETCHES
     if length <= 0 or len(done) < 2:
         return 1.0, 0.5

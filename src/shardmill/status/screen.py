@@ -148,7 +148,7 @@ def _usd(usd: float) -> str:
 def _bound(bound: dict[str, Any]) -> str:
     what = {"device": "the device", "sink": "the sink"}.get(bound["by"], bound["by"])
     shares = [f"{100 * bound[name]:.0f} %" for name in ("device_busy", "waiting_for_input", "waiting_for_sink")]
-    return "bounded by {}: device {} busy, waits {} for input, {} to write".format(what, *shares)
+    return "bounded by {}; device {} busy, {} without input, {} writing".format(what, *shares)
 
 
 def _errors(status: Status) -> list[str]:

@@ -172,10 +172,12 @@ def _make_status(ledger: Ledger, plan: Plan, facts: Facts) -> Status:
 
 
 def _estimate(facts: Facts, weights: list[int], weight_done: int, now: float) -> Eta | None:
-    """When the last shard is committed, from the pace of the workers."""
+    """When the last shard is committed, from the pace of the workers: as a view saw it, less the age of the view."""
+    age_s = facts.view_age_s or 0.0
+    now -= age_s
     paces, taken = [], set()
     for worker in facts.workers:
-        began, until = worker["began"], now if worker["live"] else worker["at"]
+        began, until = worker["began"], worker["at"]
         held = []
         for key, state in worker["open"].items() if worker["live"] else ():
             shard = int(key)
@@ -189,7 +191,8 @@ def _estimate(facts: Facts, weights: list[int], weight_done: int, now: float) ->
     began = min((pace.began for pace in paces), default=now)
     start = [] if facts.done and facts.done[0][0] <= began else [(began, 0.0)]
     history = [*start, *facts.done, (now, float(weight_done))]
-    return estimate_end(now, waiting, paces, history)
+    eta = estimate_end(now, waiting, paces, history)
+    return eta and Eta(*(max(0.0, seconds - age_s) for seconds in (eta.likely_s, eta.low_s, eta.high_s)))
 
 
 def _worked_s(workers: list[dict[str, Any]]) -> float:

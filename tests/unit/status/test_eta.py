@@ -46,3 +46,18 @@ def test_what_is_held_ends_last_and_a_straggler_is_overtaken() -> None:
     eta = estimate_end(100.0, [], paces, [(0.0, 0.0), (100.0, 1100.0)])
     assert eta is not None
     assert eta.likely_s < 20
+
+
+def test_workers_of_an_earlier_day_do_not_widen_the_range() -> None:
+    """A run that was stopped and resumed has the records of both days."""
+    day = 86_400.0
+    old = [WorkerPace(0.0, 1000.0, 20_000.0, live=False) for _ in range(4)]
+    now = [WorkerPace(day, day + 1000.0, 10_000.0) for _ in range(4)]
+    done = [(100.0 * i, 8000.0 * i) for i in range(11)]
+    done += [(day + 100.0 * i, 80_000 + 4000.0 * i) for i in range(11)]
+    eta = estimate_end(day + 1000.0, [100.0] * 400, now, done[11:])
+    both = estimate_end(day + 1000.0, [100.0] * 400, [*old, *now], done)
+    assert eta is not None
+    assert both == eta
+    assert both.likely_s == pytest.approx(1000.0, rel=0.05)
+    assert both.high_s < 1100

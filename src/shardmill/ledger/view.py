@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import math
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -111,6 +112,8 @@ class RunView:
             states = _unpack(said["states"], said["shards"])
             beats = [complete_beat(dict(zip(said["fields"], row, strict=False))) for row in said["workers"]]
             unlisted = {str(device): float(seconds) for device, seconds in said["unlisted"].items()}
+            if not all(map(math.isfinite, (said["at"], said["every_s"], *unlisted.values()))):
+                raise ValueError("a time that is none")
             return cls(
                 generation=str(said["generation"]),
                 at=float(said["at"]),

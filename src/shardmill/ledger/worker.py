@@ -23,6 +23,8 @@ _ROLLED = (100, 1000)
 _ROLLS = 100
 _TIMES = ("at", "started", "began", "progress_at", "idle_s")
 _NUMBERS = (*_TIMES, "pid", "rows", "commits", "rows_per_s", "bytes_per_s", "tokens_per_s", "bytes", "rss_bytes")
+# What a heartbeat may lack, as version 0.1.0 does: None then.
+_MEASURED = ("use", "device_bytes")
 # What others read of a heartbeat.
 _NOTHING: dict[str, Any] = {
     **dict.fromkeys(("id", "host", "state", "device"), ""),
@@ -151,6 +153,11 @@ def complete_beat(found: Any) -> dict[str, Any] | None:
     known = found.items() if isinstance(found, dict) else ()
     beat = {**_NOTHING, **{name: value for name, value in known if value is not None or name not in _NOTHING}}
     sound = isinstance(found, dict) and all(_is_like(beat[name], usual) for name, usual in _NOTHING.items())
+    for name in _MEASURED:
+        beat[name] = beat.get(name) if _is_like(beat.get(name), 0) else None
+    stages = beat.get("timings")
+    if not isinstance(stages, dict) or not all(_is_like(seconds, 0) for seconds in stages.values()):
+        beat["timings"] = None
     return beat if sound else None
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from shardmill.ledger import History, HistoryPoint, Ledger, Suspects
 from shardmill.plan import Plan
+from shardmill.status.screen import render
 from shardmill.status.state import glance, read_status
 from tests.support.counting import CountingStore
 from tests.support.ledgers import a_plan, make_commit
@@ -179,6 +180,46 @@ def test_a_damaged_view_is_passed_over_and_replaced(store: CountingStore, clock:
     assert glance(ledger, plan).shards_done == 10
     assert ledger.overview.write(plan, "w0001", 1)
     assert ledger.overview.read() is not None
+
+
+@pytest.mark.parametrize(
+    "nonsense",
+    [
+        {"at": float("nan")},
+        {"every_s": "soon"},
+        {"reasons": 3},
+        {"reasons": [{"reason": 1, "count": "x"}, None]},
+        {"fields": [[]]},
+        {"workers": [None, 3, ["w"]]},
+        {"unlisted": {"T4": None}},
+        {"history": {}},
+        {"totals": {"shards": "many"}},
+    ],
+)
+def test_nonsense_in_a_view_breaks_no_status(store: CountingStore, clock: Clock, nonsense: dict[str, Any]) -> None:
+    ledger, plan = a_run(store, clock, 1000, 10, 1)
+    ledger.overview.write(plan, "w0001", 1)
+    said = json.loads(store.get("view.json"))
+    store.put("view.json", json.dumps({**said, **nonsense}).encode())
+    status = glance(ledger, plan)
+    assert status.shards_done == 10
+    render(status)
+
+
+@pytest.mark.parametrize(
+    "nonsense",
+    [
+        {"use": "busy", "device_bytes": [1], "timings": {"read_s": "x"}},
+        {"use": float("inf"), "timings": 7, "reasons": "none"},
+        {"reasons": [{"reason": "r", "count": 1, "id": 3, "file": None}], "cpus": 5, "kind": []},
+    ],
+)
+def test_nonsense_in_a_heartbeat_breaks_no_status(store: CountingStore, clock: Clock, nonsense: dict[str, Any]) -> None:
+    ledger, plan = a_run(store, clock, 20, 5, 1)
+    ledger.workers.beat("odd", a_beat(clock(), **nonsense))
+    status = glance(ledger, plan)
+    assert len(status.workers) == 2
+    render(status)
 
 
 def test_a_view_of_another_generation_is_none(store: CountingStore, clock: Clock) -> None:

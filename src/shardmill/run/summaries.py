@@ -43,6 +43,11 @@ def start_groups(
             "--detach and --group-by do not go together: the groups begin when the items are done.",
             hint="Leave out --detach; after a kill, the same command resumes.",
         )
+    if work.get("to"):
+        raise UsageError(
+            "--to and --group-by do not go together: the groups are made from a run of the items.",
+            hint="Summarize the groups into a run, then copy it: shardmill merge RUN --out FILE.parquet",
+        )
     place = os.fspath(out).rstrip("/")
     work = dict(work)
     key = work.pop("group_by")

@@ -116,8 +116,8 @@ def test_starting_a_run_over_deletes_many_objects_at_once(ledger: Ledger, store:
     store.reset()
     ledger.start_over(a_plan(shards=3))
     deletes = sum(n for kind, n in store.requests.items() if kind.startswith("delete"))
-    assert deletes == 3 + 3 + 1, "commits, parts, the files beside the plan"
-    assert [entry.key for entry in store.list()] == ["plan.json", "state.json"]
+    assert deletes == 1 + 5, "the files beside the plan, then commits and parts"
+    assert [entry.key for entry in store.list()] == ["execution.json", "plan.json", "state.json"]
 
 
 def test_sweeping_a_run_deletes_many_objects_at_once(ledger: Ledger, store: CountingStore) -> None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
 import signal
-from collections.abc import Callable
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,40 +16,40 @@ from shardmill.ledger import Ledger
 from shardmill.planner import make_plan
 from shardmill.results import passages as building
 from shardmill.run import Run
+from shardmill.spec import make_spec
 from shardmill.tables.load import load
-from shardmill.testing import STEPS, InProcessEngine, crash_at
-from shardmill.worker import Worker
-from tests.support.answers import answer_spec, embed_passages, passages, questions, write_embedder, write_reader
+from shardmill.testing import STEPS, TABLE_STEPS, InProcessEngine
+from tests.support.answers import (
+    answer_spec,
+    embed_passages,
+    kill_at_each,
+    passages,
+    questions,
+    write_embedder,
+    write_reader,
+)
 from tests.support.services import PostgresServer
-from tests.support.waiting import PATIENCE_S
+from tests.support.tables import place, spare_the_disk
 
-processes = multiprocessing.get_context("forkserver")
-processes.set_forkserver_preload(["shardmill.tasks.answer", "shardmill.models.pairs", "transformers.models.bert"])
+# Dies when the third group is about to get its name.
+INDEX = """
+import sys
+from shardmill.results import passages
+from shardmill.run import Run
+from shardmill.testing import crash_at
 
-
-def _work(run: str, step: str, after: int) -> None:
-    Worker(Ledger(run), device=Device("cpu", "cpu", 1), on_step=crash_at(step, after)).work()
-
-
-def _index(run: str, after: int) -> None:
-    """Die while the group after the first `after` ones is renamed."""
-    renamed, hook = building.os.replace, crash_at("group", after)
-
-    def replace(a: Any, b: Any) -> None:
-        if str(b).endswith(".arrow"):
-            hook("group", 0)
-        renamed(a, b)
-
-    building.os.replace = replace  # type: ignore[assignment]
-    building.GROUP_ROWS = 12
-    Run(run).index()
+rename, hook = passages.os.replace, crash_at("group", 2)
 
 
-def _killed(target: Callable[..., None], *args: Any) -> None:
-    process = processes.Process(target=target, args=args)
-    process.start()
-    process.join(PATIENCE_S)
-    assert process.exitcode == -signal.SIGKILL
+def replace(a, b):
+    if str(b).endswith(".arrow"):
+        hook("group", 0)
+    rename(a, b)
+
+
+passages.os.replace, passages.GROUP_ROWS = replace, 12
+Run(sys.argv[1]).index()
+"""
 
 
 @pytest.fixture(scope="module")
@@ -97,39 +97,50 @@ def undisturbed(folder: Path, reader: Path, tmp_path_factory: pytest.TempPathFac
 
 def test_a_run_killed_once_at_each_step(folder: Path, reader: Path, undisturbed: Any, tmp_path: Path) -> None:
     run = _place(folder, folder / "run", tmp_path / "run", reader)
-    for step in STEPS:
-        _killed(_work, run, step, 0)
+    kill_at_each(run, STEPS)
     assert _finish(run).select(["answer", "passages"]) == undisturbed.select(["answer", "passages"])
 
 
 @pytest.mark.services
-def test_a_worker_killed_over_a_table(
+def test_a_run_over_a_table_and_into_a_table_killed_once_at_each_of_its_steps(
     folder: Path, embedder: Path, reader: Path, postgres: PostgresServer, tmp_path: Path
 ) -> None:
+    spare_the_disk(postgres)
     url = postgres.url()
     work = {"source": str(folder / "passages.jsonl"), "text": "text", "id": "id", "params": {"model": str(embedder)}}
     to = {"url": url, "table": "towns"}
-    settings = {"precision": "float32", "index": "none"}
-    load({**work, "to": to}, settings, tmp_path / "load", engine=InProcessEngine())
-    table, mark, query = url.partition("?")
-    run = _place(folder, f"{table}/towns{mark}{query}", tmp_path / "run", reader)
-    _killed(_work, run, "committing", 1)
-    found = _finish(run)
-    right = [row["passage_id"] for row in questions()]
-    assert all(id in ids for id, ids in zip(right, found.column("passages").to_pylist(), strict=True))
+    load({**work, "to": to}, {"precision": "float32", "index": "none"}, tmp_path / "load", engine=InProcessEngine())
+    database, mark, query = url.partition("?")
+    how = {"by": "words", "k": 3, "reader": str(reader), "null_threshold": 1e9}
+    spec = answer_spec(folder / "questions.jsonl", f"{database}/towns{mark}{query}", **how)
+    spec = spec.model_copy(
+        update={
+            "work": make_spec({**spec.work.model_dump(), "to": {"url": url, "table": "answers"}}).work,
+            "execution": spec.execution.model_copy(update={"batch_rows": 2, "index": "none"}),
+        }
+    )
+    run = place(spec, tmp_path / "run")
+    kill_at_each(run, TABLE_STEPS)
+    InProcessEngine().start(run)
+    report = Run(run).verify(sample=0)
+    assert report.verified, report
+    found = postgres.execute("SELECT id, passages::text, answer IS NOT NULL FROM answers")
+    assert sorted(row[0] for row in found) == sorted(row["id"] for row in questions())
+    right = {row["id"]: row["passage_id"] for row in questions()}
+    assert all(right[id] in passages and answered for id, passages, answered in found)
 
 
 def test_a_killed_index_build_costs_one_group(
     folder: Path, embedder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = embed_passages(folder / "passages.jsonl", embedder, tmp_path / "run")
-    after = 2
-    _killed(_index, run.ledger.url, after)
-    assert len(list((tmp_path / "run" / "final").rglob("*.arrow"))) == after
+    killed = subprocess.run([sys.executable, "-c", INDEX, run.ledger.url])
+    assert killed.returncode == -signal.SIGKILL
+    assert len(list((tmp_path / "run" / "final").rglob("*.arrow"))) == 2
     built: list[str] = []
     write = building.write_words
     monkeypatch.setattr(building, "write_words", lambda texts, path: (built.append(path.name), write(texts, path)))
     monkeypatch.setattr(building, "GROUP_ROWS", 12)
     record = run.index()
-    assert len(built) == len(record.groups) - after
+    assert len(built) == len(record.groups) - 2
     assert record.rows == len(passages())

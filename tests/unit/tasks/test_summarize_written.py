@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from shardmill.devices import Device
-from shardmill.errors import SpecError
+from shardmill.errors import ModelError, SpecError
 from shardmill.models.decoding.generator import Generator
 from shardmill.models.decoding.options import GenerationOptions
 from shardmill.tasks import open_task
@@ -18,7 +18,7 @@ from shardmill.tasks.base import StreamingTask
 from shardmill.tasks.summarize.method import find_method
 from shardmill.tasks.summarize.windows import cut_windows
 from tests.support.generative_models import write_generative
-from tests.support.tiny_models import bert, pooling, write_model
+from tests.support.tiny_models import bert, pooling, transformers, write_model
 
 CPU = Device("cpu", "a CPU", precise=True)
 SHORT = "A train left Lyon at 08:14. Nobody had been told why."
@@ -111,9 +111,15 @@ def test_the_method_is_that_of_the_model(folders: dict[str, Path], tmp_path: Pat
     assert find_method(str(vectors), None) == "extractive"
     assert find_method("anything", "http://localhost:1/v1") == "generative"
     assert find_method(None, None) == "extractive"
+    reader = transformers.BertForQuestionAnswering._from_config(bert())
+    reader.save_pretrained(tmp_path / "reader")
+    with pytest.raises(ModelError, match="finds answers"):
+        find_method(str(tmp_path / "reader"), None)
+    with pytest.raises(SpecError, match="max_tokens is for a model that writes"):
+        open_task("summarize", {"max_tokens": 9})
     with pytest.raises(SpecError, match="No model"):
         open_task("summarize", {"method": "generative"})
-    with pytest.raises(SpecError, match="method"):
+    with pytest.raises(SpecError, match="method: input should be"):
         open_task("summarize", {"method": "guess"})
 
 

@@ -10,8 +10,7 @@
         for key, made in group:                                         # a Completion, or DeviceOutOfMemory
             made.text, made.reason, made.tokens_in, made.tokens_out     # reason: "stop" or "length"
 
-Without a model loaded: `generative.read_generative(folder)` refuses a model of another kind, `schema.find_fault(schema,
-text)` says why a text is no JSON of a schema, `fingerprint.digest_folder(folder)` is the model's fingerprint.
-`generator.limit` is the longest prompt in tokens, `generator.name` the path that was chosen and why,
-`generator.precision` its type. `encode` may run in another thread than `stream`.
+Without a model loaded, `generative.read_generative(folder)` refuses a model of another kind. `generator.limit` is the
+longest prompt in tokens, `generator.name` the path that was chosen and why, `generator.precision` its type. `encode`
+may run in another thread than `stream`.
 """

@@ -36,8 +36,9 @@ class Pages:
     def __init__(self, shape: Shape, count: int, device: torch.device) -> None:
         self.shape, self.count = shape, count
         sizes = (shape.layers, count, shape.heads, PAGE_TOKENS, shape.width)
-        self.keys = torch.zeros(sizes, dtype=shape.dtype, device=device)
-        self.values = torch.zeros(sizes, dtype=shape.dtype, device=device)
+        # On a CPU, memory that nothing was written to costs nothing.
+        self.keys = torch.empty(sizes, dtype=shape.dtype, device=device)
+        self.values = torch.empty(sizes, dtype=shape.dtype, device=device)
         self._free = list(range(count - 1, -1, -1))
 
     @property
@@ -84,8 +85,8 @@ def places_of(table: Tensor, lengths: NDArray[np.int64], skip: int = 0) -> Tenso
     first, many = send(np.stack([np.cumsum(counts) - counts, counts]), table.device)
     row = torch.repeat_interleave(torch.arange(len(counts), device=table.device), many, output_size=total)
     within = torch.arange(total, device=table.device) - first[row] + skip
-    pages: Tensor = table[row, within // PAGE_TOKENS].long()
-    return pages * PAGE_TOKENS + within % PAGE_TOKENS
+    places: Tensor = table[row, within // PAGE_TOKENS].long() * PAGE_TOKENS + within % PAGE_TOKENS
+    return places
 
 
 def count_within(lengths: NDArray[np.int64]) -> NDArray[np.int64]:

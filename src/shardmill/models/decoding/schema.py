@@ -1,10 +1,8 @@
-"""JSON by a schema: which tokens may follow (by llguidance), and whether a text holds to it (by jsonschema)."""
+"""JSON by a schema while it is generated: llguidance says which tokens may follow."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -75,34 +73,3 @@ class Guide:
         if not rows:
             return
         fill_next_token_bitmask_par(self._executor, [(self._matchers[row], row) for row in rows], self.masks)
-
-
-def find_fault(schema: str, text: str) -> str | None:
-    """Why a text is no JSON of the schema; None if it is."""
-    try:
-        value = json.loads(text)
-    except ValueError as error:
-        return f"it is not JSON: {error}"
-    from jsonschema import ValidationError
-
-    try:
-        _validator(schema).validate(value)
-    except ValidationError as error:
-        return f"{error.json_path}: {error.message[:200]}"
-    return None
-
-
-@cache
-def _validator(schema: str) -> Any:
-    try:
-        from jsonschema import SchemaError
-        from jsonschema.validators import validator_for
-    except ImportError as error:
-        raise missing_extra("jsonschema", "generate") from error
-    said = json.loads(schema)
-    kind = validator_for(said)
-    try:
-        kind.check_schema(said)
-    except SchemaError as error:
-        raise UsageError(f"The schema is no JSON schema: {error.message[:200]}") from error
-    return kind(said)

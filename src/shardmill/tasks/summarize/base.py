@@ -21,9 +21,10 @@ class SummarizeTask(Task):
     """The `summarize` task. Made from parameters, it is the class of their `method`."""
 
     def __new__(cls, *_: Any, **params: Any) -> SummarizeTask:
-        method = str(params.get("method") or "extractive")
-        if cls is not SummarizeTask or method not in _METHODS:
+        if cls is not SummarizeTask:
             return super().__new__(cls)
+        # The parameters of an unknown method are refused by any class.
+        method = "generative" if params.get("method") == "generative" else "extractive"
         kind: type[SummarizeTask] = getattr(import_module(f"shardmill.tasks.summarize.{method}"), _METHODS[method])
         return super().__new__(kind)
 

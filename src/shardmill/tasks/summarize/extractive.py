@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from shardmill.devices import Device
+from shardmill.errors import SpecError
 from shardmill.models.location import MINILM
 from shardmill.tasks.base import Agreement, Combined, Output, Prepared
 from shardmill.tasks.embed import EmbedTask
@@ -18,6 +19,7 @@ from shardmill.texts.sentences import split_sentences
 
 # Changes when a version of shardmill splits or chooses sentences in another way.
 _RULES = "1"
+_OF_WRITERS = {"prompt", "window_tokens", "max_tokens", "endpoint", "key_variable", "temperature", "seed", "beams"}
 
 
 class ExtractiveSummaries(SummarizeTask):
@@ -25,6 +27,11 @@ class ExtractiveSummaries(SummarizeTask):
 
     def __init__(self, **params: Any) -> None:
         super().__init__(SUMMARY, params)
+        if others := sorted(self.params.model_fields_set & _OF_WRITERS):
+            raise SpecError(
+                f"{others[0]} is for a model that writes, and this one chooses sentences of the text.",
+                hint="Give --method generative and the --model that writes, or leave it out.",
+            )
         self._encoder = EmbedTask(model=self.params.model or MINILM)
 
     def fingerprint(self) -> dict[str, str]:

@@ -18,7 +18,6 @@ from shardmill.tasks.generate import GenerateParams, open_replies
 from shardmill.tasks.generate.replies import EncodedPrompts, LocalModel, Replies, Reply
 from shardmill.tasks.summarize.base import NO_SENTENCE, SummarizeTask
 from shardmill.tasks.summarize.windows import CHARACTERS_PER_TOKEN, cut_windows
-from shardmill.texts.sentences import split_sentences
 
 WRITTEN = pa.schema(
     [
@@ -103,32 +102,40 @@ class GenerativeSummaries(SummarizeTask, StreamingTask):
         self._replies.open(device)
 
     def prepare(self, texts: Sequence[str | None], fields: pa.RecordBatch | None = None) -> Prepared:
-        """Cut each text into windows and tokenize these."""
+        """Tokenize all texts at once, then the windows of those that are too long."""
         references = self.references(fields, len(texts))
-        bad: dict[int, str] = {}
+        bad = {i: NO_SENTENCE for i, text in enumerate(texts) if text is not None and not any(map(str.isalnum, text))}
+        whole = self._ask([None if i in bad else text for i, text in enumerate(texts)])
         inputs: list[Windowed | None] = []
         costs, tokens = np.zeros(len(texts), np.int64), 0
-        for i, text in enumerate(texts):
-            encoded = self._encode(text) if text is not None and split_sentences(text) else None
-            if text is not None and encoded is None:
-                bad[i] = NO_SENTENCE
-            elif encoded is not None and encoded.bad:
+        for i, (text, prompt) in enumerate(zip(texts, whole.prompts, strict=True)):
+            if text is None or i in bad:
+                inputs.append(None)
+                continue
+            encoded = EncodedPrompts([prompt], [whole.costs[i]], {0: whole.bad[i]} if i in whole.bad else {})
+            if not self._fits(text, encoded):
+                encoded = self._cut(text)
+            if encoded.bad:
                 bad[i] = next(iter(encoded.bad.values()))
-            if encoded is not None:
-                costs[i] = sum(encoded.costs)
-                tokens += encoded.tokens
-            inputs.append(None if encoded is None else Windowed(encoded.prompts, references[i]))
+            costs[i] = sum(encoded.costs)
+            tokens += self._count(encoded.prompts)
+            inputs.append(Windowed(encoded.prompts, references[i]))
         return Prepared(inputs, costs, bad, tokens=tokens)
 
     def _encode(self, text: str) -> EncodedPrompts:
         """Prompts of the windows of a text: one, if it fits as a whole."""
         whole = self._ask([text])
-        if self._fits(whole):
-            return whole
-        return self._ask(cut_windows(text, self._room, lambda window: self._fits(self._ask([window]))))
+        return whole if self._fits(text, whole) else self._cut(text)
 
-    def _ask(self, windows: Sequence[str]) -> EncodedPrompts:
-        return self._replies.encode([self._before + window for window in windows])
+    def _cut(self, text: str) -> EncodedPrompts:
+        return self._ask(cut_windows(text, self._room, lambda window: self._fits(window, self._ask([window]))))
+
+    def _ask(self, windows: Sequence[str | None]) -> EncodedPrompts:
+        return self._replies.encode([None if window is None else self._before + window for window in windows])
+
+    def _count(self, prompts: Sequence[Any]) -> int:
+        """The tokens of prompts, where they are known before a reply."""
+        return sum(len(each.ids) for each in prompts if each is not None) if self._replies.counts_tokens else 0
 
     @property
     def _room(self) -> int:
@@ -138,14 +145,12 @@ class GenerativeSummaries(SummarizeTask, StreamingTask):
             limits.append(self._replies.generator.limit - len(self._before) // CHARACTERS_PER_TOKEN)
         return max(1, min(limits))
 
-    def _fits(self, encoded: EncodedPrompts) -> bool:
-        if encoded.bad:
-            return False
-        if self.params.window_tokens is None:
-            return True
+    def _fits(self, text: str, encoded: EncodedPrompts) -> bool:
+        if encoded.bad or self.params.window_tokens is None:
+            return not encoded.bad
         if self._replies.counts_tokens:
-            return encoded.tokens <= self.params.window_tokens
-        return True
+            return self._count(encoded.prompts) <= self.params.window_tokens
+        return len(text) <= self.params.window_tokens * CHARACTERS_PER_TOKEN
 
     def stream(self, inputs: Iterator[tuple[int, Any] | None]) -> Iterator[tuple[Sequence[int], Output]]:
         """Windows go to the model as they come, and the summaries of a text's windows once they are all there."""
@@ -217,8 +222,7 @@ class GenerativeSummaries(SummarizeTask, StreamingTask):
         bad = {place: reply.fault for place, (_, _, reply) in enumerate(done) if reply.fault}
         rows = pa.RecordBatch.from_arrays(columns, schema=self.output)
         # Where tokens are counted as prompts are prepared, only those of later rounds are new.
-        counted = self._replies.counts_tokens
-        first = [sum(len(prompt.ids) for prompt in text.own.prompts) if counted else 0 for _, text, _ in done]
+        first = [self._count(text.own.prompts) for _, text, _ in done]
         return Output(rows, bad, tokens_out, [spent - before for spent, before in zip(tokens_in, first, strict=True)])
 
     def agreement(self, precision: str) -> Agreement:

@@ -131,7 +131,8 @@ class Machines:
 
     @property
     def clocks(self) -> Any:
-        return SimpleNamespace(time=self.time, monotonic=self.monotonic, perf_counter=self.monotonic, sleep=self.sleep)
+        names = dict.fromkeys(("monotonic", "perf_counter", "process_time"), self.monotonic)
+        return SimpleNamespace(time=self.time, sleep=self.sleep, **names)
 
     @property
     def threading(self) -> Any:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -37,6 +39,11 @@ Places = Annotated[tuple[str, ...], BeforeValidator(_as_places)]
 _TABLE = {"to": "url", "schema": "preset"} | {
     name: name for name in ("table", "mode", "vector", "metadata", "changed_only", "unknown_products")
 }
+
+
+# Keys that are left out of a run folder if they are unused.
+_NEW_KEYS = ("then", "detach", "price_in", "price_out", "deadline", "budget_usd")
+_UNITS_S = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 
 
 class _Model(BaseModel):
@@ -113,7 +120,9 @@ class Execution(_Model):
     the current address of the target database. `engine` places the workers, with its own `engine_options`, which hold
     no secrets. `then` are steps after the last shard: `verify`, and `merge:FILE`. With `detach` the workers are left on
     their own. `price_in` and `price_out` are dollars per million tokens read and made, for work that is paid by them.
-    `index` is built after a load has written all rows; `rebuild_indexes` drops existing indexes first.
+    `deadline` is a time, or a duration from the start of the first worker; it and `budget_usd` stop nothing: `status`
+    compares the expected end and cost with them. `index` is built after a load has written all rows; `rebuild_indexes`
+    drops existing indexes first.
     """
 
     engine: str = "local"
@@ -132,14 +141,16 @@ class Execution(_Model):
     max_restarts: int = Field(default=3, ge=0)
     price_in: float | None = Field(default=None, ge=0)
     price_out: float | None = Field(default=None, ge=0)
+    deadline: str | None = None
+    budget_usd: float | None = Field(default=None, gt=0)
     then: Places = ()
     detach: bool = False
     index: Literal["hnsw", "ivfflat", "none"] = "hnsw"
     rebuild_indexes: bool = False
 
     def to_settings(self) -> dict[str, Any]:
-        """As plain values for the run folder. Version 0.1.0 knows neither steps, detached runs nor prices."""
-        unused = {name for name in ("then", "detach", "price_in", "price_out") if not getattr(self, name)}
+        """As plain values for the run folder. What version 0.1.0 does not know is left out if it is unused."""
+        unused = {name for name in _NEW_KEYS if not getattr(self, name)}
         return self.model_dump(mode="json", exclude=unused)
 
     @field_validator("engine_options")
@@ -154,11 +165,45 @@ class Execution(_Model):
         """Check the steps, and make the path of a file absolute: a worker in any folder may write it."""
         return tuple(_step(each) for each in value)
 
+    @field_validator("deadline", mode="before")
+    @classmethod
+    def _time(cls, value: Any) -> str | None:
+        """A time without a zone is one of this machine; it is stored with its zone."""
+        if value is None:
+            return None
+        try:
+            when = value if isinstance(value, datetime) else datetime.fromisoformat(str(value))
+        except ValueError:
+            parse_duration(str(value))
+            return str(value)
+        return when.astimezone().isoformat()
+
+    def deadline_at(self, began: float | None) -> float | None:
+        """The deadline in seconds since 1970, of a run that began at a time; None if it has none, or has not begun."""
+        if self.deadline is None:
+            return None
+        try:
+            return datetime.fromisoformat(self.deadline).timestamp()
+        except ValueError:
+            return None if began is None else began + parse_duration(self.deadline)
+
     @field_validator("max_errors", mode="before")
     @classmethod
     def _limit(cls, value: Any) -> str:
         ErrorLimit.parse(str(value))
         return str(value)
+
+
+def parse_duration(text: str) -> float:
+    """Seconds of "2h", "90min", "1h30m" or "1d".
+
+    >>> parse_duration("1h30m")
+    5400.0
+    """
+    parts = re.findall(r"(\d+(?:\.\d+)?)\s*(min|[smhd])", text.strip().lower())
+    if not parts or "".join(f"{n}{u}" for n, u in parts) != re.sub(r"\s+", "", text.lower()):
+        raise ValueError(f"{text!r} is neither a time like 2026-12-31T18:00 nor a duration like 2h, 90min or 1h30m")
+    return sum(float(number) * _UNITS_S[unit] for number, unit in parts)
 
 
 def _step(text: str) -> str:

@@ -53,7 +53,9 @@ def finish(
                 return False
             # A thousand workers may wait for a long merge.
             pause = min(max(_LONGEST_PAUSE_S, execution.lease_s / 4), pause * 1.5)
-    ledger.state.finish(worker)
+    if ledger.state.finish(worker).by == worker:
+        with suppress(ShardmillError):
+            ledger.overview.close(plan, worker)
     return True
 
 

@@ -113,7 +113,14 @@ class _GcsHandler(BaseHTTPRequestHandler):
         return stored
 
     def _list(self, asked: dict[str, str]) -> bytes:
-        prefix, after = asked.get("prefix", ""), asked.get("start-after", "")
+        prefix, after, delimiter = (asked.get(name, "") for name in ("prefix", "start-after", "delimiter"))
+        if delimiter:
+            below = {key[len(prefix) :].partition("/")[0] for key in self.shared.objects if key.startswith(prefix)}
+            folders = [f for f in sorted(below) if any(k.startswith(f"{prefix}{f}/") for k in self.shared.objects)]
+            found_in = "".join(
+                f"<CommonPrefixes><Prefix>{escape(prefix + f)}/</Prefix></CommonPrefixes>" for f in folders
+            )
+            return f"<ListBucketResult>{found_in}</ListBucketResult>".encode()
         rows = [
             f"<Contents><Key>{escape(key)}</Key><Size>{len(found.data)}</Size>"
             f"<LastModified>1970-01-01T00:00:00.000Z</LastModified><ETag>{escape(found.headers['ETag'])}</ETag></Contents>"

@@ -47,7 +47,7 @@ MAY_IMPORT: dict[str, str] = {
     "sources": "errors devices passwords permission ranges store template spec plan ledger postgres",
     "tasks": "errors permission devices random augment models endpoints schema plan postgres template texts retrieval",
     "sinks": "errors console store spec plan ledger postgres template",
-    "status": "errors console plan ledger postgres sinks",
+    "status": "errors console store plan ledger postgres sinks",
     "steps": "errors console spec plan ledger sources tasks sinks results",
     "worker": "_version errors console batching devices spec plan ledger sources tasks sinks steps",
     "testing": "errors devices ledger tasks worker",

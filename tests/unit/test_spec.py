@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from shardmill.errors import SpecError
-from shardmill.spec import ErrorLimit, make_spec, read_spec
+from shardmill.spec import ErrorLimit, make_execution, make_spec, read_spec
 
 
 def test_names_may_be_given_as_one_string_or_as_a_list() -> None:
@@ -107,3 +107,20 @@ def test_an_error_limit_is_a_share_or_a_number(text: str, errors: int, rows: int
 def test_what_is_no_limit_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="neither a percentage"):
         ErrorLimit.parse(text)
+
+
+def test_a_deadline_is_a_time_or_a_duration() -> None:
+    by_duration = make_execution({"deadline": "1h30m"})
+    assert by_duration.deadline_at(None) is None
+    assert by_duration.deadline_at(100.0) == 5500.0
+    by_time = make_execution({"deadline": "2026-12-31T18:00:00+01:00"})
+    assert by_time.deadline_at(None) == by_time.deadline_at(100.0) == 1798736400.0
+    stored = make_execution(by_time.to_settings())
+    assert stored.deadline_at(None) == 1798736400.0
+    assert not {"deadline", "budget_usd"} & set(make_execution({}).to_settings())
+
+
+@pytest.mark.parametrize("wrong", [{"deadline": "soon"}, {"deadline": "25:00"}, {"budget_usd": 0}, {"budget_usd": "x"}])
+def test_a_wrong_deadline_or_budget_is_named(wrong: dict[str, Any]) -> None:
+    with pytest.raises(SpecError, match=next(iter(wrong))):
+        make_execution(wrong)

@@ -16,10 +16,12 @@ from shardmill.cli import options as o
 from shardmill.cli.command import Verb, print_json, takes
 from shardmill.cli.specs import read_options
 from shardmill.console import say
+from shardmill.errors import UsageError
 
 if TYPE_CHECKING:
     from shardmill.devices import Device
     from shardmill.plan import Plan
+    from shardmill.status.state import Status
 
 FAMILY = "Inspect"
 ESTIMATE = "Estimate"
@@ -34,6 +36,7 @@ Catalogue = Annotated[Path | None, o.option(ESTIMATE, metavar="FILE", help="Your
 def add_to(app: typer.Typer) -> None:
     app.command("plan", cls=Verb, rich_help_panel=FAMILY, epilog=_PLAN)(plan)
     app.command("status", cls=Verb, rich_help_panel=FAMILY, epilog=_STATUS)(status)
+    app.command("runs", cls=Verb, rich_help_panel=FAMILY, epilog=_RUNS)(runs)
     app.command("show", cls=Verb, rich_help_panel=FAMILY, epilog=_SHOW)(show)
     app.command("cost", cls=Verb, rich_help_panel=FAMILY, epilog=_COST)(cost)
 
@@ -133,17 +136,48 @@ def status(
     watch: Annotated[bool, typer.Option("--watch", help="Follow the run until it is complete or has failed.")] = False,
     as_json: o.AsJson = False,
 ) -> None:
-    """Show the progress of a run, from its folder alone."""
+    """Show the progress of a run, from its folder alone: speed, expected end, cost, workers, shards and failed rows."""
     from shardmill.status.screen import follow
     from shardmill.status.screen import show as show_status
 
     opened = shardmill.Run(run)
     if watch:
-        follow(opened.status, as_json=as_json)
+        follow(Watched(opened).status, as_json=as_json)
     elif as_json:
         print_json(opened.status().to_json())
     else:
         show_status(opened.status())
+
+
+class Watched:
+    """A run that may be deleted or started over while it is watched."""
+
+    def __init__(self, run: shardmill.Run) -> None:
+        self._run = run
+
+    def status(self) -> Status:
+        ledger = self._run.ledger
+        if ledger.store.head("plan.json") is None:
+            raise UsageError(f"{ledger.url}: the run was deleted while it was watched.")
+        if ledger.state.look().generation not in ("", self._run.plan.generation):
+            self._run = shardmill.Run(ledger.url)
+        return self._run.status()
+
+
+_RUNS = """\
+shardmill runs runs
+shardmill runs s3://bucket/runs --json"""
+
+
+def runs(
+    folder: Annotated[str, typer.Argument(metavar="FOLDER", help="The folder that the runs are in, a path or a URL.")],
+    as_json: o.AsJson = False,
+) -> None:
+    """List the runs in a folder, one level deep: state, share, rows, rate, and when each was last seen."""
+    from shardmill.status.runs import list_runs, show_runs
+
+    found = list_runs(folder)
+    print_json([line.to_json() for line in found]) if as_json else show_runs(found)
 
 
 _COST = """\
@@ -179,7 +213,7 @@ def show(
     as_json: o.AsJson = False,
 ) -> None:
     """Show one shard of a run, or the rows that failed."""
-    from shardmill.status.screen import describe_shard
+    from shardmill.status.shard import describe_shard
 
     opened = shardmill.Run(run)
     if shard is not None and not errors:

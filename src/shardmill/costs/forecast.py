@@ -29,7 +29,7 @@ from shardmill.sizing.options import COUNTS, Option, Workload, choose, estimate_
 from shardmill.sizing.shape import Shape, read_shape
 from shardmill.sizing.speed import find_speed
 from shardmill.sources import Fields, Source, open_source
-from shardmill.spec import Spec
+from shardmill.spec import Spec, parse_duration
 from shardmill.tasks import open_task
 from shardmill.tasks.base import Task
 from shardmill.tasks.embed import EmbedTask
@@ -38,7 +38,6 @@ _Known = TypeVar("_Known", Measured, Need)
 
 _PLACES, _ITEMS_A_PLACE = 16, 128
 _SMALLEST_PLACE_BYTES = 16 << 10
-_UNITS_S = {"s": 1.0, "min": 60.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +95,7 @@ def make_forecast(
     """Estimate what a run would take; only the tokenizer runs, on a sample of the source."""
     known = load_catalogue(catalogue)
     count, chip = parse_gpus(gpus, known)
-    deadline_s = None if deadline is None else parse_duration(deadline)
+    deadline_s = None if deadline is None else _deadline_s(deadline)
     budget_usd = None if budget is None else parse_money(budget)
     plan = make_plan(spec, [Device("cpu", "cpu") if chip.name == CPU else Device("cuda", chip.name)] * count)
     task = open_task(spec.work.task, spec.work.params)
@@ -237,16 +236,11 @@ def parse_gpus(text: str | None, known: Catalogue) -> tuple[int, Chip]:
     return count, known.named(match[2])
 
 
-def parse_duration(text: str) -> float:
-    """Seconds of "2h", "90min", "1h30m" or "1d".
-
-    >>> parse_duration("1h30m")
-    5400.0
-    """
-    parts = re.findall(r"(\d+(?:\.\d+)?)\s*(min|[smhd])", text.strip().lower())
-    if not parts or "".join(f"{n}{u}" for n, u in parts) != re.sub(r"\s+", "", text.lower()):
-        raise UsageError(f"--deadline {text}: not a time.", hint="Write it as 2h, 90min, 1h30m or 1d.")
-    return sum(float(number) * _UNITS_S[unit] for number, unit in parts)
+def _deadline_s(text: str) -> float:
+    try:
+        return parse_duration(text)
+    except ValueError as error:
+        raise UsageError(f"--deadline {text}: not a time.", hint="Write it as 2h, 90min, 1h30m or 1d.") from error
 
 
 def parse_money(text: str) -> float:

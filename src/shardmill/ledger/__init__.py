@@ -1,27 +1,34 @@
 """The records of a run folder: plan, commits, leases, heartbeats, suspects. No other code writes them.
 
 Only a commit proves progress. Everything else here is a hint that saves time. A `Ledger` consists of parts with one job
-each: `commits`, `segments`, `leases`, `branch`, `workers`, `suspects`, `errors`, `kept`, `notes`, `steps` and `state`,
-over one `folder`.
+each: `commits`, `segments`, `leases`, `branch`, `workers`, `history`, `suspects`, `errors`, `kept`, `notes`, `steps`,
+`state` and `overview`, over one `folder`.
 """
 
 from __future__ import annotations
 
+from shardmill.ledger.history import History, HistoryPoint
 from shardmill.ledger.kept import KeptName, KeptRecords, next_kept
 from shardmill.ledger.ledger import Ledger
+from shardmill.ledger.overview import is_large, view_every_s
 from shardmill.ledger.process import name_person, name_process, process_alive
 from shardmill.ledger.progress import Progress, Search, find_crash_loop, read_search
 from shardmill.ledger.record import Assignment, Claim, Commit, DoneShard, KeptRows, Lease, RunForecast, Step, Suspects
-from shardmill.ledger.state import FAILED, STOPPED, RunState, started_over
+from shardmill.ledger.state import DONE, FAILED, STOPPED, RunState, started_over
+from shardmill.ledger.view import COMMITTED, RunView, Totals, count_states, mark_states, merge_reasons
 from shardmill.ledger.worker import idle_s, is_live, is_vanished, was_told_to_stop
 
 __all__ = [
+    "COMMITTED",
+    "DONE",
     "FAILED",
     "STOPPED",
     "Assignment",
     "Claim",
     "Commit",
     "DoneShard",
+    "History",
+    "HistoryPoint",
     "KeptName",
     "KeptRecords",
     "KeptRows",
@@ -30,18 +37,25 @@ __all__ = [
     "Progress",
     "RunForecast",
     "RunState",
+    "RunView",
     "Search",
     "Step",
     "Suspects",
+    "Totals",
+    "count_states",
     "find_crash_loop",
     "idle_s",
+    "is_large",
     "is_live",
     "is_vanished",
+    "mark_states",
+    "merge_reasons",
     "name_person",
     "name_process",
     "next_kept",
     "process_alive",
     "read_search",
     "started_over",
+    "view_every_s",
     "was_told_to_stop",
 ]

@@ -18,9 +18,11 @@ from shardmill.ledger.commit import Commits
 from shardmill.ledger.failure import ErrorRecords, SuspectRecords
 from shardmill.ledger.folder import Folder
 from shardmill.ledger.free import FreeSearch
+from shardmill.ledger.history import HistoryRecords
 from shardmill.ledger.kept import KeptRecords
 from shardmill.ledger.lease import Leases
 from shardmill.ledger.note import Notes
+from shardmill.ledger.overview import Overview
 from shardmill.ledger.process import name_person
 from shardmill.ledger.record import Assignment, Claim, encode
 from shardmill.ledger.segment import Segments
@@ -33,10 +35,12 @@ from shardmill.store import Store, locate, open_store, replacing
 
 _ROLLED_UP = ("segments/", "rolled/")
 # Names in these folders have the generation, the attempt or the content in them, or they have not.
-_OWN_NAMES = ("commits/", "parts/", "errors/", *_ROLLED_UP, "leases/", "suspects/", "steps/", "index/", "kept/")
+_OWN_NAMES = (
+    *("commits/", "parts/", "errors/", *_ROLLED_UP, "leases/", "suspects/", "steps/", "index/", "kept/", "history/"),
+)
 _SHARED_NAMES = ("workers/", "logs/", "final/")
 # The settings and the state say of which generation they are.
-_FILES = ("report.json", "forecast.json", "placement.json")
+_FILES = ("report.json", "forecast.json", "placement.json", "view.json")
 _COPIED_BYTES = 4 << 20
 _DAMAGED = "Delete it, then run the command that started the run again."
 # How long settings may be away that are about to be written.
@@ -61,6 +65,10 @@ class Ledger:
         self.suspects = SuspectRecords(self.folder)
         self.errors = ErrorRecords(self.store)
         self.kept = KeptRecords(self.folder)
+        self.history = HistoryRecords(self.folder)
+        self.overview = Overview(
+            self.folder, self.commits, self.workers, self.leases, self.suspects, self.branch, clock
+        )
         self.notes = Notes(self.store, clock)
         self.steps = StepRecords(self.folder, clock)
         self.state = StateRecord(self.folder, clock)
@@ -198,7 +206,7 @@ class Ledger:
     def _enter(self, generation: str) -> None:
         """Switch to another generation of the run, and forget the previous one."""
         self.folder.generation = generation
-        for part in (self.commits, self.segments, self.workers, self.state, self._free):
+        for part in (self.commits, self.segments, self.workers, self.overview, self.state, self._free):
             part.reset()
 
     # what to do next

@@ -22,7 +22,9 @@ _ROLLED = (100, 1000)
 # One worker in this number rolls up records when it starts.
 _ROLLS = 100
 _TIMES = ("at", "started", "began", "progress_at", "idle_s")
-_NUMBERS = (*_TIMES, "pid", "rows", "commits", "rows_per_s", "bytes_per_s", "tokens_per_s")
+_NUMBERS = (*_TIMES, "pid", "rows", "commits", "rows_per_s", "bytes_per_s", "tokens_per_s", "bytes", "rss_bytes")
+# What a heartbeat may lack, as version 0.1.0 does: None then.
+_MEASURED = ("use", "device_bytes")
 # What others read of a heartbeat.
 _NOTHING: dict[str, Any] = {
     **dict.fromkeys(("id", "host", "state", "device"), ""),
@@ -121,7 +123,7 @@ class WorkerRecords:
     def _read_rolled(self) -> None:
         for content in self._series.read_new():
             records = content.get("workers")
-            found = map(_complete, records if isinstance(records, list) else ())
+            found = map(complete_beat, records if isinstance(records, list) else ())
             _keep_latest(self._rolled, [beat for beat in found if beat is not None])
 
     def _is_old(self, record: Mapping[str, Any]) -> bool:
@@ -141,15 +143,22 @@ class WorkerRecords:
     def _read(self, key: str) -> dict[str, Any] | None:
         """A heartbeat; None if it is gone or damaged."""
         try:
-            return _complete(read_object(self._store.get(key), key))
+            return complete_beat(read_object(self._store.get(key), key))
         except (FileNotFoundError, CorruptState):
             return None
 
 
-def _complete(found: Any) -> dict[str, Any] | None:
+def complete_beat(found: Any) -> dict[str, Any] | None:
     """A heartbeat, completed if it has not all values; None if it is nonsense."""
-    beat = {**_NOTHING, **found} if isinstance(found, dict) else {}
-    return beat if all(_is_like(beat.get(name), usual) for name, usual in _NOTHING.items()) else None
+    known = found.items() if isinstance(found, dict) else ()
+    beat = {**_NOTHING, **{name: value for name, value in known if value is not None or name not in _NOTHING}}
+    sound = isinstance(found, dict) and all(_is_like(beat[name], usual) for name, usual in _NOTHING.items())
+    for name in _MEASURED:
+        beat[name] = beat.get(name) if _is_like(beat.get(name), 0) else None
+    stages = beat.get("timings")
+    if not isinstance(stages, dict) or not all(_is_like(seconds, 0) for seconds in stages.values()):
+        beat["timings"] = None
+    return beat if sound else None
 
 
 def _is_like(value: Any, usual: Any) -> bool:

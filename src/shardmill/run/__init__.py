@@ -242,9 +242,12 @@ def _watch(engine: Engine, ledger: Ledger, plan: Plan, spec: Spec, quiet: bool) 
 
 
 def _look(ledger: Ledger, plan: Plan) -> Status:
-    """The state of the run; what was read for it is sealed for others."""
+    """The state of the run; what was read for it is sealed for others, and a view of it is written now and then."""
     status = read_status(ledger, plan)
     ledger.segments.seal()
+    workers = _count_live(status)
+    if ledger.overview.is_turn(len(plan.shards), workers, workers * _SHOW_EVERY_S):
+        ledger.overview.write(plan, name_person(), workers)
     return status
 
 

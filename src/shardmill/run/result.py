@@ -13,8 +13,9 @@ from shardmill.console import say
 from shardmill.errors import UsageError, nearest
 from shardmill.ledger import Ledger
 from shardmill.plan import ROW, Plan
+from shardmill.spec import make_execution
 from shardmill.status.load import read_load
-from shardmill.status.state import Status, read_status
+from shardmill.status.state import Status, glance
 from shardmill.tasks import open_here, open_task
 
 if TYPE_CHECKING:
@@ -45,8 +46,14 @@ class Run:
         return partial(Run, allow_code=all(map(permission.is_allowed, self.plan.code))), (self.ledger.url,)
 
     def status(self) -> Status:
-        """The state of the run, from its folder and, for a load, from the batch records in the database."""
-        return replace(read_status(self.ledger, self.plan), load=read_load(self.plan))
+        """The state of the run, from its folder and, for a load, from the batch records in the database.
+
+        A run of a thousand shards or more is shown by the view that its workers write now and then.
+        """
+        from shardmill.costs.outlook import with_outlook
+
+        seen = with_outlook(glance(self.ledger, self.plan), make_execution(self.ledger.execution()))
+        return replace(seen, load=read_load(self.plan))
 
     def verify(
         self, *, sample: int = 64, rows: int | None = None, dims: int | None = None, quiet: bool = True

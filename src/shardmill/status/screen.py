@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
-from dataclasses import asdict
 from typing import Any
 
 from rich.console import Console, Group, RenderableType
@@ -13,15 +12,19 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from shardmill.console import count, duration
-from shardmill.errors import UsageError
-from shardmill.ledger import Ledger, Step
-from shardmill.plan import Plan
+from shardmill.console import duration
+from shardmill.ledger import Step
 from shardmill.status.load import TableLoad
 from shardmill.status.state import Status
 
-_REFRESH_S = 1.0
 _OVER = ("complete", "failed")
+_REFRESH_S = 1.0
+# A large run is looked at less often: its view changes every half minute.
+_REFRESH_VIEW_S = 5.0
+WIDTH = 80
+# Workers and reasons that are listed: the worst first.
+_WORKERS, _WATCHED_WORKERS, _REASONS = 40, 8, 5
+_BAR = 40
 
 
 def show(status: Status) -> None:
@@ -29,51 +32,190 @@ def show(status: Status) -> None:
 
 
 def follow(read: Callable[[], Status], *, as_json: bool = False) -> None:
-    """Show the state every second until the run is complete or has failed; Ctrl-C does not stop the run."""
+    """Show the state again and again until the run is complete or has failed; Ctrl-C does not stop the run."""
     status = read()
     if as_json:
         print(json.dumps(status.to_json()), flush=True)
         while status.state not in _OVER:
-            time.sleep(_REFRESH_S)
+            time.sleep(_pause_s(status))
             status = read()
             print(json.dumps(status.to_json()), flush=True)
         return
-    with Live(render(status), console=Console(highlight=False), auto_refresh=False) as live:
+    console = Console(highlight=False)
+    with Live(render(status, _WATCHED_WORKERS), console=console, auto_refresh=False) as live:
         while status.state not in _OVER:
-            time.sleep(_REFRESH_S)
+            time.sleep(_pause_s(status))
             status = read()
-            live.update(render(status), refresh=True)
+            live.update(render(status, _WATCHED_WORKERS), refresh=True)
 
 
-def render(status: Status) -> Group:
-    head = Text(f"{status.run}  {status.state}  {100 * status.share:.1f}%")
-    line = Text(
-        f"{status.shards_done} of {status.shards} shards · "
-        f"{count(status.rows, 'row')} · {count(status.errors, 'error')} · "
-        f"{status.truncated:,} truncated · {status.rows_per_s:,.0f} rows/s · {status.tokens_per_s:,.0f} tokens/s"
-        + (" on average" if status.shards_done == status.shards else f" · {duration(status.eta_s)} left")
-    )
-    shown = [w for w in status.workers if w["live"] or w["state"] == "failed"]
-    placement = [Text(status.placement)] if status.placement else []
-    lines = [head, *_render_end(status), line, *placement, *map(_render_step, _shown_steps(status))]
+def _pause_s(status: Status) -> float:
+    return _REFRESH_S if status.view_age_s is None else _REFRESH_VIEW_S
+
+
+def render(status: Status, workers: int = _WORKERS) -> Group:
+    """One screen: what is done, how fast, until when, for how much, by whom, and what is wrong."""
+    head = Text(clean(f"{status.run}  {status.state}  {100 * status.share:.1f}%"))
+    end = [Text(clean(str(line))) for line in _render_end(status)]
+    lines = [_bar(status.share), *_figures(status), *_errors(status)]
+    placement = [Text(clean(status.placement))] if status.placement else []
+    steps = map(_render_step, _shown_steps(status))
+    table = [Text(fit(line)) for line in _workers(status, workers)]
     load = [] if status.load is None else _render_load(status.load)
-    if not shown:
-        return Group(*lines, *load)
-    table = Table(box=None)
-    for name in ("worker", "device", "state", "shards", "rows", "rows/s", "memory", "beat"):
-        table.add_column(name)
-    for w in shown:
-        table.add_row(
-            w["id"],
-            f"{w['device']}, CPUs {w['cpus']}" if w.get("cpus") else w["device"],
-            w["state"] if w["live"] or w["state"] == "failed" else "gone",
-            ", ".join(w["open"]),
-            f"{w['rows']:,}",
-            f"{w['rows_per_s']:,.0f}",
-            f"{w['rss_bytes'] / 2**20:,.0f} MiB",
-            f"{w['beat_age_s']:.0f} s ago",
+    return Group(head, *end, *(Text(fit(line)) for line in lines), *placement, *steps, *table, *load)
+
+
+def clean(text: str) -> str:
+    """A text from data, safe to print: what controls a terminal or the direction of writing is shown as a mark.
+
+    >>> clean("a\\x1b[31mb")
+    'a\ufffd[31mb'
+    """
+    return "".join(c if c.isprintable() else "\ufffd" for c in text)
+
+
+def fit(line: str) -> str:
+    """A line cut to the width of the screen."""
+    line = clean(line)
+    return line if len(line) <= WIDTH else line[: WIDTH - 1] + "…"
+
+
+def _bar(share: float) -> str:
+    filled = int(_BAR * share)
+    return f"[{'#' * filled}{'.' * (_BAR - filled)}]"
+
+
+def _figures(status: Status) -> list[str]:
+    states = status.shard_states or {}
+    of = f" of about {status.expected_rows:,}" if status.expected_rows and status.share < 1 else ""
+    truncated = f" · {status.truncated:,} truncated" if status.truncated else ""
+    tokens = f"{shortened(status.tokens)} read" + (
+        f", {shortened(status.tokens_out)} made" if status.tokens_out else ""
+    )
+    lines = [
+        f"items    {status.rows:,}{of} · {_rate(status.rows_per_s, status.mean_rows_per_s)}",
+        f"tokens   {tokens} · {_rate(status.tokens_per_s, status.mean_tokens_per_s)}{truncated}",
+        "shards   "
+        + " · ".join(f"{states.get(name, 0):,} {name}" for name in ("waiting", "running", "done", "failed")),
+    ]
+    if status.state not in _OVER:
+        lines += [f"end      {_end(status)}", *_deadline(status)]
+    lines += _money_lines(status)
+    if status.bound is not None and status.state == "running":
+        lines.append(f"speed    {_bound(status.bound)}")
+    if status.view_age_s is not None:
+        lines.append(f"seen     {duration(status.view_age_s)} ago, by the workers")
+    return lines
+
+
+def _rate(now: float, mean: float) -> str:
+    return f"{now:,.0f}/s now, {mean:,.0f}/s on average"
+
+
+def _end(status: Status) -> str:
+    if status.eta_s is None or status.eta_low_s is None or status.eta_high_s is None:
+        return "unknown: no worker has a pace yet"
+    when = time.strftime("%H:%M", time.localtime(status.at + status.eta_s))
+    return f"in {duration(status.eta_s)} ({duration(status.eta_low_s)} to {duration(status.eta_high_s)}), {when}"
+
+
+def _deadline(status: Status) -> list[str]:
+    if status.deadline_at is None:
+        return []
+    when = time.strftime("%Y-%m-%d %H:%M", time.localtime(status.deadline_at))
+    # Without an expected end, the time that has passed tells whether it is missed already.
+    past = status.past_deadline_s if status.past_deadline_s is not None else status.at - status.deadline_at
+    if past > 0:
+        return [f"deadline {when} · past the deadline by {duration(past)}"]
+    return [f"deadline {when}" + (f" · {duration(-past)} to spare" if status.past_deadline_s is not None else "")]
+
+
+def _money_lines(status: Status) -> list[str]:
+    if status.usd is None:
+        return [] if status.budget_usd is None else [f"cost     unknown · budget {_usd(status.budget_usd)}"]
+    end = f" · {_usd(status.usd_at_end)} at the end" if status.usd_at_end is not None and status.share < 1 else ""
+    budget = ""
+    if status.budget_usd is not None:
+        over = max(status.usd, status.usd_at_end or 0.0) - status.budget_usd
+        budget = f" · budget {_usd(status.budget_usd)}" + (f", over by {_usd(over)}" if over > 0 else "")
+    return [f"cost     {_usd(status.usd)} so far{end}{budget}"]
+
+
+def _usd(usd: float) -> str:
+    return f"${usd:,.4f}" if usd < 1 else f"${usd:,.2f}"
+
+
+def _bound(bound: dict[str, Any]) -> str:
+    what = {"device": "the device", "sink": "the sink"}.get(bound["by"], bound["by"])
+    shares = [f"{100 * bound[name]:.0f} %" for name in ("device_busy", "waiting_for_input", "waiting_for_sink")]
+    return "bounded by {}; device {} busy, {} without input, {} writing".format(what, *shares)
+
+
+def _errors(status: Status) -> list[str]:
+    lines = [f"errors   {status.errors:,}" + (" · reasons not recorded" if status.reasons is None else "")]
+    for record in (status.reasons or [])[:_REASONS]:
+        place = f"{record.get('file', '')}, shard {record.get('shard', '?')}, line {record.get('line_in_shard', '?')}"
+        key = ",".join(map(str, record["id"].values())) if isinstance(record.get("id"), dict) else ""
+        lines.append(f"  {record['count']:>7,}  {record['reason']}")
+        lines.append(f"           {place}{f', id {key}' if key else ''}")
+    return lines
+
+
+def _workers(status: Status, most: int) -> list[str]:
+    shown = sorted((w for w in status.workers if w["live"] or w["state"] not in ("done", "stopped")), key=_goodness)
+    if not shown or status.state == "complete":
+        return []
+    live = sum(w["live"] for w in shown)
+    lost = f" · {len(shown) - live:,} failed or lost" if live < len(shown) else ""
+    rest = f" · the worst {most} of {len(shown):,}" if len(shown) > most else ""
+    lines = [f"workers  {live:,} live{lost}{rest}"]
+    if most:
+        lines.append(_ROW.format("worker", "device", "state", "rows/s", "memory", "use", "shard", "beat"))
+    for w in shown[:most]:
+        memory = w.get("device_bytes") or w["rss_bytes"]
+        use = "" if w.get("use") is None else f"{100 * w['use']:.0f}%"
+        state = w["state"] if w["live"] or w["state"] == "failed" else "lost"
+        device = f"{w['device']} {w['cpus']}" if w.get("cpus") else w["device"]
+        held = ",".join(w["open"])
+        lines.append(
+            _ROW.format(
+                cut_left(w["id"], 18),
+                *(cut(each, width) for each, width in ((device, 14), (state, 8))),
+                f"{w['rows_per_s']:,.0f}",
+                f"{memory / 2**20:,.0f}M",
+                use,
+                cut(held, 10),
+                f"{max(0.0, w['beat_age_s']):.0f}s",
+            ).rstrip()
         )
-    return Group(*lines, table, *load)
+    return lines
+
+
+_ROW = "  {:<18} {:<14} {:<8} {:>6} {:>7} {:>4} {:<10} {:>4}"
+
+
+def cut(text: str, width: int) -> str:
+    return text if len(text) <= width else text[: width - 1] + "…"
+
+
+def cut_left(text: str, width: int) -> str:
+    """The end of a name, which tells workers of one host apart."""
+    return text if len(text) <= width else "…" + text[1 - width :]
+
+
+def _goodness(worker: dict[str, Any]) -> tuple[bool, bool, float, float, str]:
+    """The lost first, then those that do nothing, then the slowest."""
+    return worker["live"], bool(worker["open"]), worker["rows_per_s"], -worker["beat_age_s"], str(worker["id"])
+
+
+def shortened(number: float) -> str:
+    """A large number in short form.
+
+    >>> shortened(950), shortened(12_345), shortened(3_200_000_000)
+    ('950', '12.3 k', '3.2 G')
+    """
+    thousands = min(4, max(0, (len(str(int(number))) - 1) // 3))
+    return f"{number:,.0f}" if not thousands else f"{number / 1000**thousands:,.1f} {' kMGT'[thousands]}"
 
 
 def _shown_steps(status: Status) -> list[Step]:
@@ -106,38 +248,3 @@ def _render_load(load: TableLoad) -> list[RenderableType]:
         counts = (each.batches, each.rows, each.inserted, each.updated, each.errors, round(each.rows_per_s))
         table.add_row(each.worker, *(f"{count:,}" for count in counts))
     return [line, table] if load.loaders else [line]
-
-
-def describe_shard(ledger: Ledger, plan: Plan, index: int) -> dict[str, Any]:
-    """Everything the folder knows about one shard."""
-    if not 0 <= index < len(plan.shards):
-        raise UsageError(f"--shard {index}: this run has shards 0 to {len(plan.shards) - 1}.")
-    shard = plan.shards[index]
-    commit, lease = ledger.commits.read().get(index), ledger.leases.read().get(index)
-    return {
-        "shard": index,
-        "file": plan.stat.files[shard.file].place,
-        "start": shard.start,
-        "stop": shard.stop,
-        **({"files": shard.files} if shard.files > 1 else {}),
-        **({"low": shard.low, "high": shard.high} if shard.high is not None else {}),
-        "commit": asdict(commit) if commit else None,
-        "lease": asdict(lease) if lease else None,
-        "errors": list(ledger.errors.read(commit)) if commit else [],
-        "first_rows": _first_rows(ledger, commit.part, 3) if commit and commit.part else [],
-    }
-
-
-def _first_rows(ledger: Ledger, part: str, count: int) -> list[dict[str, Any]]:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    from shardmill.sinks.parquet import readable_part
-
-    with readable_part(ledger.store, part), ledger.store.reader(part) as file:
-        opened = pq.ParquetFile(file)
-        names = [f.name for f in opened.schema_arrow if not pa.types.is_fixed_size_list(f.type)]
-        if not names:
-            return []
-        first = next(opened.iter_batches(batch_size=count, columns=names), None)
-        return list(first.to_pylist()) if first is not None else []

@@ -25,6 +25,7 @@ __all__ = [
     "Store",
     "is_exact",
     "is_url",
+    "list_folders",
     "locate",
     "make_folder",
     "open_store",
@@ -58,6 +59,13 @@ def open_store(place: str | os.PathLike[str]) -> Store:
         f"{place}: {scheme}:// is not supported.",
         hint="Use a path, file://, s3://, gs://, az://, https:// or memory://.",
     )
+
+
+def list_folders(place: str | os.PathLike[str]) -> list[str]:
+    """The places of the folders in a folder, one level deep. FileNotFoundError if a path does not exist."""
+    store = open_store(place)
+    assert isinstance(store, LocalStore | ObjectStore)
+    return [f"{store.url}/{name}" for name in store.folders()]
 
 
 def locate(place: str | os.PathLike[str]) -> tuple[Store, str]:

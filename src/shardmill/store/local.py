@@ -9,7 +9,7 @@ import hashlib
 import io
 import os
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -131,6 +131,12 @@ class LocalStore:
         self.path(prefix)
         with self._explained(prefix):
             yield from self._walk(self.root / folder, start, after)
+
+    def folders(self) -> Sequence[str]:
+        """The names of the folders in this one."""
+        with self._explained(""):
+            found = [item.name for item in os.scandir(self.root) if item.is_dir() and not item.name.startswith(".")]
+        return sorted(found)
 
     def _walk(self, folder: Path, start: str, after: str) -> Iterator[Entry]:
         try:
@@ -303,7 +309,7 @@ def explain_os_error(error: OSError, place: str) -> StoreError:
     explained = StoreError(f"{place}: {error.strerror or error}.")
     if error.errno in _WRONG_PLACE:
         explained.cure = Cure.FINAL
-        explained.hint = "Check that this is a folder you may write to, or choose another with --out."
+        explained.hint = "Check that this is a folder you may read and write to, or choose another with --out."
     return explained
 
 

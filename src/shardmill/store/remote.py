@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import io
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import IO, Any, BinaryIO, TypeVar
 
@@ -156,6 +156,14 @@ class ObjectStore:
             key = path.removeprefix(self._prefix)
             if key.startswith(prefix):
                 yield Entry(key, int(meta["size"]), _tag(meta))
+
+    def folders(self) -> Sequence[str]:
+        """The names of the folders in this one, by a listing that stops at the next slash."""
+        import obstore
+
+        prefix = self._prefix.rstrip("/") or None
+        found = self._ask("", lambda: obstore.list_with_delimiter(self._client, prefix=prefix))
+        return sorted(str(each).removeprefix(self._prefix).strip("/") for each in found["common_prefixes"])
 
     def _ask_list(self, prefix: str, folder: str, last: str | None) -> Iterator[tuple[str, Mapping[str, Any]]]:
         """List the objects of a folder, page by page; a page that failed is requested again, from the last key.

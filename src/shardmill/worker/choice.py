@@ -74,6 +74,10 @@ class Choice:
         least, most = _BEAT_S
         return min(max(least, self._crowd / _BEATS_PER_S), most, self.lease_s / 4)
 
+    def crowd(self) -> float:
+        """About how many workers the run has, this one included."""
+        return self._crowd
+
     def due(self, shard: int, held: Mapping[int, int]) -> float:
         """When the worker expects to commit a shard that it works on; 0 while unknown."""
         if not self.pace:

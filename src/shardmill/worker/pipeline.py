@@ -30,6 +30,7 @@ from shardmill.tasks.base import Task
 from shardmill.worker.block import Block, ReadBatch, cut_batch, make_block
 from shardmill.worker.channel import AllDone, Channel, ShardEnd, Stopped
 from shardmill.worker.choice import Choice
+from shardmill.worker.meter import Meter
 from shardmill.worker.pulse import Pulse, quietly
 from shardmill.worker.runner import Runner, find_suspects
 from shardmill.worker.shards import OpenShards
@@ -73,7 +74,7 @@ class Worker:
         self._read: Channel[ReadBatch | ShardEnd | AllDone] = Channel(4, self._stop)
         self._ready: Channel[Block | ShardEnd | AllDone] = Channel(8, self._stop)
         self._made: Channel[Block | ShardEnd | AllDone] = Channel(8, self._stop)
-        self._tally = Tally()
+        self._tally, self._meter = Tally(), Meter(device)
         self._started = self._tally.began
         self._shards = OpenShards(
             ledger, self.choice, self._tally, worker=self.name, lease_s=self.execution.lease_s, stop=self._stop
@@ -86,8 +87,10 @@ class Worker:
             ledger,
             self.name,
             self.execution,
+            plan=self.plan,
             parent=parent,
             rest_s=self.choice.beat_s,
+            crowd=self.choice.crowd,
             describe=self._describe,
             renew=self._shards.renew,
             orphaned=self.stop,
@@ -175,7 +178,7 @@ class Worker:
                 self.sink.close()
             self._pulse.end()
             self._give_back()
-            quietly(self._pulse.beat)
+            self._pulse.close()
 
     def _end_stuck(self, idle_s: float) -> None:
         """Report that nothing moves any more, end the leases as a death does, and end, though a thread hangs."""
@@ -368,20 +371,15 @@ class Worker:
             "state": self._state,
             "told_to_stop": self.told_to_stop.is_set(),
             "search": self._search,
-            "began": self._tally.began,
-            "rows": self._tally.rows,
-            "tokens": self._tally.tokens,
-            "tokens_out": self._tally.tokens_out,
-            "errors": self._tally.errors,
-            "commits": self._tally.commits,
-            **self._tally.rates(),
-            "open": {str(s.claim.shard): {"rows": s.rows_run, "bytes": s.bytes_run} for s in self._shards.held()},
+            **self._tally.describe(self._shards.held()),
+            "open": self._shards.describe(),
             "idle_s": round(self._idle_s, 2),
             "idle_between_s": round(self._idle_between_s, 3),
             "sink_wait_s": round(self._sink_wait_s, 3),
             "batch_budget": self.runner.budget.now if hasattr(self, "runner") else None,
             "load": asdict(self.runner.load) if hasattr(self, "runner") else None,
             "device_clock": self.task.device_clock,
+            **self._meter.read(),
             "notes": list(self.task.notes),
             "error": str(self._failure) if self._failure is not None else None,
         }

@@ -31,8 +31,14 @@ def work(worker: Worker, *, alone: bool = False, quiet: bool = True) -> bool:
         worker.task.close()
         return finish(ledger, worker.plan, worker.execution, worker.name, stop=worker.told_to_stop, quiet=quiet)
     if not is_more_than_swept(worker.plan, worker.execution):
-        quietly(ledger.state.finish, worker.name)
+        quietly(_end_run, worker)
     return True
+
+
+def _end_run(worker: Worker) -> None:
+    """Say that the run is done; whoever is first to say so also leaves its last view."""
+    if worker.ledger.state.finish(worker.name).by == worker.name:
+        worker.ledger.overview.close(worker.plan, worker.name)
 
 
 @contextmanager

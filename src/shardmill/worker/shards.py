@@ -40,6 +40,21 @@ class OpenShards:
         with self._lock:
             return list(self._open.values())
 
+    def describe(self) -> dict[str, dict[str, float]]:
+        """What a heartbeat says of each shard: what was done of it, and when it is due, 0 while unknown."""
+        held = self.held()
+        done = {s.claim.shard: s.bytes_run for s in held}
+        dues = {shard: self._choice.due(shard, done) for shard in done}
+        return {
+            str(s.claim.shard): {
+                "rows": s.rows_run,
+                "bytes": s.bytes_run,
+                "due": round(dues[s.claim.shard], 1),
+                "since": round(s.began, 1),
+            }
+            for s in held
+        }
+
     def next_claim(self, has_work: Callable[[], bool]) -> Claim | None:
         """Claim the next shard; waits while others work on the last ones; None when all are committed.
 
@@ -117,6 +132,7 @@ class OpenShards:
 
     def _close(self, shard: OpenShard, *, won: bool) -> None:
         """Forget a shard. Only its committer ends any lease: in a branch, another's commit may be gone by now."""
+        self._tally.closed(shard)
         with self._lock:
             del self._open[shard.claim.shard]
             self._leased.pop(shard.claim.shard, None)

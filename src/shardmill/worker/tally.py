@@ -4,22 +4,26 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import socket
 import sys
 import time
-from collections import deque
-from collections.abc import Mapping
+from collections import Counter, deque
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from shardmill._version import __version__
-from shardmill.ledger import Claim, Commit, name_process
+from shardmill.ledger import Claim, Commit, merge_reasons, name_process
 from shardmill.plan import Plan
 from shardmill.sinks.base import ErrorRecord, Finished, Sealed, Staged
 from shardmill.worker.block import Block
 
 _RATE_WINDOW_S = 30.0
 _RATE_STEP_S = 0.25
+_STAGES = ("read_s", "prepare_s", "device_s", "write_s")
+# Reasons that differ in numbers alone are one reason; of many, the most frequent are kept.
+_MOST_REASONS, _LONGEST_REASON = 50, 160
 
 
 @dataclass(slots=True)
@@ -95,15 +99,13 @@ class OpenShard:
         self.errors, self.error_lines = 0, bytearray()
         self.add_errors(sealed.errors)
 
+    def timings(self) -> dict[str, float]:
+        """Seconds of each stage."""
+        return {name: round(getattr(self, name), 4) for name in _STAGES}
+
     def record(self, plan: Plan, *, worker: str, device: str, errors_file: str, numerics: Mapping[str, str]) -> Commit:
         """The commit of this attempt; the sink adds the fields of the part."""
         now = time.time()
-        stages = {
-            "read_s": self.read_s,
-            "prepare_s": self.prepare_s,
-            "device_s": self.device_s,
-            "write_s": self.write_s,
-        }
         return Commit(
             shard=self.claim.shard,
             plan=plan.id,
@@ -122,7 +124,7 @@ class OpenShard:
             device=device,
             finished_at=now,
             seconds=round(now - self.began, 3),
-            timings={name: round(seconds, 4) for name, seconds in stages.items()},
+            timings=self.timings(),
             part_rows=self.part_rows if self.part_rows != self.rows else 0,
             inputs=self.inputs,
             kernel=numerics.get("kernel", "") if plan.knows_new_keys else "",
@@ -135,9 +137,12 @@ class Tally:
     """What a worker has done in total, and its recent rates."""
 
     def __init__(self) -> None:
-        self.rows = self.tokens = self.tokens_out = self.errors = self.commits = 0
+        self.rows = self.bytes = self.tokens = self.tokens_out = self.errors = self.commits = 0
         self.began = time.time()
         self._recent: deque[tuple[float, int, int, int]] = deque()
+        self._closed: Counter[str] = Counter()
+        self._reasons: Counter[str] = Counter()
+        self._examples: dict[str, ErrorRecord] = {}
 
     def add(self, block: Block) -> None:
         self.rows += len(block)
@@ -145,9 +150,22 @@ class Tally:
         self.tokens_out += block.tokens_out
         self.errors += len(block.bad)
 
+    def add_errors(self, records: Iterable[ErrorRecord]) -> None:
+        """Count failed rows by reason, and keep the first of each as an example."""
+        for record in records:
+            reason = re.sub(r"\d+", "N", str(record["reason"])[:_LONGEST_REASON])
+            if reason in self._examples or len(self._examples) < _MOST_REASONS:
+                self._examples.setdefault(reason, record)
+                self._reasons[reason] += 1
+
+    def closed(self, shard: OpenShard) -> None:
+        """Keep the times of a shard that is no longer open."""
+        self._closed.update(shard.timings())
+
     def ran(self, rows: int, size_bytes: int, tokens: int) -> None:
         """Count rows that just ran on the device; those within one step are merged."""
         now = time.time()
+        self.bytes += size_bytes
         if self._recent and now - self._recent[-1][0] < _RATE_STEP_S:
             began, *before = self._recent.pop()
             rows, size_bytes, tokens = (a + b for a, b in zip(before, (rows, size_bytes, tokens), strict=True))
@@ -162,6 +180,29 @@ class Tally:
         span = max(1.0, min(_RATE_WINDOW_S, now - self.began))
         names = ("rows_per_s", "bytes_per_s", "tokens_per_s")
         return {name: round(sum(r[i] for r in recent) / span, 2) for i, name in enumerate(names, 1)}
+
+    def describe(self, held: Iterable[OpenShard]) -> dict[str, Any]:
+        """What a heartbeat says of it; `held` are the shards that are open."""
+        stages = Counter(self._closed)
+        for shard in held:
+            stages.update(shard.timings())
+        counts = {name: getattr(self, name) for name in ("rows", "bytes", "tokens", "tokens_out", "errors", "commits")}
+        reasons = [
+            {
+                "reason": reason,
+                "count": count,
+                **{name: self._examples[reason].get(name) for name in ("file", "shard", "line_in_shard", "id")},
+                "example": str(self._examples[reason]["reason"])[:_LONGEST_REASON],
+            }
+            for reason, count in list(self._reasons.items())
+        ]
+        return {
+            "began": self.began,
+            **counts,
+            **self.rates(),
+            "timings": {name: round(stages[name], 2) for name in _STAGES},
+            "reasons": merge_reasons([reasons]),
+        }
 
 
 def describe_process() -> dict[str, Any]:

@@ -85,9 +85,11 @@ class Writer:
         for rows, items in block.finish(self._output):
             shard.staged.write(rows, items + block.first_row)
             shard.part_rows += rows.num_rows
-        refused = shard.staged.finish(shard.add(block, self._plan))
+        done = shard.add(block, self._plan)
+        refused = shard.staged.finish(done)
         shard.add_errors(refused)
         self._tally.add(block)
+        self._tally.add_errors([*done.errors.values(), *refused])
         self._tally.errors += len(refused)
         shard.write_s += time.perf_counter() - started
         if block.bad or refused:

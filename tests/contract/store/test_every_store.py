@@ -16,7 +16,7 @@ import obstore
 import pytest
 
 from shardmill.errors import UsageError
-from shardmill.store import Store, locate, open_store, remote, replacing
+from shardmill.store import Store, list_folders, locate, open_store, remote, replacing
 
 
 @pytest.fixture
@@ -241,3 +241,9 @@ def test_a_swap_whose_answer_is_lost_is_sent_again(arrived: bool, monkeypatch: p
     monkeypatch.setattr(obstore, "put", lose_first)
     assert store.replace_if_same("k", b"new", tag)
     assert (len(sent), store.get("k")) == (2, b"new")
+
+
+def test_folders_are_listed_one_level_deep(place: str, store: Store) -> None:
+    for key in ("runs.json", "b/plan.json", "b/parts/1", "a/deep/er/x", "ab/x"):
+        store.put(key, b"x")
+    assert list_folders(place) == [f"{store.url}/{name}" for name in ("a", "ab", "b")]

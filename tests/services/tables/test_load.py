@@ -21,7 +21,8 @@ from shardmill.postgres.copy import encode, sent_type
 from shardmill.run import Run, start
 from shardmill.sinks import postgres as sinks
 from shardmill.spec import make_spec
-from shardmill.status.screen import describe_shard, show
+from shardmill.status.screen import show
+from shardmill.status.shard import describe_shard
 from shardmill.tables.load import complete_work, load, load_spec, place_of
 from shardmill.tables.table import Table
 from shardmill.testing import FakeTask, InProcessEngine, fake_vector

@@ -312,6 +312,16 @@ def _as_nobody(*words: object) -> Said:
     return Said(done.returncode, done.stdout, done.stderr)
 
 
+@pytest.mark.parametrize("verb", ["status", "runs"])
+def test_a_run_one_may_not_read(open_folder: Path, verb: str) -> None:
+    (open_folder / "runs").mkdir()
+    (open_folder / "runs" / "plan.json").write_text("{}")
+    (open_folder / "runs").chmod(0)
+    said = _as_nobody(verb, open_folder / "runs")
+    (open_folder / "runs").chmod(0o755)
+    assert_told(said, 1, "Permission denied", "may read")
+
+
 def test_a_folder_one_may_not_write_to(open_folder: Path) -> None:
     source = open_folder / "items.jsonl"
     source.write_text("".join(json.dumps(row) + "\n" for row in fake_rows(5)))

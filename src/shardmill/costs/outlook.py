@@ -1,0 +1,58 @@
+"""What a run has cost so far and will have cost at its end, and how that compares with its deadline and budget."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from shardmill.sizing.catalogue import Catalogue, load_catalogue
+from shardmill.spec import Execution
+from shardmill.status.state import Status
+
+
+def with_outlook(status: Status, execution: Execution) -> Status:
+    """The status with its money, deadline and budget. Without more requests, so it may differ a little from `cost`."""
+    usd, usd_per_s = _spent(status, load_catalogue())
+    prices = execution.price_in, execution.price_out
+    by_tokens = sum(
+        count * (price or 0.0) / 1e6 for count, price in zip((status.tokens, status.tokens_out), prices, strict=True)
+    )
+    if any(price is not None for price in prices):
+        usd, usd_per_s = usd or 0.0, usd_per_s or 0.0
+    at_end = None
+    if usd is not None:
+        usd += by_tokens
+        if usd_per_s is not None and status.eta_s is not None and status.share:
+            at_end = usd + usd_per_s * status.eta_s + by_tokens * (1 - status.share) / status.share
+    began = min((w["started"] or w["began"] for w in status.workers if w["began"]), default=None)
+    return replace(
+        status,
+        usd=usd,
+        usd_at_end=at_end,
+        deadline_at=execution.deadline_at(began),
+        budget_usd=execution.budget_usd,
+    )
+
+
+def _spent(status: Status, catalogue: Catalogue) -> tuple[float | None, float | None]:
+    """Dollars for the time of all workers, and dollars per second of the living; None if a price is unknown."""
+    # A host's CPU is included in the price of its GPU.
+    with_gpu = {w["host"] for w in status.workers if w.get("kind") == "cuda"}
+    paid = [w for w in status.workers if w.get("kind") != "cpu" or w["host"] not in with_gpu]
+    prices = {device: _price(catalogue, device) for device in {*(w["device"] for w in paid), *(status.unlisted or {})}}
+    if not paid or any(price is None for price in prices.values()):
+        return None, None
+    spent = sum(_device_s(w) * (prices[w["device"]] or 0.0) for w in paid)
+    spent += sum(seconds * (prices[device] or 0.0) for device, seconds in (status.unlisted or {}).items())
+    return spent, sum(w["share"] * (prices[w["device"]] or 0.0) for w in paid if w["live"])
+
+
+def _price(catalogue: Catalogue, device: str) -> float | None:
+    """Dollars per second of a device."""
+    chip = catalogue.find(device)
+    return None if chip is None or chip.usd is None else chip.usd / 3600
+
+
+def _device_s(worker: Mapping[str, Any]) -> float:
+    return float(worker["share"] * max(0.0, worker["at"] - (worker["started"] or worker["began"])))

@@ -1,0 +1,125 @@
+"""The state of a run on a terminal of eighty columns."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.console import Console
+
+from shardmill.status.screen import render
+from shardmill.status.state import Status
+
+NOW = 1_700_000_000.0
+
+
+def a_worker(number: int, **changes: Any) -> dict[str, Any]:
+    return {
+        "id": f"a-host-with-a-long-name-{number}-0123456789ab",
+        "device": "NVIDIA A100-SXM4-80GB",
+        "state": "working",
+        "live": True,
+        "beat_age_s": 1.0,
+        "rows": 100,
+        "rows_per_s": 10.0 + number,
+        "rss_bytes": 1 << 30,
+        "device_bytes": 60 << 30,
+        "use": 0.97,
+        "open": {str(100_000 + number): {"rows": 1, "bytes": 1}},
+        **changes,
+    }
+
+
+def a_status(**changes: Any) -> Status:
+    usual: dict[str, Any] = {
+        "run": "s3://bucket/runs/reviews",
+        "plan": "p",
+        "state": "running",
+        "shards": 100_000,
+        "shards_done": 40_000,
+        "rows": 40_000_000,
+        "windows": 0,
+        "errors": 12,
+        "tokens": 8_000_000_000,
+        "tokens_out": 3_000_000,
+        "truncated": 7,
+        "share": 0.4,
+        "rows_per_s": 12_000.0,
+        "tokens_per_s": 2_400_000.0,
+        "eta_s": 5000.0,
+        "device_s": 1.0,
+        "placement": "",
+        "workers": [a_worker(i) for i in range(3)],
+        "steps": [],
+        "at": NOW,
+        "eta_low_s": 4500.0,
+        "eta_high_s": 5600.0,
+        "shard_states": {"waiting": 58_999, "running": 1000, "done": 40_000, "failed": 1},
+        "reasons": [{"reason": "'text' is null", "count": 12, "file": "a.jsonl", "shard": 3, "line_in_shard": 8}],
+        "bound": {"by": "device", "device_busy": 0.93, "waiting_for_input": 0.05, "waiting_for_sink": 0.02},
+        "usd": 12.5,
+        "usd_at_end": 31.0,
+    }
+    return Status(**usual | changes)
+
+
+def shown(status: Status, workers: int = 40) -> list[str]:
+    console = Console(width=80, highlight=False, color_system=None, force_terminal=False)
+    with console.capture() as captured:
+        console.print(render(status, workers))
+    return captured.get().splitlines()
+
+
+def test_one_screen_of_eighty_columns_says_it_all() -> None:
+    lines = shown(a_status(view_age_s=70.0))
+    assert max(map(len, lines)) <= 80
+    assert len(lines) <= 24
+    text = "\n".join(lines)
+    for part in (
+        "running  40.0%",
+        "40,000,000 of about 100,000,000",
+        "8.0 G read, 3.0 M made",
+        "58,999 waiting · 1,000 running · 40,000 done · 1 failed",
+        "in 1 h 23 min (1 h 15 min to 1 h 33 min)",
+        "$12.50 so far · $31.00 at the end",
+        "bounded by the device",
+        "1 min 10 s ago, by the workers",
+        "12  'text' is null",
+        "a.jsonl, shard 3, line 8",
+        "61,440M  97% 100000 ",
+    ):
+        assert part in text, (part, text)
+
+
+def test_a_deadline_and_a_budget_are_compared_with_the_end() -> None:
+    late = "\n".join(shown(a_status(deadline_at=NOW + 4400, budget_usd=30.0)))
+    assert " · past the deadline by 10 min 00 s" in late
+    assert "budget $30.00, over by $1.00" in late
+    early = "\n".join(shown(a_status(deadline_at=NOW + 8600, budget_usd=40.0)))
+    assert "1 h 00 min to spare" in early
+    assert "over by" not in early
+
+
+def test_of_a_thousand_workers_the_worst_come_first() -> None:
+    workers = [a_worker(i) for i in range(1000)]
+    workers[700] |= {"live": False, "beat_age_s": 500.0}
+    workers[800] |= {"rows_per_s": 0.0, "open": {}}
+    lines = shown(a_status(workers=workers), 5)
+    at = next(i for i, line in enumerate(lines) if line.startswith("workers"))
+    assert lines[at] == "workers  999 live · 1 failed or lost · the worst 5 of 1,000"
+    named = [line.split()[0] for line in lines[at + 2 :]]
+    assert [name.partition("-0123456789ab")[0].rpartition("-")[2] for name in named] == ["700", "800", "0", "1", "2"]
+    assert " lost " in lines[at + 2]
+
+
+def test_hostile_texts_are_shown_as_text() -> None:
+    bad = "\x1b[2Jred\x07 \u202eesrever\u202c \x00" + "x" * 1_000_000
+    reasons = [{"reason": bad, "count": 1, "file": bad, "shard": 1, "line_in_shard": 2, "id": {"id": bad}}]
+    lines = shown(a_status(reasons=reasons, workers=[a_worker(0, device=bad, id=bad)], placement="\x1b[31mhm"))
+    assert max(map(len, lines)) <= 80
+    assert all(character.isprintable() for line in lines for character in line)
+
+
+def test_what_was_not_recorded_is_said_so() -> None:
+    assert "reasons not recorded" in "\n".join(shown(a_status(reasons=None)))
+    text = "\n".join(shown(a_status(eta_s=None, eta_low_s=None, eta_high_s=None, usd=None, bound=None)))
+    assert "unknown: no worker has a pace yet" in text

@@ -19,11 +19,11 @@ from shardmill.api import answer, embed, summarize
 from shardmill.bench.machine import Machine, describe_machine
 from shardmill.bench.report import check_plotting
 from shardmill.bench.texts import mixed_texts, read_texts, write_texts
-from shardmill.devices import gpus
+from shardmill.devices import cores, gpus
 from shardmill.errors import UsageError
 from shardmill.models.location import MINILM
 from shardmill.run import Run
-from shardmill.sizing.catalogue import CPU, load_catalogue
+from shardmill.sizing.catalogue import load_catalogue
 from shardmill.store import LocalStore
 from shardmill.tasks import open_task
 
@@ -121,7 +121,10 @@ def _measure(task: str, kind: str, work: Callable[[], Run], *, quiet: bool) -> T
     run = work()
     commits, workers = run.ledger.commits.read().values(), run.ledger.workers.read()
     began = min(w["began"] for w in workers)
-    chip = load_catalogue().find(workers[0]["device"]) or (load_catalogue().find(CPU) if kind == "cpu" else None)
+    usd_per_hour = None
+    if (chip := load_catalogue().find(workers[0]["device"])) is not None and chip.usd is not None:
+        # The catalogue's CPU is a small machine; a larger one costs as many times more as it has cores.
+        usd_per_hour = chip.usd * (cores() / chip.cores if kind == "cpu" else 1)
     return TaskSpeed(
         task=task,
         kind=kind,
@@ -129,7 +132,7 @@ def _measure(task: str, kind: str, work: Callable[[], Run], *, quiet: bool) -> T
         items=sum(c.rows for c in commits),
         start_s=began - asked,
         work_s=max(1e-3, max(c.finished_at for c in commits) - began),
-        usd_per_hour=chip.usd if chip is not None else None,
+        usd_per_hour=usd_per_hour,
         verified=run.verify(quiet=quiet).verified,
     )
 

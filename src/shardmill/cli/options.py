@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from typer.models import OptionInfo
 
 ARGUMENTS, OTHER = "Arguments", "Options"
 SOURCE, MODEL, RESULT, TABLE = "Source", "Model", "What is kept", "Table"
@@ -140,6 +141,12 @@ OPTIONS: dict[str, Any] = {
         str, TABLE, "HOW", "Reviews of products that --metadata lacks: quarantine, or null.  [default: quarantine]"
     ),
 }
+
+for _name, _declared in OPTIONS.items():
+    # Named here: some versions of typer make another flag of a name and its metavar.
+    _info = _declared.__metadata__[0]
+    if isinstance(_info, OptionInfo) and not _info.param_decls and _info.default is ...:
+        _info.param_decls = (f"--{_name.replace('_', '-')}",)
 
 READING = ("source", "text", "query", "format")
 KEEPING = ("id", "keep")

@@ -30,8 +30,8 @@ class Grammar:
         if said := LLMatcher.validate_grammar(grammar):
             raise UsageError(f"The schema cannot be used: {said.splitlines()[0][:300]}")
         try:
-            # The model may have more words than its tokenizer, never fewer that count. One end token is enough: no other
-            # is part of JSON.
+            # The model may have more words than its tokenizer, never fewer that count. One end token is enough:
+            # no other is part of JSON.
             known = from_tokenizer(tokenizer, n_vocab=max(words, len(tokenizer)), eos_token=ends[0])
         except ValueError as error:
             raise ModelError(f"A schema cannot guide this tokenizer: {str(error)[:200]}") from error

@@ -40,7 +40,8 @@ class DetachedPost(Post):
         return self._birth
 
     def has_ended(self) -> bool:
-        return self._ended.is_set()
+        """Whether its worker is gone, though how it ended may not be known yet."""
+        return self._ended.is_set() or (self._worker is not None and self._worker.poll() is not None)
 
     def wait(self) -> End | None:
         """How the worker ended; None if it has not after a while: whoever asked may be gone."""

@@ -131,9 +131,11 @@ def detached_workers_are_adopted_and_stopped(engine: Execution, tmp_path: Path) 
     assert {w["id"] for w in run.ledger.workers.read()} == {w["id"] for w in (*before, *working)}
 
 
-def begin(engine: Execution, tmp_path: Path, rows: int, **execution: Any) -> tuple[Ledger, Placement]:
+def begin(
+    engine: Execution, tmp_path: Path, rows: int, delay_s: float = 0.01, **execution: Any
+) -> tuple[Ledger, Placement]:
     """Start two workers on `rows` rows that take a while."""
-    spec = make_spec(tmp_path, {**engine, **execution}, rows)
+    spec = make_spec(tmp_path, {**engine, **execution}, rows, delay_s)
     ledger, placed = _plan(spec, tmp_path)
     ledger.put_execution(spec.execution.model_dump(mode="json"))
     return ledger, placed.start(ledger.url)

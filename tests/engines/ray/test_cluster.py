@@ -112,7 +112,8 @@ def test_another_engine_and_then_another_cluster_go_on(engine: dict[str, Any], t
 def test_a_node_is_lost_and_another_comes(cluster: Cluster, tmp_path: Path) -> None:
     node = cluster.add_node(**SMALL, resources={"here": 2})
     cluster.wait_for_nodes()
-    ledger, placement = begin(on(cluster, resources="here=1", num_cpus=1), tmp_path, 900)
+    # Long enough that the node goes first, however slowly.
+    ledger, placement = begin(on(cluster, resources="here=1", num_cpus=1), tmp_path, 900, delay_s=0.2)
     notes = []
     wait_for(lambda: placement.poll() and len(live_workers(ledger)) == 2 and len(ledger.commits.shards()) >= 2)
     before = {w["id"] for w in ledger.workers.read()}

@@ -107,7 +107,8 @@ def engines_take_turns(engines: Sequence[Execution], tmp_path: Path) -> None:
 def detached_workers_finish_a_run_alone(engine: Execution, tmp_path: Path) -> None:
     """They also do what follows the last shard."""
     out = tmp_path / "out.parquet"
-    run = start(make_spec(tmp_path, {**engine, "detach": True}, 900, then=["verify", f"merge:{out}"]), tmp_path / "run")
+    then = ["verify", f"merge:{out}"]
+    run = start(make_spec(tmp_path, {**engine, "detach": True}, 900, 0.2, then=then), tmp_path / "run")
     assert run.status().state != "complete"
     wait_for(lambda: run.ledger.state.look().state == "done")
     assert pq.read_table(out).num_rows == 900

@@ -4,7 +4,7 @@ ShardmillError
 ├── UsageError            the request cannot be carried out as it was made (exit status 2)
 │   ├── SpecError         the spec is invalid
 │   ├── SourceError       the source is missing, empty, unreadable or lacks a field
-│   │   └── GroupTooLarge the rows of a group do not fit into one item
+│   │   └── GroupTooLarge  the rows of a group do not fit into one item
 │   ├── DatabaseError     a database denies access or rejects the query
 │   ├── ModelError        the model cannot be found, read or used
 │   ├── MissingExtra      an optional library is not installed

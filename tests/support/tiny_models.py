@@ -2,26 +2,13 @@
 
 from __future__ import annotations
 
-import importlib
 import json
-import os
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-
-def needed(name: str) -> Any:
-    """The library, or a skip of the tests that ask for it; on CI its absence is an error."""
-    try:
-        return importlib.import_module(name)
-    except ImportError:
-        if os.environ.get("CI") == "true":
-            raise
-        pytest.skip(f"{name} is not installed", allow_module_level=True)
-
+from tests.support.libraries import needed
 
 torch = needed("torch")
 transformers = needed("transformers")

@@ -10,6 +10,8 @@ import pytest
 from shardmill.errors import MissingExtra
 from tests.support.imports import MODULES
 
+# What an example needs that its module imports later.
+NEEDED = {"shardmill.schema": "jsonschema"}
 WITH_EXAMPLES = sorted(name for name, path in MODULES.items() if ">>> " in path.read_text())
 
 
@@ -19,6 +21,8 @@ def test_examples(name: str) -> None:
         module = importlib.import_module(name)
     except (ModuleNotFoundError, MissingExtra) as error:
         pytest.skip(str(error))
+    if name in NEEDED:
+        pytest.importorskip(NEEDED[name])
     failed, tried = doctest.testmod(module)
     assert tried > 0
     assert not failed

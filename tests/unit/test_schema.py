@@ -10,6 +10,9 @@ import pytest
 
 from shardmill.errors import SpecError
 from shardmill.schema import AnswerSchema, SecondTries
+from tests.support.libraries import needed
+
+needed("jsonschema")
 
 PERSON: dict[str, Any] = {
     "type": "object",

@@ -77,7 +77,7 @@ def test_status_is_the_same_with_and_without_segments(url: str) -> None:
     before = read_status(Ledger(url))
     ledger.segments.catch_up(SHARDS)
     assert len(sealed(url)) == 30
-    assert read_status(Ledger(url)) == before
+    assert replace(read_status(Ledger(url)), at=before.at) == before
     commit(ledger, *range(3), *range(33, SHARDS))
     ledger.segments.catch_up(SHARDS)
     assert read_status(Ledger(url)).state == "complete"

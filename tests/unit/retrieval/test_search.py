@@ -11,6 +11,10 @@ from shardmill.retrieval.fusion import RRF, fuse
 from shardmill.retrieval.graph import VectorGraph, measure_recall, write_graph
 from shardmill.retrieval.vectors import join_best, nearest
 from shardmill.retrieval.words import WordIndex, write_words
+from tests.support.libraries import needed
+
+for name in ("bm25s", "usearch"):
+    needed(name)
 
 RANDOM = np.random.default_rng(5)
 MATRIX = RANDOM.normal(size=(3_000, 16)).astype(np.float32)

@@ -9,6 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from tests.support.tiny_models import torch, transformers  # isort: skip  # skips without them
+
 from shardmill.devices import Device
 from shardmill.errors import DeviceOutOfMemory, ModelError, SpecError, UsageError
 from shardmill.models.kinds import READER, RERANKER, check_kind
@@ -26,7 +28,6 @@ from shardmill.tasks.generate.replies import Reply
 from shardmill.texts.sentences import split_sentences
 from tests.support.answers import embed_passages, passages, write_embedder, write_reader, write_reranker
 from tests.support.generative_models import write_generative
-from tests.support.tiny_models import torch, transformers
 
 CPU = Device("cpu", "cpu", 1, precise=True)
 TEXTS = [row["text"] for row in passages()[:9]]

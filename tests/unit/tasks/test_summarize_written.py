@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from tests.support.tiny_models import bert, pooling, transformers, write_model  # isort: skip  # skips without torch
+
 from shardmill.devices import Device
 from shardmill.errors import ModelError, SpecError
 from shardmill.models.decoding.generator import Generator
@@ -18,7 +20,6 @@ from shardmill.tasks.base import StreamingTask
 from shardmill.tasks.summarize.method import find_method
 from shardmill.tasks.summarize.windows import cut_windows
 from tests.support.generative_models import write_generative
-from tests.support.tiny_models import bert, pooling, transformers, write_model
 
 CPU = Device("cpu", "a CPU", precise=True)
 SHORT = "A train left Lyon at 08:14. Nobody had been told why."

@@ -13,7 +13,7 @@ CHARACTERS_PER_TOKEN = 4
 def cut_windows(text: str, most_tokens: int, fits: Callable[[str], bool]) -> list[str]:
     """The text in windows that fit, in order; a sentence that does not fit alone is cut between words.
 
-    >>> cut_windows("One. Two. Three.", 2, lambda window: len(window) <= 9)
+    >>> cut_windows("One. Two. Three.", 3, lambda window: len(window) <= 9)
     ['One. Two.', 'Three.']
     """
     windows = []

@@ -93,8 +93,8 @@ def _figures(status: Status) -> list[str]:
         f", {shortened(status.tokens_out)} made" if status.tokens_out else ""
     )
     lines = [
-        f"items    {status.rows:,}{of} · {_rate(status.rows_per_s, status.mean_rows_per_s)}",
-        f"tokens   {tokens} · {_rate(status.tokens_per_s, status.mean_tokens_per_s)}{truncated}",
+        f"items    {status.rows:,}{of} · {_rate(status, status.rows_per_s, status.mean_rows_per_s)}",
+        f"tokens   {tokens} · {_rate(status, status.tokens_per_s, status.mean_tokens_per_s)}{truncated}",
         "shards   "
         + " · ".join(f"{states.get(name, 0):,} {name}" for name in ("waiting", "running", "done", "failed")),
     ]
@@ -108,8 +108,9 @@ def _figures(status: Status) -> list[str]:
     return lines
 
 
-def _rate(now: float, mean: float) -> str:
-    return f"{now:,.0f}/s now, {mean:,.0f}/s on average"
+def _rate(status: Status, now: float, mean: float) -> str:
+    at_present = "" if status.state in _OVER else f"{now:,.0f}/s now, "
+    return f"{at_present}{mean:,.0f}/s on average"
 
 
 def _end(status: Status) -> str:

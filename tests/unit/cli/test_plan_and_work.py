@@ -160,8 +160,8 @@ def test_a_finished_run_shows_its_average_rate(write_jsonl: Write, tmp_path: Pat
     spec, place = write_spec(tmp_path, write_jsonl(fake_rows(20))), tmp_path / "run"
     assert "20 rows in 1 shard, 0 errors" in shardmill("run", "--spec", spec, "--out", place, "--device", "cpu").err
     shown = shardmill("status", place).out
-    assert "tokens/s on average" in shown
-    assert " 0 rows/s" not in shown
+    assert "/s on average" in shown
+    assert "/s now" not in shown
 
 
 def test_detach_returns_once_the_workers_are_placed(shardmill: Cli, write_jsonl: Write, tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ from shardmill.sources import Fields, discover, open_source
 from shardmill.sources.compressed import entries
 from shardmill.sources.compressed.gzip import parse_index
 from shardmill.spec import make_execution, make_spec, read_spec
-from shardmill.status.screen import describe_shard
+from shardmill.status.shard import describe_shard
 from shardmill.steps import begin_again, finish
 from shardmill.testing import InProcessEngine
 

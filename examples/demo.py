@@ -14,7 +14,7 @@ from shardmill.console import Bar, say
 
 HOME = Path("demo")
 QUESTIONS = ("read a compressed file", "run a function every few seconds", "find the differences between two texts")
-ASKED = "How can I compress data with gzip?"
+ASKED = "How do I call a function after some seconds?"
 PARAGRAPHS = 2
 LONG, SHOWN = 24, 3
 SKIPPED = {"site-packages", "dist-packages", "test", "tests", "idle_test", "__pycache__"}

@@ -13,6 +13,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from shardmill.devices import Device
+from shardmill.errors import TaskError
 from shardmill.plan import START, STOP, WINDOW
 
 __all__ = ["START", "STOP", "WINDOW", "Agreement", "Combined", "Output", "Prepared", "StreamingTask", "Task"]
@@ -149,7 +150,7 @@ class Task(ABC):
         what `run` raises: finished rows stay, and those under way are run again, fewer at a time. A task that waits
         long for others gives an empty group now and then, so that the worker can stop.
         """
-        raise NotImplementedError
+        raise TaskError("The task sets `streams` and has no stream.", hint="Define it, or inherit StreamingTask.")
 
     def combine(self, items: int) -> Combined | None:
         """Return an object that combines rows into one per item, for `items` items; None if each input is a row."""

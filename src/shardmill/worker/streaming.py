@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from shardmill.errors import DeviceOutOfMemory, TaskError
+from shardmill.errors import Cure, DeviceOutOfMemory, TaskError, WorkerFailed
 from shardmill.tasks.base import Output, Task
 from shardmill.worker.batch import Batch
 from shardmill.worker.block import CONTRACT, Block
@@ -15,6 +15,16 @@ from shardmill.worker.channel import AllDone, ShardEnd, Stopped
 from shardmill.worker.runner import NOT_OF_A_ROW, Runner, free_frames
 
 Item = Block | ShardEnd | AllDone
+
+
+def _never_began(error: Exception) -> WorkerFailed:
+    """No row is at fault if none was taken."""
+    failed = WorkerFailed(
+        f"The task's stream failed before it took a row: {type(error).__name__}: {error}",
+        hint="The device or the task is at fault, not the rows. This shard was not committed.",
+    )
+    failed.cure = Cure.HERE
+    return failed
 
 
 class Streamer:
@@ -52,11 +62,14 @@ class Streamer:
                 self._stream()
             except (*NOT_OF_A_ROW, Stopped):
                 raise
-            except DeviceOutOfMemory as error:
-                free_frames(error)
-                self._go_on_with_less()
-            except Exception:
-                self._run_apart(self._recall())
+            except Exception as error:
+                if given == self._given and not self._under_way:
+                    raise _never_began(error) from error
+                if isinstance(error, DeviceOutOfMemory):
+                    free_frames(error)
+                    self._go_on_with_less()
+                else:
+                    self._run_apart(self._recall())
             else:
                 if self._under_way or (given == self._given and self._waiting):
                     raise TaskError(

@@ -14,12 +14,12 @@ import pytest
 from shardmill import permission
 from shardmill import run as runs
 from shardmill.devices import Device
-from shardmill.errors import EndpointSilent, TaskError
+from shardmill.errors import EndpointSilent, ShardmillError, TaskError
 from shardmill.ledger import Ledger
 from shardmill.planner import make_plan
 from shardmill.run import Run
 from shardmill.spec import Spec, make_spec
-from shardmill.tasks.base import Output
+from shardmill.tasks.base import Output, Task
 from shardmill.testing import STEPS, FakeStream, InProcessEngine, crash_at
 from shardmill.worker import Worker
 
@@ -184,3 +184,29 @@ def test_a_worker_whose_task_waits_can_be_stopped(tmp_path: Path, write_jsonl: C
     worker = Worker(Ledger(run), device=Device("cpu", "cpu"))
     threading.Thread(target=lambda: (waiting.wait(), worker.stop()), daemon=True).start()
     assert worker.work() is False
+
+
+class NeverBegins(FakeStream):
+    """Fails before it takes a row."""
+
+    def stream(self, inputs: Iterator[tuple[int, Any] | None]) -> Iterator[tuple[Sequence[int], Output]]:
+        raise RuntimeError("the model is not there")
+
+
+class NoStream(FakeStream):
+    """Says that it streams, and does not."""
+
+    stream = Task.stream
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize(
+    ("task", "said"),
+    [("NeverBegins", "failed before it took a row: RuntimeError: the model is not there"), ("NoStream", "no stream")],
+)
+def test_a_stream_that_never_begins_ends_the_worker(
+    task: str, said: str, tmp_path: Path, write_jsonl: Callable[..., Path]
+) -> None:
+    with pytest.raises(ShardmillError, match=said):
+        _start(_spec(write_jsonl(ROWS), task=f"{__name__}:{task}"), tmp_path / "run")
+    assert not Ledger(tmp_path / "run").commits.shards()

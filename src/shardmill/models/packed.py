@@ -12,7 +12,7 @@ import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -52,15 +52,17 @@ class Pack:
 _checked: dict[tuple[int, int], Any] = {}
 # The pack that the model currently runs on; the attention of every layer reads it.
 _packs: list[Pack] = []
+_Item = TypeVar("_Item")
 
 
 @contextlib.contextmanager
-def _running(pack: Pack) -> Iterator[None]:
-    _packs.append(pack)
+def on_top(stack: list[_Item], item: _Item) -> Iterator[None]:
+    """Put an item on a stack for as long as a model runs: its attention finds it there."""
+    stack.append(item)
     try:
         yield
     finally:
-        _packs.pop()
+        stack.pop()
 
 
 class PackedEncoder(Encoder):
@@ -92,7 +94,7 @@ class PackedEncoder(Encoder):
         positions[:] = self._positions(ids, starts, lengths)
         sent_starts, sent_ids, sent_positions = torch.split(staged.to(self._device, non_blocking=True), sizes)
         pack = Pack(sent_starts[: len(starts)], lengths, int(lengths.max()))
-        with _running(pack), eager_if(self._compiled and tokens < _LEAST_COMPILED_TOKENS):
+        with on_top(_packs, pack), eager_if(self._compiled and tokens < _LEAST_COMPILED_TOKENS):
             hidden = self._model(
                 input_ids=sent_ids[None],
                 position_ids=sent_positions[None],

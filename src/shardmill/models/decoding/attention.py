@@ -6,8 +6,7 @@ earlier ones there, so rows of any length run side by side as one row of tokens,
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +15,7 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 from shardmill.models.decoding.pages import PAGE_TOKENS, Pages
-from shardmill.models.packed import Pack, attend_pack, refuse_unknown
+from shardmill.models.packed import Pack, attend_pack, on_top, refuse_unknown
 from shardmill.models.window import find_reach
 
 ATTENTION = "shardmill_paged"
@@ -54,13 +53,8 @@ class Turn:
 _turns: list[Turn] = []
 
 
-@contextlib.contextmanager
-def running(turn: Turn) -> Iterator[None]:
-    _turns.append(turn)
-    try:
-        yield
-    finally:
-        _turns.pop()
+def running(turn: Turn) -> AbstractContextManager[None]:
+    return on_top(_turns, turn)
 
 
 def register() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
@@ -21,7 +22,7 @@ _ALIGNED_WORDS = 64
 _KNOWN_LAYERS = {"full_attention", "sliding_attention"}
 
 
-class Decoder:
+class Decoder(ABC):
     """Runs texts once (`read`), then one new token of each row at a time (`step`). Both return logits in float32."""
 
     def __init__(self, model: Any) -> None:
@@ -47,12 +48,12 @@ class Decoder:
     start: int = 0
     _aligned: Tensor | None = None
 
+    @abstractmethod
     def read(self, texts: Rows, own: Held, cross: Held | None, before: Tensor | None = None) -> Tensor:
         """Run whole texts; the logits of the token that follows each.
 
         `before` are the pages, all full, of a text that comes before each of them and was read already.
         """
-        raise NotImplementedError
 
     def _head(self, hidden: Tensor) -> Tensor:
         """The logits of some tokens in float32."""
@@ -79,13 +80,13 @@ class Decoder:
     def _parts(self) -> list[nn.Module]:
         return [self.model.get_decoder()]
 
+    @abstractmethod
     def step(self, ids: Tensor, at: Tensor, own: Held, cross: Held | None) -> Tensor:
         """Run one token of each row, at its position; the logits of the next."""
-        raise NotImplementedError
 
+    @abstractmethod
     def own_tokens(self, text_tokens: int) -> int:
         """How many tokens of a text of this length are kept beside the new ones."""
-        raise NotImplementedError
 
 
 class CausalDecoder(Decoder):

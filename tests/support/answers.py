@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 import os
 import signal
 import subprocess
@@ -61,6 +62,22 @@ def write_reader(folder: Path) -> Path:
 def write_reranker(folder: Path, labels: int = 1) -> Path:
     config = tiny_models.bert(vocab_size=30522, max_position_embeddings=128, num_labels=labels)
     return tiny_models.write_model(folder, config, kind=transformers.AutoModelForSequenceClassification)
+
+
+def write_models(root: Path) -> Path:
+    """An embedder, a reader and a re-ranker, each in a folder of that name."""
+    write_embedder(root / "embedder")
+    write_reader(root / "reader")
+    write_reranker(root / "reranker")
+    return root
+
+
+def searchable(folder: Path, model: Path) -> Run:
+    """All passages, embedded and ready to be searched."""
+    (folder / "passages.jsonl").write_text("".join(json.dumps(row) + "\n" for row in passages()))
+    made = embed_passages(folder / "passages.jsonl", model, folder / "run")
+    made.index(graph=False)
+    return made
 
 
 def embed_passages(source: Path, model: Path, out: Path, **work: Any) -> Run:

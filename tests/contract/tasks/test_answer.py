@@ -23,9 +23,8 @@ from tests.support.answers import (
     embed_passages,
     passages,
     questions,
-    write_embedder,
-    write_reader,
-    write_reranker,
+    searchable,
+    write_models,
 )
 from tests.support.cli import Cli, assert_told
 from tests.support.corpora import fake_rows, fake_spec
@@ -35,20 +34,12 @@ Write = Callable[..., Path]
 
 @pytest.fixture(scope="module")
 def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = tmp_path_factory.mktemp("models")
-    write_embedder(root / "embedder")
-    write_reader(root / "reader")
-    write_reranker(root / "reranker")
-    return root
+    return write_models(tmp_path_factory.mktemp("models"))
 
 
 @pytest.fixture(scope="module")
 def over(models: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
-    folder = tmp_path_factory.mktemp("over")
-    (folder / "passages.jsonl").write_text("".join(json.dumps(row) + "\n" for row in passages()))
-    run = embed_passages(folder / "passages.jsonl", models / "embedder", folder / "run")
-    run.index(graph=False)
-    return run
+    return searchable(tmp_path_factory.mktemp("over"), models / "embedder")
 
 
 @pytest.fixture

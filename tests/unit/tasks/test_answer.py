@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -26,7 +25,7 @@ from shardmill.tasks.answer.writer import _read, write_prompt
 from shardmill.tasks.generate import GenerateTask
 from shardmill.tasks.generate.replies import Reply
 from shardmill.texts.sentences import split_sentences
-from tests.support.answers import embed_passages, passages, write_embedder, write_reader, write_reranker
+from tests.support.answers import passages, searchable, write_embedder, write_models
 from tests.support.generative_models import write_generative
 
 CPU = Device("cpu", "cpu", 1, precise=True)
@@ -36,21 +35,14 @@ ASKED = ["When?", "When was the harbour of Arden built, and by whom was it built
 
 @pytest.fixture(scope="module")
 def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = tmp_path_factory.mktemp("models")
-    write_embedder(root / "embedder")
-    write_reader(root / "reader")
-    write_reranker(root / "reranker")
+    root = write_models(tmp_path_factory.mktemp("models"))
     write_generative(root / "generator")
     return root
 
 
 @pytest.fixture(scope="module")
 def run(models: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
-    folder = tmp_path_factory.mktemp("passages")
-    (folder / "passages.jsonl").write_text("".join(json.dumps(row) + "\n" for row in passages()))
-    made = embed_passages(folder / "passages.jsonl", models / "embedder", folder / "run")
-    made.index(graph=False)
-    return made
+    return searchable(tmp_path_factory.mktemp("passages"), models / "embedder")
 
 
 def opened(run: Run, **params: object) -> AnswerTask:

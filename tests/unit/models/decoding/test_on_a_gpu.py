@@ -47,7 +47,7 @@ def test_half_precision_and_compiled_layers_are_close(kind: str, tmp_path: Path)
         assert said in generator.name
         made = answers(generator, MANY)
         same = sum(made[i].ids[0] == expected[i][0] for i in range(len(MANY)))
-        assert same >= 0.8 * len(MANY), generator.name
+        assert same > 0.9 * len(MANY), generator.name
 
 
 def test_what_is_shared_and_guided_on_a_gpu(tmp_path: Path) -> None:

@@ -66,6 +66,7 @@ def estimate_end(
     if not rates:
         return None
     live = [pace for pace in paces if pace.live]
+    now = max(now, *(pace.until for pace in live))  # Clocks differ.
     drift, spread = _compare(now, paces, done)
     rates = [rate * drift for rate in rates]
     mean = fmean(rates)

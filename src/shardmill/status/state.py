@@ -174,7 +174,7 @@ def _make_status(ledger: Ledger, plan: Plan, facts: Facts) -> Status:
 def _estimate(facts: Facts, weights: list[int], weight_done: int, now: float) -> Eta | None:
     """When the last shard is committed, from the pace of the workers: as a view saw it, less the age of the view."""
     age_s = facts.view_age_s or 0.0
-    now -= age_s
+    now = max([now - age_s, *(worker["at"] for worker in facts.workers if worker["live"])])
     paces, taken = [], set()
     for worker in facts.workers:
         began, until = worker["began"], worker["at"]

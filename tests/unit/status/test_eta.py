@@ -61,3 +61,12 @@ def test_workers_of_an_earlier_day_do_not_widen_the_range() -> None:
     assert both == eta
     assert both.likely_s == pytest.approx(1000.0, rel=0.05)
     assert both.high_s < 1100
+
+
+@pytest.mark.parametrize("ahead", [5.0, 3600.0])
+def test_workers_whose_clocks_are_ahead_do_not_matter(ahead: float) -> None:
+    paces = [WorkerPace(1000.0 + ahead, 1090.0 + ahead, 90.0, True, (10.0,)) for _ in range(2)]
+    eta = estimate_end(1001.0, [10.0] * 8, paces, [(1000.0 + ahead, 0.0), (1090.0 + ahead, 180.0)])
+    assert eta is not None
+    assert 0 <= eta.low_s <= eta.likely_s <= eta.high_s
+    assert eta.likely_s == pytest.approx(50, rel=0.2)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -13,9 +12,7 @@ from shardmill.console import say
 from shardmill.errors import UsageError, nearest
 from shardmill.ledger import Ledger
 from shardmill.plan import ROW, Plan
-from shardmill.spec import make_execution
-from shardmill.status.load import read_load
-from shardmill.status.state import Status, glance
+from shardmill.status.state import Status
 from shardmill.tasks import open_here, open_task
 
 if TYPE_CHECKING:
@@ -50,10 +47,9 @@ class Run:
 
         A run of a thousand shards or more is shown by the view that its workers write now and then.
         """
-        from shardmill.costs.outlook import with_outlook
+        from shardmill.costs.outlook import look
 
-        seen = with_outlook(glance(self.ledger, self.plan), make_execution(self.ledger.execution()))
-        return replace(seen, load=read_load(self.plan))
+        return look(self.ledger, self.plan)
 
     def verify(
         self, *, sample: int = 64, rows: int | None = None, dims: int | None = None, quiet: bool = True

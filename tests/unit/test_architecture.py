@@ -65,7 +65,7 @@ MAY_IMPORT: dict[str, str] = {
     "tables": "errors passwords permission console template devices store models spec plan planner postgres sources "
     "sinks tasks engines results run",
     "ray": "spec run",
-    "api": "errors spec run tables tasks",
+    "api": "errors console spec run tables tasks",
     "bench": "errors console batching devices sizing store augment models sources tasks sinks run api",
     "__init__": "_version errors spec sizing split run api",
     "cli": "__init__ _version errors permission console store schema augment devices spec plan planner engines status "

@@ -8,10 +8,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from shardmill import permission
-from shardmill.console import say
-from shardmill.errors import UsageError, nearest
+from shardmill.console import card, say
+from shardmill.errors import ShardmillError, UsageError, nearest
 from shardmill.ledger import Ledger
 from shardmill.plan import ROW, Plan
+from shardmill.status.screen import to_card
 from shardmill.status.state import Status
 from shardmill.tasks import open_here, open_task
 
@@ -37,6 +38,13 @@ class Run:
 
     def __repr__(self) -> str:
         return f"Run({self.ledger.url!r})"
+
+    def _repr_html_(self) -> str:
+        """The run in a notebook: a card with its state, or with what cannot be read."""
+        try:
+            return to_card(self.status())
+        except ShardmillError as error:
+            return card(self.ledger.url, 0.0, [("cannot be read", error.message)])
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle as the folder's URL; another process opens the folder itself, with the same permission."""

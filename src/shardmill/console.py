@@ -22,7 +22,7 @@ _CARD = (
     "border: 1px solid; border-radius: 6px; padding: 0.5em 1em; max-width: 44em; "
     "font-family: system-ui, sans-serif; line-height: 1.5"
 )
-_CELL = "text-align: left; vertical-align: top; padding: 0 1em 0 0; background: none; border: 0"
+_CELL = "color: inherit; text-align: left; vertical-align: top; padding: 0 1em 0 0; background: none; border: 0"
 
 
 def console() -> Console:
@@ -70,15 +70,19 @@ def clean(text: str) -> str:
 
 def card(title: str, share: float, lines: Iterable[tuple[str, str]]) -> str:
     """Progress as a piece of HTML, without script and without anything to fetch: a title, a bar, names and values."""
+    every = list(lines)
+    named = any(name for name, _ in every)
     cells = "".join(
-        f'<tr><th scope="row" style="{_CELL}">{_safe(name)}</th><td style="{_CELL}">{_safe(value)}</td></tr>'
-        for name, value in lines
+        "<tr>"
+        + (f'<th scope="row" style="{_CELL}">{_safe(name)}</th>' if named else "")
+        + f'<td style="{_CELL}">{_safe(value)}</td></tr>'
+        for name, value in every
     )
     percent = f"{100 * share:.1f}%"
     return (
         f'<div style="{_CARD}"><strong>{_safe(title)}</strong><br>'
         f'<progress value="{share:.4f}" max="1" style="width: 20em" aria-label="done">{percent}</progress> {percent}'
-        f'<table style="border-collapse: collapse; margin: 0">{cells}</table></div>'
+        f'<table style="color: inherit; border-collapse: collapse; margin: 0">{cells}</table></div>'
     )
 
 

@@ -193,7 +193,7 @@ class World:
             process.error = error
         except Exception as error:
             self.machines.note(process, "".join(traceback.format_exception(error)))
-            self.outcome.faults.append(f"{process.name} ended with a traceback: {type(error).__name__}: {error}")
+            self.outcome.faults.append(f"{process.name} ends with a traceback: {type(error).__name__}: {error}")
             process.lines += traceback.format_exc().splitlines()
             process.error = error
 

@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict, Unpack
 
+from shardmill.console import is_quiet
 from shardmill.errors import UsageError, nearest
 from shardmill.run import Run, prepare, start
 from shardmill.run.summaries import settle_method, start_groups
@@ -134,7 +135,7 @@ def embed(
     out: Place | None = None,
     fresh: bool = False,
     allow_code: bool = False,
-    quiet: bool = True,
+    quiet: bool | None = None,
     **options: Unpack[EmbedOptions],
 ) -> Run:
     """Embed every item of a source. The same call resumes, or returns at once if all is done.
@@ -154,7 +155,7 @@ def summarize(
     text: str,
     out: Place | None = None,
     fresh: bool = False,
-    quiet: bool = True,
+    quiet: bool | None = None,
     **options: Unpack[SummarizeOptions],
 ) -> Run:
     """Summarize every item of a source or, with `group_by`, every group of items. The same call resumes.
@@ -163,7 +164,7 @@ def summarize(
     """
     _check("summarize", SummarizeOptions, options)
     work, execution = sort_options({"source": source, "text": text, **options})
-    return summarize_work(work, execution, out, fresh=fresh, quiet=quiet)
+    return summarize_work(work, execution, out, fresh=fresh, quiet=is_quiet(quiet))
 
 
 def load(
@@ -174,7 +175,7 @@ def load(
     out: Place | None = None,
     fresh: bool = False,
     allow_code: bool = False,
-    quiet: bool = True,
+    quiet: bool | None = None,
     **options: Unpack[LoadOptions],
 ) -> Run:
     """Embed every item of a source and load it into PostgreSQL, then build the indexes. The same call resumes.
@@ -185,7 +186,7 @@ def load(
     """
     _check("load", LoadOptions, options)
     work, execution = sort_options({"source": source, "to": to, "text": text, **options})
-    return carry_out(work, execution, out, fresh=fresh, allow_code=allow_code, quiet=quiet)
+    return carry_out(work, execution, out, fresh=fresh, allow_code=allow_code, quiet=is_quiet(quiet))
 
 
 def generate(
@@ -197,7 +198,7 @@ def generate(
     schema: Mapping[str, Any] | None = None,
     out: Place | None = None,
     fresh: bool = False,
-    quiet: bool = True,
+    quiet: bool | None = None,
     **options: Unpack[GenerateOptions],
 ) -> Run:
     """Answer a prompt for every item of a source. The same call resumes.
@@ -215,7 +216,7 @@ def generate(
         work["params"]["response_schema"] = dict(schema)
     if options.get("endpoint"):
         execution = {"device": "cpu", **execution}
-    return carry_out({**work, "task": "generate"}, execution, out, fresh=fresh, quiet=quiet)
+    return carry_out({**work, "task": "generate"}, execution, out, fresh=fresh, quiet=is_quiet(quiet))
 
 
 def answer(
@@ -225,7 +226,7 @@ def answer(
     text: str,
     out: Place | None = None,
     fresh: bool = False,
-    quiet: bool = True,
+    quiet: bool | None = None,
     **options: Unpack[AnswerOptions],
 ) -> Run:
     """Answer every question of a source over an embed run or a table. The same call resumes.
@@ -233,9 +234,9 @@ def answer(
     shardmill.answer("questions.jsonl", over="runs/wiki", text="question", id="id", out="runs/answers")
     """
     _check("answer", AnswerOptions, options)
-    place = make_searchable(os.fspath(over), quiet=quiet)
+    place = make_searchable(os.fspath(over), quiet=is_quiet(quiet))
     work, execution = sort_options({"source": source, "text": text, "task": "answer", "over": place, **options})
-    return carry_out(work, execution, out, fresh=fresh, quiet=quiet)
+    return carry_out(work, execution, out, fresh=fresh, quiet=is_quiet(quiet))
 
 
 def ask(over: Place, question: str, **params: Any) -> Answer:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import operator
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -43,8 +44,6 @@ RUN = "run:"
 # The end of a stream is unknown before it is read; this is beyond any.
 STREAM_END = 1 << 62
 _FILE_FIELDS = ("place", "size_bytes", "tag", "edges")
-
-
 _DAMAGED = "Restore it, or choose another --out and run again."
 
 # A value of the column that a query is cut by; None for an open end of a range.
@@ -138,6 +137,39 @@ class Shard:
     files: int = 1
 
 
+class ShardRows(Sequence[Shard]):
+    """The shards of a plan that was read, as its rows: each is made when it is asked for, since there may be many."""
+
+    __slots__ = ("_rows",)
+
+    def __init__(self, rows: Sequence[Sequence[Any]]) -> None:
+        if not all(4 <= len(row) <= 7 for row in rows):
+            raise ValueError("a row of another length")
+        self._rows = rows
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __getitem__(self, index: Any) -> Any:
+        at = range(len(self._rows))[index]
+        return tuple(map(self.__getitem__, at)) if isinstance(at, range) else Shard(at, *self._rows[at])
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and tuple(self) == tuple(other)
+
+    def weights(self) -> list[int]:
+        return [row[3] for row in self._rows]
+
+    def are_pieces(self, files: int) -> bool:
+        """Whether each shard is a piece of the files; by columns, which is fast."""
+        several = [row[6] if len(row) > 6 else 1 for row in self._rows]
+        columns = [*([row[i] for row in self._rows] for i in range(4)), several]
+        plain = ({*map(type, c)} <= {int} and 0 <= min(c, default=0) <= max(c, default=0) <= 1 << 64 for c in columns)
+        if not (all(plain) and all(several) and all(map(operator.le, *columns[1:3]))):
+            return False
+        return max(map(operator.add, columns[0], several), default=0) <= files
+
+
 @dataclass(frozen=True, slots=True)
 class Plan:
     """The work, cut into shards. `id` identifies the work.
@@ -151,7 +183,7 @@ class Plan:
     work: Work
     stat: SourceStat
     fingerprint: dict[str, str]
-    shards: tuple[Shard, ...]
+    shards: Sequence[Shard]
     generation: str = ""
     format: int = FORMAT
 
@@ -174,8 +206,13 @@ class Plan:
         return {name: kind for name, kind in self.stat.columns.items() if name not in unkept}
 
     @property
+    def weights(self) -> list[int]:
+        """The weight of each shard, in bytes."""
+        return self.shards.weights() if isinstance(self.shards, ShardRows) else [s.weight_bytes for s in self.shards]
+
+    @property
     def weight_bytes(self) -> int:
-        return sum(s.weight_bytes for s in self.shards)
+        return sum(self.weights)
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -219,23 +256,20 @@ class Plan:
             )
         try:
             stat = check_record(SourceStat, data["source"], "plan.json", _DAMAGED)
-            shards = tuple(Shard(i, *row) for i, row in enumerate(data["shards"]))
+            shards = ShardRows([*data["shards"]])
             names = str(data["id"]), str(data["generation"])
             work, fingerprint = Work(**data["work"]), dict(data["fingerprint"])
             plan = cls(names[0], work, stat, fingerprint, shards, names[1], data["format"])
+            if not shards.are_pieces(files := len(stat.files)):
+                wrong = next(i for i, row in enumerate(data["shards"]) if not ShardRows([row]).are_pieces(files))
+                raise CorruptState(f"plan.json is damaged: shard {wrong} is no piece of a file.", hint=_DAMAGED)
         except (LookupError, TypeError, ValueError) as error:
             raise CorruptState(f"plan.json is damaged: {type(error).__name__}.", hint=_DAMAGED) from error
-        plan._check_bounds()
+        plan._check_names()
         return plan
 
-    def _check_bounds(self) -> None:
-        """Refuse shards that are not pieces of the files, and indexes that are not in the run folder."""
-        for shard in self.shards:
-            numbers = (shard.file, shard.start, shard.stop, shard.weight_bytes, shard.files)
-            if not all(type(n) is int and 0 <= n <= 1 << 64 for n in numbers) or not (
-                shard.files and shard.file + shard.files <= len(self.stat.files) and shard.start <= shard.stop
-            ):
-                raise CorruptState(f"plan.json is damaged: shard {shard.index} is no piece of a file.", hint=_DAMAGED)
+    def _check_names(self) -> None:
+        """Refuse indexes that are not in the run folder, columns without a type, and a generation that is no name."""
         for file in self.stat.files:
             if file.index and not re.fullmatch(r"index/[A-Za-z0-9][A-Za-z0-9._-]*", file.index):
                 raise CorruptState(f"plan.json names an index outside the run: {file.index!r}.", hint=_DAMAGED)

@@ -13,7 +13,9 @@ from pathlib import Path
 import pytest
 
 import shardmill
+from shardmill.ledger import Ledger
 from tests.support.imports import FILES, MODULES, SOURCE, find_circle, imports_of
+from tests.support.ledgers import a_plan
 
 # Every room, and the rooms that its files import. What stands further down is built on what stands above it.
 MAY_IMPORT: dict[str, str] = {
@@ -63,7 +65,7 @@ MAY_IMPORT: dict[str, str] = {
     "tables": "errors passwords permission console template devices store models spec plan planner postgres sources "
     "sinks tasks engines results run",
     "ray": "spec run",
-    "api": "errors spec run tables tasks",
+    "api": "errors console spec run tables tasks",
     "bench": "errors console batching devices sizing store augment models sources tasks sinks run api",
     "__init__": "_version errors spec sizing split run api",
     "cli": "__init__ _version errors permission console store schema augment devices spec plan planner engines status "
@@ -253,6 +255,14 @@ def test_help_loads_no_model_library() -> None:
     loaded = _run(HELP).rpartition("LOADED")[2].split()
     assert "typer" in loaded
     assert not {"torch", "transformers", "sentence_transformers", "pyarrow"} & set(loaded)
+
+
+def test_a_status_loads_nothing_that_computes(tmp_path: Path) -> None:
+    """Who looks at a run of a hundred thousand shards waits for what is read, not for libraries."""
+    Ledger(tmp_path).create(a_plan())
+    loaded = _run(HELP.replace('"--help"', f'"status", {str(tmp_path)!r}')).rpartition("LOADED")[2].split()
+    assert "rich" in loaded
+    assert not {"numpy", "pyarrow", "torch", "obstore"} & set(loaded)
 
 
 SPLIT = """

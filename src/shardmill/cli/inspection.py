@@ -16,12 +16,10 @@ from shardmill.cli import options as o
 from shardmill.cli.command import Verb, print_json, takes
 from shardmill.cli.specs import read_options
 from shardmill.console import say
-from shardmill.errors import UsageError
 
 if TYPE_CHECKING:
     from shardmill.devices import Device
     from shardmill.plan import Plan
-    from shardmill.status.state import Status
 
 FAMILY = "Inspect"
 ESTIMATE = "Estimate"
@@ -137,31 +135,16 @@ def status(
     as_json: o.AsJson = False,
 ) -> None:
     """Show the progress of a run, from its folder alone: speed, expected end, cost, workers, shards and failed rows."""
+    from shardmill.costs.outlook import Watched, look_at
     from shardmill.status.screen import follow
     from shardmill.status.screen import show as show_status
 
-    opened = shardmill.Run(run)
+    # Not by `shardmill.Run`: to import all that starts and ends a run takes longer than to read a status.
     if watch:
-        follow(Watched(opened).status, as_json=as_json)
-    elif as_json:
-        print_json(opened.status().to_json())
-    else:
-        show_status(opened.status())
-
-
-class Watched:
-    """A run that may be deleted or started over while it is watched."""
-
-    def __init__(self, run: shardmill.Run) -> None:
-        self._run = run
-
-    def status(self) -> Status:
-        ledger = self._run.ledger
-        if ledger.store.head("plan.json") is None:
-            raise UsageError(f"{ledger.url}: the run was deleted while it was watched.")
-        if ledger.state.look().generation not in ("", self._run.plan.generation):
-            self._run = shardmill.Run(ledger.url)
-        return self._run.status()
+        follow(Watched(run).status, as_json=as_json)
+        return
+    seen = look_at(run)
+    print_json(seen.to_json()) if as_json else show_status(seen)
 
 
 _RUNS = """\

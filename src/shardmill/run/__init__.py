@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, TypeVar
 
 from shardmill import permission
-from shardmill.console import Bar
+from shardmill.console import Bar, is_quiet
 from shardmill.costs.rates import expect, learn
 from shardmill.devices import Device
 from shardmill.engines import check_stored, end_workers
@@ -54,7 +54,7 @@ def start(
     *,
     fresh: bool = False,
     resume: bool = False,
-    quiet: bool = True,
+    quiet: bool | None = None,
     engine: Engine | None = None,
     allow_code: bool = False,
     before: Callable[[Plan], None] = lambda plan: None,
@@ -63,8 +63,9 @@ def start(
 
     If the spec's execution says `detach`, it returns once the workers are placed, and they do the rest.
     `before` is called with the plan of an incomplete load, before its table is created. Code that comes with the model
-    is run only with `allow_code`.
+    is run only with `allow_code`. Progress is shown unless it is `quiet`, which it is by default except in a notebook.
     """
+    quiet = is_quiet(quiet)
     permit(spec, of_model=allow_code)
     ledger = _open_folder(out, engine)
     placer, devices = open_placer(spec, engine, quiet)
@@ -106,7 +107,7 @@ def resume(
     changes: Mapping[str, Any] | None = None,
     *,
     allow_code: bool = False,
-    quiet: bool = True,
+    quiet: bool | None = None,
 ) -> Run:
     """Resume a run from its folder, on any machine that can read it.
 
@@ -114,6 +115,7 @@ def resume(
     again: workers refuse files that have changed since the run was planned. Code and commands that the folder names
     are run only with `allow_code`.
     """
+    quiet = is_quiet(quiet)
     ledger = Ledger(place)
     plan, settings = ledger.settle()
     own = {name: value for name, value in settings.items() if name not in ("places", "to_url")}

@@ -119,7 +119,7 @@ def glance(ledger: Ledger, plan: Plan) -> Status:
 
 def _make_status(ledger: Ledger, plan: Plan, facts: Facts) -> Status:
     totals, live, now = facts.totals, facts.live, ledger.clock()
-    weights = [shard.weight_bytes for shard in plan.shards]
+    weights = plan.weights
     begun = under_way(facts, weights)
     weight_done = totals.weight_bytes + sum(weight for weight, _ in begun.values())
     total = sum(weights) or 1
@@ -174,7 +174,7 @@ def _make_status(ledger: Ledger, plan: Plan, facts: Facts) -> Status:
 def _estimate(facts: Facts, weights: list[int], weight_done: int, now: float) -> Eta | None:
     """When the last shard is committed, from the pace of the workers: as a view saw it, less the age of the view."""
     age_s = facts.view_age_s or 0.0
-    now = max([now - age_s, *(worker["at"] for worker in facts.workers if worker["live"])])
+    now -= age_s
     paces, taken = [], set()
     for worker in facts.workers:
         began, until = worker["began"], worker["at"]

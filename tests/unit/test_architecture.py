@@ -58,8 +58,9 @@ MAY_IMPORT: dict[str, str] = {
     "costs": "errors console devices sizing models spec plan ledger sources tasks status planner",
     "results": "errors permission console ranges devices store retrieval evaluation models plan ledger sources tasks "
     "sinks",
+    "reports": "_version errors console plan ledger status costs",
     "run": "errors permission console devices spec plan planner ledger engines sinks tasks status costs results steps "
-    "worker retrieval",
+    "worker retrieval reports",
     "tables": "errors passwords permission console template devices store models spec plan planner postgres sources "
     "sinks tasks engines results run",
     # It shows what the folder says, so it needs no task, no source and no engine.

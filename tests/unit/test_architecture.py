@@ -60,16 +60,19 @@ MAY_IMPORT: dict[str, str] = {
     "costs": "errors console devices sizing models spec plan ledger sources tasks status planner",
     "results": "errors permission console ranges devices store retrieval evaluation models plan ledger sources tasks "
     "sinks",
+    "reports": "_version errors console plan ledger status costs",
     "run": "errors permission console devices spec plan planner ledger engines sinks tasks status costs results steps "
-    "worker retrieval",
+    "worker retrieval reports",
     "tables": "errors passwords permission console template devices store models spec plan planner postgres sources "
     "sinks tasks engines results run",
+    # It shows what the folder says, so it needs no task, no source and no engine.
+    "monitor": "_version errors console store spec plan ledger status costs",
     "ray": "spec run",
     "api": "errors console spec run tables tasks",
     "bench": "errors console batching devices sizing store augment models sources tasks sinks run api",
     "__init__": "_version errors spec sizing split run api",
     "cli": "__init__ _version errors permission console store schema augment devices spec plan planner engines status "
-    "costs split run tables api bench",
+    "costs split run tables api bench monitor",
     "__main__": "cli",
 }
 

@@ -76,6 +76,15 @@ class Run:
 
         return read_cost(self.ledger, self.plan, usd_per_hour)
 
+    def report(self, out: str | os.PathLike[str] = "", format: str = "") -> str:
+        """Write one page about the run: as "html", "md" or "json", by the name of `out` if it is not said.
+
+        Without `out` it is report.html, or what the format is called, in the run's folder. Returns its place.
+        """
+        from shardmill.reports import write_report
+
+        return write_report(self.ledger, self.plan, self.status(), os.fspath(out), format)
+
     def merge(self, out: str | os.PathLike[str], *, quiet: bool = True) -> Merged:
         """Write the result as one .parquet or .npy file, in source order."""
         from shardmill.results.merge import merge

@@ -88,7 +88,7 @@ class World:
             self.server: Any = SimulatedDisk(self.folder / "run", self.line, self.machines)
             self.store = self.server
         else:
-            self.server = ObjectServer(self.line)
+            self.server = ObjectServer(self.line, random.Random(f"order {seed}"))
             self.store = self.server.store()
         self.workers = chance.choice((1, 2, 2, 3))
         self.dims = 4

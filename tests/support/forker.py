@@ -17,6 +17,8 @@ _IMPORTED = (
     *("shardmill.testing", "shardmill.models.kernels", "shardmill.models.tokenizer", "shardmill.sources.lines"),
     *("shardmill.tasks.answer.reader", "shardmill.tasks.summarize.extractive", "shardmill.models.decoding.generator"),
     *("transformers.models.bert.modeling_bert", "transformers.models.llama.modeling_llama"),
+    *("transformers.models.auto.tokenization_auto", "transformers.models.bert.tokenization_bert"),
+    *("transformers.convert_slow_tokenizer", "shardmill.models.openvino", "openvino"),
     *("bm25s", "pyarrow.parquet", "psycopg"),
 )
 

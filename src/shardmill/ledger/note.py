@@ -8,7 +8,7 @@ from typing import Any
 
 from shardmill.errors import CorruptState
 from shardmill.ledger.record import RunForecast, encode
-from shardmill.records import read_record
+from shardmill.records import read_object, read_record
 from shardmill.store import Store
 
 
@@ -42,3 +42,10 @@ class Notes:
 
     def put_report(self, report: dict[str, Any]) -> None:
         self._store.put("report.json", json.dumps(report, indent=2, sort_keys=True).encode())
+
+    def report(self) -> dict[str, Any] | None:
+        """The report of the last verification; None if there is none, or it is damaged."""
+        try:
+            return read_object(self._store.get("report.json"), "report.json")
+        except (FileNotFoundError, CorruptState):
+            return None

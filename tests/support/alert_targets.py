@@ -13,6 +13,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+from tests.support.services import free_port
+from tests.support.waiting import PATIENCE_S
+
 ROOT = Path(__file__).parents[2]
 USER, PASSWORD = "runs", "s3cret word"
 
@@ -133,11 +136,9 @@ def _serve_mail(folder: Path) -> None:
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         context.load_cert_chain(certificate)
         secure = {"tls_context": context, "require_starttls": True, "authenticator": check, "auth_required": True}
-    controller = Controller(Handler(), hostname="127.0.0.1", port=0, **secure)
-    # The controller knocks at the port that it was given, and that is none.
-    controller._trigger_server = lambda: None
+    controller = Controller(Handler(), hostname="127.0.0.1", port=free_port(), ready_timeout=PATIENCE_S, **secure)
     controller.start()
-    print(controller.server.sockets[0].getsockname()[1], flush=True)
+    print(controller.port, flush=True)
     time.sleep(3600)
 
 

@@ -62,12 +62,14 @@ MAY_IMPORT: dict[str, str] = {
     "worker retrieval",
     "tables": "errors passwords permission console template devices store models spec plan planner postgres sources "
     "sinks tasks engines results run",
+    # It shows what the folder says, so it needs no task, no source and no engine.
+    "monitor": "_version errors console store spec plan ledger status costs",
     "ray": "spec run",
     "api": "errors spec run tables tasks",
     "bench": "errors console batching devices sizing store augment models sources tasks sinks run api",
     "__init__": "_version errors spec sizing split run api",
     "cli": "__init__ _version errors permission console store schema augment devices spec plan planner engines status "
-    "costs split run tables api bench",
+    "costs split run tables api bench monitor",
     "__main__": "cli",
 }
 

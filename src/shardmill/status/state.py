@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from shardmill.console import duration
+from shardmill.errors import UsageError
 from shardmill.ledger import COMMITTED, DONE, FAILED, STOPPED, WANTED, Ledger, Step, count_states
 from shardmill.plan import Plan
 from shardmill.status.bound import find_bound
@@ -110,6 +111,15 @@ def read_status(ledger: Ledger, plan: Plan | None = None) -> Status:
     """The state from the records themselves: exact, and one request per worker and per new commit."""
     plan = plan or ledger.plan()
     return _make_status(ledger, plan, read_facts(ledger, plan, whole=False))
+
+
+def current_plan(ledger: Ledger, plan: Plan | None = None) -> Plan:
+    """The plan of a run that may be deleted or started over while it is watched."""
+    if plan is None:
+        return ledger.plan()
+    if ledger.store.head("plan.json") is None:
+        raise UsageError(f"{ledger.url}: the run was deleted while it was watched.")
+    return plan if ledger.state.look().generation in ("", plan.generation) else ledger.plan()
 
 
 def glance(ledger: Ledger, plan: Plan) -> Status:

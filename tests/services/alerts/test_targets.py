@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
@@ -44,7 +45,7 @@ def slack(url: str) -> str:
 
 
 def open_desk(path: Path) -> AlertDesk:
-    return AlertDesk(path, "http://127.0.0.1:9/", page=lambda run: f"/runs/{run}", pause_s=0.01)
+    return AlertDesk(path, "http://127.0.0.1:9/", page=lambda run: f"/runs/{quote(run)}", pause_s=0.01)
 
 
 def is_empty(folder: Path) -> bool:

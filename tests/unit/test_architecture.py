@@ -62,8 +62,9 @@ MAY_IMPORT: dict[str, str] = {
     "worker retrieval",
     "tables": "errors passwords permission console template devices store models spec plan planner postgres sources "
     "sinks tasks engines results run",
+    "alerts": "errors console records store spec status endpoints",
     # It shows what the folder says, so it needs no task, no source and no engine.
-    "monitor": "_version errors console store spec plan ledger status costs",
+    "monitor": "_version errors console store spec plan ledger status costs alerts",
     "ray": "spec run",
     "api": "errors spec run tables tasks",
     "bench": "errors console batching devices sizing store augment models sources tasks sinks run api",

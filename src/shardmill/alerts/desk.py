@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from shardmill.alerts.book import AlertBook, AlertMessage
-from shardmill.alerts.file import read_alerts
+from shardmill.alerts.file import AlertRules, read_alerts
 from shardmill.alerts.rules import SeenRun, judge
 from shardmill.alerts.targets import load_libraries, send
 from shardmill.console import say
@@ -73,11 +73,6 @@ class AlertDesk:
         for courier in self._couriers:
             courier.start()
 
-    @property
-    def needs_report(self) -> bool:
-        """Whether a rule asks for the reports of complete runs."""
-        return self._file.rules.verified
-
     def look(self, run: str, seen: SeenRun) -> None:
         """Judge a status; what is to be told of it is on disk when this returns."""
         with self._turn:
@@ -111,6 +106,17 @@ class AlertDesk:
         with self._turn:
             found = sorted(self._book.open.values(), key=lambda alert: alert.raised_at)
             return [{"id": a.id, "run": a.run, "rule": a.rule, "text": a.text, "raised_at": a.raised_at} for a in found]
+
+    def count_open(self) -> dict[str, int]:
+        """The number of alerts that hold, by rule; rules that are off are left out."""
+        with self._turn:
+            rules = [alert.rule for alert in self._book.open.values()]
+        return {rule: rules.count(rule) for rule in AlertRules.model_fields if self._file.rules.is_on(rule)}
+
+    def count_waiting(self) -> dict[str, int]:
+        """The number of messages that each target has not taken yet."""
+        with self._turn:
+            return {name: self._count(name) for name in self._targets}
 
     def close(self) -> None:
         """Stop, and write the book. What is being sent has a moment to arrive; later it would be sent again."""

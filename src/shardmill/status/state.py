@@ -77,6 +77,7 @@ class Status:
     states: bytes = b""
     generation: str = ""
     wanted: bool = False
+    rows_committed: int = 0
 
     @property
     def past_deadline_s(self) -> float | None:
@@ -182,6 +183,7 @@ def _make_status(ledger: Ledger, plan: Plan, facts: Facts) -> Status:
         states=facts.states,
         generation=plan.generation,
         wanted=decided.state == WANTED,
+        rows_committed=totals.rows,
     )
 
 

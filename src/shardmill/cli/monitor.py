@@ -39,6 +39,7 @@ def monitor(
     allow_host: Annotated[
         list[str] | None, o.option(SERVER, metavar="NAME", help="Another host name that the page is reached by.")
     ] = None,
+    search: Annotated[bool, o.option(SERVER, "--search/--no-search", help="Offer a search of finished runs.")] = True,
 ) -> None:
     """Serve a live page of runs: progress, workers, errors and cost. It reads, and changes nothing.
 
@@ -53,4 +54,5 @@ def monitor(
         token_file=token_file,
         root_path=root_path,
         allowed_hosts=allow_host or (),
+        search=search,
     )

@@ -64,6 +64,7 @@ def serve(
     token_file: Path | None = None,
     root_path: str = "",
     allowed_hosts: Iterable[str] = (),
+    search: bool = True,
 ) -> None:
     """Watch a run, or a folder of runs, and serve the monitor until it is interrupted."""
     try:
@@ -71,6 +72,7 @@ def serve(
     except ImportError as error:
         raise missing_extra("uvicorn", "web") from error
     from shardmill.monitor.app import make_app
+    from shardmill.monitor.search import Searcher
 
     token = {} if token_file is None else {"token": read_token(token_file)}
     root_path = "/" + root_path.strip("/") if root_path.strip("/") else ""
@@ -85,7 +87,7 @@ def serve(
         say("The monitor only reads. Ctrl-C stops it, and no run.")
         _allow_many_clients()
         config = uvicorn.Config(
-            make_app(watcher, access, root_path=root_path),
+            make_app(watcher, access, searcher=Searcher() if search else None, root_path=root_path),
             log_level="warning",
             # Addresses may have the token in them.
             access_log=False,

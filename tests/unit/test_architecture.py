@@ -64,8 +64,8 @@ MAY_IMPORT: dict[str, str] = {
     "tables": "errors passwords permission console template devices store models spec plan planner postgres sources "
     "sinks tasks engines results run",
     "alerts": "errors console records store spec status endpoints",
-    # It shows what the folder says, so it needs no task, no source and no engine.
-    "monitor": "_version errors console store spec plan ledger status costs alerts",
+    # It shows what folders say; only its search, a process of its own, opens a task.
+    "monitor": "_version errors permission console store spec plan ledger tasks status costs results run alerts",
     "ray": "spec run",
     "api": "errors spec run tables tasks",
     "bench": "errors console batching devices sizing store augment models sources tasks sinks run api",

@@ -43,6 +43,7 @@ def monitor(
     alerts: Annotated[
         Path | None, o.option(SERVER, metavar="FILE", help="Tell people and programs what happens: alerts.toml.")
     ] = None,
+    search: Annotated[bool, o.option(SERVER, "--search/--no-search", help="Offer a search of finished runs.")] = True,
 ) -> None:
     """Serve a live page of runs: progress, workers, errors and cost. It reads, and changes nothing.
 
@@ -58,4 +59,5 @@ def monitor(
         root_path=root_path,
         allowed_hosts=allow_host or (),
         alerts=alerts,
+        search=search,
     )

@@ -32,8 +32,8 @@ _KEPT = 64
 class LiveFeed:
     """What is sent, made once for all clients and kept until the next change; and who waits for that."""
 
-    def __init__(self, watcher: Watcher, clock: Callable[[], float] = time.time) -> None:
-        self._watcher, self._clock = watcher, clock
+    def __init__(self, watcher: Watcher, clock: Callable[[], float] = time.time, *, searches: bool = False) -> None:
+        self._watcher, self._clock, self._searches = watcher, clock, searches
         self._made: dict[str, tuple[object, bytes]] = {}
         self._packed: dict[str, tuple[str, bytes]] = {}
         self._bell: asyncio.Future[None] | None = None
@@ -48,7 +48,7 @@ class LiveFeed:
         if seen is None:
             return None
         make: Callable[[], BaseModel] = (
-            (lambda: describe_run(seen, self._clock()))
+            (lambda: describe_run(seen, self._clock(), searches=self._searches))
             if seen.status is not None
             else (lambda: summarize_run(seen, self._clock()))
         )

@@ -12,8 +12,9 @@ from itertools import islice
 from typing import Any
 
 from shardmill.costs.outlook import with_outlook
-from shardmill.errors import ShardmillError
+from shardmill.errors import ShardmillError, UsageError
 from shardmill.ledger import HistoryPoint, Ledger, RunForecast
+from shardmill.monitor.files import read_page, read_tail, shorten
 from shardmill.monitor.history import Recorded
 from shardmill.plan import Plan
 from shardmill.spec import Execution, make_execution
@@ -24,6 +25,7 @@ _RECORDED_EVERY_S = 60.0
 # Pages that other commands leave in a run folder.
 REPORTS = ("report.html", "map.html")
 _MOST_LOGS = 2000
+_LONGEST_ERROR = 10_000
 _PLAIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
 
 
@@ -95,6 +97,25 @@ class RunReader:
             # A folder that others write may hold anything; one bad run must not end the watch over all.
             self.seen = replace(self.seen, version=version, trouble=f"{type(error).__name__}: {error}", hint="")
         return self.seen
+
+    def read_log(self, worker: str) -> str:
+        """The last lines of a worker's log, or what it failed with. UsageError if it has none."""
+        beats = self.seen.status.workers if self.seen.status else []
+        beat = next((beat for beat in beats if beat["id"] == worker), None)
+        if beat is None:
+            raise UsageError("There is no such worker.")
+        key = str(beat.get("log"))
+        if key not in self.seen.logs:
+            if beat.get("error"):
+                return shorten(beat["error"], _LONGEST_ERROR)
+            raise UsageError("This worker has no log in the run folder.")
+        return read_tail(self._ledger.store, key)
+
+    def read_page(self, name: str) -> bytes:
+        """A page in the run folder; UsageError if there is none."""
+        if name not in REPORTS:
+            raise UsageError("There is no such page.")
+        return read_page(self._ledger.store, name)
 
     def lose(self) -> RunSeen:
         """The run's folder is no longer there."""

@@ -65,6 +65,7 @@ def serve(
     root_path: str = "",
     allowed_hosts: Iterable[str] = (),
     alerts: Path | None = None,
+    search: bool = True,
 ) -> None:
     """Watch a run, or a folder of runs, and serve the monitor until it is interrupted. `alerts` names their file."""
     try:
@@ -75,6 +76,7 @@ def serve(
     from shardmill.monitor.alerting import AlertFeed
     from shardmill.monitor.app import make_app
     from shardmill.monitor.machines import machine_paths
+    from shardmill.monitor.search import Searcher
 
     token = {} if token_file is None else {"token": read_token(token_file)}
     root_path = "/" + root_path.strip("/") if root_path.strip("/") else ""
@@ -97,7 +99,13 @@ def serve(
         say("The monitor only reads. Ctrl-C stops it, and no run.")
         _allow_many_clients()
         config = uvicorn.Config(
-            make_app(watcher, access, routers=[machine_paths(watcher, desk)], root_path=root_path),
+            make_app(
+                watcher,
+                access,
+                routers=[machine_paths(watcher, desk)],
+                searcher=Searcher() if search else None,
+                root_path=root_path,
+            ),
             log_level="warning",
             # Addresses may have the token in them.
             access_log=False,

@@ -81,6 +81,21 @@ class Watcher:
         watched.looked_at = time.monotonic()
         return watched.reader.seen
 
+    def log(self, key: str, worker: str) -> str:
+        """The last lines of a worker's log. UsageError if there is none."""
+        return self._reader(key).read_log(worker)
+
+    def page(self, key: str, name: str) -> bytes:
+        """A page that lies in a run folder. UsageError if there is none."""
+        return self._reader(key).read_page(name)
+
+    def _reader(self, key: str) -> RunReader:
+        with self._lock:
+            watched = self._watched.get(key)
+        if watched is None:
+            raise UsageError("There is no such run.")
+        return watched.reader
+
     def listen(self, listener: Callable[[], None]) -> Callable[[], None]:
         """Call `listener` from another thread after each change; what is returned ends that."""
         self._listeners.append(listener)

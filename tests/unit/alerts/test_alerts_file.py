@@ -10,42 +10,16 @@ import pytest
 from shardmill.alerts import read_alerts
 from shardmill.errors import SpecError
 
-WHOLE = f"""
-link = "https://monitor.example"
-
-[rules]
-stalled = "10min"
-error_rate = "1%"
-rate_drop = "50%"
-deadline = true
-budget = true
-worker_lost = true
-finished = true
-verified = true
-
-[targets.team]
-kind = "webhook"
-url_variable = "TEAM_WEBHOOK"
-
-[targets.pager]
-kind = "command"
-command = ["{sys.executable}", "-c", "pass"]
-
-[targets.mail]
-kind = "email"
-to = ["ann@example.org", "bob@example.org"]
-sender = "runs@example.org"
-host = "mail.example.org"
-user = "runs"
-password_variable = "MAIL_PASSWORD"
-"""
+# The file that the documentation shows, with a program that exists.
+PAGE = (Path(__file__).parents[3] / "docs/monitoring.md").read_text()
+WHOLE = PAGE.partition("```toml\n")[2].partition("```")[0].replace("/usr/local/bin/page", sys.executable)
 SMALL = '[rules]\nfinished = true\n[targets.a]\nkind = "webhook"\nurl = "http://127.0.0.1:1/"\n'
 
 
 @pytest.fixture
 def secrets(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TEAM_WEBHOOK", "https://hooks.example/T0/secret")
-    monkeypatch.setenv("MAIL_PASSWORD", "s3cret")
+    monkeypatch.setenv("SMTP_PASSWORD", "s3cret")
 
 
 def write(folder: Path, text: str) -> Path:
@@ -57,6 +31,7 @@ def write(folder: Path, text: str) -> Path:
 @pytest.mark.usefixtures("secrets")
 def test_a_file_with_everything_is_read(tmp_path: Path) -> None:
     read = read_alerts(write(tmp_path, WHOLE))
+    assert all(read.rules.is_on(rule) for rule in type(read.rules).model_fields)
     assert read.rules.stalled == 600.0
     assert read.rules.rate_drop == 0.5
     assert [target.kind for target in read.targets.values()] == ["webhook", "command", "email"]
@@ -78,8 +53,8 @@ def test_a_file_with_everything_is_read(tmp_path: Path) -> None:
         ("TEAM_WEBHOOK", "NO_SUCH_VARIABLE", "NO_SUCH_VARIABLE is not set"),
         (sys.executable, "/no/such/program", "no program '/no/such/program'"),
         ("ann@example.org", "ann", "targets.mail.*addresses like"),
-        ('password_variable = "MAIL_PASSWORD"', "", "belong together"),
-        ('user = "runs"', 'user = "runs"\nsecurity = "none"', "only with starttls or tls"),
+        ('password_variable = "SMTP_PASSWORD"', "", "belong together"),
+        ('security = "starttls"', 'security = "none"', "only with starttls or tls"),
         ("[targets.team]", "[targets.team", "."),
     ],
 )

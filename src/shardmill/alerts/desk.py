@@ -101,6 +101,13 @@ class AlertDesk:
         with self._turn:
             return [replace(each, waiting=self._count(name)) for name, each in sorted(self._troubles.items())]
 
+    def describe_troubles(self) -> list[str]:
+        """The same for people, one line per target."""
+        return [
+            f"Alerts do not reach {each.target}: {each.message}; {each.waiting} wait and are sent again."
+            for each in self.troubles()
+        ]
+
     def open_alerts(self) -> list[dict[str, Any]]:
         """The alerts that hold now, the oldest first."""
         with self._turn:

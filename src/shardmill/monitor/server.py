@@ -104,6 +104,7 @@ def serve(
                 access,
                 routers=[machine_paths(watcher, desk)],
                 searcher=Searcher() if search else None,
+                remarks=desk.describe_troubles if desk is not None else list,
                 root_path=root_path,
             ),
             log_level="warning",

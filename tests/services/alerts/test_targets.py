@@ -128,6 +128,7 @@ def test_a_broken_target_is_tried_again_and_stops_no_other(
     assert "status 503" in troubles[0].message
     assert "127.0.0.1 does not take the mail (ConnectionRefusedError)" in troubles[1].message
     assert "false ended with status 1" in troubles[2].message
+    assert desk.describe_troubles()[0].startswith("Alerts do not reach down: the webhook refused it with status 503")
     webhook.mend()
     wait_for(lambda: len(webhook.got()) == 2)
     wait_for(lambda: "down" not in [each.target for each in desk.troubles()])

@@ -48,7 +48,9 @@ def make_run(folder: Path, name: str, *, done: int = 0, held: int = 0) -> Ledger
     return ledger
 
 
-def ask(watcher: Watcher, path: str, *, token: str = TOKEN, after_s: float = 0.0, accept: str = "") -> Any:
+def ask(
+    watcher: Watcher, path: str, *, token: str = TOKEN, after_s: float = 0.0, accept: str = "", remarks: Any = ()
+) -> Any:
     """One answer of an application over a watcher that has read its runs."""
     watcher.start()
 
@@ -56,7 +58,8 @@ def ask(watcher: Watcher, path: str, *, token: str = TOKEN, after_s: float = 0.0
         return max(run.read_at or 0.0 for run in watcher.runs()) + after_s
 
     async def get() -> Any:
-        app = make_app(watcher, Access(token=TOKEN), routers=[machine_paths(watcher, None, clock)])
+        paths = machine_paths(watcher, None, clock)
+        app = make_app(watcher, Access(token=TOKEN), routers=[paths], remarks=lambda: list(remarks))
         async with httpx2.AsyncClient(transport=httpx2.ASGITransport(app), base_url="http://127.0.0.1") as client:
             return await client.get(path, headers={"authorization": f"Bearer {token}", "accept": accept})
 
@@ -94,6 +97,13 @@ def test_an_old_reading_is_no_backlog(tmp_path: Path) -> None:
     make_run(tmp_path, "a")
     assert ask(Watcher(tmp_path), "/api/backlog", after_s=59).status_code == 200
     assert ask(Watcher(tmp_path), "/api/backlog", after_s=61).status_code == 503
+
+
+def test_what_goes_wrong_with_alerts_is_said_on_the_page(tmp_path: Path) -> None:
+    make_run(tmp_path, "a")
+    said = ask(Watcher(tmp_path), "/api/runs", remarks=["Alerts do not reach <b>"])
+    assert said.json()["remarks"] == ["Alerts do not reach <b>"]
+    assert ask(Watcher(tmp_path), "/api/alerts").json() == {"watching": False, "open": [], "failing": []}
 
 
 def test_a_run_that_was_deleted_is_no_trouble() -> None:

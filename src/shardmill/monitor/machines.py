@@ -10,8 +10,9 @@ from pydantic import BaseModel
 
 from shardmill.errors import StoreError, missing_extra
 from shardmill.monitor.backlog import Backlog, count_backlog
+from shardmill.monitor.files import shorten
 from shardmill.monitor.metrics import write_metrics
-from shardmill.monitor.model import ShownText, shorten
+from shardmill.monitor.model import ShownText
 from shardmill.monitor.reading import RunSeen
 from shardmill.monitor.watcher import Watcher
 

@@ -21,7 +21,6 @@ from tests.support.monitored import monitor, simulate_run
 IMAGES = Path(__file__).parent / "images"
 # Where the simulated folder would be; its real place is of no interest.
 _PLACE = "/data/runs"
-_COLOURS = 96
 _MOST_BYTES = 300_000
 
 
@@ -32,7 +31,7 @@ def main() -> None:
     IMAGES.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory() as place, sync_playwright() as driver:
         folder = Path(place) / "runs"
-        budget = {"budget_usd": 25.0, "deadline": "3h"}
+        budget = {"budget_usd": 45.0, "deadline": "3h"}
         simulate_run(folder / "reviews", shards=6000, workers=16, share=0.62, lost=1, execution=budget)
         simulate_run(folder / "catalogue", shards=2000, workers=4, share=0.18, began_s=1500, source="catalogue.jsonl")
         Ledger(folder / "questions").create(a_plan())
@@ -69,7 +68,8 @@ def take(browser: Any, served: Any, name: str, viewport: dict[str, int], scheme:
     page.screenshot(path=str(path))
     context.close()
     with Image.open(path) as picture:
-        picture.convert("RGB").quantize(_COLOURS, dither=Image.Dither.NONE).save(path, optimize=True)
+        few = picture.convert("RGB").quantize(256, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
+        few.save(path, optimize=True)
 
 
 if __name__ == "__main__":

@@ -47,7 +47,7 @@ export class Strip {
   /** Choose cells as large as the width allows; below one pixel, several shards share one. */
   layout(width) {
     const n = Math.max(1, this.states.length);
-    let cell = Math.min(LARGEST_CELL, Math.floor(Math.sqrt((width * 150) / n)));
+    let cell = Math.min(LARGEST_CELL, Math.floor(Math.sqrt((width * 190) / n)));
     cell = Math.max(1, cell);
     this.perCell = 1;
     let columns = Math.max(1, Math.floor(width / cell));

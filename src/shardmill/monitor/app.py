@@ -5,17 +5,19 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from importlib import resources
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 from shardmill._version import __version__
-from shardmill.errors import missing_extra
+from shardmill.errors import ShardmillError, missing_extra
 from shardmill.monitor.access import OPEN, Access, Guard
 from shardmill.monitor.events import EventStream, LiveFeed
-from shardmill.monitor.model import RunDetail, RunList
+from shardmill.monitor.files import shorten
+from shardmill.monitor.model import LogLines, RunDetail, RunList, SearchAnswer, is_searchable
+from shardmill.monitor.search import LONGEST_QUERY, Searcher, explain
 from shardmill.monitor.watcher import Watcher
 
 try:
-    from fastapi import APIRouter, FastAPI, HTTPException, Request, Response
+    from fastapi import APIRouter, FastAPI, HTTPException, Query, Request, Response
 except ImportError as error:
     raise missing_extra("fastapi", "web") from error
 
@@ -23,6 +25,12 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
 _KINDS = {"html": "text/html", "css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
+# Scripts of such a page run, so that a map can be moved, but as those of no origin: no cookie, no request, no frame.
+_SANDBOX = (
+    "sandbox allow-scripts; default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; "
+    "img-src data: blob:; font-src data:; frame-ancestors 'none'"
+)
+_Answer = TypeVar("_Answer")
 _STATIC = resources.files("shardmill.monitor") / "static"
 
 
@@ -31,11 +39,16 @@ def make_app(
     access: Access,
     *,
     routers: Sequence[APIRouter] = (),
+    searcher: Searcher | None = None,
+    remarks: Callable[[], list[str]] = list,
     root_path: str = "",
     clock: Callable[[], float] = time.time,
 ) -> ASGIApp:
-    """The application over what a watcher saw. `routers` add paths; all of them are behind the token."""
-    feed = LiveFeed(watcher, clock)
+    """The application over what a watcher saw. `routers` add paths; all of them are behind the token.
+
+    Without a `searcher`, no result can be searched. The page shows `remarks` above the runs.
+    """
+    feed = LiveFeed(watcher, clock, searches=searcher is not None, remarks=remarks)
     app = FastAPI(
         title="shardmill monitor",
         version=__version__,
@@ -82,6 +95,33 @@ def make_app(
             return Response(status_code=304, headers={"etag": tag})
         return Response(packed, media_type="application/octet-stream", headers=headers)
 
+    @app.get("/api/runs/{key}/log", response_model=LogLines)
+    def log(key: str, worker: str) -> Response:
+        """The last lines of a worker's log."""
+        return _json(LogLines(text=_ask(watcher.log, key, worker)).model_dump_json().encode())
+
+    @app.get("/api/runs/{key}/files/{name}", response_class=Response)
+    def file(key: str, name: str) -> Response:
+        """A page that lies in the run folder, in a sandbox: whoever wrote it may not act for whoever looks at it."""
+        found = _ask(watcher.page, key, name)
+        return Response(found, media_type="text/html; charset=utf-8", headers={"content-security-policy": _SANDBOX})
+
+    @app.get("/api/runs/{key}/search", response_model=SearchAnswer)
+    async def search(
+        key: str,
+        q: Annotated[str, Query(min_length=1, max_length=LONGEST_QUERY)],
+        k: Annotated[int, Query(ge=1, le=50)] = 10,
+    ) -> Response:
+        """The items of a finished run nearest in meaning to a text."""
+        seen = watcher.run(key)
+        if seen is None or searcher is None or not is_searchable(seen):
+            raise HTTPException(404, "This run cannot be searched here.")
+        try:
+            hits = await searcher.search(seen.url, q, k)
+        except ShardmillError as error:
+            raise HTTPException(503 if error.retryable else 400, explain(error)) from error
+        return _json(SearchAnswer.model_validate({"hits": hits}).model_dump_json().encode())
+
     @app.get("/api/events", response_class=Response)
     async def events(run: str = "") -> Response:
         """Server-sent events: `runs` after each change and, with `run`, `run` with everything about that one."""
@@ -90,6 +130,16 @@ def make_app(
     for router in routers:
         app.include_router(router)
     return Guard(app, access)
+
+
+def _ask(read: Callable[[str, str], _Answer], key: str, name: str) -> _Answer:
+    """What a run folder holds; a refusal of ours says why it does not."""
+    try:
+        return read(key, name)
+    except ShardmillError as error:
+        raise HTTPException(503 if error.retryable else 404, shorten(explain(error))) from error
+    except OSError as error:
+        raise HTTPException(503, shorten(f"It cannot be read: {error.strerror}.")) from error
 
 
 def _json(data: bytes) -> Response:

@@ -7,21 +7,15 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator
 
-from shardmill.console import clean
 from shardmill.ledger import HistoryPoint
+from shardmill.monitor.files import shorten
 from shardmill.monitor.reading import RunSeen
 from shardmill.status.state import Status
 
-_LONGEST = 400
 # Of a thousand workers, the worst are listed.
 _MOST_WORKERS = 100
 _FEW = 20
-
-
-def shorten(text: Any, longest: int = _LONGEST) -> str:
-    """A text from data: without controls of terminals or of the direction of writing, and not too long."""
-    said = str(text)
-    return clean(said[:longest]) + ("…" if len(said) > longest else "")
+_WITHOUT_VECTORS = ("answer", "augment", "generate", "summarize")
 
 
 ShownText = Annotated[str, BeforeValidator(shorten)]
@@ -56,10 +50,14 @@ class RunSummary(BaseModel):
 
 
 class RunList(BaseModel):
-    """All runs of a folder. `trouble` says why the folder could not be listed the last time."""
+    """All runs of a folder. `trouble` says why the folder could not be listed the last time.
+
+    `remarks` are what else goes wrong in the monitor.
+    """
 
     url: ShownText
     trouble: ShownText
+    remarks: list[ShownText]
     runs: list[RunSummary]
 
 
@@ -143,6 +141,27 @@ class HistorySeen(BaseModel):
     use: list[float | None]
 
 
+class LogLines(BaseModel):
+    """The last lines of a worker's log."""
+
+    text: str
+
+
+class SearchHit(BaseModel):
+    """One item that was found: its row in the source, its cosine, its id and kept columns."""
+
+    row: int
+    score: float
+    values: dict[str, str]
+    span: str = ""
+
+
+class SearchAnswer(BaseModel):
+    """The nearest items, nearest first."""
+
+    hits: list[SearchHit]
+
+
 class RunStep(BaseModel):
     """A step after the last shard."""
 
@@ -219,7 +238,7 @@ def is_lost(worker: dict[str, Any]) -> bool:
     return not worker["live"] and worker["state"] not in ("done", "stopped", "failed")
 
 
-def describe_run(seen: RunSeen, now: float) -> RunDetail:
+def describe_run(seen: RunSeen, now: float, *, searches: bool = False) -> RunDetail:
     """Everything that is shown of a run which was read at least once."""
     status, plan, execution = seen.status, seen.plan, seen.execution
     assert status is not None
@@ -254,8 +273,17 @@ def describe_run(seen: RunSeen, now: float) -> RunDetail:
         history=_history(seen.history),
         states_version=seen.states_version,
         reports=list(seen.reports),
-        searchable=status.state == "complete" and plan.work.task == "embed" and plan.work.to is None,
+        searchable=searches and is_searchable(seen),
     )
+
+
+def is_searchable(seen: RunSeen) -> bool:
+    """Whether a finished run may have vectors of texts in its folder, and names no code of others."""
+    status, plan = seen.status, seen.plan
+    if status is None or plan is None:
+        return False
+    made_here = plan.work.to is None and not plan.code and plan.work.task not in _WITHOUT_VECTORS
+    return status.state == "complete" and made_here
 
 
 def _worker(worker: dict[str, Any], typical: float, logs: Collection[str]) -> WorkerSeen:
@@ -278,7 +306,7 @@ def _worker(worker: dict[str, Any], typical: float, logs: Collection[str]) -> Wo
         beat_s=max(0.0, float(worker["beat_age_s"])),
         error=worker.get("error") or "",
         place=worker.get("place") or "",
-        has_log=worker.get("log") in logs,
+        has_log=str(worker.get("log")) in logs,
     )
 
 

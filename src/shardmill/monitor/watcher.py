@@ -20,7 +20,7 @@ from shardmill.store import LocalStore, list_folders, open_store
 
 # A run that somebody looks at is read this often, others less; one that nobody asked for lately is not looked at.
 _NEAR_S, _FAR_S, _LOOKED_S = 2.0, 15.0, 10.0
-_LIST_EVERY_S = 15.0
+_LIST_EVERY_S = 5.0
 _TICK_S = 0.2
 _READ_AT_ONCE = 8
 # A run that was deleted is shown for this long.
@@ -80,6 +80,21 @@ class Watcher:
             return None
         watched.looked_at = time.monotonic()
         return watched.reader.seen
+
+    def log(self, key: str, worker: str) -> str:
+        """The last lines of a worker's log. UsageError if there is none."""
+        return self._reader(key).read_log(worker)
+
+    def page(self, key: str, name: str) -> bytes:
+        """A page that lies in a run folder. UsageError if there is none."""
+        return self._reader(key).read_page(name)
+
+    def _reader(self, key: str) -> RunReader:
+        with self._lock:
+            watched = self._watched.get(key)
+        if watched is None:
+            raise UsageError("There is no such run.")
+        return watched.reader
 
     def listen(self, listener: Callable[[], None]) -> Callable[[], None]:
         """Call `listener` from another thread after each change; what is returned ends that."""

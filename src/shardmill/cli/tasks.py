@@ -145,6 +145,9 @@ def work(
     device: Annotated[
         str | None, o.option(o.PLACE, metavar="DEVICE", help="auto, cpu or cuda.  [default: the run's]")
     ] = None,
+    workers: Annotated[
+        int, o.option(o.PLACE, metavar="N", min=1, help="Run one worker on each of N GPUs here.  [default: 1]")
+    ] = 1,
     allow_code: o.AllowCode = False,
     as_json: o.AsJson = False,
 ) -> None:
@@ -152,15 +155,15 @@ def work(
 
     It pulls shards, waits while others hold the last ones, and does or awaits what follows the last shard (--then).
     """
-    from shardmill.errors import Preempted, ShardmillError
+    from shardmill.errors import ShardmillError
     from shardmill.run import work as work_on
+    from shardmill.run.working import for_scheduler
 
     began = time.monotonic()
     try:
-        done = work_on(run, device=device, allow_code=allow_code, quiet=False, own_process=True)
+        done = work_on(run, device=device, workers=workers, allow_code=allow_code, quiet=False, own_process=True)
     except ShardmillError as error:
-        # A scheduler starts it again, here or elsewhere, by its status.
-        raise error if isinstance(error, Preempted) else error.with_cure_as_status() from None
+        raise for_scheduler(error) from None
     report_run(done, began, as_json)
 
 

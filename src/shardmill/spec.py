@@ -42,7 +42,7 @@ _TABLE = {"to": "url", "schema": "preset"} | {
 
 
 # Keys that are left out of a run folder if they are unused.
-_NEW_KEYS = ("then", "detach", "price_in", "price_out", "deadline", "budget_usd")
+_NEW_KEYS = ("then", "detach", "price_in", "price_out", "deadline", "budget_usd", "priority")
 _UNITS_S = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 
 
@@ -121,8 +121,8 @@ class Execution(_Model):
     no secrets. `then` are steps after the last shard: `verify`, and `merge:FILE`. With `detach` the workers are left on
     their own. `price_in` and `price_out` are dollars per million tokens read and made, for work that is paid by them.
     `deadline` is a time, or a duration from the start of the first worker; it and `budget_usd` stop nothing: `status`
-    compares the expected end and cost with them. `index` is built after a load has written all rows; `rebuild_indexes`
-    drops existing indexes first.
+    compares the expected end and cost with them. The workers of a pool do runs of higher `priority` first. `index` is
+    built after a load has written all rows; `rebuild_indexes` drops existing indexes first.
     """
 
     engine: str = "local"
@@ -145,6 +145,7 @@ class Execution(_Model):
     budget_usd: float | None = Field(default=None, gt=0)
     then: Places = ()
     detach: bool = False
+    priority: int = 0
     index: Literal["hnsw", "ivfflat", "none"] = "hnsw"
     rebuild_indexes: bool = False
 

@@ -13,12 +13,13 @@ from shardmill.plan import Plan
 from shardmill.spec import Execution
 
 LOCAL = "local"
-_DETACHABLE = (LOCAL, "slurm", "ray")
+_DETACHABLE = (LOCAL, "slurm", "ray", "pool")
 # The class of each engine. It takes the execution, whose engine_options belong to that engine.
 _ELSEWHERE = {
     "ssh": "shardmill.engines.ssh.engine:SshEngine",
     "slurm": "shardmill.engines.slurm:SlurmEngine",
     "ray": "shardmill.engines.ray:RayEngine",
+    "pool": "shardmill.engines.pool:PoolEngine",
 }
 # Functions that end workers which cannot see the run folder or wait in a queue. Called with execution, run and plan.
 _ENDING = {"ssh": "shardmill.engines.ssh.engine:end_workers", "slurm": "shardmill.engines.slurm.engine:end_workers"}

@@ -58,8 +58,8 @@ MAY_IMPORT: dict[str, str] = {
     "costs": "errors console devices sizing models spec plan ledger sources tasks status planner",
     "results": "errors permission console ranges devices store retrieval evaluation models plan ledger sources tasks "
     "sinks",
-    "run": "errors permission console devices spec plan planner ledger engines sinks tasks status costs results steps "
-    "worker retrieval",
+    "run": "errors permission console devices store spec plan planner ledger engines sinks tasks status costs results "
+    "steps worker retrieval",
     "tables": "errors passwords permission console template devices store models spec plan planner postgres sources "
     "sinks tasks engines results run",
     "ray": "spec run",

@@ -108,7 +108,7 @@ OPTIONS: dict[str, Any] = {
     "price_in": _declare(float, LIMITS, "USD", "Price of a million tokens read, for `cost`.", min=0),
     "price_out": _declare(float, LIMITS, "USD", "Price of a million tokens made, for `cost`.", min=0),
     "allow_code": _flag(MODEL, "--allow-code", "Run the code that comes with the model, if it has some."),
-    "engine": _declare(str, PLACE, "ENGINE", "local, ssh, slurm, ray or kubernetes.  [default: local]"),
+    "engine": _declare(str, PLACE, "ENGINE", "local, ssh, slurm, ray, kubernetes or pool.  [default: local]"),
     "workers": _declare(
         int, PLACE, "N", "Number of workers.  [default: as many as the GPUs can use; one on a CPU]", min=1
     ),
@@ -123,6 +123,7 @@ OPTIONS: dict[str, Any] = {
     "then": _declare(
         list[str], RESULT, "STEP", "After the last shard: verify, or merge:FILE.parquet; repeatable.", "--then"
     ),
+    "priority": _declare(int, PLACE, "N", "With --engine pool: higher runs first.  [default: 0]"),
     "detach": _flag(PLACE, "--detach", "Return once the workers are placed; they finish the run on their own."),
     "max_errors": _declare(str, LIMITS, "LIMIT", "Rows that may fail: 1% or a number.  [default: 1%]"),
     "precision": _declare(str, LIMITS, "PRECISION", "auto, or float32 for exact arithmetic at less speed."),
@@ -160,7 +161,7 @@ REPLYING = ("system", "max_tokens", "temperature", "top_k", "top_p", "seed", "be
 GENERATING = ("model", "endpoint", "key_variable", *REPLYING)
 PRICING = ("price_in", "price_out")
 STORING = ("to", "table", "mode", "changed_only")
-PLACING = ("engine", "workers", "device", "hosts", "partition", "address", "image", "set_")
+PLACING = ("engine", "workers", "device", "hosts", "partition", "address", "image", "priority", "set_")
 LIMITING = ("max_errors", "precision", "batch_tokens", "shard_bytes")
 LOADING = (
     *("to", "table", "mode", "changed_only", "index", "rebuild_indexes", "vector"),

@@ -13,13 +13,14 @@ from shardmill.plan import Plan
 from shardmill.spec import Execution
 
 LOCAL = "local"
-_DETACHABLE = (LOCAL, "slurm", "ray", "kubernetes")
+_DETACHABLE = (LOCAL, "slurm", "ray", "kubernetes", "pool")
 # The class of each engine. It takes the execution, whose engine_options belong to that engine.
 _ELSEWHERE = {
     "ssh": "shardmill.engines.ssh.engine:SshEngine",
     "slurm": "shardmill.engines.slurm:SlurmEngine",
     "ray": "shardmill.engines.ray:RayEngine",
     "kubernetes": "shardmill.engines.kubernetes.engine:KubernetesEngine",
+    "pool": "shardmill.engines.pool:PoolEngine",
 }
 # Functions that end workers which cannot see the run folder or wait in a queue. Called with execution, run and plan.
 _ENDING = {name: f"shardmill.engines.{name}.engine:end_workers" for name in ("ssh", "slurm", "kubernetes")}

@@ -149,6 +149,9 @@ def work(
     device: Annotated[
         str | None, o.option(o.PLACE, metavar="DEVICE", help="auto, cpu or cuda.  [default: the run's]")
     ] = None,
+    workers: Annotated[
+        int, o.option(o.PLACE, metavar="N", min=1, help="Run one worker on each of N GPUs here.  [default: 1]")
+    ] = 1,
     allow_code: o.AllowCode = False,
     as_json: o.AsJson = False,
 ) -> None:
@@ -158,9 +161,10 @@ def work(
     Given a folder of runs, it serves those that are wanted, the highest priority first, and ends when nothing can be
     claimed.
     """
-    from shardmill.errors import Preempted, ShardmillError
+    from shardmill.errors import ShardmillError
     from shardmill.run import work as work_on
     from shardmill.run.pool import is_pool, serve
+    from shardmill.run.working import for_scheduler
 
     began = time.monotonic()
     how: Any = {"device": device, "allow_code": allow_code, "quiet": False, "own_process": True}
@@ -169,10 +173,9 @@ def work(
             served = serve(run, forever=forever, **how)
             print_json(served.to_json()) if as_json else say(served.describe())
             return
-        done = work_on(run, **how)
+        done = work_on(run, workers=workers, **how)
     except ShardmillError as error:
-        # A scheduler starts it again, here or elsewhere, by its status.
-        raise error if isinstance(error, Preempted) else error.with_cure_as_status() from None
+        raise for_scheduler(error) from None
     report_run(done, began, as_json)
 
 

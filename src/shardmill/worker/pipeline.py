@@ -75,9 +75,10 @@ class Worker:
         self.source: Source = open_source(self.plan.stat, Fields.of(work), work.max_item_bytes)
         self.told_to_stop = threading.Event()
         self._stop = threading.Event()
-        self._read: Channel[ReadBatch | ShardEnd | AllDone] = Channel(4, self._stop)
-        self._ready: Channel[Block | ShardEnd | AllDone] = Channel(8, self._stop)
-        self._made: Channel[Block | ShardEnd | AllDone] = Channel(8, self._stop)
+        share = self.execution.read_ahead or 1.0
+        self._read: Channel[ReadBatch | ShardEnd | AllDone] = Channel(max(1, int(4 * share)), self._stop)
+        self._ready: Channel[Block | ShardEnd | AllDone] = Channel(max(1, int(8 * share)), self._stop)
+        self._made: Channel[Block | ShardEnd | AllDone] = Channel(max(1, int(8 * share)), self._stop)
         self._tally, self._meter = Tally(), Meter(device)
         self._started = self._tally.began
         lease_s, self.leaves = self.execution.lease_s, leaves

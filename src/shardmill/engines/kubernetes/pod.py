@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from shardmill._version import __version__
+from shardmill.engines import process
 from shardmill.engines.kubernetes.options import PodOptions, PodVolume
 
 # Also part of pod failure policies and of Argo's expressions.
@@ -122,7 +123,7 @@ def _environment(options: PodOptions, env: Mapping[str, str]) -> list[dict[str, 
         "HOME": SCRATCH,
         "XDG_CACHE_HOME": CACHE if options.cache is not None and options.cache.kind != "image" else f"{SCRATCH}/cache",
         "PYTHONUNBUFFERED": "1",
-        "SHARDMILL_TERMINATION_LOG": TERMINATION_LOG,
+        process.TERMINATION_LOG: TERMINATION_LOG,
         **options.env,
         **env,
     }

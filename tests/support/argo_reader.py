@@ -1,7 +1,8 @@
 """A small reader of our Argo templates. It creates their pods on a real cluster and ends as Argo's rules say.
 
-It knows what our templates use: dag, depends, withSequence, retryStrategy, onExit, container, and refuses anything else.
-Phases, messages and names of nodes are those of Argo 4.1.2. Its executor is left out: a pod has the main container alone.
+It knows what our templates use (dag, depends, withSequence, retryStrategy, onExit, container), and refuses anything
+else. Phases, messages and names of nodes are those of Argo 4.1.2. Its executor is left out: a pod has only its main
+container.
 """
 
 from __future__ import annotations
@@ -61,10 +62,16 @@ class Node:
 
 
 class ArgoReader:
-    """One workflow. `hurry` divides the pauses between retries and the time that a pod may be pending."""
+    """One workflow. `hurry` divides the pauses between retries and the time that a pod may be pending.
 
-    def __init__(self, kubectl: Kubectl, workflow: Json, template: Json | None, inject: Inject, hurry: float) -> None:
+    Pods of the nodes in `evicts` are evicted once they run.
+    """
+
+    def __init__(
+        self, kubectl: Kubectl, workflow: Json, template: Json | None, inject: Inject, *, hurry: float = 10.0
+    ) -> None:
         self.kubectl, self.inject, self.hurry = kubectl, inject, hurry
+        self.evicts: set[str] = set()
         self.name, self.namespace = workflow["metadata"]["name"], workflow["metadata"].get("namespace", "default")
         spec = dict(workflow["spec"])
         if reference := spec.pop("workflowTemplateRef", None):
@@ -98,7 +105,9 @@ class ArgoReader:
     def _advance_until(self, name: str, template: str, deadline: float) -> Node:
         while not (node := self._execute(name, self.templates[template], {})).over:
             if time.monotonic() > deadline:
-                raise AssertionError(f"{name} did not end: {[(n.name, n.phase, n.message) for n in self.nodes.values()]}")
+                raise AssertionError(
+                    f"{name} did not end: {[(n.name, n.phase, n.message) for n in self.nodes.values()]}"
+                )
             time.sleep(0.3)
             self._look()
         return node
@@ -246,7 +255,7 @@ class ArgoReader:
 
     def _judge(self, node: Node, template: Json) -> None:
         pod = self._pods.get(node.pod)
-        if pod is None or "deletionTimestamp" in pod["metadata"] and pod["status"]["phase"] in ("Pending", "Running"):
+        if pod is None or ("deletionTimestamp" in pod["metadata"] and pod["status"]["phase"] in ("Pending", "Running")):
             if pod is None:
                 node.end("Error", "pod deleted")
             return
@@ -274,8 +283,20 @@ class ArgoReader:
             node.end("Failed", status.get("message"))
 
     def _look(self) -> None:
-        found = json.loads(self.kubectl("get", "pods", "-l", f"workflows.argoproj.io/workflow={self.name}", "-o", "json"))
+        found = json.loads(
+            self.kubectl("get", "pods", "-l", f"workflows.argoproj.io/workflow={self.name}", "-o", "json")
+        )
         self._pods = {pod["metadata"]["name"]: pod for pod in found["items"]}
+        for node in [node for node in self.nodes.values() if node.name.partition(".")[2] in self.evicts]:
+            if self._pods.get(node.pod, {}).get("status", {}).get("phase") == "Running":
+                self.evicts.remove(node.name.partition(".")[2])
+                self._evict(node.pod)
+
+    def _evict(self, pod: str) -> None:
+        grace = {"gracePeriodSeconds": 1}
+        order = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod}, "deleteOptions": grace}
+        path = f"/api/v1/namespaces/{self.namespace}/pods/{pod}/eviction"
+        self.kubectl("create", "--raw", path, "-f", "-", stdin=json.dumps(order))
 
     def _fill(self, text: str, given: dict[str, str]) -> str:
         known = {**self.values, **given}

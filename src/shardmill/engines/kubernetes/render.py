@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -92,11 +93,6 @@ def to_yaml(objects: Iterable[Mapping[str, Any]]) -> str:
         import yaml
     except ImportError as error:
         raise missing_extra("PyYAML", "kubernetes") from error
-
-    class Plain(yaml.SafeDumper):
-        """Writes an object that occurs twice twice, as people would."""
-
-        def ignore_aliases(self, data: Any) -> bool:
-            return True
-
-    return str(yaml.dump_all(list(objects), Dumper=Plain, sort_keys=False, width=120, allow_unicode=True))
+    # Through JSON: an object that occurs twice is then written twice, as people would.
+    plain = json.loads(json.dumps(list(objects)))
+    return str(yaml.safe_dump_all(plain, sort_keys=False, width=120, allow_unicode=True))

@@ -1,11 +1,12 @@
 """Random faults on a real Kubernetes: pods deleted, killed, evicted and starved, the API server and commands stopped.
 
-KUBECONFIG=… SHARDMILL_TEST_IMAGE=… python -m benchmarks.cluster_faults [--minutes 10] [--seed 1] [--record faults.jsonl]
-SHARDMILL_TEST_CLUSTER=FOLDER       python -m benchmarks.cluster_faults [--minutes 10] [--seed 1] [--record faults.jsonl]
+KUBECONFIG=… SHARDMILL_TEST_IMAGE=… python -m benchmarks.cluster_faults [--minutes 10] [--seed 1] [--record FILE]
+SHARDMILL_TEST_CLUSTER=FOLDER       python -m benchmarks.cluster_faults [--minutes 10] [--seed 1] [--record FILE]
 
-Each run has three pods, its folder in an S3 server, and a command that watches it. Faults come at random instants, drawn
-with the seed, until the run is done. Then it is compared byte for byte with a run that nothing happened to, and no shard
-may have been committed twice. With `--record`, finished runs are appended to a file, and the table is of all of them.
+Each run has three pods, its folder in an S3 server, and a command that watches it. Faults come at random instants,
+drawn with the seed, until the run is done. Then it is compared byte for byte with a run that nothing happened to, and no
+shard may have been committed twice. With `--record`, finished runs are appended to a file, and the table is of all of
+them.
 """
 
 from __future__ import annotations
@@ -187,7 +188,7 @@ def show(outcomes: list[dict[str, Any]]) -> None:
     total: Counter[str] = Counter()
     for outcome in outcomes:
         total.update(outcome["faults"])
-    print(describe_machine())
+    describe_machine()
     rows = [[name, str(count)] for name, count in sorted(total.items())]
     print_table(["what was done", "how often"], rows)
     seconds = sum(outcome["seconds"] for outcome in outcomes)

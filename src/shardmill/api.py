@@ -38,6 +38,7 @@ class RunOptions(TypedDict, total=False):
     shard_bytes: int | None
     then: Names | None
     detach: bool
+    priority: int | None
 
 
 class EmbedOptions(RunOptions, total=False):

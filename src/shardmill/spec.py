@@ -42,7 +42,10 @@ _TABLE = {"to": "url", "schema": "preset"} | {
 
 
 # Keys that are left out of a run folder if they are unused.
-_NEW_KEYS = ("then", "detach", "price_in", "price_out", "deadline", "budget_usd", "endpoint", "key_variable")
+_NEW_KEYS = (
+    *("then", "detach", "price_in", "price_out", "deadline", "budget_usd", "endpoint", "key_variable"),
+    *("read_ahead", "priority"),
+)
 # How the server of a task is reached: settings that the task gets as parameters.
 SERVER = ("endpoint", "key_variable")
 _UNITS_S = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
@@ -123,10 +126,11 @@ class Execution(_Model):
     no secrets. `endpoint` is the current address of the server that has the model, `key_variable` the environment
     variable with its key. `then` are steps after the last shard: `verify`, and `merge:FILE`. With `detach` the workers
     are left on their own. `price_in` and `price_out` are dollars per million tokens read and made, for work that is
-    paid by them.
-    `deadline` is a time, or a duration from the start of the first worker; it and `budget_usd` stop nothing: `status`
-    compares the expected end and cost with them. `index` is built after a load has written all rows; `rebuild_indexes`
-    drops existing indexes first.
+    paid by them. `deadline` is a time, or a duration from the start of the first worker; it and `budget_usd` stop
+    nothing: `status` compares the expected end and cost with them. `read_ahead` is the share of the usual amount that a worker holds in
+    memory ahead of its device; an engine that sees workers run out of memory lowers it. The workers of a pool do runs
+    of higher `priority` first. `index` is built after a load has written all rows; `rebuild_indexes` drops existing
+    indexes first.
     """
 
     engine: str = "local"
@@ -145,12 +149,14 @@ class Execution(_Model):
     lease_s: float = Field(default=60.0, gt=0)
     stuck_s: float = Field(default=900.0, gt=0)
     max_restarts: int = Field(default=3, ge=0)
+    read_ahead: float | None = Field(default=None, gt=0, le=1)
     price_in: float | None = Field(default=None, ge=0)
     price_out: float | None = Field(default=None, ge=0)
     deadline: str | None = None
     budget_usd: float | None = Field(default=None, gt=0)
     then: Places = ()
     detach: bool = False
+    priority: int = 0
     index: Literal["hnsw", "ivfflat", "none"] = "hnsw"
     rebuild_indexes: bool = False
 

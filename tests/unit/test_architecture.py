@@ -62,8 +62,8 @@ MAY_IMPORT: dict[str, str] = {
     "results": "errors permission console ranges devices store retrieval evaluation models plan ledger sources tasks "
     "sinks",
     "reports": "_version errors console plan ledger status costs",
-    "run": "errors permission console devices spec plan planner ledger engines sinks tasks status costs results steps "
-    "worker retrieval reports telemetry",
+    "run": "errors permission console devices store spec plan planner ledger engines sinks tasks status costs results "
+    "steps worker retrieval reports telemetry",
     "tables": "errors passwords permission console template devices store models spec plan planner postgres sources "
     "sinks tasks engines results run",
     "alerts": "errors console records store spec status endpoints",

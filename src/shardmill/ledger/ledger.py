@@ -250,6 +250,11 @@ class Ledger:
             return self.commits.is_complete(shards)
         return self.clock() >= assigned.until and all(map(self.commits.is_done, assigned.shards))
 
+    def has_free(self, shards: int) -> bool:
+        """Whether a worker that begins now would find a shard: one that nobody holds, or whose holder is gone."""
+        leased = set(self.leases.shards()) - (committed := self.commits.shards())
+        return len(leased) + len(committed) < shards or self.leases.has_abandoned(sorted(leased))
+
     def _assignment(self) -> Assignment | None:
         """The last assignment, if any; its shards are looked up again, as home may have deleted their commits."""
         assigned = self.branch.assignment()

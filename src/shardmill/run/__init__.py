@@ -136,7 +136,7 @@ def resume(
         permission.allow(plan.code)
     permission.check(plan.code)
     if not allow_code and "engine_options" not in changes:
-        check_stored(spec.execution)
+        check_stored(spec.execution, ledger.url)
     refuse_another_model(ledger, plan)
     placer, devices = open_placer(spec, None, quiet)
     if plan.work.to is not None:
@@ -248,8 +248,17 @@ def _watch(engine: Engine, ledger: Ledger, plan: Plan, spec: Spec, quiet: bool) 
                     raise too_many_errors(status.errors, status.rows, spec.execution.max_errors)
             if (status := watching.ask(lambda: _look(ledger, plan), None)) is not None:
                 bar.at(status.share, f"{status.rows:,} rows · {status.errors:,} errors")
-    finally:
+    except (KeyboardInterrupt, SystemExit):
+        # Workers that need nobody go on without the user.
+        if (leave := getattr(placement, "leave", None)) is None:
+            placement.stop()
+        else:
+            leave()
+        raise
+    except BaseException:
         placement.stop()
+        raise
+    placement.stop()
 
 
 def _look(ledger: Ledger, plan: Plan) -> Status:

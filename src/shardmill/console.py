@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import importlib
 import sys
 import time
 from collections.abc import Iterable
@@ -143,11 +144,10 @@ class Bar:
 
     def _show(self, share: float, note: str) -> None:
         """Show the card, where the one before it was."""
-        from IPython.display import HTML, display
-
-        shown = HTML(card(self._label, share, [("", note)]))
+        ipython: Any = importlib.import_module("IPython.display")
+        shown = ipython.HTML(card(self._label, share, [("", note)]))
         if self._card is None:
-            self._card = display(shown, display_id=True)
+            self._card = ipython.display(shown, display_id=True)
         else:
             self._card.update(shown)
 

@@ -10,7 +10,7 @@ from shardmill.console import is_quiet
 from shardmill.errors import UsageError, nearest
 from shardmill.run import Run, prepare, start
 from shardmill.run.summaries import settle_method, start_groups
-from shardmill.spec import make_spec, sort_options
+from shardmill.spec import make_spec, settle_server, sort_options
 from shardmill.tables.asking import ask as ask_over
 from shardmill.tables.asking import make_searchable
 from shardmill.tables.load import load as load_table
@@ -38,6 +38,7 @@ class RunOptions(TypedDict, total=False):
     shard_bytes: int | None
     then: Names | None
     detach: bool
+    priority: int | None
 
 
 class EmbedOptions(RunOptions, total=False):
@@ -60,8 +61,12 @@ class AnswerOptions(RunOptions, total=False):
     rerank: str | None
     reader: str | None
     generator: str | None
+    endpoint: str | None
+    key_variable: str | None
     null_threshold: float | None
     model: str | None
+    price_in: float | None
+    price_out: float | None
     to: str | None
     table: str | None
     mode: str | None
@@ -214,8 +219,6 @@ def generate(
     work, execution = sort_options({"source": source, "model": model, **asked, **options})
     if schema is not None:
         work["params"]["response_schema"] = dict(schema)
-    if options.get("endpoint"):
-        execution = {"device": "cpu", **execution}
     return carry_out({**work, "task": "generate"}, execution, out, fresh=fresh, quiet=is_quiet(quiet))
 
 
@@ -258,9 +261,8 @@ def carry_out(work: dict[str, Any], execution: dict[str, Any], out: Place | None
 
 def summarize_work(work: dict[str, Any], execution: dict[str, Any], out: Place | None = None, **how: Any) -> Run:
     """Run the `[work]` and `[execution]` of a spec whose task is `summarize`; `group_by` is of the summaries."""
+    work, execution = settle_server(work, execution)
     work = settle_method(work)
-    if work["params"].get("endpoint"):
-        execution = {"device": "cpu", **execution}
     if not work.get("group_by"):
         return carry_out(work, execution, out, **how)
     if not out:

@@ -144,10 +144,10 @@ class Bar:
 
     def _show(self, share: float, note: str) -> None:
         """Show the card, where the one before it was."""
-        ipython: Any = importlib.import_module("IPython.display")
-        shown = ipython.HTML(card(self._label, share, [("", note)]))
+        notebook: Any = importlib.import_module("IPython.display")
+        shown = notebook.HTML(card(self._label, share, [("", note)]))
         if self._card is None:
-            self._card = ipython.display(shown, display_id=True)
+            self._card = notebook.display(shown, display_id=True)
         else:
             self._card.update(shown)
 

@@ -232,6 +232,7 @@ class Plan:
         del work_json["source"]
         if work.to is not None:
             del work_json["to"]["url"]
+        work_json["params"] = _without_server(work_json["params"])
         # A database is identified by its tag, not by its address; the bounds decide what is read.
         bounds = [[s.low, s.high] for s in shards]
         # Parts of a run are named by attempts; what identifies their content is in their edges.
@@ -280,20 +281,25 @@ class Plan:
         if not re.fullmatch(r"[A-Za-z0-9]*", self.generation):
             raise CorruptState(f"plan.json is damaged: generation {self.generation!r}.", hint=_DAMAGED)
 
-    def relocated(self, places: Sequence[str], to_url: str = "") -> Plan:
-        """The same plan with the same files at other places."""
-        if to_url and self.work.to is not None:
-            work = self.work.model_copy(update={"to": self.work.to.model_copy(update={"url": to_url})})
-            return replace(self, work=work).relocated(places)
+    def relocated(self, settings: Mapping[str, Any]) -> Plan:
+        """The same plan with its files, its table and its server where the settings of the run have them now."""
+        from shardmill.spec import SERVER
+
+        work, places = self.work, settings.get("places")
+        if settings.get("to_url") and work.to is not None:
+            work = work.model_copy(update={"to": work.to.model_copy(update={"url": settings["to_url"]})})
+        server = {name: str(settings[name]) for name in SERVER if settings.get(name)}
+        if server and work.params.get("endpoint"):
+            work = work.model_copy(update={"params": {**work.params, **server}})
         if not places:
-            return self
+            return replace(self, work=work)
         if len(places) != len(self.stat.files):
             raise CorruptState(
                 f"execution.json has {len(places)} places for {len(self.stat.files)} files.",
                 hint="Delete it, then run the command that started the run again.",
             )
         files = tuple(replace(f, place=place) for f, place in zip(self.stat.files, places, strict=True))
-        return replace(self, stat=replace(self.stat, files=files))
+        return replace(self, work=work, stat=replace(self.stat, files=files))
 
     def indexed_at(self, places: Sequence[str]) -> Plan:
         """The same plan with the indexes of its files at these places."""
@@ -310,6 +316,13 @@ def _dump(work: Work) -> dict[str, Any]:
     unused: dict[str, Any] = {"to": {"metadata"}} if work.to is not None else {"to": True}
     unused |= {name: True for name in ("query", "fields", "group_by") if not getattr(work, name)}
     return work.model_dump(mode="json", exclude=unused)
+
+
+def _without_server(params: Mapping[str, Any]) -> dict[str, Any]:
+    """The parameters that the result depends on: not where a server is and which key it takes."""
+    from shardmill.spec import SERVER
+
+    return {name: value for name, value in params.items() if name not in SERVER}
 
 
 def _row(shard: Shard) -> list[Any]:
@@ -345,9 +358,10 @@ def differences(old: Plan, new: Plan) -> list[str]:
             continue
         if before[name] != after[name]:
             changes.append(f"{name} was {before[name]!r} and is {after[name]!r}")
-    for name in sorted({*before["params"], *after["params"]}):
-        if before["params"].get(name) != after["params"].get(name):
-            changes.append(f"{name} was {before['params'].get(name)!r} and is {after['params'].get(name)!r}")
+    given, wanted = (_without_server(each["params"]) for each in (before, after))
+    for name in sorted({*given, *wanted}):
+        if given.get(name) != wanted.get(name):
+            changes.append(f"{name} was {given.get(name)!r} and is {wanted.get(name)!r}")
     if new_numerics(old.fingerprint, new.fingerprint):
         changes.append(NEW_NUMERICS)
     for name in sorted({*old.fingerprint, *new.fingerprint} - {NUMERICS}):

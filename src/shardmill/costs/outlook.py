@@ -6,13 +6,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from shardmill.errors import UsageError
 from shardmill.ledger import Ledger
 from shardmill.plan import Plan
 from shardmill.sizing.catalogue import Catalogue, load_catalogue
 from shardmill.spec import Execution, make_execution
 from shardmill.status.load import read_load
-from shardmill.status.state import Status, glance
+from shardmill.status.state import Status, current_plan, glance
 
 
 def look(ledger: Ledger, plan: Plan) -> Status:
@@ -35,10 +34,7 @@ class Watched:
         self._plan = self._ledger.plan()
 
     def status(self) -> Status:
-        if self._ledger.store.head("plan.json") is None:
-            raise UsageError(f"{self._ledger.url}: the run was deleted while it was watched.")
-        if self._ledger.state.look().generation not in ("", self._plan.generation):
-            self._plan = self._ledger.plan()
+        self._plan = current_plan(self._ledger, self._plan)
         return look(self._ledger, self._plan)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import uuid
 
@@ -9,11 +10,15 @@ from shardmill import passwords, permission
 from shardmill.devices import Device, format_cpus
 
 MODULE = "shardmill.worker"
+# The variable with the file that a cluster reads the cause of a worker's end from.
+TERMINATION_LOG = "SHARDMILL_TERMINATION_LOG"
 
 
 def name_worker(seat: int, host: str = "") -> str:
     """A name that no worker had before, on any host of this name."""
-    return f"{host or socket.gethostname()}-{seat}-{uuid.uuid4().hex[:12]}"
+    # In a pod that runs several workers, they have the pod's name in theirs.
+    host = host or os.environ.get("SHARDMILL_WORKER") or socket.gethostname()
+    return f"{host}-{seat}-{uuid.uuid4().hex[:12]}"
 
 
 def handed_on() -> dict[str, str]:
@@ -22,12 +27,12 @@ def handed_on() -> dict[str, str]:
 
 
 def worker_environment(
-    worker: str, device: Device, slot: float, parent: int | None = None, detached: bool = False
+    worker: str, device: Device, slot: float, parent: int | None = None, detached: bool = False, log: str = ""
 ) -> dict[str, str]:
     """Variables for a worker, added to its machine's own. `slot`, 0 to 1, is where it starts to look for shards.
 
     If `parent` is given, the worker ends when that process does. A `detached` one says so in its heartbeat, and judges
-    its run by itself.
+    its run by itself. `log` is the name of its log in the run folder.
     """
     return {
         **handed_on(),
@@ -40,6 +45,7 @@ def worker_environment(
         "SHARDMILL_SLOT": str(slot),
         **({"SHARDMILL_PARENT": str(parent)} if parent is not None else {}),
         **({"SHARDMILL_DETACHED": "1"} if detached else {}),
+        **({"SHARDMILL_LOG": log} if log else {}),
         "OMP_NUM_THREADS": str(device.threads),
         "OPENBLAS_NUM_THREADS": str(device.threads),
         "MKL_NUM_THREADS": str(device.threads),

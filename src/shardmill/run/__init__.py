@@ -34,7 +34,7 @@ from shardmill.planner import result_schema
 from shardmill.run.planning import open_placer, permit, refuse_another_model, write_plan
 from shardmill.run.result import Run
 from shardmill.run.working import check_wanted, work
-from shardmill.spec import ErrorLimit, Spec, make_execution
+from shardmill.spec import SERVER, ErrorLimit, Spec, make_execution
 from shardmill.status.state import Status, read_status
 from shardmill.steps import begin_again, finish
 
@@ -111,7 +111,7 @@ def resume(
 ) -> Run:
     """Resume a run from its folder, on any machine that can read it.
 
-    `changes` are keys of `[execution]`: another engine, more workers, a smaller batch. The source is not scanned
+    `changes` are keys of `[execution]`: another engine, more workers, another server. The source is not scanned
     again: workers refuse files that have changed since the run was planned. Code and commands that the folder names
     are run only with `allow_code`.
     """
@@ -123,11 +123,20 @@ def resume(
     if changes.get("engine", own.get("engine")) != own.get("engine"):
         own |= {"engine_options": {}, "workers": None}
     spec = Spec(work=plan.work, execution=make_execution({**own, **changes}))
+    server = {name: getattr(spec.execution, name) for name in SERVER if changes.get(name)}
+    if server:
+        if not plan.work.params.get("endpoint"):
+            raise UsageError(
+                f"{ledger.url} was planned with a model in a folder, not with a server's.",
+                hint="Leave out --endpoint and --key-variable.",
+            )
+        plan = plan.relocated(server)
+        permission.allow(plan.work.keys)
     if allow_code:
         permission.allow(plan.code)
     permission.check(plan.code)
     if not allow_code and "engine_options" not in changes:
-        check_stored(spec.execution)
+        check_stored(spec.execution, ledger.url)
     refuse_another_model(ledger, plan)
     placer, devices = open_placer(spec, None, quiet)
     if plan.work.to is not None:
@@ -239,8 +248,17 @@ def _watch(engine: Engine, ledger: Ledger, plan: Plan, spec: Spec, quiet: bool) 
                     raise too_many_errors(status.errors, status.rows, spec.execution.max_errors)
             if (status := watching.ask(lambda: _look(ledger, plan), None)) is not None:
                 bar.at(status.share, f"{status.rows:,} rows · {status.errors:,} errors")
-    finally:
+    except (KeyboardInterrupt, SystemExit):
+        # Workers that need nobody go on without the user.
+        if (leave := getattr(placement, "leave", None)) is None:
+            placement.stop()
+        else:
+            leave()
+        raise
+    except BaseException:
         placement.stop()
+        raise
+    placement.stop()
 
 
 def _look(ledger: Ledger, plan: Plan) -> Status:

@@ -15,6 +15,7 @@ from shardmill.plan import ROW, Plan
 from shardmill.status.screen import to_card
 from shardmill.status.state import Status
 from shardmill.tasks import open_here, open_task
+from shardmill.telemetry import timed_step
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -68,7 +69,8 @@ class Run:
         """
         from shardmill.results.verify import Expected, verify
 
-        return verify(self.ledger, self.plan, sample=sample, expected=Expected(rows, dims), quiet=quiet)
+        with timed_step(self.plan.id, self.plan.generation, "verify"):
+            return verify(self.ledger, self.plan, sample=sample, expected=Expected(rows, dims), quiet=quiet)
 
     def cost(self, usd_per_hour: float | None = None) -> Cost:
         """What the run has cost so far, at `usd_per_hour` or the catalogue's price."""
@@ -76,11 +78,21 @@ class Run:
 
         return read_cost(self.ledger, self.plan, usd_per_hour)
 
+    def report(self, out: str | os.PathLike[str] = "", format: str = "") -> str:
+        """Write one page about the run: as "html", "md" or "json", by the name of `out` if it is not said.
+
+        Without `out` it is report.html, or what the format is called, in the run's folder. Returns its place.
+        """
+        from shardmill.reports import write_report
+
+        return write_report(self.ledger, self.plan, self.status(), os.fspath(out), format)
+
     def merge(self, out: str | os.PathLike[str], *, quiet: bool = True) -> Merged:
         """Write the result as one .parquet or .npy file, in source order."""
         from shardmill.results.merge import merge
 
-        return merge(self.ledger, self.plan, os.fspath(out), quiet=quiet)
+        with timed_step(self.plan.id, self.plan.generation, "merge"):
+            return merge(self.ledger, self.plan, os.fspath(out), quiet=quiet)
 
     def batches(self, columns: list[str] | None = None) -> Iterator[pa.RecordBatch]:
         """The result in source order, batch by batch. The first column is always `row`."""

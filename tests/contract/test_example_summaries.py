@@ -2,27 +2,28 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
+import runpy
 import sys
 from pathlib import Path
 
-import shardmill
+import pytest
+
 from tests.support.summaries import write_encoder
 from tests.support.tiny_models import needed
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "summarize_news.py"
 
 
-def test_news_are_summarized_by_item_and_by_topic(tmp_path: Path) -> None:
+def test_news_are_summarized_by_item_and_by_topic(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     needed("rouge_score")
-    paths = os.pathsep.join([str(Path(shardmill.__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
-    environment = {**os.environ, "PYTHONPATH": paths}
-    command = [sys.executable, str(EXAMPLE), str(tmp_path / "news"), str(write_encoder(tmp_path / "model"))]
-    done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    lines = done.stdout.splitlines()
+    model = write_encoder(tmp_path / "model")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", [str(EXAMPLE), str(tmp_path / "news"), str(model)])
+    runpy.run_path(str(EXAMPLE), run_name="__main__")
+    lines = capsys.readouterr().out.splitlines()
     assert [line.partition(",")[0] for line in lines] == [
         "harbour",
         "harbour",

@@ -6,7 +6,7 @@ from shardmill.sizing.catalogue import CPU, Catalogue, Chip
 
 
 def find_price(catalogue: Catalogue, device: str, cores: int = 0) -> float | None:
-    """Dollars per hour of the device of a worker, on a machine with so many cores; None if no price is known."""
+    """Dollars per hour of the device of a worker; `cores` are those of its machine. None if no price is known."""
     chip = catalogue.find(device)
     return None if chip is None else price_chip(chip, cores)
 

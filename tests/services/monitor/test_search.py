@@ -16,6 +16,8 @@ from shardmill.spec import make_spec
 from shardmill.testing import InProcessEngine
 from tests.support.corpora import fake_rows
 
+pytestmark = pytest.mark.services
+
 Write = Callable[..., Path]
 
 

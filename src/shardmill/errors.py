@@ -19,6 +19,7 @@ ShardmillError
 │   └── StoreFull         no space left
 ├── HubBusy               the model hub does not answer now; a retry helps
 ├── EndpointSilent        the server of a model does not answer; a retry helps
+├── AlertNotSent          a target of alerts did not take a message; it is sent again
 ├── DatabaseLost          the connection to a database was lost; the shard is retried
 ├── TooManyErrors         more rows failed than the user allows
 ├── NotComplete           the run has shards that are not committed
@@ -35,6 +36,7 @@ ShardmillError
 from __future__ import annotations
 
 import errno
+import json
 from enum import IntEnum
 from typing import Any
 
@@ -77,11 +79,15 @@ class ShardmillError(Exception):
             return self._status
         return int(self.cure) if self.retryable else EXIT_FAILED
 
-    def with_cure_as_status(self) -> ShardmillError:
-        """This error, with the exit status that a worker has for it."""
-        if self.retryable:
+    def with_cure_as_status(self, *, even_final: bool = False) -> ShardmillError:
+        """This error, with the exit status that a worker has for it; `even_final`, also if it is final."""
+        if self.retryable or even_final:
             self._status = int(self.cure)
         return self
+
+    def as_last_words(self) -> str:
+        """The line by which a worker tells whoever placed it why it ended."""
+        return WORKER_FAILED + json.dumps({"message": self.message, "hint": self.hint, "cure": self.cure.name})
 
     def __reduce__(self) -> tuple[object, ...]:
         return (_rebuild, (type(self), self.message, self.hint, self.cure))
@@ -167,6 +173,10 @@ class EndpointSilent(ShardmillError):
     pass
 
 
+class AlertNotSent(ShardmillError):
+    pass
+
+
 class DatabaseLost(ShardmillError):
     pass
 
@@ -218,6 +228,7 @@ _CURES: dict[type[ShardmillError], Cure] = {
     StoreFull: Cure.FINAL,
     HubBusy: Cure.HERE,
     EndpointSilent: Cure.HERE,
+    AlertNotSent: Cure.HERE,
     DatabaseLost: Cure.HERE,
     Preempted: Cure.HERE,
     EngineSilent: Cure.HERE,

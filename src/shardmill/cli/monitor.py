@@ -21,7 +21,8 @@ def add_to(app: typer.Typer) -> None:
 _MONITOR = """\
 shardmill monitor runs
 shardmill monitor s3://bucket/runs --port 9000
-shardmill monitor runs --host 0.0.0.0 --token-file token.txt --allow-host runs.example.org"""
+shardmill monitor runs --host 0.0.0.0 --token-file token.txt --allow-host runs.example.org
+shardmill monitor runs --alerts alerts.toml"""
 
 
 def monitor(
@@ -39,6 +40,9 @@ def monitor(
     allow_host: Annotated[
         list[str] | None, o.option(SERVER, metavar="NAME", help="Another host name that the page is reached by.")
     ] = None,
+    alerts: Annotated[
+        Path | None, o.option(SERVER, metavar="FILE", help="Tell people and programs what happens: alerts.toml.")
+    ] = None,
     search: Annotated[bool, o.option(SERVER, "--search/--no-search", help="Offer a search of finished runs.")] = True,
 ) -> None:
     """Serve a live page of runs: progress, workers, errors and cost. It reads, and changes nothing.
@@ -54,5 +58,6 @@ def monitor(
         token_file=token_file,
         root_path=root_path,
         allowed_hosts=allow_host or (),
+        alerts=alerts,
         search=search,
     )

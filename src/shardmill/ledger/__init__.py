@@ -14,7 +14,7 @@ from shardmill.ledger.overview import is_large, view_every_s
 from shardmill.ledger.process import name_person, name_process, process_alive
 from shardmill.ledger.progress import Progress, Search, find_crash_loop, read_search
 from shardmill.ledger.record import Assignment, Claim, Commit, DoneShard, KeptRows, Lease, RunForecast, Step, Suspects
-from shardmill.ledger.state import DONE, FAILED, STOPPED, RunState, started_over
+from shardmill.ledger.state import DONE, FAILED, STOPPED, WANTED, RunState, started_over
 from shardmill.ledger.view import COMMITTED, RunView, Totals, count_states, mark_states, merge_reasons
 from shardmill.ledger.worker import idle_s, is_live, is_vanished, was_told_to_stop
 
@@ -23,6 +23,7 @@ __all__ = [
     "DONE",
     "FAILED",
     "STOPPED",
+    "WANTED",
     "Assignment",
     "Claim",
     "Commit",

@@ -40,14 +40,15 @@ def make_app(
     *,
     routers: Sequence[APIRouter] = (),
     searcher: Searcher | None = None,
+    remarks: Callable[[], list[str]] = list,
     root_path: str = "",
     clock: Callable[[], float] = time.time,
 ) -> ASGIApp:
     """The application over what a watcher saw. `routers` add paths; all of them are behind the token.
 
-    Without a `searcher`, no result can be searched.
+    Without a `searcher`, no result can be searched. The page shows `remarks` above the runs.
     """
-    feed = LiveFeed(watcher, clock, searches=searcher is not None)
+    feed = LiveFeed(watcher, clock, searches=searcher is not None, remarks=remarks)
     app = FastAPI(
         title="shardmill monitor",
         version=__version__,

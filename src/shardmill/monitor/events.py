@@ -32,8 +32,15 @@ _KEPT = 64
 class LiveFeed:
     """What is sent, made once for all clients and kept until the next change; and who waits for that."""
 
-    def __init__(self, watcher: Watcher, clock: Callable[[], float] = time.time, *, searches: bool = False) -> None:
-        self._watcher, self._clock, self._searches = watcher, clock, searches
+    def __init__(
+        self,
+        watcher: Watcher,
+        clock: Callable[[], float] = time.time,
+        *,
+        searches: bool = False,
+        remarks: Callable[[], list[str]] = list,
+    ) -> None:
+        self._watcher, self._clock, self._searches, self._remarks = watcher, clock, searches, remarks
         self._made: dict[str, tuple[object, bytes]] = {}
         self._packed: dict[str, tuple[str, bytes]] = {}
         self._bell: asyncio.Future[None] | None = None
@@ -68,7 +75,7 @@ class LiveFeed:
     def _list(self) -> BaseModel:
         now = self._clock()
         seen = [summarize_run(run, now) for run in self._watcher.runs()]
-        return RunList(url=self._watcher.url, trouble=self._watcher.trouble, runs=seen)
+        return RunList(url=self._watcher.url, trouble=self._watcher.trouble, remarks=self._remarks(), runs=seen)
 
     def _keep(self, name: str, version: object, make: Callable[[], BaseModel]) -> bytes:
         kept = self._made.get(name)

@@ -50,10 +50,14 @@ class RunSummary(BaseModel):
 
 
 class RunList(BaseModel):
-    """All runs of a folder. `trouble` says why the folder could not be listed the last time."""
+    """All runs of a folder. `trouble` says why the folder could not be listed the last time.
+
+    `remarks` are what else goes wrong in the monitor.
+    """
 
     url: ShownText
     trouble: ShownText
+    remarks: list[ShownText]
     runs: list[RunSummary]
 
 

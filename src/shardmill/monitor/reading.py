@@ -9,6 +9,7 @@ import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import islice
+from typing import Any
 
 from shardmill.costs.outlook import with_outlook
 from shardmill.errors import ShardmillError, UsageError
@@ -43,7 +44,8 @@ class RunSeen:
     """What was last read of a run, at `read_at`; None for what could never be read.
 
     `trouble` says why it could not be read since, with a `hint`; both are empty while all is well. `version` grows with
-    each reading. `logs` are the names of the logs in the folder, `reports` the pages there.
+    each reading. `logs` are the names of the logs in the folder, `reports` the pages there, and `proof` is the report
+    of the last verification. A run that is `gone` was deleted.
     """
 
     name: str
@@ -60,6 +62,8 @@ class RunSeen:
     read_at: float | None = None
     trouble: str = ""
     hint: str = ""
+    proof: dict[str, Any] | None = None
+    gone: bool = False
 
     @property
     def key(self) -> str:
@@ -118,7 +122,7 @@ class RunReader:
     def lose(self) -> RunSeen:
         """The run's folder is no longer there."""
         gone = f"{self.seen.url}: the run was deleted while it was watched."
-        self.seen = replace(self.seen, version=self.seen.version + 1, trouble=gone, hint="")
+        self.seen = replace(self.seen, version=self.seen.version + 1, trouble=gone, hint="", gone=True)
         return self.seen
 
     def _look(self) -> RunSeen:
@@ -146,6 +150,7 @@ class RunReader:
             reports=self._reports,
             states_version=f"{zlib.crc32(status.states, len(status.states)):08x}",
             read_at=now,
+            proof=self._ledger.notes.report() if status.state == "complete" else None,
         )
 
     def _is_due(self, now: float, state: str) -> bool:

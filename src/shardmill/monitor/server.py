@@ -64,30 +64,49 @@ def serve(
     token_file: Path | None = None,
     root_path: str = "",
     allowed_hosts: Iterable[str] = (),
+    alerts: Path | None = None,
     search: bool = True,
 ) -> None:
-    """Watch a run, or a folder of runs, and serve the monitor until it is interrupted."""
+    """Watch a run, or a folder of runs, and serve the monitor until it is interrupted. `alerts` names their file."""
     try:
         import uvicorn
     except ImportError as error:
         raise missing_extra("uvicorn", "web") from error
+    from shardmill.alerts import AlertDesk
+    from shardmill.monitor.alerting import AlertFeed
     from shardmill.monitor.app import make_app
+    from shardmill.monitor.machines import machine_paths
     from shardmill.monitor.search import Searcher
 
     token = {} if token_file is None else {"token": read_token(token_file)}
     root_path = "/" + root_path.strip("/") if root_path.strip("/") else ""
-    with contextlib.closing(listen_on(host, port)) as listener, Watcher(place) as watcher:
+    with contextlib.ExitStack() as stack:
+        listener = stack.enter_context(contextlib.closing(listen_on(host, port)))
         bound = int(listener.getsockname()[1])
+        address = f"http://{_shown(host)}:{bound}{root_path}/"
+        desk = AlertDesk(alerts, address, page=lambda key: f"#run={key}") if alerts is not None else None
+        if desk is not None:
+            stack.callback(desk.close)
+        watcher = stack.enter_context(Watcher(place))
+        if desk is not None:
+            stack.callback(AlertFeed(watcher, desk).close)
         hosts = frozenset(name.lower() for name in (*allowed_hosts, socket.gethostname(), socket.getfqdn(), host))
         access = Access(port=bound, hosts=hosts, **token)
         if not watcher.runs():
             say(f"{watcher.url}: no run found here yet. Runs that start in it will be shown.")
         # Data goes to stdout: the address.
-        print(f"http://{_shown(host)}:{bound}{root_path}/" + ("" if token else f"?token={access.token}"), flush=True)
+        print(address + ("" if token else f"?token={access.token}"), flush=True)
         say("The monitor only reads. Ctrl-C stops it, and no run.")
         _allow_many_clients()
         config = uvicorn.Config(
-            make_app(watcher, access, searcher=Searcher() if search else None, root_path=root_path),
+            make_app(
+                watcher,
+                access,
+                routers=[machine_paths(watcher, desk)],
+                searcher=Searcher() if search else None,
+                remarks=desk.describe_troubles if desk is not None else list,
+                root_path=root_path,
+            ),
             log_level="warning",
             # Addresses may have the token in them.
             access_log=False,

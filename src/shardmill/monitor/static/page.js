@@ -80,8 +80,10 @@ class Page {
     say(byId("folder"), list.url);
     this.runs = list.runs;
     const notice = byId("notice");
-    notice.hidden = !list.trouble;
-    say(notice, list.trouble ? `The folder cannot be read now: ${list.trouble}` : "");
+    const wrong = list.trouble ? [`The folder cannot be read now: ${list.trouble}`] : [];
+    wrong.push(...list.remarks);
+    notice.hidden = !wrong.length;
+    say(notice, wrong.join(" "));
     this.showList();
     if (!this.key && this.runs.length === 1) this.choose();
   }

@@ -36,6 +36,7 @@ ShardmillError
 from __future__ import annotations
 
 import errno
+import json
 from enum import IntEnum
 from typing import Any
 
@@ -78,11 +79,15 @@ class ShardmillError(Exception):
             return self._status
         return int(self.cure) if self.retryable else EXIT_FAILED
 
-    def with_cure_as_status(self) -> ShardmillError:
-        """This error, with the exit status that a worker has for it."""
-        if self.retryable:
+    def with_cure_as_status(self, *, even_final: bool = False) -> ShardmillError:
+        """This error, with the exit status that a worker has for it; `even_final`, also if it is final."""
+        if self.retryable or even_final:
             self._status = int(self.cure)
         return self
+
+    def as_last_words(self) -> str:
+        """The line by which a worker tells whoever placed it why it ended."""
+        return WORKER_FAILED + json.dumps({"message": self.message, "hint": self.hint, "cure": self.cure.name})
 
     def __reduce__(self) -> tuple[object, ...]:
         return (_rebuild, (type(self), self.message, self.hint, self.cure))

@@ -34,11 +34,19 @@ def is_more_than_swept(plan: Plan, execution: Execution) -> bool:
 
 
 def finish(
-    ledger: Ledger, plan: Plan, execution: Execution, worker: str, *, stop: threading.Event, quiet: bool = True
+    ledger: Ledger,
+    plan: Plan,
+    execution: Execution,
+    worker: str,
+    *,
+    stop: threading.Event,
+    waits: bool = True,
+    quiet: bool = True,
 ) -> bool:
     """Do the steps of a run whose shards are all committed, and wait for those that others do.
 
-    False if told to `stop` meanwhile. Raises StepFailed if a step cannot be done; the run then is not done.
+    False if told to `stop` meanwhile, or if others do a step and this process does not wait. Raises StepFailed if a
+    step cannot be done; the run then is not done.
     """
     for step in steps_of(plan, execution):
         pause = 0.05
@@ -53,7 +61,7 @@ def finish(
                 ):
                     result = _DO[kind](ledger, plan, execution, step, quiet)
                 ledger.steps.finish(step, worker, result)
-            elif stop.wait(pause) or not ledger.state.is_wanted():
+            elif not waits or stop.wait(pause) or not ledger.state.is_wanted():
                 ledger.steps.release(step, worker)
                 return False
             # A thousand workers may wait for a long merge.

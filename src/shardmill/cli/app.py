@@ -10,7 +10,19 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 import shardmill
-from shardmill.cli import answers, bench, generation, hosts, inspection, monitor, results, split, summaries, tasks
+from shardmill.cli import (
+    answers,
+    bench,
+    generation,
+    hosts,
+    inspection,
+    manifests,
+    monitor,
+    results,
+    split,
+    summaries,
+    tasks,
+)
 from shardmill.cli.command import Verbs
 from shardmill.console import say
 from shardmill.errors import EXIT_TRY_AGAIN, ShardmillError
@@ -38,6 +50,7 @@ for family in (tasks, generation, summaries, inspection, monitor, results, answe
     family.add_to(app)
 app.add_typer(bench.app, rich_help_panel="Machines")
 app.add_typer(hosts.app, rich_help_panel="Machines")
+app.add_typer(manifests.app, rich_help_panel="Machines")
 
 
 def _print_version(wanted: bool) -> None:

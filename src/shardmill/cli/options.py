@@ -108,7 +108,7 @@ OPTIONS: dict[str, Any] = {
     "price_in": _declare(float, LIMITS, "USD", "Price of a million tokens read, for `cost`.", min=0),
     "price_out": _declare(float, LIMITS, "USD", "Price of a million tokens made, for `cost`.", min=0),
     "allow_code": _flag(MODEL, "--allow-code", "Run the code that comes with the model, if it has some."),
-    "engine": _declare(str, PLACE, "ENGINE", "local, ssh, slurm or ray.  [default: local]"),
+    "engine": _declare(str, PLACE, "ENGINE", "local, ssh, slurm, ray, kubernetes or pool.  [default: local]"),
     "workers": _declare(
         int, PLACE, "N", "Number of workers.  [default: as many as the GPUs can use; one on a CPU]", min=1
     ),
@@ -118,10 +118,12 @@ OPTIONS: dict[str, Any] = {
     "hosts": _declare(str, PLACE, "FILE", "With --engine ssh: the hosts file, cluster.toml."),
     "partition": _declare(str, PLACE, "NAME", "With --engine slurm: the partition to queue in."),
     "address": _declare(str, PLACE, "ADDRESS", "With --engine ray: the cluster; auto finds the current one."),
+    "image": _declare(str, PLACE, "IMAGE", "With --engine kubernetes: the image of the pods, with shardmill in it."),
     "set_": _declare(list[str], PLACE, "KEY=VALUE", "Another option of the engine; repeatable.", "--set"),
     "then": _declare(
         list[str], RESULT, "STEP", "After the last shard: verify, or merge:FILE.parquet; repeatable.", "--then"
     ),
+    "priority": _declare(int, PLACE, "N", "With --engine pool: higher runs first.  [default: 0]"),
     "detach": _flag(PLACE, "--detach", "Return once the workers are placed; they finish the run on their own."),
     "max_errors": _declare(str, LIMITS, "LIMIT", "Rows that may fail: 1% or a number.  [default: 1%]"),
     "precision": _declare(str, LIMITS, "PRECISION", "auto, or float32 for exact arithmetic at less speed."),
@@ -152,14 +154,15 @@ READING = ("source", "text", "query", "format")
 KEEPING = ("id", "keep")
 CHOOSING = ("task", "param")
 EMBEDDING = ("model", "prompt", "window_tokens", "overlap", "windows", "dims")
-FINDING = ("over", "by", "k", "rerank", "reader", "generator", "null_threshold", "model")
 SUMMARIZING = ("model", "method", "prompt", "window_tokens", "sentences", "reference", "group_by")
-WRITING = ("endpoint", "key_variable", "max_tokens", "temperature", "seed", "beams")
+SERVED = ("endpoint", "key_variable")
+FINDING = ("over", "by", "k", "rerank", "reader", "generator", *SERVED, "null_threshold", "model")
+WRITING = (*SERVED, "max_tokens", "temperature", "seed", "beams")
 REPLYING = ("system", "max_tokens", "temperature", "top_k", "top_p", "seed", "beams", "stop")
-GENERATING = ("model", "endpoint", "key_variable", *REPLYING)
+GENERATING = ("model", *SERVED, *REPLYING)
 PRICING = ("price_in", "price_out")
 STORING = ("to", "table", "mode", "changed_only")
-PLACING = ("engine", "workers", "device", "hosts", "partition", "address", "set_")
+PLACING = ("engine", "workers", "device", "hosts", "partition", "address", "image", "priority", "set_")
 LIMITING = ("max_errors", "precision", "batch_tokens", "shard_bytes")
 LOADING = (
     *("to", "table", "mode", "changed_only", "index", "rebuild_indexes", "vector"),

@@ -11,7 +11,7 @@ def read_options(spec: Any, options: dict[str, Any]) -> tuple[dict[str, Any], di
     """The `[work]` and `[execution]` of a spec file, overridden by the options of a command."""
     from shardmill.spec import read_spec, sort_options
 
-    named = {name: options.pop(name, None) for name in ("hosts", "partition", "address")}
+    named = {name: options.pop(name, None) for name in ("hosts", "partition", "address", "image")}
     engine = dict(_pairs(options.pop("set_", None), "--set", "account=mine"))
     engine |= {name: value for name, value in named.items() if value is not None}
     params = {key: _toml_value(value) for key, value in _pairs(options.pop("param", None), "--param", "dims=256")}

@@ -122,10 +122,11 @@ def augment(
 
 _RESUME = """\
 shardmill resume runs/reviews
-shardmill resume s3://bucket/runs/docs --engine slurm --partition gpu --workers 16"""
+shardmill resume s3://bucket/runs/docs --engine slurm --partition gpu --workers 16
+shardmill resume runs/chats --endpoint http://gpu2:8000/v1"""
 
 
-@takes(*o.PLACING, "detach", "then", *o.LIMITING)
+@takes(*o.PLACING, *o.SERVED, "detach", "then", *o.LIMITING)
 def resume(run: o.Run, allow_code: o.AllowCode = False, as_json: o.AsJson = False, **options: Any) -> None:
     """Resume a run from its folder, on any engine. Options change how it runs, never the result."""
     from shardmill.run import resume as resume_run
@@ -137,30 +138,45 @@ def resume(run: o.Run, allow_code: o.AllowCode = False, as_json: o.AsJson = Fals
 
 _WORK = """\
 shardmill plan reviews.jsonl --text reviewText --out runs/reviews && shardmill work runs/reviews
-shardmill work s3://bucket/runs/docs --device cuda"""
+shardmill work s3://bucket/runs/docs --device cuda
+shardmill work s3://bucket/runs --forever"""
 
 
 def work(
-    run: o.Run,
+    run: Annotated[str, o.argument("RUN", "The run folder, or a folder of runs: a path or a URL.")],
+    forever: Annotated[
+        bool, o.option(o.PLACE, "--forever", help="With a folder of runs: wait for the next run instead of ending.")
+    ] = False,
     device: Annotated[
         str | None, o.option(o.PLACE, metavar="DEVICE", help="auto, cpu or cuda.  [default: the run's]")
     ] = None,
+    workers: Annotated[
+        int, o.option(o.PLACE, metavar="N", min=1, help="Run one worker on each of N GPUs here.  [default: 1]")
+    ] = 1,
     allow_code: o.AllowCode = False,
     as_json: o.AsJson = False,
 ) -> None:
     """Be one worker of a run until the run is done. Start as many as you like, anywhere, at any time.
 
     It pulls shards, waits while others hold the last ones, and does or awaits what follows the last shard (--then).
+    Given a folder of runs, it serves those that are wanted, the highest priority first, and ends when nothing can be
+    claimed.
     """
-    from shardmill.errors import Preempted, ShardmillError
+    from shardmill.errors import ShardmillError
     from shardmill.run import work as work_on
+    from shardmill.run.pool import is_pool, serve
+    from shardmill.run.working import for_scheduler
 
     began = time.monotonic()
+    how: Any = {"device": device, "allow_code": allow_code, "quiet": False, "own_process": True}
     try:
-        done = work_on(run, device=device, allow_code=allow_code, quiet=False, own_process=True)
+        if forever or is_pool(run):
+            served = serve(run, forever=forever, **how)
+            print_json(served.to_json()) if as_json else say(served.describe())
+            return
+        done = work_on(run, workers=workers, **how)
     except ShardmillError as error:
-        # A scheduler starts it again, here or elsewhere, by its status.
-        raise error if isinstance(error, Preempted) else error.with_cure_as_status() from None
+        raise for_scheduler(error, run) from None
     report_run(done, began, as_json)
 
 

@@ -13,18 +13,26 @@ from shardmill.plan import Plan
 from shardmill.spec import Execution
 
 LOCAL = "local"
-_DETACHABLE = (LOCAL, "slurm", "ray")
+_DETACHABLE = (LOCAL, "slurm", "ray", "kubernetes", "pool")
 # The class of each engine. It takes the execution, whose engine_options belong to that engine.
 _ELSEWHERE = {
     "ssh": "shardmill.engines.ssh.engine:SshEngine",
     "slurm": "shardmill.engines.slurm:SlurmEngine",
     "ray": "shardmill.engines.ray:RayEngine",
+    "kubernetes": "shardmill.engines.kubernetes.engine:KubernetesEngine",
+    "pool": "shardmill.engines.pool:PoolEngine",
 }
 # Functions that end workers which cannot see the run folder or wait in a queue. Called with execution, run and plan.
-_ENDING = {"ssh": "shardmill.engines.ssh.engine:end_workers", "slurm": "shardmill.engines.slurm.engine:end_workers"}
+_ENDING = {name: f"shardmill.engines.{name}.engine:end_workers" for name in ("ssh", "slurm", "kubernetes")}
 
 # Options that run commands, or connect to what may. A run folder may not choose them for the user who resumes it.
-_COMMANDS = {"slurm": ("setup", "wrap", "python", "directives"), "ray": ("runtime_env", "address")}
+_COMMANDS = {
+    "slurm": ("setup", "wrap", "python", "directives"),
+    "ray": ("runtime_env", "address"),
+    "kubernetes": ("image", "secret", "service_account", "env", "context"),
+}
+# Functions that say whether the workers that the options would place are already placed, by somebody who may.
+_PLACED = {"kubernetes": "shardmill.engines.kubernetes.engine:is_placed"}
 
 
 def check_detachable(execution: Execution) -> None:
@@ -54,16 +62,18 @@ def end_workers(execution: Execution, run: str, plan: Plan) -> int | None:
     """
     place = _ENDING.get(execution.engine)
     if execution.engine == "ssh":
-        check_stored(execution)
+        check_stored(execution, run)
     return int(_find(place)(execution, run, plan)) if place else None
 
 
-def check_stored(execution: Execution) -> None:
+def check_stored(execution: Execution, run: str) -> None:
     """Refuse options from a run folder that would run commands of whoever wrote it."""
     found = [name for name in _COMMANDS.get(execution.engine, ()) if execution.engine_options.get(name)]
     hosts = str(execution.engine_options.get("hosts") or "")
     if execution.engine == "ssh" and hosts and not _is_own(Path(hosts)):
         found = ["hosts"]
+    if found and execution.engine in _PLACED and _find(_PLACED[execution.engine])(execution, run):
+        return
     if found:
         raise UsageError(
             f"The run folder sets {', '.join(found)} of the engine {execution.engine!r}, which may run commands.",

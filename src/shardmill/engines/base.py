@@ -21,7 +21,8 @@ class Placement(Protocol):
         ...
 
     # An engine whose workers can be left on their own also has `detach`: it returns once they need this process no
-    # more. A later placement on the same run adopts them.
+    # more. A later placement on the same run adopts them. One whose workers go on if the user interrupts the command
+    # has `leave`, which is called instead of `stop`, and says how to come back.
 
 
 class Engine(Protocol):

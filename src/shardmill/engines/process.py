@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import uuid
 
@@ -9,11 +10,15 @@ from shardmill import passwords, permission
 from shardmill.devices import Device, format_cpus
 
 MODULE = "shardmill.worker"
+# The variable with the file that a cluster reads the cause of a worker's end from.
+TERMINATION_LOG = "SHARDMILL_TERMINATION_LOG"
 
 
 def name_worker(seat: int, host: str = "") -> str:
     """A name that no worker had before, on any host of this name."""
-    return f"{host or socket.gethostname()}-{seat}-{uuid.uuid4().hex[:12]}"
+    # In a pod that runs several workers, they have the pod's name in theirs.
+    host = host or os.environ.get("SHARDMILL_WORKER") or socket.gethostname()
+    return f"{host}-{seat}-{uuid.uuid4().hex[:12]}"
 
 
 def handed_on() -> dict[str, str]:

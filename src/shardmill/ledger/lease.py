@@ -80,6 +80,11 @@ class Leases:
             return Claim(shard, _new_attempt(), shadow=True)
         return None
 
+    def has_abandoned(self, shards: Iterable[int]) -> bool:
+        """Whether the holder of one of these shards is gone."""
+        now = self._clock()
+        return any(lease.until <= now or _vanished(lease) for _, (lease, _) in self._read_each(shards))
+
     def renew(self, claim: Claim, worker: str, lease_s: float, due: float = 0.0) -> bool:
         """Extend the lease and record when the worker expects to commit. False if another has committed the shard.
 

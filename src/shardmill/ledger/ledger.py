@@ -157,8 +157,7 @@ class Ledger:
         if plan.generation != self.folder.generation:
             self._enter(plan.generation)
         plan = plan.indexed_at([f.index and f"{self.url}/{f.index}" for f in plan.stat.files])
-        now = self.execution()
-        return plan.relocated(now.get("places", ()), now.get("to_url", ""))
+        return plan.relocated(self.execution())
 
     def put_execution(self, settings: dict[str, Any]) -> None:
         """Store the settings that may change between resumes."""
@@ -250,6 +249,11 @@ class Ledger:
         if assigned is None:
             return self.commits.is_complete(shards)
         return self.clock() >= assigned.until and all(map(self.commits.is_done, assigned.shards))
+
+    def has_free(self, shards: int) -> bool:
+        """Whether a worker that begins now would find a shard: one that nobody holds, or whose holder is gone."""
+        leased = set(self.leases.shards()) - (committed := self.commits.shards())
+        return len(leased) + len(committed) < shards or self.leases.has_abandoned(sorted(leased))
 
     def _assignment(self) -> Assignment | None:
         """The last assignment, if any; its shards are looked up again, as home may have deleted their commits."""

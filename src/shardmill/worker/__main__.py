@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import os
 import random
 import sys
 from typing import TYPE_CHECKING
 
-from shardmill.errors import EXIT_DONE, EXIT_TRY_AGAIN, WORKER_FAILED, Cure, Preempted, ShardmillError
+from shardmill.errors import EXIT_DONE, EXIT_TRY_AGAIN, Cure, Preempted, ShardmillError
 from shardmill.worker.signals import Signals
 
 if TYPE_CHECKING:
@@ -51,8 +50,7 @@ def main(argv: list[str]) -> int:
         print(error.message, error.hint, file=sys.stderr)
         return EXIT_TRY_AGAIN
     except ShardmillError as error:
-        said = {"message": error.message, "hint": error.hint, "cure": error.cure.name}
-        print(WORKER_FAILED + json.dumps(said), file=sys.stderr)
+        print(error.as_last_words(), file=sys.stderr)
         return error.cure
 
 

@@ -44,7 +44,10 @@ _REPORT_S = 5.0
 
 
 class Worker:
-    """Works on a run until all its shards are committed, by this worker or another."""
+    """Works on a run until all its shards are committed, by this worker or another.
+
+    A worker of a pool `leaves` the run to others as soon as it can claim nothing, or when that function says so.
+    """
 
     def __init__(
         self,
@@ -56,6 +59,7 @@ class Worker:
         parent: int | None = None,
         on_step: Callable[[str, int], None] = lambda step, shard: None,
         on_stuck: Callable[[], None] | None = None,
+        leaves: Callable[[], bool] | None = None,
     ) -> None:
         self.ledger = ledger
         self.device = device
@@ -71,13 +75,15 @@ class Worker:
         self.source: Source = open_source(self.plan.stat, Fields.of(work), work.max_item_bytes)
         self.told_to_stop = threading.Event()
         self._stop = threading.Event()
-        self._read: Channel[ReadBatch | ShardEnd | AllDone] = Channel(4, self._stop)
-        self._ready: Channel[Block | ShardEnd | AllDone] = Channel(8, self._stop)
-        self._made: Channel[Block | ShardEnd | AllDone] = Channel(8, self._stop)
+        share = self.execution.read_ahead or 1.0
+        self._read: Channel[ReadBatch | ShardEnd | AllDone] = Channel(max(1, int(4 * share)), self._stop)
+        self._ready: Channel[Block | ShardEnd | AllDone] = Channel(max(1, int(8 * share)), self._stop)
+        self._made: Channel[Block | ShardEnd | AllDone] = Channel(max(1, int(8 * share)), self._stop)
         self._tally, self._meter = Tally(), Meter(device)
         self._started = self._tally.began
+        lease_s, self.leaves = self.execution.lease_s, leaves
         self._shards = OpenShards(
-            ledger, self.choice, self._tally, worker=self.name, lease_s=self.execution.lease_s, stop=self._stop
+            ledger, self.choice, self._tally, worker=self.name, lease_s=lease_s, stop=self._stop, leaves=leaves
         )
         self._idle_s = self._idle_between_s = self._sink_wait_s = 0.0
         self._state = "starting"

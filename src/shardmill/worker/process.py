@@ -18,18 +18,24 @@ def work(worker: Worker, *, alone: bool = False, quiet: bool = True) -> bool:
     """Work until all shards are committed (True) or the worker is told to stop (False).
 
     A worker that is `alone`, or whose run is detached, also does the steps that follow, or waits until they are done.
-    Others leave them to the process that placed them; a branch leaves them to its home.
+    Others leave them to the process that placed them; a branch leaves them to its home. A worker of a pool waits for
+    nobody: False also if others hold the last shards, or do what follows.
     """
     with _showing(worker, quiet):
-        if not worker.work():
-            return False
-    ledger = worker.ledger
+        done = worker.work()
+    ledger, in_pool = worker.ledger, worker.leaves is not None
+    if in_pool and not (done and worker.choice.is_over()):
+        worker.task.close()
+        return False
+    if not done:
+        return False
     if ledger.branch.assignment() is not None:
         return True
     if alone or ledger.execution().get("detach"):
         # A step may open the model again, in another precision.
         worker.task.close()
-        return finish(ledger, worker.plan, worker.execution, worker.name, stop=worker.told_to_stop, quiet=quiet)
+        stop, waits = worker.told_to_stop, not in_pool
+        return finish(ledger, worker.plan, worker.execution, worker.name, stop=stop, waits=waits, quiet=quiet)
     if not is_more_than_swept(worker.plan, worker.execution):
         quietly(close_run, ledger, worker.plan, worker.name)
     return True

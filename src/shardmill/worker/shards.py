@@ -21,8 +21,17 @@ class OpenShards:
     """Used by all threads of a worker: the reader claims, the pulse renews, the writer closes."""
 
     def __init__(
-        self, ledger: Ledger, choice: Choice, tally: Tally, *, worker: str, lease_s: float, stop: threading.Event
+        self,
+        ledger: Ledger,
+        choice: Choice,
+        tally: Tally,
+        *,
+        worker: str,
+        lease_s: float,
+        stop: threading.Event,
+        leaves: Callable[[], bool] | None = None,
     ) -> None:
+        self._leaves = leaves
         self._ledger, self._choice, self._tally = ledger, choice, tally
         self._worker, self._lease_s, self._stop = worker, lease_s, stop
         self._woken = threading.Event()
@@ -58,7 +67,8 @@ class OpenShards:
     def next_claim(self, has_work: Callable[[], bool]) -> Claim | None:
         """Claim the next shard; waits while others work on the last ones; None when all are committed.
 
-        While the worker `has_work` for some time, it claims nothing: another worker would start the shard earlier.
+        While the worker `has_work` for some time, it claims nothing: another worker would start the shard earlier. A
+        worker that `leaves` does not wait: None also if nothing can be claimed now, or it is to claim no more.
         """
         while not self._slots.acquire(timeout=_LOOK_EVERY_S):
             if self._stop.is_set():
@@ -68,11 +78,11 @@ class OpenShards:
                 raise Stopped
         pause = 0.05
         while not self._stop.is_set():
-            claim = self._choice.claim(self._bytes_held())
+            claim = None if self._leaves is not None and self._leaves() else self._choice.claim(self._bytes_held())
             if claim is not None:
                 self._keep(claim)
                 return claim
-            if self._choice.is_over():
+            if self._leaves is not None or self._choice.is_over():
                 return None
             self._woken.wait(pause)
             self._woken.clear()

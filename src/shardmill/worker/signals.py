@@ -8,16 +8,21 @@ import socket
 import sys
 import threading
 import time
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from shardmill.errors import EXIT_TRY_AGAIN
-
-if TYPE_CHECKING:
-    from shardmill.worker.pipeline import Worker
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
 # Engines kill a worker that has not ended ten seconds after they told it to stop.
 _END_S = 8.0
+
+
+class Stoppable(Protocol):
+    """What a signal stops: a worker, or a step after the last shard."""
+
+    told_to_stop: threading.Event
+
+    def stop(self) -> None: ...
 
 
 class Signals:
@@ -28,8 +33,8 @@ class Signals:
     """
 
     def __init__(self) -> None:
-        self.interrupted = False
-        self._worker: Worker | None = None
+        self.heard = self.interrupted = False
+        self._worker: Stoppable | None = None
         self._lock = threading.Lock()
         self._reader, self._writer = socket.socketpair()
         self._writer.setblocking(False)
@@ -38,25 +43,33 @@ class Signals:
         signal.set_wakeup_fd(self._writer.fileno(), warn_on_full_buffer=False)
         threading.Thread(target=self._heed, name="signals", daemon=True).start()
 
-    def hand_over(self, worker: Worker) -> None:
+    def hand_over(self, worker: Stoppable) -> None:
         """From now on a signal stops this worker; the process ends if the worker does not."""
         with self._lock:
             self._worker = worker
-        threading.Thread(target=_end_in_time, args=(worker,), name="end", daemon=True).start()
+        threading.Thread(target=self._end_in_time, args=(worker,), name="end", daemon=True).start()
+
+    def take_back(self) -> None:
+        """The worker has ended, and its process lives on: a signal ends it at once, as before there was a worker."""
+        with self._lock:
+            self._worker = None
 
     def _heed(self) -> None:
         while (number := self._reader.recv(1)[0]) not in _SIGNALS:
             continue
-        self.interrupted = number == signal.SIGINT
+        self.heard, self.interrupted = True, number == signal.SIGINT
         with self._lock:
             if self._worker is None:
                 os._exit(EXIT_TRY_AGAIN)
-        self._worker.stop()
+            worker = self._worker
+        worker.stop()
 
-
-def _end_in_time(worker: Worker) -> None:
-    """End the process if it is told to stop and does not: native code and hanging requests cannot be interrupted."""
-    worker.told_to_stop.wait()
-    time.sleep(_END_S)
-    print(f"did not end within {_END_S:.0f} s of being told to: ended", file=sys.stderr, flush=True)
-    os._exit(EXIT_TRY_AGAIN)
+    def _end_in_time(self, worker: Stoppable) -> None:
+        """End the process if it is told to stop and does not: native code and hanging requests are not interrupted."""
+        worker.told_to_stop.wait()
+        time.sleep(_END_S)
+        with self._lock:
+            if self._worker is not worker:
+                return
+        print(f"did not end within {_END_S:.0f} s of being told to: ended", file=sys.stderr, flush=True)
+        os._exit(EXIT_TRY_AGAIN)

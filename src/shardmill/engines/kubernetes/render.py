@@ -1,0 +1,98 @@
+"""What would be applied for a spec, as plain objects: to review, and to keep in git."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from shardmill.engines.kubernetes.argo import EMBED_PARALLEL, TASKS, ArgoTask, make_cron, make_rights, make_template
+from shardmill.engines.kubernetes.manifests import make_job
+from shardmill.engines.kubernetes.monitor import make_monitor
+from shardmill.engines.kubernetes.options import PodOptions, read_pod_options
+from shardmill.engines.kubernetes.scaling import PoolSize, make_scaled_job
+from shardmill.errors import SpecError, missing_extra, nearest
+from shardmill.spec import Spec
+
+KINDS = ("job", "argo", "pool", "cron")
+# Options of the fronts, beside those of the pod.
+FRONT_OPTIONS = ("template", "schedule", "timezone", "most", "shards_per_worker")
+_NIGHTLY = "0 2 * * *"
+
+
+def render(kind: str, spec: Spec, out: str) -> list[dict[str, Any]]:
+    """The objects of a front. `out` is the run; of a pool, the folder of runs; of a cron, the folder of its nights."""
+    if kind not in KINDS:
+        raise SpecError(f"There is no {kind!r} to render.", hint=nearest(kind, list(KINDS)))
+    if not out:
+        raise SpecError("No --out was given.", hint="Name the run or, of a pool, the folder of runs: --out s3://…")
+    options = read_pod_options(spec.execution, FRONT_OPTIONS)
+    given = spec.execution.engine_options
+    if kind == "job":
+        return [make_job(out, options, spec.execution.workers or 1)]
+    if kind == "pool":
+        size = PoolSize(_number(given, "most", 24), _number(given, "shards_per_worker", 8))
+        return [*make_monitor(out, options), *make_scaled_job(out, options, size)]
+    task = _task_of(spec, out, parallel=(spec.execution.workers or 1) > 1)
+    if kind == "cron":
+        return [
+            *make_rights(options.namespace),
+            make_cron(task, options, str(given.get("schedule") or _NIGHTLY), str(given.get("timezone") or "")),
+        ]
+    return [*make_rights(options.namespace), make_template(task, options)]
+
+
+def make_all_templates(options: PodOptions) -> list[dict[str, Any]]:
+    """The templates that are installed once and used by many runs, with the account of their pods."""
+    return [*make_rights(options.namespace), *(make_template(task, options) for task in TASKS)]
+
+
+def _task_of(spec: Spec, out: str, *, parallel: bool) -> ArgoTask:
+    """The template for a spec: its values are the defaults of the parameters, its other options are fixed."""
+    work = spec.work
+    found = next((task for task in TASKS if task.verb == work.task and task.parallel == parallel), None)
+    if found is None:
+        raise SpecError(
+            f"There is no template for the task {work.task!r}{' with several workers' if parallel else ''}.",
+            hint=f"Use --engine argo: it plans here, and its workers do any task (template {EMBED_PARALLEL}).",
+        )
+    if len(work.source) != 1:
+        raise SpecError(f"A template has one source; the spec has {len(work.source)}.", hint="Give a folder or a glob.")
+    params = dict(work.params)
+    defaults = {
+        "source": work.source[0],
+        "text": work.text,
+        "run": out,
+        "merged": f"{out.rstrip('/')}.parquet",
+        "id": ",".join(work.id),
+        "keep": ",".join(work.keep),
+        "workers": str(spec.execution.workers or 1),
+        **({"model": str(params.pop("model"))} if params.get("model") else {}),
+    }
+    return replace(found, fixed=tuple(_flags(params)), defaults=defaults)
+
+
+def _flags(params: Mapping[str, Any]) -> Iterable[str]:
+    for name, value in params.items():
+        if isinstance(value, bool | list | dict):
+            raise SpecError(f"The parameter {name} is no option of a command.", hint="Use --engine argo instead.")
+        yield f"--{name.replace('_', '-')}={value}"
+
+
+def _number(given: Mapping[str, Any], name: str, otherwise: int) -> int:
+    text = str(given.get(name, otherwise))
+    if not text.isdecimal() or not int(text):
+        raise SpecError(f"{name}={text} is not a whole number above 0.")
+    return int(text)
+
+
+def to_yaml(objects: Iterable[Mapping[str, Any]]) -> str:
+    """The objects as one stream of YAML documents."""
+    try:
+        import yaml
+    except ImportError as error:
+        raise missing_extra("PyYAML", "kubernetes") from error
+    # Through JSON: an object that occurs twice is then written twice, as people would.
+    plain = json.loads(json.dumps(list(objects)))
+    return str(yaml.safe_dump_all(plain, sort_keys=False, width=120, allow_unicode=True))

@@ -1,0 +1,83 @@
+"""Why pods do not start, and when that is no longer worth waiting for."""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Sequence
+
+from shardmill.engines.kubernetes.api import ApiRefused, ClusterApi, Json
+from shardmill.engines.kubernetes.options import PodOptions
+from shardmill.engines.kubernetes.state import StartTrouble, event_trouble, is_running, start_trouble
+from shardmill.errors import EngineRefused, EngineSilent
+
+_LOOK_S = 3.0
+# A registry or a volume may need a moment. Beyond this the first worker of a run will not start by itself.
+_LASTING_S, _PASSING_S, _SCALED_S = 12.0, 40.0, 25.0
+
+
+class StartWatch:
+    """Asks for the events of pods that wait. If no worker has ever begun and none can, it raises."""
+
+    def __init__(self, api: ClusterApi, job: str, options: PodOptions) -> None:
+        self._api, self._job, self._options = api, job, options
+        self._since: float | None = None
+        self._asked_at = 0.0
+        self._events: dict[str, list[Json]] = {}
+
+    def look(self, pods: Sequence[Json], begun: bool, workers: int) -> list[StartTrouble]:
+        """What is wrong with pods that wait."""
+        waiting = [pod for pod in pods if not is_running(pod)]
+        if not waiting and len(pods) >= workers:
+            self._since = None
+            return []
+        if time.monotonic() - self._asked_at >= _LOOK_S:
+            self._asked_at = time.monotonic()
+            self._ask()
+        troubles = [t for pod in waiting if (t := start_trouble(pod, self._events.get(pod["metadata"]["name"], ())))]
+        if not pods and (trouble := event_trouble(self._events.get(self._job, ()))) is not None:
+            troubles.append(trouble)
+        if begun or not troubles or len(troubles) < len(pods):
+            self._since = None
+            return troubles
+        self._since = self._since or time.monotonic()
+        self._give_up(troubles[0], time.monotonic() - self._since)
+        return troubles
+
+    def _give_up(self, trouble: StartTrouble, waited_s: float) -> None:
+        waits_s = _LASTING_S if trouble.lasting else _PASSING_S if trouble.volume else _SCALED_S
+        if waited_s < max(waits_s, self._options.wait_s):
+            return
+        if trouble.lasting or trouble.volume:
+            raise EngineRefused(f"No pod can start: {trouble}", hint=trouble.hint)
+        if "being made" not in trouble.said and (lack := self._lack_of_gpus()):
+            raise EngineRefused(f"No pod can start: {lack}.", hint=trouble.hint)
+
+    def _lack_of_gpus(self) -> str:
+        """That no node has as many GPUs as a pod asks for; "" if one has, or nodes may not be listed."""
+        wanted, resource = self._options.gpus, self._options.gpu_resource
+        if not wanted:
+            return ""
+        try:
+            most = most_gpus(self._api, resource)
+        except (ApiRefused, EngineSilent):
+            return ""
+        return f"a pod asks for {wanted} {resource}, and no node has more than {most}" if most < wanted else ""
+
+    def _ask(self) -> None:
+        try:
+            found, _ = self._api.items(self._api.path("events"))
+        except (ApiRefused, EngineSilent):
+            return
+        events = defaultdict(list)
+        for event in found:
+            name = (event.get("involvedObject") or {}).get("name", "")
+            if name == self._job or name.startswith(f"{self._job}-"):
+                events[name].append(event)
+        self._events = dict(events)
+
+
+def most_gpus(api: ClusterApi, resource: str) -> int:
+    """How many GPUs the largest node has."""
+    nodes, _ = api.items("/api/v1/nodes")
+    return max((int((node["status"].get("allocatable") or {}).get(resource, 0)) for node in nodes), default=0)

@@ -1,0 +1,181 @@
+"""Our Argo templates on a real cluster, by a reader that ends as Argo's rules say, beside what a real Argo recorded."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from shardmill import prepare
+from shardmill.engines.kubernetes.argo import NODE_BYTES, ArgoTask, make_rights, make_template
+from shardmill.engines.kubernetes.options import PodOptions
+from shardmill.ledger import Ledger
+from shardmill.run import Run
+from shardmill.spec import make_spec
+from shardmill.store import open_store
+from tests.support.argo_reader import ArgoReader, Json, Kubectl, Unreadable, make_kubectl
+from tests.support.corpora import fake_rows
+
+NAMESPACE, IMAGE = "argo-templates", os.environ.get("SHARDMILL_TEST_IMAGE", "localhost/shardmill:test")
+DATA = Path(__file__).parents[2] / "data" / "argo"
+TASK = ArgoTask(
+    "light",
+    "run",
+    parallel=True,
+    given=("text",),
+    free=("id",),
+    fixed=("--task=shardmill.testing:FakeTask", "--shard-bytes=2000"),
+)
+# A worker that says how it ends and ends so; and one that waits to be deleted.
+EXITS = "import sys; sys.exit(int(sys.argv[1]))"
+WAITS = "import time; time.sleep(600)"
+FAULTS = """
+import sys, time
+what, retries = sys.argv[1:]
+if what == "usage":
+    sys.exit(2)
+if retries == "0" and what == "oom":
+    bytearray(1 << 30)
+if retries == "0" and what == "kill":
+    sys.exit(137)
+if retries == "0" and what == "evict":
+    time.sleep(600)
+"""
+
+
+@pytest.fixture(scope="module")
+def kubectl() -> Iterator[Kubectl]:
+    ask = make_kubectl("/tmp/kube/bin/kubectl", "/tmp/kube/kubeconfig", NAMESPACE)
+    ask("create", "namespace", NAMESPACE)
+    yield ask
+    ask("delete", "namespace", NAMESPACE, "--wait=false")
+
+
+@pytest.fixture(scope="module")
+def options(kubectl: Kubectl, s3_server: str) -> PodOptions:
+    """Light pods without a GPU that reach the bucket."""
+    names = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_REGION", "AWS_ENDPOINT_URL")
+    values = {name: os.environ[name] for name in names}
+    secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "bucket"}, "stringData": values}
+    kubectl("apply", "-f", "-", stdin=json.dumps(secret))
+    options = PodOptions(image=IMAGE, namespace=NAMESPACE, gpus=0, memory="512Mi", secret="bucket", grace_s=15)
+    for each in make_rights(NAMESPACE):
+        kubectl("apply", "-f", "-", stdin=json.dumps(each))
+    return options
+
+
+def _workflow(name: str, **values: str) -> Json:
+    parameters = [{"name": each, "value": value} for each, value in values.items()]
+    metadata = {"name": name, "namespace": NAMESPACE}
+    spec = {"workflowTemplateRef": {"name": TASK.name}, "arguments": {"parameters": parameters}}
+    return {"apiVersion": "argoproj.io/v1alpha1", "kind": "Workflow", "metadata": metadata, "spec": spec}
+
+
+def _does(pod: Json, script: str, *words: str) -> None:
+    pod["spec"]["containers"][0] |= {"command": ["python3", "-c", script], "args": list(words)}
+
+
+def _seen(reader: ArgoReader) -> list[list[Any]]:
+    """The nodes as the recordings list them, without the exit handler, which has no retries there."""
+    nodes = reader.nodes.values()
+    found = [[n.name.partition(".")[2], n.type, n.phase, n.message, n.exit_code] for n in nodes]
+    return sorted((each for each in found if not each[0].startswith("onExit")), key=str)
+
+
+def _recorded(which: str) -> list[list[Any]]:
+    found = json.loads((DATA / "recorded.json").read_text())[which]["nodes"]
+    return [each for each in found if each[0] != "onExit"]
+
+
+def test_a_workflow_ends_as_the_recorded_one(kubectl: Kubectl, options: PodOptions, s3_server: str) -> None:
+    """Worker 1 ends once with 75, worker 2's pod is evicted once; the run is planned, done, merged and verified."""
+    rows = "".join(json.dumps(row) + "\n" for row in fake_rows(300))
+    open_store(s3_server).put("argo/rows.jsonl", rows.encode())
+    template = make_template(TASK, options)
+    run, merged = f"{s3_server}/argo/run", f"{s3_server}/argo/merged.parquet"
+    workflow = _workflow(
+        "embed-2", source=f"{s3_server}/argo/rows.jsonl", text="text", id="id", run=run, merged=merged, workers="4"
+    )
+    for each, how in ((template, ()), (workflow, ("--dry-run=server",))):
+        kubectl("apply", *how, "--validate=strict", "-f", "-", stdin=json.dumps(each))
+
+    def inject(name: str, pod: Json) -> None:
+        if name.endswith("work(1:1)(0)"):
+            _does(pod, EXITS, "75")
+        if name.endswith("work(2:2)(0)"):
+            _does(pod, WAITS)
+
+    reader = ArgoReader(kubectl, workflow, template, inject)
+    reader.evicts.add("work(2:2)(0)")
+    assert reader.run().phase == "Succeeded"
+    assert _seen(reader) == _recorded("embed")
+    assert reader.nodes["embed-2.onExit"].phase == "Succeeded"
+    done = Run(run)
+    assert (done.status().state, done.ledger.state.look().state) == ("complete", "done")
+    assert done.table(["id"]).num_rows == 300
+    assert open_store(s3_server).head("argo/merged.parquet") is not None
+
+
+def test_an_end_of_a_pod_means_what_it_does_to_argo(kubectl: Kubectl, options: PodOptions, s3_server: str) -> None:
+    """Three workflows at once: the recorded faults; one worker that is refused; and only such workers."""
+    faults = yaml.safe_load((DATA / "faults.yaml").read_text())
+    faults["metadata"]["namespace"] = NAMESPACE
+
+    def fault(name: str, pod: Json) -> None:
+        pod["spec"].pop("serviceAccountName", None)
+        pod["spec"]["volumes"], pod["spec"]["containers"][0]["volumeMounts"] = [], []
+        if pod["spec"]["containers"][0]["args"]:
+            _does(pod, FAULTS, *pod["spec"]["containers"][0]["args"])
+
+    def refused(all_of_them: bool) -> Callable[[str, Json], None]:
+        def inject(name: str, pod: Json) -> None:
+            if "onExit" not in name:
+                _does(pod, EXITS, "2" if "work(1:1)" in name or (all_of_them and ".work(" in name) else "0")
+
+        return inject
+
+    template = make_template(TASK, options)
+    ledger = _plan(f"{s3_server}/argo/refused")
+    given = {"source": "-", "text": "text", "run": ledger.url, "merged": "-", "workers": "2"}
+    readers = [
+        ArgoReader(kubectl, faults, None, fault),
+        ArgoReader(kubectl, _workflow("some", **given), template, refused(all_of_them=False)),
+        ArgoReader(kubectl, _workflow("none", **given), template, refused(all_of_them=True)),
+    ]
+    readers[0].evicts.add("evict(0)")
+    with ThreadPoolExecutor() as pool:
+        ended = [root.phase for root in pool.map(ArgoReader.run, readers)]
+    assert ended == ["Failed", "Succeeded", "Failed"]
+    assert _seen(readers[0]) == _recorded("faults")
+    some, none = readers[1].nodes, readers[2].nodes
+    assert some["some.work"].phase == "Failed", "one exhausted worker is no failed run"
+    assert some["some.work(1:1)"].message == "retryStrategy.expression evaluated to false"
+    assert "none.merge" not in none
+    assert none["none.onExit"].phase == "Succeeded"
+    state = ledger.state.look()
+    assert (state.state, state.cause) == ("failed", f"The workflow {NAMESPACE}/none ended as Failed.")
+
+
+def _plan(place: str) -> Ledger:
+    """A run that nobody has begun."""
+    spec = make_spec({"source": "range:0:20", "text": "sample_id", "id": "sample_id", "task": "augment"})
+    ledger = prepare(spec, place).ledger
+    ledger.state.want("anna@desk")
+    return ledger
+
+
+def test_what_the_reader_does_not_know_it_refuses() -> None:
+    spec = {"entrypoint": "a", "templates": [{"name": "a", "script": {"image": "b"}}]}
+    with pytest.raises(Unreadable, match="script"):
+        ArgoReader(lambda *words, stdin=None: "", {"metadata": {"name": "w"}, "spec": spec}, None, lambda n, p: None)
+
+
+def test_the_bytes_of_a_node_are_those_recorded() -> None:
+    recorded = json.loads((DATA / "recorded.json").read_text())["embed"]
+    assert recorded["bytes"] / len(recorded["nodes"]) <= NODE_BYTES

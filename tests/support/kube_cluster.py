@@ -1,0 +1,190 @@
+"""A real Kubernetes for tests: a cluster that a contributor names, or one that is started once for all processes.
+
+`KUBECONFIG` with `SHARDMILL_TEST_IMAGE` names a cluster and an image on it. `SHARDMILL_TEST_CLUSTER` is a folder with a
+`cluster.py` that starts one: its ports are fixed, so all test processes of this machine share it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from tests.support.waiting import PATIENCE_S, wait_for
+
+IMAGE = "localhost/shardmill:test"
+SECRET = "bucket"
+# Sockets lie in it, so its name is short.
+_FOLDER = Path("/tmp/shardmill-kube")
+_KEYS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_REGION", "AWS_ENDPOINT_URL")
+_SOURCE = Path(__file__).parents[2] / "src"
+
+
+@dataclass(frozen=True)
+class KubeCluster:
+    """`folder` is that of a cluster whose parts run on this machine, None of any other."""
+
+    kubeconfig: Path
+    image: str
+    program: str
+    folder: Path | None = None
+
+    def kubectl(self, *words: str, feed: str = "", check: bool = True) -> str:
+        done = subprocess.run(
+            [self.program, "--kubeconfig", str(self.kubeconfig), *words],
+            input=feed or None,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_S,
+        )
+        if check and done.returncode:
+            raise AssertionError(f"kubectl {' '.join(words)}: {done.stderr}")
+        return done.stdout if not done.returncode else done.stderr
+
+    def json(self, *words: str) -> Any:
+        return json.loads(self.kubectl(*words, "-o", "json"))
+
+    def apply(self, *objects: dict[str, Any]) -> None:
+        self.kubectl("apply", "-f", "-", feed=json.dumps({"apiVersion": "v1", "kind": "List", "items": list(objects)}))
+
+    def post(self, path: str, body: dict[str, Any]) -> None:
+        """Create an object that `apply` cannot: one below another."""
+        self.kubectl("create", "--raw", path, "-f", "-", feed=json.dumps(body))
+
+    def pods(self, namespace: str) -> list[Any]:
+        return list(self.json("-n", namespace, "get", "pods")["items"])
+
+    @contextlib.contextmanager
+    def namespace(self) -> Iterator[str]:
+        """A namespace of its own, with the keys of the tests' S3 server as a Secret."""
+        name = f"test-{uuid.uuid4().hex[:8]}"
+        keys = {key: os.environ[key] for key in _KEYS} | {"AWS_ALLOW_HTTP": "true"}
+        self.apply(
+            {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}},
+            {
+                "apiVersion": "v1",
+                "kind": "Secret",
+                "metadata": {"name": SECRET, "namespace": name},
+                "stringData": keys,
+            },
+        )
+        try:
+            yield name
+        finally:
+            self.kubectl("delete", "namespace", name, "--wait=false", check=False)
+
+    def pid_of(self, pod: str) -> int:
+        """The process of a pod's worker on this machine, by its environment."""
+        mark = f"SHARDMILL_WORKER={pod}\0".encode()
+
+        def find() -> int:
+            for process in psutil.process_iter():
+                with contextlib.suppress(OSError):
+                    if mark in Path(f"/proc/{process.pid}/environ").read_bytes():
+                        return process.pid
+            return 0
+
+        return int(wait_for(find))
+
+    @contextlib.contextmanager
+    def without_api_server(self) -> Iterator[None]:
+        """The API server hangs meanwhile: it accepts connections and answers nothing."""
+        assert self.folder is not None
+        pid = int((self.folder / "pids" / "kube-apiserver").read_text())
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            os.kill(pid, signal.SIGCONT)
+
+
+def is_named() -> bool:
+    """Whether the environment names a cluster."""
+    given = {name for name in ("KUBECONFIG", "SHARDMILL_TEST_IMAGE", "SHARDMILL_TEST_CLUSTER") if os.environ.get(name)}
+    return "SHARDMILL_TEST_CLUSTER" in given or {"KUBECONFIG", "SHARDMILL_TEST_IMAGE"} <= given
+
+
+@contextlib.contextmanager
+def kube_cluster() -> Iterator[KubeCluster]:
+    """The cluster that the environment names; LookupError says why it does not start."""
+    named, image = os.environ.get("KUBECONFIG"), os.environ.get("SHARDMILL_TEST_IMAGE")
+    if named and image:
+        config = Path(named)
+        own = config.parent if (config.parent / "pids" / "kube-apiserver").exists() else None
+        program = shutil.which("kubectl") or str(config.parent / "bin" / "kubectl")
+        yield KubeCluster(config, image, program, own)
+        return
+    script = str(Path(os.environ["SHARDMILL_TEST_CLUSTER"]) / "cluster.py")
+    with _shared(script) as folder, _named(folder / "kubeconfig"):
+        yield KubeCluster(folder / "kubeconfig", IMAGE, str(folder / "bin" / "kubectl"), folder)
+
+
+@contextlib.contextmanager
+def _named(config: Path) -> Iterator[None]:
+    before = os.environ.get("KUBECONFIG")
+    os.environ["KUBECONFIG"] = str(config)
+    try:
+        yield
+    finally:
+        os.environ.pop("KUBECONFIG") if before is None else os.environ.update(KUBECONFIG=before)
+
+
+@contextlib.contextmanager
+def _shared(script: str) -> Iterator[Path]:
+    """The first process starts the cluster, the last one stops it."""
+    _FOLDER.mkdir(exist_ok=True)
+    me = f"{os.getpid()}:{psutil.Process().create_time()}"
+    with _users() as users:
+        if not users:
+            _run(script, "down", str(_FOLDER))
+            _run(script, "up", str(_FOLDER), "--mount", f"{_SOURCE}:/opt/src", "--gpus", "4")
+            _run(script, "image", str(_FOLDER), IMAGE, "--module", "shardmill")
+        users.append(me)
+    try:
+        yield _FOLDER
+    finally:
+        with _users() as users:
+            users.remove(me)
+            if not users:
+                _run(script, "down", str(_FOLDER))
+
+
+@contextlib.contextmanager
+def _users() -> Iterator[list[str]]:
+    """The processes that use the cluster, under a lock; those that died are left out."""
+    with open(_FOLDER.with_suffix(".users"), "a+") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        file.seek(0)
+        users = [line for line in file.read().split() if _lives(line)]
+        try:
+            yield users
+        finally:
+            file.seek(0)
+            file.truncate()
+            file.write("\n".join(users))
+
+
+def _lives(user: str) -> bool:
+    pid, _, created = user.partition(":")
+    try:
+        return psutil.Process(int(pid)).create_time() == float(created)
+    except psutil.NoSuchProcess:
+        return False
+
+
+def _run(*words: str) -> None:
+    done = subprocess.run([sys.executable, *words], capture_output=True, text=True, timeout=2 * PATIENCE_S)
+    if done.returncode:
+        raise LookupError(f"no Kubernetes: cluster.py {words[1]}: {(done.stderr or done.stdout).strip()[-500:]}")

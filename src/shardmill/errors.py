@@ -19,6 +19,7 @@ ShardmillError
 │   └── StoreFull         no space left
 ├── HubBusy               the model hub does not answer now; a retry helps
 ├── EndpointSilent        the server of a model does not answer; a retry helps
+├── AlertNotSent          a target of alerts did not take a message; it is sent again
 ├── DatabaseLost          the connection to a database was lost; the shard is retried
 ├── TooManyErrors         more rows failed than the user allows
 ├── NotComplete           the run has shards that are not committed
@@ -172,6 +173,10 @@ class EndpointSilent(ShardmillError):
     pass
 
 
+class AlertNotSent(ShardmillError):
+    pass
+
+
 class DatabaseLost(ShardmillError):
     pass
 
@@ -223,6 +228,7 @@ _CURES: dict[type[ShardmillError], Cure] = {
     StoreFull: Cure.FINAL,
     HubBusy: Cure.HERE,
     EndpointSilent: Cure.HERE,
+    AlertNotSent: Cure.HERE,
     DatabaseLost: Cure.HERE,
     Preempted: Cure.HERE,
     EngineSilent: Cure.HERE,

@@ -16,6 +16,7 @@ from shardmill.errors import ShardmillError, StepFailed, too_many_errors
 from shardmill.ledger import Ledger, Step, started_over
 from shardmill.plan import Plan
 from shardmill.spec import ErrorLimit, Execution
+from shardmill.telemetry import open_trace, timed_step
 
 _LONGEST_PAUSE_S = 2.0
 _LOOK_EVERY_S = 0.2
@@ -53,18 +54,31 @@ def finish(
             if seen.state == "failed":
                 raise _end_run(ledger, worker, seen)
             if seen.worker == worker and not stop.is_set():
-                with _held(ledger, step, worker, execution.lease_s, stop):
-                    result = _DO[step.partition(":")[0]](ledger, plan, execution, step, quiet)
+                kind = step.partition(":")[0]
+                with (
+                    _held(ledger, step, worker, execution.lease_s, stop),
+                    timed_step(plan.id, plan.generation, kind, worker=worker),
+                ):
+                    result = _DO[kind](ledger, plan, execution, step, quiet)
                 ledger.steps.finish(step, worker, result)
             elif not waits or stop.wait(pause) or not ledger.state.is_wanted():
                 ledger.steps.release(step, worker)
                 return False
             # A thousand workers may wait for a long merge.
             pause = min(max(_LONGEST_PAUSE_S, execution.lease_s / 4), pause * 1.5)
-    if ledger.state.finish(worker).by == worker:
-        with suppress(ShardmillError):
-            ledger.overview.close(plan, worker)
+    close_run(ledger, plan, worker)
     return True
+
+
+def close_run(ledger: Ledger, plan: Plan, worker: str) -> None:
+    """Say that the run is done. Whoever is first to say so also leaves its last view, and ends its trace."""
+    if ledger.state.finish(worker).by != worker:
+        return
+    with suppress(ShardmillError):
+        ledger.overview.close(plan, worker)
+    if (trace := open_trace(plan.id, plan.generation)) is not None:
+        with suppress(ShardmillError):
+            trace.end(ledger.notes.began() or time.time(), shards=len(plan.shards))
 
 
 def begin_again(ledger: Ledger, plan: Plan, execution: Execution) -> None:

@@ -21,6 +21,7 @@ MAY_IMPORT: dict[str, str] = {
     "errors": "",
     "cache": "",
     "console": "",
+    "telemetry": "_version console",
     "passwords": "errors",
     "permission": "errors",
     "records": "errors",
@@ -48,8 +49,8 @@ MAY_IMPORT: dict[str, str] = {
     "tasks": "errors permission devices random augment models endpoints schema plan postgres template texts retrieval",
     "sinks": "errors console store spec plan ledger postgres template",
     "status": "errors console store plan ledger postgres sinks",
-    "steps": "errors console spec plan ledger sources tasks sinks results",
-    "worker": "_version errors console batching devices spec plan ledger sources tasks sinks steps",
+    "steps": "errors console spec plan ledger sources tasks sinks results telemetry",
+    "worker": "_version errors console batching devices spec plan ledger sources tasks sinks steps telemetry",
     "testing": "errors devices ledger tasks worker",
     # A host without a common disk is sent the bytes that its shards need, and the sources know which these are.
     "engines": "_version errors console passwords permission records ranges devices store spec plan ledger sources",
@@ -59,15 +60,18 @@ MAY_IMPORT: dict[str, str] = {
     "results": "errors permission console ranges devices store retrieval evaluation models plan ledger sources tasks "
     "sinks",
     "run": "errors permission console devices store spec plan planner ledger engines sinks tasks status costs results "
-    "steps worker retrieval",
+    "steps worker retrieval telemetry",
     "tables": "errors passwords permission console template devices store models spec plan planner postgres sources "
     "sinks tasks engines results run",
+    "alerts": "errors console records store spec status endpoints",
+    # It shows what folders say; only its search, a process of its own, opens a task.
+    "monitor": "_version errors permission console store spec plan ledger tasks status costs results run alerts",
     "ray": "spec run",
     "api": "errors spec run tables tasks",
     "bench": "errors console batching devices sizing store augment models sources tasks sinks run api",
     "__init__": "_version errors spec sizing split run api",
     "cli": "__init__ _version errors permission console store schema augment devices spec plan planner engines status "
-    "costs split run tables api bench",
+    "costs split run tables api bench monitor",
     "__main__": "cli",
 }
 

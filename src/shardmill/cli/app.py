@@ -10,7 +10,19 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 import shardmill
-from shardmill.cli import answers, bench, generation, hosts, inspection, manifests, results, split, summaries, tasks
+from shardmill.cli import (
+    answers,
+    bench,
+    generation,
+    hosts,
+    inspection,
+    manifests,
+    monitor,
+    results,
+    split,
+    summaries,
+    tasks,
+)
 from shardmill.cli.command import Verbs
 from shardmill.console import say
 from shardmill.errors import EXIT_TRY_AGAIN, ShardmillError
@@ -34,7 +46,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for family in (tasks, generation, summaries, inspection, results, answers, split):
+for family in (tasks, generation, summaries, inspection, monitor, results, answers, split):
     family.add_to(app)
 app.add_typer(bench.app, rich_help_panel="Machines")
 app.add_typer(hosts.app, rich_help_panel="Machines")

@@ -16,7 +16,6 @@ from shardmill.cli import options as o
 from shardmill.cli.command import Verb, print_json, takes
 from shardmill.cli.specs import read_options
 from shardmill.console import say
-from shardmill.errors import UsageError
 
 if TYPE_CHECKING:
     from shardmill.devices import Device
@@ -156,11 +155,9 @@ class Watched:
         self._run = run
 
     def status(self) -> Status:
-        ledger = self._run.ledger
-        if ledger.store.head("plan.json") is None:
-            raise UsageError(f"{ledger.url}: the run was deleted while it was watched.")
-        if ledger.state.look().generation not in ("", self._run.plan.generation):
-            self._run = shardmill.Run(ledger.url)
+        from shardmill.status.state import current_plan
+
+        self._run.plan = current_plan(self._run.ledger, self._run.plan)
         return self._run.status()
 
 

@@ -127,7 +127,7 @@ class LocalPlacement:
         slot = seat.number / len(self._seats)
         assert seat.device is not None
         parent = None if self._detached else os.getpid()
-        settings = worker_environment(seat.worker, seat.device, slot, parent, self._detached)
+        settings = worker_environment(seat.worker, seat.device, slot, parent, self._detached, _log_name(seat))
         with self._output(seat) as output:
             seat.process = process = subprocess.Popen(
                 [sys.executable, "-m", MODULE, self._run],
@@ -155,7 +155,7 @@ class LocalPlacement:
                 yield log
 
     def _log(self, seat: _Seat) -> Path | None:
-        return self._ledger.folder.log_path(f"worker-{seat.number}")
+        return self._ledger.folder.log_path(_log_name(seat))
 
     def _last_lines(self, seat: _Seat) -> list[str]:
         if not self._detached and not isinstance(seat.process, Adopted):
@@ -212,3 +212,7 @@ class LocalPlacement:
 def _signal(seat: _Seat, number: int) -> None:
     if seat.process is not None and seat.process.poll() is None:
         os.killpg(seat.process.pid, number)
+
+
+def _log_name(seat: _Seat) -> str:
+    return f"worker-{seat.number}"

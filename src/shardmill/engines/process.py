@@ -27,12 +27,12 @@ def handed_on() -> dict[str, str]:
 
 
 def worker_environment(
-    worker: str, device: Device, slot: float, parent: int | None = None, detached: bool = False
+    worker: str, device: Device, slot: float, parent: int | None = None, detached: bool = False, log: str = ""
 ) -> dict[str, str]:
     """Variables for a worker, added to its machine's own. `slot`, 0 to 1, is where it starts to look for shards.
 
     If `parent` is given, the worker ends when that process does. A `detached` one says so in its heartbeat, and judges
-    its run by itself.
+    its run by itself. `log` is the name of its log in the run folder.
     """
     return {
         **handed_on(),
@@ -45,6 +45,7 @@ def worker_environment(
         "SHARDMILL_SLOT": str(slot),
         **({"SHARDMILL_PARENT": str(parent)} if parent is not None else {}),
         **({"SHARDMILL_DETACHED": "1"} if detached else {}),
+        **({"SHARDMILL_LOG": log} if log else {}),
         "OMP_NUM_THREADS": str(device.threads),
         "OPENBLAS_NUM_THREADS": str(device.threads),
         "MKL_NUM_THREADS": str(device.threads),

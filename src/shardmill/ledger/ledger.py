@@ -40,7 +40,7 @@ _OWN_NAMES = (
 )
 _SHARED_NAMES = ("workers/", "logs/", "final/")
 # The settings and the state say of which generation they are.
-_FILES = ("report.json", "forecast.json", "placement.json", "view.json")
+_FILES = ("report.json", "forecast.json", "placement.json", "view.json", "trace.json")
 _COPIED_BYTES = 4 << 20
 _DAMAGED = "Delete it, then run the command that started the run again."
 # How long settings may be away that are about to be written.

@@ -8,12 +8,12 @@ from typing import Any
 
 from shardmill.errors import CorruptState
 from shardmill.ledger.record import RunForecast, encode
-from shardmill.records import read_record
+from shardmill.records import read_object, read_record
 from shardmill.store import Store
 
 
 class Notes:
-    """Keeps the forecast, the engine's line about its workers and the report; no run depends on them."""
+    """Keeps the forecast, the engine's line about its workers, the report and the beginning; no run depends on them."""
 
     def __init__(self, store: Store, clock: Callable[[], float]) -> None:
         self._store, self._clock = store, clock
@@ -42,3 +42,21 @@ class Notes:
 
     def put_report(self, report: dict[str, Any]) -> None:
         self._store.put("report.json", json.dumps(report, indent=2, sort_keys=True).encode())
+
+    def put_began(self, at: float) -> None:
+        """Store when the run began, for its trace."""
+        self._store.put_if_absent("trace.json", encode({"began": at}))
+
+    def began(self) -> float | None:
+        """When the run began; None if its trace was not asked for then."""
+        try:
+            return float(read_object(self._store.get("trace.json"), "trace.json")["began"])
+        except (FileNotFoundError, CorruptState, ValueError, TypeError, KeyError):
+            return None
+
+    def report(self) -> dict[str, Any] | None:
+        """The report of the last verification; None if there is none, or it is damaged."""
+        try:
+            return read_object(self._store.get("report.json"), "report.json")
+        except (FileNotFoundError, CorruptState):
+            return None

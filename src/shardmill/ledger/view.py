@@ -33,6 +33,7 @@ _KEPT = (
     *("id", "at", "live", "state", "host", "device", "kind", "share", "started", "began", "progress_at"),
     *("rows", "bytes", "tokens", "tokens_out", "errors", "commits", "rows_per_s", "bytes_per_s", "tokens_per_s"),
     *("open", "idle_s", "sink_wait_s", "timings", "rss_bytes", "device_bytes", "use", "error", "cpus", "notes"),
+    *("place", "log"),
 )
 
 

@@ -55,10 +55,16 @@ def check_request(ledger: Ledger, plan: Plan, texts: Sequence[str], k: int) -> N
 
 
 def search(
-    ledger: Ledger, plan: Plan, queries: NDArray[np.float32], k: int = 5, *, quiet: bool = False
+    ledger: Ledger,
+    plan: Plan,
+    queries: NDArray[np.float32],
+    k: int = 5,
+    *,
+    quiet: bool = False,
+    scratch: Path | None = None,
 ) -> list[list[Hit]]:
-    """The `k` items nearest to each query vector, nearest first."""
-    matrix = open_matrix(ledger, plan, quiet=quiet)
+    """The `k` items nearest to each query vector, nearest first. With `scratch`, the run folder is not written."""
+    matrix = open_matrix(ledger, plan, quiet=quiet, scratch=scratch)
     if queries.shape[1] != matrix.shape[1]:
         raise UsageError(f"The query has {queries.shape[1]} dimensions, the run has {matrix.shape[1]}.")
     schema = part_schema(ledger, plan)
@@ -84,12 +90,17 @@ def refuse_empty(texts: Sequence[str]) -> None:
         raise UsageError("The text to search for is empty.", hint="Describe what you look for in a few words.")
 
 
-def open_matrix(ledger: Ledger, plan: Plan, *, quiet: bool = False) -> NDArray[Any]:
-    """All vectors of the run, memory-mapped; written once into the run folder, or into the cache for a remote run."""
+def open_matrix(ledger: Ledger, plan: Plan, *, quiet: bool = False, scratch: Path | None = None) -> NDArray[Any]:
+    """All vectors of the run, memory-mapped; written once into the run folder, or into the cache for a remote run.
+
+    If `scratch` is given, vectors that are not there yet are written into that folder.
+    """
     vector_field(part_schema(ledger, plan))
     commits = ledger.commits.read_complete(plan)
     digest = hashlib.sha256("".join(c.digest for c in commits).encode()).hexdigest()[:16]
     path = _matrix_folder(ledger) / f"vectors-{digest}.npy"
+    if not path.exists() and scratch is not None:
+        path = scratch / path.name
     if not path.exists():
         write_vectors(ledger, plan, str(path), quiet=quiet)
     matrix: NDArray[Any] = np.load(path, mmap_mode="r")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 
 from shardmill import permission
@@ -15,6 +16,7 @@ from shardmill.planner import devices_for, make_plan, result_schema
 from shardmill.spec import Spec
 from shardmill.status.state import read_status
 from shardmill.tasks import open_task
+from shardmill.telemetry import open_trace
 
 
 def permit(spec: Spec, *, of_model: bool) -> None:
@@ -40,8 +42,12 @@ def write_plan(
     `keep_settings` leaves those of an existing run alone. `before` is called with the plan of an incomplete load,
     before its table is created.
     """
+    began = time.time()
     new = make_plan(spec, devices, like=None if fresh else ledger.find_plan(), quiet=quiet)
     plan = _settle_plan(ledger, new, fresh=fresh, resume=resume)
+    if (trace := open_trace(plan.id, plan.generation)) is not None:
+        ledger.notes.put_began(began)
+        trace.add("plan", began, time.time(), shards=len(plan.shards))
     if plan.work.to is not None:
         from shardmill.sinks.table import prepare
 

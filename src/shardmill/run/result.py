@@ -17,6 +17,7 @@ from shardmill.spec import make_execution
 from shardmill.status.load import read_load
 from shardmill.status.state import Status, glance
 from shardmill.tasks import open_here, open_task
+from shardmill.telemetry import timed_step
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -64,7 +65,8 @@ class Run:
         """
         from shardmill.results.verify import Expected, verify
 
-        return verify(self.ledger, self.plan, sample=sample, expected=Expected(rows, dims), quiet=quiet)
+        with timed_step(self.plan.id, self.plan.generation, "verify"):
+            return verify(self.ledger, self.plan, sample=sample, expected=Expected(rows, dims), quiet=quiet)
 
     def cost(self, usd_per_hour: float | None = None) -> Cost:
         """What the run has cost so far, at `usd_per_hour` or the catalogue's price."""
@@ -76,7 +78,8 @@ class Run:
         """Write the result as one .parquet or .npy file, in source order."""
         from shardmill.results.merge import merge
 
-        return merge(self.ledger, self.plan, os.fspath(out), quiet=quiet)
+        with timed_step(self.plan.id, self.plan.generation, "merge"):
+            return merge(self.ledger, self.plan, os.fspath(out), quiet=quiet)
 
     def batches(self, columns: list[str] | None = None) -> Iterator[pa.RecordBatch]:
         """The result in source order, batch by batch. The first column is always `row`."""

@@ -6,7 +6,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from shardmill.console import duration
-from shardmill.ledger import COMMITTED, DONE, FAILED, STOPPED, Ledger, Step, count_states
+from shardmill.errors import UsageError
+from shardmill.ledger import COMMITTED, DONE, FAILED, STOPPED, WANTED, Ledger, Step, count_states
 from shardmill.plan import Plan
 from shardmill.status.bound import find_bound
 from shardmill.status.eta import Eta, WorkerPace, estimate_end
@@ -32,7 +33,7 @@ class Status:
     `shard_states` if rows of it killed workers and nobody works on it; `states` has one byte per shard. `reasons` are
     failed rows by reason with an example each, None if they were not recorded. `bound` says what limits the speed.
     `view_age_s` is the age of the view that was shown, None if the records themselves were read. `usd` and `usd_at_end`
-    are None if a price is unknown.
+    are None if a price is unknown. `wanted` is what was last decided about the run: workers are to do what is left.
     """
 
     run: str
@@ -74,6 +75,9 @@ class Status:
     usd: float | None = None
     usd_at_end: float | None = None
     states: bytes = b""
+    generation: str = ""
+    wanted: bool = False
+    rows_committed: int = 0
 
     @property
     def past_deadline_s(self) -> float | None:
@@ -108,6 +112,15 @@ def read_status(ledger: Ledger, plan: Plan | None = None) -> Status:
     """The state from the records themselves: exact, and one request per worker and per new commit."""
     plan = plan or ledger.plan()
     return _make_status(ledger, plan, read_facts(ledger, plan, whole=False))
+
+
+def current_plan(ledger: Ledger, plan: Plan | None = None) -> Plan:
+    """The plan of a run that may be deleted or started over while it is watched."""
+    if plan is None:
+        return ledger.plan()
+    if ledger.store.head("plan.json") is None:
+        raise UsageError(f"{ledger.url}: the run was deleted while it was watched.")
+    return plan if ledger.state.look().generation in ("", plan.generation) else ledger.plan()
 
 
 def glance(ledger: Ledger, plan: Plan) -> Status:
@@ -168,6 +181,9 @@ def _make_status(ledger: Ledger, plan: Plan, facts: Facts) -> Status:
         unlisted=facts.unlisted,
         began_at=min((w["began"] for w in facts.workers if w["began"]), default=None),
         states=facts.states,
+        generation=plan.generation,
+        wanted=decided.state == WANTED,
+        rows_committed=totals.rows,
     )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from shardmill.console import Bar
-from shardmill.steps import finish, is_more_than_swept
+from shardmill.steps import close_run, finish, is_more_than_swept
 from shardmill.worker.pipeline import Worker
 from shardmill.worker.pulse import quietly
 
@@ -37,14 +37,8 @@ def work(worker: Worker, *, alone: bool = False, quiet: bool = True) -> bool:
         stop, waits = worker.told_to_stop, not in_pool
         return finish(ledger, worker.plan, worker.execution, worker.name, stop=stop, waits=waits, quiet=quiet)
     if not is_more_than_swept(worker.plan, worker.execution):
-        quietly(_end_run, worker)
+        quietly(close_run, ledger, worker.plan, worker.name)
     return True
-
-
-def _end_run(worker: Worker) -> None:
-    """Say that the run is done; whoever is first to say so also leaves its last view."""
-    if worker.ledger.state.finish(worker.name).by == worker.name:
-        worker.ledger.overview.close(worker.plan, worker.name)
 
 
 @contextmanager

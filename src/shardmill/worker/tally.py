@@ -213,9 +213,20 @@ def describe_process() -> dict[str, Any]:
         "process": name_process(),
         "version": __version__,
         "detached": bool(os.environ.get("SHARDMILL_DETACHED")),
+        **describe_place(),
         "rss_bytes": rss_bytes(),
         "peak_rss_bytes": peak_rss_bytes(),
     }
+
+
+def describe_place() -> dict[str, str]:
+    """The Slurm task or pod that this process runs in, and its log in the run folder, where they are known."""
+    known, task = os.environ, "{SLURM_ARRAY_JOB_ID}_{SLURM_ARRAY_TASK_ID}"
+    if "SLURM_ARRAY_JOB_ID" in known and "SLURM_ARRAY_TASK_ID" in known:
+        name = task.format_map(known)
+        return {"place": f"Slurm job {name}", "log": f"logs/slurm-{name}.log"}
+    place = {"place": f"pod {socket.gethostname()}"} if "KUBERNETES_SERVICE_HOST" in known else {}
+    return {**place, **({"log": f"logs/{known['SHARDMILL_LOG']}.log"} if known.get("SHARDMILL_LOG") else {})}
 
 
 def rss_bytes() -> int:

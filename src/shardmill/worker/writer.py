@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 import pyarrow as pa
 
 from shardmill.errors import too_many_errors
-from shardmill.ledger import Ledger
+from shardmill.ledger import Commit, Ledger
 from shardmill.plan import Plan
 from shardmill.sinks.base import Sink
 from shardmill.sinks.keeping import Keeper
@@ -17,6 +17,7 @@ from shardmill.sinks.parquet import ParquetSink
 from shardmill.sources import kept_schema
 from shardmill.spec import ErrorLimit
 from shardmill.tasks.base import Task
+from shardmill.telemetry import open_trace
 from shardmill.worker.block import TEXT_DIGEST, Block
 from shardmill.worker.channel import ShardEnd
 from shardmill.worker.pulse import quietly
@@ -143,7 +144,23 @@ class Writer:
             self._tally.commits += 1
             self._committed = self._committed[0] + record.rows, self._committed[1] + record.errors
             self._roll_up()
+            self._trace(record)
         self._shards.close_committed(shard, record.seconds, won)
+
+    def _trace(self, record: Commit) -> None:
+        if (trace := open_trace(self._plan.id, self._plan.generation)) is None:
+            return
+        trace.add_shard(
+            record.shard,
+            len(self._plan.shards),
+            record.finished_at - record.seconds,
+            record.finished_at,
+            rows=record.rows,
+            errors=record.errors,
+            tokens=record.tokens,
+            worker=self._worker,
+            device=self._device,
+        )
 
     def _roll_up(self) -> None:
         """Seal what workers have committed, if it is this one's turn; on a thread of its own, since nothing waits."""

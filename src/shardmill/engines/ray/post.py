@@ -63,7 +63,7 @@ class Post:
 
     def work(self, name: str, seat: int, slot: float, handed_on: dict[str, str]) -> End:
         """Run a worker until it ends. Its output is also in the actor's log, which Ray shows."""
-        environment = worker_environment(name, self._device, slot, os.getpid(), self._detached)
+        environment = worker_environment(name, self._device, slot, os.getpid(), self._detached, f"worker-{seat}")
         self._worker = subprocess.Popen(
             [sys.executable, "-m", MODULE, self._run],
             env={**os.environ, **environment, **handed_on},

@@ -1,0 +1,53 @@
+"""What others left in a run folder is read with distrust: texts, the last lines of a log, pages."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from shardmill.errors import CorruptState, UsageError
+from shardmill.status.screen import clean
+from shardmill.store import LocalStore, Store
+
+_TAIL_BYTES, _TAIL_LINES = 32 << 10, 200
+_LARGEST_PAGE = 64 << 20
+# Colours and other sequences for terminals.
+_ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+
+
+_LONGEST = 400
+
+
+def shorten(text: Any, longest: int = _LONGEST) -> str:
+    """A text from data: without controls of terminals or of the direction of writing, and not too long."""
+    said = str(text)
+    return clean(said[:longest]) + ("…" if len(said) > longest else "")
+
+
+def read_tail(store: Store, key: str) -> str:
+    """The last lines of a log, without what controls a terminal."""
+    _refuse_link(store, key)
+    entry = store.head(key)
+    if entry is None:
+        raise UsageError("The log is gone.")
+    start = max(0, entry.size - _TAIL_BYTES)
+    text = store.get_range(key, start, entry.size).decode("utf-8", "replace") if entry.size else ""
+    # Of what a progress bar wrote over itself, the last is kept.
+    lines = [clean(_ESCAPES.sub("", line.rpartition("\r")[2])) for line in text.split("\n")]
+    return "\n".join(lines[1 if start else 0 :][-_TAIL_LINES:]).strip("\n")
+
+
+def read_page(store: Store, key: str) -> bytes:
+    """A page of HTML, of a bounded size."""
+    _refuse_link(store, key)
+    entry = store.head(key)
+    if entry is None:
+        raise UsageError(f"The run has no {key}.")
+    if entry.size > _LARGEST_PAGE:
+        raise UsageError(f"{key} has {entry.size >> 20} MiB; the monitor shows up to {_LARGEST_PAGE >> 20}.")
+    return store.get(key)
+
+
+def _refuse_link(store: Store, key: str) -> None:
+    if isinstance(store, LocalStore) and store.path(key).is_symlink():
+        raise CorruptState(f"{key} is a link, which is not followed.")

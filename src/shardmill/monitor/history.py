@@ -1,0 +1,106 @@
+"""What a run did over time: as its workers recorded it, and since then as it was seen from here."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from shardmill.ledger import History, HistoryPoint, Ledger
+from shardmill.status.state import Status
+
+_BINS = 120
+_COUNTS = ("rows", "bytes", "tokens", "tokens_out")
+
+
+class Recorded:
+    """The history of one run, from its folder, continued with each status that is read."""
+
+    def __init__(self) -> None:
+        self._written: list[HistoryPoint] = []
+        self._live = History()
+        self._last: Status | None = None
+        self._read_at: float | None = None
+        self._state = ""
+
+    def is_due(self, now: float, state: str, every_s: float) -> bool:
+        """Whether the folder is worth another look: at first, after a change of state, and now and then."""
+        return self._read_at is None or state != self._state or (state == "running" and now - self._read_at >= every_s)
+
+    def read(self, ledger: Ledger, status: Status, now: float) -> None:
+        """Read what the workers recorded: the history of the view, or those of all workers together."""
+        view = ledger.overview.read() if status.view_age_s is not None else None
+        if view is not None:
+            self._written = view.history.points
+        else:
+            found = (ledger.history.read(str(worker["id"])) for worker in status.workers)
+            self._written = join_histories([history for history in found if history is not None])
+        self._read_at, self._state = now, status.state
+
+    def add(self, status: Status) -> None:
+        """Continue with what a status shows that was read after the one before."""
+        last, self._last = self._last, status
+        if last is None or status.at <= last.at:
+            return
+        live = [worker for worker in status.workers if worker["live"]]
+        uses = [float(worker["use"]) for worker in live if worker.get("use") is not None]
+        self._live.add(
+            HistoryPoint(
+                at=status.at,
+                seconds=status.at - last.at,
+                # Rows of a shard that was given up are computed again.
+                rows=max(0, status.rows - last.rows),
+                tokens=max(0, status.tokens - last.tokens),
+                tokens_out=max(0, status.tokens_out - last.tokens_out),
+                memory_bytes=float(sum(worker["rss_bytes"] for worker in live)),
+                device_bytes=float(sum(worker.get("device_bytes") or 0 for worker in live)),
+                use=sum(uses) / len(uses) if uses else None,
+            )
+        )
+
+    def points(self) -> tuple[HistoryPoint, ...]:
+        until = self._written[-1].at if self._written else 0.0
+        return (*self._written, *(point for point in self._live.points if point.at - point.seconds >= until))
+
+
+def join_histories(histories: Sequence[History], bins: int = _BINS) -> list[HistoryPoint]:
+    """The histories of several workers as that of all of them, in stretches of equal length.
+
+    Counts and memory are those of all workers together, the use of devices is their mean.
+    """
+    points = [point for history in histories for point in history.points if point.seconds > 0]
+    if not points:
+        return []
+    began, ended = min(point.at - point.seconds for point in points), max(point.at for point in points)
+    step = max(min(history.step_s for history in histories), (ended - began) / bins)
+    sums = [_Stretch() for _ in range(max(1, round((ended - began) / step)))]
+    step = (ended - began) / len(sums)
+    for point in points:
+        start = point.at - point.seconds
+        first = min(len(sums) - 1, int((start - began) / step))
+        last = min(len(sums) - 1, int((point.at - began) / step))
+        for i in range(first, last + 1):
+            overlap = min(point.at, began + (i + 1) * step) - max(start, began + i * step)
+            if overlap > 0:
+                sums[i].add(point, overlap, step)
+    return [stretch.to_point(began + (i + 1) * step, step) for i, stretch in enumerate(sums)]
+
+
+class _Stretch:
+    """The sums over the parts of points that fall into one stretch of time."""
+
+    def __init__(self) -> None:
+        self._counts = dict.fromkeys(_COUNTS, 0.0)
+        self._memory = self._device = self._used = self._measured = 0.0
+
+    def add(self, point: HistoryPoint, overlap: float, step: float) -> None:
+        for name in _COUNTS:
+            self._counts[name] += getattr(point, name) * overlap / point.seconds
+        self._memory += (point.memory_bytes or 0.0) * overlap / step
+        self._device += (point.device_bytes or 0.0) * overlap / step
+        if point.use is not None:
+            self._used += point.use * overlap
+            self._measured += overlap
+
+    def to_point(self, at: float, seconds: float) -> HistoryPoint:
+        use = self._used / self._measured if self._measured else None
+        counts = {name: round(count) for name, count in self._counts.items()}
+        return HistoryPoint(at, seconds, **counts, memory_bytes=self._memory, device_bytes=self._device, use=use)

@@ -1,0 +1,229 @@
+"""The monitor as a process of its own, over folders that others wrote: who is let in, what is read, and what is told."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+import urllib.parse
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shardmill.ledger import Ledger
+from tests.support.cli import Cli, assert_told
+from tests.support.ledgers import a_plan
+from tests.support.libraries import needed
+from tests.support.monitored import MonitorProcess, monitor, simulate_run
+
+httpx = needed("httpx2")
+needed("fastapi")
+pytestmark = pytest.mark.services
+
+SCRIPT = "<script>alert(1)</script>"
+BIDI = "left\u202eright\u2066x"
+LONG = "x" * (1 << 20)
+CLIENTS = 1000
+
+
+def hostile_run(folder: Path) -> Ledger:
+    """A run whose every text is chosen by somebody who means harm."""
+    ledger = Ledger(folder)
+    ledger.create(a_plan(text=SCRIPT + LONG))
+    ledger.put_execution({"engine": SCRIPT})
+    reason = {"count": 3, "file": SCRIPT, "shard": 0, "line_in_shard": 1, "id": {"a": SCRIPT}}
+    beat: dict[str, Any] = {
+        "state": SCRIPT,
+        "host": BIDI,
+        "device": LONG,
+        "pid": 1,
+        "rows": 3,
+        "log": "logs/worker-0.log",
+        "error": SCRIPT,
+        "place": BIDI,
+        "reasons": [{**reason, "reason": SCRIPT, "example": LONG}, {**reason, "reason": BIDI}],
+    }
+    ledger.workers.beat("w" + SCRIPT.replace("/", ""), beat)
+    ledger.workers.beat("outside", {**beat, "log": "../../../secret.log"})
+    ledger.workers.beat("linked", {**beat, "log": "logs/link.log", "error": None})
+    ledger.workers.beat("nonsense", {**beat, "log": ["logs"], "place": {"a": 1}})
+    (folder / "workers" / "bad.json").write_bytes(b'{"id": "\xff\xfe"}')
+    (folder / "logs").mkdir()
+    (folder / "logs" / "worker-0.log").write_bytes(
+        b"one\x1b[31m red\x1b[0m \xff\xfe " + SCRIPT.encode() + b"\r50%\rdone\n"
+    )
+    (folder.parents[1] / "secret.log").write_text("a secret")
+    (folder / "logs" / "link.log").symlink_to(folder.parents[1] / "secret.log")
+    (folder / "report.html").write_text(SCRIPT)
+    (folder / "map.html").symlink_to(folder.parents[1] / "secret.log")
+    return ledger
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MonitorProcess]:
+    folder = tmp_path_factory.mktemp("monitored") / "runs"
+    hostile_run(folder / "hostile")
+    Ledger(folder / f"a {SCRIPT.replace('/', '')}").create(a_plan())
+    Ledger(os.fsdecode(os.fsencode(folder) + b"/\xff\xfe")).create(a_plan())
+    simulate_run(folder / "large", shards=20_000, workers=200)
+    with monitor(folder) as process:
+        yield process
+
+
+@pytest.fixture
+def client(served: MonitorProcess) -> Iterator[Any]:
+    with httpx.Client(base_url=served.base, headers=served.bearer, timeout=60) as client:
+        yield client
+
+
+def texts(value: Any) -> Iterator[str]:
+    if isinstance(value, dict):
+        for name, each in value.items():
+            yield name
+            yield from texts(each)
+    elif isinstance(value, list):
+        for each in value:
+            yield from texts(each)
+    elif isinstance(value, str):
+        yield value
+
+
+def test_texts_are_bounded_and_control_nothing(client: Any) -> None:
+    listed = client.get("api/runs").json()
+    assert len(listed["runs"]) == 4
+    assert any(run["name"].startswith("a <script>") for run in listed["runs"]), "a text is told as it is"
+    answers = [listed, *(client.get(f"api/runs/{run['key']}").json() for run in listed["runs"])]
+    for text in (text for answer in answers for text in texts(answer)):
+        assert len(text) <= 401
+        assert text.isprintable(), text
+    hostile = next(answer for answer in answers if answer.get("name") == "hostile")
+    assert len(hostile["workers"]) == 4
+    assert hostile["reasons"][0]["reason"] == SCRIPT
+
+
+def test_a_log_is_text(client: Any) -> None:
+    name = urllib.parse.quote("w" + SCRIPT.replace("/", ""))
+    said = client.get(f"api/runs/hostile/log?worker={name}")
+    assert said.headers["content-type"] == "application/json"
+    assert said.json()["text"] == "done"
+
+
+def test_nothing_outside_is_read(client: Any) -> None:
+    secret = b"a secret"
+    said = client.get("api/runs/hostile/log?worker=outside")
+    assert (said.status_code, said.json()["text"]) == (200, SCRIPT), "its own words, as it has no log here"
+    linked = client.get("api/runs/hostile/log?worker=linked")
+    assert linked.status_code == 404
+    assert "link" in linked.json()["detail"]
+    assert client.get("api/runs/hostile/files/map.html").status_code == 404
+    for path in (
+        "api/runs/../../etc/passwd",
+        "api/runs/..%2f..%2fetc%2fpasswd",
+        "api/runs/%2e%2e",
+        "api/runs/hostile/files/plan.json",
+        "api/runs/hostile/files/..%2f..%2f..%2fsecret.log",
+        "static/..%2fapp.py",
+        "static/../app.py",
+        "static/%2e%2e%2f%2e%2e%2ferrors.py",
+        "static/",
+        "docs",
+        "redoc",
+    ):
+        said = client.get(path)
+        assert said.status_code == 404, path
+        assert secret not in said.content
+
+
+def test_a_page_of_others_is_sandboxed(client: Any) -> None:
+    said = client.get("api/runs/hostile/files/report.html")
+    assert said.status_code == 200
+    policy = said.headers["content-security-policy"]
+    assert policy.startswith("sandbox allow-scripts; default-src 'none'")
+    assert "allow-same-origin" not in policy
+    assert said.headers["x-content-type-options"] == "nosniff"
+
+
+def test_what_machines_read(client: Any) -> None:
+    described = client.get("api/openapi.json").json()
+    assert {"/api/runs", "/api/runs/{key}", "/api/runs/{key}/shards", "/api/events"} <= set(described["paths"])
+    answer = client.get("api/runs/large/shards")
+    assert len(answer.content) == 20_000
+    counts = client.get("api/runs/large").json()["shard_states"]
+    assert [answer.content.count(state) for state in range(4)] == [
+        counts[name] for name in ("waiting", "running", "done", "failed")
+    ]
+    again = client.get("api/runs/large/shards", headers={"if-none-match": answer.headers["etag"]})
+    assert (again.status_code, again.content) == (304, b"")
+    assert client.get("api/runs/large/search?q=x").status_code == 404
+    assert client.get("api/runs/none").status_code == 404
+
+
+def test_who_is_let_in(served: MonitorProcess) -> None:
+    with httpx.Client(base_url=served.base, timeout=60) as client:
+        assert client.get("healthz").text == "ok\n"
+        for path in ("", "api/runs", "api/events", "api/openapi.json", "static/page.js", "metrics", "nothing"):
+            assert client.get(path).status_code == 401, path
+        assert client.get("healthz", headers={"host": "evil.example"}).status_code == 421
+        assert client.get("api/runs", headers={**served.bearer, "host": "evil.example"}).status_code == 421
+        entered = client.get(f"?token={served.token}")
+        assert entered.cookies
+        assert client.get("api/runs").status_code == 200
+        assert client.post("api/runs").status_code == 405
+
+
+def test_a_thousand_slow_clients_do_not_stop_it(served: MonitorProcess, client: Any) -> None:
+    """They ask for events and read nothing; whoever reads is served as before."""
+    path = urllib.parse.urlsplit(served.base).path
+    ask = f"GET {path}api/events?run=large HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {served.token}\r\n\r\n"
+    with contextlib.ExitStack() as stack:
+        for _ in range(CLIENTS):
+            slow = stack.enter_context(socket.create_connection(("127.0.0.1", served.port), timeout=60))
+            slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            slow.sendall(ask.encode())
+        assert client.get("api/runs").status_code == 200
+        heard = 0
+        with client.stream("GET", "api/events?run=large") as stream:
+            for line in stream.iter_lines():
+                heard += line.startswith("event: run")
+                if heard >= 4:
+                    break
+        assert client.get("api/runs/large").json()["shards"] == 20_000
+    assert served.process.poll() is None
+
+
+def test_a_path_behind_a_proxy(tmp_path: Path) -> None:
+    Ledger(tmp_path / "runs" / "one").create(a_plan())
+    (tmp_path / "token").write_text("a token from a file\n")
+    options = ("--root-path", "/watch/", "--token-file", tmp_path / "token", "--allow-host", "runs.example.org")
+    with monitor(tmp_path / "runs", *options) as served:
+        assert served.base.endswith("/watch/")
+        assert served.token == ""
+        bare = served.base.removesuffix("watch/")
+        headers = {"authorization": "Bearer a token from a file", "host": "runs.example.org"}
+        assert httpx.get(f"{bare}api/runs", headers=headers).json()["runs"][0]["name"] == "one"
+        assert 'src="static/page.js"' in httpx.get(bare, headers=headers).text
+        entered = httpx.get(f"{bare}?token=a+token+from+a+file")
+        assert "Path=/watch;" in entered.headers["set-cookie"]
+        assert "url=/watch/" in entered.text
+
+
+def test_bad_input_is_told_in_one_line(tmp_path: Path, shardmill: Cli) -> None:
+    assert_told(shardmill("monitor", tmp_path / "nowhere"), 2, "no such folder")
+    (tmp_path / "empty").write_text("")
+    assert_told(shardmill("monitor", tmp_path, "--token-file", tmp_path / "empty"), 2, "has no token")
+    assert_told(shardmill("monitor", tmp_path, "--token-file", tmp_path / "none"), 2, "cannot be read")
+    (tmp_path / "short").write_text("short")
+    assert_told(shardmill("monitor", tmp_path, "--token-file", tmp_path / "short"), 2, "at least 16")
+    assert_told(shardmill("monitor", tmp_path, "--host", "192.0.2.1"), 2, "cannot be listened on")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        assert_told(shardmill("monitor", tmp_path, "--port", port), 2, f"Port {port} is taken")
+
+
+def test_an_empty_folder_is_watched(tmp_path: Path) -> None:
+    with monitor(tmp_path, "--port", 0) as served:
+        said = httpx.get(f"{served.base}api/runs", headers=served.bearer).json()
+        assert json.dumps(said["runs"]) == "[]"

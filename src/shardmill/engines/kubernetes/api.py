@@ -167,7 +167,9 @@ class ApiRefused(EngineRefused):
             hint = "Log in again, then try: kubectl auth whoami"
         elif status == 403 and "exceeded quota" not in said:
             message = f"The cluster denies it: {said}"
-            hint = f"Ask for the Role that this prints: shardmill kubernetes render role --namespace {api.namespace}"
+            hint = (
+                f"Ask for the Role that this prints: shardmill kubernetes render role --set namespace={api.namespace}"
+            )
         elif status == 404 and "namespaces" in said:
             message = f"There is no namespace {api.namespace!r}."
             hint = "See: kubectl get namespaces. Then: --set namespace=NAME"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from shardmill import passwords, permission
 from shardmill.devices import Device
-from shardmill.engines.kubernetes.api import ClusterApi
-from shardmill.engines.kubernetes.job import RunJob
+from shardmill.engines.kubernetes.api import ClusterApi, patiently
+from shardmill.engines.kubernetes.job import JOBS, RunJob
 from shardmill.engines.kubernetes.manifests import job_name, make_job
 from shardmill.engines.kubernetes.options import read_pod_options
 from shardmill.engines.kubernetes.placement import JobPlacement
@@ -13,6 +13,8 @@ from shardmill.errors import UsageError
 from shardmill.ledger import Ledger
 from shardmill.plan import Plan
 from shardmill.spec import Execution
+
+_ANSWERS_S = 20.0
 
 
 class KubernetesEngine:
@@ -26,6 +28,8 @@ class KubernetesEngine:
                 hint="Remove it from the URL, put PGPASSWORD into a Secret, and name it: --set secret=NAME",
             )
         self._api = ClusterApi(self.options.context, self.options.namespace)
+        # Before a source is scanned: whether there is a cluster, and one that lets this user in.
+        patiently(lambda: self._api.ask("GET", self._api.path(JOBS), params={"limit": 1}), _ANSWERS_S)
 
     @property
     def devices(self) -> list[Device]:

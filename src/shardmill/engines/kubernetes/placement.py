@@ -237,7 +237,8 @@ class JobPlacement:
     def _say(self, line: str) -> None:
         """Store the line for people who watch; no run ends because of it."""
         now = time.monotonic()
-        self.note = f" · {line}" if "pending" in line or "suspended" in line else ""
+        # Without a living worker the bar shows the line anyway.
+        self.note = f" · {line}" if " running, " in line else ""
         if line != self._line or now - self._said_at > _SAY_AGAIN_S:
             self._line, self._said_at = line, now
             with contextlib.suppress(StoreError):

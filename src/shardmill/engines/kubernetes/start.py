@@ -13,7 +13,7 @@ from shardmill.errors import EngineRefused, EngineSilent
 
 _LOOK_S = 3.0
 # A registry or a volume may need a moment. Beyond this the first worker of a run will not start by itself.
-_LASTING_S, _PASSING_S = 12.0, 45.0
+_LASTING_S, _PASSING_S, _SCALED_S = 12.0, 40.0, 25.0
 
 
 class StartWatch:
@@ -24,7 +24,6 @@ class StartWatch:
         self._since: float | None = None
         self._asked_at = 0.0
         self._events: dict[str, list[Json]] = {}
-        self._most_gpus: int | None = None
 
     def look(self, pods: Sequence[Json], begun: bool, workers: int) -> list[StartTrouble]:
         """What is wrong with pods that wait."""
@@ -46,12 +45,13 @@ class StartWatch:
         return troubles
 
     def _give_up(self, trouble: StartTrouble, waited_s: float) -> None:
-        if waited_s < max(_LASTING_S if trouble.lasting else _PASSING_S, self._options.wait_s):
+        waits_s = _LASTING_S if trouble.lasting else _PASSING_S if trouble.volume else _SCALED_S
+        if waited_s < max(waits_s, self._options.wait_s):
             return
-        if trouble.lasting or trouble.reason == "FailedMount" or "not found" in trouble.said:
+        if trouble.lasting or trouble.volume:
             raise EngineRefused(f"No pod can start: {trouble}", hint=trouble.hint)
         if "being made" not in trouble.said and (lack := self._lack_of_gpus()):
-            raise EngineRefused(f"No pod can start: {lack} ({trouble})", hint=trouble.hint)
+            raise EngineRefused(f"No pod can start: {lack}.", hint=trouble.hint)
 
     def _lack_of_gpus(self) -> str:
         """That no node has as many GPUs as a pod asks for; "" if one has, or nodes may not be listed."""
@@ -59,10 +59,9 @@ class StartWatch:
         if not wanted:
             return ""
         try:
-            nodes, _ = self._api.items("/api/v1/nodes")
+            most = most_gpus(self._api, resource)
         except (ApiRefused, EngineSilent):
             return ""
-        most = max((int((node["status"].get("allocatable") or {}).get(resource, 0)) for node in nodes), default=0)
         return f"a pod asks for {wanted} {resource}, and no node has more than {most}" if most < wanted else ""
 
     def _ask(self) -> None:
@@ -76,3 +75,9 @@ class StartWatch:
             if name == self._job or name.startswith(f"{self._job}-"):
                 events[name].append(event)
         self._events = dict(events)
+
+
+def most_gpus(api: ClusterApi, resource: str) -> int:
+    """How many GPUs the largest node has."""
+    nodes, _ = api.items("/api/v1/nodes")
+    return max((int((node["status"].get("allocatable") or {}).get(resource, 0)) for node in nodes), default=0)

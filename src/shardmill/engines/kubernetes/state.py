@@ -47,12 +47,16 @@ class PodEnd:
 
 @dataclass(frozen=True, slots=True)
 class StartTrouble:
-    """Why a pod does not start, in the cluster's words, and what to do. Waiting helps unless it is `lasting`."""
+    """Why a pod does not start, in the cluster's words, and what to do. Waiting helps unless it is `lasting`.
+
+    A `volume` is made within a moment, or never.
+    """
 
     reason: str
     said: str
     hint: str
-    lasting: bool
+    lasting: bool = False
+    volume: bool = False
 
     def __str__(self) -> str:
         return f"{self.reason}: {self.said}" if self.said else self.reason
@@ -106,7 +110,7 @@ def start_trouble(pod: Json, events: Sequence[Json] = ()) -> StartTrouble | None
         said = "a node is being made" if comes else _short(unplaced.get("message") or "")
         gone = "not found" in said or "unbound immediate" in said
         hint = _WAITS["FailedMount" if gone else "FailedScheduling"]
-        return StartTrouble(str(unplaced.get("reason") or "Unschedulable"), said, hint, False)
+        return StartTrouble(str(unplaced.get("reason") or "Unschedulable"), said, hint, volume=gone)
     return event_trouble(events)
 
 
@@ -115,7 +119,8 @@ def event_trouble(events: Sequence[Json]) -> StartTrouble | None:
     for event in sorted(events, key=_time_of, reverse=True):
         reason = str(event.get("reason") or "")
         if reason in _WAITS:
-            return StartTrouble(reason, _short(event.get("message") or ""), _WAITS[reason], reason == "FailedCreate")
+            said, lasting = _short(event.get("message") or ""), reason == "FailedCreate"
+            return StartTrouble(reason, said, _WAITS[reason], lasting, "Mount" in reason or "Volume" in reason)
     return None
 
 

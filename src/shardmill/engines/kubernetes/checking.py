@@ -1,0 +1,135 @@
+"""What a namespace of a cluster offers to a run, found before one is placed there."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from shardmill.engines.deaths import failure
+from shardmill.engines.kubernetes.api import ClusterApi, Json
+from shardmill.engines.kubernetes.job import JOBS, RunJob
+from shardmill.engines.kubernetes.options import PodOptions
+from shardmill.engines.kubernetes.pod import RUN, make_pod
+from shardmill.engines.kubernetes.rights import HELPFUL, NEEDED
+from shardmill.engines.kubernetes.start import StartWatch, most_gpus
+from shardmill.engines.kubernetes.state import PodEnd, end_of_pod, has_begun
+from shardmill.errors import EngineRefused, EngineSilent
+
+_POD_S, _LOOK_S = 55.0, 1.0
+_FRONTS = {"argoproj.io/v1alpha1": "--engine argo", "keda.sh/v1alpha1": "an autoscaled pool"}
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterFact:
+    """One line of a check: what was looked at, whether it will do, what was seen, and the fix."""
+
+    name: str
+    ok: bool
+    said: str
+    fix: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        return {"name": self.name, "ok": self.ok, "said": self.said, "fix": self.fix}
+
+
+def check_cluster(api: ClusterApi, options: PodOptions | None, place: str) -> Iterator[ClusterFact]:
+    """Facts in the order in which they matter. With options a pod is started; with a place it also looks there."""
+    try:
+        version = api.ask("GET", "/version")["gitVersion"]
+    except (EngineSilent, EngineRefused) as error:
+        yield ClusterFact("api", False, error.message, error.hint)
+        return
+    yield ClusterFact("api", True, f"Kubernetes {version} at {api.server}")
+    missing = [right for right in _rights(NEEDED) if not _may(api, right)]
+    fix = f"shardmill kubernetes render role --set namespace={api.namespace} | kubectl apply -f -"
+    words = ", ".join(f"{verb} {resource}" for _, resource, verb in missing)
+    yield ClusterFact("rights", not missing, f"missing: {words}" if missing else "all that are needed", fix)
+    yield from _fronts(api)
+    yield _gpus(api, options)
+    if options is not None and not missing:
+        yield from _check_pod(api, options, place)
+
+
+def _rights(rights: dict[tuple[str, str], tuple[str, ...]]) -> list[tuple[str, str, str]]:
+    return [(group, resource, verb) for (group, resource), verbs in rights.items() for verb in verbs]
+
+
+def _may(api: ClusterApi, right: tuple[str, str, str]) -> bool:
+    group, whole, verb = right
+    resource, _, below = whole.partition("/")
+    asked = {"group": group, "resource": resource, "subresource": below, "verb": verb, "namespace": api.namespace}
+    body = {
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SelfSubjectAccessReview",
+        "spec": {"resourceAttributes": asked},
+    }
+    answer = api.ask("POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", body)
+    return bool(answer["status"]["allowed"])
+
+
+def _fronts(api: ClusterApi) -> Iterator[ClusterFact]:
+    """Kinds of objects that some fronts need; a cluster without them runs Jobs."""
+    for group, front in _FRONTS.items():
+        found = api.find(f"/apis/{group}") is not None
+        yield ClusterFact(group.partition("/")[0], True, "installed" if found else f"not installed: no {front} here")
+
+
+def _gpus(api: ClusterApi, options: PodOptions | None) -> ClusterFact:
+    resource, wanted = (options.gpu_resource, options.gpus) if options is not None else ("nvidia.com/gpu", 0)
+    if not all(_may(api, right) for right in _rights(HELPFUL)):
+        return ClusterFact("gpus", True, "unknown: nodes may not be listed")
+    most = most_gpus(api, resource)
+    said = f"the largest node has {most} {resource}" + (f", a pod asks for {wanted}" if wanted else "")
+    return ClusterFact("gpus", most >= wanted, said, "Ask for less with --set gpus=…, or add a pool of nodes.")
+
+
+def _check_pod(api: ClusterApi, options: PodOptions, place: str) -> Iterator[ClusterFact]:
+    """Start a pod as a run's would be, which looks at a place in the store."""
+    name = f"shardmill-check-{uuid.uuid4().hex[:8]}"
+    pod = make_pod(options, ["kubernetes", "probe", *([place] if place else [])], instance=name, component="check")
+    job = RunJob(api, name, name)
+    manifest: Json = {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": name, "annotations": {RUN: name}, "labels": pod["metadata"]["labels"]},
+        "spec": {"backoffLimit": 0, "ttlSecondsAfterFinished": 60, "template": pod},
+    }
+    try:
+        api.ask("POST", api.path(JOBS), manifest)
+    except (EngineRefused, EngineSilent) as error:
+        yield ClusterFact("pod", False, error.message, error.hint)
+        return
+    try:
+        yield from _judge_pod(_wait_for_pod(api, name, options), options, place)
+    except (EngineRefused, EngineSilent) as error:
+        yield ClusterFact("pod", False, error.message, error.hint)
+    finally:
+        job.delete(options.grace_s)
+
+
+def _judge_pod(end: PodEnd, options: PodOptions, place: str) -> Iterator[ClusterFact]:
+    yield ClusterFact("pod", True, f"{options.image} started as user 1000")
+    if end.status == 0:
+        if place:
+            yield ClusterFact("store", True, f"a pod reads and writes {place}")
+        return
+    why = failure(0, f"ended with status {end.status}", end.lines)
+    yield ClusterFact("store" if place else "image", False, why.message, why.hint)
+
+
+def _wait_for_pod(api: ClusterApi, job: str, options: PodOptions) -> PodEnd:
+    """How the pod of a Job ended; raises why it cannot start."""
+    watch, deadline = StartWatch(api, job, options), time.monotonic() + _POD_S
+    while True:
+        pods, _ = api.items(api.path("pods"), labelSelector=f"batch.kubernetes.io/job-name={job}")
+        for pod in pods:
+            if (end := end_of_pod(pod)) is not None and has_begun(pod):
+                return end
+        troubles = watch.look(pods, any(map(has_begun, pods)), 1)
+        if time.monotonic() > deadline:
+            why = str(troubles[0]) if troubles else "it has not ended"
+            raise EngineRefused(f"The pod of the check: {why}", hint=f"kubectl -n {api.namespace} describe job {job}")
+        time.sleep(_LOOK_S)

@@ -110,9 +110,15 @@ class KubeCluster:
             os.kill(pid, signal.SIGCONT)
 
 
+def is_named() -> bool:
+    """Whether the environment names a cluster."""
+    given = {name for name in ("KUBECONFIG", "SHARDMILL_TEST_IMAGE", "SHARDMILL_TEST_CLUSTER") if os.environ.get(name)}
+    return "SHARDMILL_TEST_CLUSTER" in given or {"KUBECONFIG", "SHARDMILL_TEST_IMAGE"} <= given
+
+
 @contextlib.contextmanager
 def kube_cluster() -> Iterator[KubeCluster]:
-    """The cluster of the environment; LookupError says why there is none."""
+    """The cluster that the environment names; LookupError says why it does not start."""
     named, image = os.environ.get("KUBECONFIG"), os.environ.get("SHARDMILL_TEST_IMAGE")
     if named and image:
         config = Path(named)
@@ -120,10 +126,7 @@ def kube_cluster() -> Iterator[KubeCluster]:
         program = shutil.which("kubectl") or str(config.parent / "bin" / "kubectl")
         yield KubeCluster(config, image, program, own)
         return
-    home = os.environ.get("SHARDMILL_TEST_CLUSTER")
-    if not home:
-        raise LookupError("no Kubernetes: set SHARDMILL_TEST_CLUSTER, or KUBECONFIG and SHARDMILL_TEST_IMAGE")
-    script = str(Path(home) / "cluster.py")
+    script = str(Path(os.environ["SHARDMILL_TEST_CLUSTER"]) / "cluster.py")
     with _shared(script) as folder, _named(folder / "kubeconfig"):
         yield KubeCluster(folder / "kubeconfig", IMAGE, str(folder / "bin" / "kubectl"), folder)
 

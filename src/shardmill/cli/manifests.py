@@ -26,7 +26,7 @@ shardmill kubernetes render cron --spec job.toml --out s3://bucket/nightly --set
 _ROLE = "role"
 _CHECK = """\
 shardmill kubernetes check --namespace ml
-shardmill kubernetes check --namespace ml --image registry.example.org/shardmill:1 --out s3://bucket/runs --set secret=keys"""
+shardmill kubernetes check --namespace ml --image registry.example.org/shardmill:1 --out s3://bucket/runs"""
 _REPORT = "shardmill kubernetes report s3://bucket/runs/reviews --workflow ml/reviews --status Failed"
 Kind = Annotated[str, o.argument("KIND", "job, argo, pool or cron; or role, the rights to place them.")]
 Out = Annotated[str, o.option(o.RESULT, metavar="RUN", help="The run; of a pool or a cron, the folder of its runs.")]

@@ -175,7 +175,7 @@ def work(
             return
         done = work_on(run, workers=workers, **how)
     except ShardmillError as error:
-        raise for_scheduler(error) from None
+        raise for_scheduler(error, run) from None
     report_run(done, began, as_json)
 
 

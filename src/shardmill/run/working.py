@@ -95,17 +95,20 @@ def _work_together(
     return finish(ledger, plan, execution, name_worker(os.getpid()), stop=threading.Event(), quiet=quiet)
 
 
-def for_scheduler(error: ShardmillError) -> ShardmillError:
+def for_scheduler(error: ShardmillError, run: str = "") -> ShardmillError:
     """An error with the exit status by which a scheduler starts a worker again, here, elsewhere or not at all.
 
-    In a pod the cause is also written to where the cluster looks for it.
+    In a pod the cause is also written to where the cluster looks for it, and into the run's folder: the cluster
+    forgets it with the pod.
     """
     if isinstance(error, Preempted):
         return error
     place = os.environ.get(TERMINATION_LOG, "")
-    with suppress(OSError):
+    with suppress(OSError, ShardmillError):
         if place:
             Path(place).write_text(error.as_last_words() + "\n")
+            if run:
+                Ledger(run).store.put(f"logs/{os.environ['SHARDMILL_WORKER']}.log", f"{error}\n".encode())
     return error.with_cure_as_status(even_final=bool(place))
 
 

@@ -7,12 +7,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.kube_cluster import KubeCluster, kube_cluster
+from tests.support.kube_cluster import KubeCluster, is_named, kube_cluster
 from tests.support.services import unavailable
 
 
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[KubeCluster]:
+    if not is_named():
+        pytest.skip("no Kubernetes: set SHARDMILL_TEST_CLUSTER, or KUBECONFIG and SHARDMILL_TEST_IMAGE")
     with contextlib.ExitStack() as stack:
         try:
             found = stack.enter_context(kube_cluster())

@@ -17,7 +17,7 @@ from tests.support.cli import command
 from tests.support.engine_contract import LOCALLY, assert_complete, live_workers
 from tests.support.kube_cluster import KubeCluster
 from tests.support.kube_runs import assert_committed_once, on_pods, put_source, spec_of
-from tests.support.waiting import PATIENCE_S, wait_for
+from tests.support.waiting import PATIENCE_S, hear_ctrl_c, wait_for
 
 pytestmark = pytest.mark.services
 
@@ -61,6 +61,15 @@ def test_workers_are_added_and_taken_away_in_mid_run_and_stop_leaves_nothing(
     for workers in (3, 1):
         resume(place, {"workers": workers, "detach": True})
         wait_for(lambda: len(live_workers(run.ledger)) == workers)  # noqa: B023
+    # Ctrl-C ends the command, not the run.
+    began = time.time()
+    watching = subprocess.Popen(command("resume", place), stderr=subprocess.PIPE, text=True, preexec_fn=hear_ctrl_c)
+    wait_for(lambda: run.ledger.notes.placement()[1] > began)
+    watching.send_signal(signal.SIGINT)
+    _, said = watching.communicate(timeout=PATIENCE_S)
+    assert watching.returncode == 130, said
+    assert f"Come back: shardmill resume {place}" in said
+    assert len(live_workers(run.ledger)) == 1
     assert stop(place).living == 0
     assert not [pod for pod in cluster.pods(namespace) if pod["metadata"]["name"].startswith(job_name(place))]
     assert run.ledger.leases.read() == {}

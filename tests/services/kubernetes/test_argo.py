@@ -30,6 +30,8 @@ from tests.support.kube_cluster import SECRET, KubeCluster
 from tests.support.kube_runs import put_source, spec_of
 from tests.support.waiting import wait_for
 
+pytestmark = pytest.mark.services
+
 DATA = Path(__file__).parents[2] / "data" / "argo"
 TASK = ArgoTask(
     "light",

@@ -24,6 +24,8 @@ from tests.support.kube_runs import assert_committed_once, put_source, spec_of
 from tests.support.services import free_port, unavailable
 from tests.support.waiting import PATIENCE_S, wait_for
 
+pytestmark = pytest.mark.services
+
 TOKEN = "a token for the tests alone"
 ROWS = 1_200
 

@@ -26,7 +26,7 @@ FAMILIES = {
 
 @dataclass(frozen=True, slots=True)
 class PoolSize:
-    """At most so many workers, each for about so many shards that are not done."""
+    """The most workers, and the number of shards that are not done for each of them."""
 
     most: int = 24
     shards_per_worker: int = 8

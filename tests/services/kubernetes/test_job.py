@@ -55,10 +55,10 @@ def test_workers_are_added_and_taken_away_in_mid_run_and_stop_leaves_nothing(
     source = put_source(s3_server, 2_000)
     place = f"{source}-run"
     execution = on_pods(cluster, namespace)
-    run = start(spec_of(source, 0.2, workers=1, detach=True, **execution), place)
-    wait_for(lambda: len(live_workers(run.ledger)) == 1)
+    run = start(spec_of(source, 0.2, workers=3, detach=True, **execution), place)
+    wait_for(lambda: len(live_workers(run.ledger)) == 3)
     # The Job is there, so its options are taken from the folder.
-    for workers in (3, 1):
+    for workers in (1, 2):
         resume(place, {"workers": workers, "detach": True})
         wait_for(lambda: len(live_workers(run.ledger)) == workers)  # noqa: B023
     # Ctrl-C ends the command, not the run.
@@ -69,7 +69,7 @@ def test_workers_are_added_and_taken_away_in_mid_run_and_stop_leaves_nothing(
     _, said = watching.communicate(timeout=PATIENCE_S)
     assert watching.returncode == 130, said
     assert f"Come back: shardmill resume {place}" in said
-    assert len(live_workers(run.ledger)) == 1
+    assert len(live_workers(run.ledger)) == 2
     assert stop(place).living == 0
     assert not [pod for pod in cluster.pods(namespace) if pod["metadata"]["name"].startswith(job_name(place))]
     assert run.ledger.leases.read() == {}

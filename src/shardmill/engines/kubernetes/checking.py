@@ -74,7 +74,9 @@ def _fronts(api: ClusterApi) -> Iterator[ClusterFact]:
     """Kinds of objects that some fronts need; a cluster without them runs Jobs."""
     for group, front in _FRONTS.items():
         found = api.find(f"/apis/{group}") is not None
-        yield ClusterFact(group.partition("/")[0], True, "installed" if found else f"not installed: {front} cannot be used")
+        yield ClusterFact(
+            group.partition("/")[0], True, "installed" if found else f"not installed: {front} cannot be used"
+        )
 
 
 def _gpus(api: ClusterApi, options: PodOptions | None) -> ClusterFact:

@@ -93,6 +93,33 @@ def test_a_run_begun_here_is_finished_on_pods_and_the_other_way_round(
     assert merge(f"{source}-run-0", tmp_path / "0") == merge(f"{source}-run-1", tmp_path / "1")
 
 
+def test_a_suspended_job_waits_and_one_that_kills_its_workers_fails(
+    cluster: KubeCluster, namespace: str, s3_server: str
+) -> None:
+    source = put_source(s3_server, 100)
+    place = f"{source}-run"
+    run = start(spec_of(source, 1.0, workers=1, detach=True, max_restarts=1, **on_pods(cluster, namespace)), place)
+    wait_for(lambda: live_workers(run.ledger))
+
+    def suspend(now: bool) -> None:
+        change = f'{{"spec": {{"suspend": {str(now).lower()}}}}}'
+        cluster.kubectl("-n", namespace, "patch", "job", job_name(place), "-p", change)
+
+    suspend(True)
+    wait_for(lambda: not live_workers(run.ledger))
+    watching = subprocess.Popen(command("resume", place), stderr=subprocess.PIPE, text=True)
+    wait_for(lambda: "suspended, waiting to be admitted" in run.ledger.notes.placement()[0])
+    # Settings that no worker can read: each dies of an error that is nobody's wish.
+    run.ledger.put_execution({**run.ledger.execution(), "no_such_setting": 1})
+    suspend(False)
+    _, said = watching.communicate(timeout=PATIENCE_S)
+    assert watching.returncode == 1, said
+    assert "died 2 times in a row" in said
+    assert "no_such_setting" in said
+    assert run.ledger.state.look().state == "failed"
+    assert not [pod for pod in cluster.pods(namespace) if pod["metadata"]["name"].startswith(job_name(place))]
+
+
 def merge(place: str, file: Path) -> bytes:
     path = file.with_suffix(".parquet")
     Run(place).merge(path)

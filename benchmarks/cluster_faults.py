@@ -4,9 +4,9 @@ KUBECONFIG=… SHARDMILL_TEST_IMAGE=… python -m benchmarks.cluster_faults [--m
 SHARDMILL_TEST_CLUSTER=FOLDER       python -m benchmarks.cluster_faults [--minutes 10] [--seed 1] [--record FILE]
 
 Each run has three pods, its folder in an S3 server, and a command that watches it. Faults come at random instants,
-drawn with the seed, until the run is done. Then it is compared byte for byte with a run that nothing happened to, and no
-shard may have been committed twice. With `--record`, finished runs are appended to a file, and the table is of all of
-them.
+drawn with the seed, until the run is done. Then it is compared byte for byte with a run that nothing happened to, and
+no shard may have been committed twice. With `--record`, finished runs are appended to a file, and the table is of all
+of them.
 """
 
 from __future__ import annotations

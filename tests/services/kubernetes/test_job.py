@@ -55,10 +55,10 @@ def test_workers_are_added_and_taken_away_in_mid_run_and_stop_leaves_nothing(
     source = put_source(s3_server, 2_000)
     place = f"{source}-run"
     execution = on_pods(cluster, namespace)
-    run = start(spec_of(source, 0.2, workers=1, detach=True, **execution), place)
-    wait_for(lambda: len(live_workers(run.ledger)) == 1)
+    run = start(spec_of(source, 0.2, workers=3, detach=True, **execution), place)
+    wait_for(lambda: len(live_workers(run.ledger)) == 3)
     # The Job is there, so its options are taken from the folder.
-    for workers in (3, 1):
+    for workers in (1, 2):
         resume(place, {"workers": workers, "detach": True})
         wait_for(lambda: len(live_workers(run.ledger)) == workers)  # noqa: B023
     # Ctrl-C ends the command, not the run.
@@ -69,7 +69,7 @@ def test_workers_are_added_and_taken_away_in_mid_run_and_stop_leaves_nothing(
     _, said = watching.communicate(timeout=PATIENCE_S)
     assert watching.returncode == 130, said
     assert f"Come back: shardmill resume {place}" in said
-    assert len(live_workers(run.ledger)) == 1
+    assert len(live_workers(run.ledger)) == 2
     assert stop(place).living == 0
     assert not [pod for pod in cluster.pods(namespace) if pod["metadata"]["name"].startswith(job_name(place))]
     assert run.ledger.leases.read() == {}
@@ -91,6 +91,33 @@ def test_a_run_begun_here_is_finished_on_pods_and_the_other_way_round(
         assert_complete(resume(place, {**second, "workers": 2}), 900)
         assert len({c.worker for c in run.ledger.commits.read().values()}) >= 2
     assert merge(f"{source}-run-0", tmp_path / "0") == merge(f"{source}-run-1", tmp_path / "1")
+
+
+def test_a_suspended_job_waits_and_one_that_kills_its_workers_fails(
+    cluster: KubeCluster, namespace: str, s3_server: str
+) -> None:
+    source = put_source(s3_server, 100)
+    place = f"{source}-run"
+    run = start(spec_of(source, 1.0, workers=1, detach=True, max_restarts=1, **on_pods(cluster, namespace)), place)
+    wait_for(lambda: live_workers(run.ledger))
+
+    def suspend(now: bool) -> None:
+        change = f'{{"spec": {{"suspend": {str(now).lower()}}}}}'
+        cluster.kubectl("-n", namespace, "patch", "job", job_name(place), "-p", change)
+
+    suspend(True)
+    wait_for(lambda: not live_workers(run.ledger))
+    watching = subprocess.Popen(command("resume", place), stderr=subprocess.PIPE, text=True)
+    wait_for(lambda: "suspended, waiting to be admitted" in run.ledger.notes.placement()[0])
+    # Settings that no worker can read: each dies of an error that is nobody's wish.
+    run.ledger.put_execution({**run.ledger.execution(), "no_such_setting": 1})
+    suspend(False)
+    _, said = watching.communicate(timeout=PATIENCE_S)
+    assert watching.returncode == 1, said
+    assert "died 2 times in a row" in said
+    assert "no_such_setting" in said
+    assert run.ledger.state.look().state == "failed"
+    assert not [pod for pod in cluster.pods(namespace) if pod["metadata"]["name"].startswith(job_name(place))]
 
 
 def merge(place: str, file: Path) -> bytes:

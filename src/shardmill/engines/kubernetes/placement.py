@@ -134,7 +134,7 @@ class JobPlacement:
 
     def _notice(self, pod: Json, gone: bool, judge: bool) -> None:
         name = pod["metadata"]["name"]
-        self._workers = max(1, int(self._state["spec"]["completions"])) if self._state is not None else self._workers
+        self._workers = max(1, int(self._state["spec"]["parallelism"])) if self._state is not None else self._workers
         if has_begun(pod):
             self._begun.setdefault(name, time.time())
         end = end_of_pod(pod, gone)

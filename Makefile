@@ -11,7 +11,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Compiling all of torch at install takes a minute; modules are compiled, and cached, at import instead.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo demo-postgres test quick check bench-memory bench-plan bench-split clean
+.PHONY: demo demo-postgres test quick check screenshots bench-memory bench-plan bench-split clean
 
 demo: $(VENV)/.demo
 	@$(BIN)/python examples/demo.py
@@ -22,7 +22,7 @@ demo-postgres: $(VENV)/.postgres
 # Most tests wait for processes, servers and clusters, so one more of them runs than there are cores.
 JOBS ?= $(shell $(PYTHON) -c 'import os; print(min(8, (os.cpu_count() or 1) + 1))')
 
-test: check $(VENV)/.azurite
+test: check $(VENV)/.azurite $(VENV)/.axe
 	@$(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadfile --no-loadscope-reorder
 
 # An answer in under 90 seconds: what needs no server, no process and no model.
@@ -37,6 +37,10 @@ check: $(VENV)/.dev
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
+
+# The pictures of the documentation, from Debian's chromium.
+screenshots: $(VENV)/.dev
+	@$(BIN)/python -m docs.screenshots
 
 bench-memory: $(VENV)/.dev
 	@$(BIN)/python -m benchmarks.memory
@@ -69,6 +73,11 @@ $(VENV)/.dev: $(VENV)/.demo tests/requirements.txt
 $(VENV)/.azurite: $(VENV)/.dev
 	@$(BIN)/npm install --silent --global --prefix $(abspath $(VENV)) --prefer-offline --ignore-scripts --omit=optional \
 		--no-audit --no-fund azurite@3.33.0 && touch $@ || echo "npm could not install azurite."
+
+# Finds what people with a screen reader or poor sight cannot use on the page. Its test is skipped without it.
+$(VENV)/.axe: $(VENV)/.dev
+	@$(BIN)/npm install --silent --global --prefix $(abspath $(VENV)) --prefer-offline --ignore-scripts \
+		--no-audit --no-fund axe-core@4.14.0 && touch $@ || echo "npm could not install axe-core."
 
 clean:
 	@test ! -e demo/shop || $(BIN)/python -m shardmill.postgres.embedded stop demo/shop || true

@@ -99,6 +99,7 @@ def main() -> None:
         f".venv/bin/shardmill status {out}",
         f".venv/bin/shardmill merge {out} --out docstrings.parquet",
         ".venv/bin/shardmill embed YOUR.jsonl --text FIELD --out runs/yours",
+        f".venv/bin/shardmill monitor {HOME}    # opens the page of these runs: prints its address",
     ):
         print(f"  {command}")
     if not report.verified:

@@ -89,7 +89,8 @@ def simulate_run(
     seats = max(1, min(workers, 64))
     committed = [seat * shards // seats + i for seat in range(seats) for i in range(done // seats)]
     running = [seat * shards // seats + done // seats + i for seat in range(seats) for i in range(2)]
-    beats = [_beat(worker, workers, running, now, began, device, share, lost) for worker in range(workers)]
+    rows = ROWS * len(committed) // workers
+    beats = [_beat(worker, workers, running, now, began, device, rows, lost) for worker in range(workers)]
     states = mark_states(shards, committed, running, [shards - 3] if lost else [])
     totals = Totals(
         shards=states.count(2),
@@ -125,13 +126,14 @@ def _reason(reason: str, count: int, shard: int, line: int) -> dict[str, Any]:
 
 
 def _beat(
-    number: int, workers: int, running: list[int], now: float, began: float, device: str, share: float, lost: int
+    number: int, workers: int, running: list[int], now: float, began: float, device: str, usual: int, lost: int
 ) -> dict[str, Any]:
     gone = number >= workers - lost
     speed = 0.4 if number == 2 else 1 + 0.05 * math.sin(number)
     held = running[2 * number : 2 * number + 2]
     at = now - (290.0 if gone else 1.0 + number % 7)
-    rows = int(speed * share * 2_000_000 / workers)
+    rows = int(speed * usual)
+    rate = rows / (now - began)
     return {
         "id": f"gpu-{number // 8 + 1:02d}-4711_{number}-0",
         "at": at,
@@ -152,9 +154,9 @@ def _beat(
         "tokens_out": 0,
         "errors": 5,
         "commits": rows // ROWS,
-        "rows_per_s": 139.0 * speed,
-        "bytes_per_s": 139.0 * speed * WEIGHT_BYTES / ROWS,
-        "tokens_per_s": 27_800.0 * speed,
+        "rows_per_s": rate,
+        "bytes_per_s": rate * WEIGHT_BYTES / ROWS,
+        "tokens_per_s": rate * TOKENS / ROWS,
         "open": {} if gone else {str(shard): {"rows": 1000, "bytes": WEIGHT_BYTES // 2} for shard in held},
         "idle_s": 60.0,
         "sink_wait_s": 9.0,

@@ -18,14 +18,8 @@ class Recorded:
         self._written: list[HistoryPoint] = []
         self._live = History()
         self._last: Status | None = None
-        self._read_at: float | None = None
-        self._state = ""
 
-    def is_due(self, now: float, state: str, every_s: float) -> bool:
-        """Whether the folder is worth another look: at first, after a change of state, and now and then."""
-        return self._read_at is None or state != self._state or (state == "running" and now - self._read_at >= every_s)
-
-    def read(self, ledger: Ledger, status: Status, now: float) -> None:
+    def read(self, ledger: Ledger, status: Status) -> None:
         """Read what the workers recorded: the history of the view, or those of all workers together."""
         view = ledger.overview.read() if status.view_age_s is not None else None
         if view is not None:
@@ -33,12 +27,11 @@ class Recorded:
         else:
             found = (ledger.history.read(str(worker["id"])) for worker in status.workers)
             self._written = join_histories([history for history in found if history is not None])
-        self._read_at, self._state = now, status.state
 
     def add(self, status: Status) -> None:
-        """Continue with what a status shows that was read after the one before."""
+        """Continue with what a status shows that was read after the one before; a view has a history of its own."""
         last, self._last = self._last, status
-        if last is None or status.at <= last.at:
+        if last is None or status.at <= last.at or status.view_age_s is not None:
             return
         live = [worker for worker in status.workers if worker["live"]]
         uses = [float(worker["use"]) for worker in live if worker.get("use") is not None]

@@ -10,8 +10,9 @@ from pydantic import BaseModel
 
 from shardmill.errors import StoreError, missing_extra
 from shardmill.monitor.backlog import Backlog, count_backlog
+from shardmill.monitor.files import shorten
 from shardmill.monitor.metrics import write_metrics
-from shardmill.monitor.model import ShownText, shorten
+from shardmill.monitor.model import ShownText
 from shardmill.monitor.reading import RunSeen
 from shardmill.monitor.watcher import Watcher
 
@@ -56,7 +57,7 @@ def machine_paths(watcher: Watcher, desk: AlertDesk | None, clock: Callable[[], 
     router = APIRouter()
 
     @router.get("/metrics", response_class=Response)
-    async def metrics(request: Request) -> Response:
+    def metrics(request: Request) -> Response:
         """All metrics, in the text format of Prometheus or of OpenMetrics."""
         try:
             backlog: Backlog | None = _count(watcher, watcher.runs(), clock())
@@ -67,7 +68,7 @@ def machine_paths(watcher: Watcher, desk: AlertDesk | None, clock: Callable[[], 
         return Response(body, headers={"content-type": kind})
 
     @router.get("/api/backlog", response_model=Backlog, responses={503: {"description": "The store cannot be read."}})
-    async def backlog(run: str = "") -> Backlog:
+    def backlog(run: str = "") -> Backlog:
         """Shards that are left of wanted runs, or of one: 503 if that cannot be read, never a wrong 0."""
         seen = [each for each in watcher.runs() if not run or run in (each.key, each.name)]
         if run and all(each.gone for each in seen) and not watcher.trouble:
@@ -78,7 +79,7 @@ def machine_paths(watcher: Watcher, desk: AlertDesk | None, clock: Callable[[], 
             raise HTTPException(503, shorten(error.message)) from error
 
     @router.get("/api/alerts", response_model=AlertList)
-    async def alerts() -> AlertList:
+    def alerts() -> AlertList:
         """The alerts that hold, and the targets that cannot be told."""
         if desk is None:
             return AlertList(watching=False, open=[], failing=[])

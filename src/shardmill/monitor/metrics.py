@@ -177,8 +177,8 @@ def _collect_alerts(desk: AlertDesk | None) -> Iterator[Metric]:
     yield _own("shardmill_alert_target_failing", ["target"], {(name,): name in failing for name in waiting})
 
 
-def _own(name: str, labels: list[str], values: Mapping[Any, float]) -> Metric:
-    family: Any = _family(name, OWN_FACTS[name], labels)
+def _own(name: str, labels: list[str], values: Mapping[Any, float]) -> Any:
+    family = _family(name, OWN_FACTS[name], labels)
     for key, value in values.items():
         family.add_metric(list(key), float(value))
     return family

@@ -15,6 +15,7 @@ from shardmill.status.state import Status
 # Of a thousand workers, the worst are listed.
 _MOST_WORKERS = 100
 _FEW = 20
+_WITHOUT_VECTORS = ("answer", "augment", "generate", "summarize")
 
 
 ShownText = Annotated[str, BeforeValidator(shorten)]
@@ -277,11 +278,12 @@ def describe_run(seen: RunSeen, now: float, *, searches: bool = False) -> RunDet
 
 
 def is_searchable(seen: RunSeen) -> bool:
-    """Whether a finished run has vectors of texts in its folder."""
+    """Whether a finished run may have vectors of texts in its folder, and names no code of others."""
     status, plan = seen.status, seen.plan
     if status is None or plan is None:
         return False
-    return status.state == "complete" and plan.work.task == "embed" and plan.work.to is None
+    made_here = plan.work.to is None and not plan.code and plan.work.task not in _WITHOUT_VECTORS
+    return status.state == "complete" and made_here
 
 
 def _worker(worker: dict[str, Any], typical: float, logs: Collection[str]) -> WorkerSeen:

@@ -84,6 +84,8 @@ class RunReader:
         self._recorded = Recorded()
         self._logs: frozenset[str] = frozenset()
         self._reports: tuple[str, ...] = ()
+        self._forecast: RunForecast | None = None
+        self._around_at, self._around_state = 0.0, ""
         self.seen = RunSeen(name, url)
 
     def read(self) -> RunSeen:
@@ -126,15 +128,15 @@ class RunReader:
     def _look(self) -> RunSeen:
         before, self._plan = self._plan, current_plan(self._ledger, self._plan)
         if before is None or before.generation != self._plan.generation:
-            self._recorded = Recorded()
+            self._recorded, self._around_state = Recorded(), ""
         execution = make_execution(self._ledger.execution())
         status = with_outlook(glance(self._ledger, self._plan), execution)
         now = self._clock()
-        if self._recorded.is_due(now, status.state, _RECORDED_EVERY_S):
-            self._recorded.read(self._ledger, status, now)
-            store = self._ledger.store
-            self._logs = frozenset(entry.key for entry in islice(store.list("logs/"), _MOST_LOGS))
-            self._reports = tuple(name for name in REPORTS if store.head(name) is not None)
+        if self._is_due(now, status.state):
+            self._look_around(status)
+            self._around_at, self._around_state = now, status.state
+        elif status.view_age_s is not None:
+            self._recorded.read(self._ledger, status)
         self._recorded.add(status)
         return RunSeen(
             name=self.seen.name,
@@ -142,7 +144,7 @@ class RunReader:
             status=status,
             plan=self._plan,
             execution=execution,
-            forecast=self._ledger.notes.forecast(),
+            forecast=self._forecast,
             history=self._recorded.points(),
             logs=self._logs,
             reports=self._reports,
@@ -150,3 +152,15 @@ class RunReader:
             read_at=now,
             proof=self._ledger.notes.report() if status.state == "complete" else None,
         )
+
+    def _is_due(self, now: float, state: str) -> bool:
+        """Whether what changes seldom is read: at first, after a change of state, and now and then."""
+        return state != self._around_state or now - self._around_at >= _RECORDED_EVERY_S
+
+    def _look_around(self, status: Status) -> None:
+        """Read what changes seldom: the past as it was recorded, the forecast, which logs and pages there are."""
+        store = self._ledger.store
+        self._recorded.read(self._ledger, status)
+        self._forecast = self._ledger.notes.forecast()
+        self._logs = frozenset(entry.key for entry in islice(store.list("logs/"), _MOST_LOGS))
+        self._reports = tuple(name for name in REPORTS if store.head(name) is not None)

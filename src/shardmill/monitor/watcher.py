@@ -20,7 +20,7 @@ from shardmill.store import LocalStore, list_folders, open_store
 
 # A run that somebody looks at is read this often, others less; one that nobody asked for lately is not looked at.
 _NEAR_S, _FAR_S, _LOOKED_S = 2.0, 15.0, 10.0
-_LIST_EVERY_S = 15.0
+_LIST_EVERY_S = 5.0
 _TICK_S = 0.2
 _READ_AT_ONCE = 8
 # A run that was deleted is shown for this long.

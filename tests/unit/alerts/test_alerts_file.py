@@ -9,6 +9,9 @@ import pytest
 
 from shardmill.alerts import read_alerts
 from shardmill.errors import SpecError
+from shardmill.ledger import Ledger
+from tests.support.cli import Cli, assert_told
+from tests.support.ledgers import a_plan
 
 # The file that the documentation shows, with a program that exists.
 PAGE = (Path(__file__).parents[3] / "docs/monitoring.md").read_text()
@@ -83,3 +86,11 @@ def test_a_file_that_tells_nobody_anything_is_refused(tmp_path: Path, text: str,
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(SpecError, match=r"alerts.toml: no such file"):
         read_alerts(tmp_path / "alerts.toml")
+
+
+def test_the_command_line_says_what_was_meant(tmp_path: Path, shardmill: Cli) -> None:
+    pytest.importorskip("fastapi")
+    Ledger(tmp_path / "runs/a").create(a_plan())
+    path = write(tmp_path, SMALL.replace("finished", "finnished"))
+    said = shardmill("monitor", tmp_path / "runs", "--port", 0, "--alerts", path)
+    assert_told(said, 2, "there is no rule 'finnished'", "Did you mean 'finished'?")

@@ -18,9 +18,7 @@ async def app(scope: Any, receive: Any, send: Any) -> None:
     await send({"type": "http.response.body", "body": b"inside"})
 
 
-def ask(
-    path: str = "/", query: str = "", root: str = "", method: str = "GET", **headers: str
-) -> tuple[int, Any, bytes]:
+def ask(path: str = "/", query: str = "", root: str = "", method: str = "GET", **headers: str) -> Any:
     sent: list[Any] = []
 
     async def send(message: Any) -> None:

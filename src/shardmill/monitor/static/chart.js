@@ -23,9 +23,9 @@ export class Chart {
     this.cursor = this.svg.appendChild(make("svg:line", { class: "cursor", y1: 0, y2: HEIGHT, visibility: "hidden" }));
     this.keys = lines.map(([name, kind]) => make("span", { class: `key ${kind}` }, name));
     this.element = make("figure", {},
-      make("figcaption", {}, make("span", { class: "title" }, title), ...this.keys, this.now),
+      make("figcaption", {}, make("span", { class: "title" }, title), this.now),
       make("div", { class: "plot" }, this.svg, this.top, this.tip),
-      make("p", { class: "times" }, this.from, this.until));
+      make("p", { class: "times" }, this.from, make("span", {}, ...this.keys), this.until));
     this.svg.addEventListener("pointermove", (event) => this.point(event));
     this.svg.addEventListener("pointerleave", () => this.leave());
   }

@@ -28,19 +28,26 @@ export function bytes(number) {
 export function duration(seconds) {
   if (seconds === null || seconds === undefined) return "?";
   const s = Math.max(0, Math.round(seconds));
+  return unbroken(spelled(s));
+}
+
+function spelled(s) {
   if (s < 60) return `${s} s`;
   if (s < 3600) return `${Math.floor(s / 60)} min ${s % 60 ? `${s % 60} s` : ""}`.trim();
   if (s < 86400) return `${Math.floor(s / 3600)} h ${String(Math.floor((s % 3600) / 60)).padStart(2, "0")} min`;
   return `${Math.floor(s / 86400)} d ${Math.floor((s % 86400) / 3600)} h`;
 }
 
+/** A figure and its unit stay on one line. */
+const unbroken = (text) => text.replaceAll(" ", "\u00a0");
+
 /** How long ago, in one unit. */
 export function ago(seconds) {
   if (seconds === null || seconds === undefined) return "";
   const s = Math.max(0, seconds);
-  if (s < 60) return `${Math.round(s)} s`;
-  if (s < 3600) return `${Math.floor(s / 60)} min`;
-  return s < 86400 ? `${Math.floor(s / 3600)} h` : `${Math.floor(s / 86400)} d`;
+  if (s < 60) return unbroken(`${Math.round(s)} s`);
+  if (s < 3600) return unbroken(`${Math.floor(s / 60)} min`);
+  return unbroken(s < 86400 ? `${Math.floor(s / 3600)} h` : `${Math.floor(s / 86400)} d`);
 }
 
 /** A time of day, with the day if it is another; `how` may ask for seconds. */

@@ -102,7 +102,7 @@ export class RunView {
         : ["Tokens per second", short(run.tokens_per_s), `${short(run.mean_tokens_per_s)} on average`],
       ["Tokens", tokens, run.truncated ? `${count(run.truncated)} items truncated` : ""],
       ["Workers", count(run.workers_live), lost || (run.workers_live ? "at work" : "none at work")],
-      ["Failed items", count(run.errors), run.errors && run.rows ? percent(run.errors / run.rows, 2) : ""],
+      ["Failed items", count(run.errors), failedShare(run)],
       ["Cost", money(run.usd), run.usd_at_end !== null && run.share < 1 ? `${money(run.usd_at_end)} at the end` : ""],
       run.bound && !over ? ["Bounded by", run.bound.by, `device ${percent(run.bound.device_busy)} busy`] : null,
     ]);
@@ -233,6 +233,12 @@ export class RunView {
       (name) => make("a", { href: `api/runs/${encodeURIComponent(run.key)}/files/${name}`, target: "_blank", rel: "noreferrer" }, name),
       () => {});
   }
+}
+
+function failedShare(run) {
+  if (!run.errors || !run.rows) return "";
+  const share = run.errors / run.rows;
+  return share < 0.0001 ? "less than 0.01 %" : `${percent(share, 2)} of all`;
 }
 
 function describeEnd(run) {

@@ -1,0 +1,76 @@
+"""Makes the pictures of the documentation: `python -m docs.screenshots`.
+
+The runs on them are simulated in a folder; the monitor and the browser are real.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from PIL import Image
+from playwright.sync_api import sync_playwright
+
+from shardmill.ledger import Ledger
+from tests.support.ledgers import a_plan
+from tests.support.monitored import monitor, simulate_run
+
+IMAGES = Path(__file__).parent / "images"
+# Where the simulated folder would be; its real place is of no interest.
+_PLACE = "/data/runs"
+_MOST_BYTES = 300_000
+
+
+def main() -> None:
+    chromium = shutil.which("chromium")
+    if chromium is None:
+        sys.exit("chromium not found: apt-get install chromium fonts-dejavu-core")
+    IMAGES.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory() as place, sync_playwright() as driver:
+        folder = Path(place) / "runs"
+        budget = {"budget_usd": 45.0, "deadline": "3h"}
+        simulate_run(folder / "reviews", shards=6000, workers=16, share=0.62, lost=1, execution=budget)
+        simulate_run(folder / "catalogue", shards=2000, workers=4, share=0.18, began_s=1500, source="catalogue.jsonl")
+        Ledger(folder / "questions").create(a_plan())
+        browser = driver.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        with monitor(folder, "--port", 0) as served:
+            take(browser, served, "monitor", {"width": 1240, "height": 800}, "light")
+            take(browser, served, "monitor-dark", {"width": 1240, "height": 800}, "dark", "#workers-title")
+            take(browser, served, "monitor-phone", {"width": 390, "height": 800}, "light", "#name")
+        browser.close()
+    size = sum(path.stat().st_size for path in IMAGES.glob("*.png"))
+    assert size < _MOST_BYTES, f"the pictures have {size:,} bytes"
+    print(f"{size:,} bytes in {IMAGES}")
+
+
+def take(browser: Any, served: Any, name: str, viewport: dict[str, int], scheme: str, top: str = "") -> None:
+    """One picture of the run `reviews`, from the element `top` on."""
+    context = browser.new_context(viewport=viewport, color_scheme=scheme)
+    page = context.new_page()
+    page.goto(served.entry)
+    page.wait_for_url(served.base)
+    page.goto(f"{served.base}#run=reviews")
+    page.wait_for_selector("#workers tbody tr")
+    # Two events later the states are loaded and drawn.
+    page.wait_for_timeout(5000)
+    page.evaluate("(place) => (document.querySelector('#folder').textContent = place)", _PLACE)
+    page.evaluate(
+        "(place) => document.querySelectorAll('#plan dd').forEach("
+        "(cell) => cell.textContent.endsWith('/runs/reviews') && (cell.textContent = place))",
+        f"{_PLACE}/reviews",
+    )
+    if top:
+        page.evaluate("(top) => document.querySelector(top).closest('section, .head').scrollIntoView()", top)
+    path = IMAGES / f"{name}.png"
+    page.screenshot(path=str(path))
+    context.close()
+    with Image.open(path) as picture:
+        few = picture.convert("RGB").quantize(256, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
+        few.save(path, optimize=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,223 @@
+"""The page in Chromium: a run from start to finish, a worker that is killed, a search, and readers of all kinds."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import urllib.parse
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shardmill.ledger import Ledger
+from shardmill.run import prepare, start
+from shardmill.spec import make_spec
+from shardmill.testing import InProcessEngine
+from tests.support import debian
+from tests.support.cli import command
+from tests.support.corpora import fake_rows
+from tests.support.libraries import needed
+from tests.support.monitored import MonitorProcess, monitor, simulate_run
+from tests.support.services import unavailable
+from tests.support.waiting import PATIENCE_S, wait_for
+
+needed("fastapi")
+playwright = needed("playwright.sync_api")
+pytestmark = pytest.mark.services
+
+SCRIPT = "<img src=x onerror=alert(1)>"
+PHONE, DESK = {"width": 390, "height": 844}, {"width": 1280, "height": 900}
+PATIENCE_MS = 1000 * PATIENCE_S
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run that can be searched, and a large one under way."""
+    folder = tmp_path_factory.mktemp("browser") / "runs"
+    source = folder.parent / "texts.jsonl"
+    texts = ["the battery died", "a train at eight", f"the {SCRIPT} tag", "a cup of tea", "rain all week"]
+    source.write_text("".join(json.dumps({"id": f"k{i}", "text": text}) + "\n" for i, text in enumerate(texts)))
+    work = {"source": str(source), "text": "text", "id": "id", "keep": "text", "task": "shardmill.testing:FakeTask"}
+    start(make_spec(work, {"device": "cpu"}), folder / "found", engine=InProcessEngine())
+    simulate_run(folder / "large", shards=100_000, workers=30, lost=2)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def served(folder: Path) -> Iterator[MonitorProcess]:
+    with monitor(folder) as process:
+        yield process
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    chromium = debian.require("chromium", "chromium")
+    with playwright.sync_playwright() as driver:
+        opened = driver.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])
+        yield opened
+        opened.close()
+
+
+Open = Callable[..., Any]
+
+
+@pytest.fixture
+def watching(browser: Any, served: MonitorProcess) -> Iterator[Open]:
+    """Opens the page at a run. In the end nothing was complained of, and nothing left this machine."""
+    complaints: list[str] = []
+    contexts = []
+
+    def note(request: Any) -> None:
+        if not request.url.startswith(served.base):
+            complaints.append(f"a request to {request.url}")
+
+    def opens(run: str, viewport: dict[str, int] = DESK, **options: Any) -> Any:
+        context = browser.new_context(viewport=viewport, **options)
+        contexts.append(context)
+        context.set_default_timeout(PATIENCE_MS)
+        page = context.new_page()
+        page.on("console", lambda said: complaints.append(said.text) if said.type in ("error", "warning") else None)
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.on("request", note)
+        page.on("dialog", lambda dialog: complaints.append("a dialog of a script"))
+        page.goto(served.entry)
+        page.wait_for_url(served.base)
+        page.goto(f"{served.base}#run={run}")
+        page.wait_for_selector("#run:not([hidden])")
+        return page
+
+    yield opens
+    for context in contexts:
+        context.close()
+    assert complaints == []
+
+
+@contextmanager
+def worker(run: Path) -> Iterator[subprocess.Popen[bytes]]:
+    process = subprocess.Popen(command("work", run), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_a_run_from_start_to_finish_with_a_worker_that_is_killed(folder: Path, watching: Open) -> None:
+    source = folder.parent / "live.jsonl"
+    rows = fake_rows(200)
+    rows[3]["text"] = f"{SCRIPT} !nan"
+    source.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    work = {"source": str(source), "text": "text", "id": "id", "task": "shardmill.testing:FakeTask"}
+    execution = {"device": "cpu", "shard_bytes": 800, "max_errors": "50%"}
+    prepare(make_spec({**work, "params": {"delay_s": 0.3}}, execution), folder / "live")
+    page = watching("found")
+    # It is found in the folder, and chosen.
+    page.click('#runs a[href="#run=live"]')
+    page.wait_for_selector("#state[data-state=planned]")
+    with worker(folder / "live") as first:
+        beat = wait_for(lambda: [w for w in Ledger(folder / "live").workers.read() if w["open"] and w["commits"]])[0]
+        # It stands still for as long as it takes to see it at work.
+        first.send_signal(signal.SIGSTOP)
+        row = page.locator(f'#workers tr[data-key="{beat["id"]}"]')
+        row.get_by_text("working").wait_for()
+        wait_for(lambda: page.inner_text("#legend tr:nth-child(3) td") != "0")
+        assert page.inner_text("#state") == "running"
+    row.get_by_text("lost").wait_for()
+    assert "gone" in row.get_attribute("class")
+    with worker(folder / "live"):
+        page.wait_for_selector("#state[data-state=complete]")
+    assert page.inner_text("#percent") == "100 %"
+    assert page.inner_text("#items") == "200 items"
+    assert page.get_attribute("#bar", "aria-valuenow") == "100"
+    assert page.title().startswith("100 % live")
+    assert page.inner_text("#said") == "live is complete"
+    assert page.inner_text("#errors tbody tr td") == "1"
+    assert page.locator("#charts figure:not([hidden])").count() >= 3
+    wait_for(lambda: set(page.evaluate("[...globalThis.shardmill.view.strip.states]")) == {2})
+
+
+def test_a_result_is_searched(watching: Open) -> None:
+    page = watching("found")
+    page.get_by_label("Find items by meaning").fill("battery")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("#hits tbody tr")
+    assert page.locator("#hits tbody tr").count() == 5
+    assert SCRIPT in page.inner_text("#hits"), "a tag in a text is shown as text"
+    assert page.locator("#hits img").count() == 0
+    assert "5 nearest items" in page.inner_text("#search-said")
+
+
+def test_the_strip_has_every_shard_and_draws_in_time(watching: Open) -> None:
+    page = watching("large")
+    wait_for(lambda: page.evaluate("globalThis.shardmill.view.strip.states.length") == 100_000)
+    counts = [int(text.replace(",", "")) for text in page.locator("#legend td").all_inner_texts()]
+    assert sum(counts) == 100_000
+    assert page.evaluate("document.querySelector('#strip').width * document.querySelector('#strip').height") >= 100_000
+    colours = page.evaluate(
+        """() => {
+            const canvas = document.querySelector('#strip');
+            const data = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data;
+            return new Set(new Uint32Array(data.buffer)).size;
+        }"""
+    )
+    assert colours >= 3
+
+
+def test_the_keyboard_alone(watching: Open) -> None:
+    page = watching("large")
+    wait_for(lambda: page.evaluate("globalThis.shardmill.view.strip.states.length"))
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.textContent") == "Skip to the run"
+    reached = []
+    for _ in range(40):
+        page.keyboard.press("Tab")
+        focused = page.evaluate("document.activeElement.id || document.activeElement.getAttribute('href')")
+        reached.append(focused)
+        if focused == "strip":
+            break
+    assert "#run=found" in reached
+    assert reached[-1] == "strip"
+    outline = page.evaluate("getComputedStyle(document.activeElement).outlineStyle")
+    assert outline == "solid", "what has the focus is seen"
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("ArrowRight")
+    assert page.get_attribute("#strip", "aria-valuetext") == "shard 2, done"
+    page.keyboard.press("End")
+    assert page.inner_text("#picked").startswith("Shard 99,999: ")
+    page.locator('#runs a[href="#run=found"]').focus()
+    page.keyboard.press("Enter")
+    wait_for(lambda: page.inner_text("#name") == "found")
+
+
+@pytest.mark.parametrize(
+    ("run", "viewport", "scheme"), [("large", DESK, "light"), ("found", DESK, "dark"), ("large", PHONE, "dark")]
+)
+def test_everybody_can_read_it(watching: Open, run: str, viewport: dict[str, int], scheme: str) -> None:
+    axe = Path(sys.prefix) / "lib" / "node_modules" / "axe-core" / "axe.min.js"
+    if not axe.exists():
+        unavailable("axe-core is not installed: `make test` installs it beside the packages of the tests.")
+    page = watching(run, viewport, color_scheme=scheme)
+    page.wait_for_selector("#link[data-state=live]")
+    lightness = page.evaluate("getComputedStyle(document.body).backgroundColor.match(/\\d+/g).map(Number)")
+    assert (sum(lightness) < 200) == (scheme == "dark")
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), "no part is wider than the screen"
+    page.evaluate(axe.read_text())
+    found = page.evaluate("axe.run().then((said) => said.violations)")
+    assert [(each["id"], [node["target"] for node in each["nodes"]]) for each in found] == []
+
+
+def test_what_cannot_be_read_is_said(folder: Path, watching: Open) -> None:
+    bad = folder / "bad"
+    bad.mkdir()
+    (bad / "plan.json").write_text("{")
+    page = watching("found")
+    page.get_by_text("plan.json is damaged").first.wait_for()
+    page.click('#runs a[href="#run=bad"]')
+    page.get_by_text("bad cannot be read").wait_for()
+    page.goto(f"{urllib.parse.urlsplit(page.url)._replace(fragment='run=none').geturl()}")
+    page.get_by_text("There is no such run any more.").wait_for()

@@ -107,7 +107,7 @@ class ArgoReader:
                 raise AssertionError(
                     f"{name} did not end: {[(n.name, n.phase, n.message) for n in self.nodes.values()]}"
                 )
-            time.sleep(0.3)
+            time.sleep(0.6)
             self._look()
         return node
 
@@ -248,7 +248,7 @@ class ArgoReader:
         metadata = {"name": node.pod, "namespace": self.namespace, "labels": labels, "annotations": notes}
         pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
         self.inject(node.name, pod)
-        self.kubectl("create", "-f", "-", feed=json.dumps(pod))
+        self.kubectl("apply", "-f", "-", feed=json.dumps(pod))
         self._pods[node.pod] = pod
         self._pending_since[node.pod] = time.monotonic()
 

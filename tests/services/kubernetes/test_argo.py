@@ -16,7 +16,7 @@ import yaml
 
 from shardmill import prepare
 from shardmill.engines.kubernetes.api import ClusterApi
-from shardmill.engines.kubernetes.argo import EMBED_PARALLEL, NODE_BYTES, ArgoTask, make_rights, make_template
+from shardmill.engines.kubernetes.argo import ACCOUNT, EMBED_PARALLEL, NODE_BYTES, ArgoTask, make_rights, make_template
 from shardmill.engines.kubernetes.manifests import job_name
 from shardmill.engines.kubernetes.options import PodOptions
 from shardmill.engines.kubernetes.workflow import RunWorkflow, end_workers
@@ -165,6 +165,15 @@ def test_an_end_of_a_pod_means_what_it_does_to_argo(kubectl: Kubectl, options: P
     assert none["none.onExit"].phase == "Succeeded"
     state = ledger.state.look()
     assert (state.state, state.cause) == ("failed", f"The workflow {options.namespace}/none ended as Failed.")
+
+
+def test_the_account_of_the_pods_may_do_nothing_but_report(kubectl: Kubectl, options: PodOptions) -> None:
+    who = f"--as=system:serviceaccount:{options.namespace}:{ACCOUNT}"
+    listed = [line.split() for line in kubectl("auth", "can-i", "--list", who).splitlines()[1:]]
+    rights = {words[0]: words[-2:] for words in listed if not words[0].startswith(("[", "selfsubject"))}
+    assert rights == {"workflowtaskresults.argoproj.io": ["[create", "patch]"]}
+    with pytest.raises(AssertionError, match="forbidden"):
+        kubectl("get", "secrets", who)
 
 
 def _plan(place: str) -> Ledger:

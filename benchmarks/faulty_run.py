@@ -88,7 +88,7 @@ class World:
             self.server: Any = SimulatedDisk(self.folder / "run", self.line, self.machines)
             self.store = self.server
         else:
-            self.server = ObjectServer(self.line)
+            self.server = ObjectServer(self.line, random.Random(f"order {seed}"))
             self.store = self.server.store()
         self.workers = chance.choice((1, 2, 2, 3))
         self.dims = 4
@@ -193,7 +193,7 @@ class World:
             process.error = error
         except Exception as error:
             self.machines.note(process, "".join(traceback.format_exception(error)))
-            self.outcome.counts[f"unexplained {type(error).__name__} in {process.name.partition('-')[0]}"] += 1
+            self.outcome.faults.append(f"{process.name} ends with a traceback: {type(error).__name__}: {error}")
             process.lines += traceback.format_exc().splitlines()
             process.error = error
 

@@ -1,140 +1,126 @@
 """Generation from a JSONL file to a JSONL file, with transformers' `generate` in the same run.
 
-python -m benchmarks.generate qwen3-0.6b/equal qwen3-0.6b/mixed bart-large/equal --peer
+python -m benchmarks.generate --out FOLDER                    # four cases on a GPU, with the peer: 6 to 8 minutes
+python -m benchmarks.generate qwen3-0.6b/mixed --peer-s 0     # one case alone
+python -m benchmarks.generate tiny-qwen3/mixed tiny-bart/equal --device cpu
 
 Random weights of a model's shape are fine for speed. "equal" has 600 tokens in and 60 out for each document, "mixed"
 has lengths drawn around 520 and 52. Loading, the trial, compiling and a warm-up are not counted; tokenizing, reading
-and writing are. The limit is what the chip needs at least: the arithmetic of reading the prompts, and the keys and
-values that each new token reads, at the rates that a large matrix product and a large copy reach on it.
+and writing are. The peer runs in the same precision, sorted by length, in memory, tokenized before: batches of 8, and
+the best of some larger ones, in a seeded order until its seconds are over. The limit is what the chip needs at least:
+the arithmetic of reading the prompts, and the keys and values that each new token reads, at the rates that a large
+matrix product and a large copy reach on it.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import queue
 import tempfile
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 import transformers
 from numpy.typing import NDArray
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
+from benchmarks.generation_cases import (
+    SHAPES,
+    WHOLE,
+    Rates,
+    Shape,
+    Texts,
+    find_limit,
+    measure_rates,
+    wait_for_device,
+    write_folder,
+    write_texts,
+)
 from benchmarks.machine import describe_machine, print_table
+from shardmill.bench import machine
 from shardmill.devices import Device
 from shardmill.models.decoding.generator import Generator
 from shardmill.models.decoding.options import GenerationOptions
 from shardmill.models.decoding.prompt import Completion, Prompt
 
 BLOCK, AHEAD = 256, 16
-MOST_NEW = 120
-QWEN = {
-    "vocab_size": 151936,
-    "hidden_size": 1024,
-    "intermediate_size": 3072,
-    "num_hidden_layers": 28,
-    "num_attention_heads": 16,
-    "num_key_value_heads": 8,
-    "head_dim": 128,
-    "max_position_embeddings": 4096,
-    "tie_word_embeddings": True,
-}
-# The shape, the number of documents, and the best batch of `generate`.
-SHAPES: dict[str, tuple[str, dict[str, Any], int, int]] = {
-    "qwen3-0.6b": ("Qwen3", QWEN, 4096, 512),
-    "bart-large": ("Bart", {"forced_eos_token_id": None}, 8192, 2048),
-}
+SMALL_BATCH = 8
 HEAD = [
-    *("model, lengths", "docs/s", "tokens in/s", "tokens out/s", "of the limit", "least reading", "least steps"),
-    *("limit, docs/s", "`generate`, docs/s", "ratio", "open, s"),
+    *("model, lengths", "docs/s", "tokens in/s", "tokens out/s", "limit, docs/s", "of the limit"),
+    *("`generate`, batch 8", "`generate`, best batch", "ratio to the best"),
 ]
 
 
 @dataclass(frozen=True, slots=True)
-class Rates:
-    """What this chip reaches: operations a second of a large product, bytes a second of a large copy."""
+class PeerRate:
+    """What `generate` did in batches of one size: `documents` of them in `seconds`, or why not."""
 
-    operations: float
-    bytes: float
+    batch: int
+    documents: int = 0
+    seconds: float = 0.0
+    refused: str = ""
 
+    @property
+    def docs_per_s(self) -> float:
+        return self.documents / self.seconds if self.seconds else 0.0
 
-def measure_rates(device: str) -> Rates:
-    size = 8192 if device == "cuda" else 512
-    dtype = torch.bfloat16 if device == "cuda" else torch.float32
-    a, b = (torch.randn(size, size, device=device, dtype=dtype) for _ in "ab")
-    whole = torch.randn(1 << (30 if device == "cuda" else 22), device=device)
-    to = torch.empty_like(whole)
-    product, copied = _seconds(lambda: a @ b), _seconds(lambda: to.copy_(whole))
-    return Rates(2 * size**3 / product, 2 * whole.numel() * 4 / copied)
-
-
-def _seconds(run: Any, times: int = 10) -> float:
-    """The time of one of some runs, after a first."""
-    run()
-    _wait()
-    began = time.perf_counter()
-    for _ in range(times):
-        run()
-    _wait()
-    return (time.perf_counter() - began) / times
+    def __str__(self) -> str:
+        return self.refused or f"{_figure(self.docs_per_s)} (batch {self.batch:,}, {self.documents:,} documents)"
 
 
-def _wait() -> None:
-    if torch.cuda.is_available():
-        torch.cuda.synchronize()
+@dataclass(frozen=True, slots=True)
+class CaseResult:
+    """One line of the table. `reading_s` and `stepping_s` are the least that the chip needs for all documents."""
+
+    case: str
+    path: str
+    documents: int
+    seconds: float
+    tokens_in: int
+    tokens_out: int
+    open_s: float
+    reading_s: float
+    stepping_s: float
+    peers: tuple[PeerRate, ...]
+
+    @property
+    def docs_per_s(self) -> float:
+        return self.documents / self.seconds
+
+    @property
+    def best(self) -> PeerRate | None:
+        return max(self.peers, key=lambda peer: peer.docs_per_s, default=None)
+
+    def line(self) -> list[str]:
+        least = self.reading_s + self.stepping_s
+        small = next((str(peer) for peer in self.peers if peer.batch == SMALL_BATCH), "")
+        ratio = f"{self.docs_per_s / self.best.docs_per_s:.1f}x" if self.best and self.best.docs_per_s else ""
+        return [
+            self.case.replace("/", ", "), _figure(self.docs_per_s),
+            f"{self.tokens_in / self.seconds:,.0f}", f"{self.tokens_out / self.seconds:,.0f}",
+            f"{self.documents / least:,.0f}", f"{100 * least / self.seconds:.0f} %",
+            small, str(self.best or ""), ratio,
+        ]  # fmt: skip
 
 
-def write_folder(folder: Path, name: str) -> list[str]:
-    """A model of that shape with random weights and a tokenizer; the words that are one token each."""
-    kind, shape, _, _ = SHAPES[name]
-    rng = np.random.default_rng(0)
-    words = sorted({"".join(chr(97 + c) for c in rng.integers(0, 26, rng.integers(2, 8))) for _ in range(4000)})
-    backend = Tokenizer(models.BPE())
-    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
-    backend.decoder = decoders.ByteLevel()
-    alphabet = pre_tokenizers.ByteLevel.alphabet()
-    trainer = trainers.BpeTrainer(vocab_size=30000, initial_alphabet=alphabet, show_progress=False, min_frequency=1)
-    backend.train_from_iterator([" " + word for word in words], trainer)
-    transformers.PreTrainedTokenizerFast(tokenizer_object=backend).save_pretrained(folder)
-    config = getattr(transformers, f"{kind}Config")(**{"eos_token_id": None, **shape})
-    torch.manual_seed(0)
-    model = getattr(transformers, "BartForConditionalGeneration" if kind == "Bart" else f"{kind}ForCausalLM")(config)
-    model.generation_config.eos_token_id = model.generation_config.forced_eos_token_id = None
-    model.to(torch.bfloat16 if kind == "Qwen3" else torch.float32).save_pretrained(folder)
-    return words
-
-
-def write_texts(path: Path, words: list[str], mix: str, count: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """One document a line; the tokens of each, and how many it is to get."""
-    rng = np.random.default_rng(1)
-    if mix == "equal":
-        into, out = np.full(count, 600), np.full(count, 60)
-    else:
-        into, out = (rng.lognormal(np.log(mean), 0.6, count).astype(int) for mean in (520, 52))
-        into, out = np.clip(into, 8, 1000), np.clip(out, 8, MOST_NEW)
-    with path.open("w") as file:
-        for i, n in enumerate(into):
-            file.write(json.dumps({"id": i, "text": " ".join(rng.choice(words, n))}) + "\n")
-    return into, out
-
-
-def feed(path: Path, generator: Generator, out: NDArray[np.int64]) -> Iterator[tuple[int, Prompt]]:
+def feed(texts: Texts, generator: Generator, out: NDArray[np.int64]) -> Iterator[tuple[int, Prompt]]:
     """The prompts of a file, tokenized by another thread."""
     made: queue.Queue[list[tuple[int, Prompt]] | None] = queue.Queue(AHEAD)
 
     def read() -> None:
-        rows = [json.loads(line) for line in path.open()]
+        rows = [json.loads(line) for line in texts.path.open()]
         for first in range(0, len(rows), BLOCK):
             block = rows[first : first + BLOCK]
             prompts = generator.encode([row["text"] for row in block]).prompts
-            made.put([(row["id"], replace(p, limit=int(out[row["id"]]))) for row, p in zip(block, prompts) if p])  # noqa: B905
+            made.put([
+                (row["id"], replace(p, limit=int(out[row["id"]]))) for row, p in zip(block, prompts, strict=True) if p
+            ])  # fmt: skip
         made.put(None)
 
     threading.Thread(target=read, daemon=True).start()
@@ -142,7 +128,7 @@ def feed(path: Path, generator: Generator, out: NDArray[np.int64]) -> Iterator[t
         yield from block
 
 
-def run(generator: Generator, texts: Path, out: NDArray[np.int64], to: Path) -> float:
+def run(generator: Generator, texts: Texts, out: NDArray[np.int64], to: Path) -> float:
     """Seconds from file to file."""
     began = time.perf_counter()
     tokens = rows = 0
@@ -159,117 +145,121 @@ def run(generator: Generator, texts: Path, out: NDArray[np.int64], to: Path) -> 
     return took
 
 
-def find_limit(name: str, rates: Rates, into: NDArray[np.int64], out: NDArray[np.int64]) -> tuple[float, float]:
-    """The least seconds of reading and of the steps for all documents."""
-    kind, shape, _, _ = SHAPES[name]
-    if kind == "Qwen3":
-        h, inner, layers, heads, shared, width = (
-            shape[k]
-            for k in (
-                *("hidden_size", "intermediate_size", "num_hidden_layers"),
-                *("num_attention_heads", "num_key_value_heads", "head_dim"),
-            )
-        )
-        weights = layers * (h * width * (2 * heads + 2 * shared) + 3 * h * inner)
-        pairs = layers * heads * width * 2 * into.astype(float) ** 2
-        kept = layers * shared * width * 2 * 2
-        seen = out * into + out * (out + 1) / 2
-    else:
-        h, inner, layers = 1024, 4096, 12
-        # The encoder reads all tokens; the decoder's keys and values of them are two products more.
-        weights = layers * (4 * h * h + 2 * h * inner + 2 * h * h)
-        pairs = layers * h * 4 * into.astype(float) ** 2
-        kept = layers * h * 2 * 2
-        seen = out * into + out * (out + 1) / 2
-    reading = (2 * weights * into.sum() + pairs.sum()) / rates.operations
-    return float(reading), float(kept * seen.sum() / rates.bytes)
+class Peer:
+    """transformers' `generate` over the same folder."""
 
+    def __init__(self, folder: Path, shape: Shape, device: str) -> None:
+        auto = transformers.AutoModelForSeq2SeqLM if shape.crossed else transformers.AutoModelForCausalLM
+        dtype = torch.bfloat16 if device == "cuda" else torch.float32
+        self.model = auto.from_pretrained(str(folder), dtype=dtype).to(device).eval()
+        side = "right" if shape.crossed else "left"
+        self.tokenizer = transformers.AutoTokenizer.from_pretrained(str(folder), padding_side=side)
+        self.tokenizer.pad_token_id = 1
+        self.device = device
 
-def run_peer(folder: Path, name: str, texts: Path, out: NDArray[np.int64], device: str, batches: int) -> float:
-    """Documents a second of `generate`, sorted by length, in its best batch size; in memory, tokenized before."""
-    kind, _, _, batch = SHAPES[name]
-    auto = transformers.AutoModelForSeq2SeqLM if kind == "Bart" else transformers.AutoModelForCausalLM
-    dtype = torch.bfloat16 if device == "cuda" else torch.float32
-    model = auto.from_pretrained(str(folder), dtype=dtype).to(device).eval()
-    side = "right" if kind == "Bart" else "left"
-    tokenizer = transformers.AutoTokenizer.from_pretrained(str(folder), padding_side=side)
-    tokenizer.pad_token_id = 1
-    rows = [json.loads(line) for line in texts.open()]
-    ids = tokenizer([row["text"] for row in rows])["input_ids"]
-    # Rows leave a batch together: sorted by what comes out too, as a caller cannot, would flatter it.
-    order = sorted(range(len(ids)), key=lambda i: len(ids[i]), reverse=True)
-    step = max(1, len(order) // batch // batches) * batch
-    chosen = [order[i : i + batch] for i in range(0, len(order), step)][:batches]
+    def measure(self, texts: Texts, batch: int, seconds: float) -> PeerRate:
+        """Batches of documents of like length; a batch ends with its longest answer, which nobody knows before."""
+        ids = self.tokenizer([json.loads(line)["text"] for line in texts.path.open()])["input_ids"]
+        order = sorted(range(len(ids)), key=lambda i: len(ids[i]), reverse=True)
+        batches = [order[i : i + batch] for i in range(0, len(order), batch)]
+        done, took = 0, 0.0
+        try:
+            self._generate([ids[i] for i in batches[0][:64]], 4)
+            for i in np.random.default_rng(2).permutation(len(batches)):
+                wait_for_device()
+                began = time.perf_counter()
+                self._generate([ids[row] for row in batches[i]], int(texts.out[batches[i]].max()))
+                wait_for_device()
+                took, done = took + time.perf_counter() - began, done + len(batches[i])
+                if took >= seconds:
+                    break
+        except torch.cuda.OutOfMemoryError:
+            torch.cuda.empty_cache()
+            return PeerRate(batch, refused="out of memory")
+        return PeerRate(batch, done, took)
 
-    def one(rows: list[int], most: int) -> None:
-        sent = tokenizer.pad({"input_ids": [ids[i] for i in rows]}, return_tensors="pt").to(device)
+    def _generate(self, rows: list[list[int]], most: int) -> None:
+        sent = self.tokenizer.pad({"input_ids": rows}, return_tensors="pt").to(self.device)
         with torch.inference_mode():
-            model.generate(
+            self.model.generate(
                 input_ids=sent["input_ids"], attention_mask=sent["attention_mask"], do_sample=False, num_beams=1,
                 max_new_tokens=most, eos_token_id=None, pad_token_id=1,
             )  # fmt: skip
 
-    one(chosen[0][:64], 4)
-    _wait()
-    began = time.perf_counter()
-    for part in chosen:
-        one(part, int(out[part].max()))
-    _wait()
-    return sum(map(len, chosen)) / (time.perf_counter() - began)
-
 
 def run_model(
-    name: str, mixes: list[str], scratch: Path, device: Device, rates: Rates, count: int, batches: int | None
-) -> list[list[str]]:
-    """A line of the table for each mix of lengths."""
-    words = write_folder(scratch / name, name)
-    files = {
-        mix: (scratch / f"{mix}.jsonl", *write_texts(scratch / f"{mix}.jsonl", words, mix, count)) for mix in mixes
-    }
+    name: str, mixes: list[str], scratch: Path, device: Device, rates: Rates, count: int | None, peer_s: float
+) -> list[CaseResult]:
+    """The cases of one model: ours first, then the peer on the same files."""
+    shape = SHAPES[name]
+    words = write_folder(scratch / name, shape)
+    files = {mix: write_texts(scratch / f"{mix}.jsonl", words, shape, mix, count or shape.documents) for mix in mixes}
     began = time.perf_counter()
-    generator = Generator.open(scratch / name, device, GenerationOptions(max_new_tokens=MOST_NEW))
+    generator = Generator.open(scratch / name, device, GenerationOptions(max_new_tokens=shape.most_new))
     open_s = time.perf_counter() - began
-    print(name, generator.name, f"{open_s:.0f} s", flush=True)
-    took: dict[str, float] = {}
-    for mix, (texts, _, out) in files.items():
-        run(generator, texts, np.minimum(out, 8), scratch / "warm.jsonl")
-        took[mix] = run(generator, texts, out, scratch / "out.jsonl")
-        print(name, mix, f"{count / took[mix]:,.0f} docs/s", flush=True)
+    print(f"{name}: {generator.name}, opened in {open_s:.0f} s", flush=True)
+    found = []
+    for mix, texts in files.items():
+        run(generator, texts, np.minimum(texts.out, 8), scratch / "warm.jsonl")
+        took = run(generator, texts, texts.out, scratch / "out.jsonl")
+        print(f"{name}/{mix}: {_figure(len(texts.out) / took)} docs/s", flush=True)
+        sums = int(texts.into.sum()), int(texts.out.sum())
+        limit = find_limit(shape, rates, texts)
+        found.append(CaseResult(f"{name}/{mix}", generator.name, len(texts.out), took, *sums, open_s, *limit, ()))
     del generator
     torch.cuda.empty_cache()
-    rows = []
-    for mix, (texts, into, out) in files.items():
-        reading, stepping = find_limit(name, rates, into, out)
-        peer = run_peer(scratch / name, name, texts, out, device.kind, batches) if batches else 0.0
-        rows.append([
-            f"{name}, {mix}", f"{count / took[mix]:,.0f}",
-            f"{into.sum() / took[mix]:,.0f}", f"{out.sum() / took[mix]:,.0f}",
-            f"{100 * (reading + stepping) / took[mix]:.0f} %", f"{reading:.2f} s", f"{stepping:.2f} s",
-            f"{count / (reading + stepping):,.0f}", f"{peer:,.0f}" if peer else "",
-            f"{count / took[mix] / peer:.1f}x" if peer else "", f"{open_s:.0f}",
-        ])  # fmt: skip
-        print(*rows[-1], flush=True)
-    return rows
+    if not peer_s:
+        return found
+    peer = Peer(scratch / name, shape, device.kind)
+    for i, texts in enumerate(files.values()):
+        rated = []
+        for batch in (SMALL_BATCH, *shape.batches):
+            rated.append(peer.measure(texts, batch, peer_s))
+            print(f"{found[i].case}: `generate` {rated[-1]}", flush=True)
+        found[i] = replace(found[i], peers=tuple(rated))
+    return found
 
 
-def main() -> None:
+def write_report(folder: Path, results: list[CaseResult], rates: Rates) -> None:
+    """generate.json: everything that was measured, and where; generate.md: the table."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "generate.md").open("w") as file, contextlib.redirect_stdout(file):
+        print_table(HEAD, [result.line() for result in results])
+    told = {"machine": asdict(machine.describe_machine()), "rates": asdict(rates), "cases": list(map(asdict, results))}
+    (folder / "generate.json").write_text(json.dumps(told, indent=2) + "\n")
+
+
+def _figure(rate: float) -> str:
+    return f"{rate:,.0f}" if rate >= 100 else f"{rate:.1f}"
+
+
+def main(words: list[str] | None = None) -> list[CaseResult]:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("cases", nargs="+", help=f"MODEL/equal or MODEL/mixed; MODEL is {' or '.join(SHAPES)}.")
+    parser.add_argument("cases", nargs="*", metavar="MODEL/LENGTHS", help=f"{', '.join(SHAPES)}; equal or mixed.")
     parser.add_argument("--device", default="cuda", choices=("cuda", "cpu"))
     parser.add_argument("--count", type=int, help="Documents; the default fills an H200 several times.")
-    parser.add_argument("--peer", type=int, metavar="BATCHES", help="Run `generate` over this many batches as well.")
-    args = parser.parse_args()
+    parser.add_argument("--peer-s", type=float, default=15, help="Seconds of `generate` per batch size; 0 for none.")
+    parser.add_argument("--out", type=Path, metavar="FOLDER", help="Write generate.json and generate.md there.")
+    args = parser.parse_args(words)
+    cases = args.cases or list(WHOLE)
+    unknown = [c for c in cases if c.partition("/")[0] not in SHAPES or c.partition("/")[2] not in ("equal", "mixed")]
+    if unknown:
+        parser.error(f"no such case: {', '.join(unknown)}")
+    began = time.perf_counter()
     describe_machine()
     rates = measure_rates(args.device)
-    print(f"{rates.operations / 1e12:,.0f} TFLOP/s, {rates.bytes / 1e12:,.2f} TB/s", flush=True)
+    print(f"{rates.operations / 1e12:,.2f} TFLOP/s, {rates.bytes / 1e12:,.2f} TB/s", flush=True)
     device = Device(args.device, args.device, work_bytes=1 << 30)
-    rows = []
-    for name in dict.fromkeys(case.partition("/")[0] for case in args.cases):
+    results: list[CaseResult] = []
+    for name in dict.fromkeys(case.partition("/")[0] for case in cases):
         with tempfile.TemporaryDirectory() as scratch:
-            mixes = [case.partition("/")[2] for case in args.cases if case.startswith(f"{name}/")]
-            rows += run_model(name, mixes, Path(scratch), device, rates, args.count or SHAPES[name][2], args.peer)
-    print()
-    print_table(HEAD, rows)
+            mixes = [case.partition("/")[2] for case in cases if case.startswith(f"{name}/")]
+            results += run_model(name, mixes, Path(scratch), device, rates, args.count, args.peer_s)
+        if args.out:
+            write_report(args.out, results, rates)
+    print(f"\n{time.perf_counter() - began:.0f} s in all\n")
+    print_table(HEAD, [result.line() for result in results])
+    return results
 
 
 if __name__ == "__main__":

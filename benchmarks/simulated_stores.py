@@ -117,10 +117,11 @@ class Line:
 
 
 class ObjectServer:
-    """The functions of obstore, over objects that all processes share."""
+    """The functions of obstore, over objects that all processes share. Some servers list the keys of a page anyhow."""
 
-    def __init__(self, line: Line) -> None:
+    def __init__(self, line: Line, order: random.Random) -> None:
         self._line, self._objects = line, Objects()
+        self._order = order if order.random() < 0.2 else None
 
     def store(self) -> ObjectStore:
         return ObjectStore("s3://simulated", Clients(self, self))
@@ -185,10 +186,12 @@ class ObjectServer:
             return [self._meta(key) for key in keys[first : first + _PAGE]]
 
         while page := self._ask("LIST", f"{folder}>{last}", effect):
+            last = page[-1]["path"]
+            if self._order is not None:
+                self._order.shuffle(page)
             yield page
             if len(page) < _PAGE:
                 return
-            last = page[-1]["path"]
 
     def delete(self, client: Any, keys: str | list[str]) -> None:
         for key in [keys] if isinstance(keys, str) else keys:

@@ -20,7 +20,7 @@ import numpy as np
 
 from benchmarks.machine import describe_machine, print_table
 from benchmarks.simulated import InstantStore, Objects, SlowStore, Turns
-from shardmill.ledger import Claim, Commit, Ledger
+from shardmill.ledger import Claim, Commit, History, HistoryPoint, Ledger, view_every_s
 from shardmill.plan import Plan, Shard, SourceFile, SourceStat
 from shardmill.spec import Work
 from shardmill.worker.choice import Choice
@@ -28,8 +28,9 @@ from shardmill.worker.choice import Choice
 LEASE_S = 60.0
 # Only one beat per this interval is simulated, since others seldom read them; all requests are counted.
 LEAST_BEAT_S = 10.0
-# Bytes of a real worker's record, of a commit, and of what execution.json says about each file.
-RECORD_BYTES, COMMIT_BYTES, FILE_BYTES = 1000, 700, 75
+# Bytes of a real worker's record, of a commit, of what execution.json says about each file and a view of each worker.
+RECORD_BYTES, COMMIT_BYTES, FILE_BYTES, VIEW_BYTES = 1000, 700, 75, 400
+HISTORY_EVERY_S = 120.0
 OPEN_SHARDS = 2
 _SOON_S = 2.0
 WEIGHT_BYTES = 1 << 20
@@ -108,6 +109,7 @@ class Simulation:
             "workers": RECORD_BYTES,
             "commits": COMMIT_BYTES,
             "execution.json": world.files * FILE_BYTES,
+            "view.json": world.workers * VIEW_BYTES,
         }
         self.objects.put("execution.json", b'{"generation": "simulated"}')
         self.claim_s: list[float] = []
@@ -173,6 +175,7 @@ class Worker:
         self.choice = Choice(self.ledger, simulation.plan, self.name, kind="cuda", slot=slot, lease_s=LEASE_S)
         self.open: list[Open] = []
         self.state = "working"
+        self.history, self.recorded_at = History(), 0.0
 
     def _beside(self, name: str) -> Ledger:
         """A ledger for requests beside the work, from one thread."""
@@ -209,6 +212,9 @@ class Worker:
         for shard in self.open:
             self._spent(shard)
         self.state = "done" if self.turns.now < self.vanish_at else "gone"
+        if self.state == "done":
+            self._beside("history").history.put(self.name, self.history)
+            self._view(view_every_s(self.choice.crowd()))
 
     def _claim(self) -> bool:
         began = self.turns.now
@@ -290,8 +296,24 @@ class Worker:
         beat_s = self.choice.beat_s()
         pause_s = max(beat_s, LEAST_BEAT_S)
         self.simulation.objects.requests["heartbeat"] += round(2 * (pause_s / beat_s - 1))
+        self._record(pause_s)
+        self._view(pause_s)
         if self.state == "working":
             self.turns.at(self.turns.now + pause_s, self._beat)
+
+    def _record(self, pause_s: float) -> None:
+        """The history, as long as that of a real worker."""
+        done = int(self.choice.pace * pause_s)
+        seen = {"memory_bytes": 2.5e9, "device_bytes": 12.5e9, "use": 0.975}
+        self.history.add(HistoryPoint(self.turns.now, pause_s, done // 1000, done, done // 4, **seen))
+        if self.turns.now - self.recorded_at >= HISTORY_EVERY_S:
+            self.recorded_at = self.turns.now
+            self._beside("history").history.put(self.name, self.history)
+
+    def _view(self, waited_s: float) -> None:
+        plan = self.simulation.plan
+        if self.ledger.overview.is_turn(len(plan.shards), self.choice.crowd(), waited_s):
+            self._beside("view").overview.write(plan, self.name, self.choice.crowd())
 
 
 def _make_plan(shards: int) -> Plan:

@@ -6,10 +6,11 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict, Unpack
 
+from shardmill.console import is_quiet
 from shardmill.errors import UsageError, nearest
 from shardmill.run import Run, prepare, start
 from shardmill.run.summaries import settle_method, start_groups
-from shardmill.spec import make_spec, sort_options
+from shardmill.spec import make_spec, settle_server, sort_options
 from shardmill.tables.asking import ask as ask_over
 from shardmill.tables.asking import make_searchable
 from shardmill.tables.load import load as load_table
@@ -60,8 +61,12 @@ class AnswerOptions(RunOptions, total=False):
     rerank: str | None
     reader: str | None
     generator: str | None
+    endpoint: str | None
+    key_variable: str | None
     null_threshold: float | None
     model: str | None
+    price_in: float | None
+    price_out: float | None
     to: str | None
     table: str | None
     mode: str | None
@@ -135,7 +140,7 @@ def embed(
     out: Place | None = None,
     fresh: bool = False,
     allow_code: bool = False,
-    quiet: bool = True,
+    quiet: bool | None = None,
     **options: Unpack[EmbedOptions],
 ) -> Run:
     """Embed every item of a source. The same call resumes, or returns at once if all is done.
@@ -155,7 +160,7 @@ def summarize(
     text: str,
     out: Place | None = None,
     fresh: bool = False,
-    quiet: bool = True,
+    quiet: bool | None = None,
     **options: Unpack[SummarizeOptions],
 ) -> Run:
     """Summarize every item of a source or, with `group_by`, every group of items. The same call resumes.
@@ -164,7 +169,7 @@ def summarize(
     """
     _check("summarize", SummarizeOptions, options)
     work, execution = sort_options({"source": source, "text": text, **options})
-    return summarize_work(work, execution, out, fresh=fresh, quiet=quiet)
+    return summarize_work(work, execution, out, fresh=fresh, quiet=is_quiet(quiet))
 
 
 def load(
@@ -175,7 +180,7 @@ def load(
     out: Place | None = None,
     fresh: bool = False,
     allow_code: bool = False,
-    quiet: bool = True,
+    quiet: bool | None = None,
     **options: Unpack[LoadOptions],
 ) -> Run:
     """Embed every item of a source and load it into PostgreSQL, then build the indexes. The same call resumes.
@@ -186,7 +191,7 @@ def load(
     """
     _check("load", LoadOptions, options)
     work, execution = sort_options({"source": source, "to": to, "text": text, **options})
-    return carry_out(work, execution, out, fresh=fresh, allow_code=allow_code, quiet=quiet)
+    return carry_out(work, execution, out, fresh=fresh, allow_code=allow_code, quiet=is_quiet(quiet))
 
 
 def generate(
@@ -198,7 +203,7 @@ def generate(
     schema: Mapping[str, Any] | None = None,
     out: Place | None = None,
     fresh: bool = False,
-    quiet: bool = True,
+    quiet: bool | None = None,
     **options: Unpack[GenerateOptions],
 ) -> Run:
     """Answer a prompt for every item of a source. The same call resumes.
@@ -214,9 +219,7 @@ def generate(
     work, execution = sort_options({"source": source, "model": model, **asked, **options})
     if schema is not None:
         work["params"]["response_schema"] = dict(schema)
-    if options.get("endpoint"):
-        execution = {"device": "cpu", **execution}
-    return carry_out({**work, "task": "generate"}, execution, out, fresh=fresh, quiet=quiet)
+    return carry_out({**work, "task": "generate"}, execution, out, fresh=fresh, quiet=is_quiet(quiet))
 
 
 def answer(
@@ -226,7 +229,7 @@ def answer(
     text: str,
     out: Place | None = None,
     fresh: bool = False,
-    quiet: bool = True,
+    quiet: bool | None = None,
     **options: Unpack[AnswerOptions],
 ) -> Run:
     """Answer every question of a source over an embed run or a table. The same call resumes.
@@ -234,9 +237,9 @@ def answer(
     shardmill.answer("questions.jsonl", over="runs/wiki", text="question", id="id", out="runs/answers")
     """
     _check("answer", AnswerOptions, options)
-    place = make_searchable(os.fspath(over), quiet=quiet)
+    place = make_searchable(os.fspath(over), quiet=is_quiet(quiet))
     work, execution = sort_options({"source": source, "text": text, "task": "answer", "over": place, **options})
-    return carry_out(work, execution, out, fresh=fresh, quiet=quiet)
+    return carry_out(work, execution, out, fresh=fresh, quiet=is_quiet(quiet))
 
 
 def ask(over: Place, question: str, **params: Any) -> Answer:
@@ -258,9 +261,8 @@ def carry_out(work: dict[str, Any], execution: dict[str, Any], out: Place | None
 
 def summarize_work(work: dict[str, Any], execution: dict[str, Any], out: Place | None = None, **how: Any) -> Run:
     """Run the `[work]` and `[execution]` of a spec whose task is `summarize`; `group_by` is of the summaries."""
+    work, execution = settle_server(work, execution)
     work = settle_method(work)
-    if work["params"].get("endpoint"):
-        execution = {"device": "cpu", **execution}
     if not work.get("group_by"):
         return carry_out(work, execution, out, **how)
     if not out:

@@ -60,8 +60,8 @@ def _checked(read: Any, kind: Any, place: str, hint: str) -> Any:
 
 def _is_plain(value: Any) -> bool:
     """Whether numbers are finite and fit into 64 bits."""
-    if isinstance(value, dict):
-        return all(map(_is_plain, value.values()))
+    if isinstance(value, (dict, list)):
+        return all(map(_is_plain, value.values() if isinstance(value, dict) else value))
     if isinstance(value, float):
         return math.isfinite(value)
     return not isinstance(value, int) or abs(value) < _LARGEST

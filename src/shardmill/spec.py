@@ -42,7 +42,12 @@ _TABLE = {"to": "url", "schema": "preset"} | {
 
 
 # Keys that are left out of a run folder if they are unused.
-_NEW_KEYS = ("then", "detach", "price_in", "price_out", "deadline", "budget_usd", "read_ahead", "priority")
+_NEW_KEYS = (
+    *("then", "detach", "price_in", "price_out", "deadline", "budget_usd", "endpoint", "key_variable"),
+    *("read_ahead", "priority"),
+)
+# How the server of a task is reached: settings that the task gets as parameters.
+SERVER = ("endpoint", "key_variable")
 _UNITS_S = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 
 
@@ -118,19 +123,22 @@ class Execution(_Model):
 
     `places` are the current paths of the source's files, which may have moved since the run was planned; `to_url` is
     the current address of the target database. `engine` places the workers, with its own `engine_options`, which hold
-    no secrets. `then` are steps after the last shard: `verify`, and `merge:FILE`. With `detach` the workers are left on
-    their own. `price_in` and `price_out` are dollars per million tokens read and made, for work that is paid by them.
-    `deadline` is a time, or a duration from the start of the first worker; it and `budget_usd` stop nothing: `status`
-    compares the expected end and cost with them. `read_ahead` is the share of the usual amount that a worker holds in
-    memory ahead of its device; an engine that sees workers run out of memory lowers it. The workers of a pool do runs
-    of higher `priority` first. `index` is built after a load has written all rows; `rebuild_indexes` drops existing
-    indexes first.
+    no secrets. `endpoint` is the current address of the server that has the model, `key_variable` the environment
+    variable with its key. `then` are steps after the last shard: `verify`, and `merge:FILE`. With `detach` the
+    workers are left on their own. `price_in` and `price_out` are dollars per million tokens read and made, for work
+    that is paid by them. `deadline` is a time, or a duration from the start of the first worker; it and `budget_usd`
+    stop nothing: `status` compares the expected end and cost with them. `read_ahead` is the share of the usual amount
+    that a worker holds in memory ahead of its device; an engine that sees workers run out of memory lowers it. The
+    workers of a pool do runs of higher `priority` first. `index` is built after a load has written all rows;
+    `rebuild_indexes` drops existing indexes first.
     """
 
     engine: str = "local"
     engine_options: dict[str, Any] = Field(default_factory=dict)
     places: tuple[str, ...] = ()
     to_url: str = ""
+    endpoint: str = ""
+    key_variable: str = ""
     workers: int | None = Field(default=None, ge=1)
     device: Literal["auto", "cpu", "cuda", "all"] = "auto"
     precision: Literal["auto", "float32"] = "auto"
@@ -162,6 +170,11 @@ class Execution(_Model):
     def _findable(cls, value: dict[str, Any]) -> dict[str, Any]:
         """Make the path of the hosts file absolute: a run may be resumed from any folder."""
         return {**value, "hosts": str(Path(value["hosts"]).expanduser().absolute())} if value.get("hosts") else value
+
+    @field_validator("endpoint")
+    @classmethod
+    def _without_password(cls, value: str) -> str:
+        return clean_url(value) if value else value
 
     @field_validator("then")
     @classmethod
@@ -275,11 +288,25 @@ def sort_options(values: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, A
 
 def make_spec(work: dict[str, Any], execution: dict[str, Any] | None = None) -> Spec:
     """Build a spec from plain values; None means the default."""
+    work, execution = settle_server(work, execution or {})
     try:
         made = Work(**{k: v for k, v in work.items() if v is not None})
     except ValidationError as error:
         raise _explain(error) from error
-    return Spec(work=made, execution=make_execution(execution or {}))
+    return Spec(work=made, execution=make_execution(execution))
+
+
+def settle_server(work: dict[str, Any], execution: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Both tables with the address of the task's server, from whichever has it; such a task needs no GPU.
+
+    >>> settle_server({"task": "generate"}, {"endpoint": "http://gpu1:8000/v1"})[0]["params"]
+    {'endpoint': 'http://gpu1:8000/v1'}
+    """
+    params = work.get("params") or {}
+    reached = {name: value for name in SERVER if (value := execution.get(name) or params.get(name))}
+    if "endpoint" not in reached:
+        return work, execution
+    return {**work, "params": {**params, **reached}}, {"device": "cpu", **execution, **reached}
 
 
 def make_execution(values: dict[str, Any]) -> Execution:

@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -27,7 +30,10 @@ from shardmill.augment import (
     uniform,
 )
 from shardmill.random import draw5, draw_fine, make_key
+from tests.support.libraries import needed
+from tests.support.waiting import PATIENCE_S
 
+ROOT = Path(__file__).parents[2]
 GOLDEN = Path(__file__).with_name("draws.json")
 # A wrong last bit is rare, so many items go into the digest; the values of a few are readable.
 IDS = np.array([*range(20_000), (1 << 32) - 1, 1 << 32, (1 << 63) - 1], np.uint64)
@@ -133,6 +139,36 @@ def test_a_single_item_has_the_golden_values(name: str) -> None:
         found = gen_augmentation_params(int(IDS[place]), config, **when)
         shown = {key: value if isinstance(value, str) else float(value).hex() for key, value in found.items()}
         assert shown == {key: column["first"][place] for key, column in golden.items()}
+
+
+DRAW = """
+import json
+from numpy._core._multiarray_umath import __cpu_dispatch__, __cpu_features__
+from tests.golden.test_draws import CASES, encode, numpy_columns, torch_columns
+drawn = {"chosen": [name for name in __cpu_dispatch__ if __cpu_features__[name]]}
+for name, draw in {"numpy": numpy_columns, "torch": torch_columns}.items():
+    drawn[name] = {case: encode(draw(case)) for case in CASES}
+print(json.dumps(drawn))
+"""
+
+
+def test_a_cpu_of_few_instructions_draws_the_golden_values() -> None:
+    """NumPy and torch choose their code by what the CPU has; here they are told that it has little."""
+    from numpy._core._multiarray_umath import __cpu_dispatch__, __cpu_features__
+
+    needed("torch")
+    chosen = [name for name in __cpu_dispatch__ if __cpu_features__[name]]
+    little = {
+        "NPY_DISABLE_CPU_FEATURES": " ".join(chosen),
+        "ATEN_CPU_CAPABILITY": "default",
+        "ONEDNN_MAX_CPU_ISA": "SSE41",
+        "MKL_ENABLE_INSTRUCTIONS": "SSE4_2",
+    }
+    how: dict[str, Any] = {"capture_output": True, "text": True, "timeout": PATIENCE_S, "cwd": ROOT}
+    done = subprocess.run([sys.executable, "-c", DRAW], env={**os.environ, **little}, **how)
+    assert done.returncode == 0, done.stderr
+    golden = json.loads(GOLDEN.read_text())
+    assert json.loads(done.stdout) == {"numpy": golden, "torch": golden, "chosen": []}
 
 
 def test_the_file_has_every_case_and_no_other() -> None:

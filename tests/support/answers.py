@@ -2,22 +2,13 @@
 
 from __future__ import annotations
 
-import importlib
 import json
-import os
-import signal
-import subprocess
-import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from shardmill.devices import Device
-from shardmill.ledger import Ledger
 from shardmill.run import Run, start
 from shardmill.spec import Spec, make_spec
-from shardmill.testing import InProcessEngine, crash_at
-from shardmill.worker import Worker
+from shardmill.testing import InProcessEngine
 from tests.support import tiny_models
 from tests.support.tiny_models import pooling, transformers
 
@@ -90,24 +81,3 @@ def answer_spec(source: Path, over: Path | str, **params: Any) -> Spec:
     work = {"source": str(source), "text": "question", "id": "id", "task": "answer"}
     limits = {"shard_bytes": 500, "lease_s": 5.0, "max_errors": "100%", "max_restarts": 100, "precision": "float32"}
     return make_spec({**work, "params": {"over": str(over), **params}}, limits)
-
-
-def kill_at_each(run: str, steps: Sequence[str]) -> None:
-    """Have one worker after another killed at its first such step; they are forked from one process with torch."""
-    subprocess.run([sys.executable, "-m", "tests.support.answers", run, *steps], check=True)
-
-
-def _fork_and_kill(run: str, step: str) -> None:
-    if (child := os.fork()) == 0:
-        Worker(Ledger(run), device=Device("cpu", "cpu", 1), on_step=crash_at(step)).work()
-        os._exit(0)
-    ended = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    assert ended == -signal.SIGKILL, f"the worker did not reach {step}"
-
-
-if __name__ == "__main__":
-    # Imported here once; a worker that is forked would import them each time.
-    for name in ("transformers.models.bert.modeling_bert", "shardmill.tasks.answer.reader", "bm25s", "psycopg"):
-        importlib.import_module(name)
-    for each in sys.argv[2:]:
-        _fork_and_kill(sys.argv[1], each)

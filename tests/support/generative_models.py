@@ -41,11 +41,16 @@ def _trained() -> str:
 
 
 def write_generative(
-    folder: Path, kind: str = "Llama", chat: str | None = None, generation: dict[str, Any] | None = None, **options: Any
+    folder: Path,
+    kind: str = "Llama",
+    chat: str | None = None,
+    generation: dict[str, Any] | None = None,
+    special: tuple[str, ...] = (),
+    **options: Any,
 ) -> Path:
     """A `kind` of causal model ("Llama", "Gemma2", …), or "Bart", as transformers saves it."""
     backend = tokenizers.Tokenizer.from_str(_trained())
-    backend.add_special_tokens([PAD])
+    backend.add_special_tokens([PAD, *special])
     tokenizer = transformers.PreTrainedTokenizerFast(
         tokenizer_object=backend, eos_token=END, pad_token=PAD, chat_template=chat, model_max_length=512
     )

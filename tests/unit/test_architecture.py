@@ -13,7 +13,9 @@ from pathlib import Path
 import pytest
 
 import shardmill
+from shardmill.ledger import Ledger
 from tests.support.imports import FILES, MODULES, SOURCE, find_circle, imports_of
+from tests.support.ledgers import a_plan
 
 # Every room, and the rooms that its files import. What stands further down is built on what stands above it.
 MAY_IMPORT: dict[str, str] = {
@@ -59,15 +61,16 @@ MAY_IMPORT: dict[str, str] = {
     "costs": "errors console devices sizing models spec plan ledger sources tasks status planner",
     "results": "errors permission console ranges devices store retrieval evaluation models plan ledger sources tasks "
     "sinks",
+    "reports": "_version errors console plan ledger status costs",
     "run": "errors permission console devices store spec plan planner ledger engines sinks tasks status costs results "
-    "steps worker retrieval telemetry",
+    "steps worker retrieval reports telemetry",
     "tables": "errors passwords permission console template devices store models spec plan planner postgres sources "
     "sinks tasks engines results run",
     "alerts": "errors console records store spec status endpoints",
     # It shows what folders say; only its search, a process of its own, opens a task.
     "monitor": "_version errors permission console store spec plan ledger tasks status costs results run alerts",
     "ray": "spec run",
-    "api": "errors spec run tables tasks",
+    "api": "errors console spec run tables tasks",
     "bench": "errors console batching devices sizing store augment models sources tasks sinks run api",
     "__init__": "_version errors spec sizing split run api",
     "cli": "__init__ _version errors permission console store schema augment devices spec plan planner engines status "
@@ -257,6 +260,14 @@ def test_help_loads_no_model_library() -> None:
     loaded = _run(HELP).rpartition("LOADED")[2].split()
     assert "typer" in loaded
     assert not {"torch", "transformers", "sentence_transformers", "pyarrow"} & set(loaded)
+
+
+def test_a_status_loads_nothing_that_computes(tmp_path: Path) -> None:
+    """Who looks at a run of a hundred thousand shards waits for what is read, not for libraries."""
+    Ledger(tmp_path).create(a_plan())
+    loaded = _run(HELP.replace('"--help"', f'"status", {str(tmp_path)!r}')).rpartition("LOADED")[2].split()
+    assert "rich" in loaded
+    assert not {"numpy", "pyarrow", "torch", "obstore"} & set(loaded)
 
 
 SPLIT = """

@@ -15,7 +15,8 @@ import pytest
 
 from shardmill.devices import Device
 from shardmill.errors import ShardmillError
-from shardmill.plan import Plan, differences, shard_target_bytes
+from shardmill.plan import Plan, shard_target_bytes
+from shardmill.plan.compare import differences
 from shardmill.planner import make_plan
 from shardmill.spec import make_spec
 from shardmill.testing import FakeTask

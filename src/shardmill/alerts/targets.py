@@ -13,9 +13,8 @@ from typing import Any
 
 from shardmill.alerts.book import CLEARED, AlertMessage
 from shardmill.alerts.file import AlertTarget, CommandTarget, EmailTarget, WebhookTarget
-from shardmill.console import duration, say
+from shardmill.console import clean, duration, say
 from shardmill.errors import AlertNotSent, missing_extra
-from shardmill.status.screen import clean
 
 _ANSWER_S = 20.0
 _COMMAND_S = 60.0

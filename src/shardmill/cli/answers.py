@@ -31,10 +31,11 @@ def add_to(app: typer.Typer) -> None:
 
 _ANSWER = """\
 shardmill answer questions.jsonl --over runs/wiki --text question --id id --out runs/answers
-shardmill answer questions.jsonl --over runs/wiki --text question --reader models/roberta-squad2 --out runs/answers"""
+shardmill answer questions.jsonl --over runs/wiki --text question --reader models/roberta-squad2 --out runs/answers
+shardmill answer faq.jsonl --over runs/wiki --text q --generator qwen3 --endpoint http://gpu1:8000/v1 --out runs/faq"""
 
 
-@takes(*o.READING, *o.FINDING, *o.KEEPING, *o.STORING, *o.PLACING, "detach", "then", *o.LIMITING)
+@takes(*o.READING, *o.FINDING, *o.KEEPING, *o.STORING, *o.PLACING, "detach", "then", *o.LIMITING, *o.PRICING)
 def answer(
     out: o.Out = "", spec: o.SpecFile = None, resume: o.Resume = None, as_json: o.AsJson = False, **options: Any
 ) -> None:

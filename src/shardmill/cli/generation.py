@@ -58,7 +58,7 @@ def generate(
     """Answer a prompt for every item of a source. The same command resumes an interrupted run."""
     if template and messages:
         raise UsageError("Both --template and --messages are given.", hint="Give one of them.")
-    params = {name: value for name in o.GENERATING if (value := options.pop(name, None)) not in (None, [])}
+    params = {name: value for name in ("model", *o.REPLYING) if (value := options.pop(name, None)) not in (None, [])}
     work, execution = read_options(spec, options)
     task = work.setdefault("task", "generate")
     if task != "generate":
@@ -76,6 +76,4 @@ def generate(
         raise UsageError("No model was given.", hint="Pass a folder of a model that generates: --model ./Qwen3-0.6B")
     if not work.get("text"):
         raise UsageError("No prompt was given.", hint='Write one: --template "Translate into French: {body}"')
-    if work["params"].get("endpoint"):
-        execution = {"device": "cpu", **execution}
     carry_out(work, execution, out, resume, as_json)

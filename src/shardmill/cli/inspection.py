@@ -20,7 +20,6 @@ from shardmill.console import say
 if TYPE_CHECKING:
     from shardmill.devices import Device
     from shardmill.plan import Plan
-    from shardmill.status.state import Status
 
 FAMILY = "Inspect"
 ESTIMATE = "Estimate"
@@ -136,29 +135,16 @@ def status(
     as_json: o.AsJson = False,
 ) -> None:
     """Show the progress of a run, from its folder alone: speed, expected end, cost, workers, shards and failed rows."""
+    from shardmill.costs.outlook import Watched, look_at
     from shardmill.status.screen import follow
     from shardmill.status.screen import show as show_status
 
-    opened = shardmill.Run(run)
+    # Not by `shardmill.Run`: to import all that starts and ends a run takes longer than to read a status.
     if watch:
-        follow(Watched(opened).status, as_json=as_json)
-    elif as_json:
-        print_json(opened.status().to_json())
-    else:
-        show_status(opened.status())
-
-
-class Watched:
-    """A run that may be deleted or started over while it is watched."""
-
-    def __init__(self, run: shardmill.Run) -> None:
-        self._run = run
-
-    def status(self) -> Status:
-        from shardmill.status.state import current_plan
-
-        self._run.plan = current_plan(self._run.ledger, self._run.plan)
-        return self._run.status()
+        follow(Watched(run).status, as_json=as_json)
+        return
+    seen = look_at(run)
+    print_json(seen.to_json()) if as_json else show_status(seen)
 
 
 _RUNS = """\

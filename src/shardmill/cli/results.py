@@ -26,6 +26,7 @@ Sql = Annotated[bool, o.option(OF_A_TABLE, "--sql", help="Print the SQL for psql
 def add_to(app: typer.Typer) -> None:
     app.command("verify", cls=Verb, rich_help_panel=FAMILY, epilog=_VERIFY)(verify)
     app.command("merge", cls=Verb, rich_help_panel=FAMILY, epilog=_MERGE)(merge)
+    app.command("report", cls=Verb, rich_help_panel=FAMILY, epilog=_REPORT)(report)
     app.command("search", cls=Verb, rich_help_panel=FAMILY, epilog=_SEARCH)(search)
 
 
@@ -49,7 +50,8 @@ def verify(
     """
     from shardmill.tables.table import open_result
 
-    report = open_result(run, allow_code=allow_code).verify(sample=sample, rows=rows, dims=dims, quiet=as_json)
+    result = open_result(run, allow_code=allow_code)
+    report = result.verify(sample=sample, rows=rows, dims=dims, quiet=as_json)
     if as_json:
         print_json(report.to_json())
     else:
@@ -59,6 +61,8 @@ def verify(
             console.print(f"{check.name:<10} {check.seen}", markup=False)
         verdict = "Verified" if report.verified else "NOT verified"
         console.print(f"{verdict}: {report.rows:,} rows, {report.errors:,} errors, {report.seconds} s.", markup=False)
+        if isinstance(result, shardmill.Run):
+            say(f"Next: shardmill report {run} --out report.html")
     if not report.verified:
         raise typer.Exit(1)
 
@@ -79,6 +83,21 @@ def merge(
         print_json({"files": merged.files, "rows": merged.rows, "bytes": merged.bytes})
     else:
         say(f"{merged.rows:,} rows, {merged.bytes:,} bytes: {', '.join(merged.files)}")
+
+
+_REPORT = """\
+shardmill report runs/reviews --out report.html
+shardmill report runs/reviews --out report.md
+shardmill report s3://bucket/runs/reviews"""
+
+
+def report(
+    run: o.Run,
+    out: Annotated[str, typer.Option("--out", metavar="FILE", help="Default: report.html in the run folder.")] = "",
+    format: Annotated[str, typer.Option("--format", metavar="html|md|json", help="Default: by the file's name.")] = "",
+) -> None:
+    """Write one page about a run: what ran, on what, how long, what it cost, what failed, and the proof."""
+    say(shardmill.Run(run).report(out, format))
 
 
 _SEARCH = """\

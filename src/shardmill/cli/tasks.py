@@ -122,10 +122,11 @@ def augment(
 
 _RESUME = """\
 shardmill resume runs/reviews
-shardmill resume s3://bucket/runs/docs --engine slurm --partition gpu --workers 16"""
+shardmill resume s3://bucket/runs/docs --engine slurm --partition gpu --workers 16
+shardmill resume runs/chats --endpoint http://gpu2:8000/v1"""
 
 
-@takes(*o.PLACING, "detach", "then", *o.LIMITING)
+@takes(*o.PLACING, *o.SERVED, "detach", "then", *o.LIMITING)
 def resume(run: o.Run, allow_code: o.AllowCode = False, as_json: o.AsJson = False, **options: Any) -> None:
     """Resume a run from its folder, on any engine. Options change how it runs, never the result."""
     from shardmill.run import resume as resume_run

@@ -6,9 +6,36 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from shardmill.ledger import Ledger
+from shardmill.plan import Plan
 from shardmill.sizing.catalogue import Catalogue, load_catalogue
-from shardmill.spec import Execution
-from shardmill.status.state import Status
+from shardmill.spec import Execution, make_execution
+from shardmill.status.load import read_load
+from shardmill.status.state import Status, current_plan, glance
+
+
+def look(ledger: Ledger, plan: Plan) -> Status:
+    """The state of a run with its outlook, from its folder and, for a load, from the batch records in the database."""
+    seen = with_outlook(glance(ledger, plan), make_execution(ledger.execution()))
+    return replace(seen, load=read_load(plan))
+
+
+def look_at(place: str) -> Status:
+    """The state of the run in a folder."""
+    ledger = Ledger(place)
+    return look(ledger, ledger.plan())
+
+
+class Watched:
+    """A run that may be deleted or started over while it is watched."""
+
+    def __init__(self, place: str) -> None:
+        self._ledger = Ledger(place)
+        self._plan = self._ledger.plan()
+
+    def status(self) -> Status:
+        self._plan = current_plan(self._ledger, self._plan)
+        return look(self._ledger, self._plan)
 
 
 def with_outlook(status: Status, execution: Execution) -> Status:

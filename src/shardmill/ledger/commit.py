@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable, Iterator
 from shardmill.errors import CorruptState, NotComplete
 from shardmill.ledger.folder import LISTED_AT_ONCE, Folder
 from shardmill.ledger.record import Commit, encode
+from shardmill.ledger.state import started_over
 from shardmill.plan import Plan
 from shardmill.records import read_record
 from shardmill.store import LocalStore
@@ -41,9 +42,16 @@ class Commits:
         return set(self._folder.shards("commits"))
 
     def read(self) -> dict[int, Commit]:
-        """All commits by shard; only those not seen before are fetched."""
+        """All commits by shard; only those not seen before are fetched.
+
+        If one is gone before it is read, the run is another. It is not left out: a sweep would delete its part.
+        """
         new = sorted(self.shards() - self._by_shard.keys())
-        self._by_shard.update(zip(new, self._folder.ask_each(self.get, new), strict=True))
+        try:
+            found = self._folder.ask_each(self.get, new)
+        except FileNotFoundError:
+            raise started_over(self._store.url) from None
+        self._by_shard.update(zip(new, found, strict=True))
         return self._by_shard
 
     def get(self, shard: int) -> Commit:

@@ -157,8 +157,7 @@ class Ledger:
         if plan.generation != self.folder.generation:
             self._enter(plan.generation)
         plan = plan.indexed_at([f.index and f"{self.url}/{f.index}" for f in plan.stat.files])
-        now = self.execution()
-        return plan.relocated(now.get("places", ()), now.get("to_url", ""))
+        return plan.relocated(self.execution())
 
     def put_execution(self, settings: dict[str, Any]) -> None:
         """Store the settings that may change between resumes."""

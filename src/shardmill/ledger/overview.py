@@ -131,7 +131,7 @@ class Overview:
 
         Without a view that makes sense, or if too much is new, all is summed up from segments.
         """
-        shards, weights = len(plan.shards), [shard.weight_bytes for shard in plan.shards]
+        shards, weights = len(plan.shards), plan.weights
         if before is not None:
             had = {i for i, state in enumerate(before.states) if state == COMMITTED}
             commits = Commits(self._folder)

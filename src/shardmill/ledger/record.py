@@ -17,7 +17,8 @@ class Commit:
 
     `rows` counts items of the source. `part_rows` counts rows of the part and `inputs` texts given to the model, if an
     item can have several; 0 means one per item. `tokens` were read, `tokens_out` generated. `kernel` and `precision`
-    say how the rows were computed.
+    say how the rows were computed. `lengths` counts inputs by their cost, in tokens for most tasks: the number at i is
+    of those from 2**i on. Rows that an earlier attempt kept are not in it.
     """
 
     shard: int
@@ -43,6 +44,7 @@ class Commit:
     kernel: str = ""
     precision: str = ""
     tokens_out: int = 0
+    lengths: list[int] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         for key, folder in ((self.part, "parts"), (self.errors_file, "errors")):
@@ -172,7 +174,7 @@ class RunForecast:
 
 
 # Version 0.1.0 reads no commit with other keys than its own, so these are left out if they are empty.
-_NEW_KEYS = ("kernel", "precision", "tokens_out")
+_NEW_KEYS = ("kernel", "precision", "tokens_out", "lengths")
 _to_json = json.JSONEncoder(separators=(",", ":"), sort_keys=True, ensure_ascii=False).encode
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 from collections.abc import Callable
@@ -63,8 +64,12 @@ class StepRecords:
     def read(self) -> list[Step]:
         """The steps that were begun, in any order."""
         ending = f".{self._folder.known_generation()}.json"
-        keys = [entry.key for entry in self._store.list("steps/") if entry.key.endswith(ending)]
-        return [_decode(self._store.get(key)) for key in keys]
+        found = []
+        for key in [entry.key for entry in self._store.list("steps/") if entry.key.endswith(ending)]:
+            # Whoever starts the run over deletes them.
+            with contextlib.suppress(FileNotFoundError):
+                found.append(_decode(self._store.get(key)))
+        return found
 
     def _is_free(self, found: Step) -> bool:
         if found.state != TAKEN:

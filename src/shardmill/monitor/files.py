@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from shardmill.console import clean
 from shardmill.errors import CorruptState, UsageError
-from shardmill.status.screen import clean
 from shardmill.store import LocalStore, Store
 
 _TAIL_BYTES, _TAIL_LINES = 32 << 10, 200

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, TypeVar
 
 from shardmill import permission
-from shardmill.console import Bar
+from shardmill.console import Bar, is_quiet
 from shardmill.costs.rates import expect, learn
 from shardmill.devices import Device
 from shardmill.engines import check_stored, end_workers
@@ -34,7 +34,7 @@ from shardmill.planner import result_schema
 from shardmill.run.planning import open_placer, permit, refuse_another_model, write_plan
 from shardmill.run.result import Run
 from shardmill.run.working import check_wanted, work
-from shardmill.spec import ErrorLimit, Spec, make_execution
+from shardmill.spec import SERVER, ErrorLimit, Spec, make_execution
 from shardmill.status.state import Status, read_status
 from shardmill.steps import begin_again, finish
 
@@ -54,7 +54,7 @@ def start(
     *,
     fresh: bool = False,
     resume: bool = False,
-    quiet: bool = True,
+    quiet: bool | None = None,
     engine: Engine | None = None,
     allow_code: bool = False,
     before: Callable[[Plan], None] = lambda plan: None,
@@ -63,8 +63,9 @@ def start(
 
     If the spec's execution says `detach`, it returns once the workers are placed, and they do the rest.
     `before` is called with the plan of an incomplete load, before its table is created. Code that comes with the model
-    is run only with `allow_code`.
+    is run only with `allow_code`. Progress is shown unless it is `quiet`, which it is by default except in a notebook.
     """
+    quiet = is_quiet(quiet)
     permit(spec, of_model=allow_code)
     ledger = _open_folder(out, engine)
     placer, devices = open_placer(spec, engine, quiet)
@@ -106,14 +107,15 @@ def resume(
     changes: Mapping[str, Any] | None = None,
     *,
     allow_code: bool = False,
-    quiet: bool = True,
+    quiet: bool | None = None,
 ) -> Run:
     """Resume a run from its folder, on any machine that can read it.
 
-    `changes` are keys of `[execution]`: another engine, more workers, a smaller batch. The source is not scanned
+    `changes` are keys of `[execution]`: another engine, more workers, another server. The source is not scanned
     again: workers refuse files that have changed since the run was planned. Code and commands that the folder names
     are run only with `allow_code`.
     """
+    quiet = is_quiet(quiet)
     ledger = Ledger(place)
     plan, settings = ledger.settle()
     own = {name: value for name, value in settings.items() if name not in ("places", "to_url")}
@@ -121,6 +123,15 @@ def resume(
     if changes.get("engine", own.get("engine")) != own.get("engine"):
         own |= {"engine_options": {}, "workers": None}
     spec = Spec(work=plan.work, execution=make_execution({**own, **changes}))
+    server = {name: getattr(spec.execution, name) for name in SERVER if changes.get(name)}
+    if server:
+        if not plan.work.params.get("endpoint"):
+            raise UsageError(
+                f"{ledger.url} was planned with a model in a folder, not with a server's.",
+                hint="Leave out --endpoint and --key-variable.",
+            )
+        plan = plan.relocated(server)
+        permission.allow(plan.work.keys)
     if allow_code:
         permission.allow(plan.code)
     permission.check(plan.code)

@@ -11,7 +11,8 @@ from shardmill.engines import LOCAL, check_detachable, open_engine
 from shardmill.engines.base import Engine, check_options
 from shardmill.errors import RunExists, StaleResume, UsageError
 from shardmill.ledger import Ledger
-from shardmill.plan import NEW_NUMERICS, Plan, differences, new_numerics
+from shardmill.plan import NEW_NUMERICS, Plan, new_numerics
+from shardmill.plan.compare import differences
 from shardmill.planner import devices_for, make_plan, result_schema
 from shardmill.spec import Spec
 from shardmill.status.state import read_status

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from shardmill import permission
-from shardmill.console import say
-from shardmill.errors import UsageError, nearest
+from shardmill.console import card, say
+from shardmill.errors import ShardmillError, UsageError, nearest
 from shardmill.ledger import Ledger
 from shardmill.plan import ROW, Plan
-from shardmill.spec import make_execution
-from shardmill.status.load import read_load
-from shardmill.status.state import Status, glance
+from shardmill.status.screen import to_card
+from shardmill.status.state import Status
 from shardmill.tasks import open_here, open_task
 from shardmill.telemetry import timed_step
 
@@ -42,6 +40,13 @@ class Run:
     def __repr__(self) -> str:
         return f"Run({self.ledger.url!r})"
 
+    def _repr_html_(self) -> str:
+        """The run in a notebook: a card with its state, or with what cannot be read."""
+        try:
+            return to_card(self.status())
+        except ShardmillError as error:
+            return card(self.ledger.url, 0.0, [("cannot be read", error.message)])
+
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle as the folder's URL; another process opens the folder itself, with the same permission."""
         return partial(Run, allow_code=all(map(permission.is_allowed, self.plan.code))), (self.ledger.url,)
@@ -51,10 +56,9 @@ class Run:
 
         A run of a thousand shards or more is shown by the view that its workers write now and then.
         """
-        from shardmill.costs.outlook import with_outlook
+        from shardmill.costs.outlook import look
 
-        seen = with_outlook(glance(self.ledger, self.plan), make_execution(self.ledger.execution()))
-        return replace(seen, load=read_load(self.plan))
+        return look(self.ledger, self.plan)
 
     def verify(
         self, *, sample: int = 64, rows: int | None = None, dims: int | None = None, quiet: bool = True
@@ -73,6 +77,15 @@ class Run:
         from shardmill.costs.cost import read_cost
 
         return read_cost(self.ledger, self.plan, usd_per_hour)
+
+    def report(self, out: str | os.PathLike[str] = "", format: str = "") -> str:
+        """Write one page about the run: as "html", "md" or "json", by the name of `out` if it is not said.
+
+        Without `out` it is report.html, or what the format is called, in the run's folder. Returns its place.
+        """
+        from shardmill.reports import write_report
+
+        return write_report(self.ledger, self.plan, self.status(), os.fspath(out), format)
 
     def merge(self, out: str | os.PathLike[str], *, quiet: bool = True) -> Merged:
         """Write the result as one .parquet or .npy file, in source order."""

@@ -9,6 +9,7 @@ import math
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from statistics import fmean, stdev
 
 # A worker's own pace is known after this time; until then it is taken for as fast as the others.
@@ -60,11 +61,14 @@ def estimate_end(
 ) -> Eta | None:
     """When the run ends. `waiting` are the bytes of shards that nobody holds; `done` are bytes done up to each time.
 
-    None while no living worker has a pace. Shards of workers that are lost count as waiting.
+    None while no living worker has a pace. Shards of workers that are lost count as waiting. Where the clocks of hosts
+    differ, the latest of them counts.
     """
     rates = _rates(paces)
     if not rates:
         return None
+    done = list(zip(accumulate((at for at, _ in done), max), (total for _, total in done), strict=True))
+    now = max([now, *(at for at, _ in done[-1:]), *(at for pace in paces for at in (pace.began, pace.until))])
     live = [pace for pace in paces if pace.live]
     drift, spread = _compare(now, paces, done)
     rates = [rate * drift for rate in rates]

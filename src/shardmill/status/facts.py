@@ -46,7 +46,7 @@ def read_facts(ledger: Ledger, plan: Plan, *, whole: bool) -> Facts:
     if whole and len(done) < shards:
         held |= set(ledger.leases.shards())
         convicted = [s for s in ledger.folder.shards("suspects") if ledger.suspects.get(s).poison]
-    weights = [shard.weight_bytes for shard in plan.shards]
+    weights = plan.weights
     ends = sorted((one.finished_at, weights[one.shard]) for one in done.values() if one.shard < shards)
     sums = accumulate(weight for _, weight in ends)
     recorded = [worker["reasons"] for worker in workers if "reasons" in worker]

@@ -10,10 +10,10 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from shardmill.console import duration
+from shardmill.console import clean, duration
 from shardmill.errors import ShardmillError, UsageError
 from shardmill.ledger import Ledger
-from shardmill.status.screen import clean, cut_left
+from shardmill.status.screen import cut_left
 from shardmill.status.state import glance
 from shardmill.store import list_folders, open_store
 

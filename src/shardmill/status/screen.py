@@ -12,7 +12,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from shardmill.console import duration
+from shardmill.console import card, clean, duration
 from shardmill.ledger import Step
 from shardmill.status.load import TableLoad
 from shardmill.status.state import Status
@@ -65,13 +65,11 @@ def render(status: Status, workers: int = _WORKERS) -> Group:
     return Group(head, *end, *(Text(fit(line)) for line in lines), *placement, *steps, *table, *load)
 
 
-def clean(text: str) -> str:
-    """A text from data, safe to print: what controls a terminal or the direction of writing is shown as a mark.
-
-    >>> clean("a\\x1b[31mb")
-    'a\ufffd[31mb'
-    """
-    return "".join(c if c.isprintable() else "\ufffd" for c in text)
+def to_card(status: Status) -> str:
+    """The state as a card for a notebook: the figures of the screen, and failed rows by reason."""
+    lines = [*map(str, _render_end(status)), *_figures(status), *_errors(status)]
+    named = [("", line.strip()) if line.startswith(" ") else line.partition(" ")[::2] for line in lines]
+    return card(f"{status.run} · {status.state}", status.share, ((name, said.strip()) for name, said in named))
 
 
 def fit(line: str) -> str:

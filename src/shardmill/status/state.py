@@ -134,7 +134,7 @@ def glance(ledger: Ledger, plan: Plan) -> Status:
 
 def _make_status(ledger: Ledger, plan: Plan, facts: Facts) -> Status:
     totals, live, now = facts.totals, facts.live, ledger.clock()
-    weights = [shard.weight_bytes for shard in plan.shards]
+    weights = plan.weights
     begun = under_way(facts, weights)
     weight_done = totals.weight_bytes + sum(weight for weight, _ in begun.values())
     total = sum(weights) or 1

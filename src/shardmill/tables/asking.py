@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from shardmill import permission
 from shardmill.console import say
-from shardmill.passwords import withhold
+from shardmill.passwords import clean_url, withhold
 from shardmill.postgres.places import find_table, is_table
 from shardmill.results.search import refuse_empty
 from shardmill.run import Run
@@ -35,6 +36,10 @@ def ask(place: str, questions: Sequence[str], *, quiet: bool = True, **params: A
     from shardmill.tasks.answer import AnswerTask
 
     refuse_empty(questions)
+    if params.get("endpoint"):
+        url, key = clean_url(params["endpoint"]), params.get("key_variable") or permission.KEY_VARIABLE
+        permission.allow([permission.key_name(key, url)])
+        params["endpoint"] = url
     task = AnswerTask(over=make_searchable(place, quiet=quiet), **params)
     task.fingerprint()
     device = open_here(task, precise=False)

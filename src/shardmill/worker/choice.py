@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from statistics import fmean, median
+from statistics import median
 
 from shardmill.ledger import Claim, Ledger
 from shardmill.plan import Plan
@@ -31,7 +31,7 @@ class Choice:
         self.kind, self.slot, self.lease_s = kind, slot, lease_s
         self.pace = 0.0
         self._durations: list[float] = []
-        self._mean_bytes = fmean(s.weight_bytes for s in plan.shards) if plan.shards else 0.0
+        self._mean_bytes = plan.weight_bytes / max(1, len(plan.shards))
         self._ask_at, self.leaves = 0.0, False
         self._others_done_at = 0.0
         self._crowd = 1.0

@@ -37,9 +37,13 @@ class Meter:
         if self._gpu is None:
             return None, None
         nvml, handle = self._gpu
+        memory = use = None
         with contextlib.suppress(nvml.NVMLError):
-            return int(nvml.nvmlDeviceGetMemoryInfo(handle).used), nvml.nvmlDeviceGetUtilizationRates(handle).gpu / 100
-        return None, None
+            memory = int(nvml.nvmlDeviceGetMemoryInfo(handle).used)
+        # A slice of a GPU (MIG) has memory of its own, but no use.
+        with contextlib.suppress(nvml.NVMLError):
+            use = nvml.nvmlDeviceGetUtilizationRates(handle).gpu / 100
+        return memory, use
 
     def _read_cpu(self) -> float:
         now, cpu_s = time.monotonic(), time.process_time()
@@ -58,8 +62,18 @@ def _open_gpu(device: Device) -> tuple[Any, Any] | None:
         import pynvml
 
         pynvml.nvmlInit()
-        if name.isdecimal():
-            return pynvml, pynvml.nvmlDeviceGetHandleByIndex(int(name))
-        return pynvml, pynvml.nvmlDeviceGetHandleByUUID(name)
+        return pynvml, _find_gpu(pynvml, name)
     except Exception:
         return None
+
+
+def _find_gpu(nvml: Any, name: str) -> Any:
+    """The handle of a GPU by its number, by its UUID or the beginning of it, or of a slice (MIG) by its UUID."""
+    if name.isdecimal():
+        return nvml.nvmlDeviceGetHandleByIndex(int(name))
+    for number in range(nvml.nvmlDeviceGetCount()):
+        handle = nvml.nvmlDeviceGetHandleByIndex(number)
+        uuid = nvml.nvmlDeviceGetUUID(handle)
+        if (uuid.decode() if isinstance(uuid, bytes) else uuid).startswith(name):
+            return handle
+    return nvml.nvmlDeviceGetHandleByUUID(name)

@@ -48,7 +48,8 @@ def is_left_to_others(
         return bool(held) and kind == "cpu" and any(peer.get("kind") == "cuda" for peer in peers), 0.0
     if pace * _MUCH_SLOWER >= fmean(speeds):
         return False, 0.0
-    left = [plan.shards[i].weight_bytes for i in ledger.commits.list_left(len(plan.shards)) if i not in held]
+    weights = plan.weights
+    left = [weights[i] for i in ledger.commits.list_left(len(plan.shards)) if i not in held]
     if not left:
         return False, 0.0
     rest_s = sum(left) / (sum(speeds) * crowd)

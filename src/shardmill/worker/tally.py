@@ -13,6 +13,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from shardmill._version import __version__
 from shardmill.ledger import Claim, Commit, merge_reasons, name_process
 from shardmill.plan import Plan
@@ -24,6 +27,7 @@ _RATE_STEP_S = 0.25
 _STAGES = ("read_s", "prepare_s", "device_s", "write_s")
 # Reasons that differ in numbers alone are one reason; of many, the most frequent are kept.
 _MOST_REASONS, _LONGEST_REASON = 50, 160
+_LIBRARIES = ("numpy", "pyarrow", "torch", "transformers", "tokenizers", "openvino", "triton", "llguidance")
 
 
 @dataclass(slots=True)
@@ -40,6 +44,7 @@ class OpenShard:
     tokens: int = 0
     tokens_out: int = 0
     truncated: int = 0
+    lengths: Counter[int] = field(default_factory=Counter)
     rows_run: int = 0
     bytes_run: int = 0
     read_s: float = 0.0
@@ -83,7 +88,12 @@ class OpenShard:
         self.tokens += done.tokens
         self.tokens_out += done.tokens_out
         self.truncated += done.truncated
+        self._count_lengths(block.prepared.costs)
         return done
+
+    def _count_lengths(self, costs: NDArray[np.int64]) -> None:
+        powers, counts = np.unique(np.frexp(costs[costs > 0])[1] - 1, return_counts=True)
+        self.lengths.update(dict(zip(powers.tolist(), counts.tolist(), strict=True)))
 
     def add_errors(self, records: list[ErrorRecord]) -> None:
         for record in records:
@@ -130,6 +140,7 @@ class OpenShard:
             kernel=numerics.get("kernel", "") if plan.knows_new_keys else "",
             precision=numerics.get("precision", "") if plan.knows_new_keys else "",
             tokens_out=self.tokens_out if plan.knows_new_keys else 0,
+            lengths=[self.lengths[i] for i in range(max(self.lengths, default=-1) + 1)] if plan.knows_new_keys else [],
         )
 
 
@@ -212,11 +223,17 @@ def describe_process() -> dict[str, Any]:
         "pid": os.getpid(),
         "process": name_process(),
         "version": __version__,
+        "libraries": _libraries(),
         "detached": bool(os.environ.get("SHARDMILL_DETACHED")),
         **describe_place(),
         "rss_bytes": rss_bytes(),
         "peak_rss_bytes": peak_rss_bytes(),
     }
+
+
+def _libraries() -> dict[str, str]:
+    """The versions of the libraries in use that may change a result."""
+    return {name: str(getattr(sys.modules[name], "__version__", "")) for name in _LIBRARIES if name in sys.modules}
 
 
 def describe_place() -> dict[str, str]:

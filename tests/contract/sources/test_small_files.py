@@ -171,5 +171,5 @@ def test_a_plan_of_groups_has_a_format_that_earlier_versions_refuse(tmp_path: Pa
     # Version 0.1.0 reads format 1 only, and says so; it would take a group for a piece of its first file.
     assert raw["format"] == 2
     assert {len(row) for row in raw["shards"]} == {4, 7}
-    moved = plan.relocated([f"/elsewhere/{i}" for i in range(len(plan.stat.files))])
+    moved = plan.relocated({"places": [f"/elsewhere/{i}" for i in range(len(plan.stat.files))]})
     assert moved.shards == plan.shards

@@ -11,12 +11,14 @@ from typing import Any
 import pytest
 
 import shardmill as package
-from shardmill.errors import NotComplete, UsageError
+from shardmill.errors import NotComplete, SpecError, UsageError
 from shardmill.results import passages as building
-from shardmill.retrieval.passages import PassageIndex, find_record, read_record
+from shardmill.retrieval.passages import Passage, PassageIndex, find_record, read_record
 from shardmill.run import Run, prepare, start
 from shardmill.spec import make_spec
 from shardmill.tables.asking import ask, make_searchable
+from shardmill.tasks.answer.retriever import FoundPassage
+from shardmill.tasks.answer.writer import write_prompt
 from shardmill.testing import InProcessEngine
 from tests.support.answers import (
     answer_spec,
@@ -28,6 +30,7 @@ from tests.support.answers import (
 )
 from tests.support.cli import Cli, assert_told
 from tests.support.corpora import fake_rows, fake_spec
+from tests.support.llm_server import MODEL, answer_to, llm_server
 
 Write = Callable[..., Path]
 
@@ -97,6 +100,29 @@ def test_gold_may_have_other_names_and_say_less(over: Run, models: Path, tmp_pat
         run.evaluate(write_jsonl(only, "gold.jsonl"))
     with pytest.raises(UsageError, match="none of the 24 questions"):
         run.evaluate(write_jsonl([{"id": "x", "answers": ["y"]}], "other.jsonl"))
+
+
+def test_a_server_writes_the_answers(
+    over: Run, tmp_path: Path, write_jsonl: Write, shardmill: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    source, asked = write_jsonl(questions()), [row["question"] for row in questions()]
+    how = {"by": "words", "k": 2, "generator": MODEL}
+    with llm_server() as server:
+        run = answered(source, over, tmp_path / "answers", **how, endpoint=server.url)
+        said = shardmill("ask", over.ledger.url, asked[0], "--by", "words", "-k", 2, "--generator", MODEL,
+                         "--endpoint", server.url)  # fmt: skip
+    texts = {row["id"]: row["text"] for row in passages()}
+    for question, row in zip(asked, run.table().to_pylist(), strict=True):
+        shown = [FoundPassage(Passage(0, name, 0, texts[name]), 1.0) for name in row["passages"]]
+        assert row["answer"] == answer_to(write_prompt(question, shown))
+        assert row["finish_reason"] == "written"
+    assert run.table().column("answer")[0].as_py() in said.out
+    assert run.status().tokens_out > 0
+    report = run.verify()
+    assert report.verified, report
+    with pytest.raises(SpecError, match="An endpoint is given, but no generator"):
+        answered(source, over, tmp_path / "none", endpoint="http://127.0.0.1:1/v1")
 
 
 def test_ask_from_python_and_the_command_line(over: Run, models: Path, shardmill: Cli) -> None:

@@ -13,9 +13,9 @@ import pytest
 
 from shardmill import run as runs
 from shardmill.api import generate
-from shardmill.errors import ModelError, SpecError, UsageError
+from shardmill.errors import ModelError, SpecError, StaleResume, UsageError
 from shardmill.run import Run
-from shardmill.spec import make_spec
+from shardmill.spec import Spec, make_spec
 from shardmill.testing import InProcessEngine
 from tests.support.generative_models import CHAT, generate_one_by_one, write_generative
 from tests.support.llm_server import MODEL, answer_to, llm_server
@@ -129,6 +129,39 @@ def test_a_server_answers(tmp_path: Path, write_jsonl: Callable[..., Path], monk
     assert status.tokens > 0
     assert status.tokens_out > 0
     _prove(run)
+
+
+def test_a_run_goes_on_when_its_server_has_moved(
+    tmp_path: Path, write_jsonl: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the same command with another address, or by `resume`; so does a run of an earlier version."""
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    work = {
+        "source": str(write_jsonl([{"id": i, "body": f"Prompt {i}"} for i in range(3)])),
+        "text": "{body}",
+        "id": "id",
+        "task": "generate",
+        "params": {"model": MODEL, "endpoint": "http://a:1/v1"},
+    }
+    planned = [runs.prepare(make_spec(work), tmp_path / name) for name in ("again", "resumed", "earlier")]
+    assert {run.plan.id for run in planned} == {runs.prepare(_at(work, "http://b:2/v1"), tmp_path / "moved").plan.id}
+    ledger = planned[2].ledger
+    settings = {k: v for k, v in ledger.execution().items() if k not in ("endpoint", "key_variable")}
+    ledger.put_execution(settings)
+    with llm_server() as server:
+        runs.start(_at(work, server.url), tmp_path / "again", engine=InProcessEngine())
+        for name in ("resumed", "earlier"):
+            monkeypatch.setattr(runs, "LocalEngine", lambda *_, **__: InProcessEngine())
+            runs.resume(tmp_path / name, {"endpoint": server.url})
+        for run in planned:
+            assert run.table().column("output").to_pylist() == [answer_to(f"Prompt {i}") for i in range(3)]
+            assert Run(run.ledger.url).plan.work.params["endpoint"] == server.url
+    with pytest.raises(StaleResume, match="model was 'tiny-llm' and is 'other'"):
+        runs.start(_at({**work, "params": {"model": "other"}}, "http://a:1/v1"), tmp_path / "again")
+
+
+def _at(work: dict[str, Any], url: str) -> Spec:
+    return make_spec(work, {"endpoint": url})
 
 
 def test_the_password_in_an_address_is_not_kept(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
@@ -15,13 +16,14 @@ from typing import Any
 import psutil
 import pytest
 
-from shardmill.devices import gpus
+from shardmill.devices import Device, gpus
 from shardmill.engines import open_engine
 from shardmill.errors import MissingExtra, SpecError, UsageError
 from shardmill.ledger import Ledger
 from shardmill.planner import make_plan
-from shardmill.run import Run, start
-from shardmill.spec import Execution
+from shardmill.run import Run, prepare, resume, start
+from shardmill.spec import Execution, make_spec
+from shardmill.worker import Worker
 from tests.support import engine_contract as contract
 from tests.support.corpora import fake_spec
 from tests.support.engine_contract import LOCALLY, assert_complete, begin, finish, live_workers
@@ -324,3 +326,42 @@ def test_inside_a_larger_ray_program(cluster: Cluster, tmp_path: Path) -> None:
         assert ray.is_initialized()
     finally:
         ray.shutdown()
+
+
+def begin_here(task: str, folder: Path) -> Run:
+    """A run of a task with a tiny model, stopped in this process after its first commit."""
+    from tests.support.answers import embed_passages, passages, questions, write_embedder, write_reader
+    from tests.support.generative_models import write_generative
+
+    rows = questions(6) if task == "answer" else passages()[:6]
+    for name, lines in (("items", rows), ("passages", passages())):
+        (folder / f"{name}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    params: dict[str, Any] = {}
+    if task == "generate":
+        params = {"model": str(write_generative(folder / "llama")), "max_tokens": 6}
+    if task == "summarize":
+        params = {"model": str(write_embedder(folder / "embedder")), "sentences": 1}
+    if task == "answer":
+        over = embed_passages(folder / "passages.jsonl", write_embedder(folder / "embedder"), folder / "passages")
+        over.index(graph=False)
+        params = {"over": over.ledger.url, "by": "words", "reader": str(write_reader(folder / "reader"))}
+    work = {"source": str(folder / "items.jsonl"), "text": "question" if task == "answer" else "text", "id": "id"}
+    settings = {"device": "cpu", "shard_bytes": 200, "max_errors": "0", "precision": "float32"}
+    run = prepare(make_spec({**work, "task": task, "params": params}, settings), folder / "run")
+    worker = Worker(Ledger(run.ledger.url), device=Device("cpu", "cpu"))
+    worker.on_step = lambda step, shard: worker.stop() if step == "committed" else None
+    assert worker.work() is False
+    return run
+
+
+@pytest.mark.parametrize("task", ["generate", "summarize", "answer"])
+def test_a_run_of_each_task_is_finished_here(task: str, engine: dict[str, Any], tmp_path: Path) -> None:
+    run = begin_here(task, tmp_path)
+    begun = run.ledger.commits.shards()
+    assert 0 < len(begun) < len(run.plan.shards)
+    done = resume(run.ledger.url, {**engine, "workers": 1})
+    rows = [json.loads(line)["id"] for line in (tmp_path / "items.jsonl").open()]
+    assert done.table().column("id").to_pylist() == rows
+    assert len({commit.worker for commit in done.ledger.commits.read().values()}) > 1
+    report = done.verify(sample=4)
+    assert report.verified, report

@@ -20,8 +20,10 @@ from shardmill.planner import make_plan
 from shardmill.run import Run, resume
 from shardmill.spec import make_spec
 from shardmill.status.screen import render
+from tests.support.cli import Cli, command, process, write_spec
 from tests.support.corpora import fake_rows
-from tests.support.waiting import PATIENCE_S
+from tests.support.proof import assert_complete
+from tests.support.waiting import PATIENCE_S, wait_for
 
 Make = Callable[..., Ledger]
 
@@ -127,3 +129,30 @@ def test_a_stuck_worker_ends_itself(make: Make, tmp_path: Path) -> None:
     claim = ledger.claim("heir", len(ledger.plan().shards), lease_s=60.0)
     assert claim is not None
     assert claim.crashes == 1, "what it hung on is suspect"
+
+
+def test_work_that_is_killed_in_the_middle_of_a_shard_is_finished_by_the_same_command(
+    shardmill: Cli, write_jsonl: Callable[..., Path], tmp_path: Path
+) -> None:
+    """What an operator types: plan, work, kill -9, work again, verify."""
+    rows, place = fake_rows(60), tmp_path / "run"
+    spec = write_spec(tmp_path, write_jsonl(rows), params="delay_s = 0.1", shard_bytes=900)
+    assert shardmill("plan", "--spec", spec, "--batch-tokens", 100, "--out", place).status == 0
+    worker = subprocess.Popen(command("work", place), stderr=subprocess.DEVNULL)
+    wait_for(lambda: Ledger(place).commits.shards() and any(held_rows(place)))
+    worker.kill()
+    worker.wait(PATIENCE_S)
+    left = Ledger(place)
+    done = set(left.commits.shards())
+    assert 0 < len(done) < len(left.plan().shards)
+    assert set(left.leases.read()) - done, "it died with a shard in its hands"
+    again = process("work", place)
+    assert again.status == 0, again.err
+    assert_complete(place, rows)
+    assert shardmill("verify", place).status == 0
+    assert Ledger(place).state.look().state == "done"
+
+
+def held_rows(place: Path) -> list[int]:
+    """How many rows the workers have done of the shards they hold."""
+    return [held["rows"] for beat in Ledger(place).workers.read() for held in beat["open"].values()]

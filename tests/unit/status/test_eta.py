@@ -41,6 +41,17 @@ def test_without_a_pace_there_is_no_end(paces: list[WorkerPace]) -> None:
     assert estimate_end(100.0, [10.0], paces, []) is None
 
 
+@pytest.mark.parametrize("ahead_s", [-3600.0, -40.0, 40.0, 3600.0])
+def test_clocks_of_workers_may_be_wrong(ahead_s: float) -> None:
+    """Found by a simulated run: workers that began in the future of the one who looks."""
+    began = 100.0 + ahead_s
+    paces = [WorkerPace(began, began + 20.0, 200.0, held=(5.0,)), WorkerPace(began, began + 20.0, 200.0)]
+    eta = estimate_end(100.0, [10.0] * 10, paces, [(began, 0.0), (began + 10.0, 200.0), (100.0, 400.0)])
+    assert eta is not None
+    assert 0 <= eta.low_s <= eta.likely_s <= eta.high_s
+    assert eta.likely_s == pytest.approx(105 / 20, rel=1.0)
+
+
 def test_what_is_held_ends_last_and_a_straggler_is_overtaken() -> None:
     paces = [WorkerPace(0.0, 100.0, 1000.0, held=(10.0,)), WorkerPace(0.0, 100.0, 100.0, held=(100.0,))]
     eta = estimate_end(100.0, [], paces, [(0.0, 0.0), (100.0, 1100.0)])

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from shardmill.cli.inspection import Watched
+from shardmill.costs.outlook import Watched
 from shardmill.errors import UsageError
 from shardmill.ledger import Ledger, overview
 from shardmill.run import Run, start
@@ -102,7 +102,7 @@ def test_a_folder_without_runs_is_told_in_one_line(tmp_path: Path, shardmill: Cl
 
 def test_a_run_that_is_deleted_while_it_is_watched(tmp_path: Path, write_jsonl: Write) -> None:
     run = a_run(tmp_path, write_jsonl, "gone")
-    watched = Watched(Run(run.ledger.url))
+    watched = Watched(run.ledger.url)
     assert watched.status().state == "complete"
     shutil.rmtree(run.ledger.url)
     with pytest.raises(UsageError, match="was deleted while it was watched"):
@@ -111,7 +111,7 @@ def test_a_run_that_is_deleted_while_it_is_watched(tmp_path: Path, write_jsonl: 
 
 def test_a_run_that_is_started_over_while_it_is_watched(tmp_path: Path, write_jsonl: Write) -> None:
     run = a_run(tmp_path, write_jsonl, "again")
-    watched = Watched(Run(run.ledger.url))
+    watched = Watched(run.ledger.url)
     assert watched.status().shards_done
     home = Ledger(run.ledger.url)
     home.start_over(home.plan())

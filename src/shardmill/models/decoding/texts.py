@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from shardmill.errors import ModelError, missing_extra
 from shardmill.models.code import loading_options
+from shardmill.models.decoding.controls import Controls
 from shardmill.models.decoding.generative import GenerativeFolder, find_limit
 from shardmill.models.decoding.options import Asked, GenerationOptions
 from shardmill.models.decoding.prompt import Completion, Encoded, Made, Prompt
@@ -36,6 +37,7 @@ class TextCodec:
 
     def __init__(self, folder: GenerativeFolder, options: GenerationOptions) -> None:
         self.tokenizer = _load(folder)
+        self._controls = Controls(self.tokenizer)
         self._crossed, self._options = folder.crossed, options
         self._chats = not folder.crossed and bool(self.tokenizer.chat_template)
         text = {**folder.config, **(folder.config.get("text_config") or {})}
@@ -50,8 +52,8 @@ class TextCodec:
         texts = {i: text for i, text in enumerate(rendered) if isinstance(text, str)}
         bad = {i: said.why for i, said in enumerate(rendered) if isinstance(said, _Bad)}
         prompts: list[Prompt | None] = [None] * len(asked)
-        for i, ids in zip(texts, self._ids(list(texts.values())), strict=True):
-            why = self._fault(ids)
+        for (i, text), ids in zip(texts.items(), self._ids(list(texts.values())), strict=True):
+            why = self._fault(text, ids)
             if why is not None:
                 bad[i] = why
             elif ids is not None:
@@ -64,8 +66,8 @@ class TextCodec:
         return max(self.least_new, self.least_tokens - (1 if self._crossed else tokens))
 
     def _render(self, asked: Asked) -> str | _Bad:
-        """The text that the tokenizer reads."""
-        system = self._options.system
+        """The text that the tokenizer reads. What the item says steers nothing, whatever it contains."""
+        system, asked = self._options.system, self._controls.hide(asked)
         if isinstance(asked, str):
             if not self._chats:
                 return f"{system}\n\n{asked}" if system else asked
@@ -88,12 +90,11 @@ class TextCodec:
         if not texts:
             return []
         try:
-            found = self.tokenizer(texts, add_special_tokens=not self._chats, return_attention_mask=False)["input_ids"]
+            return [*self._controls.read(texts, add_special_tokens=not self._chats)]
         except (TypeError, UnicodeError):
             return [None] if len(texts) == 1 else [ids for text in texts for ids in self._ids([text])]
-        return [np.array(ids, np.int32) for ids in found]
 
-    def _fault(self, ids: NDArray[np.int32] | None) -> str | None:
+    def _fault(self, text: str, ids: NDArray[np.int32] | None) -> str | None:
         if ids is None:
             return _NOT_UNICODE
         if not len(ids):
@@ -102,7 +103,8 @@ class TextCodec:
             return f"{len(ids):,} tokens are more than the {self.limit:,} that the model takes beside the new ones"
         if int(ids.max()) >= self._embedded:
             return "it has a token that is not in the model's vocabulary"
-        return None
+        added = 0 if self._chats else self.tokenizer.num_special_tokens_to_add()
+        return self._controls.fault(text, ids, added)
 
     def _draw(self, prompts: list[Prompt | None], items: Sequence[int] | None) -> None:
         """Give each prompt a draw for every new token: a function of the seed and the item."""

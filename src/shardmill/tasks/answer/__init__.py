@@ -22,6 +22,7 @@ from shardmill.errors import SpecError, UsageError, missing_extra
 from shardmill.models.fingerprint import digest_folder
 from shardmill.models.kinds import READER, RERANKER, check_kind
 from shardmill.models.location import Location, find_model
+from shardmill.permission import KEY_VARIABLE
 from shardmill.retrieval.vectors import normalized
 from shardmill.tasks.answer.retriever import By, FoundPassage, Retriever, Searched, look_up, open_retriever
 from shardmill.tasks.answer.rows import (
@@ -60,7 +61,8 @@ class AnswerParams(BaseModel):
     """The parameters of the task: where the passages are, how they are found, and what reads them.
 
     `over` is an embed run or the URL of a table. `model` says where the model of its vectors is on this machine, if it
-    has moved. `null_threshold` is SQuAD 2.0's: there is no answer if its score beats the best span's by more.
+    has moved. `null_threshold` is SQuAD 2.0's: there is no answer if its score beats the best span's by more. With an
+    `endpoint`, `generator` is the name that the server knows, and `key_variable` the environment variable with its key.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=())
@@ -72,6 +74,8 @@ class AnswerParams(BaseModel):
     rerank: str | None = None
     reader: str | None = None
     generator: str | None = None
+    endpoint: str = ""
+    key_variable: str = KEY_VARIABLE
     null_threshold: float = 0.0
     answer_tokens: int = Field(30, ge=1)
 
@@ -87,11 +91,17 @@ class AnswerTask(Task):
         self.params = read_params(AnswerParams, params, "answer")
         if self.params.reader is not None and self.params.generator is not None:
             raise SpecError("Both a reader and a generator are given.", hint="Give --reader or --generator.")
-        self._writer = CitingWriter(self.params.generator) if self.params.generator is not None else None
+        if self.params.endpoint and self.params.generator is None:
+            raise SpecError("An endpoint is given, but no generator.", hint="Name the server's model: --generator NAME")
+        self._writer = self._open_writer()
         self._retriever: Retriever | None = None
         self._reader: SpanReader | None = None
         self._reranker: PairModel | None = None
         self._sentences: dict[str, _Sentences] = {}
+
+    def _open_writer(self) -> CitingWriter | None:
+        params = self.params
+        return CitingWriter(params.generator, params.endpoint, params.key_variable) if params.generator else None
 
     @cached_property
     def _searched(self) -> Searched:
@@ -163,7 +173,8 @@ class AnswerTask(Task):
             self._reader = SpanReader(self._reader_at, device, self.params.answer_tokens)
         if self._writer is not None:
             self._writer.replies.open(device)
-        reads = self._reader_at or self._reranker_at or self._writer
+        # A server is asked many questions at once.
+        reads = self._reader_at or self._reranker_at or (self._writer if not self.params.endpoint else None)
         self.batch_budget = _FEW if reads and device.kind == "cpu" else _TOGETHER
 
     @property
@@ -192,7 +203,8 @@ class AnswerTask(Task):
 
     def agreement(self, precision: str) -> Agreement:
         """Near ties between passages, spans or words are settled by low bits, which depend on the batch."""
-        return "mostly" if self._writer is None or precision == "float32" else "none"
+        written = self._writer is not None and (precision != "float32" or self.params.endpoint)
+        return "none" if written else "mostly"
 
     def check_rows(self, rows: pa.RecordBatch) -> str | None:
         """Check that reasons, answers, ranges and lists of passages fit together."""

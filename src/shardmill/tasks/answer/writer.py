@@ -33,12 +33,11 @@ class Written:
 
 
 class CitingWriter:
-    """A generative model, opened once in each worker."""
+    """A generative model, opened once in each worker, or one behind a server."""
 
-    def __init__(self, model: str) -> None:
-        self.replies: Replies = open_replies(
-            read_params(GenerateParams, {"model": model, "max_tokens": _MOST_TOKENS}, "generate")
-        )
+    def __init__(self, model: str, endpoint: str, key_variable: str) -> None:
+        given = {"model": model, "endpoint": endpoint, "key_variable": key_variable, "max_tokens": _MOST_TOKENS}
+        self.replies: Replies = open_replies(read_params(GenerateParams, given, "generate"))
 
     def write(self, questions: Sequence[str], found: Sequence[Sequence[FoundPassage]]) -> list[Written]:
         """Write an answer for each question; the questions share batches."""

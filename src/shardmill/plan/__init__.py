@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import operator
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -43,8 +44,6 @@ RUN = "run:"
 # The end of a stream is unknown before it is read; this is beyond any.
 STREAM_END = 1 << 62
 _FILE_FIELDS = ("place", "size_bytes", "tag", "edges")
-
-
 _DAMAGED = "Restore it, or choose another --out and run again."
 
 # A value of the column that a query is cut by; None for an open end of a range.
@@ -138,6 +137,39 @@ class Shard:
     files: int = 1
 
 
+class ShardRows(Sequence[Shard]):
+    """The shards of a plan that was read, as its rows: each is made when it is asked for, since there may be many."""
+
+    __slots__ = ("_rows",)
+
+    def __init__(self, rows: Sequence[Sequence[Any]]) -> None:
+        if not all(4 <= len(row) <= 7 for row in rows):
+            raise ValueError("a row of another length")
+        self._rows = rows
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __getitem__(self, index: Any) -> Any:
+        at = range(len(self._rows))[index]
+        return tuple(map(self.__getitem__, at)) if isinstance(at, range) else Shard(at, *self._rows[at])
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and tuple(self) == tuple(other)
+
+    def weights(self) -> list[int]:
+        return [row[3] for row in self._rows]
+
+    def are_pieces(self, files: int) -> bool:
+        """Whether each shard is a piece of the files; by columns, which is fast."""
+        several = [row[6] if len(row) > 6 else 1 for row in self._rows]
+        columns = [*([row[i] for row in self._rows] for i in range(4)), several]
+        plain = ({*map(type, c)} <= {int} and 0 <= min(c, default=0) <= max(c, default=0) <= 1 << 64 for c in columns)
+        if not (all(plain) and all(several) and all(map(operator.le, *columns[1:3]))):
+            return False
+        return max(map(operator.add, columns[0], several), default=0) <= files
+
+
 @dataclass(frozen=True, slots=True)
 class Plan:
     """The work, cut into shards. `id` identifies the work.
@@ -151,7 +183,7 @@ class Plan:
     work: Work
     stat: SourceStat
     fingerprint: dict[str, str]
-    shards: tuple[Shard, ...]
+    shards: Sequence[Shard]
     generation: str = ""
     format: int = FORMAT
 
@@ -174,8 +206,13 @@ class Plan:
         return {name: kind for name, kind in self.stat.columns.items() if name not in unkept}
 
     @property
+    def weights(self) -> list[int]:
+        """The weight of each shard, in bytes."""
+        return self.shards.weights() if isinstance(self.shards, ShardRows) else [s.weight_bytes for s in self.shards]
+
+    @property
     def weight_bytes(self) -> int:
-        return sum(s.weight_bytes for s in self.shards)
+        return sum(self.weights)
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -195,6 +232,7 @@ class Plan:
         del work_json["source"]
         if work.to is not None:
             del work_json["to"]["url"]
+        work_json["params"] = without_server(work_json["params"])
         # A database is identified by its tag, not by its address; the bounds decide what is read.
         bounds = [[s.low, s.high] for s in shards]
         # Parts of a run are named by attempts; what identifies their content is in their edges.
@@ -219,23 +257,20 @@ class Plan:
             )
         try:
             stat = check_record(SourceStat, data["source"], "plan.json", _DAMAGED)
-            shards = tuple(Shard(i, *row) for i, row in enumerate(data["shards"]))
+            shards = ShardRows([*data["shards"]])
             names = str(data["id"]), str(data["generation"])
             work, fingerprint = Work(**data["work"]), dict(data["fingerprint"])
             plan = cls(names[0], work, stat, fingerprint, shards, names[1], data["format"])
+            if not shards.are_pieces(files := len(stat.files)):
+                wrong = next(i for i, row in enumerate(data["shards"]) if not ShardRows([row]).are_pieces(files))
+                raise CorruptState(f"plan.json is damaged: shard {wrong} is no piece of a file.", hint=_DAMAGED)
         except (LookupError, TypeError, ValueError) as error:
             raise CorruptState(f"plan.json is damaged: {type(error).__name__}.", hint=_DAMAGED) from error
-        plan._check_bounds()
+        plan._check_names()
         return plan
 
-    def _check_bounds(self) -> None:
-        """Refuse shards that are not pieces of the files, and indexes that are not in the run folder."""
-        for shard in self.shards:
-            numbers = (shard.file, shard.start, shard.stop, shard.weight_bytes, shard.files)
-            if not all(type(n) is int and 0 <= n <= 1 << 64 for n in numbers) or not (
-                shard.files and shard.file + shard.files <= len(self.stat.files) and shard.start <= shard.stop
-            ):
-                raise CorruptState(f"plan.json is damaged: shard {shard.index} is no piece of a file.", hint=_DAMAGED)
+    def _check_names(self) -> None:
+        """Refuse indexes that are not in the run folder, columns without a type, and a generation that is no name."""
         for file in self.stat.files:
             if file.index and not re.fullmatch(r"index/[A-Za-z0-9][A-Za-z0-9._-]*", file.index):
                 raise CorruptState(f"plan.json names an index outside the run: {file.index!r}.", hint=_DAMAGED)
@@ -246,20 +281,25 @@ class Plan:
         if not re.fullmatch(r"[A-Za-z0-9]*", self.generation):
             raise CorruptState(f"plan.json is damaged: generation {self.generation!r}.", hint=_DAMAGED)
 
-    def relocated(self, places: Sequence[str], to_url: str = "") -> Plan:
-        """The same plan with the same files at other places."""
-        if to_url and self.work.to is not None:
-            work = self.work.model_copy(update={"to": self.work.to.model_copy(update={"url": to_url})})
-            return replace(self, work=work).relocated(places)
+    def relocated(self, settings: Mapping[str, Any]) -> Plan:
+        """The same plan with its files, its table and its server where the settings of the run have them now."""
+        from shardmill.spec import SERVER
+
+        work, places = self.work, settings.get("places")
+        if settings.get("to_url") and work.to is not None:
+            work = work.model_copy(update={"to": work.to.model_copy(update={"url": settings["to_url"]})})
+        server = {name: str(settings[name]) for name in SERVER if settings.get(name)}
+        if server and work.params.get("endpoint"):
+            work = work.model_copy(update={"params": {**work.params, **server}})
         if not places:
-            return self
+            return replace(self, work=work)
         if len(places) != len(self.stat.files):
             raise CorruptState(
                 f"execution.json has {len(places)} places for {len(self.stat.files)} files.",
                 hint="Delete it, then run the command that started the run again.",
             )
         files = tuple(replace(f, place=place) for f, place in zip(self.stat.files, places, strict=True))
-        return replace(self, stat=replace(self.stat, files=files))
+        return replace(self, work=work, stat=replace(self.stat, files=files))
 
     def indexed_at(self, places: Sequence[str]) -> Plan:
         """The same plan with the indexes of its files at these places."""
@@ -276,6 +316,13 @@ def _dump(work: Work) -> dict[str, Any]:
     unused: dict[str, Any] = {"to": {"metadata"}} if work.to is not None else {"to": True}
     unused |= {name: True for name in ("query", "fields", "group_by") if not getattr(work, name)}
     return work.model_dump(mode="json", exclude=unused)
+
+
+def without_server(params: Mapping[str, Any]) -> dict[str, Any]:
+    """The parameters that the result depends on: not where a server is and which key it takes."""
+    from shardmill.spec import SERVER
+
+    return {name: value for name, value in params.items() if name not in SERVER}
 
 
 def _row(shard: Shard) -> list[Any]:
@@ -300,64 +347,6 @@ def shard_target_bytes(total_bytes: int, rates: Sequence[float]) -> int:
 def new_numerics(old: Mapping[str, str], new: Mapping[str, str]) -> bool:
     """Whether two fingerprints are of versions of shardmill that compute the model differently."""
     return old.get(NUMERICS) != new.get(NUMERICS)
-
-
-def differences(old: Plan, new: Plan) -> list[str]:
-    """What changed between two plans, in words; empty if a run of one can resume with the other."""
-    changes = []
-    before, after = (plan.work.model_dump(mode="json", exclude={"to": {"url"}}) for plan in (old, new))
-    for name in before:
-        if name in ("source", "params"):
-            continue
-        if before[name] != after[name]:
-            changes.append(f"{name} was {before[name]!r} and is {after[name]!r}")
-    for name in sorted({*before["params"], *after["params"]}):
-        if before["params"].get(name) != after["params"].get(name):
-            changes.append(f"{name} was {before['params'].get(name)!r} and is {after['params'].get(name)!r}")
-    if new_numerics(old.fingerprint, new.fingerprint):
-        changes.append(NEW_NUMERICS)
-    for name in sorted({*old.fingerprint, *new.fingerprint} - {NUMERICS}):
-        if old.fingerprint.get(name) != new.fingerprint.get(name):
-            was, is_ = old.fingerprint.get(name), new.fingerprint.get(name)
-            changes.append(f"the model's {name} changed ({was} -> {is_})")
-    changes += _database_changes(old.stat, new.stat) if old.work.query else _file_changes(old.stat, new.stat)
-    if not changes and old.stat.columns != new.stat.columns:
-        changes.append(f"the types of the columns were {old.stat.columns} and are {new.stat.columns}")
-    return changes
-
-
-def _database_changes(old: SourceStat, new: SourceStat) -> list[str]:
-    """Compare databases only: rows may change during a run without making it another source."""
-    was, is_ = (", ".join(f.tag for f in stat.files) for stat in (old, new))
-    return [f"the database was {was} and is {is_}"] if was != is_ else []
-
-
-def _run_changes(old: SourceStat, new: SourceStat) -> list[str]:
-    """Compare the runs that are read by their plans and by the digests of their parts, wherever they are now."""
-    was, is_ = (", ".join(dict.fromkeys(f.run for f in stat.files)) for stat in (old, new))
-    if was != is_:
-        return [f"the run that it reads had the plan {was or 'of none'} and has {is_ or 'none'}"]
-    same = [f.edges for f in old.files] == [f.edges for f in new.files]
-    return [] if same else [f"the run that it reads, of the plan {was}, was made again"]
-
-
-def _file_changes(old: SourceStat, new: SourceStat) -> list[str]:
-    if any(f.run for f in (*old.files, *new.files)):
-        return _run_changes(old, new)
-    if [f.name for f in old.files] != [f.name for f in new.files]:
-        return [f"the source had {_count(old)} and has {_count(new)}"]
-    changes = []
-    for was, is_ in zip(old.files, new.files, strict=True):
-        if was.size_bytes != is_.size_bytes:
-            changes.append(f"{was.name} had {was.size_bytes:,} bytes and has {is_.size_bytes:,}")
-        elif (was.tag, was.edges) != (is_.tag, is_.edges):
-            changes.append(f"{was.name} was written again ({was.tag} -> {is_.tag})")
-    return changes
-
-
-def _count(stat: SourceStat) -> str:
-    names = [f.name for f in stat.files]
-    return f"{len(names)} files" if len(names) > 3 else ", ".join(names)
 
 
 def _hash(value: Any) -> str:

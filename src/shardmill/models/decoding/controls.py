@@ -1,0 +1,72 @@
+"""Special tokens in an item's text are read as text: only the tokenizer and its chat template may steer a model."""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+# A noncharacter of Unicode, which no text contains.
+_BREAK = "\ufdd0"
+
+
+class Controls:
+    """The special tokens of a tokenizer: `hide` breaks those of a text in two, `read` leaves out the breaks."""
+
+    def __init__(self, tokenizer: Any) -> None:
+        special = [str(token) for token in tokenizer.added_tokens_decoder.values() if token.special]
+        names = sorted({*special, *tokenizer.all_special_tokens} - {""}, key=len, reverse=True)
+        self._tokenizer = tokenizer
+        # A name of one character cannot be broken: what has it is refused by `fault`.
+        self._whole = re.compile("|".join(re.escape(name) for name in names if len(name) > 1) or r"(?!)")
+        # A look-ahead finds names that overlap as well.
+        self._starts = re.compile(f"(?={self._whole.pattern})")
+        ids = {tokenizer.convert_tokens_to_ids(name) for name in names} - {None, tokenizer.unk_token_id}
+        self._steers = np.zeros(max(ids, default=-1) + 1, bool)
+        self._steers[list(ids)] = True
+
+    def hide(self, value: Any) -> Any:
+        """A text, or the texts of a message, with a break after the first character of each special token."""
+        if isinstance(value, str):
+            cuts = [0, *(found.start() + 1 for found in self._starts.finditer(value)), len(value)]
+            return _BREAK.join(value[a:b] for a, b in pairwise(cuts)) if len(cuts) > 2 else value
+        if isinstance(value, Mapping):
+            return {self.hide(key): self.hide(each) for key, each in value.items()}
+        return [self.hide(each) for each in value] if isinstance(value, Sequence) else value
+
+    def read(self, texts: list[str], **options: Any) -> list[NDArray[np.int32]]:
+        """The ids of texts as the tokenizer gives them, the broken names as plain text."""
+        found: list[Any] = [None] * len(texts)
+        for tokenizer, broken in ((self._tokenizer, False), (self._breaking, True)):
+            at = [i for i, text in enumerate(texts) if (_BREAK in text) is broken]
+            if at:
+                read = tokenizer([texts[i] for i in at], return_attention_mask=False, **options)["input_ids"]
+                for i, ids in zip(at, read, strict=True):
+                    found[i] = np.array(ids, np.int32)
+                    if broken:
+                        found[i] = found[i][found[i] != self._break_id]
+        return found
+
+    def fault(self, text: str, ids: NDArray[np.int32], added: int) -> str | None:
+        """Why a text must not be asked: it has more special tokens than were written by the template and `added`."""
+        inside = ids[ids < len(self._steers)]
+        more = int(self._steers[inside].sum()) > len(self._whole.findall(text)) + added
+        return "a part of the text would become a special token of the model" if more else None
+
+    @cached_property
+    def _breaking(self) -> Any:
+        from transformers import AddedToken
+
+        made = copy.deepcopy(self._tokenizer)
+        made.add_tokens([AddedToken(_BREAK, normalized=False)], special_tokens=True)
+        return made
+
+    @cached_property
+    def _break_id(self) -> int:
+        return int(self._breaking.convert_tokens_to_ids(_BREAK))

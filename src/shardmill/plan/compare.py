@@ -1,0 +1,64 @@
+"""What changed between the plan of a run and the one that its command makes now, in words."""
+
+from __future__ import annotations
+
+from shardmill.plan import NEW_NUMERICS, NUMERICS, Plan, SourceStat, new_numerics, without_server
+
+
+def differences(old: Plan, new: Plan) -> list[str]:
+    """What changed between two plans, in words; empty if a run of one can resume with the other."""
+    changes = []
+    before, after = (plan.work.model_dump(mode="json", exclude={"to": {"url"}}) for plan in (old, new))
+    for name in before:
+        if name in ("source", "params"):
+            continue
+        if before[name] != after[name]:
+            changes.append(f"{name} was {before[name]!r} and is {after[name]!r}")
+    given, wanted = (without_server(each["params"]) for each in (before, after))
+    for name in sorted({*given, *wanted}):
+        if given.get(name) != wanted.get(name):
+            changes.append(f"{name} was {given.get(name)!r} and is {wanted.get(name)!r}")
+    if new_numerics(old.fingerprint, new.fingerprint):
+        changes.append(NEW_NUMERICS)
+    for name in sorted({*old.fingerprint, *new.fingerprint} - {NUMERICS}):
+        if old.fingerprint.get(name) != new.fingerprint.get(name):
+            was, is_ = old.fingerprint.get(name), new.fingerprint.get(name)
+            changes.append(f"the model's {name} changed ({was} -> {is_})")
+    changes += _database_changes(old.stat, new.stat) if old.work.query else _file_changes(old.stat, new.stat)
+    if not changes and old.stat.columns != new.stat.columns:
+        changes.append(f"the types of the columns were {old.stat.columns} and are {new.stat.columns}")
+    return changes
+
+
+def _database_changes(old: SourceStat, new: SourceStat) -> list[str]:
+    """Compare databases only: rows may change during a run without making it another source."""
+    was, is_ = (", ".join(f.tag for f in stat.files) for stat in (old, new))
+    return [f"the database was {was} and is {is_}"] if was != is_ else []
+
+
+def _run_changes(old: SourceStat, new: SourceStat) -> list[str]:
+    """Compare the runs that are read by their plans and by the digests of their parts, wherever they are now."""
+    was, is_ = (", ".join(dict.fromkeys(f.run for f in stat.files)) for stat in (old, new))
+    if was != is_:
+        return [f"the run that it reads had the plan {was or 'of none'} and has {is_ or 'none'}"]
+    same = [f.edges for f in old.files] == [f.edges for f in new.files]
+    return [] if same else [f"the run that it reads, of the plan {was}, was made again"]
+
+
+def _file_changes(old: SourceStat, new: SourceStat) -> list[str]:
+    if any(f.run for f in (*old.files, *new.files)):
+        return _run_changes(old, new)
+    if [f.name for f in old.files] != [f.name for f in new.files]:
+        return [f"the source had {_count(old)} and has {_count(new)}"]
+    changes = []
+    for was, is_ in zip(old.files, new.files, strict=True):
+        if was.size_bytes != is_.size_bytes:
+            changes.append(f"{was.name} had {was.size_bytes:,} bytes and has {is_.size_bytes:,}")
+        elif (was.tag, was.edges) != (is_.tag, is_.edges):
+            changes.append(f"{was.name} was written again ({was.tag} -> {is_.tag})")
+    return changes
+
+
+def _count(stat: SourceStat) -> str:
+    names = [f.name for f in stat.files]
+    return f"{len(names)} files" if len(names) > 3 else ", ".join(names)

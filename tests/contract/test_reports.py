@@ -1,0 +1,135 @@
+"""A page about a run, in every state of a run; what comes from data stays text."""
+
+from __future__ import annotations
+
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from shardmill.errors import UsageError
+from shardmill.run import Run, prepare, start
+from shardmill.testing import InProcessEngine
+from tests.support.corpora import fake_rows, fake_spec
+
+HOSTILE = '<script>alert("1")</script>|`[x](javascript:1)`\u202e\x1b[31m'
+
+
+class _Tags(HTMLParser):
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.texts: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        assert not any(name.startswith("on") or name in ("src", "href", "style") for name, _ in attrs)
+
+    def handle_data(self, data: str) -> None:
+        self.texts.append(data)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """Sixty rows, two of which fail; the name of one is hostile."""
+    folder = tmp_path_factory.mktemp("report")
+    rows = fake_rows(60)
+    rows[7] = {"id": HOSTILE, "text": "!raise"}
+    rows[30] = {"id": "k30", "text": ""}
+    (folder / "items.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    start(fake_spec(folder / "items.jsonl", price_in=3.0), folder / "run", engine=InProcessEngine(), quiet=True)
+    made = Run(folder / "run", allow_code=True)
+    made.verify(sample=4)
+    return made
+
+
+def test_a_page_says_what_ran_and_proves_it(run: Run, tmp_path: Path) -> None:
+    assert run.report(tmp_path / "new" / "report.html") == str(tmp_path / "new" / "report.html")
+    page = (tmp_path / "new" / "report.html").read_text()
+    seen = _Tags(page)
+    said = " ".join(seen.texts)
+    assert {"script", "img", "link", "iframe"}.isdisjoint(seen.tags)
+    assert "default-src 'none'" in page
+    assert "shardmill.testing:FakeTask" in said
+    assert "verified" in said
+    assert run.plan.id in said
+    proof = run.ledger.notes.report()
+    assert proof is not None
+    assert all(check["seen"] in said for check in proof["checks"])
+    assert "this text is poison" in said
+    assert "<script>alert" in said
+    assert "\u202e" not in page
+    assert "\x1b" not in page
+    assert json.loads(run.ledger.store.get("report.json")) == proof
+
+
+def test_text_and_json_say_the_same(run: Run, tmp_path: Path) -> None:
+    run.report(tmp_path / "report.md")
+    text = (tmp_path / "report.md").read_text()
+    assert "**verified** · complete" in text
+    assert not re.search(r"(?<!\\)<script", text)
+    tables = [line for line in text.splitlines() if line.startswith("|")]
+    widths = {len(re.findall(r"(?<!\\)\|", line)) for line in tables}
+    assert widths <= {3, 4, 6, 7}
+    run.report(tmp_path / "report.txt", "json")
+    said = json.loads((tmp_path / "report.txt").read_text())
+    assert said["verdict"] == "verified"
+    assert said["rows"] == 60
+    assert said["errors"] == 2
+    assert sum(reason["count"] for reason in said["reasons"]) == 2
+    assert said["proof"]["verified"]
+    assert "numpy" in said["libraries"]
+
+
+def test_lengths_are_those_of_the_inputs(run: Run, tmp_path: Path) -> None:
+    run.report(tmp_path / "report.json")
+    lengths = json.loads((tmp_path / "report.json").read_text())["lengths"]
+    texts = [row["text"] for row in fake_rows(60)]
+    texts[7], texts[30] = "!raise", ""
+    expected = [0] * len(lengths)
+    for text in filter(None, texts):
+        expected[len(text).bit_length() - 1] += 1
+    assert lengths == expected
+
+
+def test_without_a_file_it_lies_in_the_folder(run: Run) -> None:
+    assert run.report() == f"{run.ledger.url}/report.html"
+    assert b"<!doctype html>" in run.ledger.store.get("report.html")
+
+
+def test_a_run_that_has_not_begun_has_a_page(tmp_path: Path) -> None:
+    (tmp_path / "items.jsonl").write_text("".join(json.dumps(row) + "\n" for row in fake_rows(5)))
+    prepare(fake_spec(tmp_path / "items.jsonl"), tmp_path / "run")
+    Run(tmp_path / "run").report(tmp_path / "report.md")
+    text = (tmp_path / "report.md").read_text()
+    assert "**not complete** · planned" in text
+    assert text.count("Not recorded.") == 2
+
+
+def test_a_proof_of_another_plan_proves_nothing(run: Run, tmp_path: Path) -> None:
+    proof = run.ledger.notes.report()
+    assert proof is not None
+    try:
+        run.ledger.notes.put_report({**proof, "plan": "another"})
+        run.report(tmp_path / "report.json")
+    finally:
+        run.ledger.notes.put_report(proof)
+    assert json.loads((tmp_path / "report.json").read_text())["verdict"] == "not verified"
+
+
+@pytest.mark.parametrize(
+    ("out", "format", "said"),
+    [
+        ("report.pdf", "", "'pdf'"),
+        ("x", "", "''"),
+        ("report.html", "htm", "'htm'"),
+        ("/proc/x/y.md", "", "/proc/x/y.md"),
+    ],
+)
+def test_what_cannot_be_written_is_refused(run: Run, out: str, format: str, said: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(said)) as refused:
+        run.report(out, format)
+    assert refused.value.hint

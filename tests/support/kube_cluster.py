@@ -87,6 +87,16 @@ class KubeCluster:
         finally:
             self.kubectl("delete", "namespace", name, "--wait=false", check=False)
 
+    def evict(self, namespace: str, pod: str) -> None:
+        """What draining a node does to its pods."""
+        body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod, "namespace": namespace}}
+        self.post(f"/api/v1/namespaces/{namespace}/pods/{pod}/eviction", body)
+
+    def starve(self, namespace: str, pod: str) -> None:
+        """Fill the memory of a pod: what is in its /dev/shm counts as its own."""
+        fill = "with open('/dev/shm/x', 'wb') as f:\n while True: f.write(bytes(1 << 20))"
+        self.kubectl("-n", namespace, "exec", pod, "--", "python3", "-c", fill, check=False)
+
     def pid_of(self, pod: str) -> int:
         """The process of a pod's worker on this machine, by its environment."""
         mark = f"SHARDMILL_WORKER={pod}\0".encode()

@@ -110,6 +110,9 @@ class JobPlacement:
         try:
             self._job.delete(self._options.grace_s)
         except EngineSilent as error:
+            if self._deaths.all_done():
+                # The cluster deletes the Job of a finished run by itself.
+                return
             raise EngineSilent(
                 f"The workers could not be ended and still run: {error.message}",
                 hint=f"Once the cluster answers: kubectl -n {self._api.namespace} delete job {self._job.name}",

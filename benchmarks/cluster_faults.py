@@ -27,18 +27,17 @@ from typing import Any
 
 from benchmarks.machine import describe_machine, print_table
 from shardmill.ledger import Ledger
-from shardmill.run import Run, resume, start, stop
+from shardmill.run import resume, start, stop
 from tests.support.cli import command
 from tests.support.engine_contract import LOCALLY
 from tests.support.kube_cluster import KubeCluster, kube_cluster
-from tests.support.kube_runs import assert_committed_once, on_pods, put_source, spec_of
+from tests.support.kube_runs import assert_committed_once, merge, on_pods, put_source, spec_of
 from tests.support.seaweed import seaweed
 
 ROWS, WORKERS = 3_000, 3
 FAULT_EVERY_S = (1.0, 8.0)
 # A run that takes longer hangs.
 PATIENCE_S = 1_200.0
-_FILL = "import os\nwith open('/dev/shm/x', 'wb') as f:\n while True: f.write(bytes(1 << 20))"
 
 
 class FaultyRun:
@@ -100,14 +99,12 @@ class FaultyRun:
 
     def evict(self) -> bool:
         if pod := self._pod():
-            metadata = {"name": pod, "namespace": self.namespace}
-            body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": metadata}
-            self.cluster.post(f"/api/v1/namespaces/{self.namespace}/pods/{pod}/eviction", body)
+            self.cluster.evict(self.namespace, pod)
         return bool(pod)
 
     def starve(self) -> bool:
         if pod := self._pod():
-            self.cluster.kubectl("-n", self.namespace, "exec", pod, "--", "python3", "-c", _FILL, check=False)
+            self.cluster.starve(self.namespace, pod)
         return bool(pod)
 
     def hang(self) -> bool:
@@ -147,7 +144,7 @@ def main() -> None:
         namespace = stack.enter_context(cluster.namespace())
         source = put_source(bucket, ROWS)
         start(spec_of(source, 0.0, workers=1, **LOCALLY), folder / "calm")
-        calm = merged(str(folder / "calm"), folder / "calm.parquet")
+        calm = merge(str(folder / "calm"), folder / "calm.parquet")
         seed = args.seed
         while time.monotonic() < deadline:
             outcomes.append(disturb(cluster, namespace, source, seed, calm, folder))
@@ -174,14 +171,9 @@ def disturb(cluster: KubeCluster, namespace: str, source: str, seed: int, calm: 
             run.command.kill()
             run.command.wait()
         stop(place)
-    assert merged(place, folder / "merged.parquet") == calm, f"seed {seed}: the result differs"
+    assert merge(place, folder / "merged.parquet") == calm, f"seed {seed}: the result differs"
     assert_committed_once(run.ledger)
     return {"seed": seed, "faults": dict(run.done), "seconds": round(time.monotonic() - began, 1)}
-
-
-def merged(place: str, file: Path) -> bytes:
-    Run(place).merge(file)
-    return file.read_bytes()
 
 
 def show(outcomes: list[dict[str, Any]]) -> None:

@@ -112,15 +112,15 @@ def build(place: str, shards: int, workers: int) -> Ledger:
         )
     # What is in a segment is not listed again, so its commits are missed by nobody here; on S3 they take an hour.
     for commit in commits if isinstance(ledger.store, LocalStore) else commits[1000 * sealed :]:
-        _put(ledger, ledger.commits.key(commit.shard), encode(commit))
+        put_quickly(ledger, ledger.commits.key(commit.shard), encode(commit))
     for worker in range(workers):
         ledger.workers.beat(f"w{worker:05d}", _beat(worker, done + worker, now, began))
         lease = {"worker": f"w{worker:05d}", "host": "h", "pid": 1, "since": now, "until": now + 60}
-        _put(ledger, ledger.folder.key("leases", done + worker), json.dumps(lease).encode())
+        put_quickly(ledger, ledger.folder.key("leases", done + worker), json.dumps(lease).encode())
     return ledger
 
 
-def _put(ledger: Ledger, key: str, data: bytes) -> None:
+def put_quickly(ledger: Ledger, key: str, data: bytes) -> None:
     """Write without waiting for the disk, where there is one: building is not what is measured."""
     if not isinstance(ledger.store, LocalStore):
         ledger.store.put(key, data)

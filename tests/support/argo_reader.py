@@ -11,7 +11,6 @@ import ast
 import hashlib
 import json
 import re
-import subprocess
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -108,7 +107,7 @@ class ArgoReader:
                 raise AssertionError(
                     f"{name} did not end: {[(n.name, n.phase, n.message) for n in self.nodes.values()]}"
                 )
-            time.sleep(0.3)
+            time.sleep(0.6)
             self._look()
         return node
 
@@ -249,7 +248,7 @@ class ArgoReader:
         metadata = {"name": node.pod, "namespace": self.namespace, "labels": labels, "annotations": notes}
         pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
         self.inject(node.name, pod)
-        self.kubectl("create", "-f", "-", stdin=json.dumps(pod))
+        self.kubectl("apply", "-f", "-", feed=json.dumps(pod))
         self._pods[node.pod] = pod
         self._pending_since[node.pod] = time.monotonic()
 
@@ -296,7 +295,7 @@ class ArgoReader:
         grace = {"gracePeriodSeconds": 1}
         order = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod}, "deleteOptions": grace}
         path = f"/api/v1/namespaces/{self.namespace}/pods/{pod}/eviction"
-        self.kubectl("create", "--raw", path, "-f", "-", stdin=json.dumps(order))
+        self.kubectl("create", "--raw", path, "-f", "-", feed=json.dumps(order))
 
     def _fill(self, text: str, given: dict[str, str]) -> str:
         known = {**self.values, **given}
@@ -356,16 +355,3 @@ def _evaluate(expression: str, last: Node) -> bool:
         "matches": lambda text, pattern: re.search(pattern, text) is not None,
     }
     return bool(eval(compile(tree, "expression", "eval"), {"__builtins__": {}}, names))
-
-
-def make_kubectl(program: str, kubeconfig: str, namespace: str) -> Kubectl:
-    """kubectl in a namespace; raises with what it said."""
-
-    def kubectl(*words: str, stdin: str | None = None) -> str:
-        command = [program, f"--kubeconfig={kubeconfig}", f"--namespace={namespace}", *words]
-        done = subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=PATIENCE_S)
-        if done.returncode:
-            raise AssertionError(f"kubectl {' '.join(words)}: {done.stderr}")
-        return done.stdout
-
-    return kubectl

@@ -29,6 +29,7 @@ SECRET = "bucket"
 # Sockets lie in it, so its name is short.
 _FOLDER = Path("/tmp/shardmill-kube")
 _KEYS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_REGION", "AWS_ENDPOINT_URL")
+_AWAY = ("Unable to connect to the server", "TLS handshake timeout", "connection refused", "request canceled")
 _SOURCE = Path(__file__).parents[2] / "src"
 
 
@@ -42,16 +43,17 @@ class KubeCluster:
     folder: Path | None = None
 
     def kubectl(self, *words: str, feed: str = "", check: bool = True) -> str:
-        done = subprocess.run(
-            [self.program, "--kubeconfig", str(self.kubeconfig), *words],
-            input=feed or None,
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE_S,
-        )
+        """What kubectl says. It asks again while the API server is away: a test beside this one may have stopped it."""
+        command = [self.program, "--kubeconfig", str(self.kubeconfig), *words]
+
+        def ask() -> subprocess.CompletedProcess[str] | None:
+            done = subprocess.run(command, input=feed or None, capture_output=True, text=True, timeout=PATIENCE_S)
+            return None if done.returncode and any(sign in done.stderr for sign in _AWAY) else done
+
+        done = wait_for(ask)
         if check and done.returncode:
             raise AssertionError(f"kubectl {' '.join(words)}: {done.stderr}")
-        return done.stdout if not done.returncode else done.stderr
+        return str(done.stdout if not done.returncode else done.stderr)
 
     def json(self, *words: str) -> Any:
         return json.loads(self.kubectl(*words, "-o", "json"))
@@ -84,6 +86,16 @@ class KubeCluster:
             yield name
         finally:
             self.kubectl("delete", "namespace", name, "--wait=false", check=False)
+
+    def evict(self, namespace: str, pod: str) -> None:
+        """What draining a node does to its pods."""
+        body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod, "namespace": namespace}}
+        self.post(f"/api/v1/namespaces/{namespace}/pods/{pod}/eviction", body)
+
+    def starve(self, namespace: str, pod: str) -> None:
+        """Fill the memory of a pod: what is in its /dev/shm counts as its own."""
+        fill = "with open('/dev/shm/x', 'wb') as f:\n while True: f.write(bytes(1 << 20))"
+        self.kubectl("-n", namespace, "exec", pod, "--", "python3", "-c", fill, check=False)
 
     def pid_of(self, pod: str) -> int:
         """The process of a pod's worker on this machine, by its environment."""

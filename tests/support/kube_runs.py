@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import uuid
+from pathlib import Path
 from typing import Any
 
 from shardmill.ledger import Ledger
+from shardmill.run import Run
 from shardmill.spec import Spec
 from shardmill.store import open_store
 from tests.support.corpora import fake_rows, fake_spec
@@ -37,3 +39,9 @@ def assert_committed_once(ledger: Ledger) -> None:
     assert sorted(commits) == list(range(len(ledger.plan().shards)))
     parts = [entry.key for entry in ledger.store.list("parts/")]
     assert sorted(parts) == sorted(commit.part for commit in commits.values())
+
+
+def merge(place: str, file: Path) -> bytes:
+    """The merged result, to be compared."""
+    Run(place).merge(file)
+    return file.read_bytes()

@@ -33,6 +33,8 @@ def seaweed(folder: Path) -> Iterator[str]:
         ports = {name: free_port() for name in names}
     secrets = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test-secret", "AWS_REGION": "us-east-1"}
     flags = [f"-{name}.port={port}" for name, port in ports.items()]
+    # Two servers that start at once would take the same default ports for these.
+    flags += ["-s3.port.iceberg=0", "-s3.port.lance=0"]
     with open(folder / "log", "wb") as log:
         server = subprocess.Popen(
             [weed, "mini", "-dir", str(folder), "-ip", "127.0.0.1", *flags],

@@ -91,11 +91,12 @@ def _begin(status: Status) -> RunMemory:
     silent = [str(w["id"]) for w in status.workers if _is_lost(w) and status.at - w["at"] > NEWS_S]
     live = sum(1 for worker in status.workers if worker["live"])
     newly = sum(1 for worker in status.workers if _is_lost(worker)) - len(silent)
-    moved_at = max((worker["progress_at"] or worker["at"] for worker in status.workers), default=status.at)
+    # A run that is resumed after a long time has just begun to move.
+    moved_at = max([status.decided_at, *(worker["progress_at"] or worker["at"] for worker in status.workers)])
     return RunMemory(
         generation=status.generation,
         rows=status.rows,
-        moved_at=min(moved_at, status.at),
+        moved_at=min(moved_at or status.at, status.at),
         live=live + newly,
         known=silent,
         old=["finished", "verified"] if is_old else [],

@@ -108,7 +108,7 @@ OPTIONS: dict[str, Any] = {
     "price_in": _declare(float, LIMITS, "USD", "Price of a million tokens read, for `cost`.", min=0),
     "price_out": _declare(float, LIMITS, "USD", "Price of a million tokens made, for `cost`.", min=0),
     "allow_code": _flag(MODEL, "--allow-code", "Run the code that comes with the model, if it has some."),
-    "engine": _declare(str, PLACE, "ENGINE", "local, ssh, slurm, ray, kubernetes or pool.  [default: local]"),
+    "engine": _declare(str, PLACE, "ENGINE", "local, ssh, slurm, ray, kubernetes, argo or pool.  [default: local]"),
     "workers": _declare(
         int, PLACE, "N", "Number of workers.  [default: as many as the GPUs can use; one on a CPU]", min=1
     ),

@@ -170,10 +170,16 @@ def work(
     began = time.monotonic()
     how: Any = {"device": device, "allow_code": allow_code, "quiet": False, "own_process": True}
     try:
-        if forever or is_pool(run):
+        if is_pool(run):
+            if workers > 1:
+                raise UsageError(
+                    "--workers is for one run; a worker of a folder has one GPU.", hint="Start one for each GPU."
+                )
             served = serve(run, forever=forever, **how)
             print_json(served.to_json()) if as_json else say(served.describe())
             return
+        if forever:
+            raise UsageError(f"{run} is a run: --forever is for a folder of runs.", hint="Leave out --forever.")
         done = work_on(run, workers=workers, **how)
     except ShardmillError as error:
         raise for_scheduler(error, run) from None

@@ -13,23 +13,28 @@ from shardmill.plan import Plan
 from shardmill.spec import Execution
 
 LOCAL = "local"
-_DETACHABLE = (LOCAL, "slurm", "ray", "kubernetes", "pool")
+_DETACHABLE = (LOCAL, "slurm", "ray", "kubernetes", "argo", "pool")
 # The class of each engine. It takes the execution, whose engine_options belong to that engine.
 _ELSEWHERE = {
     "ssh": "shardmill.engines.ssh.engine:SshEngine",
     "slurm": "shardmill.engines.slurm:SlurmEngine",
     "ray": "shardmill.engines.ray:RayEngine",
     "kubernetes": "shardmill.engines.kubernetes.engine:KubernetesEngine",
+    "argo": "shardmill.engines.kubernetes.workflow:ArgoEngine",
     "pool": "shardmill.engines.pool:PoolEngine",
 }
 # Functions that end workers which cannot see the run folder or wait in a queue. Called with execution, run and plan.
-_ENDING = {name: f"shardmill.engines.{name}.engine:end_workers" for name in ("ssh", "slurm", "kubernetes")}
+_ENDING = {
+    **{name: f"shardmill.engines.{name}.engine:end_workers" for name in ("ssh", "slurm", "kubernetes")},
+    "argo": "shardmill.engines.kubernetes.workflow:end_workers",
+}
 
 # Options that run commands, or connect to what may. A run folder may not choose them for the user who resumes it.
 _COMMANDS = {
     "slurm": ("setup", "wrap", "python", "directives"),
     "ray": ("runtime_env", "address"),
     "kubernetes": ("image", "secret", "service_account", "env", "context"),
+    "argo": ("context",),
 }
 # Functions that say whether the workers that the options would place are already placed, by somebody who may.
 _PLACED = {"kubernetes": "shardmill.engines.kubernetes.engine:is_placed"}

@@ -12,8 +12,6 @@ from shardmill.spec import Execution
 class PoolEngine:
     """Places nobody: workers that serve the folder (`shardmill work FOLDER`) find the run there and do all of it."""
 
-    quiet = True
-
     def __init__(self, execution: Execution) -> None:
         check_options("pool", execution.engine_options, ())
         self._kind = "cpu" if execution.device == "cpu" else "cuda"
@@ -25,22 +23,26 @@ class PoolEngine:
         return [Device(self._kind, f"pool {self._kind}", 1, visible=str(i)) for i in range(self._count)]
 
     def start(self, run: str) -> PoolPlacement:
-        return PoolPlacement(run, self.quiet)
+        return PoolPlacement(run)
 
 
 class PoolPlacement:
     """A run that waits for the workers of its pool, or has them. They stay when this process ends."""
 
-    def __init__(self, run: str, quiet: bool) -> None:
-        self._ledger, self._quiet = Ledger(run), quiet
+    def __init__(self, run: str) -> None:
+        self._ledger = Ledger(run)
         self._shards = len(self._ledger.plan().shards)
 
     def poll(self) -> bool:
         return not self._ledger.commits.is_complete(self._shards)
 
+    def leave(self) -> None:
+        """Leave the run to the pool, as the user does."""
+        url = self._ledger.url
+        say(f"The pool goes on with the run. Come back: shardmill resume {url}   End it: shardmill stop {url}")
+
     def stop(self) -> None:
-        if not self._quiet and self.poll() and self._ledger.state.is_wanted():
-            say(f"The pool goes on with the run. End it with: shardmill stop {self._ledger.url}")
+        """Nobody was placed here; whether the run is wanted is in its folder."""
 
     def detach(self) -> None:
         """Nothing holds the workers here."""

@@ -14,7 +14,10 @@ _OLD_S = 60.0
 
 
 class Backlog(BaseModel):
-    """`unfinished` shards of wanted runs, those `held` by a worker included, and how many such `runs` there are."""
+    """`unfinished` shards of wanted runs, those `held` by a worker included, and how many such `runs` there are.
+
+    A run whose shards are all committed, but that is not done, counts as one: its last steps need a worker, too.
+    """
 
     unfinished: int
     held: int
@@ -31,7 +34,7 @@ def count_backlog(seen: Iterable[RunSeen], now: float) -> Backlog:
         if run.trouble or run.status is None or age_s is None or age_s > _OLD_S:
             raise StoreError(f"{run.key} could not be read{f': {run.trouble}' if run.trouble else ''}.")
         status = run.status
-        left = status.shards - status.shards_done if status.wanted else 0
+        left = max(1, status.shards - status.shards_done) if status.wanted else 0
         unfinished += left
         held += min(left, (status.shard_states or {}).get("running", 0))
         runs += bool(left)

@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from shardmill import permission
-from shardmill.devices import pick_worker_device
+from shardmill.devices import cores, pick_worker_device
 from shardmill.engines import LOCAL
 from shardmill.engines.local import LocalEngine
 from shardmill.engines.process import TERMINATION_LOG, name_worker
@@ -49,6 +49,9 @@ def work(
     ledger = Ledger(place)
     plan, settings = ledger.settle()
     execution = Execution(**settings)
+    if execution.read_ahead and own_process:
+        # Threads of the tokenizer hold texts too.
+        os.environ["RAYON_NUM_THREADS"] = str(max(1, int(cores() * execution.read_ahead)))
     if allow_code:
         permission.allow(plan.code)
     permission.check(plan.code)

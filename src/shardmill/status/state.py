@@ -33,7 +33,8 @@ class Status:
     `shard_states` if rows of it killed workers and nobody works on it; `states` has one byte per shard. `reasons` are
     failed rows by reason with an example each, None if they were not recorded. `bound` says what limits the speed.
     `view_age_s` is the age of the view that was shown, None if the records themselves were read. `usd` and `usd_at_end`
-    are None if a price is unknown. `wanted` is what was last decided about the run: workers are to do what is left.
+    are None if a price is unknown. The run is `wanted` if its workers are to do what is left, as it was last decided at
+    `decided_at`.
     """
 
     run: str
@@ -77,6 +78,7 @@ class Status:
     states: bytes = b""
     generation: str = ""
     wanted: bool = False
+    decided_at: float = 0.0
     rows_committed: int = 0
 
     @property
@@ -183,6 +185,7 @@ def _make_status(ledger: Ledger, plan: Plan, facts: Facts) -> Status:
         states=facts.states,
         generation=plan.generation,
         wanted=decided.state == WANTED,
+        decided_at=decided.at,
         rows_committed=totals.rows,
     )
 

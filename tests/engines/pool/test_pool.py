@@ -157,9 +157,12 @@ def test_a_run_that_cannot_be_served_here_is_left_out(make: Make, shardmill: Cli
     assert not other.commits.shards()
 
 
-def test_a_folder_without_runs(shardmill: Cli, tmp_path: Path) -> None:
+def test_a_folder_without_runs(shardmill: Cli, make: Make, tmp_path: Path) -> None:
     assert_told(shardmill("work", tmp_path), 2, "no run found here", "the folder that the runs are in")
     assert_told(shardmill("work", tmp_path / "nowhere", "--forever"), 2, "no such folder")
+    assert_told(shardmill("work", tmp_path, "--workers", 2), 2, "--workers is for one run")
+    run = make("run").url
+    assert_told(shardmill("work", run, "--forever"), 2, "is a run", "Leave out --forever")
     assert_told(
         shardmill(
             "run", "--task", "x:Y", "--text", "t", "a.jsonl", "--engine", "pool", "--set", "a=b", "--out", tmp_path

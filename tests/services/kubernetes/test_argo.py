@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
-from collections.abc import Callable, Iterator
+import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,16 +15,23 @@ import pytest
 import yaml
 
 from shardmill import prepare
-from shardmill.engines.kubernetes.argo import NODE_BYTES, ArgoTask, make_rights, make_template
+from shardmill.engines.kubernetes.api import ClusterApi
+from shardmill.engines.kubernetes.argo import ACCOUNT, EMBED_PARALLEL, NODE_BYTES, ArgoTask, make_rights, make_template
+from shardmill.engines.kubernetes.manifests import job_name
 from shardmill.engines.kubernetes.options import PodOptions
+from shardmill.engines.kubernetes.workflow import RunWorkflow, end_workers
 from shardmill.ledger import Ledger
-from shardmill.run import Run
+from shardmill.run import Run, start
 from shardmill.spec import make_spec
 from shardmill.store import open_store
-from tests.support.argo_reader import ArgoReader, Json, Kubectl, Unreadable, make_kubectl
-from tests.support.corpora import fake_rows
+from tests.support.argo_reader import ArgoReader, Json, Kubectl, Unreadable
+from tests.support.cli import Cli, assert_told
+from tests.support.kube_cluster import SECRET, KubeCluster
+from tests.support.kube_runs import put_source, spec_of
+from tests.support.waiting import wait_for
 
-NAMESPACE, IMAGE = "argo-templates", os.environ.get("SHARDMILL_TEST_IMAGE", "localhost/shardmill:test")
+pytestmark = pytest.mark.services
+
 DATA = Path(__file__).parents[2] / "data" / "argo"
 TASK = ArgoTask(
     "light",
@@ -50,29 +59,20 @@ if retries == "0" and what == "evict":
 
 
 @pytest.fixture(scope="module")
-def kubectl() -> Iterator[Kubectl]:
-    ask = make_kubectl("/tmp/kube/bin/kubectl", "/tmp/kube/kubeconfig", NAMESPACE)
-    ask("create", "namespace", NAMESPACE)
-    yield ask
-    ask("delete", "namespace", NAMESPACE, "--wait=false")
+def kubectl(cluster: KubeCluster, namespace: str) -> Kubectl:
+    return partial(cluster.kubectl, "-n", namespace)
 
 
 @pytest.fixture(scope="module")
-def options(kubectl: Kubectl, s3_server: str) -> PodOptions:
+def options(cluster: KubeCluster, namespace: str) -> PodOptions:
     """Light pods without a GPU that reach the bucket."""
-    names = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_REGION", "AWS_ENDPOINT_URL")
-    values = {name: os.environ[name] for name in names}
-    secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "bucket"}, "stringData": values}
-    kubectl("apply", "-f", "-", stdin=json.dumps(secret))
-    options = PodOptions(image=IMAGE, namespace=NAMESPACE, gpus=0, memory="512Mi", secret="bucket", grace_s=15)
-    for each in make_rights(NAMESPACE):
-        kubectl("apply", "-f", "-", stdin=json.dumps(each))
-    return options
+    cluster.apply(*make_rights(namespace))
+    return PodOptions(cluster.image, namespace, gpus=0, memory="512Mi", secret=SECRET, grace_s=15)
 
 
-def _workflow(name: str, **values: str) -> Json:
+def _workflow(name: str, namespace: str, **values: str) -> Json:
     parameters = [{"name": each, "value": value} for each, value in values.items()]
-    metadata = {"name": name, "namespace": NAMESPACE}
+    metadata = {"name": name, "namespace": namespace}
     spec = {"workflowTemplateRef": {"name": TASK.name}, "arguments": {"parameters": parameters}}
     return {"apiVersion": "argoproj.io/v1alpha1", "kind": "Workflow", "metadata": metadata, "spec": spec}
 
@@ -95,15 +95,20 @@ def _recorded(which: str) -> list[list[Any]]:
 
 def test_a_workflow_ends_as_the_recorded_one(kubectl: Kubectl, options: PodOptions, s3_server: str) -> None:
     """Worker 1 ends once with 75, worker 2's pod is evicted once; the run is planned, done, merged and verified."""
-    rows = "".join(json.dumps(row) + "\n" for row in fake_rows(300))
-    open_store(s3_server).put("argo/rows.jsonl", rows.encode())
     template = make_template(TASK, options)
     run, merged = f"{s3_server}/argo/run", f"{s3_server}/argo/merged.parquet"
     workflow = _workflow(
-        "embed-2", source=f"{s3_server}/argo/rows.jsonl", text="text", id="id", run=run, merged=merged, workers="4"
+        "embed-2",
+        options.namespace,
+        source=put_source(s3_server, 300),
+        text="text",
+        id="id",
+        run=run,
+        merged=merged,
+        workers="4",
     )
     for each, how in ((template, ()), (workflow, ("--dry-run=server",))):
-        kubectl("apply", *how, "--validate=strict", "-f", "-", stdin=json.dumps(each))
+        kubectl("apply", *how, "--validate=strict", "-f", "-", feed=json.dumps(each))
 
     def inject(name: str, pod: Json) -> None:
         if name.endswith("work(1:1)(0)"):
@@ -125,7 +130,7 @@ def test_a_workflow_ends_as_the_recorded_one(kubectl: Kubectl, options: PodOptio
 def test_an_end_of_a_pod_means_what_it_does_to_argo(kubectl: Kubectl, options: PodOptions, s3_server: str) -> None:
     """Three workflows at once: the recorded faults; one worker that is refused; and only such workers."""
     faults = yaml.safe_load((DATA / "faults.yaml").read_text())
-    faults["metadata"]["namespace"] = NAMESPACE
+    faults["metadata"]["namespace"] = options.namespace
 
     def fault(name: str, pod: Json) -> None:
         pod["spec"].pop("serviceAccountName", None)
@@ -145,8 +150,8 @@ def test_an_end_of_a_pod_means_what_it_does_to_argo(kubectl: Kubectl, options: P
     given = {"source": "-", "text": "text", "run": ledger.url, "merged": "-", "workers": "2"}
     readers = [
         ArgoReader(kubectl, faults, None, fault),
-        ArgoReader(kubectl, _workflow("some", **given), template, refused(all_of_them=False)),
-        ArgoReader(kubectl, _workflow("none", **given), template, refused(all_of_them=True)),
+        ArgoReader(kubectl, _workflow("some", options.namespace, **given), template, refused(all_of_them=False)),
+        ArgoReader(kubectl, _workflow("none", options.namespace, **given), template, refused(all_of_them=True)),
     ]
     readers[0].evicts.add("evict(0)")
     with ThreadPoolExecutor() as pool:
@@ -159,7 +164,16 @@ def test_an_end_of_a_pod_means_what_it_does_to_argo(kubectl: Kubectl, options: P
     assert "none.merge" not in none
     assert none["none.onExit"].phase == "Succeeded"
     state = ledger.state.look()
-    assert (state.state, state.cause) == ("failed", f"The workflow {NAMESPACE}/none ended as Failed.")
+    assert (state.state, state.cause) == ("failed", f"The workflow {options.namespace}/none ended as Failed.")
+
+
+def test_the_account_of_the_pods_may_do_nothing_but_report(kubectl: Kubectl, options: PodOptions) -> None:
+    who = f"--as=system:serviceaccount:{options.namespace}:{ACCOUNT}"
+    listed = [line.split() for line in kubectl("auth", "can-i", "--list", who).splitlines()[1:]]
+    rights = {words[0]: words[-2:] for words in listed if not words[0].startswith(("[", "selfsubject"))}
+    assert rights == {"workflowtaskresults.argoproj.io": ["[create", "patch]"]}
+    with pytest.raises(AssertionError, match="forbidden"):
+        kubectl("get", "secrets", who)
 
 
 def _plan(place: str) -> Ledger:
@@ -170,10 +184,54 @@ def _plan(place: str) -> Ledger:
     return ledger
 
 
+def test_a_run_is_submitted_watched_and_ended_by_its_engine(
+    kubectl: Kubectl, options: PodOptions, s3_server: str, shardmill: Cli
+) -> None:
+    template = make_template(replace(TASK, name=EMBED_PARALLEL), options)
+    kubectl("apply", "-f", "-", feed=json.dumps(template))
+    engine = {"namespace": options.namespace}
+    spec = spec_of(put_source(s3_server, 60), engine="argo", workers=2, device="cpu", engine_options=engine)
+    place = f"{s3_server}/argo/by-engine"
+    name = job_name(place)
+
+    def control() -> None:
+        """What Argo's controller would do."""
+        wait_for(lambda: name in kubectl("get", "workflows", "-o", "name"))
+        workflow = json.loads(kubectl("get", "workflow", name, "-o", "json"))
+        assert len(json.dumps(workflow)) < 16 << 10
+        root = ArgoReader(kubectl, workflow, template, lambda node, pod: None).run()
+        phase = json.dumps({"status": {"phase": root.phase}})
+        kubectl("patch", "workflow", name, "--type=merge", "-p", phase)
+
+    controller = threading.Thread(target=control)
+    controller.start()
+    run = start(spec, place)
+    controller.join()
+    assert run.status().state == "complete"
+    assert run.table(["id"]).num_rows == 60
+    assert len(run.status().workers) == 2
+    # What ended is replaced by the next run of that name; a stop leaves nothing behind.
+    RunWorkflow(ClusterApi(namespace=options.namespace), place).place(template, 1)
+    assert "phase" not in kubectl("get", "workflow", name, "-o", "json")
+    assert end_workers(spec.execution, place, run.plan) == 0
+    assert name not in kubectl("get", "workflows", "-o", "name")
+
+
+def test_what_is_wrong_is_said_in_a_line(options: PodOptions, shardmill: Cli, s3_server: str) -> None:
+    source = put_source(s3_server, 10)
+    run = ["run", source, "--task", "shardmill.testing:FakeTask", "--text", "text", "--engine", "argo"]
+    there = ["--set", f"namespace={options.namespace}", "--out", f"{s3_server}/argo/never"]
+    wrong = shardmill(*run, *there, "--set", "template=gpu-embeding-generation-parallel")
+    assert_told(wrong, 2, "no template 'gpu-embeding-generation-parallel'")
+    assert_told(shardmill(*run, *there, "--set", "image=a"), 2, "has no option 'image'")
+    assert_told(shardmill(*run, *there, "--set", "namespace=nowhere"), 2, "nowhere")
+    assert open_store(s3_server).head("argo/never/plan.json") is None
+
+
 def test_what_the_reader_does_not_know_it_refuses() -> None:
     spec = {"entrypoint": "a", "templates": [{"name": "a", "script": {"image": "b"}}]}
     with pytest.raises(Unreadable, match="script"):
-        ArgoReader(lambda *words, stdin=None: "", {"metadata": {"name": "w"}, "spec": spec}, None, lambda n, p: None)
+        ArgoReader(lambda *words, feed="": "", {"metadata": {"name": "w"}, "spec": spec}, None, lambda n, p: None)
 
 
 def test_the_bytes_of_a_node_are_those_recorded() -> None:

@@ -57,6 +57,7 @@ def test_a_run_that_nobody_wants_is_not_stalled() -> None:
 def test_what_was_still_for_long_when_it_is_first_seen_is_stalled_at_once() -> None:
     silent = [a_beat(0, NOW - 3600, live=False)]
     assert Simulated(stalled="10min").look(workers=silent) == {"stalled"}
+    assert Simulated(stalled="10min").look(workers=silent, decided_at=NOW - 60) == set()
 
 
 def test_an_error_rate_needs_rows_to_be_one() -> None:

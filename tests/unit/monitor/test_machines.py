@@ -72,10 +72,11 @@ def ask(
 def test_the_backlog_counts_what_is_wanted_and_not_committed(tmp_path: Path) -> None:
     make_run(tmp_path, "a", done=1, held=1)
     make_run(tmp_path, "b")
-    make_run(tmp_path, "complete", done=3)
+    make_run(tmp_path, "complete", done=3).state.finish("me")
+    make_run(tmp_path, "not-merged", done=3)
     make_run(tmp_path, "stopped", done=1, held=1).state.stop("me")
     make_run(tmp_path, "failed").state.fail("me", "it broke")
-    assert ask(Watcher(tmp_path), "/api/backlog").json() == {"unfinished": 5, "held": 1, "runs": 2}
+    assert ask(Watcher(tmp_path), "/api/backlog").json() == {"unfinished": 6, "held": 1, "runs": 3}
     assert ask(Watcher(tmp_path), "/api/backlog?run=a").json() == {"unfinished": 2, "held": 1, "runs": 1}
     assert ask(Watcher(tmp_path), "/api/backlog?run=stopped").json() == {"unfinished": 0, "held": 0, "runs": 0}
     assert ask(Watcher(tmp_path), "/api/backlog?run=c").status_code == 404

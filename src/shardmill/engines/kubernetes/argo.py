@@ -67,7 +67,7 @@ def most_workers(retries: int) -> int:
     """How many workers a workflow may have if each is retried so often and the status is to stay under 1 MiB.
 
     >>> most_workers(0), most_workers(2)
-    (563, 281)
+    (564, 282)
     """
     return (STATUS_BYTES - _REST_BYTES) // NODE_BYTES // (2 + retries)
 
@@ -102,16 +102,22 @@ def make_cron(task: ArgoTask, options: PodOptions, schedule: str, timezone: str 
     }
 
 
-def make_workflow(run: str, template: str, workers: int, options: PodOptions) -> dict[str, Any]:
+def make_workflow(run: str, template: Mapping[str, Any], workers: int, namespace: str = "") -> dict[str, Any]:
     """The workflow of a run that is planned. It names its template, so it is small however many workers it has."""
     # A parameter without a default must be given, though this entry point uses only two.
-    given = {**dict.fromkeys(TASKS[-1].required, "-"), "run": run, "workers": str(workers)}
+    known = template["spec"].get("arguments", {}).get("parameters", ())
+    given = {each["name"]: "-" for each in known if "value" not in each} | {"run": run, "workers": str(workers)}
     return {
         "apiVersion": API,
         "kind": "Workflow",
-        "metadata": {**_metadata(job_name(run), options), "annotations": {RUN: run}},
+        "metadata": {
+            "name": (name := job_name(run)),
+            **({"namespace": namespace} if namespace else {}),
+            "labels": make_labels(name, "workflow"),
+            "annotations": {RUN: run},
+        },
         "spec": {
-            "workflowTemplateRef": {"name": template},
+            "workflowTemplateRef": {"name": template["metadata"]["name"]},
             "entrypoint": PLANNED,
             "arguments": {"parameters": [{"name": name, "value": value} for name, value in given.items()]},
         },

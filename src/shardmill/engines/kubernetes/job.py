@@ -53,13 +53,17 @@ class RunJob:
                 # Another command was first, or the answer to our own request was lost.
                 if error.status != 409 or (found := self.find()) is None:
                     raise
-        if found["spec"]["completions"] != workers:
-            self.resize(workers)
+        if found["spec"]["parallelism"] != workers:
+            self.resize(workers, found)
         return True
 
-    def resize(self, workers: int) -> None:
-        """Change the number of workers in mid-run: of an Indexed Job both numbers change together."""
-        change = {"spec": {"completions": workers, "parallelism": workers}}
+    def resize(self, workers: int, found: Json) -> None:
+        """Change the number of workers in mid-run: of an Indexed Job both numbers change together.
+
+        There may not be fewer indexes than may fail, and that limit is fixed. Below it only the pods become fewer.
+        """
+        fits = workers >= int(found["spec"].get("maxFailedIndexes") or 0)
+        change = {"spec": {"parallelism": workers, **({"completions": workers} if fits else {})}}
         patiently(lambda: self._api.ask("PATCH", self._path, change, patch=True), PATIENCE_S)
 
     def delete(self, grace_s: int) -> int:

@@ -110,6 +110,9 @@ class JobPlacement:
         try:
             self._job.delete(self._options.grace_s)
         except EngineSilent as error:
+            if self._deaths.all_done():
+                # The cluster deletes the Job of a finished run by itself.
+                return
             raise EngineSilent(
                 f"The workers could not be ended and still run: {error.message}",
                 hint=f"Once the cluster answers: kubectl -n {self._api.namespace} delete job {self._job.name}",
@@ -134,7 +137,7 @@ class JobPlacement:
 
     def _notice(self, pod: Json, gone: bool, judge: bool) -> None:
         name = pod["metadata"]["name"]
-        self._workers = max(1, int(self._state["spec"]["completions"])) if self._state is not None else self._workers
+        self._workers = max(1, int(self._state["spec"]["parallelism"])) if self._state is not None else self._workers
         if has_begun(pod):
             self._begun.setdefault(name, time.time())
         end = end_of_pod(pod, gone)

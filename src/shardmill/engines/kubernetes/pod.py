@@ -11,6 +11,8 @@ from shardmill.engines.kubernetes.options import PodOptions, PodVolume
 
 # Also part of pod failure policies and of Argo's expressions.
 CONTAINER = "worker"
+# The name that Argo gives it.
+ARGO_CONTAINER = "main"
 # The image's command. It is always set: Argo cannot ask a registry for an entry point.
 COMMAND = "shardmill"
 SCRATCH, CACHE, MODELS = "/tmp", "/cache", "/models"

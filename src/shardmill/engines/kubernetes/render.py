@@ -87,12 +87,20 @@ def _number(given: Mapping[str, Any], name: str, otherwise: int) -> int:
     return int(text)
 
 
-def to_yaml(objects: Iterable[Mapping[str, Any]]) -> str:
+def to_yaml(objects: Iterable[Any]) -> str:
     """The objects as one stream of YAML documents."""
     try:
         import yaml
     except ImportError as error:
         raise missing_extra("PyYAML", "kubernetes") from error
+
+    class Plain(yaml.SafeDumper):  # type: ignore[misc]
+        """Writes text of several lines as such."""
+
+    def write_text(dumper: Any, text: str) -> Any:
+        return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)
+
+    Plain.add_representer(str, write_text)
     # Through JSON: an object that occurs twice is then written twice, as people would.
     plain = json.loads(json.dumps(list(objects)))
-    return str(yaml.safe_dump_all(plain, sort_keys=False, width=120, allow_unicode=True))
+    return str(yaml.dump_all(plain, Dumper=Plain, sort_keys=False, width=120, allow_unicode=True))

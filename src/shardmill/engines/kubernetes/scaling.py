@@ -9,6 +9,7 @@ from typing import Any
 from shardmill.engines.kubernetes.monitor import MONITOR, PORT, TOKEN_KEY, service_host
 from shardmill.engines.kubernetes.options import PodOptions
 from shardmill.engines.kubernetes.pod import make_labels, make_pod
+from shardmill.errors import SpecError
 
 POOL = "shardmill-pool"
 METRIC = "shardmill_backlog_shards"
@@ -26,7 +27,7 @@ FAMILIES = {
 
 @dataclass(frozen=True, slots=True)
 class PoolSize:
-    """At most so many workers, each for about so many shards that are not done."""
+    """The most workers, and the number of shards that are not done for each of them."""
 
     most: int = 24
     shards_per_worker: int = 8
@@ -192,6 +193,10 @@ def _node_pool(name: str, families: Sequence[str], kind: str, weight: int) -> di
 
 
 def _serve(folder: str, options: PodOptions) -> list[str]:
+    if options.gpus > 1:
+        raise SpecError(
+            f"gpus={options.gpus} is not for a pool: a worker of a folder has one GPU.", hint="Leave gpus out."
+        )
     return ["work", folder, "--device", "cuda" if options.gpus else "cpu"]
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from shardmill.engines.kubernetes.api import Json
-from shardmill.engines.kubernetes.pod import CONTAINER, INDEX
+from shardmill.engines.kubernetes.pod import ARGO_CONTAINER, CONTAINER, INDEX
 
 OOM = "OOMKilled"
 _SIGNALS_FROM = 128
@@ -152,7 +152,7 @@ def describe(name: str, pods: Iterable[Json], troubles: Sequence[StartTrouble], 
 
 def _container(pod: Json) -> Json:
     found = (pod.get("status") or {}).get("containerStatuses") or ()
-    return next((dict(each) for each in found if each["name"] == CONTAINER), {})
+    return next((dict(each) for each in found if each["name"] in (CONTAINER, ARGO_CONTAINER)), {})
 
 
 def _condition(pod: Json, kind: str) -> Json:

@@ -17,8 +17,15 @@ export class Strip {
     this.cell = 1;
     this.columns = 1;
     this.perCell = 1;
-    new ResizeObserver(() => this.schedule()).observe(canvas.parentElement);
-    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.schedule());
+    this.width = 1;
+    new ResizeObserver(([entry]) => {
+      this.width = Math.max(1, Math.floor(entry.contentRect.width));
+      this.schedule();
+    }).observe(canvas.parentElement);
+    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
+      this.palette = null;
+      this.schedule();
+    });
     canvas.addEventListener("pointermove", (event) => this.pick(this.at(event)));
     canvas.addEventListener("pointerleave", () => document.activeElement !== canvas && this.pick(-1));
     canvas.addEventListener("keydown", (event) => this.move(event));
@@ -58,18 +65,15 @@ export class Strip {
 
   draw() {
     const { canvas, states } = this;
-    const width = Math.max(1, Math.floor(canvas.parentElement.clientWidth));
-    this.layout(width);
+    this.layout(this.width);
     const { cell, columns, rows, perCell } = this;
     const scale = Math.max(1, Math.round(devicePixelRatio || 1));
-    canvas.width = columns * cell * scale;
-    canvas.height = Math.max(1, rows * cell * scale);
-    canvas.style.width = `${columns * cell}px`;
-    canvas.style.height = `${Math.max(LEAST_HEIGHT, rows * cell)}px`;
-    const style = getComputedStyle(canvas);
-    const palette = new Uint32Array(NAMES.map((name) => packed(style.getPropertyValue(`--${name}`))));
-    const small = new ImageData(columns, rows);
+    this.resize(columns * cell * scale, rows * cell * scale, scale);
+    const palette = this.colours();
+    if (!this.small || this.small.width !== columns || this.small.height !== rows) this.small = new ImageData(columns, rows);
+    const { small } = this;
     const pixels = new Uint32Array(small.data.buffer);
+    pixels.fill(0, Math.max(0, pixels.length - columns));
     if (perCell === 1) {
       for (let i = 0; i < states.length; i += 1) pixels[i] = palette[states[i]];
     } else {
@@ -82,14 +86,33 @@ export class Strip {
       }
     }
     this.sheet = this.sheet || document.createElement("canvas");
-    this.sheet.width = columns;
-    this.sheet.height = rows;
+    if (this.sheet.width !== columns || this.sheet.height !== rows) Object.assign(this.sheet, { width: columns, height: rows });
     this.sheet.getContext("2d").putImageData(small, 0, 0);
     const context = canvas.getContext("2d");
     context.imageSmoothingEnabled = false;
+    context.clearRect(0, 0, canvas.width, canvas.height);
     context.drawImage(this.sheet, 0, 0, canvas.width, canvas.height);
     if (cell >= 4) this.grid(context, scale);
-    if (this.picked >= 0) this.mark(context, scale, style.getPropertyValue("--mark").trim());
+    if (this.picked >= 0) this.mark(context, scale, this.markColour);
+  }
+
+  /** A canvas that changes its size is made anew, so it is left alone if it need not. */
+  resize(width, height, scale) {
+    const { canvas } = this;
+    if (canvas.width === width && canvas.height === height) return;
+    Object.assign(canvas, { width, height });
+    canvas.style.width = `${width / scale}px`;
+    canvas.style.height = `${Math.max(LEAST_HEIGHT, height / scale)}px`;
+  }
+
+  /** The colours of the style sheet as pixels; they change with the light or dark setting alone. */
+  colours() {
+    if (!this.palette) {
+      const style = getComputedStyle(this.canvas);
+      this.palette = new Uint32Array(NAMES.map((name) => packed(style.getPropertyValue(`--${name}`))));
+      this.markColour = style.getPropertyValue("--mark").trim();
+    }
+    return this.palette;
   }
 
   /** Lines between cells, cleared so that the page shows through. */

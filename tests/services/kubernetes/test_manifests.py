@@ -1,0 +1,119 @@
+"""Every manifest that we make or ship: taken by a real API server, strictly, and free of what a schema cannot see."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import yaml
+
+from shardmill.engines.kubernetes.argo import ACCOUNT, EMBED_PARALLEL, TASKS, make_template, make_workflow
+from shardmill.engines.kubernetes.options import PodOptions, PodVolume
+from shardmill.engines.kubernetes.render import KINDS, render
+from shardmill.spec import make_spec
+from tests.support.kube_cluster import KubeCluster
+from tests.support.manifest_lint import lint
+from tools.manifests import HOME, make_files
+
+pytestmark = pytest.mark.services
+
+SPEC = {"source": "s3://bucket/in.jsonl.gz", "text": "body", "params": {"model": "s3://bucket/model", "dims": 64}}
+PODS: dict[str, dict[str, Any]] = {
+    "plain": {"image": "example.org/shardmill:1"},
+    "all": {
+        "image": "example.org/shardmill@sha256:" + "a" * 64,
+        "gpus": 2,
+        "cpu": "4",
+        "memory": "64Gi",
+        "shm": "8Gi",
+        "scratch": "100Gi",
+        "cache": "pvc:models",
+        "selector": "pool=a100",
+        "tolerations": "nvidia.com/gpu,spot=true:NoSchedule",
+        "spread": "kubernetes.io/hostname",
+        "secret": "keys",
+        "pull_secret": "registry",
+        "priority_class": "batch",
+        "labels": "team=search",
+        "env": "AWS_REGION=eu-west-1",
+    },
+    "image-volume": {"image": "example.org/shardmill:1", "cache": "image:example.org/models:1"},
+}
+OVERLAYS = sorted({path.rpartition("/")[0] for path in make_files()})
+
+
+def _check(cluster: KubeCluster, namespace: str, objects: list[Any]) -> None:
+    """Apply them all in one request each, without keeping them, in a namespace that exists."""
+    for each in objects:
+        if "namespace" in each["metadata"] or each["kind"] not in ("Namespace", "NodePool", "EC2NodeClass"):
+            each["metadata"]["namespace"] = namespace
+        for subject in each.get("subjects", ()):
+            if subject["kind"] == "ServiceAccount":
+                subject["namespace"] = namespace
+    cluster.kubectl(
+        *("apply", "--dry-run=server", "--validate=strict", "-f", "-"),
+        feed=json.dumps({"apiVersion": "v1", "kind": "List", "items": objects}),
+    )
+
+
+@pytest.mark.parametrize("pod", PODS)
+def test_what_is_rendered_is_taken(cluster: KubeCluster, namespace: str, pod: str) -> None:
+    engine = {**PODS[pod], "namespace": namespace}
+    objects = []
+    for kind in KINDS:
+        if kind == "pool":
+            engine.pop("gpus", None)
+        spec = make_spec(SPEC, {"engine": "kubernetes", "workers": 4, "engine_options": engine})
+        made = render(kind, spec, "s3://bucket/runs/a")
+        assert lint(made, secrets=["keys"]) == []
+        objects += made
+    template = make_template(TASKS[-1], PodOptions("example.org/shardmill:1", namespace))
+    workflow = make_workflow(f"s3://bucket/{'long/' * 40}run", template, 500, namespace)
+    assert lint([workflow]) == []
+    assert workflow["spec"]["workflowTemplateRef"]["name"] == EMBED_PARALLEL
+    _check(cluster, namespace, [*objects, template, workflow])
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_what_is_shipped_is_taken(cluster: KubeCluster, namespace: str, overlay: str) -> None:
+    objects = list(yaml.safe_load_all(cluster.kubectl("kustomize", str(HOME / overlay))))
+    assert lint(objects) == []
+    _check(cluster, namespace, objects)
+
+
+def test_what_is_shipped_is_what_the_code_makes() -> None:
+    made = make_files()
+    assert {path: (HOME / path).read_text() for path in made} == made
+    there = {str(path.relative_to(HOME)) for path in HOME.rglob("*.yaml")}
+    assert there == {*made}, "run: python -m tools.manifests"
+
+
+def _break(change: Callable[[dict[str, Any]], object]) -> list[str]:
+    made = make_template(TASKS[-1], PodOptions("example.org/shardmill:1", cache=PodVolume("pvc", "models")))
+    account = {"kind": "ServiceAccount", "metadata": {"name": ACCOUNT}}
+    assert lint([made, account]) == []
+    change(made["spec"])
+    return lint([made, account])
+
+
+def test_the_lint_sees_what_a_schema_does_not() -> None:
+    def step(spec: dict[str, Any], name: str) -> Any:
+        (found,) = [each for each in spec["templates"] if each["name"] == name]
+        return found.get("container", found)
+
+    def said(change: Callable[[dict[str, Any]], object]) -> str:
+        return " ".join(_break(change))
+
+    assert "there is no template nothing" in said(lambda spec: spec.update(onExit="nothing"))
+    assert "may run as root" in said(lambda spec: spec.update(securityContext={}))
+    assert "no volume cache" in said(lambda spec: spec.update(volumes=spec["volumes"][:1]))
+    assert "command is not set" in said(lambda spec: step(spec, "work").pop("command"))
+    assert "not pinned" in said(lambda spec: step(spec, "work").update(image="shardmill:latest"))
+    assert "no workflow.parameters.x" in said(
+        lambda spec: step(spec, "work")["args"].append("{{workflow.parameters.x}}")
+    )
+    assert "mixes" in said(lambda spec: step(spec, "work")["args"].append("echo {{workflow.parameters.run}}"))
+    assert "no task nobody" in said(lambda spec: step(spec, "embed")["dag"]["tasks"][1].update(depends="nobody"))
+    assert "too little time" in said(lambda spec: spec.update(podSpecPatch="{}"))

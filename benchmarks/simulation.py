@@ -122,9 +122,9 @@ class Simulation:
         speeds = [1 / world.slowness if i in slow else 1.0 for i in range(world.workers)]
         self.ideal_s = float(self.work_s.sum() / sum(speeds))
         gone = chance.choice(world.workers, round(world.vanishing * world.workers), replace=False).tolist()
-        vanish = dict(zip(gone, chance.uniform(0.05, 0.95, len(gone)) * self.ideal_s, strict=True))
+        vanish = dict(zip(gone, (chance.uniform(0.05, 0.95, len(gone)) * self.ideal_s).tolist(), strict=True))
         late, bad = (
-            dict(zip(some, chance.uniform(0.05, 0.95, len(some)) * self.ideal_s, strict=True))
+            dict(zip(some, (chance.uniform(0.05, 0.95, len(some)) * self.ideal_s).tolist(), strict=True))
             for some in (
                 chance.choice(world.workers, round(share * world.workers), replace=False).tolist()
                 for share in (world.late, world.bad)

@@ -64,7 +64,7 @@ MAY_IMPORT: dict[str, str] = {
     "sinks tasks engines results run",
     "ray": "spec run",
     "api": "errors spec run tables tasks",
-    "bench": "errors console batching devices sizing store augment models sources tasks sinks run api",
+    "bench": "errors console batching devices sizing store augment models sources tasks sinks costs run api",
     "__init__": "_version errors spec sizing split run api",
     "cli": "__init__ _version errors permission console store schema augment devices spec plan planner engines status "
     "costs split run tables api bench",

@@ -9,8 +9,8 @@ from pydantic import BaseModel
 from shardmill.errors import StoreError
 from shardmill.monitor.reading import RunSeen
 
-# A reading that is older than this says nothing about now: the store does not answer.
-_OLD_S = 60.0
+# A reading that is older than this, several times as old as any should be, says that the store does not answer.
+_OLD_S = 120.0
 
 
 class Backlog(BaseModel):

@@ -96,8 +96,8 @@ def test_a_backlog_that_cannot_be_read_is_no_zero(tmp_path: Path) -> None:
 
 def test_an_old_reading_is_no_backlog(tmp_path: Path) -> None:
     make_run(tmp_path, "a")
-    assert ask(Watcher(tmp_path), "/api/backlog", after_s=59).status_code == 200
-    assert ask(Watcher(tmp_path), "/api/backlog", after_s=61).status_code == 503
+    assert ask(Watcher(tmp_path), "/api/backlog", after_s=119).status_code == 200
+    assert ask(Watcher(tmp_path), "/api/backlog", after_s=121).status_code == 503
 
 
 def test_what_goes_wrong_with_alerts_is_said_on_the_page(tmp_path: Path) -> None:

@@ -20,9 +20,12 @@ class Recorded:
         self._written = read_past(ledger, status)
 
     def add(self, status: Status) -> None:
-        """Continue with what a status shows that was read after the one before; a view has a history of its own."""
+        """Continue with what a status shows that was read after the one before, while the run is under way.
+
+        A view has a history of its own.
+        """
         last, self._last = self._last, status
-        if last is None or status.at <= last.at or status.view_age_s is not None:
+        if last is None or last.state != "running" or status.at <= last.at or status.view_age_s is not None:
             return
         live = [worker for worker in status.workers if worker["live"]]
         uses = [float(worker["use"]) for worker in live if worker.get("use") is not None]

@@ -15,6 +15,8 @@ from shardmill.status.state import Status
 # Of a thousand workers, the worst are listed.
 _MOST_WORKERS = 100
 _FEW = 20
+# A longer time without a record is a gap: the run was stopped.
+_GAP_S = 60.0
 _WITHOUT_VECTORS = ("answer", "augment", "generate", "summarize")
 
 
@@ -130,12 +132,12 @@ class PlanSeen(BaseModel):
 
 
 class HistorySeen(BaseModel):
-    """Points in time: means over the seconds up to each."""
+    """Points in time: means over the seconds up to each. A point of nulls is a time in which nothing was recorded."""
 
     at: list[float]
-    rows_per_s: list[float]
-    tokens_per_s: list[float]
-    tokens_out_per_s: list[float]
+    rows_per_s: list[float | None]
+    tokens_per_s: list[float | None]
+    tokens_out_per_s: list[float | None]
     memory_bytes: list[float | None]
     device_bytes: list[float | None]
     use: list[float | None]
@@ -378,13 +380,30 @@ def _plan(seen: RunSeen) -> PlanSeen:
 
 
 def _history(points: Iterable[HistoryPoint]) -> HistorySeen:
-    points = [point for point in points if point.seconds > 0]
-    return HistorySeen(
-        at=[round(point.at, 1) for point in points],
-        rows_per_s=[round(point.rows / point.seconds, 2) for point in points],
-        tokens_per_s=[round(point.tokens / point.seconds, 1) for point in points],
-        tokens_out_per_s=[round(point.tokens_out / point.seconds, 1) for point in points],
-        memory_bytes=[point.memory_bytes for point in points],
-        device_bytes=[point.device_bytes for point in points],
-        use=[point.use if point.use is None else round(point.use, 3) for point in points],
-    )
+    columns: dict[str, list[Any]] = {name: [] for name in HistorySeen.model_fields}
+    ended: float | None = None
+    for point in points:
+        if point.seconds <= 0:
+            continue
+        began = point.at - point.seconds
+        if ended is not None and began - ended > max(_GAP_S, 2 * point.seconds):
+            _append(columns, {"at": round((began + ended) / 2, 1)})
+        ended = point.at
+        _append(
+            columns,
+            {
+                "at": round(point.at, 1),
+                "rows_per_s": round(point.rows / point.seconds, 2),
+                "tokens_per_s": round(point.tokens / point.seconds, 1),
+                "tokens_out_per_s": round(point.tokens_out / point.seconds, 1),
+                "memory_bytes": point.memory_bytes,
+                "device_bytes": point.device_bytes,
+                "use": None if point.use is None else round(point.use, 3),
+            },
+        )
+    return HistorySeen(**columns)
+
+
+def _append(columns: dict[str, list[Any]], values: dict[str, Any]) -> None:
+    for name, column in columns.items():
+        column.append(values.get(name))

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from shardmill.errors import UsageError
-from shardmill.ledger import Ledger
+from shardmill.ledger import HistoryPoint, Ledger
 from shardmill.monitor import reading
 from shardmill.monitor.files import shorten
 from shardmill.monitor.model import describe_run
@@ -29,6 +30,16 @@ def test_of_many_workers_the_worst_are_told(tmp_path: Path) -> None:
     assert said.outlook.forecast_s == 8600
     assert said.history.at == sorted(said.history.at)
     assert said.history.rows_per_s[-1] > 0, "the past of a large run is that of its view"
+
+
+def test_a_time_without_workers_is_a_gap(tmp_path: Path) -> None:
+    simulate_run(tmp_path / "run", shards=2000)
+    seen = RunReader("run", str(tmp_path / "run")).read()
+    points = tuple(HistoryPoint(at, 10.0, rows=50, memory_bytes=1.0) for at in (10.0, 20.0, 500.0, 510.0))
+    said = describe_run(replace(seen, history=points), 0.0).history
+    assert said.at == [10.0, 20.0, 255.0, 500.0, 510.0]
+    assert said.rows_per_s == [5.0, 5.0, None, 5.0, 5.0]
+    assert said.memory_bytes == [1.0, 1.0, None, 1.0, 1.0]
 
 
 def test_a_refresh_of_a_large_run_takes_few_requests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

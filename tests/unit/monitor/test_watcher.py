@@ -12,7 +12,7 @@ import pytest
 from shardmill.errors import UsageError
 from shardmill.monitor import watcher as watching
 from shardmill.monitor.model import describe_run, summarize_run
-from shardmill.monitor.reading import name_key
+from shardmill.monitor.reading import RunReader, name_key
 from shardmill.monitor.watcher import Watcher
 from shardmill.run import Run, start
 from shardmill.spec import make_spec
@@ -49,6 +49,14 @@ def test_a_run_is_shown_as_its_status_says(run: Run) -> None:
     assert said.plan.source == [str(Path(run.ledger.url).parents[1] / "items.jsonl")]
     assert len(said.history.at) == len(said.history.rows_per_s) > 0
     assert json.loads(said.model_dump_json())["workers"][0]["state"] == "done"
+
+
+def test_the_past_of_a_complete_run_does_not_grow(run: Run) -> None:
+    reader = RunReader("one", run.ledger.url)
+    first = reader.read()
+    assert first.history
+    reader.read()
+    assert reader.read().history == first.history
 
 
 def test_one_run_may_be_watched_by_itself(run: Run) -> None:

@@ -45,14 +45,15 @@ export class Chart {
     const y = (value) => HEIGHT - 1 - (value / most) * (HEIGHT - TOP - 1);
     this.x = x;
     series.forEach((values, n) => {
-      const points = values.map((value, i) => (value === null ? null : `${x(i).toFixed(1)} ${y(value).toFixed(1)}`));
-      const shown = points.filter(Boolean);
-      const first = points.findIndex(Boolean);
-      const last = points.length - 1 - [...points].reverse().findIndex(Boolean);
-      const line = shown.length ? `M${shown.length > 1 ? shown.join("L") : `0 ${shown[0].split(" ")[1]}L${shown[0]}`}` : "";
-      this.paths[n].setAttribute("d", line);
-      const left = shown.length > 1 ? x(first) : 0;
-      this.areas[n].setAttribute("d", line ? `${line}L${x(last).toFixed(1)} ${HEIGHT}L${left.toFixed(1)} ${HEIGHT}Z` : "");
+      const parts = stretches(values).map((indexes) => {
+        const line = indexes.map((i) => [x(i).toFixed(1), y(values[i]).toFixed(1)]);
+        // One point alone is what was measured up to it.
+        return at.length > 1 ? line : [["0", line[0][1]], ...line];
+      });
+      const lines = parts.map((line) => `M${line.map((point) => point.join(" ")).join("L")}`);
+      this.paths[n].setAttribute("d", lines.join(""));
+      const closed = parts.map((line, i) => `${lines[i]}L${line[line.length - 1][0]} ${HEIGHT}L${line[0][0]} ${HEIGHT}Z`);
+      this.areas[n].setAttribute("d", closed.join(""));
     });
     const latest = series.map((values) => [...values].reverse().find((value) => value !== null) ?? null);
     say(this.now, latest.filter((value) => value !== null).map(this.format).join(" · "));
@@ -86,6 +87,17 @@ export class Chart {
     this.tip.hidden = true;
     this.cursor.setAttribute("visibility", "hidden");
   }
+}
+
+/** The numbers of the values that follow one another, without those where nothing is known. */
+function stretches(values) {
+  const found = [];
+  values.forEach((value, i) => {
+    if (value === null) return;
+    if (i && values[i - 1] !== null && found.length) found[found.length - 1].push(i);
+    else found.push([i]);
+  });
+  return found;
 }
 
 /** The forecast as a range on a line of time, and what it took so far and will take: all in seconds. */

@@ -207,11 +207,13 @@ class Hour:
                 generation=self.ledger.folder.generation,
                 timings={"device_s": 60.0},
             )
-            _put(self.ledger, self.ledger.commits.key(shard), encode(commit))
+            put_quickly(self.ledger, self.ledger.commits.key(shard), encode(commit))
         self.done += count
         for worker in range(self.workers):
             beat = _beat(worker, self.done + worker, self.now, self.start - 3600)
-            _put(self.ledger, f"workers/w{worker:05d}.json", encode({"id": f"w{worker:05d}", "at": self.now, **beat}))
+            put_quickly(
+                self.ledger, f"workers/w{worker:05d}.json", encode({"id": f"w{worker:05d}", "at": self.now, **beat})
+            )
         self.ledger.segments.catch_up(self.shards)
         assert self.ledger.overview.write(self.plan, "w00000", self.workers)
 

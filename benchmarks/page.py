@@ -36,7 +36,9 @@ async (updates) => {
   let before = 0;
   for (let i = -100; i < updates; i += 1) {
     for (let j = 0; j < 1000; j += 1) states[((i + 100) * 7919 + j * 31) % states.length] = (i + 100 + j) % 4;
-    for (const worker of run.workers) { worker.rows_per_s += 1; worker.beat_s = Math.abs(i) % 10; worker.shards = [i, i + 1]; }
+    for (const worker of run.workers) {
+      Object.assign(worker, { rows_per_s: worker.rows_per_s + 1, beat_s: Math.abs(i) % 10, shards: [i, i + 1] });
+    }
     run.history.rows_per_s[Math.abs(i) % run.history.at.length] += 1;
     run.rows += 1000;
     if (i === 0) before = heap();

@@ -1,6 +1,6 @@
 """Summarize news items, then each topic, and compare the items with reference summaries.
 
-python examples/summarize_news.py [FOLDER]
+python examples/summarize_news.py [FOLDER] [MODEL]
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ NEWS = [
 ]
 
 
-def main(folder: Path) -> None:
+def main(folder: Path, model: str | None = None) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     news = folder / "news.jsonl"
     news.write_text("".join(json.dumps(item) + "\n" for item in NEWS), encoding="utf-8")
 
-    options = {"sentences": 2, "reference": "reference", "group_by": "topic"}
+    options = {"sentences": 2, "reference": "reference", "group_by": "topic", "model": model}
     topics = shardmill.summarize(str(news), text="article", out=folder / "topics", **options)
     items = shardmill.Run(folder / "topics-items")
     for row in items.table(["topic", "summary", "rouge1"]).to_pylist():
@@ -57,4 +57,4 @@ def main(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1] if len(sys.argv) > 1 else "summaries"))
+    main(Path(sys.argv[1] if len(sys.argv) > 1 else "summaries"), *sys.argv[2:])

@@ -13,6 +13,7 @@ from shardmill.run.summaries import settle_method, start_groups
 from shardmill.spec import make_spec, settle_server, sort_options
 from shardmill.tables.asking import ask as ask_over
 from shardmill.tables.asking import make_searchable
+from shardmill.tables.load import complete_work, load_spec
 from shardmill.tables.load import load as load_table
 from shardmill.tables.load import prepare as prepare_table
 from shardmill.tasks.answer.rows import Answer
@@ -267,6 +268,8 @@ def summarize_work(work: dict[str, Any], execution: dict[str, Any], out: Place |
         return carry_out(work, execution, out, **how)
     if not out:
         raise UsageError("No --out was given.", hint="Name a folder for the run: --out runs/mine")
+    if work.get("to"):
+        return start_groups({**work, "to": complete_work(work)["to"]}, execution, out, last=load_spec, **how)
     return start_groups(work, execution, out, **how)
 
 

@@ -71,15 +71,17 @@ def write_generative(
     return folder
 
 
-def generate_one_by_one(folder: Path, texts: list[str], most: int, **options: Any) -> list[list[int]]:
-    """What transformers itself makes of each text, in float32."""
+def generate_one_by_one(
+    folder: Path, texts: list[str], most: int, *, dtype: Any = torch.float32, device: str = "cpu", **options: Any
+) -> list[list[int]]:
+    """What transformers itself makes of each text, in float32 on the CPU unless another type and place are named."""
     tokenizer = transformers.AutoTokenizer.from_pretrained(str(folder))
     config = transformers.AutoConfig.from_pretrained(str(folder))
     auto = transformers.AutoModelForSeq2SeqLM if config.is_encoder_decoder else transformers.AutoModelForCausalLM
-    model = auto.from_pretrained(str(folder), dtype=torch.float32, attn_implementation="eager").eval()
+    model = auto.from_pretrained(str(folder), dtype=dtype, attn_implementation="eager").to(device).eval()
     rows = []
     for text in texts:
-        sent = tokenizer(text, return_tensors="pt", return_token_type_ids=False)
+        sent = tokenizer(text, return_tensors="pt", return_token_type_ids=False).to(device)
         with torch.inference_mode():
             row = model.generate(**sent, **{"max_new_tokens": most, "do_sample": False, "num_beams": 1} | options)[0]
         rows.append(row[1 if config.is_encoder_decoder else sent["input_ids"].shape[1] :].tolist())

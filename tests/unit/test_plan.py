@@ -16,8 +16,8 @@ import pytest
 from shardmill.devices import Device
 from shardmill.errors import ShardmillError
 from shardmill.plan import Plan, shard_target_bytes
-from shardmill.plan.compare import differences
 from shardmill.planner import make_plan
+from shardmill.run.changes import differences
 from shardmill.spec import make_spec
 from shardmill.testing import FakeTask
 from tests.support.corpora import fake_rows

@@ -19,7 +19,8 @@ from shardmill.api import answer, embed, summarize
 from shardmill.bench.machine import Machine, describe_machine
 from shardmill.bench.report import check_plotting
 from shardmill.bench.texts import mixed_texts, read_texts, write_texts
-from shardmill.devices import cores, gpus
+from shardmill.costs.prices import find_price
+from shardmill.devices import gpus
 from shardmill.errors import UsageError
 from shardmill.models.location import MINILM
 from shardmill.run import Run
@@ -121,10 +122,6 @@ def _measure(task: str, kind: str, work: Callable[[], Run], *, quiet: bool) -> T
     run = work()
     commits, workers = run.ledger.commits.read().values(), run.ledger.workers.read()
     began = min(w["began"] for w in workers)
-    usd_per_hour = None
-    if (chip := load_catalogue().find(workers[0]["device"])) is not None and chip.usd is not None:
-        # The catalogue's CPU is a small machine; a larger one costs as many times more as it has cores.
-        usd_per_hour = chip.usd * (cores() / chip.cores if kind == "cpu" else 1)
     return TaskSpeed(
         task=task,
         kind=kind,
@@ -132,7 +129,7 @@ def _measure(task: str, kind: str, work: Callable[[], Run], *, quiet: bool) -> T
         items=sum(c.rows for c in commits),
         start_s=began - asked,
         work_s=max(1e-3, max(c.finished_at for c in commits) - began),
-        usd_per_hour=usd_per_hour,
+        usd_per_hour=find_price(load_catalogue(), workers[0]["device"], workers[0]["cores"]),
         verified=run.verify(quiet=quiet).verified,
     )
 

@@ -14,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from shardmill.console import duration
+from shardmill.costs.prices import find_price
 from shardmill.ledger import Ledger, RunForecast
 from shardmill.plan import Plan
 from shardmill.sizing.catalogue import Catalogue, load_catalogue
@@ -113,7 +114,9 @@ def read_cost(ledger: Ledger, plan: Plan, usd_per_hour: float | None = None) -> 
         usd_tokens=usd_tokens,
         usd_per_million=usd * 1e6 / rows if usd is not None and rows else None,
         device_s_per_million=device_s * 1e6 / rows if rows else None,
-        price_of=_price_of(usd_per_hour, {w.device for w in workers if w.worker not in free}, catalogue, paid),
+        price_of=_price_of(
+            usd_per_hour, {(w["device"], w["cores"]) for w in status.workers if w["id"] not in free}, catalogue, paid
+        ),
         forecast=forecast,
         off=forecast.likely_s / seconds - 1 if forecast and complete and seconds else None,
         workers=workers,
@@ -133,8 +136,8 @@ def _worker(
     rows = committed.get(record["id"], 0)
     lost = max(0, record["rows"] - rows) if not record["live"] else 0
     retried_s = work_s * lost / record["rows"] if record["rows"] else 0.0
-    chip = catalogue.find(record["device"])
-    price = usd_per_hour if usd_per_hour is not None else chip.usd if chip else None
+    own = find_price(catalogue, record["device"], record["cores"])
+    price = usd_per_hour if usd_per_hour is not None else own
     return WorkerCost(
         worker=record["id"],
         device=record["device"],
@@ -167,18 +170,19 @@ def _union(spans: Iterable[tuple[float, float]]) -> float:
     return total
 
 
-def _price_of(usd_per_hour: float | None, devices: set[str], catalogue: Catalogue, paid: Execution) -> str:
+def _price_of(usd_per_hour: float | None, devices: set[tuple[str, int]], catalogue: Catalogue, paid: Execution) -> str:
     said = []
     if by_tokens := paid.price_in is not None or paid.price_out is not None:
         said.append(f"${paid.price_in or 0:g} per million tokens read and ${paid.price_out or 0:g} made")
     if usd_per_hour is not None:
         return "; ".join([*said, f"${usd_per_hour:g} per hour, as given"])
-    for device in sorted(devices):
-        chip = catalogue.find(device)
-        if chip is None or chip.usd is None:
+    for device, cores in sorted(devices):
+        chip, price = catalogue.find(device), find_price(catalogue, device, cores)
+        if chip is None or price is None:
             said += [] if by_tokens else [f"the price of {device} is unknown: give --price"]
         else:
-            said.append(f"{device} at ${chip.usd:g} per hour, {chip.instance}, {chip.date}")
+            by_cores = f" by its {cores} cores" if price != chip.usd else ""
+            said.append(f"{device} at ${price:g} per hour{by_cores}, {chip.instance}, {chip.date}")
     return "; ".join(said)
 
 

@@ -16,8 +16,9 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from shardmill.costs.prices import price_chip
 from shardmill.costs.rates import known_rates
-from shardmill.devices import Device, gpus
+from shardmill.devices import Device, cores, gpus
 from shardmill.errors import ModelError, UsageError
 from shardmill.models.memory import identify_model, recall_by_device
 from shardmill.plan import Plan, Shard
@@ -78,6 +79,8 @@ class _Model:
         estimated = embedding_need(self.shape, dtype_bytes=2 if chip.name != CPU else 4) if self.shape else None
         need = self.needs.get(chip.name, estimated)
         basis = "measured here" if chip.name in self.needs else "estimated from the model's config"
+        if chip.name in self.rates:
+            chip = chip.model_copy(update={"usd": price_chip(chip, cores())})
         return estimate_option(work, chip, count, speed, need, sharing=self.sharing(chip), memory_basis=basis)
 
     def sharing(self, chip: Chip) -> int:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from shardmill.costs.prices import find_price
 from shardmill.ledger import Ledger
 from shardmill.plan import Plan
 from shardmill.sizing.catalogue import Catalogue, load_catalogue
@@ -67,18 +68,16 @@ def _spent(status: Status, catalogue: Catalogue) -> tuple[float | None, float | 
     # A host's CPU is included in the price of its GPU.
     with_gpu = {w["host"] for w in status.workers if w.get("kind") == "cuda"}
     paid = [w for w in status.workers if w.get("kind") != "cpu" or w["host"] not in with_gpu]
-    prices = {device: _price(catalogue, device) for device in {*(w["device"] for w in paid), *(status.unlisted or {})}}
-    if not paid or any(price is None for price in prices.values()):
+    # Workers that a view does not list are taken to have machines like those that it does.
+    sizes = {w["device"]: w["cores"] for w in paid}
+    prices = {(w["device"], w["cores"]): find_price(catalogue, w["device"], w["cores"]) for w in paid}
+    others = {device: find_price(catalogue, device, sizes.get(device, 0)) for device in status.unlisted or {}}
+    if not paid or None in (*prices.values(), *others.values()):
         return None, None
-    spent = sum(_device_s(w) * (prices[w["device"]] or 0.0) for w in paid)
-    spent += sum(seconds * (prices[device] or 0.0) for device, seconds in (status.unlisted or {}).items())
-    return spent, sum(w["share"] * (prices[w["device"]] or 0.0) for w in paid if w["live"])
-
-
-def _price(catalogue: Catalogue, device: str) -> float | None:
-    """Dollars per second of a device."""
-    chip = catalogue.find(device)
-    return None if chip is None or chip.usd is None else chip.usd / 3600
+    hourly = [(w, prices[w["device"], w["cores"]] or 0.0) for w in paid]
+    spent = sum(_device_s(w) * price for w, price in hourly)
+    spent += sum(seconds * (others[device] or 0.0) for device, seconds in (status.unlisted or {}).items())
+    return spent / 3600, sum(w["share"] * price for w, price in hourly if w["live"]) / 3600
 
 
 def _device_s(worker: Mapping[str, Any]) -> float:

@@ -30,7 +30,7 @@ MOST_REASONS = 10
 _LONGEST_PLAN = 10_000_000
 # What a view keeps of a heartbeat.
 _KEPT = (
-    *("id", "at", "live", "state", "host", "device", "kind", "share", "started", "began", "progress_at"),
+    *("id", "at", "live", "state", "host", "device", "kind", "share", "cores", "started", "began", "progress_at"),
     *("rows", "bytes", "tokens", "tokens_out", "errors", "commits", "rows_per_s", "bytes_per_s", "tokens_per_s"),
     *("open", "idle_s", "sink_wait_s", "timings", "rss_bytes", "device_bytes", "use", "error", "cpus", "notes"),
     *("place", "log"),

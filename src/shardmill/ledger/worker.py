@@ -32,6 +32,7 @@ _NOTHING: dict[str, Any] = {
     "notes": [],
     "open": {},
     "share": 1.0,
+    "cores": 0,
     "sink_wait_s": 0.0,
 }
 

@@ -39,7 +39,7 @@ _HEADERS = {
 }
 _PAGE = (
     '<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">'
-    "{head}<title>shardmill</title><p>{text}</p></html>"
+    '<link rel="icon" href="data:,">{head}<title>shardmill</title><p>{text}</p></html>'
 )
 
 

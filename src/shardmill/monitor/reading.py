@@ -33,7 +33,7 @@ def name_key(name: str) -> str:
     """What a run is called in addresses and labels: its name if that is plain, else a digest of it.
 
     >>> name_key("news-2024"), name_key("<b>")
-    ('news-2024', '~62ab4daa78a3')
+    ('news-2024', '~507ca5a2742e')
     """
     digest = hashlib.sha256(name.encode("utf-8", "surrogateescape")).hexdigest()
     return name if _PLAIN.fullmatch(name) else f"~{digest[:12]}"

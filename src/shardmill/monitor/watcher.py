@@ -18,8 +18,9 @@ from shardmill.errors import ShardmillError, UsageError
 from shardmill.monitor.reading import RunReader, RunSeen, name_key
 from shardmill.store import LocalStore, list_folders, open_store
 
-# A run that somebody looks at is read this often, others less; one that nobody asked for lately is not looked at.
-_NEAR_S, _FAR_S, _LOOKED_S = 2.0, 15.0, 10.0
+# A run that somebody looks at is read this often, others less, complete ones still less. It is looked at for as long
+# after somebody asked for it.
+_NEAR_S, _FAR_S, _STILL_S, _LOOKED_S = 2.0, 15.0, 30.0, 10.0
 _LIST_EVERY_S = 5.0
 _TICK_S = 0.2
 _READ_AT_ONCE = 8
@@ -191,7 +192,9 @@ class _Watched:
         if self.busy or self.gone_at is not None:
             return False
         near = self.looked_at is not None and now - self.looked_at < _LOOKED_S
-        return self.read_at is None or now - self.read_at >= (_NEAR_S if near else _FAR_S)
+        status = self.reader.seen.status
+        far_s = _STILL_S if status is not None and status.state == "complete" else _FAR_S
+        return self.read_at is None or now - self.read_at >= (_NEAR_S if near else far_s)
 
 
 def _is_run(place: str) -> bool:

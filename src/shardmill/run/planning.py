@@ -12,8 +12,8 @@ from shardmill.engines.base import Engine, check_options
 from shardmill.errors import RunExists, StaleResume, UsageError
 from shardmill.ledger import Ledger
 from shardmill.plan import NEW_NUMERICS, Plan, new_numerics
-from shardmill.plan.compare import differences
 from shardmill.planner import devices_for, make_plan, result_schema
+from shardmill.run.changes import differences
 from shardmill.spec import Spec
 from shardmill.status.state import read_status
 from shardmill.tasks import open_task

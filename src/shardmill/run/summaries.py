@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from typing import Any
 
 from shardmill.engines.base import Engine
@@ -33,24 +34,21 @@ def start_groups(
     resume: bool = False,
     quiet: bool = True,
     engine: Engine | None = None,
+    last: Callable[..., Run] = start,
 ) -> Run:
     """Summarize every item into OUT-items, then every group of these summaries into OUT. The same call resumes both.
 
-    If a group is too large for one item, its pieces are summarized first, into OUT-pieces, and so on.
+    If a group is too large for one item, its pieces are summarized first, into OUT-pieces, and so on. `last` starts the
+    run of the groups; one that loads a table takes `to` of the work.
     """
     if execution.get("detach"):
         raise UsageError(
-            "--detach and --group-by do not go together: the groups begin when the items are done.",
+            "--detach and --group-by do not go together: the groups are planned when the items are done.",
             hint="Leave out --detach; after a kill, the same command resumes.",
-        )
-    if work.get("to"):
-        raise UsageError(
-            "--to and --group-by do not go together: the groups are made from a run of the items.",
-            hint="Summarize the groups into a run, then copy it: shardmill merge RUN --out FILE.parquet",
         )
     place = os.fspath(out).rstrip("/")
     work = dict(work)
-    key = work.pop("group_by")
+    key, to = work.pop("group_by"), work.pop("to", None)
     how: dict[str, Any] = {"fresh": fresh, "quiet": quiet, "engine": engine}
     each = {**execution, "then": ()}
     items = start(
@@ -63,7 +61,7 @@ def start_groups(
     while True:
         wanted = {**groups, "source": f"run:{below.ledger.url}", "keep": _COUNTS if level else ()}
         try:
-            return start(make_spec({**wanted, "id": key}, execution), place, **how)
+            return last(make_spec({**wanted, "id": key, "to": to}, execution), place, **how)
         except GroupTooLarge as error:
             level += 1
             pieces = f"{place}-pieces" + (f"-{level}" if level > 1 else "")

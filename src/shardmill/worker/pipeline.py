@@ -19,7 +19,7 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from shardmill.batching import Budget
-from shardmill.devices import Device, format_cpus
+from shardmill.devices import Device, cores, format_cpus
 from shardmill.errors import DeviceLost
 from shardmill.ledger import Claim, Ledger, Search, Suspects
 from shardmill.sinks.base import Sink, Staged
@@ -373,6 +373,7 @@ class Worker:
             "kind": self.device.kind,
             "cpus": format_cpus(self.device.cpus),
             "share": self.device.share,
+            "cores": cores(),
             "started": self._started,
             "state": self._state,
             "told_to_stop": self.told_to_stop.is_set(),

@@ -242,7 +242,12 @@ def describe_place() -> dict[str, str]:
     if "SLURM_ARRAY_JOB_ID" in known and "SLURM_ARRAY_TASK_ID" in known:
         name = task.format_map(known)
         return {"place": f"Slurm job {name}", "log": f"logs/slurm-{name}.log"}
-    place = {"place": f"pod {socket.gethostname()}"} if "KUBERNETES_SERVICE_HOST" in known else {}
+    place = {}
+    if "KUBERNETES_SERVICE_HOST" in known:
+        # The host name of an indexed Job's pod lacks the end of the pod's name. Workers that a process in the pod
+        # placed have a slot, and names of their own.
+        own = None if "SHARDMILL_SLOT" in known else known.get("SHARDMILL_WORKER")
+        place = {"place": f"pod {own or socket.gethostname()}"}
     return {**place, **({"log": f"logs/{known['SHARDMILL_LOG']}.log"} if known.get("SHARDMILL_LOG") else {})}
 
 

@@ -8,12 +8,14 @@ from typing import Any
 
 import pytest
 
+from shardmill.api import summarize_work
 from shardmill.errors import StaleResume, UsageError
 from shardmill.run import Run, start
 from shardmill.run.summaries import settle_method, start_groups
 from shardmill.spec import make_spec
 from shardmill.testing import InProcessEngine
 from tests.support.generative_models import write_generative
+from tests.support.services import PostgresServer
 from tests.support.summaries import NEWS, write_encoder
 
 LIMITS = {"shard_bytes": 600, "max_errors": "50%", "device": "cpu", "precision": "float32"}
@@ -121,3 +123,19 @@ def test_a_model_that_writes_is_asked_to(tmp_path: Path, write_jsonl: Callable[.
     assert [row["id"] for row in rows] == [row["id"] for row in NEWS]
     assert max(row["windows"] for row in rows) > 1
     assert sum(commit.tokens_out for commit in run.ledger.commits.read().values()) == sum(r["tokens_out"] for r in rows)
+
+
+@pytest.mark.services
+def test_summaries_of_groups_go_into_a_table(
+    postgres: PostgresServer, tmp_path: Path, write_jsonl: Callable[..., Path], model: Path
+) -> None:
+    """One row per group; the items stay in a run of their own. A group without a key is set aside."""
+    source = write_jsonl([*NEWS, {"id": 9, "article": "No topic."}])
+    to = {"url": postgres.url(), "table": "topics"}
+    work = {**work_of(source, model, sentences=1), "group_by": "topic", "to": to}
+    for _ in range(2):
+        run = summarize_work(work, {**LIMITS, "index": "none"}, tmp_path / "run", engine=InProcessEngine())
+    assert postgres.execute("SELECT topic, items FROM topics ORDER BY 1") == [("birds", 1), ("sea", 5)]
+    assert [error["reason"] for error in run.errors()] == ["'topic' is null but part of the key"]
+    report = run.verify(sample=0)
+    assert report.verified, report

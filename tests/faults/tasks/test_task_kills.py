@@ -82,10 +82,11 @@ def _place(spec: Spec, out: Path) -> str:
     return ledger.url
 
 
-def _finish(run: str, sample: int = 0) -> Run:
+def _finish(run: str) -> Run:
+    """Rows are compared with those of a run that nobody disturbed, so none is computed again."""
     InProcessEngine().start(run)
     opened = Run(run)
-    report = opened.verify(sample=sample)
+    report = opened.verify(sample=0)
     assert report.verified, report
     return opened
 
@@ -103,7 +104,7 @@ def test_a_run_killed_once_at_each_step(
 ) -> None:
     run = _place(_spec(task, folder), tmp_path / "run")
     workers.kill_at_each(run, STEPS)
-    assert _finish(run, sample=4).table().select(COLUMNS[task]) == undisturbed[task]
+    assert _finish(run).table().select(COLUMNS[task]) == undisturbed[task]
 
 
 @pytest.mark.services

@@ -84,6 +84,7 @@ def watching(browser: Any, served: MonitorProcess) -> Iterator[Open]:
         page.on("console", lambda said: complaints.append(said.text) if said.type in ("error", "warning") else None)
         page.on("pageerror", lambda error: complaints.append(str(error)))
         page.on("request", note)
+        page.on("response", lambda said: complaints.append(said.url) if said.status >= 400 else None)
         page.on("dialog", lambda dialog: complaints.append("a dialog of a script"))
         page.goto(served.entry)
         page.wait_for_url(served.base)

@@ -17,7 +17,7 @@ REFUSALS = {
     ("--text", "text", "--out", "run", "--method", "generative"): ("No model was given",),
     ("--text", "text", "--out", "run", "--group-by", "nothing"): ("nothing",),
     ("--text", "text", "--out", "run", "--group-by", "id", "--detach"): ("--detach",),
-    ("--text", "text", "--out", "run", "--group-by", "id", "--to", "embedded:x", "--table", "t"): ("--to",),
+    ("--text", "text", "--out", "run", "--group-by", "id", "--to", "postgresql:///x"): ("--table",),
     ("--text", "text", "--out", "run", "--reference", "nothing"): ("nothing",),
 }
 

@@ -25,7 +25,7 @@ Write = Callable[..., Path]
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("_NEAR_S", "_FAR_S", "_LIST_EVERY_S", "_TICK_S"):
+    for name in ("_NEAR_S", "_FAR_S", "_STILL_S", "_LIST_EVERY_S", "_TICK_S"):
         monkeypatch.setattr(watching, name, 0.05)
 
 

@@ -6,6 +6,8 @@ import { RunView } from "./run.js";
 import { Search } from "./search.js";
 
 const LOST_S = 30;
+// A browser allows few connections to one server, so a page that nobody sees gives its stream back after a while.
+const HIDDEN_MS = 60000;
 
 class Page {
   constructor() {
@@ -15,6 +17,7 @@ class Page {
     this.view = new RunView((text) => this.announce(text));
     this.search = new Search();
     addEventListener("hashchange", () => this.choose());
+    document.addEventListener("visibilitychange", () => this.seen(!document.hidden));
     setInterval(() => this.tick(), 1000);
     this.choose();
   }
@@ -29,6 +32,15 @@ class Page {
     this.search.leave();
     this.listen();
     this.showList();
+  }
+
+  seen(visible) {
+    clearTimeout(this.leaving);
+    if (!visible) {
+      this.leaving = setTimeout(() => this.stream.close(), HIDDEN_MS);
+    } else if (this.stream.readyState === EventSource.CLOSED) {
+      this.listen();
+    }
   }
 
   listen() {
@@ -57,6 +69,7 @@ class Page {
   }
 
   tick() {
+    if (document.hidden) return;
     const silent = (performance.now() - this.heardAt) / 1000;
     if (byId("link").dataset.state === "live" && silent > LOST_S) this.linked("waiting", `silent for ${duration(silent)}`);
     this.view.tick(silent);

@@ -26,9 +26,9 @@ device = torch.device(sys.argv[1])
 dtype, most = (torch.float16, 4e-3) if device.type == "cuda" else (torch.float32, 1e-5)
 torch.manual_seed(0)
 for heads, shared, width, reach, biased in (
-    (2, 2, 16, -1, False), (4, 2, 32, -1, False), (2, 2, 16, 5, True), (4, 2, 16, 66, True), (2, 1, 64, 5, False),
+    (4, 2, 32, -1, False), (2, 2, 16, 5, True), (4, 2, 16, 66, True), (2, 1, 64, 5, False),
 ):
-    lengths = np.array([70, 16, 64, 1, 65])
+    lengths = np.array([70, 16, 64, 65])
     plain, quick = (Pages(PageShape(1, shared, width, dtype), 12, torch.device(d)) for d in ("cpu", device))
     table = table_of([plain.take(int(n)) for n in lengths], 4)
     places = places_of(torch.from_numpy(table), lengths)
@@ -42,7 +42,7 @@ for heads, shared, width, reach, biased in (
     for one, other in ((plain.keys, quick.keys), (plain.values, quick.values)):
         one, other = (t[0].transpose(1, 2).flatten(0, 1)[kept] for t in (one, other.cpu()))
         assert torch.equal(one, other)
-    held = Held(plain, torch.from_numpy(table), torch.tensor([70, 16, 0, 1, 64], dtype=torch.int32))
+    held = Held(plain, torch.from_numpy(table), torch.tensor([70, 1, 0, 64], dtype=torch.int32))
     expected = _attend_pages(q.float(), plain.keys[0].float(), plain.values[0].float(), held, 0.3, reach, bias)
     back = None if bias is None else bias[:, :41].flip(1).to(device)
     seen = attend_pages(

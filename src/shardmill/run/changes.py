@@ -1,4 +1,4 @@
-"""What changed between the plan of a run and the one that its command makes now, in words."""
+"""What changed between two plans: whether a run of one can resume with the other."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run did over time, from the histories of its workers and from what is seen of it."""
+"""What a run did over time, from the histories of its workers."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardmill.ledger import History, HistoryPoint
-from shardmill.monitor.history import join_histories
+from shardmill.status.past import join_histories
 
 
 def test_two_workers_are_added_and_their_use_is_a_mean() -> None:

@@ -1,0 +1,85 @@
+"""What is told of a run: the worst workers of many, stragglers, the lost, logs; and how much is asked of the store."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from shardmill.errors import UsageError
+from shardmill.ledger import Ledger
+from shardmill.monitor import reading
+from shardmill.monitor.files import shorten
+from shardmill.monitor.model import describe_run
+from shardmill.monitor.reading import RunReader
+from tests.support.counting import CountingStore
+from tests.support.ledgers import a_plan
+from tests.support.monitored import simulate_run
+
+
+def test_of_many_workers_the_worst_are_told(tmp_path: Path) -> None:
+    simulate_run(tmp_path / "run", shards=5000, workers=150, lost=2)
+    seen = RunReader("run", str(tmp_path / "run")).read()
+    said = describe_run(seen, seen.read_at or 0.0)
+    assert (len(said.workers), said.workers_listed_of, said.workers_live, said.workers_lost) == (100, 150, 148, 2)
+    assert [worker.state for worker in said.workers[:3]] == ["lost", "lost", "working"]
+    assert [worker.id for worker in said.workers if worker.straggler] == ["gpu-01-4711_2-0"]
+    assert said.workers[2].place.startswith("Slurm job 4711_")
+    assert sum(said.shard_states.values()) == 5000
+    assert said.outlook.forecast_s == 8600
+    assert said.history.at == sorted(said.history.at)
+    assert said.history.rows_per_s[-1] > 0, "the past of a large run is that of its view"
+
+
+def test_a_refresh_of_a_large_run_takes_few_requests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    simulate_run(tmp_path / "run", shards=5000, workers=100)
+    store = CountingStore(str(tmp_path / "run"))
+    reader = RunReader("run", str(tmp_path / "run"))
+    monkeypatch.setattr(reader, "_ledger", Ledger(store))  # type: ignore[arg-type]
+    reader.read()
+    assert sum(store.requests.values()) < 20
+    store.reset()
+    seen = reader.read()
+    assert seen.trouble == ""
+    assert sum(store.requests.values()) < 12
+
+
+def test_the_last_lines_of_a_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ledger = Ledger(tmp_path / "run")
+    ledger.create(a_plan())
+    beat = {"state": "working", "host": "h", "pid": 1, "log": "logs/worker-0.log"}
+    ledger.workers.beat("w0", beat)
+    ledger.workers.beat("w1", {**beat, "log": "logs/worker-1.log"})
+    ledger.workers.beat("w2", {"state": "failed", "host": "h", "pid": 1, "error": "no memory"})
+    (tmp_path / "run" / "logs").mkdir()
+    lines = [f"line {i}" for i in range(20_000)]
+    (tmp_path / "run" / "logs" / "worker-0.log").write_text("\n".join(lines) + "\n")
+    reader = RunReader("run", str(tmp_path / "run"))
+    seen = reader.read()
+    assert reader.read_log("w0").split("\n") == lines[-199:]
+    assert reader.read_log("w2") == "no memory"
+    with pytest.raises(UsageError, match="no log"):
+        reader.read_log("w1")
+    with pytest.raises(UsageError, match="no such worker"):
+        reader.read_log("../w0")
+    told = {worker.id: worker.has_log for worker in describe_run(seen, 0.0).workers}
+    assert told == {"w0": True, "w1": False, "w2": False}
+
+
+def test_a_page_is_only_read_by_its_name(tmp_path: Path) -> None:
+    Ledger(tmp_path / "run").create(a_plan())
+    reader = RunReader("run", str(tmp_path / "run"))
+    with pytest.raises(UsageError, match=r"has no report\.html"):
+        reader.read_page("report.html")
+    with pytest.raises(UsageError, match="no such page"):
+        reader.read_page("plan.json")
+    (tmp_path / "run" / "report.html").write_text("<p>ok")
+    assert reader.read_page("report.html") == b"<p>ok"
+    assert reader.read().reports == ("report.html",)
+    assert set(reading.REPORTS) == {"report.html", "map.html"}
+
+
+def test_texts_are_made_safe() -> None:
+    assert shorten("a\x1b[31m\u202eb\ud800\n") == "a\ufffd[31m\ufffdb\ufffd\ufffd"
+    assert shorten("x" * 500) == "x" * 400 + "…"
+    assert shorten({"a": [1]}) == "{'a': [1]}"

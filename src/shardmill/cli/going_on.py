@@ -72,9 +72,7 @@ def work(
     try:
         if is_pool(run):
             if workers > 1:
-                raise UsageError(
-                    "--workers is for one run; a worker of a folder has one GPU.", hint="Start one for each GPU."
-                )
+                raise UsageError("--workers is for one run.", hint="For a folder, start one worker for each GPU.")
             served = serve(run, forever=forever, **how)
             print_json(served.to_json()) if as_json else say(served.describe())
             return

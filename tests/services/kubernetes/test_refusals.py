@@ -64,6 +64,14 @@ def test_pods_that_cannot_start_are_named_with_the_reason(cluster: KubeCluster, 
     assert cluster.json("-n", namespace, "get", "jobs,pods")["items"] == []
 
 
+def test_a_quota_that_lets_no_pod_in_is_named(cluster: KubeCluster, s3_server: str, source: str) -> None:
+    with cluster.namespace() as poor:
+        quota = {"apiVersion": "v1", "kind": "ResourceQuota", "spec": {"hard": {"pods": "0"}}}
+        cluster.apply({**quota, "metadata": {"name": "none", "namespace": poor}})
+        said = submit(cluster, poor, source, f"{source}-quota")
+        assert_told(said, 2, "exceeded quota: none", "kubectl describe quota")
+
+
 def test_a_cluster_that_lets_nobody_in_is_named(
     cluster: KubeCluster, namespace: str, source: str, tmp_path: Path
 ) -> None:

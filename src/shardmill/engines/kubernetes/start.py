@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections import defaultdict
 from collections.abc import Sequence
+from contextlib import suppress
 
 from shardmill.engines.kubernetes.api import ApiRefused, ClusterApi, Json
 from shardmill.engines.kubernetes.options import PodOptions
 from shardmill.engines.kubernetes.state import StartTrouble, event_trouble, is_running, start_trouble
 from shardmill.errors import EngineRefused, EngineSilent
 
-_LOOK_S = 3.0
+_LOOK_S, _ASKED_ABOUT = 3.0, 3
 # A registry or a volume may need a moment. Beyond this the first worker of a run will not start by itself.
 _LASTING_S, _PASSING_S, _SCALED_S = 12.0, 40.0, 25.0
 
@@ -33,7 +33,7 @@ class StartWatch:
             return []
         if time.monotonic() - self._asked_at >= _LOOK_S:
             self._asked_at = time.monotonic()
-            self._ask()
+            self._ask([self._job] if not pods else [pod["metadata"]["name"] for pod in waiting[:_ASKED_ABOUT]])
         troubles = [t for pod in waiting if (t := start_trouble(pod, self._events.get(pod["metadata"]["name"], ())))]
         if not pods and (trouble := event_trouble(self._events.get(self._job, ()))) is not None:
             troubles.append(trouble)
@@ -64,17 +64,12 @@ class StartWatch:
             return ""
         return f"a pod asks for {wanted} {resource}, and no node has more than {most}" if most < wanted else ""
 
-    def _ask(self) -> None:
-        try:
-            found, _ = self._api.items(self._api.path("events"))
-        except (ApiRefused, EngineSilent):
-            return
-        events = defaultdict(list)
-        for event in found:
-            name = (event.get("involvedObject") or {}).get("name", "")
-            if name == self._job or name.startswith(f"{self._job}-"):
-                events[name].append(event)
-        self._events = dict(events)
+    def _ask(self, names: Sequence[str]) -> None:
+        """Ask for the events of some objects only: a namespace may have thousands."""
+        for name in names:
+            with suppress(ApiRefused, EngineSilent):
+                selected = f"involvedObject.name={name}"
+                self._events[name], _ = self._api.items(self._api.path("events"), fieldSelector=selected)
 
 
 def most_gpus(api: ClusterApi, resource: str) -> int:

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 from shardmill._version import __version__
 from shardmill.errors import ShardmillError, missing_extra
 from shardmill.monitor.access import OPEN, Access, Guard
+from shardmill.monitor.description import is_searchable
 from shardmill.monitor.events import EventStream, LiveFeed
 from shardmill.monitor.files import shorten
-from shardmill.monitor.model import LogLines, RunDetail, RunList, SearchAnswer, is_searchable
+from shardmill.monitor.model import LogLines, RunDetail, RunList, SearchAnswer
 from shardmill.monitor.search import LONGEST_QUERY, Searcher, explain
 from shardmill.monitor.watcher import Watcher
 

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 from pydantic import BaseModel
 
 from shardmill.errors import missing_extra
-from shardmill.monitor.model import RunList, describe_run, summarize_run
+from shardmill.monitor.description import describe_run, summarize_run
+from shardmill.monitor.model import RunList
 from shardmill.monitor.watcher import Watcher
 
 try:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from shardmill._version import __version__
 from shardmill.errors import missing_extra
 from shardmill.monitor.backlog import Backlog
-from shardmill.monitor.model import is_lost
+from shardmill.monitor.description import is_lost
 from shardmill.monitor.reading import RunSeen
 from shardmill.status.state import Status
 

@@ -11,7 +11,7 @@ import pytest
 
 from shardmill.errors import UsageError
 from shardmill.monitor import watcher as watching
-from shardmill.monitor.model import describe_run, summarize_run
+from shardmill.monitor.description import describe_run, summarize_run
 from shardmill.monitor.reading import RunReader, name_key
 from shardmill.monitor.watcher import Watcher
 from shardmill.run import Run, start

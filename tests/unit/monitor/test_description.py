@@ -10,8 +10,8 @@ import pytest
 from shardmill.errors import UsageError
 from shardmill.ledger import HistoryPoint, Ledger
 from shardmill.monitor import reading
+from shardmill.monitor.description import describe_run
 from shardmill.monitor.files import shorten
-from shardmill.monitor.model import describe_run
 from shardmill.monitor.reading import RunReader
 from tests.support.counting import CountingStore
 from tests.support.ledgers import a_plan

@@ -5,7 +5,7 @@ Readers and cross-encoders are computed in float32: near ties between spans or p
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,8 +21,9 @@ from shardmill.models.kinds import READER, RERANKER, check_kind
 from shardmill.models.ragged import token_batches
 from shardmill.models.tokenizer import count_positions
 
-# Tokens of one batch, with padding.
-_BATCH_TOKENS = {"cpu": 4_096, "cuda": 262_144}
+# Tokens of one batch, with padding. On a GPU enough to keep it busy; much larger ones fill its memory with
+# attention in float32, and then wait for memory more than for results.
+_BATCH_TOKENS = {"cpu": 4_096, "cuda": 32_768}
 _UNUSED_WEIGHTS = ("pooler.", "position_ids")
 
 
@@ -63,27 +64,34 @@ class PairModel:
 
     def score(self, pairs: Sequence[PairTokens]) -> NDArray[np.float32]:
         """The relevance of each pair, from a cross-encoder: its logit, or that of the last label less the first."""
-        logits = np.stack(self._run(pairs, lambda out, i, _: out.logits[i]))
+        logits = np.stack(self._run(pairs, lambda out: out.logits))
         return logits[:, 0] if logits.shape[1] == 1 else logits[:, -1] - logits[:, 0]
 
     def spans(self, pairs: Sequence[PairTokens]) -> list[NDArray[np.float32]]:
         """Start and end logits of each token of each pair, from a reader, as an array with two rows."""
-        return self._run(pairs, lambda out, i, n: torch.stack([out.start_logits[i, :n], out.end_logits[i, :n]]))
+        found = self._run(pairs, lambda out: torch.stack([out.start_logits, out.end_logits], dim=1))
+        return [logits[:, : len(pair.ids)] for logits, pair in zip(found, pairs, strict=True)]
 
-    def _run(self, pairs: Sequence[PairTokens], pick: Any) -> list[NDArray[np.float32]]:
+    def _run(self, pairs: Sequence[PairTokens], pick: Callable[[Any], torch.Tensor]) -> list[NDArray[np.float32]]:
         made: list[NDArray[np.float32]] = [np.zeros(0, np.float32)] * len(pairs)
         lengths = np.array([len(pair.ids) for pair in pairs], np.int64)
         for batch in token_batches(lengths, self._budget):
             self._run_batch(pairs, batch, pick, made)
         return made
 
-    def _run_batch(self, pairs: Sequence[PairTokens], batch: NDArray[np.int64], pick: Any, made: list[Any]) -> None:
+    def _run_batch(
+        self,
+        pairs: Sequence[PairTokens],
+        batch: NDArray[np.int64],
+        pick: Callable[[Any], torch.Tensor],
+        made: list[NDArray[np.float32]],
+    ) -> None:
         """Run one batch, in halves if it does not fit."""
         try:
             with memory_guard(), torch.inference_mode():
-                out = self._forward([pairs[i] for i in batch])
-                for at, i in enumerate(batch):
-                    made[i] = pick(out, at, len(pairs[i].ids)).float().cpu().numpy()
+                found = pick(self._forward([pairs[i] for i in batch])).float().cpu().numpy()
+            for i, logits in zip(batch, found, strict=True):
+                made[i] = logits
         except DeviceOutOfMemory:
             if len(batch) == 1:
                 raise

@@ -96,35 +96,37 @@ class LocalStore:
             return False
 
     def replace_if_same(self, key: str, data: bytes, tag: str) -> bool:
-        with self._explained(key), open(self.path(key).parent / _LOCK, "ab") as lock:
+        # The disk is waited for without the lock: whoever is slow or paused while it holds the lock holds up everybody.
+        target = self.path(key)
+        with self._explained(key), open(target.parent / _LOCK, "ab") as lock, self._staged(key, data) as staged:
             if not _wait_for_lock(lock.fileno()):
-                return self._swap(key, data, tag)
+                return self._swap(target, staged, tag)
             try:
-                current = self.path(key).read_bytes()
+                current = target.read_bytes()
             except FileNotFoundError:
                 return False
             if _digest(current) != tag:
                 return False
-            self.put(key, data)
+            os.replace(staged, target)
+            lock.close()
+            _sync_folder(target.parent)
             return True
 
-    def _swap(self, key: str, data: bytes, tag: str) -> bool:
+    def _swap(self, target: Path, staged: Path, tag: str) -> bool:
         """Replace an object without a lock: whoever renames it away may replace it. It is absent for a moment."""
-        target = self.path(key)
         taken = target.parent / f".{target.name}.{uuid.uuid4().hex}.tmp"
-        with self._staged(key, data) as staged:
-            try:
-                os.rename(target, taken)
-            except FileNotFoundError:
-                return False
-            same = _digest(taken.read_bytes()) == tag
-            try:
-                os.link(staged if same else taken, target)
-            except FileExistsError:
-                same = False
-            _sync_folder(target.parent)
-            taken.unlink()
-            return same
+        try:
+            os.rename(target, taken)
+        except FileNotFoundError:
+            return False
+        same = _digest(taken.read_bytes()) == tag
+        try:
+            os.link(staged if same else taken, target)
+        except FileExistsError:
+            same = False
+        _sync_folder(target.parent)
+        taken.unlink()
+        return same
 
     def list(self, prefix: str = "", after: str = "") -> Iterator[Entry]:
         folder, _, start = prefix.rpartition("/")

@@ -17,6 +17,7 @@ import pytest
 
 from shardmill.errors import UsageError
 from shardmill.store import Store, list_folders, locate, open_store, remote, replacing
+from shardmill.store.local import try_lock
 
 
 @pytest.fixture
@@ -127,6 +128,24 @@ def test_a_folder_without_flock_swaps_too(tmp_path: Path, monkeypatch: pytest.Mo
         test_replace_if_same_has_one_winner(store)
     test_replace_if_same_refuses_what_changed_or_is_gone(store)
     assert [p.name for p in tmp_path.iterdir() if p.name != ".lock"] == []
+
+
+def test_nobody_waits_for_the_disk_with_the_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker that was paused while it wrote a lease kept all others from theirs."""
+    store = open_store(str(tmp_path))
+    store.put("k", b"0")
+    free, fsync = [], os.fsync
+
+    def look(handle: int) -> None:
+        with open(tmp_path / ".lock", "ab") as lock:
+            free.append(try_lock(lock.fileno()))
+        fsync(handle)
+
+    monkeypatch.setattr(os, "fsync", look)
+    assert store.replace_if_same("k", b"1", store.get_tagged("k")[1])
+    store.delete("k")
+    assert free
+    assert all(free)
 
 
 def test_list_is_by_prefix(store: Store) -> None:

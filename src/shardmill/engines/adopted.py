@@ -8,7 +8,7 @@ import time
 from dataclasses import dataclass
 
 from shardmill.errors import EXIT_DONE, EXIT_TRY_AGAIN
-from shardmill.ledger import Ledger, process_alive
+from shardmill.ledger import ENDED, Ledger, process_alive
 
 _ENDED = {"done": EXIT_DONE, "stopped": EXIT_TRY_AGAIN}
 _LOOK_S = 0.1
@@ -50,9 +50,9 @@ def end_of(ledger: Ledger, worker: str) -> int:
 
 
 def find_left(ledger: Ledger) -> list[Adopted]:
-    """The detached workers of a run that are alive on this machine."""
+    """The detached workers of a run that are alive on this machine, without those that are about to end."""
     return [
         Adopted(ledger, beat["id"], beat["process"], beat["pid"], beat["started"])
         for beat in ledger.workers.read()
-        if beat.get("detached") and process_alive(beat["process"], beat["pid"])
+        if beat.get("detached") and beat["state"] not in ENDED and process_alive(beat["process"], beat["pid"])
     ]

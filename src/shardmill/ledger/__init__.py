@@ -16,11 +16,12 @@ from shardmill.ledger.progress import Progress, Search, find_crash_loop, read_se
 from shardmill.ledger.record import Assignment, Claim, Commit, DoneShard, KeptRows, Lease, RunForecast, Step, Suspects
 from shardmill.ledger.state import DONE, FAILED, STOPPED, WANTED, RunState, started_over
 from shardmill.ledger.view import COMMITTED, RunView, Totals, count_states, mark_states, merge_reasons
-from shardmill.ledger.worker import idle_s, is_live, is_vanished, was_told_to_stop
+from shardmill.ledger.worker import ENDED, idle_s, is_live, is_vanished, was_told_to_stop
 
 __all__ = [
     "COMMITTED",
     "DONE",
+    "ENDED",
     "FAILED",
     "STOPPED",
     "WANTED",

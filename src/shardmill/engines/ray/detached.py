@@ -14,6 +14,7 @@ from ray.exceptions import RayError
 from shardmill.devices import Device
 from shardmill.engines.process import name_worker
 from shardmill.engines.ray.post import Birth, End, Post
+from shardmill.ledger import ENDED, Ledger
 
 # How long an actor whose worker has ended stays, for those who ask how it ended.
 _STAYS_S = 5.0
@@ -40,8 +41,9 @@ class DetachedPost(Post):
         return self._birth
 
     def has_ended(self) -> bool:
-        """Whether its worker is gone, though how it ended may not be known yet."""
-        return self._ended.is_set() or (self._worker is not None and self._worker.poll() is not None)
+        """Whether its worker is gone, or has said that it ends: its process may take a while to do so."""
+        gone = self._ended.is_set() or (self._worker is not None and self._worker.poll() is not None)
+        return gone or (Ledger(self._run).workers.find(self._birth.worker) or {}).get("state") in ENDED
 
     def wait(self) -> End | None:
         """How the worker ended; None if it has not after a while: whoever asked may be gone."""

@@ -69,7 +69,7 @@ def test_workers_are_added_and_taken_away_in_mid_run_and_stop_leaves_nothing(
     _, said = watching.communicate(timeout=PATIENCE_S)
     assert watching.returncode == 130, said
     assert f"Come back: shardmill resume {place}" in said
-    assert len(live_workers(run.ledger)) == 2
+    wait_for(lambda: len(live_workers(run.ledger)) == 2 and run.ledger.commits.shards())
     assert stop(place).living == 0
     assert not [pod for pod in cluster.pods(namespace) if pod["metadata"]["name"].startswith(job_name(place))]
     assert run.ledger.leases.read() == {}

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from shardmill.errors import UsageError
+from shardmill.errors import ShardmillError
 from shardmill.run import Run, prepare, start
+from shardmill.store import open_store
 from shardmill.testing import InProcessEngine
 from tests.support.corpora import fake_rows, fake_spec
 
@@ -100,6 +101,11 @@ def test_without_a_file_it_lies_in_the_folder(run: Run) -> None:
     assert b"<!doctype html>" in run.ledger.store.get("report.html")
 
 
+def test_a_file_may_be_in_any_store(run: Run, place: str) -> None:
+    run.report(f"{place}/reports/report.md")
+    assert b"**verified**" in open_store(f"{place}/reports").get("report.md")
+
+
 def test_a_run_that_has_not_begun_has_a_page(tmp_path: Path) -> None:
     (tmp_path / "items.jsonl").write_text("".join(json.dumps(row) + "\n" for row in fake_rows(5)))
     prepare(fake_spec(tmp_path / "items.jsonl"), tmp_path / "run")
@@ -126,10 +132,10 @@ def test_a_proof_of_another_plan_proves_nothing(run: Run, tmp_path: Path) -> Non
         ("report.pdf", "", "'pdf'"),
         ("x", "", "''"),
         ("report.html", "htm", "'htm'"),
-        ("/proc/x/y.md", "", "/proc/x/y.md"),
+        ("/proc/x/y.md", "", "/proc/x cannot be created"),
     ],
 )
 def test_what_cannot_be_written_is_refused(run: Run, out: str, format: str, said: str) -> None:
-    with pytest.raises(UsageError, match=re.escape(said)) as refused:
+    with pytest.raises(ShardmillError, match=re.escape(said)) as refused:
         run.report(out, format)
     assert refused.value.hint

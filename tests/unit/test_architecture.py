@@ -61,7 +61,7 @@ MAY_IMPORT: dict[str, str] = {
     "costs": "errors console devices sizing models spec plan ledger sources tasks status planner",
     "results": "errors permission console ranges devices store retrieval evaluation models plan ledger sources tasks "
     "sinks",
-    "reports": "_version errors console plan ledger status costs",
+    "reports": "_version errors console store plan ledger status costs",
     "run": "errors permission console devices store spec plan planner ledger engines sinks tasks status costs results "
     "steps worker retrieval reports telemetry",
     "tables": "errors passwords permission console template devices store models spec plan planner postgres sources "

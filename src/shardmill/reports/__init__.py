@@ -13,6 +13,7 @@ from shardmill.reports.account import Account, read_account
 from shardmill.reports.markdown import write_markdown
 from shardmill.reports.page import write_page
 from shardmill.status.state import Status
+from shardmill.store import replacing
 
 FORMATS: dict[str, Callable[[Account], str]] = {
     "html": write_page,
@@ -33,9 +34,6 @@ def write_report(ledger: Ledger, plan: Plan, status: Status, out: str = "", form
         name = "report-page.json" if format == "json" else f"report.{format}"
         ledger.store.put(name, text)
         return f"{ledger.url}/{name}"
-    try:
-        Path(out).parent.mkdir(parents=True, exist_ok=True)
-        Path(out).write_bytes(text)
-    except OSError as error:
-        raise UsageError(f"{out} cannot be written: {error.strerror}.", hint="Name another file by --out.") from error
+    with replacing(out) as file:
+        file.write(text)
     return out

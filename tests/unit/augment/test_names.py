@@ -8,8 +8,8 @@ from __future__ import annotations
 import inspect
 import itertools
 import multiprocessing
-import socket
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -106,12 +106,9 @@ def test_a_process_for_each_rank_of_a_node() -> None:
     assert got == {2: scales[2::4], 3: scales[3::4]}
 
 
-def test_a_rank_asks_torch_which_it_is() -> None:
+def test_a_rank_asks_torch_which_it_is(tmp_path: Path) -> None:
     dist = pytest.importorskip("torch.distributed")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        address = f"tcp://127.0.0.1:{free.getsockname()[1]}"
-    dist.init_process_group(backend="gloo", init_method=address, rank=0, world_size=1)
+    dist.init_process_group(backend="gloo", init_method=f"file://{tmp_path}/ranks", rank=0, world_size=1)
     try:
         stream = stream_distributed_augmentation_chain(
             num_samples=7, rank=dist.get_rank(), world_size=dist.get_world_size(), config=get_preset("mild")

@@ -57,7 +57,14 @@ def test_workers_are_added_and_taken_away_in_mid_run_and_stop_leaves_nothing(
     execution = on_pods(cluster, namespace)
     run = start(spec_of(source, 0.2, workers=3, detach=True, **execution), place)
     wait_for(lambda: len(live_workers(run.ledger)) == 3)
-    # The Job is there, so its options are taken from the folder.
+    # The Job is there, so its options are taken from the folder; others than its own are not.
+    settings = run.ledger.execution()
+    options = settings["engine_options"]
+    others = {**options, "env": {**dict(options.get("env") or {}), "LD_PRELOAD": "/tmp/theirs.so"}}
+    run.ledger.put_execution({**settings, "engine_options": others})
+    with pytest.raises(UsageError, match=r"sets .*env"):
+        resume(place, {"detach": True})
+    run.ledger.put_execution(settings)
     for workers in (1, 2):
         resume(place, {"workers": workers, "detach": True})
         wait_for(lambda: len(live_workers(run.ledger)) == workers)  # noqa: B023

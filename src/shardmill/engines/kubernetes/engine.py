@@ -68,7 +68,10 @@ def is_placed(execution: Execution, run: str) -> bool:
     made, placed = make_job(run, options, 1)["spec"]["template"]["spec"], found["spec"]["template"]["spec"]
     parts = [({**spec["containers"][0]}, spec.get("serviceAccountName", "")) for spec in (made, placed)]
     keys = ("image", "command", "args", "envFrom")
-    return len({str([container.get(key) for key in keys] + [account]) for container, account in parts}) == 1
+    same = len({str([container.get(key) for key in keys] + [account]) for container, account in parts}) == 1
+    # It has more variables than the options: what the one who placed it permitted.
+    known = {variable["name"]: variable.get("value", "") for variable in parts[1][0].get("env", ())}
+    return same and all(known.get(name) == value for name, value in options.env.items())
 
 
 def end_workers(execution: Execution, run: str, plan: Plan) -> int:

@@ -16,6 +16,7 @@ from shardmill._version import __version__
 _HOMES = {
     "Run": "shardmill.run",
     "answer": "shardmill.api",
+    "apply": "shardmill.api",
     "ask": "shardmill.api",
     "calculate_optimal_chunks": "shardmill.sizing.chunks",
     "embed": "shardmill.api",
@@ -24,6 +25,7 @@ _HOMES = {
     "prepare": "shardmill.run",
     "start": "shardmill.run",
     "summarize": "shardmill.api",
+    "task": "shardmill.calls",
     "StreamingDatasetSplitter": "shardmill.split",
     "Spec": "shardmill.spec",
     "make_spec": "shardmill.spec",
@@ -40,6 +42,7 @@ __all__ = [
     "UsageError",
     "__version__",
     "answer",
+    "apply",
     "ask",
     "calculate_optimal_chunks",
     "embed",
@@ -49,11 +52,13 @@ __all__ = [
     "prepare",
     "start",
     "summarize",
+    "task",
     "work",
 ]
 
 if TYPE_CHECKING:
-    from shardmill.api import answer, ask, embed, generate, load, summarize
+    from shardmill.api import answer, apply, ask, embed, generate, load, summarize
+    from shardmill.calls import task
     from shardmill.errors import ShardmillError, UsageError
     from shardmill.run import Run, prepare, start, work
     from shardmill.sizing.chunks import calculate_optimal_chunks

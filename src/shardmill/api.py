@@ -1,11 +1,12 @@
-"""The commands `embed`, `load`, `generate`, `summarize`, `answer`, `ask` and `run` as functions."""
+"""The commands `embed`, `load`, `generate`, `summarize`, `answer`, `ask`, `apply` and `run` as functions."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypedDict, Unpack
 
+from shardmill.calls import describe_call
 from shardmill.console import is_quiet
 from shardmill.errors import UsageError, nearest
 from shardmill.run import Run, prepare, start
@@ -17,6 +18,7 @@ from shardmill.tables.load import complete_work, load_spec
 from shardmill.tables.load import load as load_table
 from shardmill.tables.load import prepare as prepare_table
 from shardmill.tasks.answer.rows import Answer
+from shardmill.template import NO_TEXT
 
 Place = str | os.PathLike[str]
 Names = str | Sequence[str]
@@ -117,6 +119,17 @@ class SummarizeOptions(RunOptions, total=False):
     table: str | None
     mode: str | None
     changed_only: bool
+
+
+class ApplyOptions(RunOptions, total=False):
+    """Options of `apply`. With `to` and `table` the rows go into PostgreSQL."""
+
+    text: str | None
+    column: Names | None
+    batch: int | None
+    to: str | None
+    table: str | None
+    mode: str | None
 
 
 class LoadOptions(EmbedOptions, total=False):
@@ -221,6 +234,56 @@ def generate(
     if schema is not None:
         work["params"]["response_schema"] = dict(schema)
     return carry_out({**work, "task": "generate"}, execution, out, fresh=fresh, quiet=is_quiet(quiet))
+
+
+def apply(
+    source: str | Sequence[str],
+    call: str | Callable[..., Any],
+    *,
+    arguments: Mapping[str, Any] | None = None,
+    out: Place | None = None,
+    fresh: bool = False,
+    quiet: bool | None = None,
+    **options: Unpack[ApplyOptions],
+) -> Run:
+    """Call a function with every item of a source, in batches. The same call resumes.
+
+    shardmill.apply("reviews.jsonl", count_words, out="runs/words")
+
+    `call` is a function, a class that is made once per worker, or the name of one: package.module:function or
+    file.py:function. `arguments` are further keyword arguments of it.
+    """
+    _check("apply", ApplyOptions, options)
+    work, execution = sort_options({"source": source, **options})
+    work, execution = apply_work({**work, "params": {**work["params"], "call": call}}, execution, arguments)
+    return carry_out(work, execution, out, fresh=fresh, quiet=is_quiet(quiet))
+
+
+def apply_work(
+    work: dict[str, Any], execution: dict[str, Any], arguments: Mapping[str, Any] | None = None
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The `[work]` and `[execution]` that call a function, from options: `column`, `batch` and `call` of its `params`.
+
+    It runs on the CPU unless a device is named.
+    """
+    if (task := work.get("task", "apply")) != "apply":
+        raise UsageError(f"The task is {task!r}, not apply.", hint="shardmill run --spec FILE runs any task.")
+    params = dict(work.get("params", {}))
+    if not (call := params.pop("call", None)):
+        raise UsageError("No function was given.", hint="Name one: --call package.module:function or file.py:function")
+    called = {"call": call} if params.get("code") else describe_call(call)
+    if columns := params.pop("column", None):
+        params["fields"] = [
+            name for each in ([columns] if isinstance(columns, str) else columns) for name in each.split(",")
+        ]
+    if batch := params.pop("batch", None):
+        execution = {**execution, "batch_tokens": batch}
+    if work.get("text"):
+        params["text"] = True
+    if arguments:
+        params["arguments"] = {**params.get("arguments", {}), **arguments}
+    made = {"text": NO_TEXT, **work, "task": task, "params": {**called, **params}}
+    return made, {"device": "cpu", **execution}
 
 
 def answer(

@@ -31,6 +31,8 @@ NEW_NUMERICS = "another version of shardmill began it, and this version corrects
 # the window (from 0) and the range of characters of the item's text that it covers.
 ROW = "row"
 WINDOW, START, STOP = "window", "start", "stop"
+# A column of parts alone, where items may have no row: the number of a row's item in its shard.
+ITEM = "item_in_shard"
 
 # A shard is no smaller than this, nor than a few seconds of dear work. More than the usual shards are
 # made only where each would take longer than the longest.
@@ -196,7 +198,7 @@ class Plan:
     def code(self) -> tuple[str, ...]:
         """The names of code that a worker imports for it."""
         places = (*self.work.source, *(file.place for file in self.stat.files))
-        return (*code_among(self.work.task, places, self.fingerprint), *self.work.keys)
+        return (*code_among(self.work.task, places, self.fingerprint), *self.work.calls, *self.work.keys)
 
     @property
     def kept(self) -> dict[str, str]:

@@ -12,9 +12,11 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator
 
+from shardmill.calls import describe_call
 from shardmill.errors import SpecError, nearest
 from shardmill.passwords import clean_url, withhold
-from shardmill.permission import KEY_VARIABLE, code_among, key_name
+from shardmill.permission import KEY_VARIABLE, calls_among, code_among, key_name
+from shardmill.template import NO_TEXT
 
 
 def _as_tuple(value: Any) -> Any:
@@ -96,7 +98,12 @@ class Work(_Model):
     @property
     def code(self) -> tuple[str, ...]:
         """The names of code in it: of the task and of functions that connect to a database; and of a server's key."""
-        return (*code_among(self.task, self.source), *self.keys)
+        return (*code_among(self.task, self.source), *self.calls, *self.keys)
+
+    @property
+    def calls(self) -> tuple[str, ...]:
+        """The name of the function that a task of shardmill's own calls, if it calls one."""
+        return () if ":" in self.task else calls_among(self.params)
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -287,7 +294,15 @@ def sort_options(values: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, A
 
 
 def make_spec(work: dict[str, Any], execution: dict[str, Any] | None = None) -> Spec:
-    """Build a spec from plain values; None means the default."""
+    """Build a spec from plain values; None means the default. The task may be a function: `shardmill.task`."""
+    if callable(work.get("task")):
+        work = {
+            "text": NO_TEXT,
+            **work,
+            "task": "apply",
+            "params": {**describe_call(work["task"]), **work.get("params", {})},
+        }
+        execution = {"device": "cpu", **(execution or {})}
     work, execution = settle_server(work, execution or {})
     try:
         made = Work(**{k: v for k, v in work.items() if v is not None})

@@ -11,6 +11,9 @@ from shardmill.errors import SpecError
 
 Rendered = tuple[str | None, str | None]
 
+# The template of items without a text: their task reads other fields.
+NO_TEXT = "{:none}"
+
 
 @dataclass(frozen=True, slots=True)
 class TextTemplate:
@@ -32,6 +35,8 @@ class TextTemplate:
 
     @classmethod
     def parse(cls, spec: str) -> TextTemplate:
+        if spec == NO_TEXT:
+            return cls(("",), single=False)
         if "{" in spec or "}" in spec:
             parts, as_json = _parse_braces(spec.replace("\\n", "\n").replace("\\t", "\t"))
             return cls(parts, single=False, as_json=as_json)
@@ -48,6 +53,8 @@ class TextTemplate:
 
     def render(self, row: Mapping[str, object]) -> Rendered:
         """The text and None, or None and the reason why there is no text."""
+        if len(self.parts) == 1:
+            return "", None
         return self._render_single(row) if self.single else self._render_parts(row)
 
     def _render_single(self, row: Mapping[str, object]) -> Rendered:

@@ -26,6 +26,8 @@ MAY_IMPORT: dict[str, str] = {
     "telemetry": "_version console",
     "passwords": "errors",
     "permission": "errors",
+    "calls": "errors permission",
+    "arrowtypes": "errors",
     "records": "errors",
     "ranges": "errors",
     "random": "errors",
@@ -38,7 +40,7 @@ MAY_IMPORT: dict[str, str] = {
     "store": "errors",
     "retrieval": "errors cache store",
     "sizing": "errors cache devices",
-    "spec": "errors passwords permission",
+    "spec": "errors passwords permission calls template",
     "postgres": "errors passwords retrieval",
     "endpoints": "errors console passwords permission schema",
     "augment": "errors random",
@@ -47,8 +49,9 @@ MAY_IMPORT: dict[str, str] = {
     "plan": "errors permission records sizing spec",
     "ledger": "errors records store plan",
     # What a run made is a source of the next.
-    "sources": "errors devices passwords permission ranges store template spec plan ledger postgres",
-    "tasks": "errors permission devices random augment models endpoints schema plan postgres template texts retrieval",
+    "sources": "errors arrowtypes devices passwords permission ranges store template spec plan ledger postgres",
+    "tasks": "errors permission arrowtypes calls devices random augment models endpoints schema plan postgres template "
+    "texts retrieval",
     "sinks": "errors console store spec plan ledger postgres template",
     "status": "errors console store plan ledger postgres sinks",
     "steps": "errors console spec plan ledger sources tasks sinks results telemetry",
@@ -62,17 +65,17 @@ MAY_IMPORT: dict[str, str] = {
     "results": "errors permission console ranges devices store retrieval evaluation models plan ledger sources tasks "
     "sinks",
     "reports": "_version errors console store plan ledger status costs",
-    "run": "errors permission console devices store spec plan planner ledger engines sinks tasks status costs results "
-    "steps worker retrieval reports telemetry",
+    "run": "errors permission calls console devices store spec plan planner ledger engines sinks tasks status costs "
+    "results steps worker retrieval reports telemetry",
     "tables": "errors passwords permission console template devices store models spec plan planner postgres sources "
     "sinks tasks engines results run",
     "alerts": "errors console records store spec status endpoints",
     # It shows what folders say; only its search, a process of its own, opens a task.
     "monitor": "_version errors permission console store spec plan ledger tasks status costs results run alerts",
     "ray": "spec run",
-    "api": "errors console spec run tables tasks",
+    "api": "errors calls console template spec run tables tasks",
     "bench": "errors console batching devices sizing store augment models sources tasks sinks costs run api",
-    "__init__": "_version errors spec sizing split run api",
+    "__init__": "_version errors calls spec sizing split run api",
     "cli": "__init__ _version errors permission console store schema augment devices spec plan planner engines status "
     "costs split run tables api bench monitor",
     "__main__": "cli",
@@ -94,6 +97,8 @@ FUNCTIONS = {
     "answer",
     "ask",
     "evaluate",
+    "task",
+    "dedup",
 }
 
 

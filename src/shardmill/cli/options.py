@@ -10,9 +10,9 @@ from typer.models import OptionInfo
 
 ARGUMENTS, OTHER = "Arguments", "Options"
 SOURCE, MODEL, RESULT, TABLE = "Source", "Model", "What is kept", "Table"
-PROMPT, PASSAGES, ANSWER = "Prompt", "Passages", "Answer"
+PROMPT, PASSAGES, ANSWER, FUNCTION = "Prompt", "Passages", "Answer", "Function"
 PLACE, LIMITS = "Where it runs", "Limits"
-GROUPS = (ARGUMENTS, SOURCE, PROMPT, PASSAGES, MODEL, ANSWER, RESULT, TABLE, PLACE, LIMITS)
+GROUPS = (ARGUMENTS, SOURCE, FUNCTION, PROMPT, PASSAGES, MODEL, ANSWER, RESULT, TABLE, PLACE, LIMITS)
 
 
 def option(group: str, *flags: str, help: str, **more: Any) -> Any:

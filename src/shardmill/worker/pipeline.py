@@ -156,7 +156,7 @@ class Worker:
             self.writer = Writer(
                 self.ledger,
                 self.plan,
-                self.task.output,
+                self.task.written,
                 self._shards,
                 self._tally,
                 worker=self.name,

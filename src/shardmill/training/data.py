@@ -8,22 +8,33 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from shardmill.errors import SpecError, TaskError, too_many_errors
+from shardmill.spec import ErrorLimit
+from shardmill.store import locate
 from shardmill.training.batch import StepBatch, Text
 from shardmill.training.options import TrainOptions
 
+# Columns that a collected source has of its own: the row there, and why it cannot be used.
+ROW, WHY = "row", "why"
 # Texts that a held-out anchor is ranked against, at most.
 _RANKED = 10_000
 
 
 @dataclass(frozen=True, slots=True)
 class Pairs:
-    """Texts by column, the label of each item if it has one, and the group by which items are split."""
+    """Texts by column, the label of each item if it has one, and the group by which items are split.
+
+    `prompts` are the texts before those of each column; `left_out` says which rows of the source are no items, and why.
+    """
 
     table: pa.Table
     options: TrainOptions
     prompts: tuple[str, ...]
+    left_out: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         count: int = self.table.num_rows
@@ -54,20 +65,18 @@ class Pairs:
 
     def ranking(self, held: NDArray[np.int64]) -> Ranking:
         """What is ranked to evaluate: held-out anchors against the partners of all items, of held-out ones first."""
-        rest = np.setdiff1d(np.arange(len(self)), held)
-        partners = self.table[self.options.columns[1]]
-        texts = dict.fromkeys(partners.take(pa.array(held)).to_pylist())
-        for start in range(0, len(rest), _RANKED):
-            if len(texts) >= _RANKED:
-                break
-            texts |= dict.fromkeys(partners.take(pa.array(rest[start : start + _RANKED])).to_pylist())
-        found = list(texts)[: max(_RANKED, len(dict.fromkeys(partners.take(pa.array(held)).to_pylist())))]
+        anchors, partners = (self.table[name] for name in self.options.columns[:2])
+        rows = pa.array(held)
         right: dict[str, list[str]] = {}
-        rows = self.table.take(pa.array(held))
-        for anchor, partner in zip(
-            rows[self.options.columns[0]].to_pylist(), rows[self.options.columns[1]].to_pylist(), strict=True
-        ):
+        for anchor, partner in zip(anchors.take(rows).to_pylist(), partners.take(rows).to_pylist(), strict=True):
             right.setdefault(anchor, []).append(partner)
+        texts = dict.fromkeys(partner for each in right.values() for partner in each)
+        most = max(_RANKED, len(texts))
+        for chunk in partners.chunks:
+            if len(texts) >= most:
+                break
+            texts |= dict.fromkeys(chunk.to_pylist())
+        found = list(texts)[:most]
         return Ranking(
             tuple((self.prompts[0], anchor) for anchor in right),
             tuple((self.prompts[1], text) for text in found),
@@ -82,6 +91,47 @@ class Ranking:
     anchors: tuple[Text, ...]
     texts: tuple[Text, ...]
     right: tuple[tuple[str, ...], ...]
+
+
+def read_pairs(place: str, options: TrainOptions, prompts: tuple[str, ...]) -> Pairs:
+    """The items in a Parquet file, without those that lack a text or their label; too many of these are refused."""
+    store, name = locate(place)
+    with store.reader(name) as data, pq.ParquetFile(data) as file:
+        table = file.read()
+    for column in options.columns:
+        if not pa.types.is_string(table[column].type) and not pa.types.is_large_string(table[column].type):
+            raise SpecError(
+                f"The column {column!r} holds {table[column].type}, not text.", hint="Name other ones with --columns."
+            )
+    if options.label and not _is_number(table[options.label].type):
+        raise SpecError(
+            f"The label {options.label!r} holds {table[options.label].type}, not numbers.", hint="Name another one."
+        )
+    reasons = table[WHY].to_pylist()
+    for column in options.columns:
+        blank = pc.fill_null(pc.equal(pc.utf8_trim_whitespace(table[column]), ""), True)
+        _blame(reasons, blank, f"no text in {column!r}")
+    if options.label:
+        finite = pc.fill_null(pc.is_finite(table[options.label].cast(pa.float64())), False)
+        _blame(reasons, pc.invert(finite), f"no number in {options.label!r}")
+    left = tuple(
+        f"row {row}: {why}" for row, why in zip(table[ROW].to_pylist(), reasons, strict=True) if why is not None
+    )
+    if ErrorLimit.parse(options.max_errors).exceeded(len(left), table.num_rows):
+        raise too_many_errors(len(left), table.num_rows, options.max_errors, left[0])
+    table = table.filter(pa.array([why is None for why in reasons]))
+    if table.num_rows < 2:
+        raise TaskError(f"{table.num_rows} items are too few to train on.", hint="Give a source with more rows.")
+    return Pairs(table, options, prompts, left)
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
+
+
+def _blame(reasons: list[str | None], rows: pa.ChunkedArray, why: str) -> None:
+    for i in np.flatnonzero(rows.to_numpy()):
+        reasons[i] = reasons[i] or why
 
 
 def _draw(seed: int, group: str) -> bytes:

@@ -24,7 +24,8 @@ class TrainOptions(BaseModel):
 
     `batch` is the number of items per step on all processes together. `prompts` are put before the texts of a column.
     `dims` are the lengths at which a Matryoshka loss cuts the vectors. `held_out` is the share of items that is not
-    trained on; items that agree in `split_by`, by default in their second column, are on the same side.
+    trained on; items that agree in `split_by`, by default in their second column, are on the same side. `max_errors` is
+    how many rows of the source may lack a text or their label.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -47,6 +48,7 @@ class TrainOptions(BaseModel):
     max_tokens: int | None = Field(default=None, ge=1)
     held_out: float = Field(default=0.1, ge=0, lt=1)
     split_by: str = ""
+    max_errors: str = "1%"
     evaluate_every: int | None = Field(default=None, ge=1)
     checkpoint_every: int | None = Field(default=None, ge=1)
 

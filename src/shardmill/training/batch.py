@@ -52,10 +52,10 @@ class StepBatch:
         if self.labels is not None:
             labels = torch.from_numpy(self.labels).to(vectors.device)
             if options.objective == "cosine":
-                return losses.cosine(*columns, labels)
-            return losses.cosent(*columns, labels, options.temperature)
+                return losses.cosine(columns[0], columns[1], labels)
+            return losses.cosent(columns[0], columns[1], labels, options.temperature)
         if options.objective == "triplet":
-            return losses.triplet(*columns)
+            return losses.triplet(columns[0], columns[1], columns[2])
         candidates, own, hidden = (torch.from_numpy(each).to(vectors.device) for each in self._candidates())
         return losses.in_batch(columns[0], vectors[candidates], own, hidden, options.temperature)
 

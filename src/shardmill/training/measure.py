@@ -33,10 +33,10 @@ class Measure:
     def of(self, network: Network, group: TrainGroup) -> float:
         if self._ranking is not None:
             return float(np.mean(reciprocal_ranks(self._ranking, network, group)))
-        assert self._labelled is not None and self._labelled.labels is not None
+        assert self._labelled is not None
         vectors, places = embed_all(self._labelled.texts, network, group), torch.from_numpy(self._labelled.places)
         scores = cosines(vectors[places[:, 0]], vectors[places[:, 1]])
-        return spearman(scores.cpu().numpy(), self._labelled.labels)
+        return spearman(scores.cpu().numpy(), np.asarray(self._labelled.labels))
 
 
 def reciprocal_ranks(ranking: Ranking, network: Network, group: TrainGroup, dims: int | None = None) -> list[float]:

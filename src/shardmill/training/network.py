@@ -102,7 +102,7 @@ class Network:
             with memory_guard():
                 if part.vectors is None:
                     part.vectors = self._encoder.vectors(part.ids, part.skip, autocast=self._autocast)
-                part.vectors.backward(mine)
+                part.vectors.backward(mine)  # type: ignore[no-untyped-call]
             part.vectors = None
 
     def embed(self, texts: Sequence[Text]) -> Tensor:

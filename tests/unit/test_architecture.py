@@ -44,11 +44,13 @@ MAY_IMPORT: dict[str, str] = {
     "augment": "errors random",
     # A model may be in a store.
     "models": "errors permission cache console devices random sizing store",
+    "training": "errors devices spec store augment evaluation models retrieval",
     "plan": "errors permission records sizing spec",
     "ledger": "errors records store plan",
     # What a run made is a source of the next.
     "sources": "errors devices passwords permission ranges store template spec plan ledger postgres",
-    "tasks": "errors permission devices random augment models endpoints schema plan postgres template texts retrieval",
+    "tasks": "errors permission devices random augment models endpoints schema plan postgres template texts retrieval "
+    "training",
     "sinks": "errors console store spec plan ledger postgres template",
     "status": "errors console store plan ledger postgres sinks",
     "steps": "errors console spec plan ledger sources tasks sinks results telemetry",
@@ -63,7 +65,7 @@ MAY_IMPORT: dict[str, str] = {
     "sinks",
     "reports": "_version errors console store plan ledger status costs",
     "run": "errors permission console devices store spec plan planner ledger engines sinks tasks status costs results "
-    "steps worker retrieval reports telemetry",
+    "steps worker retrieval reports telemetry sources training",
     "tables": "errors passwords permission console template devices store models spec plan planner postgres sources "
     "sinks tasks engines results run",
     "alerts": "errors console records store spec status endpoints",

@@ -26,6 +26,7 @@ _HOMES = {
     "start": "shardmill.run",
     "summarize": "shardmill.api",
     "task": "shardmill.calls",
+    "train": "shardmill.api",
     "StreamingDatasetSplitter": "shardmill.split",
     "Spec": "shardmill.spec",
     "make_spec": "shardmill.spec",
@@ -53,11 +54,12 @@ __all__ = [
     "start",
     "summarize",
     "task",
+    "train",
     "work",
 ]
 
 if TYPE_CHECKING:
-    from shardmill.api import answer, apply, ask, embed, generate, load, summarize
+    from shardmill.api import answer, apply, ask, embed, generate, load, summarize, train
     from shardmill.calls import task
     from shardmill.errors import ShardmillError, UsageError
     from shardmill.run import Run, prepare, start, work

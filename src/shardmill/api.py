@@ -6,11 +6,12 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypedDict, Unpack
 
-from shardmill.calls import describe_call
 from shardmill.console import is_quiet
 from shardmill.errors import UsageError, nearest
 from shardmill.run import Run, prepare, start
+from shardmill.run.applying import apply_work
 from shardmill.run.summaries import settle_method, start_groups
+from shardmill.run.training import settle_training
 from shardmill.spec import make_spec, settle_server, sort_options
 from shardmill.tables.asking import ask as ask_over
 from shardmill.tables.asking import make_searchable
@@ -18,7 +19,6 @@ from shardmill.tables.load import complete_work, load_spec
 from shardmill.tables.load import load as load_table
 from shardmill.tables.load import prepare as prepare_table
 from shardmill.tasks.answer.rows import Answer
-from shardmill.template import NO_TEXT
 
 Place = str | os.PathLike[str]
 Names = str | Sequence[str]
@@ -130,6 +130,29 @@ class ApplyOptions(RunOptions, total=False):
     to: str | None
     table: str | None
     mode: str | None
+
+
+class TrainingOptions(RunOptions, total=False):
+    """Options of `train`."""
+
+    label: str | None
+    prompts: Mapping[str, str] | None
+    loss: str | None
+    temperature: float | None
+    dims: Sequence[int] | None
+    batch: int | None
+    epochs: int | None
+    learning_rate: float | None
+    weight_decay: float | None
+    warmup: float | None
+    schedule: str | None
+    clip: float | None
+    seed: int | None
+    max_tokens: int | None
+    held_out: float | None
+    split_by: str | None
+    evaluate_every: int | None
+    checkpoint_every: int | None
 
 
 class LoadOptions(EmbedOptions, total=False):
@@ -259,31 +282,26 @@ def apply(
     return carry_out(work, execution, out, fresh=fresh, quiet=is_quiet(quiet))
 
 
-def apply_work(
-    work: dict[str, Any], execution: dict[str, Any], arguments: Mapping[str, Any] | None = None
-) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The `[work]` and `[execution]` that call a function, from options: `column`, `batch` and `call` of its `params`.
+def train(
+    source: str | Sequence[str],
+    *,
+    model: str,
+    columns: Names = ("anchor", "positive"),
+    out: Place | None = None,
+    fresh: bool = False,
+    allow_code: bool = False,
+    quiet: bool | None = None,
+    **options: Unpack[TrainingOptions],
+) -> Run:
+    """Fine-tune an embedding model on pairs, triplets or labelled pairs, into OUT/model. The same call resumes.
 
-    It runs on the CPU unless a device is named.
+    run = shardmill.train("pairs.jsonl", columns="question,passage", model="all-MiniLM-L6-v2", out="runs/tuned")
     """
-    if (task := work.get("task", "apply")) != "apply":
-        raise UsageError(f"The task is {task!r}, not apply.", hint="shardmill run --spec FILE runs any task.")
-    params = dict(work.get("params", {}))
-    if not (call := params.pop("call", None)):
-        raise UsageError("No function was given.", hint="Name one: --call package.module:function or file.py:function")
-    called = {"call": call} if params.get("code") else describe_call(call)
-    if columns := params.pop("column", None):
-        params["fields"] = [
-            name for each in ([columns] if isinstance(columns, str) else columns) for name in each.split(",")
-        ]
-    if batch := params.pop("batch", None):
-        execution = {**execution, "batch_tokens": batch}
-    if work.get("text"):
-        params["text"] = True
-    if arguments:
-        params["arguments"] = {**params.get("arguments", {}), **arguments}
-    made = {"text": NO_TEXT, **work, "task": task, "params": {**called, **params}}
-    return made, {"device": "cpu", **execution}
+    _check("train", TrainingOptions, options)
+    names = columns.split(",") if isinstance(columns, str) else list(columns)
+    work, execution = sort_options({"source": source, "model": model, "columns": names, **options})
+    how = {"fresh": fresh, "allow_code": allow_code, "quiet": is_quiet(quiet)}
+    return carry_out({**work, "task": "train"}, execution, out, **how)
 
 
 def answer(
@@ -316,6 +334,7 @@ def ask(over: Place, question: str, **params: Any) -> Answer:
 
 def carry_out(work: dict[str, Any], execution: dict[str, Any], out: Place | None = None, **how: Any) -> Run:
     """Run the `[work]` and `[execution]` of a spec, whatever its task, into a folder or a table."""
+    work, execution = _settle(work, execution)
     if work.get("to"):
         return load_table(work, execution, out or "", **how)
     if not out:
@@ -338,9 +357,14 @@ def summarize_work(work: dict[str, Any], execution: dict[str, Any], out: Place |
 
 def lay_out(work: dict[str, Any], execution: dict[str, Any], out: Place, **how: Any) -> Run:
     """Write the run folder that `carry_out` would write, and place nobody."""
+    work, execution = _settle(work, execution)
     if work.get("to"):
         return prepare_table(work, execution, out, **how)
     return prepare(make_spec(work, execution), out, **how)
+
+
+def _settle(work: dict[str, Any], execution: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    return settle_training(work, execution) if work.get("task") == "train" else (work, execution)
 
 
 def _check(function: str, known: type[Any], options: Mapping[str, Any]) -> None:

@@ -46,12 +46,13 @@ MAY_IMPORT: dict[str, str] = {
     "augment": "errors random",
     # A model may be in a store.
     "models": "errors permission cache console devices random sizing store",
+    "training": "errors devices spec store augment evaluation models retrieval",
     "plan": "errors permission records sizing spec",
     "ledger": "errors records store plan",
     # What a run made is a source of the next.
     "sources": "errors arrowtypes devices passwords permission ranges store template spec plan ledger postgres",
     "tasks": "errors permission arrowtypes calls devices random augment models endpoints schema plan postgres template "
-    "texts retrieval",
+    "texts retrieval training",
     "sinks": "errors console store spec plan ledger postgres template",
     "status": "errors console store plan ledger postgres sinks",
     "steps": "errors console spec plan ledger sources tasks sinks results telemetry",
@@ -66,14 +67,14 @@ MAY_IMPORT: dict[str, str] = {
     "sinks",
     "reports": "_version errors console store plan ledger status costs",
     "run": "errors permission calls console devices store spec plan planner ledger engines sinks tasks status costs "
-    "results steps worker retrieval reports telemetry",
+    "results steps worker retrieval reports telemetry template sources training",
     "tables": "errors passwords permission console template devices store models spec plan planner postgres sources "
     "sinks tasks engines results run",
     "alerts": "errors console records store spec status endpoints",
     # It shows what folders say; only its search, a process of its own, opens a task.
     "monitor": "_version errors permission console store spec plan ledger tasks status costs results run alerts",
     "ray": "spec run",
-    "api": "errors calls console template spec run tables tasks",
+    "api": "errors console spec run tables tasks",
     "bench": "errors console batching devices sizing store augment models sources tasks sinks costs run api",
     "__init__": "_version errors calls spec sizing split run api",
     "cli": "__init__ _version errors permission console store schema augment devices spec plan planner engines status "

@@ -24,6 +24,7 @@ from shardmill.cli import (
     split,
     summaries,
     tasks,
+    training,
 )
 from shardmill.cli.command import Verbs
 from shardmill.console import say
@@ -48,7 +49,11 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for family in (tasks, generation, summaries, calls, going_on, inspection, monitor, results, answers, split):
+_FAMILIES = (
+    *(tasks, generation, summaries, calls, training, going_on),
+    *(inspection, monitor, results, answers, split),
+)
+for family in _FAMILIES:
     family.add_to(app)
 app.add_typer(bench.app, rich_help_panel="Machines")
 app.add_typer(hosts.app, rich_help_panel="Machines")

@@ -53,7 +53,7 @@ def apply(
     **options: Any,
 ) -> None:
     """Call a function with every item of a source, in batches. The same command resumes an interrupted run."""
-    from shardmill.api import apply_work
+    from shardmill.run.applying import apply_work
 
     work, execution = read_options(spec, {**options, "text": text})
     own = {"call": call or None, "column": column, "batch": batch}

@@ -14,6 +14,7 @@ from typing import Any
 
 from shardmill.errors import CorruptState, Preempted, UsageError
 from shardmill.ledger.branch import Branch
+from shardmill.ledger.checkpoint import CheckpointRecords
 from shardmill.ledger.commit import Commits
 from shardmill.ledger.failure import ErrorRecords, SuspectRecords
 from shardmill.ledger.folder import Folder
@@ -24,12 +25,14 @@ from shardmill.ledger.lease import Leases
 from shardmill.ledger.note import Notes
 from shardmill.ledger.overview import Overview
 from shardmill.ledger.process import name_person
+from shardmill.ledger.published import PublishedFiles
 from shardmill.ledger.record import Assignment, Claim, encode
+from shardmill.ledger.report import ReportRecords
 from shardmill.ledger.segment import Segments
 from shardmill.ledger.state import StateRecord, started_over
 from shardmill.ledger.step import StepRecords
 from shardmill.ledger.worker import WorkerRecords
-from shardmill.plan import Plan
+from shardmill.plan import Plan, ShardRows
 from shardmill.records import read_object
 from shardmill.store import Store, locate, open_store, replacing
 
@@ -37,10 +40,13 @@ _ROLLED_UP = ("segments/", "rolled/")
 # Names in these folders have the generation, the attempt or the content in them, or they have not.
 _OWN_NAMES = (
     *("commits/", "parts/", "errors/", *_ROLLED_UP, "leases/", "suspects/", "steps/", "index/", "kept/", "history/"),
+    *("checkpoints/", "reports/"),
 )
-_SHARED_NAMES = ("workers/", "logs/", "final/")
+_SHARED_NAMES = ("workers/", "logs/", "final/", "model/")
 # The settings and the state say of which generation they are.
 _FILES = ("report.json", "forecast.json", "placement.json", "view.json", "trace.json")
+# Of no use once every shard is committed.
+_HINTS = ("leases/", "suspects/", "kept/", "checkpoints/")
 _COPIED_BYTES = 4 << 20
 _DAMAGED = "Delete it, then run the command that started the run again."
 # How long settings may be away that are about to be written.
@@ -65,6 +71,9 @@ class Ledger:
         self.suspects = SuspectRecords(self.folder)
         self.errors = ErrorRecords(self.store)
         self.kept = KeptRecords(self.folder)
+        self.checkpoints = CheckpointRecords(self.folder, clock)
+        self.reports = ReportRecords(self.folder)
+        self.published = PublishedFiles(self.folder)
         self.history = HistoryRecords(self.folder)
         self.overview = Overview(
             self.folder, self.commits, self.workers, self.leases, self.suspects, self.branch, clock
@@ -73,6 +82,7 @@ class Ledger:
         self.steps = StepRecords(self.folder, clock)
         self.state = StateRecord(self.folder, clock)
         self._free = FreeSearch(self.commits, self.segments, self.leases)
+        self._plan_tag = ""
 
     @property
     def url(self) -> str:
@@ -106,6 +116,36 @@ class Ledger:
         stored = self.plan()
         self.state.want(name_person())
         return stored
+
+    def grow(self, plan: Plan) -> Plan:
+        """Add the shards that a plan of more items has to the one that is stored, and return what is stored then."""
+        while True:
+            try:
+                data, tag = self.store.get_tagged("plan.json")
+            except FileNotFoundError:
+                raise started_over(self.url) from None
+            stored = Plan.from_json(data)
+            if stored.generation != self.folder.generation:
+                raise started_over(self.url)
+            if len(stored.shards) >= len(plan.shards):
+                return self.plan()
+            self.store.replace_if_same("plan.json", replace(plan, generation=stored.generation).encode(), tag)
+
+    def see_growth(self, plan: Plan) -> bool:
+        """Whether shards were added to a plan of items since it was read; the plan has them then."""
+        if not plan.work.items or not isinstance(plan.shards, ShardRows):
+            return False
+        try:
+            found = self.store.get_if_changed("plan.json", self._plan_tag)
+        except FileNotFoundError:
+            return False
+        if found is None:
+            return False
+        data, self._plan_tag = found
+        stored, before = Plan.from_json(data), len(plan.shards)
+        if stored.generation == plan.generation and isinstance(stored.shards, ShardRows):
+            plan.shards.grow(stored.shards)
+        return len(plan.shards) > before
 
     def confirm(self) -> None:
         """Write the plan anew, before workers are placed.
@@ -280,7 +320,7 @@ class Ledger:
             kept |= {self.commits.key(shard), commit.part, commit.errors_file}
         found = (e.key for folder in ("commits/", "parts/", "errors/") for e in self.store.list(folder))
         stray = [key for key in found if key not in kept]
-        hints = [e.key for folder in ("leases/", "suspects/", "kept/") for e in self.store.list(folder)]
+        hints = [e.key for folder in _HINTS for e in self.store.list(folder)]
         ending = f".{self.folder.generation}.json"
         hints += [e.key for kind in _ROLLED_UP for e in self.store.list(kind) if not e.key.endswith(ending)]
         plan = self.folder.read_plan()

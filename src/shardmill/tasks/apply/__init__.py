@@ -121,10 +121,10 @@ class ApplyTask(Task):
         if inspect.isclass(self._made) and callable(close := getattr(self._call, "close", None)):
             close()
 
+    def probe(self) -> None:
+        """Nothing: the function is not called with what is no item."""
+
     def prepare(self, texts: Sequence[str | None], fields: pa.RecordBatch | None = None) -> Prepared:
-        if fields is None and self.fields:
-            # A plain text checks the device; a function of other columns is not called with it.
-            return Prepared(pa.record_batch({}), np.zeros(0, np.int64))
         given = fields if fields is not None else pa.record_batch({})
         if self.params.text:
             columns = {name: given.column(name) for name in given.schema.names if name != _TEXT}
@@ -132,8 +132,6 @@ class ApplyTask(Task):
         return Prepared(given, np.ones(len(texts), np.int64))
 
     def run(self, inputs: Any) -> Output:
-        if not inputs.num_rows:
-            return Output(pa.RecordBatch.from_pylist([], schema=self.output), counts=np.zeros(0, np.int64))
         rows, counts = take_back(self._run(inputs), inputs.num_rows, self.output, self._given, self.params.call)
         return Output(rows, counts=counts)
 

@@ -57,8 +57,7 @@ def hints_of(function: Callable[..., Any], call: str) -> dict[str, Any]:
 def give(rows: pa.RecordBatch, given: Given, call: str) -> Any:
     """The batch as the function wants it. A frame has the number of each item in it, as `row`."""
     if given == "dicts":
-        names, columns = rows.schema.names, [column.to_pylist() for column in rows.columns]
-        return [dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True)]
+        return rows.to_pylist()
     if ROW in rows.schema.names:
         raise SpecError(
             f"The source has a column {ROW!r}, the name of the items' numbers in a batch.",
@@ -100,7 +99,7 @@ def list_rows(result: Any, items: int, call: str) -> tuple[list[Mapping[str, Any
     entries = result if isinstance(result, list) else list(result)
     if len(entries) != items:
         raise TaskError(f"{call} returned {len(entries)} entries for a batch of {items} items.", hint=_ENTRIES)
-    if all(type(entry) is dict for entry in entries):
+    if {*map(type, entries)} == {dict}:
         return entries, np.ones(items, np.int64)
     counts, rows = np.zeros(items, np.int64), list[Mapping[str, Any]]()
     for i, entry in enumerate(entries):
@@ -113,11 +112,14 @@ def list_rows(result: Any, items: int, call: str) -> tuple[list[Mapping[str, Any
 
 
 def _fit_dicts(rows: list[Mapping[str, Any]], output: pa.Schema, call: str) -> pa.RecordBatch:
-    wide = len(output)
-    for row in rows:
-        if len(row) != wide or not all(name in row for name in output.names):
-            raise ValueError(_other_columns(call, [*row], output))
-    arrays = [pa.array([row[field.name] for row in rows], field.type) for field in output]
+    names = set(output.names)
+    try:
+        columns = [[row[name] for row in rows] for name in output.names]
+    except KeyError:
+        columns = []
+    if len(columns) != len(names) or {*map(len, rows)} - {len(names)}:
+        raise ValueError(_other_columns(call, next(row for row in rows if row.keys() != names), output))
+    arrays = [pa.array(values, field.type) for values, field in zip(columns, output, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, schema=output)
 
 

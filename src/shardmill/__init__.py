@@ -19,6 +19,7 @@ _HOMES = {
     "apply": "shardmill.api",
     "ask": "shardmill.api",
     "calculate_optimal_chunks": "shardmill.sizing.chunks",
+    "dedup": "shardmill.api",
     "embed": "shardmill.api",
     "generate": "shardmill.api",
     "load": "shardmill.api",
@@ -46,6 +47,7 @@ __all__ = [
     "apply",
     "ask",
     "calculate_optimal_chunks",
+    "dedup",
     "embed",
     "generate",
     "load",
@@ -59,7 +61,7 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from shardmill.api import answer, apply, ask, embed, generate, load, summarize, train
+    from shardmill.api import answer, apply, ask, dedup, embed, generate, load, summarize, train
     from shardmill.calls import task
     from shardmill.errors import ShardmillError, UsageError
     from shardmill.run import Run, prepare, start, work

@@ -1,4 +1,4 @@
-"""The commands `embed`, `load`, `generate`, `summarize`, `answer`, `ask`, `apply` and `run` as functions."""
+"""The commands `embed`, `load`, `generate`, `summarize`, `answer`, `ask`, `apply`, `dedup` and `run` as functions."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from shardmill.console import is_quiet
 from shardmill.errors import UsageError, nearest
 from shardmill.run import Run, prepare, start
 from shardmill.run.applying import apply_work
+from shardmill.run.duplicates import Deduplicated, remove_duplicates
 from shardmill.run.summaries import settle_method, start_groups
 from shardmill.run.training import settle_training
 from shardmill.spec import make_spec, settle_server, sort_options
@@ -130,6 +131,21 @@ class ApplyOptions(RunOptions, total=False):
     to: str | None
     table: str | None
     mode: str | None
+
+
+class DedupOptions(TypedDict, total=False):
+    """Options of `dedup`, with the meaning of the command-line options of the same name."""
+
+    id: Names | None
+    keep: Names | None
+    query: str | None
+    format: str | None
+    engine: str | None
+    engine_options: dict[str, Any] | None
+    workers: int | None
+    max_errors: str | None
+    shard_bytes: int | None
+    then: Names | None
 
 
 class TrainingOptions(RunOptions, total=False):
@@ -280,6 +296,27 @@ def apply(
     work, execution = sort_options({"source": source, **options})
     work, execution = apply_work({**work, "params": {**work["params"], "call": call}}, execution, arguments)
     return carry_out(work, execution, out, fresh=fresh, quiet=is_quiet(quiet))
+
+
+def dedup(
+    source: str | Sequence[str],
+    *,
+    text: str,
+    out: Place,
+    threshold: float = 0.8,
+    exact: bool = False,
+    fresh: bool = False,
+    quiet: bool | None = None,
+    **options: Unpack[DedupOptions],
+) -> Deduplicated:
+    """Keep the first of all items whose texts are alike. The same call resumes.
+
+    shardmill.dedup("reviews.jsonl", text="reviewText", out="runs/unique").dropped
+    """
+    _check("dedup", DedupOptions, options)
+    work, execution = sort_options({"source": source, "text": text, **options})
+    how = {"threshold": threshold, "exact": exact, "fresh": fresh, "quiet": is_quiet(quiet)}
+    return remove_duplicates(work, execution, out, **how)
 
 
 def train(

@@ -25,7 +25,10 @@ _KEY = "key:"
 KEY_VARIABLE = "OPENAI_API_KEY"
 _KEY_NAME = re.compile(r"key:[A-Za-z_]\w*@https?://[\w.:/\[\]~%-]+", re.ASCII)
 # Code of shardmill itself, which any folder may name.
-_OURS = {"shardmill.testing:FakeTask", "shardmill.testing:FakeStream"}
+_OURS = {"shardmill.testing:FakeTask", "shardmill.testing:FakeStream"} | {
+    f"shardmill.texts.duplicates:{name}"
+    for name in ("exact_signatures", "Signatures", "Bands", "pair_up", "WithoutDuplicates")
+}
 _CALL = "call:code_"
 
 _allowed: set[str] = set(filter(None, os.environ.get(_VARIABLE, "").split(",")))

@@ -16,7 +16,7 @@ from shardmill.sources import Fields, Source, SourceStat, discover, kept_schema,
 from shardmill.sources.range import COLUMN, items_place
 from shardmill.spec import Spec, Work
 from shardmill.tasks import open_task
-from shardmill.tasks.base import Task
+from shardmill.tasks.base import Task, number_items
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -95,6 +95,7 @@ def _first_rows(source: Source, task: Task) -> pa.RecordBatch:
             texts = batch.texts.to_pylist()
             if good := [row for row, text in enumerate(texts) if text is not None][:_FIRST_ROWS]:
                 fields = batch.kept.select(list(task.fields)) if task.fields else None
+                fields = number_items(fields, 0, 0, len(batch)) if task.numbers_items else fields
                 rows: pa.RecordBatch = task.prepare(texts, fields).inputs.take(good)
                 return rows
     raise SpecError("The source has no rows to tell the columns of the result by.", hint="Name them: columns=…")

@@ -67,7 +67,7 @@ MAY_IMPORT: dict[str, str] = {
     "sinks",
     "reports": "_version errors console store plan ledger status costs",
     "run": "errors permission calls console devices store spec plan planner ledger engines sinks tasks status costs "
-    "results steps worker retrieval reports telemetry template sources training",
+    "results steps worker retrieval reports telemetry template texts sources training",
     "tables": "errors passwords permission console template devices store models spec plan planner postgres sources "
     "sinks tasks engines results run",
     "alerts": "errors console records store spec status endpoints",

@@ -1,19 +1,23 @@
-"""The verb that calls a function of the user's with every item."""
+"""The verbs that call a function with every item: the user's, or those that find duplicates."""
 
 from __future__ import annotations
 
+import time
 from typing import Annotated, Any
 
 import typer
 
 from shardmill.cli import options as o
-from shardmill.cli.command import Verb, takes
+from shardmill.cli.command import Verb, print_json, takes
 from shardmill.cli.specs import read_options
 from shardmill.cli.tasks import FAMILY, carry_out
+from shardmill.console import count, duration, say
+from shardmill.errors import UsageError
 
 
 def add_to(app: typer.Typer) -> None:
     app.command("apply", cls=Verb, rich_help_panel=FAMILY, epilog=_APPLY)(apply)
+    app.command("dedup", cls=Verb, rich_help_panel=FAMILY, epilog=_DEDUP)(dedup)
 
 
 _APPLY = """\
@@ -64,3 +68,45 @@ def apply(
     work["params"] = {**kept, **{name: value for name, value in own.items() if value}}
     work, execution = apply_work(work, execution, arguments)
     carry_out(work, execution, out, resume, as_json)
+
+
+_DEDUP = """\
+shardmill dedup reviews.jsonl --text reviewText --out runs/unique
+shardmill dedup docs.parquet --text "{title} {body}" --id doc_id --threshold 0.7 --out runs/unique
+shardmill dedup lines.txt --text text --exact --out runs/unique"""
+
+Threshold = Annotated[
+    float, o.option(o.FUNCTION, metavar="X", help="The least share of equal shingles, estimated.  [default: 0.8]")
+]
+Exact = Annotated[bool, o.option(o.FUNCTION, "--exact", help="Only texts that are equal but for case and marks.")]
+
+
+@takes(*o.READING, *o.KEEPING, *o.PLACING, "then", "max_errors", "shard_bytes")
+def dedup(
+    threshold: Threshold = 0.8,
+    exact: Exact = False,
+    out: o.Out = "",
+    resume: o.Resume = None,
+    as_json: o.AsJson = False,
+    **options: Any,
+) -> None:
+    """Keep the first of all items whose texts are alike. The same command resumes an interrupted run."""
+    from shardmill.run.duplicates import remove_duplicates
+
+    work, execution = read_options(None, options)
+    for name, flag in (("source", "SOURCE"), ("text", "--text")):
+        if not work.get(name):
+            raise UsageError(f"No {flag} was given.", hint="shardmill dedup docs.jsonl --text body --out runs/unique")
+    if not out:
+        raise UsageError("No --out was given.", hint="Name a folder for the run: --out runs/mine")
+    began = time.monotonic()
+    how: Any = {"fresh": resume is False, "resume": resume is True, "quiet": False}
+    done = remove_duplicates(work, execution, out, threshold=threshold, exact=exact, **how)
+    if as_json:
+        print_json(done.to_json())
+        return
+    kinds = f"{done.exact:,} equal, {done.dropped - done.exact:,} nearly so" if not exact else "equal"
+    fell = f"{count(done.dropped, 'duplicate')} fell away ({kinds})"
+    stay = f"{count(done.items, 'item')}: {done.items - done.dropped:,} stay"
+    say(f"{stay}, {fell}, {duration(time.monotonic() - began)}.")
+    say(f"Pairs: {done.pairs}   Next: shardmill verify {done.run.ledger.url}")

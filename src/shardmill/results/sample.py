@@ -19,7 +19,7 @@ from shardmill.results.windows import count_items, has_items, has_windows, item_
 from shardmill.sinks.parquet import is_vector, read_part
 from shardmill.sources import Fields, ItemBatch, open_source
 from shardmill.tasks import open_here, open_task
-from shardmill.tasks.base import WINDOW, Prepared, Task
+from shardmill.tasks.base import WINDOW, Prepared, Task, number_items
 
 _SAMPLE_SHARDS = 8
 
@@ -94,6 +94,8 @@ def _compare(
                     continue
                 elif text is not None and (row not in stored or _was_done(stored[row], task)):
                     fields = kept.select(list(task.fields)).slice(i, 1) if task.fields else None
+                    if task.numbers_items:
+                        fields = number_items(fields, shard.index, row, 1)
                     prepared = task.prepare([text]) if fields is None else task.prepare([text], fields)
                     if task.rows_vary:
                         for name, fit in _compute_all(task, prepared, stored.get(row)):

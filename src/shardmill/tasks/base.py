@@ -61,6 +61,12 @@ class Output:
     counts: NDArray[np.int64] | None = None
 
 
+def number_items(fields: pa.RecordBatch | None, shard: int, first: int, items: int) -> pa.RecordBatch:
+    """Fields of `items` items, with a column `item`: the number of the shard, and that of the item in it."""
+    numbers = pa.array((np.int64(shard) << 32) + np.arange(first, first + items))
+    return pa.record_batch({"item": numbers}) if fields is None else fields.append_column("item", numbers)
+
+
 class Combined(Protocol):
     """Combines the rows of an item's inputs into one row; they arrive in any order and in several batches."""
 
@@ -107,6 +113,9 @@ class Task(ABC):
 
     fields: Sequence[str] = ()
     """Columns of the source that `prepare` gets besides the text."""
+
+    numbers_items: bool = False
+    """Whether `prepare` gets, besides its fields, a column `item`: numbers that grow along the items of a run."""
 
     rows_vary: bool = False
     """Whether an input may give several rows or none, as `Output.counts` says; such a task has one input per text."""

@@ -15,7 +15,7 @@ from shardmill.ledger import Claim, Suspects
 from shardmill.sinks.base import Sink
 from shardmill.sinks.digests import digest_items
 from shardmill.sources import ItemBatch
-from shardmill.tasks.base import WINDOW, Combined, Prepared, Task
+from shardmill.tasks.base import WINDOW, Combined, Prepared, Task, number_items
 
 Rows = NDArray[np.int64]
 TEXT_DIGEST = pa.field("text_digest", pa.binary())
@@ -249,6 +249,8 @@ def make_block(
         texts[row] = None
     kept, unchanged = batch.kept.select(list(keep)), frozenset[int]()
     fields = batch.kept.select(list(task.fields)) if task.fields else None
+    if task.numbers_items:
+        fields = number_items(fields, read.claim.shard, read.first_row, len(batch))
     if table is not None:
         kept = kept.append_column(TEXT_DIGEST, digest_items(texts, fields, table.salt))
         unchanged = table.unchanged(kept)

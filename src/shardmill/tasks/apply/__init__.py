@@ -34,8 +34,9 @@ class ApplyParams(BaseModel):
     """The parameters of the task.
 
     `call` names the function, `code` is its module's text if it is sent along. `fields` are the columns it is given,
-    all of the source if they are missing, and with `text` the item's text as a column of that name. `columns` are those
-    it returns, by annotation or first result if they are missing. `arguments` are further keyword arguments.
+    all of the source if they are missing; with `text`, also the item's text as a column of that name; with `number`, a
+    column `item` that numbers the items of the run. `columns` are those it returns, by annotation or first result if
+    they are missing. `arguments` are further keyword arguments.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -43,6 +44,7 @@ class ApplyParams(BaseModel):
     call: str = Field(min_length=1)
     code: str = ""
     text: bool = False
+    number: bool = False
     fields: tuple[str, ...] | None = None
     columns: dict[str, str] | None = None
     arguments: dict[str, Any] = {}
@@ -60,6 +62,7 @@ class ApplyTask(Task):
     def __init__(self, **params: Any) -> None:
         self.params = read_params(ApplyParams, params, "apply")
         self.fields = self.params.fields or ()
+        self.numbers_items = self.params.number
         self.output = pa.schema([(name, arrow_type(kind)) for name, kind in (self.params.columns or {}).items()])
         self._call: Callable[..., Any] | None = None
 

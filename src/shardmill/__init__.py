@@ -24,6 +24,7 @@ _HOMES = {
     "prepare": "shardmill.run",
     "start": "shardmill.run",
     "summarize": "shardmill.api",
+    "tune": "shardmill.api",
     "StreamingDatasetSplitter": "shardmill.split",
     "Spec": "shardmill.spec",
     "make_spec": "shardmill.spec",
@@ -49,11 +50,12 @@ __all__ = [
     "prepare",
     "start",
     "summarize",
+    "tune",
     "work",
 ]
 
 if TYPE_CHECKING:
-    from shardmill.api import answer, ask, embed, generate, load, summarize
+    from shardmill.api import answer, ask, embed, generate, load, summarize, tune
     from shardmill.errors import ShardmillError, UsageError
     from shardmill.run import Run, prepare, start, work
     from shardmill.sizing.chunks import calculate_optimal_chunks

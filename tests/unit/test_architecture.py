@@ -48,7 +48,9 @@ MAY_IMPORT: dict[str, str] = {
     "ledger": "errors records store plan",
     # What a run made is a source of the next.
     "sources": "errors devices passwords permission ranges store template spec plan ledger postgres",
-    "tasks": "errors permission devices random augment models endpoints schema plan postgres template texts retrieval",
+    "tuning": "errors store spec plan ledger",
+    "tasks": "errors permission devices random augment models endpoints schema spec plan ledger postgres template texts "
+    "retrieval tuning",
     "sinks": "errors console store spec plan ledger postgres template",
     "status": "errors console store plan ledger postgres sinks",
     "steps": "errors console spec plan ledger sources tasks sinks results telemetry",
@@ -63,7 +65,7 @@ MAY_IMPORT: dict[str, str] = {
     "sinks",
     "reports": "_version errors console store plan ledger status costs",
     "run": "errors permission console devices store spec plan planner ledger engines sinks tasks status costs results "
-    "steps worker retrieval reports telemetry",
+    "steps worker retrieval reports telemetry tuning",
     "tables": "errors passwords permission console template devices store models spec plan planner postgres sources "
     "sinks tasks engines results run",
     "alerts": "errors console records store spec status endpoints",
@@ -74,7 +76,7 @@ MAY_IMPORT: dict[str, str] = {
     "bench": "errors console batching devices sizing store augment models sources tasks sinks costs run api",
     "__init__": "_version errors spec sizing split run api",
     "cli": "__init__ _version errors permission console store schema augment devices spec plan planner engines status "
-    "costs split run tables api bench monitor",
+    "costs split run tables api bench monitor tuning",
     "__main__": "cli",
 }
 

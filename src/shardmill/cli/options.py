@@ -12,7 +12,8 @@ ARGUMENTS, OTHER = "Arguments", "Options"
 SOURCE, MODEL, RESULT, TABLE = "Source", "Model", "What is kept", "Table"
 PROMPT, PASSAGES, ANSWER = "Prompt", "Passages", "Answer"
 PLACE, LIMITS = "Where it runs", "Limits"
-GROUPS = (ARGUMENTS, SOURCE, PROMPT, PASSAGES, MODEL, ANSWER, RESULT, TABLE, PLACE, LIMITS)
+STUDY = "Study"
+GROUPS = (ARGUMENTS, SOURCE, STUDY, PROMPT, PASSAGES, MODEL, ANSWER, RESULT, TABLE, PLACE, LIMITS)
 
 
 def option(group: str, *flags: str, help: str, **more: Any) -> Any:

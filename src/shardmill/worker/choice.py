@@ -54,6 +54,7 @@ class Choice:
             slow_s=max(_SLOW * median(self._durations or [0.0]), self.lease_s),
             own_s=self.own_s(),
             held=held.keys(),
+            wave=self.plan.work.wave,
         )
 
     def is_over(self) -> bool:

@@ -72,6 +72,7 @@ class Worker:
         self.choice = Choice(ledger, self.plan, self.name, kind=device.kind, slot=slot, lease_s=self.execution.lease_s)
         work = self.plan.work
         self.task: Task = open_task(work.task, work.params)
+        self.task.join(ledger, self.plan)
         self.source: Source = open_source(self.plan.stat, Fields.of(work), work.max_item_bytes)
         self.told_to_stop = threading.Event()
         self._stop = threading.Event()

@@ -1,4 +1,4 @@
-"""Objectives of studies, and a context in memory to call tasks with."""
+"""Objectives of studies."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import time
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -56,38 +55,3 @@ def _die_sometimes(number: int, step: int) -> None:
 def slow(parameters: dict[str, Any], context: Any) -> float:
     time.sleep(0.05)
     return quadratic(parameters, context)
-
-
-class MemoryCheckpoint:
-    """A checkpoint in memory."""
-
-    def __init__(self, step: int, files: Mapping[str, bytes]) -> None:
-        self.step, self._files, self.names = step, files, sorted(files)
-
-    def read(self, name: str) -> bytes:
-        return self._files[name]
-
-    def fetch(self, folder: Path) -> None:
-        for name, data in self._files.items():
-            (folder / name).write_bytes(data)
-
-
-class MemoryContext:
-    """The context of an item, in memory."""
-
-    def __init__(self, checkpoint: MemoryCheckpoint | None = None) -> None:
-        self.kept, self.reports = checkpoint, dict[int, Mapping[str, float]]()
-        self.stops = False
-
-    def report(self, step: int, figures: Mapping[str, float]) -> None:
-        self.reports[step] = dict(figures)
-
-    def checkpoint(self) -> MemoryCheckpoint | None:
-        return self.kept
-
-    def keep(self, step: int, files: Mapping[str, Path | bytes]) -> None:
-        read = {name: each if isinstance(each, bytes) else each.read_bytes() for name, each in files.items()}
-        self.kept = MemoryCheckpoint(step, read)
-
-    def should_stop(self) -> bool:
-        return self.stops

@@ -14,6 +14,7 @@ from typing import Any
 
 from shardmill.errors import CorruptState, Preempted, UsageError
 from shardmill.ledger.branch import Branch
+from shardmill.ledger.checkpoint import CheckpointRecords
 from shardmill.ledger.commit import Commits
 from shardmill.ledger.failure import ErrorRecords, SuspectRecords
 from shardmill.ledger.folder import Folder
@@ -25,6 +26,7 @@ from shardmill.ledger.note import Notes
 from shardmill.ledger.overview import Overview
 from shardmill.ledger.process import name_person
 from shardmill.ledger.record import Assignment, Claim, encode
+from shardmill.ledger.report import ReportRecords
 from shardmill.ledger.segment import Segments
 from shardmill.ledger.state import StateRecord, started_over
 from shardmill.ledger.step import StepRecords
@@ -38,11 +40,13 @@ _ROLLED_UP = ("segments/", "rolled/")
 # Names in these folders have the generation, the attempt or the content in them, or they have not.
 _OWN_NAMES = (
     *("commits/", "parts/", "errors/", *_ROLLED_UP, "leases/", "suspects/", "steps/", "index/", "kept/", "history/"),
-    "trials/",
+    *("checkpoints/", "reports/", "trials/"),
 )
 _SHARED_NAMES = ("workers/", "logs/", "final/")
 # The settings and the state say of which generation they are.
 _FILES = ("report.json", "forecast.json", "placement.json", "view.json", "trace.json")
+# Of no use once every shard is committed.
+_HINTS = ("leases/", "suspects/", "kept/", "checkpoints/")
 _COPIED_BYTES = 4 << 20
 _DAMAGED = "Delete it, then run the command that started the run again."
 # How long settings may be away that are about to be written.
@@ -67,6 +71,8 @@ class Ledger:
         self.suspects = SuspectRecords(self.folder)
         self.errors = ErrorRecords(self.store)
         self.kept = KeptRecords(self.folder)
+        self.checkpoints = CheckpointRecords(self.folder, clock)
+        self.reports = ReportRecords(self.folder)
         self.history = HistoryRecords(self.folder)
         self.overview = Overview(
             self.folder, self.commits, self.workers, self.leases, self.suspects, self.branch, clock
@@ -294,7 +300,7 @@ class Ledger:
             kept |= {self.commits.key(shard), commit.part, commit.errors_file}
         found = (e.key for folder in ("commits/", "parts/", "errors/") for e in self.store.list(folder))
         stray = [key for key in found if key not in kept]
-        hints = [e.key for folder in ("leases/", "suspects/", "kept/") for e in self.store.list(folder)]
+        hints = [e.key for folder in _HINTS for e in self.store.list(folder)]
         ending = f".{self.folder.generation}.json"
         hints += [e.key for kind in _ROLLED_UP for e in self.store.list(kind) if not e.key.endswith(ending)]
         plan = self.folder.read_plan()

@@ -14,10 +14,11 @@ from shardmill.ledger import Ledger
 from shardmill.plan import Plan
 from shardmill.tasks.tune import TuneTask
 from shardmill.tasks.tune.file import read_study_file
+from shardmill.testing import FakeCheckpoint, FakeContext
 from shardmill.tuning.history import read_row
 from tests.support.ledgers import a_plan
 from tests.support.libraries import needed
-from tests.support.objectives import STUDY, MemoryCheckpoint, MemoryContext, quadratic
+from tests.support.objectives import STUDY, quadratic
 
 needed("optuna")
 
@@ -31,9 +32,15 @@ def a_task(folder: Path, call: str = "quadratic", **changes: Any) -> TuneTask:
     return task
 
 
+def resumed_at(step: int, files: dict[str, bytes]) -> FakeContext:
+    context = FakeContext()
+    context.kept = FakeCheckpoint(step, files)
+    return context
+
+
 def test_a_trial_tries_what_was_settled_first(tmp_path: Path) -> None:
-    row = a_task(tmp_path).work({"text": "2"}, MemoryContext())
-    again = a_task(tmp_path, seed=6).work({"text": "2"}, MemoryContext())
+    row = a_task(tmp_path).work({"text": "2"}, FakeContext())
+    again = a_task(tmp_path, seed=6).work({"text": "2"}, FakeContext())
     tried = {name: row[name] for name in STUDY["space"]}
     assert tried == {name: again[name] for name in STUDY["space"]}
     assert row["state"] == "complete"
@@ -43,29 +50,29 @@ def test_a_trial_tries_what_was_settled_first(tmp_path: Path) -> None:
 
 def test_metrics_are_named_by_what_the_objective_returns(tmp_path: Path) -> None:
     task = a_task(tmp_path, "two_metrics", metrics={"loss": "minimize", "speed": "maximize"})
-    row = task.work({"text": "0"}, MemoryContext())
+    row = task.work({"text": "0"}, FakeContext())
     assert row["speed"] == row["n"]
     with pytest.raises(TaskError, match="returned None for cost"):
-        a_task(tmp_path, "two_metrics", metrics={"cost": "minimize"}).work({"text": "0"}, MemoryContext())
+        a_task(tmp_path, "two_metrics", metrics={"cost": "minimize"}).work({"text": "0"}, FakeContext())
 
 
 def test_an_objective_that_raises_or_returns_nan_fails_its_trial(tmp_path: Path) -> None:
     task = a_task(tmp_path, "sometimes_broken")
     with pytest.raises(ValueError, match="no such"):
-        task.work({"text": "1"}, MemoryContext())
+        task.work({"text": "1"}, FakeContext())
     with pytest.raises(TaskError, match="returned nan for value"):
-        task.work({"text": "2"}, MemoryContext())
+        task.work({"text": "2"}, FakeContext())
 
 
 def test_a_resumed_trial_has_the_reports_before_its_checkpoint(tmp_path: Path) -> None:
-    whole = MemoryContext()
+    whole = FakeContext()
     row = a_task(tmp_path, "stepwise").work({"text": "0"}, whole)
     reports = json.loads(row["reports"])
     value = json.dumps(5 * row["value"]).encode()
     own = json.dumps({"reports": reports[:5], "seconds": 100.0}).encode()
-    half = MemoryContext(MemoryCheckpoint(4, {"value.json": value, "trial.json": own}))
+    half = resumed_at(4, {"value.json": value, "trial.json": own})
     resumed = a_task(tmp_path, "stepwise").work({"text": "0"}, half)
-    assert sorted(half.reports) == [5, 6, 7, 8, 9]
+    assert [step for step, _ in half.reports] == [5, 6, 7, 8, 9]
     assert [step for step, _ in json.loads(resumed["reports"])] == list(range(10))
     assert resumed["value"] == pytest.approx(row["value"])
     assert resumed["seconds"] >= 100
@@ -74,11 +81,11 @@ def test_a_resumed_trial_has_the_reports_before_its_checkpoint(tmp_path: Path) -
 def test_a_trial_over_its_time_is_pruned_with_its_last_report(tmp_path: Path) -> None:
     task = a_task(tmp_path, "stepwise", trial_time_limit="1h")
     own = json.dumps({"reports": [[0, 7.0]], "seconds": 3601.0}).encode()
-    context = MemoryContext(MemoryCheckpoint(0, {"value.json": b"7.0", "trial.json": own}))
+    context = resumed_at(0, {"value.json": b"7.0", "trial.json": own})
     row = task.work({"text": "0"}, context)
     assert row["state"] == "pruned"
-    assert list(context.reports) == [1]
-    assert read_row(task.settings, 0, row).values == (context.reports[1]["value"],)
+    assert [step for step, _ in context.reports] == [1]
+    assert read_row(task.settings, 0, row).values == (context.reports[0][1]["value"],)
     assert "time limit" in task.notes[0]
 
 
@@ -87,10 +94,10 @@ def test_trials_that_begin_after_the_time_of_the_study_are_skipped(tmp_path: Pat
     task = a_task(tmp_path, time_limit="1h")
     ledger = Ledger(tmp_path, lambda: now[0])
     task.join(ledger, ledger.plan())
-    assert task.work({"text": "0"}, MemoryContext())["state"] == "complete"
+    assert task.work({"text": "0"}, FakeContext())["state"] == "complete"
     now[0] += 3601
-    assert task.work({"text": "1"}, MemoryContext())["state"] == "skipped"
-    assert task.work({"text": "0"}, MemoryContext())["state"] == "complete"
+    assert task.work({"text": "1"}, FakeContext())["state"] == "skipped"
+    assert task.work({"text": "0"}, FakeContext())["state"] == "complete"
 
 
 def test_a_function_that_nobody_allowed_is_not_imported() -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 from shardmill import permission
 from shardmill.devices import Device
-from shardmill.errors import SpecError
+from shardmill.errors import SpecError, TaskError, UsageError
 from shardmill.tasks import open_task
 from shardmill.tasks.context import LongTask
 from shardmill.tasks.tune.context import TrialContext
@@ -89,9 +89,14 @@ class TaskObjective(Objective):
         self._device = device
 
     def run(self, item: Mapping[str, Any], parameters: dict[str, Value], context: TrialContext) -> Any:
-        task = self._make(parameters)
-        task.open(self._device)
         try:
-            return task.work(item, context)
-        finally:
-            task.close()
+            task = self._make(parameters)
+            task.open(self._device)
+            try:
+                return task.work(item, context)
+            finally:
+                task.close()
+        except UsageError as error:
+            if error.retryable or isinstance(error, TaskError):
+                raise
+            raise TaskError(error.message, hint=error.hint) from error

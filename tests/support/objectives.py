@@ -20,7 +20,7 @@ def quadratic(parameters: dict[str, Any], context: Any) -> float:
 
 
 def two_metrics(parameters: dict[str, Any], context: Any) -> dict[str, float]:
-    return {"loss": quadratic(parameters, context), "speed": float(parameters["n"]), "unused": 1.0}
+    return {"loss": quadratic(parameters, context), "speed": abs(parameters["x"]), "unused": 1.0}
 
 
 def sometimes_broken(parameters: dict[str, Any], context: Any) -> float:

@@ -49,8 +49,8 @@ MAY_IMPORT: dict[str, str] = {
     # What a run made is a source of the next.
     "sources": "errors devices passwords permission ranges store template spec plan ledger postgres",
     "tuning": "errors store spec plan ledger",
-    "tasks": "errors permission devices random augment models endpoints schema spec plan ledger postgres template texts "
-    "retrieval tuning",
+    "tasks": "errors permission devices random augment models endpoints schema spec plan ledger postgres template "
+    "texts retrieval tuning",
     "sinks": "errors console store spec plan ledger postgres template",
     "status": "errors console store plan ledger postgres sinks",
     "steps": "errors console spec plan ledger sources tasks sinks results telemetry",
@@ -63,7 +63,7 @@ MAY_IMPORT: dict[str, str] = {
     "costs": "errors console devices sizing models spec plan ledger sources tasks status planner",
     "results": "errors permission console ranges devices store retrieval evaluation models plan ledger sources tasks "
     "sinks",
-    "reports": "_version errors console store plan ledger status costs",
+    "reports": "_version errors console store plan ledger status costs tuning",
     "run": "errors permission console devices store spec plan planner ledger engines sinks tasks status costs results "
     "steps worker retrieval reports telemetry tuning",
     "tables": "errors passwords permission console template devices store models spec plan planner postgres sources "

@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from shardmill.errors import CorruptState, UsageError
+from shardmill.errors import CorruptState, MissingExtra, UsageError
 from shardmill.ledger import Ledger
 from shardmill.plan import Plan
 from shardmill.tuning.history import TrialHistory
@@ -91,11 +91,14 @@ def _beats(one: Sequence[float], other: Sequence[float]) -> bool:
 
 
 def _importances(settings: StudySettings, trials: Sequence[Trial]) -> dict[str, float]:
-    """How much each parameter matters for being among the best, as shares of 1; for the first metric."""
+    """How much each parameter matters for the best values of the first metric, as shares of 1; empty if unknown."""
     whole = [trial for trial in trials if trial.state == COMPLETE]
     if len(whole) < _FEWEST or len(settings.space) < 2 or len({tuple(trial.values) for trial in whole}) < 2:
         return {}
-    optuna = load_optuna()
+    try:
+        optuna = load_optuna()
+    except MissingExtra:
+        return {}
     with warnings.catch_warnings(action="ignore"):
         found = optuna.importance.get_param_importances(
             rebuild(settings, whole),

@@ -71,7 +71,7 @@ def test_starting_points_come_first_and_may_leave_parameters_open() -> None:
     (second,) = suggest(settings, 1, [])
     assert first == {"x": 1.0, "n": 2, "way": "a"}
     assert second["x"] == 2.5
-    with pytest.raises(SpecError, match="The start x = 6.0 is not in the space"):
+    with pytest.raises(SpecError, match=r"The start x = 6\.0 is not in the space"):
         a_study(start=[{"x": 6.0}])
 
 
@@ -96,7 +96,7 @@ def test_a_trial_that_is_worse_than_most_is_pruned_by_finished_trials_alone() ->
 
 
 def test_an_option_that_a_sampler_does_not_have_is_refused() -> None:
-    with pytest.raises(SpecError, match="The sampler 'tpe' cannot be made: .*n_startup"):
+    with pytest.raises(SpecError, match=r"The sampler 'tpe' cannot be made: .*n_startup"):
         check_options(a_study(sampler={"name": "tpe", "n_startup": 4}))
     with pytest.raises(SpecError, match="No sampler is called 'tpee'"):
         a_study(sampler="tpee")

@@ -41,4 +41,4 @@ def read_study_file(
         "params": settings.model_dump(mode="json", exclude_defaults=True),
         "wave": settings.generation,
     }
-    return work, {**tables.get("execution", {}), "shard_bytes": 1}
+    return work, {"max_errors": "100%", **tables.get("execution", {}), "shard_bytes": 1}

@@ -79,14 +79,16 @@ class TableSpec(_Model):
 class Work(_Model):
     """Everything the result depends on. It is hashed into the plan's id; a run never mixes two of them.
 
-    `fields` are columns that the task reads besides the text; the planner adds those that the task names. The shards of
-    a `wave`, that many, begin once all shards of earlier waves are committed: their task builds on those results.
+    `fields` are columns that the task reads besides the text; the planner adds those that the task names. A task
+    without a source has a number of `items`, from 0 on. They can be raised later, so they are no part of the id. The
+    shards of a `wave`, that many, begin once all shards of earlier waves are committed: they build on those results.
     """
 
-    source: Places = Field(min_length=1)
+    source: Places = Field(default=(), min_length=1)
     query: str = ""
     format: Literal["jsonl", "text", "csv", "tsv", "parquet", "arrow", "json", "pickle", "datasets"] | None = None
-    text: str = Field(min_length=1)
+    text: str = Field(default="", min_length=1)
+    items: int | None = Field(default=None, ge=1)
     id: Names = ()
     keep: Names = ()
     group_by: str = ""
@@ -303,6 +305,11 @@ def make_spec(work: dict[str, Any], execution: dict[str, Any] | None = None) -> 
         made = Work(**{k: v for k, v in work.items() if v is not None})
     except ValidationError as error:
         raise _explain(error) from error
+    given = [name for name in ("source", "text") if getattr(made, name)]
+    if made.items is not None and given:
+        raise SpecError(f"Both items and a {given[0]} are given.", hint="Give items to a task that needs no source.")
+    if made.items is None and len(given) < 2:
+        raise _missing("text" if given == ["source"] else "source")
     return Spec(work=made, execution=make_execution(execution))
 
 
@@ -350,13 +357,17 @@ def read_spec(path: Path, known: Sequence[str] = ("work", "execution")) -> dict[
     return {name: dict(tables.get(name, {})) for name in known}
 
 
+def _missing(name: str) -> SpecError:
+    return SpecError(f"No {name} was given.", hint="Set it on the command line or in [work] of the spec.")
+
+
 def _explain(error: ValidationError) -> SpecError:
     found = error.errors()
     # A misspelt key is also a missing one; its name says more.
     first = next((each for each in found if each["type"] == "extra_forbidden"), found[0])
     where = ".".join(str(p) for p in first["loc"])
     if first["type"] == "missing":
-        return SpecError(f"No {where} was given.", hint="Set it on the command line or in [work] of the spec.")
+        return _missing(where)
     if first["type"] == "extra_forbidden":
         *place, name = map(str, first["loc"])
         table = ".".join([error.title.lower(), *place])

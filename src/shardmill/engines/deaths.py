@@ -21,7 +21,7 @@ class Deaths:
 
     def __init__(self, ledger: Ledger, forgiven: int, *, one_machine: bool = False) -> None:
         self._ledger, self._forgiven, self._one_machine = ledger, forgiven, one_machine
-        self._shards = len(ledger.plan().shards)
+        self._plan = ledger.plan()
         self._in_a_row: Counter[int] = Counter()
         self._progress = Progress()
 
@@ -50,7 +50,8 @@ class Deaths:
 
     def all_done(self) -> bool:
         """Whether the run is complete. A library may crash at process exit, when all is already committed."""
-        return self._ledger.commits.is_complete(self._shards)
+        self._ledger.see_growth(self._plan)
+        return self._ledger.commits.is_complete(len(self._plan.shards))
 
 
 def failure(seat: int, what: str, lines: Sequence[str]) -> WorkerFailed:

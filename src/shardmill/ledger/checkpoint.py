@@ -78,7 +78,7 @@ class CheckpointRecords:
         start = self._start(shard, row)
         key = f"{start}.json"
         while True:
-            found, tag = self.read(key)
+            found, tag = read_checkpoint(self._store, key)
             if found is not None and found.attempt == attempt:
                 break
             if tag and (found is None or found.plan != plan):
@@ -93,21 +93,9 @@ class CheckpointRecords:
         self._store.delete_all([left for left in self._list(f"{start}.") if left not in named and left != key])
         return ItemCheckpoints(self._store, start, found, tag, self._clock)
 
-    def read(self, key: str) -> tuple[CheckpointRecord | None, str]:
-        """A record and its tag; None if it is damaged or missing, and no tag if it is missing."""
-        try:
-            data, tag = self._store.get_tagged(key)
-        except FileNotFoundError:
-            return None, ""
-        with contextlib.suppress(CorruptState):
-            record = read_record(CheckpointRecord, data, key)
-            if all(_NAME.fullmatch(name) and f[0].startswith(f"{KIND}/") for name, f in record.files.items()):
-                return record, tag
-        return None, tag
-
     def find(self, shard: int, row: int = 0) -> StoredCheckpoint | None:
         """The checkpoint of an item, for who does not work on it; None if there is none."""
-        record, _ = self.read(f"{self._start(shard, row)}.json")
+        record, _ = read_checkpoint(self._store, f"{self._start(shard, row)}.json")
         return StoredCheckpoint(self._store, record) if record is not None and record.files else None
 
     def delete(self, shard: int) -> None:
@@ -150,22 +138,24 @@ class ItemCheckpoints:
         """Replace the checkpoint; False if a later attempt has taken the item over."""
         check_names(files)
         key, before, mark = f"{self._start}.json", self._record, uuid.uuid4().hex[:8]
-        staged: dict[str, tuple[str, int, str]] = {}
-        kept = False
-        try:
-            for i, (name, content) in enumerate(files.items()):
-                staged[name] = self._stage(f"{self._start}.{mark}.{i:04d}", content)
-            new = replace(before, step=step, at=self._clock(), files=staged)
-            kept = self._store.replace_if_same(key, encode(new), self._tag)
-        finally:
-            if not kept:
-                self._store.delete_all([stored for stored, _, _ in staged.values()])
-        if not kept:
+        staged = {
+            name: self._stage(f"{self._start}.{mark}.{i:04d}", content)
+            for i, (name, content) in enumerate(files.items())
+        }
+        new = replace(before, step=step, at=self._clock(), files=staged)
+        if not self._store.replace_if_same(key, encode(new), self._tag):
+            self._delete_unnamed(key, staged)
             return False
         self._record = new
         data, self._tag = self._store.get_tagged(key)
         self._store.delete_all([stored for stored, _, _ in before.files.values()])
         return data == encode(new)
+
+    def _delete_unnamed(self, key: str, staged: Mapping[str, tuple[str, int, str]]) -> None:
+        """Delete files that came too late; the swap may have arrived though its answer did not."""
+        found, _ = read_checkpoint(self._store, key)
+        named = found.files.values() if found is not None else ()
+        self._store.delete_all([file[0] for file in staged.values() if file not in named])
 
     def _stage(self, key: str, content: Path | bytes) -> tuple[str, int, str]:
         if isinstance(content, bytes):
@@ -174,6 +164,19 @@ class ItemCheckpoints:
         with open(content, "rb") as data, replacing(key, self._store) as file:
             size, digest = _copy(data, file)
         return key, size, digest
+
+
+def read_checkpoint(store: Store, key: str) -> tuple[CheckpointRecord | None, str]:
+    """A record and its tag; None if it is damaged or missing, and no tag if it is missing."""
+    try:
+        data, tag = store.get_tagged(key)
+    except FileNotFoundError:
+        return None, ""
+    with contextlib.suppress(CorruptState):
+        record = read_record(CheckpointRecord, data, key)
+        if all(_NAME.fullmatch(name) and f[0].startswith(f"{KIND}/") for name, f in record.files.items()):
+            return record, tag
+    return None, tag
 
 
 def check_names(files: Mapping[str, Any]) -> None:

@@ -32,7 +32,7 @@ from shardmill.ledger.state import StateRecord, started_over
 from shardmill.ledger.step import StepRecords
 from shardmill.ledger.trial import TrialRecords
 from shardmill.ledger.worker import WorkerRecords
-from shardmill.plan import Plan
+from shardmill.plan import Plan, ShardRows
 from shardmill.records import read_object
 from shardmill.store import Store, locate, open_store, replacing
 
@@ -82,6 +82,7 @@ class Ledger:
         self.state = StateRecord(self.folder, clock)
         self.trials = TrialRecords(self.folder, clock)
         self._free = FreeSearch(self.commits, self.segments, self.leases)
+        self._plan_tag = ""
 
     @property
     def url(self) -> str:
@@ -115,6 +116,36 @@ class Ledger:
         stored = self.plan()
         self.state.want(name_person())
         return stored
+
+    def grow(self, plan: Plan) -> Plan:
+        """Add the shards that a plan of more items has to the one that is stored, and return what is stored then."""
+        while True:
+            try:
+                data, tag = self.store.get_tagged("plan.json")
+            except FileNotFoundError:
+                raise started_over(self.url) from None
+            stored = Plan.from_json(data)
+            if stored.generation != self.folder.generation:
+                raise started_over(self.url)
+            if len(stored.shards) >= len(plan.shards):
+                return self.plan()
+            self.store.replace_if_same("plan.json", replace(plan, generation=stored.generation).encode(), tag)
+
+    def see_growth(self, plan: Plan) -> bool:
+        """Whether shards were added to a plan of items since it was read; the plan has them then."""
+        if not plan.work.items or not isinstance(plan.shards, ShardRows):
+            return False
+        try:
+            found = self.store.get_if_changed("plan.json", self._plan_tag)
+        except FileNotFoundError:
+            return False
+        if found is None:
+            return False
+        data, self._plan_tag = found
+        stored, before = Plan.from_json(data), len(plan.shards)
+        if stored.generation == plan.generation and isinstance(stored.shards, ShardRows):
+            plan.shards.grow(stored.shards)
+        return len(plan.shards) > before
 
     def confirm(self) -> None:
         """Write the plan anew, before workers are placed.

@@ -16,7 +16,7 @@ SAMPLERS = ("tpe", "random", "grid", "gp")
 PRUNERS = ("none", "median", "percentile", "patient", "threshold", "wilcoxon")
 # Columns of a trial's row that are neither a metric nor a parameter.
 STATE, REPORTS, SECONDS = "state", "reports", "seconds"
-_TAKEN = ("row", "sample_id", STATE, REPORTS, SECONDS)
+_TAKEN = ("row", STATE, REPORTS, SECONDS)
 
 
 class StudySettings(BaseModel):

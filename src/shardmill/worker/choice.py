@@ -70,6 +70,9 @@ class Choice:
         )
 
     def is_over(self) -> bool:
+        """Whether no work is left and none will come, unless somebody adds some later."""
+        if self.ledger.see_growth(self.plan):
+            return False
         return self.ledger.is_over(len(self.plan.shards))
 
     def own_s(self) -> float:

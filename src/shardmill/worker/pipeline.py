@@ -181,6 +181,7 @@ class Worker:
                 device=self.device.name,
                 numerics=self.task.numerics,
                 max_errors=self.execution.max_errors,
+                few_rows=self.task.few_rows,
                 on_step=self.on_step,
             )
             self._state, self._tally.began = "working", time.time()

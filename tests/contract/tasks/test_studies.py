@@ -34,7 +34,7 @@ def test_a_study_is_a_run_with_one_trial_per_shard(tmp_path: Path) -> None:
     assert run.verify().verified
     run.merge(tmp_path / "trials.parquet")
     assert pq.read_table(tmp_path / "trials.parquet").column_names == [
-        *("row", "sample_id", "state", "value", "x", "n", "way", "reports", "seconds"),
+        *("row", "state", "value", "x", "n", "way", "reports", "seconds"),
     ]
 
 
@@ -94,6 +94,15 @@ def test_several_metrics_have_several_best_trials(tmp_path: Path) -> None:
     losses, speeds = zip(*(trial.values for trial in study.trials), strict=True)
     assert min(losses) in {trial.values[0] for trial in study.best}
     assert max(speeds) in {trial.values[1] for trial in study.best}
+
+
+def test_more_trials_can_be_asked_for_later(tmp_path: Path) -> None:
+    few = outcomes(run_study(tmp_path / "run", trials=6))
+    more = outcomes(run_study(tmp_path / "run", trials=12))
+    assert more[:6] == few
+    assert more == outcomes(run_study(tmp_path / "at-once", trials=12))
+    with pytest.raises(StaleResume, match="raised, not lowered"):
+        run_study(tmp_path / "run", trials=8)
 
 
 def test_a_study_with_another_space_does_not_resume(tmp_path: Path) -> None:

@@ -34,11 +34,9 @@ def read_study_file(
         raise UsageError(seen, hint="Write trials = 60 in [work], or pass --trials 60.")
     settings = read_params(StudySettings, {**given, "space": tables.get("space", {})}, TASK)
     work = {
-        "source": f"range:0:{trials}",
-        "text": "sample_id",
-        "id": "sample_id",
+        "items": trials,
         "task": TASK,
         "params": settings.model_dump(mode="json", exclude_defaults=True),
         "wave": settings.generation,
     }
-    return work, {"max_errors": "100%", **tables.get("execution", {}), "shard_bytes": 1}
+    return work, dict(tables.get("execution", {}))

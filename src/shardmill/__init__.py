@@ -25,6 +25,7 @@ _HOMES = {
     "start": "shardmill.run",
     "summarize": "shardmill.api",
     "train": "shardmill.api",
+    "tune": "shardmill.api",
     "StreamingDatasetSplitter": "shardmill.split",
     "Spec": "shardmill.spec",
     "make_spec": "shardmill.spec",
@@ -51,11 +52,12 @@ __all__ = [
     "start",
     "summarize",
     "train",
+    "tune",
     "work",
 ]
 
 if TYPE_CHECKING:
-    from shardmill.api import answer, ask, embed, generate, load, summarize, train
+    from shardmill.api import answer, ask, embed, generate, load, summarize, train, tune
     from shardmill.errors import ShardmillError, UsageError
     from shardmill.run import Run, prepare, start, work
     from shardmill.sizing.chunks import calculate_optimal_chunks

@@ -1,4 +1,4 @@
-"""The commands `embed`, `load`, `generate`, `summarize`, `answer`, `ask` and `run` as functions."""
+"""The commands `embed`, `load`, `generate`, `summarize`, `answer`, `ask`, `tune` and `run` as functions."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from shardmill.tables.load import complete_work, load_spec
 from shardmill.tables.load import load as load_table
 from shardmill.tables.load import prepare as prepare_table
 from shardmill.tasks.answer.rows import Answer
+from shardmill.tasks.tune.file import read_study_file
 
 Place = str | os.PathLike[str]
 Names = str | Sequence[str]
@@ -141,6 +142,19 @@ class TrainingOptions(RunOptions, total=False):
     split_by: str | None
     evaluate_every: int | None
     checkpoint_every: int | None
+
+
+class TuneOptions(TypedDict, total=False):
+    """Options of `tune`: how its trials run."""
+
+    engine: str | None
+    engine_options: dict[str, Any] | None
+    workers: int | None
+    device: str | None
+    max_errors: str | None
+    then: Names | None
+    detach: bool
+    priority: int | None
 
 
 class LoadOptions(EmbedOptions, total=False):
@@ -289,6 +303,26 @@ def answer(
     return carry_out(work, execution, out, fresh=fresh, quiet=is_quiet(quiet))
 
 
+def tune(
+    study: Place | Mapping[str, Any],
+    *,
+    out: Place | None = None,
+    call: str | None = None,
+    trials: int | None = None,
+    fresh: bool = False,
+    quiet: bool | None = None,
+    **options: Unpack[TuneOptions],
+) -> Run:
+    """Search for the best parameters: every trial of a study, a TOML file or its tables. The same call resumes.
+
+    run = shardmill.tune("study.toml", out="runs/study")
+    run.study().best[0].parameters
+    """
+    _check("tune", TuneOptions, options)
+    _, execution = sort_options(options)
+    return tune_study(study, {"call": call, "trials": trials}, execution, out, fresh=fresh, quiet=is_quiet(quiet))
+
+
 def ask(over: Place, question: str, **params: Any) -> Answer:
     """Answer one question over an embed run or a table; `params` are those of `answer`: k, by, reader, rerank.
 
@@ -318,6 +352,18 @@ def summarize_work(work: dict[str, Any], execution: dict[str, Any], out: Place |
     if work.get("to"):
         return start_groups({**work, "to": complete_work(work)["to"]}, execution, out, last=load_spec, **how)
     return start_groups(work, execution, out, **how)
+
+
+def tune_study(
+    study: Place | Mapping[str, Any],
+    changes: Mapping[str, Any],
+    execution: dict[str, Any],
+    out: Place | None = None,
+    **how: Any,
+) -> Run:
+    """Run the trials of a study; `changes` replace keys of its `[work]`, `execution` those of its `[execution]`."""
+    work, own = read_study_file(study, changes)
+    return carry_out(work, {**own, **execution}, out, **how)
 
 
 def lay_out(work: dict[str, Any], execution: dict[str, Any], out: Place, **how: Any) -> Run:

@@ -49,8 +49,9 @@ MAY_IMPORT: dict[str, str] = {
     "ledger": "errors records store plan",
     # What a run made is a source of the next.
     "sources": "errors devices passwords permission ranges store template spec plan ledger postgres",
-    "tasks": "errors permission devices random augment models endpoints schema plan postgres template texts retrieval "
-    "training",
+    "tuning": "errors store spec plan ledger",
+    "tasks": "errors permission devices random augment models endpoints schema spec plan ledger postgres template "
+    "texts retrieval training tuning",
     "sinks": "errors console store spec plan ledger postgres template",
     "status": "errors console store plan ledger postgres sinks",
     "steps": "errors console spec plan ledger sources tasks sinks results telemetry",
@@ -63,9 +64,9 @@ MAY_IMPORT: dict[str, str] = {
     "costs": "errors console devices sizing models spec plan ledger sources tasks status planner",
     "results": "errors permission console ranges devices store retrieval evaluation models plan ledger sources tasks "
     "sinks",
-    "reports": "_version errors console store plan ledger status costs",
+    "reports": "_version errors console store plan ledger status costs tuning",
     "run": "errors permission console devices store spec plan planner ledger engines sinks tasks status costs results "
-    "steps worker retrieval reports telemetry sources training",
+    "steps worker retrieval reports telemetry sources training tuning",
     "tables": "errors passwords permission console template devices store models spec plan planner postgres sources "
     "sinks tasks engines results run",
     "alerts": "errors console records store spec status endpoints",
@@ -76,7 +77,7 @@ MAY_IMPORT: dict[str, str] = {
     "bench": "errors console batching devices sizing store augment models sources tasks sinks costs run api",
     "__init__": "_version errors spec sizing split run api",
     "cli": "__init__ _version errors permission console store schema augment devices spec plan planner engines status "
-    "costs split run tables api bench monitor",
+    "costs split run tables api bench monitor tuning",
     "__main__": "cli",
 }
 

@@ -18,6 +18,7 @@ _BUILT_IN = {
     "generate": "shardmill.tasks.generate:GenerateTask",
     "summarize": "shardmill.tasks.summarize:SummarizeTask",
     "train": "shardmill.tasks.train:TrainTask",
+    "tune": "shardmill.tasks.tune:TuneTask",
 }
 
 

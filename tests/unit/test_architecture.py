@@ -66,6 +66,7 @@ MAY_IMPORT: dict[str, str] = {
     "steps worker retrieval reports telemetry",
     "tables": "errors passwords permission console template devices store models spec plan planner postgres sources "
     "sinks tasks engines results run",
+    "maps": "errors",
     "alerts": "errors console records store spec status endpoints",
     # It shows what folders say; only its search, a process of its own, opens a task.
     "monitor": "_version errors permission console store spec plan ledger tasks status costs results run alerts",

@@ -21,6 +21,7 @@ _HOMES = {
     "embed": "shardmill.api",
     "generate": "shardmill.api",
     "load": "shardmill.api",
+    "map": "shardmill.api",
     "prepare": "shardmill.run",
     "start": "shardmill.run",
     "summarize": "shardmill.api",
@@ -46,6 +47,7 @@ __all__ = [
     "generate",
     "load",
     "make_spec",
+    "map",
     "prepare",
     "start",
     "summarize",
@@ -53,7 +55,7 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from shardmill.api import answer, ask, embed, generate, load, summarize
+    from shardmill.api import answer, ask, embed, generate, load, map, summarize
     from shardmill.errors import ShardmillError, UsageError
     from shardmill.run import Run, prepare, start, work
     from shardmill.sizing.chunks import calculate_optimal_chunks

@@ -72,7 +72,7 @@ def finish(
 
 
 def do_first(ledger: Ledger, step: str, worker: str, lease_s: float, do: Callable[[], dict[str, Any]]) -> None:
-    """Do what must be there before a run is planned, once: whoever else wants it waits until its holder is done or gone.
+    """Do once what must be there before a run is planned: others who want it wait until its holder is done or gone.
 
     `ledger` is of a folder that has no plan.
     """

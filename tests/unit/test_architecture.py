@@ -53,7 +53,7 @@ MAY_IMPORT: dict[str, str] = {
     "layout",
     "sinks": "errors console store spec plan ledger postgres template",
     "status": "errors console store plan ledger postgres sinks",
-    "maps": "errors console random store template plan ledger sources tasks sinks results layout",
+    "maps": "errors permission console random store template plan ledger sources tasks sinks results layout",
     "steps": "errors console spec plan ledger sources tasks sinks results maps telemetry",
     "worker": "_version errors console batching devices spec plan ledger sources tasks sinks steps telemetry",
     "testing": "errors devices ledger tasks worker",
@@ -77,7 +77,7 @@ MAY_IMPORT: dict[str, str] = {
     "bench": "errors console batching devices sizing store augment models sources tasks sinks costs run api",
     "__init__": "_version errors spec sizing split run api",
     "cli": "__init__ _version errors permission console store schema augment devices spec plan planner engines status "
-    "costs split run tables api bench monitor",
+    "costs split maps run tables api bench monitor",
     "__main__": "cli",
 }
 

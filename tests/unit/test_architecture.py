@@ -47,11 +47,14 @@ MAY_IMPORT: dict[str, str] = {
     "plan": "errors permission records sizing spec",
     "ledger": "errors records store plan",
     # What a run made is a source of the next.
+    "layout": "errors random store",
     "sources": "errors devices passwords permission ranges store template spec plan ledger postgres",
-    "tasks": "errors permission devices random augment models endpoints schema plan postgres template texts retrieval",
+    "tasks": "errors permission devices random augment models endpoints schema plan postgres template texts retrieval "
+    "layout",
     "sinks": "errors console store spec plan ledger postgres template",
     "status": "errors console store plan ledger postgres sinks",
-    "steps": "errors console spec plan ledger sources tasks sinks results telemetry",
+    "maps": "errors console random store template plan ledger sources tasks sinks results layout",
+    "steps": "errors console spec plan ledger sources tasks sinks results maps telemetry",
     "worker": "_version errors console batching devices spec plan ledger sources tasks sinks steps telemetry",
     "testing": "errors devices ledger tasks worker",
     # A host without a common disk is sent the bytes that its shards need, and the sources know which these are.
@@ -62,11 +65,10 @@ MAY_IMPORT: dict[str, str] = {
     "results": "errors permission console ranges devices store retrieval evaluation models plan ledger sources tasks "
     "sinks",
     "reports": "_version errors console store plan ledger status costs",
-    "run": "errors permission console devices store spec plan planner ledger engines sinks tasks status costs results "
-    "steps worker retrieval reports telemetry",
+    "run": "errors permission console devices store template spec plan planner ledger engines sources sinks tasks "
+    "status costs results layout maps steps worker retrieval reports telemetry",
     "tables": "errors passwords permission console template devices store models spec plan planner postgres sources "
     "sinks tasks engines results run",
-    "maps": "errors",
     "alerts": "errors console records store spec status endpoints",
     # It shows what folders say; only its search, a process of its own, opens a task.
     "monitor": "_version errors permission console store spec plan ledger tasks status costs results run alerts",

@@ -4,6 +4,9 @@
 const FONT = 'system-ui, -apple-system, "Segoe UI", "Noto Sans", "DejaVu Sans", sans-serif';
 // As in the style.
 const SIZES = [16, 13, 12];
+// As in the style: below it, the panel is under the map, and names are shorter.
+const NARROW = 760;
+const NEAR_ZOOM = 2.5;
 const WEIGHTS = [650, 550, 500];
 const LONGEST_MARK = 48;
 
@@ -56,16 +59,11 @@ class Labels {
     const free = (box) => taken.every((b) => box[0] > b[2] || box[2] < b[0] || box[1] > b[3] || box[3] < b[1]);
     for (const mark of this.marks) this.placeMark(mark, taken, free);
     for (const name of this.names) {
-      const [x, y] = view.toScreen(name.cluster.px, name.cluster.py);
-      const reach = name.cluster.reach * view.k;
-      const box = [x - name.width / 2 - 5, y - name.height / 2 - 3, x + name.width / 2 + 5, y + name.height / 2 + 3];
-      const seen = box[0] > -40 && box[2] < view.width + 40 && box[1] > 0 && box[3] < view.height;
-      const fits = name.depth === 0 ? reach < 0.8 * Math.max(view.width, view.height) : reach > 0.3 * name.width;
-      const wanted = seen && fits && free(box);
-      if (wanted) {
+      const box = this.fits(name) && this.room(name, free);
+      if (box) {
         taken.push(box);
         this.show(name);
-        move(name.element, x - name.width / 2, y - name.height / 2);
+        move(name.element, box[0] + 5, box[1] + 3);
       } else if (name.shown) {
         name.shown = false;
         name.element.classList.remove("shown");
@@ -75,11 +73,30 @@ class Labels {
     if (this.line) this.outline.setAttribute("points", this.line.map((p) => view.toScreen(...p).join(",")).join(" "));
   }
 
+  /** A name of the first level goes when its cluster is larger than the view, others come when theirs is large enough. */
+  fits(name) {
+    const reach = name.cluster.reach * this.view.k;
+    return name.depth === 0 ? reach < 0.8 * Math.max(this.view.width, this.view.height) : reach > 0.3 * name.width;
+  }
+
+  /** Where a name is written: at the middle of its cluster; the first level also a little below or above it. */
+  room(name, free) {
+    const { view } = this;
+    const [x, y] = view.toScreen(name.cluster.px, name.cluster.py);
+    for (const dy of name.depth === 0 ? [0, 26, -40] : [0]) {
+      const top = y + dy - name.height / 2 - 3;
+      const box = [x - name.width / 2 - 5, top, x + name.width / 2 + 5, top + name.height + 6];
+      const seen = box[0] > -40 && box[2] < view.width + 40 && box[1] > 0 && box[3] < view.height;
+      if (seen && free(box)) return box;
+    }
+    return null;
+  }
+
   show(name) {
     if (name.shown) return;
     if (!name.element) {
       const lines = name.lines.map((line) => make("span", {}, line));
-      name.element = make("div", { class: `name depth${name.depth}` }, ...lines);
+      name.element = make("div", { class: `label depth${name.depth}` }, ...lines);
       name.element.style.width = `${name.width}px`;
       this.box.append(name.element);
     }
@@ -95,7 +112,8 @@ class Labels {
     if (!inside) return;
     const right = [x - 9, y - 27, x + 12 + mark.width, y + 2];
     const left = [x - 12 - mark.width, y - 27, x + 9, y + 2];
-    const side = free(right) && right[2] < view.width ? "right" : free(left) && left[0] > 0 ? "left" : "none";
+    const far = innerWidth <= NARROW && view.zoom() < NEAR_ZOOM;
+    const side = far ? "none" : free(right) && right[2] < view.width ? "right" : free(left) && left[0] > 0 ? "left" : "none";
     taken.push(side === "left" ? left : side === "right" ? right : [x - 9, y - 27, x + 9, y + 2]);
     mark.element.dataset.side = side;
     move(mark.element, x - 9, y - 25);
@@ -134,7 +152,7 @@ const shortened = (text, most) => (text.length > most ? `${text.slice(0, most - 
 
 /** The first words of a cluster, on one or two lines. */
 function nameLines(words, depth) {
-  const few = words.slice(0, depth ? 2 : 3).map((word) => shortened(word, 24));
+  const few = words.slice(0, innerWidth <= NARROW ? 1 : depth ? 2 : 3).map((word) => shortened(word, 24));
   if (few.length < 2) return few.length ? few : ["(unnamed)"];
   return few.length === 2 ? [few.join(", ")] : [`${few[0]}, ${few[1]},`, few[2]];
 }

@@ -328,4 +328,4 @@ class MapPage {
   }
 }
 
-globalThis.shardmill = { map: new MapPage() };
+globalThis.shardmill = { map: new MapPage(), csv: toCsv };

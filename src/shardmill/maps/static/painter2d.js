@@ -2,6 +2,7 @@
 // microsecond per point; this takes a tenth of that.
 
 const PHASES = 3;
+const MARGIN = 32;
 const IMITATIONS = /swiftshader|llvmpipe|softpipe|software|basic render/i;
 
 class FlatPainter {
@@ -39,7 +40,8 @@ class FlatPainter {
   resize(width, height) {
     this.canvas.width = width;
     this.canvas.height = height;
-    this.image = this.context.createImageData(width, height);
+    // With a margin, so that no disc needs to be cut at an edge.
+    this.image = this.context.createImageData(width + 2 * MARGIN, height + 2 * MARGIN);
     this.pixels = new Uint32Array(this.image.data.buffer);
   }
 
@@ -80,7 +82,7 @@ class FlatPainter {
   blend(view, { places, codes, shown }, from, to, { radius, alpha, pale }) {
     const { pixels } = this;
     const [width, height] = [this.image.width, this.image.height];
-    const ratio = width / view.width;
+    const ratio = this.canvas.width / view.width;
     const { side, masks } = this.discs(radius * ratio, alpha);
     const { redBlue, green } = this.inks(pale);
     const scale = (view.k * ratio) / LAST_STEP;
@@ -126,7 +128,7 @@ class FlatPainter {
     this.clear();
     this.draw(view, 0, few, true);
     this.drawMarked(view, few);
-    this.context.putImageData(this.image, 0, 0);
+    this.context.putImageData(this.image, -MARGIN, -MARGIN);
     this.done = few >= this.points.count ? few : 0;
   }
 
@@ -138,7 +140,7 @@ class FlatPainter {
     this.done = to;
     if (to < this.points.count) return false;
     this.drawMarked(view, this.points.count);
-    this.context.putImageData(this.image, 0, 0);
+    this.context.putImageData(this.image, -MARGIN, -MARGIN);
     return true;
   }
 }

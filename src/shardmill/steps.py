@@ -88,7 +88,7 @@ def do_first(ledger: Ledger, step: str, worker: str, lease_s: float, do: Callabl
 
     `ledger` is of a folder that has no plan.
     """
-    if (seen := ledger.steps.find(step)) is not None and seen.state in ("failed", "done"):
+    if (seen := ledger.steps.find(step)) is not None:
         ledger.steps.forget(step)
     pause = 0.05
     while (seen := ledger.steps.take(step, worker, lease_s)).state != "done":

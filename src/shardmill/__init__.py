@@ -23,11 +23,13 @@ _HOMES = {
     "embed": "shardmill.api",
     "generate": "shardmill.api",
     "load": "shardmill.api",
+    "map": "shardmill.api",
     "prepare": "shardmill.run",
     "start": "shardmill.run",
     "summarize": "shardmill.api",
     "task": "shardmill.calls",
     "train": "shardmill.api",
+    "tune": "shardmill.api",
     "StreamingDatasetSplitter": "shardmill.split",
     "Spec": "shardmill.spec",
     "make_spec": "shardmill.spec",
@@ -52,16 +54,18 @@ __all__ = [
     "generate",
     "load",
     "make_spec",
+    "map",
     "prepare",
     "start",
     "summarize",
     "task",
     "train",
+    "tune",
     "work",
 ]
 
 if TYPE_CHECKING:
-    from shardmill.api import answer, apply, ask, dedup, embed, generate, load, summarize, train
+    from shardmill.api import answer, apply, ask, dedup, embed, generate, load, map, summarize, train, tune
     from shardmill.calls import task
     from shardmill.errors import ShardmillError, UsageError
     from shardmill.run import Run, prepare, start, work

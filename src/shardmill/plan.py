@@ -324,7 +324,7 @@ def _dump(work: Work) -> dict[str, Any]:
     """The work as JSON. Unused keys are left out, so that plans made before a key existed keep their id."""
     # Products are loaded by their own run.
     unused: dict[str, Any] = {"to": {"metadata"}} if work.to is not None else {"to": True}
-    unused |= {name: True for name in ("query", "fields", "group_by", "items") if not getattr(work, name)}
+    unused |= {name: True for name in ("query", "fields", "group_by", "items", "wave") if not getattr(work, name)}
     return work.model_dump(mode="json", exclude=unused)
 
 

@@ -12,7 +12,8 @@ from shardmill.devices import Device, place_workers
 from shardmill.errors import SpecError
 from shardmill.plan import ITEM, ROW, Plan, shard_target_bytes
 from shardmill.sizing.profile import Rated, recall_rate, work_digest
-from shardmill.sources import Fields, Source, SourceStat, discover, kept_schema, list_columns, open_source, sort_groups
+from shardmill.sources import Fields, Source, SourceStat, discover, kept_schema, open_source, sort_groups
+from shardmill.sources.listing import list_columns
 from shardmill.sources.range import COLUMN, items_place
 from shardmill.spec import Spec, Work
 from shardmill.tasks import open_task
@@ -84,7 +85,7 @@ def _settle_fields(work: Work, like: Plan | None) -> tuple[Task, Work]:
     if like is not None and {n: v for n, v in like.work.params.items() if n not in missing} == params:
         params |= {name: like.work.params[name] for name in missing if name in like.work.params}
     elif "fields" in missing:
-        params["fields"] = [] if work.group_by else list_columns(work.source, work.query, work.format)
+        params["fields"] = [] if work.group_by else list(list_columns(work.source, work.format, work.query))
     return open_task(work.task, params), work.model_copy(update={"params": params})
 
 

@@ -11,7 +11,7 @@ from shardmill.errors import SpecError
 
 Rendered = tuple[str | None, str | None]
 
-# The template of items without a text: their task reads other fields.
+# The text of items that have none: their task reads columns alone.
 NO_TEXT = "{:none}"
 
 
@@ -27,6 +27,8 @@ class TextTemplate:
     ('["a", {"b": 1}]', None)
     >>> TextTemplate.parse("body").render({"body": 7})
     (None, "'body' is a number, not text")
+    >>> TextTemplate.parse(NO_TEXT).render({"body": 7})
+    ('', None)
     """
 
     parts: tuple[str, ...]
@@ -53,8 +55,6 @@ class TextTemplate:
 
     def render(self, row: Mapping[str, object]) -> Rendered:
         """The text and None, or None and the reason why there is no text."""
-        if len(self.parts) == 1:
-            return "", None
         return self._render_single(row) if self.single else self._render_parts(row)
 
     def _render_single(self, row: Mapping[str, object]) -> Rendered:
@@ -67,6 +67,8 @@ class TextTemplate:
         return None, f"'{name}' is null" if name in row else f"no field '{name}'"
 
     def _render_parts(self, row: Mapping[str, object]) -> Rendered:
+        if not self.names:
+            return self.parts[0], None
         values: list[str] = []
         for name in self.parts[1::2]:
             value = _as_json(row.get(name)) if name in self.as_json else _as_text(row.get(name))

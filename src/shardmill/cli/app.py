@@ -19,12 +19,14 @@ from shardmill.cli import (
     hosts,
     inspection,
     manifests,
+    maps,
     monitor,
     results,
     split,
     summaries,
     tasks,
     training,
+    tuning,
 )
 from shardmill.cli.command import Verbs
 from shardmill.console import say
@@ -50,8 +52,8 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 _FAMILIES = (
-    *(tasks, generation, summaries, calls, training, going_on),
-    *(inspection, monitor, results, answers, split),
+    *(tasks, generation, summaries, calls, training, tuning, going_on),
+    *(inspection, monitor, results, answers, maps, split),
 )
 for family in _FAMILIES:
     family.add_to(app)

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from shardmill.errors import SourceError, nearest
-from shardmill.plan import ITEM
 from shardmill.sources.arrow.saved import choose_saved
 from shardmill.sources.base import Fields, SourceFile, SourceStat
 from shardmill.sources.chunks import HEAD
@@ -31,22 +30,6 @@ def discover_files(places: Sequence[str], fields: Fields, format: str | None, on
     kind, files = find_files(places, format)
     found = SourceStat(kind, find_entries(files, on_progress), {})
     return replace(found, columns=find_format(kind).reader().describe(found, fields))
-
-
-def list_columns(places: Sequence[str], format: str | None) -> list[str]:
-    """The names of all columns: of the schema, of a header, or of sampled rows."""
-    kind, files = find_files(places, format)
-    stat = SourceStat(kind, files, {})
-    reader = find_format(kind).reader()
-    found = reader.sample(stat)
-    if isinstance(found, list):
-        return list(dict.fromkeys(name for row in found for name in row))
-    if found is not None:
-        return [name for name in found.names if name != ITEM]
-    if kind == "text":
-        return ["text"]
-    first = next((row for file in files if file.size_bytes for row, _ in reader.iter_rows(stat, file)), {})
-    return list(first) if isinstance(first, dict) else []
 
 
 def find_files(places: Sequence[str], format: str | None = None) -> tuple[str, tuple[SourceFile, ...]]:

@@ -63,14 +63,6 @@ def discover_query(places: Sequence[str], fields: Fields, format: str | None) ->
     return describe(open_database(places[0]), fields)
 
 
-def list_query_columns(places: Sequence[str], query: str) -> list[str]:
-    """The names of the columns that a query gives, without binary ones, which cannot be read."""
-    from shardmill.sources.sql.source import list_columns
-
-    permission.allow(permission.code_among("", places))
-    return list_columns(open_database(places[0]), query)
-
-
 def refuse_without_query(places: Sequence[str]) -> None:
     """Refuse a database without a query."""
     for place in places:

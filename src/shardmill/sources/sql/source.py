@@ -55,11 +55,6 @@ def describe(database: Database, fields: Fields) -> SourceStat:
     return SourceStat(database.kind, (file,), columns)
 
 
-def list_columns(database: Database, query: str) -> list[str]:
-    with database.open() as session:
-        return [name for name, kind in _columns(session, check_query(query)).items() if kind != BINARY]
-
-
 class SqlSource(Source):
     """One query of one database. Its `notes` say why it is one shard, and when an index would help."""
 

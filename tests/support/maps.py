@@ -139,7 +139,7 @@ def _places(
     coarse: NDArray[np.int32], fine: NDArray[np.int32], noise: NDArray[np.bool_], rng: np.random.Generator
 ) -> NDArray[np.float64]:
     """Groups on a ring and inside it, each of smaller ones that are bent and stretched."""
-    n, groups = len(coarse), int(len(SUBJECTS))
+    n, groups = len(coarse), len(SUBJECTS)
     angle = np.arange(groups) * 2.399963
     centre = np.stack([np.cos(angle), np.sin(angle)], axis=1) * (1.9 * np.sqrt(np.arange(groups) + 0.6))[:, None]
     turn = np.arange(5 * groups) * 1.2566 + np.repeat(rng.uniform(0, 6, groups), 5)

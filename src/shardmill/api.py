@@ -1,4 +1,4 @@
-"""The commands `embed`, `load`, `generate`, `summarize`, `answer`, `ask`, `tune`, `map` and `run` as functions."""
+"""The commands `embed`, `load`, `generate`, `summarize`, `answer`, `ask`, `tune` and `run` as functions."""
 
 from __future__ import annotations
 
@@ -329,34 +329,6 @@ def ask(over: Place, question: str, **params: Any) -> Answer:
     shardmill.ask("runs/wiki", "Who built the tower?").text
     """
     return ask_over(os.fspath(over), [question], **params)[0]
-
-
-def map(
-    source: str | Sequence[str],
-    *,
-    out: Place,
-    vector: str | None = None,
-    text: str | None = None,
-    method: str = "umap",
-    sample: int = 20_000,
-    seed: int = 0,
-    marks: Sequence[str] = (),
-    points: str | None = None,
-    fresh: bool = False,
-    quiet: bool | None = None,
-    **options: Unpack[RunOptions],
-) -> Run:
-    """Map the vectors of an embed run, of files or of a query, and write a page that shows them. The same call resumes.
-
-    shardmill.map("runs/reviews", out="maps/reviews", marks=["battery dies after an hour"])
-    """
-    from shardmill.run.mapping import make_map
-
-    _check("map", RunOptions, options)
-    work, execution = sort_options({"source": source, **options})
-    own = {"vector": vector, "text": text, "method": method, "sample": sample, "seed": seed}
-    wanted = {**work, **own, "marks": marks, "points": points}
-    return make_map(wanted, execution, out, fresh=fresh, quiet=is_quiet(quiet))
 
 
 def carry_out(work: dict[str, Any], execution: dict[str, Any], out: Place | None = None, **how: Any) -> Run:

@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from shardmill.console import count, say
+from shardmill.console import count, is_quiet, say
 from shardmill.engines.process import name_worker
 from shardmill.errors import UsageError, nearest
 from shardmill.layout.fitting import versions
@@ -25,7 +25,7 @@ from shardmill.plan import RUN, Plan
 from shardmill.run import Run, start
 from shardmill.sources import Fields, discover
 from shardmill.sources.listing import list_columns
-from shardmill.spec import make_spec
+from shardmill.spec import make_spec, sort_options
 from shardmill.steps import do_first
 from shardmill.store import is_url, open_store
 from shardmill.tasks import open_here, open_task
@@ -54,6 +54,36 @@ class MapSource:
     @property
     def fields(self) -> Fields:
         return Fields(NO_TEXT, self.id, self.keep, self.query, (self.vector,))
+
+
+def map(
+    source: str | Sequence[str],
+    *,
+    out: str | os.PathLike[str],
+    vector: str | None = None,
+    text: str | None = None,
+    method: str = "umap",
+    sample: int = 20_000,
+    seed: int = 0,
+    marks: Sequence[str] = (),
+    points: str | None = None,
+    fresh: bool = False,
+    quiet: bool | None = None,
+    **options: Any,
+) -> Run:
+    """Map the vectors of an embed run, of files or of a query, and write a page that shows them. The same call resumes.
+
+    shardmill.map("runs/reviews", out="maps/reviews", marks=["battery dies after an hour"])
+
+    `options` are those of every function that runs a task: id, keep, query, format, engine, workers.
+    """
+    work, execution = sort_options({"source": source, **options})
+    if unknown := next(iter(work.pop("params")), ""):
+        raise TypeError(f"map() has no option {unknown!r}.")
+    own = {"vector": vector, "text": text, "method": method, "sample": sample, "seed": seed}
+    return make_map(
+        {**work, **own, "marks": marks, "points": points}, execution, out, fresh=fresh, quiet=is_quiet(quiet)
+    )
 
 
 def make_map(
@@ -127,7 +157,7 @@ def _embed_marks(source: MapSource, texts: Sequence[str], quiet: bool) -> list[M
     if not quiet:
         say(f"Embedding {count(len(texts), 'mark')} with the model on {device.name}.")
     assert task.embed_query is not None
-    marks = [Mark(text, tuple(map(float, task.embed_query(text)))) for text in texts]
+    marks = [Mark(text, tuple(task.embed_query(text).tolist())) for text in texts]
     task.close()
     return marks
 

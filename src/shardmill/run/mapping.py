@@ -14,6 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 from shardmill.console import count, is_quiet, say
+from shardmill.engines.base import Engine
 from shardmill.engines.process import name_worker
 from shardmill.errors import UsageError, nearest
 from shardmill.layout.fitting import versions
@@ -94,6 +95,7 @@ def make_map(
     fresh: bool = False,
     resume: bool = False,
     quiet: bool = True,
+    engine: Engine | None = None,
 ) -> Run:
     """Map the vectors of a run, of files or of a query into the folder `out`. The same call resumes."""
     options = FitOptions(**{name: work[name] for name in ("method", "sample", "seed") if work.get(name) is not None})
@@ -102,7 +104,7 @@ def make_map(
     place = _absolute(os.fspath(out))
     source = find_columns(work)
     fitted = _fit(source, options, place, quiet)
-    how = {"fresh": fresh, "resume": resume, "quiet": quiet}
+    how: dict[str, Any] = {"fresh": fresh, "resume": resume, "quiet": quiet, "engine": engine}
     drawn_again = write_marks(open_store(place), _embed_marks(source, work.get("marks") or (), quiet))
     if drawn_again and (ledger := Ledger(place)).find_plan() is not None:
         ledger.steps.forget("map")

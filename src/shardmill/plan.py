@@ -138,11 +138,14 @@ class Shard:
 
 
 class ShardRows(Sequence[Shard]):
-    """The shards of a plan that was read, as its rows: each is made when it is asked for, since there may be many."""
+    """The shards of a plan that was read, as its rows: each is made when it is asked for, since there may be many.
+
+    More may be added to a plan later: all who hold it see them.
+    """
 
     __slots__ = ("_rows",)
 
-    def __init__(self, rows: Sequence[Sequence[Any]]) -> None:
+    def __init__(self, rows: list[Sequence[Any]]) -> None:
         if not all(4 <= len(row) <= 7 for row in rows):
             raise ValueError("a row of another length")
         self._rows = rows
@@ -156,6 +159,10 @@ class ShardRows(Sequence[Shard]):
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Sequence) and tuple(self) == tuple(other)
+
+    def grow(self, later: ShardRows) -> None:
+        """Add the shards that a later version of the plan has."""
+        self._rows.extend(later._rows[len(self._rows) :])
 
     def weights(self) -> list[int]:
         return [row[3] for row in self._rows]
@@ -196,7 +203,7 @@ class Plan:
     def code(self) -> tuple[str, ...]:
         """The names of code that a worker imports for it."""
         places = (*self.work.source, *(file.place for file in self.stat.files))
-        return (*code_among(self.work.task, places, self.fingerprint), *self.work.keys)
+        return (*code_among(self.work.task, places, self.fingerprint), *self.work.calls, *self.work.keys)
 
     @property
     def kept(self) -> dict[str, str]:
@@ -229,7 +236,8 @@ class Plan:
     def of(cls, work: Work, stat: SourceStat, fingerprint: dict[str, str], shards: Sequence[Shard]) -> Plan:
         """Make a plan whose id depends on the content of all parts, and on no path."""
         work_json = _dump(work)
-        del work_json["source"]
+        for name in ("source", "items"):
+            work_json.pop(name, None)
         if work.to is not None:
             del work_json["to"]["url"]
         work_json["params"] = without_server(work_json["params"])
@@ -239,7 +247,7 @@ class Plan:
         files = [["" if f.run else f.name, f.size_bytes, f.tag, f.edges] for f in stat.files]
         identity = {
             "work": work_json,
-            "files": [[f.tag for f in stat.files], bounds] if work.query else files,
+            "files": [[f.tag for f in stat.files], bounds] if work.query else [] if work.items else files,
             "columns": stat.columns,
             "fingerprint": fingerprint,
         }
@@ -291,7 +299,7 @@ class Plan:
         server = {name: str(settings[name]) for name in SERVER if settings.get(name)}
         if server and work.params.get("endpoint"):
             work = work.model_copy(update={"params": {**work.params, **server}})
-        if not places:
+        if not places or work.items:
             return replace(self, work=work)
         if len(places) != len(self.stat.files):
             raise CorruptState(
@@ -314,7 +322,7 @@ def _dump(work: Work) -> dict[str, Any]:
     """The work as JSON. Unused keys are left out, so that plans made before a key existed keep their id."""
     # Products are loaded by their own run.
     unused: dict[str, Any] = {"to": {"metadata"}} if work.to is not None else {"to": True}
-    unused |= {name: True for name in ("query", "fields", "group_by") if not getattr(work, name)}
+    unused |= {name: True for name in ("query", "fields", "group_by", "items", "wave") if not getattr(work, name)}
     return work.model_dump(mode="json", exclude=unused)
 
 

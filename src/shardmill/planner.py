@@ -13,6 +13,8 @@ from shardmill.errors import SpecError
 from shardmill.plan import ROW, Plan, shard_target_bytes
 from shardmill.sizing.profile import Rated, recall_rate, work_digest
 from shardmill.sources import Fields, Source, SourceStat, discover, kept_schema, open_source, sort_groups
+from shardmill.sources.range import COLUMN as ITEM
+from shardmill.sources.range import items_place
 from shardmill.spec import Spec, Work
 from shardmill.tasks import open_task
 from shardmill.tasks.base import Task
@@ -42,6 +44,8 @@ def make_plan(spec: Spec, devices: Sequence[Device], *, like: Plan | None = None
     """
     task = open_task(spec.work.task, spec.work.params)
     work = spec.work.model_copy(update={"fields": tuple(dict.fromkeys((*spec.work.fields, *task.fields)))})
+    if work.items:
+        work = work.model_copy(update={"source": (items_place(work.items),), "text": ITEM})
     fields = Fields.of(work)
     with _LateBar("scanning for seek points", quiet) as bar:
         stat = discover(work.source, fields, work.format, bar.at)
@@ -58,7 +62,8 @@ def make_plan(spec: Spec, devices: Sequence[Device], *, like: Plan | None = None
     source, fingerprint = open_source(stat, fields, work.max_item_bytes), task.fingerprint()
     digest = work_digest(work.task, fingerprint, work.params)
     rates = [_rate(task, device, digest, spec.execution.precision) for device in devices]
-    shards = source.shards(spec.execution.shard_bytes or shard_target_bytes(stat.size_bytes, rates))
+    target = 1 if work.items else spec.execution.shard_bytes or shard_target_bytes(stat.size_bytes, rates)
+    shards = source.shards(target)
     if not quiet:
         _print_notes(source, len(shards), len(devices))
     return Plan.of(work, stat, fingerprint, shards)
@@ -72,7 +77,7 @@ def _rate(task: Task, device: Device, digest: str, precision: str) -> float:
 
 def _has_groups(like: Plan, work: Work, stat: SourceStat) -> bool:
     """Whether a plan has the groups of the same rows, sorted when it was made."""
-    same = ("group_by", "text", "keep", "max_item_bytes")
+    same = ("group_by", "text", "keep", "fields", "max_item_bytes")
     if any(getattr(like.work, name) != getattr(work, name) for name in same) or like.stat.columns != stat.columns:
         return False
     old, new = ([(f.name, f.size_bytes, f.tag, f.edges) for f in each.files] for each in (like.stat, stat))

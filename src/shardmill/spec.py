@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -48,6 +48,8 @@ _NEW_KEYS = (
 )
 # How the server of a task is reached: settings that the task gets as parameters.
 SERVER = ("endpoint", "key_variable")
+# Tasks whose parameters name code.
+_CALLING = ("tune",)
 _UNITS_S = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 
 
@@ -77,13 +79,16 @@ class TableSpec(_Model):
 class Work(_Model):
     """Everything the result depends on. It is hashed into the plan's id; a run never mixes two of them.
 
-    `fields` are columns that the task reads besides the text; the planner adds those that the task names.
+    `fields` are columns that the task reads besides the text; the planner adds those that the task names. A task
+    without a source has a number of `items`, from 0 on. They can be raised later, so they are no part of the id. The
+    shards of a `wave`, that many, begin once all shards of earlier waves are committed: they build on those results.
     """
 
-    source: Places = Field(min_length=1)
+    source: Places = Field(default=(), min_length=1)
     query: str = ""
     format: Literal["jsonl", "text", "csv", "tsv", "parquet", "arrow", "json", "pickle", "datasets"] | None = None
-    text: str = Field(min_length=1)
+    text: str = Field(default="", min_length=1)
+    items: int | None = Field(default=None, ge=1)
     id: Names = ()
     keep: Names = ()
     group_by: str = ""
@@ -91,12 +96,19 @@ class Work(_Model):
     task: str = "embed"
     params: dict[str, Any] = {}
     max_item_bytes: int = Field(default=32 << 20, ge=1 << 10)
+    wave: int = Field(default=0, ge=0)
     to: TableSpec | None = None
 
     @property
     def code(self) -> tuple[str, ...]:
         """The names of code in it: of the task and of functions that connect to a database; and of a server's key."""
-        return (*code_among(self.task, self.source), *self.keys)
+        return (*code_among(self.task, self.source), *self.calls, *self.keys)
+
+    @property
+    def calls(self) -> tuple[str, ...]:
+        """The names of code in the parameters of a task that calls it: a function, or the class of another task."""
+        named = (self.params.get("call"), self.params.get("task")) if self.task in _CALLING else ()
+        return tuple(name for name in named if isinstance(name, str) and ":" in name)
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -293,6 +305,11 @@ def make_spec(work: dict[str, Any], execution: dict[str, Any] | None = None) -> 
         made = Work(**{k: v for k, v in work.items() if v is not None})
     except ValidationError as error:
         raise _explain(error) from error
+    given = [name for name in ("source", "text") if getattr(made, name)]
+    if made.items is not None and given:
+        raise SpecError(f"Both items and a {given[0]} are given.", hint="Give items to a task that needs no source.")
+    if made.items is None and len(given) < 2:
+        raise _missing("text" if given == ["source"] else "source")
     return Spec(work=made, execution=make_execution(execution))
 
 
@@ -317,7 +334,7 @@ def make_execution(values: dict[str, Any]) -> Execution:
         raise _explain(error) from error
 
 
-def read_spec(path: Path) -> dict[str, dict[str, Any]]:
+def read_spec(path: Path, known: Sequence[str] = ("work", "execution")) -> dict[str, dict[str, Any]]:
     """The tables of a TOML spec, to be completed by options."""
     try:
         tables = tomllib.loads(path.read_text())
@@ -327,13 +344,21 @@ def read_spec(path: Path) -> dict[str, dict[str, Any]]:
         raise SpecError(f"{path}: {error.strerror}.") from error
     except (ValueError, RecursionError) as error:
         raise SpecError(f"{path}: {error}.") from error
-    unknown = sorted(set(tables) - {"work", "execution"})
+    unknown = sorted(set(tables) - {*known})
     if unknown:
+        named = " and ".join(f"[{name}]" for name in known)
         raise SpecError(
             f"{path}: unknown table [{unknown[0]}].",
-            hint=f"A spec has [work] and [execution]. {nearest(unknown[0], ['work', 'execution'])}".rstrip(),
+            hint=f"It has {named}. {nearest(unknown[0], [*known])}".rstrip(),
         )
-    return {name: dict(tables.get(name, {})) for name in ("work", "execution")}
+    for name in known:
+        if not isinstance(tables.get(name, {}), dict):
+            raise SpecError(f"{path}: {name} is no table.", hint=f"Write [{name}] above its keys.")
+    return {name: dict(tables.get(name, {})) for name in known}
+
+
+def _missing(name: str) -> SpecError:
+    return SpecError(f"No {name} was given.", hint="Set it on the command line or in [work] of the spec.")
 
 
 def _explain(error: ValidationError) -> SpecError:
@@ -342,7 +367,7 @@ def _explain(error: ValidationError) -> SpecError:
     first = next((each for each in found if each["type"] == "extra_forbidden"), found[0])
     where = ".".join(str(p) for p in first["loc"])
     if first["type"] == "missing":
-        return SpecError(f"No {where} was given.", hint="Set it on the command line or in [work] of the spec.")
+        return _missing(where)
     if first["type"] == "extra_forbidden":
         *place, name = map(str, first["loc"])
         table = ".".join([error.title.lower(), *place])

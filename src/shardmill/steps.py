@@ -51,6 +51,7 @@ def finish(
     """
     for step in steps_of(plan, execution):
         pause = 0.05
+        _forget_early(ledger, plan, step)
         while (seen := ledger.steps.take(step, worker, execution.lease_s)).state != "done":
             if seen.state == "failed":
                 raise _end_run(ledger, worker, seen)
@@ -61,7 +62,7 @@ def finish(
                     timed_step(plan.id, plan.generation, kind, worker=worker),
                 ):
                     result = _DO[kind](ledger, plan, execution, step, quiet)
-                ledger.steps.finish(step, worker, result)
+                ledger.steps.finish(step, worker, {**result, **_extent(plan)})
             elif not waits or stop.wait(pause) or not ledger.state.is_wanted():
                 ledger.steps.release(step, worker)
                 return False
@@ -71,8 +72,19 @@ def finish(
     return True
 
 
+def _extent(plan: Plan) -> dict[str, Any]:
+    return {"shards": len(plan.shards)} if plan.work.items else {}
+
+
+def _forget_early(ledger: Ledger, plan: Plan, step: str) -> None:
+    """Do a step again that was done before shards were added to the plan."""
+    seen = ledger.steps.find(step) if plan.work.items else None
+    if seen is not None and seen.state == "done" and not _extent(plan).items() <= seen.result.items():
+        ledger.steps.forget(step)
+
+
 def do_first(ledger: Ledger, step: str, worker: str, lease_s: float, do: Callable[[], dict[str, Any]]) -> None:
-    """Do what must be there before a run is planned, once: whoever else wants it waits until its holder is done or gone.
+    """Do once what must be there before a run is planned: others who want it wait until its holder is done or gone.
 
     `ledger` is of a folder that has no plan.
     """

@@ -7,26 +7,32 @@ test it without starting a process. `crash_at` kills a worker at a named step, a
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import random
 import signal
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from shardmill.devices import Device
-from shardmill.errors import DeviceOutOfMemory
+from shardmill.errors import DeviceOutOfMemory, TaskError
 from shardmill.ledger import Ledger
 from shardmill.tasks.base import START, STOP, WINDOW, Agreement, Combined, Output, Prepared, StreamingTask, Task
+from shardmill.tasks.context import Context, LongTask, Stopped
 from shardmill.worker import Worker
 
 _END: Any = object()
 STEPS = ("claimed", "batch", "staging", "staged", "committing", "committed")
 # Additional steps if rows take so long that they are kept before their shard is committed.
 KEEPING_STEPS = ("keeping", "kept")
+# Additional steps if a task keeps checkpoints.
+CHECKPOINT_STEPS = ("checkpointing", "checkpointed")
 # Additional steps if the result goes into a table, each once per batch of rows.
 TABLE_STEPS = ("batch-begun", "batch-recorded", "batch-written", "batch-committing", "batch-committed")
 
@@ -212,6 +218,104 @@ class FakeStream(StreamingTask):
     def check_rows(self, rows: pa.RecordBatch) -> str | None:
         reasons = set(rows.column("finish_reason").drop_null().to_pylist())
         return None if reasons <= {"stop"} else f"unknown reasons {sorted(reasons)}"
+
+
+class FakeLong(LongTask):
+    """Adds up the steps of each item, one after another, as a task that runs for hours does.
+
+    It reports every step, and keeps its sum after every `keep_every` steps. `!raise`, `!nan` and `!kill` in
+    `faults`, by item, fail at the step `fault_at`.
+    """
+
+    output = pa.schema([pa.field("sum", pa.int64()), pa.field("resumed_at", pa.int64())])
+
+    def __init__(
+        self,
+        steps: int = 4,
+        keep_every: int = 2,
+        delay_s: float = 0.0,
+        faults: dict[str, str] | None = None,
+        fault_at: int = 3,
+    ) -> None:
+        self.steps, self.keep_every, self.delay_s = steps, keep_every, delay_s
+        self.faults, self.fault_at = faults or {}, fault_at
+
+    def fingerprint(self) -> dict[str, str]:
+        return {"weights": "fake-long"}
+
+    def open(self, device: Device) -> None:
+        pass
+
+    def work(self, item: Mapping[str, Any], context: Context) -> Mapping[str, Any]:
+        before = context.checkpoint()
+        total = int(json.loads(before.read("state.json"))["sum"]) if before is not None else 0
+        first = before.step if before is not None else 0
+        for step in range(first + 1, self.steps + 1):
+            time.sleep(self.delay_s)
+            total += step + int(item["text"])
+            if step == self.fault_at:
+                self._fail(self.faults.get(item["text"], ""))
+            context.report(step, {"sum": total})
+            if step % self.keep_every == 0:
+                context.keep(step, {"state.json": json.dumps({"sum": total}).encode()})
+            if context.should_stop():
+                context.keep(step, {"state.json": json.dumps({"sum": total}).encode()})
+                raise Stopped
+        return {"sum": total, "resumed_at": first}
+
+    def _fail(self, fault: str) -> None:
+        if fault == "!kill":
+            os.kill(os.getpid(), signal.SIGKILL)
+        if fault == "!raise":
+            raise ValueError("this item is poison")
+        if fault == "!nan":
+            raise TaskError("the loss is not a number")
+
+
+class FakeContext:
+    """A context in memory, to test a task that runs for hours without a run. `stop` makes it ask the task to stop."""
+
+    def __init__(self) -> None:
+        self.reports: list[tuple[int, dict[str, float]]] = []
+        self.kept: FakeCheckpoint | None = None
+        self.published: dict[str, bytes] = {}
+        self.stop = False
+
+    def report(self, step: int, figures: Mapping[str, float]) -> None:
+        self.reports.append((step, dict(figures)))
+
+    def checkpoint(self) -> FakeCheckpoint | None:
+        return self.kept
+
+    def keep(self, step: int, files: Mapping[str, Path | bytes]) -> None:
+        self.kept = FakeCheckpoint(step, {n: f if isinstance(f, bytes) else f.read_bytes() for n, f in files.items()})
+
+    def publish(self, folder: Path) -> None:
+        files = (path for path in folder.rglob("*") if path.is_file())
+        self.published = {path.relative_to(folder).as_posix(): path.read_bytes() for path in files}
+
+    def should_stop(self) -> bool:
+        return self.stop
+
+
+@dataclass(frozen=True, slots=True)
+class FakeCheckpoint:
+    """What was kept in a `FakeContext`."""
+
+    step: int
+    files: Mapping[str, bytes]
+
+    @property
+    def names(self) -> Sequence[str]:
+        return tuple(self.files)
+
+    def read(self, name: str) -> bytes:
+        return self.files[name]
+
+    def fetch(self, folder: Path) -> None:
+        for name, data in self.files.items():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_bytes(data)
 
 
 class InProcessEngine:

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from shardmill.errors import EXIT_DONE, EXIT_TRY_AGAIN, WORKER_FAILED, Cure, WorkerFailed
-from shardmill.ledger import Ledger, Progress, read_search
+from shardmill.ledger import Ledger, Progress, got_on, read_search
 
 _LINES_SHOWN = 8
 
@@ -21,7 +21,7 @@ class Deaths:
 
     def __init__(self, ledger: Ledger, forgiven: int, *, one_machine: bool = False) -> None:
         self._ledger, self._forgiven, self._one_machine = ledger, forgiven, one_machine
-        self._shards = len(ledger.plan().shards)
+        self._plan = ledger.plan()
         self._in_a_row: Counter[int] = Counter()
         self._progress = Progress()
 
@@ -33,8 +33,7 @@ class Deaths:
         self._ledger.leases.record_death(worker)
         if status == Cure.FINAL or (status == Cure.ELSEWHERE and self._one_machine):
             raise failure(seat, "stopped", lines)
-        commits = int((self._ledger.workers.find(worker) or {}).get("commits", 0))
-        made_progress = self._progress.made(read_search(self._ledger), commits)
+        made_progress = self._progress.made(read_search(self._ledger), got_on(self._ledger.workers.find(worker) or {}))
         self._in_a_row[seat] = 1 if made_progress else self._in_a_row[seat] + 1
         if self._in_a_row[seat] <= self._forgiven:
             return None
@@ -51,7 +50,8 @@ class Deaths:
 
     def all_done(self) -> bool:
         """Whether the run is complete. A library may crash at process exit, when all is already committed."""
-        return self._ledger.commits.is_complete(self._shards)
+        self._ledger.see_growth(self._plan)
+        return self._ledger.commits.is_complete(len(self._plan.shards))
 
 
 def failure(seat: int, what: str, lines: Sequence[str]) -> WorkerFailed:

@@ -23,10 +23,11 @@ _SCORED_AT_ONCE = 512
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """The places of some vectors, and the mean cosine distance of each to its nearest anchors."""
+    """The places of some vectors, the nearest anchors of each, and the mean of their cosine distances."""
 
     places: NDArray[np.float32]
     distances: NDArray[np.float32]
+    nearest: NDArray[np.int32]
 
 
 @dataclass(frozen=True)
@@ -86,21 +87,22 @@ class Anchors:
         from shardmill.layout.kernels import name_each, same_as, settle, weigh
 
         if not len(whole):
-            return Placed(np.empty((0, 2), np.float32), np.empty(0, np.float32))
+            return Placed(np.empty((0, 2), np.float32), np.empty(0, np.float32), np.empty((0, 1), np.int32))
         nearest, distances = self.nearest(whole)
         same = same_as(whole, self.vectors, nearest[:, :1])
         draws = self._draw(name_each(whole))
         settled = settle(nearest, weigh(distances), self.places.astype(np.float64), draws, self.a, self.b)
         places = settled.astype(np.float32)
         places[same >= 0] = self.places[same[same >= 0]]
-        return Placed(places, self._strangeness(distances, same))
+        return Placed(places, self._strangeness(distances, same), nearest)
 
     def _strangeness(self, distances: NDArray[np.float64], same: NDArray[np.int32]) -> NDArray[np.float32]:
         """The mean distance to the nearest anchors, without the one that is the vector itself."""
         others = max(1, distances.shape[1] - 1)
         shift = np.where((same >= 0) & (distances.shape[1] > 1), 1, 0)
         columns = shift[:, None] + np.arange(others)[None]
-        return np.take_along_axis(distances, columns, 1).sum(axis=1).astype(np.float32) / np.float32(others)
+        means: NDArray[np.float32] = (np.take_along_axis(distances, columns, 1).sum(axis=1) / others).astype(np.float32)
+        return means
 
     def _draw(self, names: NDArray[np.uint64]) -> NDArray[np.int32]:
         """The anchors that repel each vector, at each step."""
@@ -112,15 +114,18 @@ class Anchors:
         return drawn
 
 
-def find_axes(vectors: Whole) -> Whole:
-    """The directions along which wide vectors differ most, as whole numbers; none for vectors that are not wide."""
+def search_axes(vectors: Whole) -> Whole:
+    """The axes for the search among vectors: none if they are not wide."""
+    return find_axes(vectors, AXES) if vectors.shape[1] > _WIDE else np.empty((0, vectors.shape[1]), np.int16)
+
+
+def find_axes(vectors: Whole, count: int) -> Whole:
+    """The directions along which the vectors are longest, as whole numbers."""
     dims = vectors.shape[1]
-    if dims <= _WIDE:
-        return np.empty((0, dims), np.int16)
     products = np.zeros((dims, dims))
     for start in range(0, len(vectors), 4096):
         part = vectors[start : start + 4096].astype(np.float64) / LENGTH
         products += part.T @ part
     _, directions = np.linalg.eigh(products)
-    top = directions[:, ::-1][:, :AXES].T
+    top = directions[:, ::-1][:, :count].T
     return np.rint(top * LENGTH).astype(np.int16)

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardmill.errors import missing_extra
-from shardmill.layout.anchors import NEIGHBOURS, Anchors, find_axes
+from shardmill.layout.anchors import NEIGHBOURS, Anchors, search_axes
 from shardmill.layout.whole import LENGTH, Whole
 
 Method = Literal["umap", "pacmap"]
@@ -28,7 +28,7 @@ OnProgress = Callable[[float, str], None]
 def fit(vectors: Whole, method: Method, seed: int, on_progress: OnProgress = lambda share, what: None) -> Anchors:
     """Place vectors, all different, on a plane. The same vectors and seed give the same places."""
     plane = fit_plane(vectors)
-    anchors = Anchors(vectors, plane, find_axes(vectors), _A, _B, seed)
+    anchors = Anchors(vectors, plane, search_axes(vectors), _A, _B, seed)
     if len(vectors) < FEWEST:
         return anchors
     on_progress(0.05, f"neighbours of {len(vectors):,} anchors")
@@ -72,9 +72,7 @@ def find_plane(vectors: Whole) -> tuple[NDArray[np.float64], NDArray[np.float64]
     return centre, top * np.where(signs == 0, 1.0, signs)
 
 
-def on_plane(
-    vectors: Whole, centre: NDArray[np.float64], directions: NDArray[np.float64]
-) -> NDArray[np.float64]:
+def on_plane(vectors: Whole, centre: NDArray[np.float64], directions: NDArray[np.float64]) -> NDArray[np.float64]:
     """The coordinates of vectors on a plane."""
     coordinates: NDArray[np.float64] = ((vectors - centre) / LENGTH) @ directions
     return coordinates

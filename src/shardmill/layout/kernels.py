@@ -85,8 +85,7 @@ def measure(whole: Any, lengths: Any, anchors: Any, anchor_lengths: Any, candida
                 product += np.int32(whole[i, d]) * np.int32(anchors[j, d])
             distance = max(0.0, 1.0 - product / (lengths[i] * anchor_lengths[j]))
             if held == count and (
-                distance > distances[i, count - 1]
-                or (distance == distances[i, count - 1] and j > found[i, count - 1])
+                distance > distances[i, count - 1] or (distance == distances[i, count - 1] and j > found[i, count - 1])
             ):
                 continue
             at = held if held < count else count - 1

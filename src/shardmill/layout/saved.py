@@ -77,7 +77,7 @@ def load_anchors(place: str) -> Anchors:
     try:
         vectors, places, axes = (_decode(store, f"{name}-{record.digest}.npy") for name in _ARRAYS)
         fits = vectors.shape == (record.anchors, record.dims) and places.shape == (record.anchors, 2)
-        if not fits or (vectors.dtype, places.dtype, axes.dtype) != (np.int16, np.float32, np.int16):
+        if not fits or [array.dtype.str[1:] for array in (vectors, places, axes)] != ["i2", "f4", "i2"]:
             raise ValueError("another shape")
     except (FileNotFoundError, ValueError, EOFError) as error:
         raise _damaged(place, error) from error

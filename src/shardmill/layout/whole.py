@@ -78,4 +78,5 @@ def to_whole(matrix: Reals) -> tuple[Whole, NDArray[np.bool_]]:
 def project(whole: Whole, axes: Whole) -> Whole:
     """Coordinates along axes, which are directions as whole numbers; exact, and whole numbers again."""
     products = whole.astype(np.float32) @ axes.astype(np.float32).T
-    return np.rint(products / np.float32(LENGTH)).astype(np.int16)
+    found: Whole = np.rint(products / np.float32(LENGTH)).astype(np.int16)
+    return found

@@ -1,12 +1,13 @@
 """The records of a run folder: plan, commits, leases, heartbeats, suspects. No other code writes them.
 
 Only a commit proves progress. Everything else here is a hint that saves time. A `Ledger` consists of parts with one job
-each: `commits`, `segments`, `leases`, `branch`, `workers`, `history`, `suspects`, `errors`, `kept`, `notes`, `steps`,
-`state` and `overview`, over one `folder`.
+each: `commits`, `segments`, `leases`, `branch`, `workers`, `history`, `suspects`, `errors`, `kept`,
+`checkpoints`, `reports`, `notes`, `steps`, `state` and `overview`, over one `folder`.
 """
 
 from __future__ import annotations
 
+from shardmill.ledger.checkpoint import ItemCheckpoints, StoredCheckpoint
 from shardmill.ledger.history import History, HistoryPoint
 from shardmill.ledger.kept import KeptName, KeptRecords, next_kept
 from shardmill.ledger.ledger import Ledger
@@ -14,9 +15,10 @@ from shardmill.ledger.overview import is_large, view_every_s
 from shardmill.ledger.process import name_person, name_process, process_alive
 from shardmill.ledger.progress import Progress, Search, find_crash_loop, read_search
 from shardmill.ledger.record import Assignment, Claim, Commit, DoneShard, KeptRows, Lease, RunForecast, Step, Suspects
+from shardmill.ledger.report import ItemReport, ItemReports
 from shardmill.ledger.state import DONE, FAILED, STOPPED, WANTED, RunState, started_over
 from shardmill.ledger.view import COMMITTED, RunView, Totals, count_states, mark_states, merge_reasons
-from shardmill.ledger.worker import ENDED, idle_s, is_live, is_vanished, was_told_to_stop
+from shardmill.ledger.worker import ENDED, got_on, idle_s, is_live, is_vanished, was_told_to_stop
 
 __all__ = [
     "COMMITTED",
@@ -31,6 +33,9 @@ __all__ = [
     "DoneShard",
     "History",
     "HistoryPoint",
+    "ItemCheckpoints",
+    "ItemReport",
+    "ItemReports",
     "KeptName",
     "KeptRecords",
     "KeptRows",
@@ -42,10 +47,12 @@ __all__ = [
     "RunView",
     "Search",
     "Step",
+    "StoredCheckpoint",
     "Suspects",
     "Totals",
     "count_states",
     "find_crash_loop",
+    "got_on",
     "idle_s",
     "is_large",
     "is_live",

@@ -99,6 +99,18 @@ class Leases:
                 return True
         return not self._commits.is_done(claim.shard)
 
+    def hold(self, claim: Claim, worker: str, lease_s: float, *, forgiven: bool = False) -> bool:
+        """Extend the lease of a shard that its holder alone may work on; False if the worker does not hold it any more.
+
+        `forgiven` are the crashes of earlier holders: the work has got further since.
+        """
+        while (found := self._read(claim.shard)) is not None and found[0].worker == worker:
+            lease, tag = found
+            crashes = 0 if forgiven else lease.crashes
+            if self._replace(claim.shard, replace(lease, until=self._clock() + lease_s, crashes=crashes), tag):
+                return True
+        return False
+
     def release(self, claim: Claim, worker: str) -> None:
         """Give back a shard that is not done: not begun, or stopped cleanly."""
         found = self._read(claim.shard)

@@ -14,6 +14,7 @@ from typing import Any
 
 from shardmill.errors import CorruptState, Preempted, UsageError
 from shardmill.ledger.branch import Branch
+from shardmill.ledger.checkpoint import CheckpointRecords
 from shardmill.ledger.commit import Commits
 from shardmill.ledger.failure import ErrorRecords, SuspectRecords
 from shardmill.ledger.folder import Folder
@@ -24,12 +25,15 @@ from shardmill.ledger.lease import Leases
 from shardmill.ledger.note import Notes
 from shardmill.ledger.overview import Overview
 from shardmill.ledger.process import name_person
+from shardmill.ledger.published import PublishedFiles
 from shardmill.ledger.record import Assignment, Claim, encode
+from shardmill.ledger.report import ReportRecords
 from shardmill.ledger.segment import Segments
 from shardmill.ledger.state import StateRecord, started_over
 from shardmill.ledger.step import StepRecords
+from shardmill.ledger.trial import TrialRecords
 from shardmill.ledger.worker import WorkerRecords
-from shardmill.plan import Plan
+from shardmill.plan import Plan, ShardRows
 from shardmill.records import read_object
 from shardmill.store import Store, locate, open_store, replacing
 
@@ -37,10 +41,13 @@ _ROLLED_UP = ("segments/", "rolled/")
 # Names in these folders have the generation, the attempt or the content in them, or they have not.
 _OWN_NAMES = (
     *("commits/", "parts/", "errors/", *_ROLLED_UP, "leases/", "suspects/", "steps/", "index/", "kept/", "history/"),
+    *("checkpoints/", "reports/", "trials/"),
 )
-_SHARED_NAMES = ("workers/", "logs/", "final/")
+_SHARED_NAMES = ("workers/", "logs/", "final/", "model/")
 # The settings and the state say of which generation they are.
 _FILES = ("report.json", "forecast.json", "placement.json", "view.json", "trace.json")
+# Of no use once every shard is committed.
+_HINTS = ("leases/", "suspects/", "kept/", "checkpoints/")
 _COPIED_BYTES = 4 << 20
 _DAMAGED = "Delete it, then run the command that started the run again."
 # How long settings may be away that are about to be written.
@@ -65,6 +72,9 @@ class Ledger:
         self.suspects = SuspectRecords(self.folder)
         self.errors = ErrorRecords(self.store)
         self.kept = KeptRecords(self.folder)
+        self.checkpoints = CheckpointRecords(self.folder, clock)
+        self.reports = ReportRecords(self.folder)
+        self.published = PublishedFiles(self.folder)
         self.history = HistoryRecords(self.folder)
         self.overview = Overview(
             self.folder, self.commits, self.workers, self.leases, self.suspects, self.branch, clock
@@ -72,7 +82,9 @@ class Ledger:
         self.notes = Notes(self.store, clock)
         self.steps = StepRecords(self.folder, clock)
         self.state = StateRecord(self.folder, clock)
+        self.trials = TrialRecords(self.folder, clock)
         self._free = FreeSearch(self.commits, self.segments, self.leases)
+        self._plan_tag = ""
 
     @property
     def url(self) -> str:
@@ -106,6 +118,36 @@ class Ledger:
         stored = self.plan()
         self.state.want(name_person())
         return stored
+
+    def grow(self, plan: Plan) -> Plan:
+        """Add the shards that a plan of more items has to the one that is stored, and return what is stored then."""
+        while True:
+            try:
+                data, tag = self.store.get_tagged("plan.json")
+            except FileNotFoundError:
+                raise started_over(self.url) from None
+            stored = Plan.from_json(data)
+            if stored.generation != self.folder.generation:
+                raise started_over(self.url)
+            if len(stored.shards) >= len(plan.shards):
+                return self.plan()
+            self.store.replace_if_same("plan.json", replace(plan, generation=stored.generation).encode(), tag)
+
+    def see_growth(self, plan: Plan) -> bool:
+        """Whether shards were added to a plan of items since it was read; the plan has them then."""
+        if not plan.work.items or not isinstance(plan.shards, ShardRows):
+            return False
+        try:
+            found = self.store.get_if_changed("plan.json", self._plan_tag)
+        except FileNotFoundError:
+            return False
+        if found is None:
+            return False
+        data, self._plan_tag = found
+        stored, before = Plan.from_json(data), len(plan.shards)
+        if stored.generation == plan.generation and isinstance(stored.shards, ShardRows):
+            plan.shards.grow(stored.shards)
+        return len(plan.shards) > before
 
     def confirm(self) -> None:
         """Write the plan anew, before workers are placed.
@@ -221,16 +263,20 @@ class Ledger:
         own_s: float = 0.0,
         held: Collection[int] = (),
         among: Collection[int] | None = None,
+        wave: int = 0,
     ) -> Claim | None:
         """Claim a shard: a free one, else one whose holder is gone, else shadow the slowest holder.
 
         `slot` in [0, 1) is where in the list this worker starts looking, so that workers do not all try the same shard;
         `held` are the shards it already has. A holder is slow if it would finish later than this worker, which needs
         `own_s` per shard; if one of the times is unknown, a holder is slow after `slow_s`. If this folder has an
-        assignment, or `among` names shards, only those are claimed.
+        assignment, or `among` names shards, only those are claimed; else, of a plan with waves, those of the first wave
+        that is not committed.
         """
         if among is None and (assigned := self._assignment()) is not None:
             among = assigned.shards
+        elif among is None and wave:
+            among = self._open_wave(shards, wave)
         if among is not None:
             others = [i for i in sorted(among) if i not in held and not self.commits.is_done(i)]
             first = int(slot * len(others))
@@ -250,10 +296,17 @@ class Ledger:
             return self.commits.is_complete(shards)
         return self.clock() >= assigned.until and all(map(self.commits.is_done, assigned.shards))
 
-    def has_free(self, shards: int) -> bool:
+    def has_free(self, shards: int, wave: int = 0) -> bool:
         """Whether a worker that begins now would find a shard: one that nobody holds, or whose holder is gone."""
+        if wave:
+            shards = max(self._open_wave(shards, wave), default=-1) + 1
         leased = set(self.leases.shards()) - (committed := self.commits.shards())
         return len(leased) + len(committed) < shards or self.leases.has_abandoned(sorted(leased))
+
+    def _open_wave(self, shards: int, wave: int) -> list[int]:
+        """The shards left of the first wave that is not committed: those of later waves build on its results."""
+        left = self.commits.look_for_gaps(0, shards)
+        return [shard for shard in left if shard // wave == left[0] // wave]
 
     def _assignment(self) -> Assignment | None:
         """The last assignment, if any; its shards are looked up again, as home may have deleted their commits."""
@@ -280,7 +333,7 @@ class Ledger:
             kept |= {self.commits.key(shard), commit.part, commit.errors_file}
         found = (e.key for folder in ("commits/", "parts/", "errors/") for e in self.store.list(folder))
         stray = [key for key in found if key not in kept]
-        hints = [e.key for folder in ("leases/", "suspects/", "kept/") for e in self.store.list(folder)]
+        hints = [e.key for folder in _HINTS for e in self.store.list(folder)]
         ending = f".{self.folder.generation}.json"
         hints += [e.key for kind in _ROLLED_UP for e in self.store.list(kind) if not e.key.endswith(ending)]
         plan = self.folder.read_plan()

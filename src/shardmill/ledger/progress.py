@@ -7,7 +7,7 @@ from typing import Any
 
 from shardmill.errors import WorkerFailed
 from shardmill.ledger.ledger import Ledger
-from shardmill.ledger.worker import is_live, was_told_to_stop
+from shardmill.ledger.worker import got_on, is_live, was_told_to_stop
 
 _WIDEST = (1 << 62, 0)
 # Each record is one request to the store. A sample shows whether it is worth reading all.
@@ -26,14 +26,14 @@ def read_search(ledger: Ledger) -> Search:
 
 
 class Progress:
-    """Tells for one death after another whether the worker made progress: a shard committed, a row convicted, or fewer
-    suspect rows than ever before. Each can happen only a limited number of times."""
+    """Tells for one death after another whether the worker made progress: a shard committed, a checkpoint kept, a row
+    convicted, or fewer suspect rows than ever before. Each can happen only a limited number of times."""
 
     def __init__(self) -> None:
         self._convicted, self._narrowest = 0, _WIDEST
 
-    def made(self, search: Search, commits: int) -> bool:
-        """Whether a dead worker made progress, by its commits and by the search after its death."""
+    def made(self, search: Search, got_on: bool) -> bool:
+        """Whether a dead worker made progress: whether it `got_on` itself, or by the search after its death."""
         convicted, narrowest = search
         if convicted > self._convicted:
             self._convicted, self._narrowest = convicted, narrowest
@@ -41,7 +41,7 @@ class Progress:
         if narrowest < self._narrowest:
             self._narrowest = narrowest
             return True
-        return bool(commits)
+        return got_on
 
 
 def find_crash_loop(ledger: Ledger, worker: str, forgiven: int, search: Search) -> WorkerFailed | None:
@@ -72,7 +72,7 @@ def _find_row(
     others = [b for b in beats if b["id"] != me]
     live = [b for b in others if is_live(b, now)]
     dead = [b for b in others if b["state"] != "done" and not was_told_to_stop(b) and not is_live(b, now)]
-    since = max([ledger.state.look().at, *(b["at"] for b in others if b["commits"])])
+    since = max([ledger.state.look().at, *(b["at"] for b in others if got_on(b))])
     row: list[Mapping[str, Any]] = []
     for beat in sorted(dead, key=lambda b: b["at"]):
         if beat["started"] >= (row[-1]["at"] if row else since):
@@ -81,9 +81,9 @@ def _find_row(
         return None
     progress, deaths = Progress(), 0
     searches = [_search_of(b) for b in row]
-    progress.made(searches[0], 0)
+    progress.made(searches[0], False)
     for after in [*searches[1:], search]:
-        deaths = 1 if progress.made(after, 0) else deaths + 1
+        deaths = 1 if progress.made(after, False) else deaths + 1
     return row[-deaths:] if deaths > forgiven else None
 
 

@@ -125,6 +125,22 @@ class KeptRows:
 
 
 @dataclass(frozen=True, slots=True)
+class CheckpointRecord:
+    """The checkpoint of an item, and the attempt that may replace it; without files, nothing was kept yet.
+
+    `files` has the key, the size and the digest of each file by its name.
+    """
+
+    shard: int
+    row: int
+    plan: str
+    attempt: str
+    step: int = 0
+    at: float = 0.0
+    files: dict[str, tuple[str, int, str]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class Assignment:
     """The shards that a branch may work on. More may be assigned before `until`."""
 
@@ -178,7 +194,9 @@ _NEW_KEYS = ("kernel", "precision", "tokens_out", "lengths")
 _to_json = json.JSONEncoder(separators=(",", ":"), sort_keys=True, ensure_ascii=False).encode
 
 
-def encode(value: dict[str, Any] | Commit | Lease | Assignment | Suspects | RunForecast | Step | KeptRows) -> bytes:
+def encode(
+    value: dict[str, Any] | Commit | Lease | Assignment | Suspects | RunForecast | Step | KeptRows | CheckpointRecord,
+) -> bytes:
     """A record as JSON; its fields are read by name, which avoids the copies of `asdict`."""
     if not isinstance(value, dict):
         fields = {name: getattr(value, name) for name in value.__slots__}

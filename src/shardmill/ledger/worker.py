@@ -57,6 +57,11 @@ def was_told_to_stop(beat: Mapping[str, Any]) -> bool:
     return beat.get("state") == "stopped" or bool(beat.get("told_to_stop"))
 
 
+def got_on(beat: Mapping[str, Any]) -> bool:
+    """Whether a worker has got on with the run: committed a shard, or kept a checkpoint."""
+    return bool(beat.get("commits") or beat.get("checkpoints"))
+
+
 def idle_s(beat: Mapping[str, Any], now: float) -> float:
     """Seconds since a worker's last heartbeat or, while it is busy, since its last progress if that is longer ago."""
     silent_s, still_s = now - beat["at"], now - beat["progress_at"]

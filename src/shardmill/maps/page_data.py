@@ -17,7 +17,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 BLOCK_POINTS = 512
-EXCERPT_CHARACTERS = 200
 # Codes of a column's values, one byte each: 0 to 253 are values, and two say why there is none.
 MOST_CODES = 254
 OTHER, NULL = 254, 255
@@ -160,12 +159,6 @@ def pack(texts: Sequence[str]) -> bytes:
 def unpack(block: bytes) -> list[str]:
     """The strings of a block."""
     return list(json.loads(zlib.decompress(block, -zlib.MAX_WBITS)))
-
-
-def excerpt(text: str) -> str:
-    """The start of a text, on one line."""
-    line = " ".join(text[: 4 * EXCERPT_CHARACTERS].split())
-    return line if len(line) <= EXCERPT_CHARACTERS else line[: EXCERPT_CHARACTERS - 1].rstrip() + "…"
 
 
 def pack_all(texts: Sequence[str]) -> list[bytes]:

@@ -31,12 +31,13 @@ from shardmill.errors import (
 from shardmill.ledger import Ledger, name_person
 from shardmill.plan import Plan
 from shardmill.planner import result_schema
-from shardmill.run.planning import open_placer, permit, refuse_another_model, write_plan
+from shardmill.run.planning import open_placer, permit, refuse_another_model, settle_limit, write_plan
 from shardmill.run.result import Run
 from shardmill.run.working import check_wanted, work
 from shardmill.spec import SERVER, ErrorLimit, Spec, make_execution
 from shardmill.status.state import Status, read_status
 from shardmill.steps import begin_again, finish
+from shardmill.tasks import open_task
 
 __all__ = ["Run", "StoppedRun", "prepare", "resume", "start", "stop", "work"]
 
@@ -67,6 +68,7 @@ def start(
     """
     quiet = is_quiet(quiet)
     permit(spec, of_model=allow_code)
+    spec = settle_limit(spec)
     ledger = _open_folder(out, engine)
     placer, devices = open_placer(spec, engine, quiet)
     plan = write_plan(ledger, spec, devices, fresh=fresh, resume=resume, quiet=quiet, before=before)
@@ -87,6 +89,7 @@ def prepare(
     A run that is already there stays as it is.
     """
     permit(spec, of_model=allow_code)
+    spec = settle_limit(spec)
     ledger = _open_folder(out, None)
     _, devices = open_placer(spec, None, quiet)
     write_plan(ledger, spec, devices, fresh=fresh, keep_settings=True, quiet=quiet, before=before)
@@ -227,6 +230,7 @@ def _fail(ledger: Ledger, plan: Plan, error: ShardmillError) -> None:
 
 def _watch(engine: Engine, ledger: Ledger, plan: Plan, spec: Spec, quiet: bool) -> None:
     limit = ErrorLimit.parse(spec.execution.max_errors)
+    few = open_task(plan.work.task, plan.work.params).few_rows
     placement = engine.start(ledger.url)
     shown = asked = 0.0
     polling, watching = _Patience(), _Patience()
@@ -244,7 +248,7 @@ def _watch(engine: Engine, ledger: Ledger, plan: Plan, spec: Spec, quiet: bool) 
                 if status is None:
                     continue
                 bar.at(status.share, status.describe() + getattr(placement, "note", ""))
-                if limit.exceeded(status.errors, max(status.rows, 1000)):
+                if limit.exceeded(status.errors, max(status.rows, few)):
                     raise too_many_errors(status.errors, status.rows, spec.execution.max_errors)
             if (status := watching.ask(lambda: _look(ledger, plan), None)) is not None:
                 bar.at(status.share, f"{status.rows:,} rows · {status.errors:,} errors")
@@ -263,6 +267,7 @@ def _watch(engine: Engine, ledger: Ledger, plan: Plan, spec: Spec, quiet: bool) 
 
 def _look(ledger: Ledger, plan: Plan) -> Status:
     """The state of the run; what was read for it is sealed for others, and a view of it is written now and then."""
+    ledger.see_growth(plan)
     status = read_status(ledger, plan)
     ledger.segments.seal()
     workers = _count_live(status)

@@ -10,10 +10,13 @@ def differences(old: Plan, new: Plan) -> list[str]:
     changes = []
     before, after = (plan.work.model_dump(mode="json", exclude={"to": {"url"}}) for plan in (old, new))
     for name in before:
-        if name in ("source", "params"):
+        if name in ("source", "params", "items"):
             continue
         if before[name] != after[name]:
             changes.append(f"{name} was {before[name]!r} and is {after[name]!r}")
+    had, has = old.work.items, new.work.items
+    if had and (has or 0) < had:
+        changes.append(f"the run had {had:,} items and has {has or 0:,}: they can be raised, not lowered")
     given, wanted = (without_server(each["params"]) for each in (before, after))
     for name in sorted({*given, *wanted}):
         if given.get(name) != wanted.get(name):
@@ -24,7 +27,8 @@ def differences(old: Plan, new: Plan) -> list[str]:
         if old.fingerprint.get(name) != new.fingerprint.get(name):
             was, is_ = old.fingerprint.get(name), new.fingerprint.get(name)
             changes.append(f"the model's {name} changed ({was} -> {is_})")
-    changes += _database_changes(old.stat, new.stat) if old.work.query else _file_changes(old.stat, new.stat)
+    if not (had and has):
+        changes += _database_changes(old.stat, new.stat) if old.work.query else _file_changes(old.stat, new.stat)
     if not changes and old.stat.columns != new.stat.columns:
         changes.append(f"the types of the columns were {old.stat.columns} and are {new.stat.columns}")
     return changes

@@ -5,26 +5,30 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import pyarrow as pa
 
+from shardmill.console import count, say
 from shardmill.engines.process import name_worker
 from shardmill.errors import UsageError, nearest
 from shardmill.layout.fitting import versions
 from shardmill.layout.saved import find_fit
 from shardmill.ledger import Ledger
 from shardmill.maps.fitting import FitOptions, fit_source
+from shardmill.maps.marks import Mark, write_marks
 from shardmill.plan import RUN, Plan
 from shardmill.run import Run, start
 from shardmill.sources import Fields, discover
 from shardmill.sources.listing import list_columns
 from shardmill.spec import make_spec
 from shardmill.steps import do_first
-from shardmill.store import is_url
+from shardmill.store import is_url, open_store
+from shardmill.tasks import open_here, open_task
 from shardmill.template import NO_TEXT
 
 _LEASE_S = 60.0
@@ -68,6 +72,18 @@ def make_map(
     place = _absolute(os.fspath(out))
     source = find_columns(work)
     fitted = _fit(source, options, place, quiet)
+    how = {"fresh": fresh, "resume": resume, "quiet": quiet}
+    drawn_again = write_marks(open_store(place), _embed_marks(source, work.get("marks") or (), quiet))
+    if drawn_again and (ledger := Ledger(place)).find_plan() is not None:
+        ledger.steps.forget("map")
+    done = _place(source, fitted, execution, place, **how)
+    for points in _names(work.get("points")):
+        done = _add_points(points, source, fitted, execution, place, **how)
+    return done
+
+
+def _place(source: MapSource, fitted: str, execution: dict[str, Any], place: str, **how: Any) -> Run:
+    """The run that places every vector, and ends with the page."""
     spec = {
         "source": source.places,
         "text": NO_TEXT,
@@ -78,9 +94,53 @@ def make_map(
         "task": "map",
         "params": {"fit": fitted, "vector": source.vector, **({"text": source.text} if source.text else {})},
     }
-    return start(
-        make_spec(spec, {"device": "cpu", **execution}), place, fresh=fresh, resume=resume, quiet=quiet
-    )
+    return start(make_spec(spec, {"device": "cpu", **execution}), place, **how)
+
+
+def _add_points(points: str, source: MapSource, fitted: str, execution: dict[str, Any], place: str, **how: Any) -> Run:
+    """Lay other items onto the same map: embed them as the run did, then place both, into MAP/points/NAME."""
+    below = _plan_of(source, "--points")
+    name = re.sub(r"[^A-Za-z0-9._-]+", "-", PurePosixPath(points.removeprefix(RUN)).stem) or "points"
+    added = _find_run([points])
+    if added is None:
+        work = {"source": points, **{key: getattr(below.work, key) for key in ("text", "id", "keep", "task", "params")}}
+        vectors = start(make_spec(work, {**execution, "then": ()}), f"{place}/points/{name}-vectors", **how).ledger.url
+    else:
+        vectors = _absolute(points.removeprefix(RUN))
+        changed = [key for key in below.fingerprint if below.fingerprint[key] != added.fingerprint.get(key)]
+        if changed:
+            raise UsageError(f"{points} was not embedded with the model of {source.places[0].removeprefix(RUN)}.")
+    both = replace(source, places=(*source.places, f"{RUN}{vectors}"))
+    return _place(both, fitted, execution, f"{place}/points/{name}", **how)
+
+
+def _embed_marks(source: MapSource, texts: Sequence[str], quiet: bool) -> list[Mark]:
+    """The texts with their vectors, by the model of the run that is mapped."""
+    texts = [text.strip() for text in texts if text.strip()]
+    if not texts:
+        return []
+    plan = _plan_of(source, "--mark")
+    task = open_task(plan.work.task, plan.work.params)
+    if task.embed_query is None:
+        raise UsageError(f"The task {plan.work.task!r} embeds no texts.", hint="Leave out --mark.")
+    device = open_here(task, precise=True)
+    if not quiet:
+        say(f"Embedding {count(len(texts), 'mark')} with the model on {device.name}.")
+    assert task.embed_query is not None
+    marks = [Mark(text, tuple(map(float, task.embed_query(text)))) for text in texts]
+    task.close()
+    return marks
+
+
+def _plan_of(source: MapSource, flag: str) -> Plan:
+    """The plan of the embed run that is mapped: it says which model made the vectors."""
+    plan = _find_run(source.places) if source.places[0].startswith(RUN) else None
+    if plan is None or plan.work.task != "embed":
+        raise UsageError(
+            f"{flag} needs the model of the vectors, and only an embed run names it.",
+            hint="Embed the items with shardmill, and map that run.",
+        )
+    return plan
 
 
 def _fit(source: MapSource, options: FitOptions, place: str, quiet: bool) -> str:
@@ -94,9 +154,7 @@ def _fit(source: MapSource, options: FitOptions, place: str, quiet: bool) -> str
         ledger = Ledger(fitted)
 
         def fit() -> dict[str, Any]:
-            record = find_fit(fitted) or fit_source(
-                fitted, stat, source.fields, source.vector, options, quiet=quiet
-            )
+            record = find_fit(fitted) or fit_source(fitted, stat, source.fields, source.vector, options, quiet=quiet)
             return {"anchors": record.anchors, "digest": record.digest}
 
         do_first(ledger, "fit", name_worker(os.getpid()), _LEASE_S, fit)

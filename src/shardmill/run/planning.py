@@ -27,6 +27,14 @@ def permit(spec: Spec, *, of_model: bool) -> None:
         permission.allow(open_task(spec.work.task, spec.work.params).model_code)
 
 
+def settle_limit(spec: Spec) -> Spec:
+    """The spec with its task's own limit of failed rows, unless the user gave one."""
+    limit = open_task(spec.work.task, spec.work.params).max_errors
+    if not limit or "max_errors" in spec.execution.model_fields_set:
+        return spec
+    return spec.model_copy(update={"execution": spec.execution.model_copy(update={"max_errors": limit})})
+
+
 def write_plan(
     ledger: Ledger,
     spec: Spec,
@@ -95,7 +103,8 @@ def _settle_plan(ledger: Ledger, plan: Plan, *, fresh: bool, resume: bool) -> Pl
     if found is None:
         if resume:
             raise UsageError(f"{ledger.url}: there is no run to resume.", hint="Leave out --resume to start one.")
-        if any(not e.key.startswith("index/") for e in ledger.store.list("")):
+        # Indexes of files, and the fitted map, are written before the plan.
+        if any(not e.key.startswith(("index/", "fit/")) for e in ledger.store.list("")):
             raise RunExists(f"{ledger.url} is not empty and holds no run.", hint="Choose another folder with --out.")
         found = ledger.create(plan)
     changes = differences(found, plan)
@@ -104,7 +113,7 @@ def _settle_plan(ledger: Ledger, plan: Plan, *, fresh: bool, resume: bool) -> Pl
             f"{ledger.url} holds a different run: {'; '.join(changes)}.",
             hint="Choose another --out, or start over with --fresh, which deletes the existing run.",
         )
-    return found
+    return ledger.grow(plan) if (plan.work.items or 0) > (found.work.items or 0) else found
 
 
 def _refuse_if_busy(ledger: Ledger, found: Plan) -> None:

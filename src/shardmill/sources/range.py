@@ -18,6 +18,11 @@ COLUMN = "sample_id"
 _BATCH_ROWS = 1 << 16
 
 
+def items_place(count: int) -> str:
+    """The range of a task's own items."""
+    return f"{FORMAT}:0:{count}"
+
+
 def is_range(place: str) -> bool:
     return place.startswith(f"{FORMAT}:")
 

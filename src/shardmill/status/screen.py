@@ -60,7 +60,7 @@ def render(status: Status, workers: int = _WORKERS) -> Group:
     lines = [_bar(status.share), *_figures(status), *_errors(status)]
     placement = [Text(clean(status.placement))] if status.placement else []
     steps = map(_render_step, _shown_steps(status))
-    table = [Text(fit(line)) for line in _workers(status, workers)]
+    table = [Text(fit(line)) for line in (*_reports(status, workers), *_workers(status, workers))]
     load = [] if status.load is None else _render_load(status.load)
     return Group(head, *end, *(Text(fit(line)) for line in lines), *placement, *steps, *table, *load)
 
@@ -158,6 +158,21 @@ def _errors(status: Status) -> list[str]:
         lines.append(f"  {record['count']:>7,}  {record['reason']}")
         lines.append(f"           {place}{f', id {key}' if key else ''}")
     return lines
+
+
+def _reports(status: Status, most: int) -> list[str]:
+    """What long items under way reported last."""
+    said = {
+        int(shard): f"step {at['step']:,}" + "".join(f" · {name} {_figure(x)}" for name, x in at["figures"].items())
+        for worker in status.workers
+        for shard, at in worker["open"].items()
+        if worker["live"] and isinstance(at.get("step"), int) and isinstance(at.get("figures"), dict)
+    }
+    return [f"shard    {shard} at {said[shard]}" for shard in sorted(said)[:most]]
+
+
+def _figure(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, int | float) else "no number"
 
 
 def _workers(status: Status, most: int) -> list[str]:

@@ -122,7 +122,10 @@ def current_plan(ledger: Ledger, plan: Plan | None = None) -> Plan:
         return ledger.plan()
     if ledger.store.head("plan.json") is None:
         raise UsageError(f"{ledger.url}: the run was deleted while it was watched.")
-    return plan if ledger.state.look().generation in ("", plan.generation) else ledger.plan()
+    if ledger.state.look().generation not in ("", plan.generation):
+        return ledger.plan()
+    ledger.see_growth(plan)
+    return plan
 
 
 def glance(ledger: Ledger, plan: Plan) -> Status:

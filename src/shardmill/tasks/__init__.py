@@ -18,6 +18,8 @@ _BUILT_IN = {
     "generate": "shardmill.tasks.generate:GenerateTask",
     "map": "shardmill.tasks.map:MapTask",
     "summarize": "shardmill.tasks.summarize:SummarizeTask",
+    "train": "shardmill.tasks.train:TrainTask",
+    "tune": "shardmill.tasks.tune:TuneTask",
 }
 
 

@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from shardmill.devices import Device
 from shardmill.errors import TaskError
-from shardmill.plan import START, STOP, WINDOW
+from shardmill.ledger import Ledger
+from shardmill.plan import START, STOP, WINDOW, Plan
 
 __all__ = ["START", "STOP", "WINDOW", "Agreement", "Combined", "Output", "Prepared", "StreamingTask", "Task"]
 
@@ -22,6 +23,8 @@ __all__ = ["START", "STOP", "WINDOW", "Agreement", "Combined", "Output", "Prepar
 # cosine and all else equal; `mostly`, at least half of the rows are equal, and the share is shown; `none`, rows cannot
 # be made again, and only counts, ids and the task's own `check_rows` are proved.
 Agreement = Literal["exact", "close", "mostly", "none"]
+
+_PLAIN_TEXT = "A plain text."
 
 # Source bytes that one worker processes per second, as an order of magnitude; measured rates replace it.
 _BYTES_PER_S = {"cpu": 20_000.0, "cuda": 2_000_000.0}
@@ -108,8 +111,24 @@ class Task(ABC):
     streams: bool = False
     """Whether the worker calls `stream` instead of batches of `run`: rows end at different times."""
 
+    one_shard: bool = False
+    """Whether a worker holds one shard at a time, and nobody repeats a shard beside a slow holder."""
+
+    max_errors: str = ""
+    """How many rows may fail, as `--max-errors` says it, if the user does not say; "" for the usual 1 %."""
+
+    few_rows: int = 1000
+    """A share of failed rows is taken of at least this many rows."""
+
+    def join(self, ledger: Ledger, plan: Plan) -> None:  # noqa: B027
+        """Get the run that it works on, for a task that builds on results of earlier shards; called before `open`."""
+
     def close(self) -> None:  # noqa: B027
         """Free the device; called at most once, after the last `run`."""
+
+    def probe(self) -> None:
+        """Check that the device works, after rows failed or killed workers; by default a plain text runs."""
+        self.run(self.prepare([_PLAIN_TEXT]).inputs)
 
     padded: bool = True
     """Whether a batch costs its longest input times the number of inputs; if not, it costs the sum of its inputs."""

@@ -42,8 +42,12 @@ class ReadBatch:
 def cut_batch(
     batch: ItemBatch, claim: Claim, first_row: int, suspects: Suspects | None, task: Task, rows_per_s: float
 ) -> Iterator[ReadBatch]:
-    """A batch that begins at `first_row`, as it is or, for a task that streams, in blocks of some seconds of work."""
+    """A batch that begins at `first_row`, as it is or, for a task that streams, in blocks of some seconds of work.
+
+    A task that runs for hours gets its items one by one.
+    """
     rows = max(_FEWEST_ROWS, int(rows_per_s * _BLOCK_S)) if task.streams else max(1, len(batch))
+    rows = 1 if task.one_shard else rows
     poison = suspects.poison if suspects is not None else ()
     for portion in batch.cut(rows):
         yield ReadBatch(claim, first_row, portion, None if claim.shadow else suspects, poison)

@@ -8,13 +8,12 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from shardmill.ledger import Claim
+from shardmill.tasks.context import Stopped
+
+__all__ = ["AllDone", "Channel", "ShardEnd", "Stopped"]
 
 _LOOK_EVERY_S = 0.2
 _T = TypeVar("_T")
-
-
-class Stopped(Exception):
-    """The worker was asked to end; it releases its leases."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from statistics import median
 
@@ -23,11 +24,22 @@ _ASK_AFTER_SHARDS = 8
 class Choice:
     """The decisions of one worker, from the ledger and its own speed.
 
-    `held` always maps each shard that the worker works on to the bytes done, in the order claimed.
+    `held` always maps each shard that the worker works on to the bytes done, in the order claimed. Where a worker is
+    `alone` with a shard, nobody shadows it, and nobody leaves shards to others: the times of such shards say little.
     """
 
-    def __init__(self, ledger: Ledger, plan: Plan, worker: str, *, kind: str, slot: float, lease_s: float) -> None:
-        self.ledger, self.plan, self.worker = ledger, plan, worker
+    def __init__(
+        self,
+        ledger: Ledger,
+        plan: Plan,
+        worker: str,
+        *,
+        kind: str,
+        slot: float,
+        lease_s: float,
+        alone: bool = False,
+    ) -> None:
+        self.ledger, self.plan, self.worker, self._alone = ledger, plan, worker, alone
         self.kind, self.slot, self.lease_s = kind, slot, lease_s
         self.pace = 0.0
         self._durations: list[float] = []
@@ -51,12 +63,16 @@ class Choice:
             len(self.plan.shards),
             lease_s=self.lease_s,
             slot=self.slot,
-            slow_s=max(_SLOW * median(self._durations or [0.0]), self.lease_s),
-            own_s=self.own_s(),
+            slow_s=math.inf if self._alone else max(_SLOW * median(self._durations or [0.0]), self.lease_s),
+            own_s=0.0 if self._alone else self.own_s(),
             held=held.keys(),
+            wave=self.plan.work.wave,
         )
 
     def is_over(self) -> bool:
+        """Whether no work is left and none will come, unless somebody adds some later."""
+        if self.ledger.see_growth(self.plan):
+            return False
         return self.ledger.is_over(len(self.plan.shards))
 
     def own_s(self) -> float:
@@ -67,7 +83,7 @@ class Choice:
         """The longest wait before looking again; longer if shards take longer."""
         if self.ledger.branch.assignment() is not None:
             return _BRANCH_PAUSE_S
-        return max(_LONGEST_PAUSE_S, min(self.own_s() / 8, self.lease_s / 4))
+        return max(_LONGEST_PAUSE_S, 0.0 if self._alone else min(self.own_s() / 8, self.lease_s / 4))
 
     def beat_s(self) -> float:
         """Seconds between two heartbeats."""
@@ -94,7 +110,7 @@ class Choice:
             self._ask(held, now)
         elif self._others_done_at:
             self.leaves = now + self._left_s(held) + self.own_s() > self._others_done_at
-        return self.leaves
+        return self.leaves and not self._alone
 
     def _ask(self, held: Mapping[int, int], now: float) -> None:
         peers, crowd = live_peers(self.ledger, self.worker, self.lease_s)

@@ -27,9 +27,11 @@ from shardmill.sources import Fields, Source, open_source
 from shardmill.spec import Execution
 from shardmill.tasks import open_task
 from shardmill.tasks.base import Task
+from shardmill.tasks.context import LongTask
 from shardmill.worker.block import Block, ReadBatch, cut_batch, make_block
 from shardmill.worker.channel import AllDone, Channel, ShardEnd, Stopped
 from shardmill.worker.choice import Choice
+from shardmill.worker.long import LongItems
 from shardmill.worker.meter import Meter
 from shardmill.worker.pulse import Pulse, quietly
 from shardmill.worker.runner import Runner, find_suspects
@@ -37,10 +39,12 @@ from shardmill.worker.shards import OpenShards
 from shardmill.worker.streaming import Streamer
 from shardmill.worker.tally import Tally, describe_process
 from shardmill.worker.wanted import check_model, check_wanted, fail_run
+from shardmill.worker.windows import Inlet, Item, WindowLoop
 from shardmill.worker.writer import Writer, open_sink
 
-_WINDOW_BUDGETS = 16
 _REPORT_S = 5.0
+# A process ends eight seconds after it was told to stop.
+_KEEP_S = 6.0
 
 
 class Worker:
@@ -61,31 +65,38 @@ class Worker:
         on_stuck: Callable[[], None] | None = None,
         leaves: Callable[[], bool] | None = None,
     ) -> None:
-        self.ledger = ledger
-        self.device = device
+        self.ledger, self.device = ledger, device
         self.name = name or f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:12]}"
         self.on_step = on_step
         self._on_stuck = on_stuck or self.stop
         self._watched = parent is not None and not os.environ.get("SHARDMILL_DETACHED")
         self.plan, settings = ledger.settle()
         self.execution = Execution(**settings)
-        self.choice = Choice(ledger, self.plan, self.name, kind=device.kind, slot=slot, lease_s=self.execution.lease_s)
-        work = self.plan.work
+        work, lease_s = self.plan.work, self.execution.lease_s
         self.task: Task = open_task(work.task, work.params)
+        self.task.join(ledger, self.plan)
+        alone = self.task.one_shard
+        self.choice = Choice(ledger, self.plan, self.name, kind=device.kind, slot=slot, lease_s=lease_s, alone=alone)
         self.source: Source = open_source(self.plan.stat, Fields.of(work), work.max_item_bytes)
         self.told_to_stop = threading.Event()
         self._stop = threading.Event()
         share = self.execution.read_ahead or 1.0
         self._read: Channel[ReadBatch | ShardEnd | AllDone] = Channel(max(1, int(4 * share)), self._stop)
-        self._ready: Channel[Block | ShardEnd | AllDone] = Channel(max(1, int(8 * share)), self._stop)
-        self._made: Channel[Block | ShardEnd | AllDone] = Channel(max(1, int(8 * share)), self._stop)
+        self._ready: Channel[Item] = Channel(max(1, int(8 * share)), self._stop)
+        self._inlet = Inlet(self._ready)
+        self._made: Channel[Item] = Channel(max(1, int(8 * share)), self._stop)
         self._tally, self._meter = Tally(), Meter(device)
         self._started = self._tally.began
-        lease_s, self.leaves = self.execution.lease_s, leaves
+        self.leaves, self._rested = leaves, threading.Event()
         self._shards = OpenShards(
-            ledger, self.choice, self._tally, worker=self.name, lease_s=lease_s, stop=self._stop, leaves=leaves
+            *(ledger, self.choice, self._tally),
+            worker=self.name,
+            lease_s=lease_s,
+            stop=self._stop,
+            leaves=leaves,
+            alone=alone,
         )
-        self._idle_s = self._idle_between_s = self._sink_wait_s = 0.0
+        self._sink_wait_s = 0.0
         self._state = "starting"
         self._search: Search | None = None
         self._failure: BaseException | None = None
@@ -112,7 +123,13 @@ class Worker:
         threading.Thread(target=self._leave, name="leave", daemon=True).start()
 
     def _leave(self) -> None:
-        """Release the leases, and report why: a lease that cannot be released is then no strike against its shard."""
+        """Release the leases, and report why: a lease that cannot be released is then no strike against its shard.
+
+        Who works on an item for hours keeps what it has first, which only a holder may do.
+        """
+        if self.task.one_shard:
+            quietly(self._pulse.beat)
+            self._rested.wait(_KEEP_S)
         self._shards.release()
         quietly(self._pulse.beat)
 
@@ -163,11 +180,13 @@ class Worker:
                 device=self.device.name,
                 numerics=self.task.numerics,
                 max_errors=self.execution.max_errors,
+                few_rows=self.task.few_rows,
                 on_step=self.on_step,
             )
             self._state, self._tally.began = "working", time.time()
             stages = [self._start(self._read_shards), self._start(self._prepare), self._start(self._write)]
             self._guard(self._run)
+            self._rested.set()
             for stage in stages:
                 stage.join()
             if self._failure is not None:
@@ -180,6 +199,7 @@ class Worker:
             raise
         finally:
             self._halt()
+            self._rested.set()
             if hasattr(self, "sink"):
                 self.sink.close()
             self._pulse.end()
@@ -263,29 +283,33 @@ class Worker:
     # main thread: the device
 
     def _run(self) -> None:
-        """Run window after window. Each is passed on once the device works on the next, so that it never waits."""
-        if self.task.streams:
+        inlet = self._inlet
+        inlet.has_run = lambda: bool(self.runner.load.batches)
+        if isinstance(self.task, LongTask):
+            items = LongItems(
+                self.task,
+                self.ledger,
+                self._shards,
+                plan=self.plan.id,
+                stopped=self._stop.is_set,
+                before_item=self._before_batch,
+                on_progress=self._pulse.progress,
+                on_kept=self._on_kept,
+                on_rows=self._on_rows,
+                on_time=self._on_time,
+                on_step=self.on_step,
+            )
+            items.run(inlet, lambda item: self._hand_on([item]))
+        elif self.task.streams:
             Streamer(
                 self.task,
                 self.runner,
-                next_item=self._next_item,
+                next_item=inlet.next,
                 hand_on=lambda item: self._hand_on([item]),
                 on_time=self._on_time,
             ).run()
-            return
-        behind: list[Block | ShardEnd | AllDone] = []
-        while not (behind and isinstance(behind[-1], AllDone)):
-            items = self._next_window(behind)
-            blocks = [i for i in items if isinstance(i, Block)]
-            before = self.runner.device_s
-            self.runner.run(blocks)
-            total = sum(b.cost for b in blocks) or 1
-            for block in blocks:
-                self._shards[block.claim.shard].device_s += (self.runner.device_s - before) * block.cost / total
-            self._hand_on(behind)
-            behind = items
-        self.runner.settle()
-        self._hand_on(behind)
+        else:
+            WindowLoop(inlet, self.runner, hand_on=self._hand_on, on_time=self._on_time).run()
 
     def _hand_on(self, items: list[Block | ShardEnd | AllDone]) -> None:
         began = time.perf_counter()
@@ -293,35 +317,6 @@ class Worker:
             self._made.put(item)
         self._sink_wait_s += time.perf_counter() - began
         items.clear()
-
-    def _next_window(self, behind: list[Block | ShardEnd | AllDone]) -> list[Block | ShardEnd | AllDone]:
-        """The blocks that are ready now, up to `_WINDOW_BUDGETS` batches: a larger window sorts better by length."""
-        first = self._ready.get_nowait()
-        if first is None:
-            self.runner.settle()
-            self._hand_on(behind)
-            first = self._wait_for_item()
-        items = [first]
-        room = _WINDOW_BUDGETS * self.runner.budget.now
-        while not isinstance(items[-1], AllDone) and sum(i.cost for i in items if isinstance(i, Block)) < room:
-            more = self._ready.get_nowait()
-            if more is None:
-                break
-            items.append(more)
-        return items
-
-    def _next_item(self, wait: bool) -> Block | ShardEnd | AllDone | None:
-        item = self._ready.get_nowait()
-        return self._wait_for_item() if item is None and wait else item
-
-    def _wait_for_item(self) -> Block | ShardEnd | AllDone:
-        waiting = time.perf_counter()
-        item = self._ready.get()
-        waited = time.perf_counter() - waiting
-        self._idle_s += waited
-        if self.runner.load.batches and not isinstance(item, AllDone):
-            self._idle_between_s += waited
-        return item
 
     def _on_time(self, block: Block, seconds: float) -> None:
         self._shards[block.claim.shard].device_s += seconds
@@ -331,6 +326,12 @@ class Worker:
             raise Stopped
         self._pulse.progress()
         self.on_step("batch", -1)
+
+    def _on_kept(self) -> None:
+        """Count a checkpoint. Whoever judges a dead worker asks whether it has kept any."""
+        self._tally.checkpoints += 1
+        if self._tally.checkpoints == 1:
+            quietly(self._pulse.beat)
 
     def _on_rows(self, block: Block, rows: int, cost: int) -> None:
         shard = self._shards[block.claim.shard]
@@ -380,8 +381,8 @@ class Worker:
             "search": self._search,
             **self._tally.describe(self._shards.held()),
             "open": self._shards.describe(),
-            "idle_s": round(self._idle_s, 2),
-            "idle_between_s": round(self._idle_between_s, 3),
+            "idle_s": round(self._inlet.idle_s, 2),
+            "idle_between_s": round(self._inlet.idle_between_s, 3),
             "sink_wait_s": round(self._sink_wait_s, 3),
             "batch_budget": self.runner.budget.now if hasattr(self, "runner") else None,
             "load": asdict(self.runner.load) if hasattr(self, "runner") else None,

@@ -33,7 +33,6 @@ _STRIKES = 3
 # This many failures in a row may mean a broken device instead of bad rows.
 _HOPELESS_AT_START = 16
 _HOPELESS = 256
-_PLAIN_TEXT = "A plain text."
 
 # What a task raises when no row is at fault.
 NOT_OF_A_ROW = (DeviceLost, TaskError, EndpointRefused, EndpointSilent, MemoryError)
@@ -206,9 +205,12 @@ class Runner:
             raise TaskError(f"The task returned {output.rows.num_rows} rows for {rows} inputs.", hint=CONTRACT)
         return output
 
-    def _run_plain_text(self) -> None:
-        inputs = self.task.prepare([_PLAIN_TEXT]).inputs
-        self._fetch(lambda: self.task.run(inputs), len(inputs))
+    def _check_device(self) -> None:
+        started = time.perf_counter()
+        try:
+            self.task.probe()
+        finally:
+            self.device_s += time.perf_counter() - started
 
     def _halve(self, batch: Batch, reason: str) -> None:
         if len(batch) == 1:
@@ -227,7 +229,7 @@ class Runner:
         if self._failures_in_a_row < (_HOPELESS if self._succeeded else _HOPELESS_AT_START):
             return
         try:
-            self._run_plain_text()
+            self._check_device()
         except Exception as again:
             hopeless = WorkerFailed(
                 f"{self._failures_in_a_row} rows in a row failed, each alone: {type(error).__name__}: {error}",
@@ -273,7 +275,7 @@ class Runner:
     def _probe(self, shard: int, suspects: Suspects) -> None:
         self.before_batch()
         self.ledger.suspects.put(shard, replace(suspects, probes=suspects.probes + 1))
-        self._run_plain_text()
+        self._check_device()
         self.ledger.suspects.put(shard, replace(suspects, probes=0))
 
     def _run_noted(self, block: Block, rows: Rows, suspects: Suspects) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from typing import Any
 
 from shardmill.ledger import Claim, Ledger
 from shardmill.sinks.base import Staged
@@ -18,7 +19,10 @@ _LOOK_EVERY_S = 0.2
 
 
 class OpenShards:
-    """Used by all threads of a worker: the reader claims, the pulse renews, the writer closes."""
+    """Used by all threads of a worker: the reader claims, the pulse renews, the writer closes.
+
+    A worker that is `alone` with its shard has no other, and stops working on it if it does not hold it any more.
+    """
 
     def __init__(
         self,
@@ -30,12 +34,13 @@ class OpenShards:
         lease_s: float,
         stop: threading.Event,
         leaves: Callable[[], bool] | None = None,
+        alone: bool = False,
     ) -> None:
-        self._leaves = leaves
+        self._leaves, self._alone = leaves, alone
         self._ledger, self._choice, self._tally = ledger, choice, tally
         self._worker, self._lease_s, self._stop = worker, lease_s, stop
         self._woken = threading.Event()
-        self._slots = threading.Semaphore(_OPEN_SHARDS)
+        self._slots = threading.Semaphore(1 if alone else _OPEN_SHARDS)
         self._lock = threading.Lock()
         self._open: dict[int, OpenShard] = {}
         self._leased: dict[int, Claim] = {}
@@ -49,8 +54,8 @@ class OpenShards:
         with self._lock:
             return list(self._open.values())
 
-    def describe(self) -> dict[str, dict[str, float]]:
-        """What a heartbeat says of each shard: what was done of it, and when it is due, 0 while unknown."""
+    def describe(self) -> dict[str, dict[str, Any]]:
+        """What a heartbeat says of each shard: what was done, when it is due (0 while unknown), the last report."""
         held = self.held()
         done = {s.claim.shard: s.bytes_run for s in held}
         dues = {shard: self._choice.due(shard, done) for shard in done}
@@ -60,6 +65,7 @@ class OpenShards:
                 "bytes": s.bytes_run,
                 "due": round(dues[s.claim.shard], 1),
                 "since": round(s.began, 1),
+                **s.said,
             }
             for s in held
         }
@@ -121,7 +127,17 @@ class OpenShards:
                 quietly(self._renew_one, shard, self._choice.due(shard.claim.shard, held))
 
     def _renew_one(self, shard: OpenShard, due: float) -> None:
-        shard.lost = not self._ledger.leases.renew(shard.claim, self._worker, self._lease_s, due)
+        leases, claim = self._ledger.leases, shard.claim
+        if self._alone:
+            held = leases.hold(claim, self._worker, self._lease_s)
+        else:
+            held = leases.renew(claim, self._worker, self._lease_s, due)
+        shard.lost = not held
+
+    def hold(self, shard: OpenShard, got_further: bool) -> bool:
+        """Whether a shard is still held; if its work got further, the crashes of earlier holders are forgiven."""
+        shard.lost = not self._ledger.leases.hold(shard.claim, self._worker, self._lease_s, forgiven=got_further)
+        return not shard.lost
 
     def _bytes_held(self) -> dict[int, int]:
         """The bytes done of each shard; also updates the pace while shards are held."""
@@ -147,6 +163,8 @@ class OpenShards:
             del self._open[shard.claim.shard]
             self._leased.pop(shard.claim.shard, None)
         quietly(self._ledger.suspects.delete, shard.claim.shard)
+        if won and self._alone:
+            quietly(self._ledger.checkpoints.delete, shard.claim.shard)
         if won:
             quietly(self._ledger.leases.retire, shard.claim.shard)
         else:

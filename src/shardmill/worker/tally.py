@@ -25,6 +25,7 @@ from shardmill.worker.block import Block
 _RATE_WINDOW_S = 30.0
 _RATE_STEP_S = 0.25
 _STAGES = ("read_s", "prepare_s", "device_s", "write_s")
+_COUNTS = ("rows", "bytes", "tokens", "tokens_out", "errors", "commits", "checkpoints")
 # Reasons that differ in numbers alone are one reason; of many, the most frequent are kept.
 _MOST_REASONS, _LONGEST_REASON = 50, 160
 _LIBRARIES = ("numpy", "pyarrow", "torch", "transformers", "tokenizers", "openvino", "triton", "llguidance")
@@ -55,6 +56,7 @@ class OpenShard:
     error_lines: bytearray = field(default_factory=bytearray)
     last_reason: str = ""
     lost: bool = False
+    said: dict[str, Any] = field(default_factory=dict)
 
     def add(self, block: Block, plan: Plan) -> Finished:
         """Count a block and record its failed rows."""
@@ -148,7 +150,8 @@ class Tally:
     """What a worker has done in total, and its recent rates."""
 
     def __init__(self) -> None:
-        self.rows = self.bytes = self.tokens = self.tokens_out = self.errors = self.commits = 0
+        self.rows = self.bytes = self.tokens = self.tokens_out = self.errors = 0
+        self.commits = self.checkpoints = 0
         self.began = time.time()
         self._recent: deque[tuple[float, int, int, int]] = deque()
         self._closed: Counter[str] = Counter()
@@ -197,7 +200,7 @@ class Tally:
         stages = Counter(self._closed)
         for shard in held:
             stages.update(shard.timings())
-        counts = {name: getattr(self, name) for name in ("rows", "bytes", "tokens", "tokens_out", "errors", "commits")}
+        counts = {name: getattr(self, name) for name in _COUNTS}
         reasons = [
             {
                 "reason": reason,

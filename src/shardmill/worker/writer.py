@@ -24,7 +24,6 @@ from shardmill.worker.pulse import quietly
 from shardmill.worker.shards import OpenShards
 from shardmill.worker.tally import OpenShard, Tally
 
-_FEW_ROWS = 1000
 _COUNT_EVERY_S = 60.0
 
 
@@ -68,12 +67,14 @@ class Writer:
         device: str,
         numerics: Mapping[str, str],
         max_errors: str,
+        few_rows: int,
         on_step: Callable[[str, int], None],
     ) -> None:
         self._ledger, self._plan, self._output = ledger, plan, output
         self._shards, self._tally = shards, tally
         self._worker, self._device = worker, device
         self._max_errors, self._limit = max_errors, ErrorLimit.parse(max_errors)
+        self._few_rows = few_rows
         self._on_step, self._numerics = on_step, numerics
         self._others = self._committed = (0, 0)
         self._count_at = 0.0
@@ -99,7 +100,7 @@ class Writer:
     def _check_errors(self, shard: OpenShard) -> None:
         rows, errors = self._count_others()
         errors, rows = self._tally.errors + errors, self._tally.rows + rows
-        if self._limit.exceeded(errors, max(rows, _FEW_ROWS)):
+        if self._limit.exceeded(errors, max(rows, self._few_rows)):
             raise too_many_errors(errors, rows, self._max_errors, shard.last_reason)
 
     def _count_others(self) -> tuple[int, int]:

@@ -25,7 +25,7 @@ from shardmill.errors import (
     StoreError,
     WorkerFailed,
 )
-from shardmill.ledger import Ledger, idle_s
+from shardmill.ledger import Ledger, got_on, idle_s
 from shardmill.spec import Execution
 
 # Poll often while tasks change state, rarely otherwise: squeue puts load on the cluster.
@@ -198,7 +198,7 @@ class SlurmPlacement:
         """Decide whether the seat of a failed worker is queued again."""
         worker = self._worker(seat)
         out_of_time = ends.is_out_of_time(state, status)
-        made_progress = bool((self._beat(seat) or {}).get("commits"))
+        made_progress = got_on(self._beat(seat) or {})
         if state in ends.NOT_ITS_FAULT or (out_of_time and made_progress):
             self._ledger.excuse(worker)
             seat.waits = True

@@ -1,0 +1,104 @@
+"""Tasks that run for hours on one item: what they get of their run, and what they owe it."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from shardmill.errors import TaskError
+from shardmill.tasks.base import Agreement, Output, Prepared, Task
+
+# The key of an item's text beside the columns that the task names in `fields`.
+TEXT = "text"
+
+
+class Stopped(Exception):
+    """Work ends here, unfinished: it was asked to stop, and goes on later from its last checkpoint."""
+
+
+class Checkpoint(Protocol):
+    """What an attempt at an item kept last, whole: files by name."""
+
+    @property
+    def step(self) -> int: ...
+    @property
+    def names(self) -> Sequence[str]: ...
+    def read(self, name: str) -> bytes:
+        """The content of one file."""
+        ...
+
+    def fetch(self, folder: Path) -> None:
+        """Write all files into a folder."""
+        ...
+
+
+class Context(Protocol):
+    """What a task that runs for hours has of its run: for one item, while it is worked on."""
+
+    def report(self, step: int, figures: Mapping[str, float]) -> None:
+        """Say how far the item is. A bounded number of reports is kept in the run folder; each counts as progress."""
+        ...
+
+    def checkpoint(self) -> Checkpoint | None:
+        """The newest checkpoint of this item, of this attempt or an earlier one; None if there is none."""
+        ...
+
+    def keep(self, step: int, files: Mapping[str, Path | bytes]) -> None:
+        """Make these files the item's checkpoint, all of them or none; the one before it is deleted.
+
+        It counts as progress. If its step is higher than before, deaths no longer count against the item. Files
+        are safetensors, JSON and text. Raises Stopped if another worker has the item now.
+        """
+        ...
+
+    def publish(self, folder: Path) -> None:
+        """Copy a folder of a model into the run's `model`, for others to load. Raises Stopped as `keep` does."""
+        ...
+
+    def should_stop(self) -> bool:
+        """Whether to keep what there is and raise Stopped: the run or worker is stopped, or another has the item."""
+        ...
+
+
+class LongTask(Task):
+    """A task that works on one item for long. A subclass defines `output`, `fingerprint`, `open` and `work`.
+
+    Its worker holds one shard at a time, and no other repeats that shard beside it. It is not stuck as long as it
+    reports or keeps within `stuck_s`. `verify` does not compute its rows again.
+    """
+
+    batch_budget = 1
+    padded = False
+    one_shard = True
+    max_errors = "50%"
+    few_rows = 10
+
+    @abstractmethod
+    def work(self, item: Mapping[str, Any], context: Context) -> Mapping[str, Any]:
+        """Work on one item, its text and the columns in `fields`, and return the row of the task's columns.
+
+        Goes on from `context.checkpoint()`, if there is one. Raises TaskError to set the item aside with that reason,
+        as any error of its own does, and Stopped once `context.should_stop()`.
+        """
+
+    def probe(self) -> None:
+        """Check the device before an item that killed workers is tried again; by default nothing is checked."""
+
+    def prepare(self, texts: Sequence[str | None], fields: pa.RecordBatch | None = None) -> Prepared:
+        rows = [{} for _ in texts] if fields is None else fields.to_pylist()
+        items = [{TEXT: text, **row} for text, row in zip(texts, rows, strict=True)]
+        return Prepared(items, np.ones(len(items), np.int64))
+
+    def run(self, inputs: Sequence[Any]) -> Output:
+        raise TaskError("A task that runs for hours works in a worker only.", hint="Call `work` with a context.")
+
+    def bytes_per_s(self, kind: str) -> float:
+        return 1.0
+
+    def agreement(self, precision: str) -> Agreement:
+        return "none"

@@ -21,7 +21,7 @@ _HOMES = {
     "embed": "shardmill.api",
     "generate": "shardmill.api",
     "load": "shardmill.api",
-    "map": "shardmill.run.mapping",
+    "map": "shardmill.api",
     "prepare": "shardmill.run",
     "start": "shardmill.run",
     "summarize": "shardmill.api",
@@ -59,10 +59,9 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from shardmill.api import answer, ask, embed, generate, load, summarize, train, tune
+    from shardmill.api import answer, ask, embed, generate, load, map, summarize, train, tune
     from shardmill.errors import ShardmillError, UsageError
     from shardmill.run import Run, prepare, start, work
-    from shardmill.run.mapping import map
     from shardmill.sizing.chunks import calculate_optimal_chunks
     from shardmill.spec import Spec, make_spec
     from shardmill.split import StreamingDatasetSplitter

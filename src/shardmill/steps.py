@@ -72,6 +72,17 @@ def finish(
     return True
 
 
+def _extent(plan: Plan) -> dict[str, Any]:
+    return {"shards": len(plan.shards)} if plan.work.items else {}
+
+
+def _forget_early(ledger: Ledger, plan: Plan, step: str) -> None:
+    """Do a step again that was done before shards were added to the plan."""
+    seen = ledger.steps.find(step) if plan.work.items else None
+    if seen is not None and seen.state == "done" and not _extent(plan).items() <= seen.result.items():
+        ledger.steps.forget(step)
+
+
 def do_first(ledger: Ledger, step: str, worker: str, lease_s: float, do: Callable[[], dict[str, Any]]) -> None:
     """Do once what must be there before a run is planned: others who want it wait until its holder is done or gone.
 
@@ -93,17 +104,6 @@ def do_first(ledger: Ledger, step: str, worker: str, lease_s: float, do: Callabl
         else:
             time.sleep(pause)
             pause = min(_LONGEST_PAUSE_S, pause * 1.5)
-
-
-def _extent(plan: Plan) -> dict[str, Any]:
-    return {"shards": len(plan.shards)} if plan.work.items else {}
-
-
-def _forget_early(ledger: Ledger, plan: Plan, step: str) -> None:
-    """Do a step again that was done before shards were added to the plan."""
-    seen = ledger.steps.find(step) if plan.work.items else None
-    if seen is not None and seen.state == "done" and not _extent(plan).items() <= seen.result.items():
-        ledger.steps.forget(step)
 
 
 def close_run(ledger: Ledger, plan: Plan, worker: str) -> None:

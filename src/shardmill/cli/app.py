@@ -51,7 +51,18 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 for family in (
-    *(tasks, generation, summaries, training, tuning, going_on, inspection, monitor, results, answers, maps, split),
+    tasks,
+    generation,
+    summaries,
+    training,
+    tuning,
+    going_on,
+    inspection,
+    monitor,
+    results,
+    answers,
+    maps,
+    split,
 ):
     family.add_to(app)
 app.add_typer(bench.app, rich_help_panel="Machines")

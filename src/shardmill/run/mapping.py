@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from shardmill.console import count, is_quiet, say
+from shardmill.console import count, say
 from shardmill.engines.base import Engine
 from shardmill.engines.process import name_worker
 from shardmill.errors import UsageError, nearest
@@ -26,7 +26,7 @@ from shardmill.plan import RUN, Plan
 from shardmill.run import Run, start
 from shardmill.sources import Fields, discover
 from shardmill.sources.listing import list_columns
-from shardmill.spec import make_spec, sort_options
+from shardmill.spec import make_spec
 from shardmill.steps import do_first
 from shardmill.store import is_url, open_store
 from shardmill.tasks import open_here, open_task
@@ -55,36 +55,6 @@ class MapSource:
     @property
     def fields(self) -> Fields:
         return Fields(NO_TEXT, self.id, self.keep, self.query, (self.vector,))
-
-
-def map(
-    source: str | Sequence[str],
-    *,
-    out: str | os.PathLike[str],
-    vector: str | None = None,
-    text: str | None = None,
-    method: str = "umap",
-    sample: int = 20_000,
-    seed: int = 0,
-    marks: Sequence[str] = (),
-    points: str | None = None,
-    fresh: bool = False,
-    quiet: bool | None = None,
-    **options: Any,
-) -> Run:
-    """Map the vectors of an embed run, of files or of a query, and write a page that shows them. The same call resumes.
-
-    shardmill.map("runs/reviews", out="maps/reviews", marks=["battery dies after an hour"])
-
-    `options` are those of every function that runs a task: id, keep, query, format, engine, workers.
-    """
-    work, execution = sort_options({"source": source, **options})
-    if unknown := next(iter(work.pop("params")), ""):
-        raise TypeError(f"map() has no option {unknown!r}.")
-    own = {"vector": vector, "text": text, "method": method, "sample": sample, "seed": seed}
-    return make_map(
-        {**work, **own, "marks": marks, "points": points}, execution, out, fresh=fresh, quiet=is_quiet(quiet)
-    )
 
 
 def make_map(

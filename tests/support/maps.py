@@ -161,7 +161,7 @@ def _level(steps: NDArray[np.uint16], cells: NDArray[np.uint16], of: int, kind: 
         x, y = (int(v) for v in np.median(own, axis=0)) if len(own) else (0, 0)
         subject = names[number * of // 5]
         part = SUBJECTS[subject][number % 5]
-        words = (subject, *SUBJECTS[subject][:2]) if kind == "coarse" else (part, f"{subject} {part}")
+        words = (subject, *SUBJECTS[subject][:2]) if kind == "coarse" else (part, _ADJECTIVES[number % 10])
         clusters.append(MapCluster(words, x, y, len(own)))
     of_cell = np.append(np.arange(5 * len(names)) // of, -1).astype(np.int32)
     return MapLevel(tuple(clusters), of_cell)

@@ -158,13 +158,15 @@ def test_pan_and_zoom_by_mouse_wheel_keys_and_buttons(opened: Open) -> None:
 
 def test_names_of_finer_clusters_come_with_zoom(opened: Open) -> None:
     page = opened()
-    assert page.locator(".label.depth1.shown").count() == 0
+    before = set(page.locator(".label.depth1.shown").all_inner_texts())
     biggest = max(DATA.levels[1].clusters, key=lambda cluster: cluster.size)
     page.evaluate(
         "([x, y]) => shardmill.map.view.set(x, y, 12 * shardmill.map.view.fit())",
         [biggest.x / LAST_STEP, 1 - biggest.y / LAST_STEP],
     )
-    page.locator(".label.depth1.shown").first.wait_for()
+    wait_for(lambda: set(page.locator(".label.depth1.shown").all_inner_texts()) - before)
+    assert biggest.words[0] not in " ".join(before)
+    assert biggest.words[0] in " ".join(page.locator(".label.shown").all_inner_texts())
     boxes = [box for box in (each.bounding_box() for each in page.locator(".label.shown").all()) if box]
     for i, a in enumerate(boxes):
         for b in boxes[:i]:

@@ -44,7 +44,7 @@ _TABLE = {"to": "url", "schema": "preset"} | {
 # Keys that are left out of a run folder if they are unused.
 _NEW_KEYS = (
     *("then", "detach", "price_in", "price_out", "deadline", "budget_usd", "endpoint", "key_variable"),
-    *("read_ahead", "priority"),
+    *("read_ahead", "priority", "min_workers"),
 )
 # How the server of a task is reached: settings that the task gets as parameters.
 SERVER = ("endpoint", "key_variable")
@@ -125,14 +125,14 @@ class Execution(_Model):
 
     `places` are the current paths of the source's files, which may have moved since the run was planned; `to_url` is
     the current address of the target database. `engine` places the workers, with its own `engine_options`, which hold
-    no secrets. `endpoint` is the current address of the server that has the model, `key_variable` the environment
-    variable with its key. `then` are steps after the last shard: `verify`, and `merge:FILE`. With `detach` the
-    workers are left on their own. `price_in` and `price_out` are dollars per million tokens read and made, for work
-    that is paid by them. `deadline` is a time, or a duration from the start of the first worker; it and `budget_usd`
-    stop nothing: `status` compares the expected end and cost with them. `read_ahead` is the share of the usual amount
-    that a worker holds in memory ahead of its device; an engine that sees workers run out of memory lowers it. The
-    workers of a pool do runs of higher `priority` first. `index` is built after a load has written all rows;
-    `rebuild_indexes` drops existing indexes first.
+    no secrets. A task whose workers work on one item together begins with `min_workers` of them. `endpoint` is the
+    current address of the server that has the model, `key_variable` the environment variable with its key. `then` are
+    steps after the last shard: `verify`, and `merge:FILE`. With `detach` the workers are left on their own. `price_in`
+    and `price_out` are dollars per million tokens read and made, for work that is paid by them. `deadline` is a time,
+    or a duration from the start of the first worker; it and `budget_usd` stop nothing: `status` compares the expected
+    end and cost with them. `read_ahead` is the share of the usual amount that a worker holds in memory ahead of its
+    device; an engine that sees workers run out of memory lowers it. The workers of a pool do runs of higher `priority`
+    first. `index` is built after a load has written all rows; `rebuild_indexes` drops existing indexes first.
     """
 
     engine: str = "local"
@@ -142,6 +142,7 @@ class Execution(_Model):
     endpoint: str = ""
     key_variable: str = ""
     workers: int | None = Field(default=None, ge=1)
+    min_workers: int | None = Field(default=None, ge=1)
     device: Literal["auto", "cpu", "cuda", "all"] = "auto"
     precision: Literal["auto", "float32"] = "auto"
     batch_tokens: int | None = Field(default=None, ge=1)

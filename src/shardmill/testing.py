@@ -291,7 +291,7 @@ class FakeContext:
         self.kept = FakeCheckpoint(step, {n: f if isinstance(f, bytes) else f.read_bytes() for n, f in files.items()})
 
     def join(self) -> AbstractContextManager[Group]:
-        return nullcontext(Group(0, 1, "", 0, 0.0, lambda: True, lambda seconds: False))
+        return nullcontext(Group.alone())
 
     def should_stop(self) -> bool:
         return self.stop

@@ -57,6 +57,11 @@ class Group:
     wait_lost: Callable[[float], bool]
     listener: socket | None = None
 
+    @classmethod
+    def alone(cls) -> Group:
+        """A group of one, which nobody joins."""
+        return cls(0, 1, "", 0, 0.0, lambda: True, lambda seconds: False)
+
     def is_current(self) -> bool:
         """Whether to go on together. If not, keep a checkpoint if all can, leave, and join the next group."""
         return self.current()

@@ -6,9 +6,9 @@ import os
 import socket
 import struct
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from datetime import timedelta
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from shardmill.tasks.context import Context, Group, Stopped
 
@@ -21,15 +21,34 @@ class GroupChanged(Exception):
     """All processes of a group have left it together, after a checkpoint, so that others can join."""
 
 
-def run_together(context: Context, work: Callable[[Group], _Made], backend: str = "gloo") -> _Made:
-    """Call `work` in every process of a group, with torch.distributed ready for it, until it returns.
+@contextmanager
+def process_group(group: Group, backend: str = "gloo") -> Iterator[None]:
+    """torch.distributed's default group, of these processes."""
+    from torch import distributed
+
+    timeout = timedelta(seconds=max(_SHORTEST_S, group.timeout_s))
+    distributed.init_process_group(
+        backend, store=_open_store(group, timeout), rank=group.rank, world_size=group.size, timeout=timeout
+    )
+    try:
+        yield
+    finally:
+        distributed.destroy_process_group()
+
+
+def run_together(
+    context: Context,
+    work: Callable[[Group], _Made],
+    meet: Callable[[Group], AbstractContextManager[object]] = process_group,
+) -> _Made:
+    """Call `work` in every process of a group, once they `meet`, until it returns.
 
     It is called again, and goes on from the last checkpoint, if it raises GroupChanged or if a process is lost.
     """
     while True:
         with context.join() as group:
             try:
-                with process_group(group, backend):
+                with meet(group):
                     return work(group)
             except Stopped:
                 raise
@@ -41,37 +60,24 @@ def run_together(context: Context, work: Callable[[Group], _Made], backend: str 
                     raise
 
 
-@contextmanager
-def process_group(group: Group, backend: str = "gloo") -> Iterator[None]:
-    """torch.distributed's default group, of these processes."""
-    from torch import distributed
-    from torch._C._distributed_c10d import PrefixStore, TCPStore
+def _open_store(group: Group, timeout: timedelta) -> Any:
+    """Where the processes find one another: at the first."""
+    from torch._C._distributed_c10d import HashStore, PrefixStore, TCPStore
 
+    if group.size == 1:
+        return HashStore()
+    _choose_interface()
     host, _, port = group.address.rpartition(":")
-    timeout = timedelta(seconds=max(_SHORTEST_S, group.timeout_s))
-    if group.size > 1:
-        _choose_interface()
     store = TCPStore(
-        "127.0.0.1" if group.rank == 0 else host,
+        host if group.listener is None else "127.0.0.1",
         int(port),
         world_size=group.size,
-        is_master=group.rank == 0,
+        is_master=group.listener is not None,
         timeout=timeout,
         wait_for_workers=False,
         master_listen_fd=group.listener.detach() if group.listener is not None else None,
-        use_libuv=True,
     )
-    distributed.init_process_group(
-        backend,
-        store=PrefixStore(str(group.generation), store),
-        rank=group.rank,
-        world_size=group.size,
-        timeout=timeout,
-    )
-    try:
-        yield
-    finally:
-        distributed.destroy_process_group()
+    return PrefixStore(str(group.generation), store)
 
 
 def _choose_interface() -> None:

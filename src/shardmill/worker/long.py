@@ -83,7 +83,7 @@ class ItemContext:
         self.write_reports()
 
     def join(self) -> AbstractContextManager[Group]:
-        return self._seat.join() if self._seat is not None else nullcontext(_alone())
+        return self._seat.join() if self._seat is not None else nullcontext(Group.alone())
 
     def should_stop(self) -> bool:
         return self._stopped() or self._shard.lost
@@ -228,10 +228,6 @@ class LongItems:
         """Nobody died of the item since it was last noted, or it got further."""
         if block.suspects is not None:
             self._ledger.suspects.put(block.claim.shard, Suspects(poison=block.suspects.poison))
-
-
-def _alone() -> Group:
-    return Group(0, 1, "", 0, 0.0, lambda: True, lambda seconds: False)
 
 
 def _as_row(made: Mapping[str, Any], output: pa.Schema) -> pa.RecordBatch:

@@ -21,8 +21,6 @@ from shardmill.spec import make_spec
 from tests.support.libraries import needed
 from tests.support.waiting import PATIENCE_S, wait_for
 
-needed("torch")
-
 
 class Part(NamedTuple):
     """A process that took part in a generation."""
@@ -41,9 +39,9 @@ class Site:
         self.folder, self.workers = folder, list[subprocess.Popen[bytes]]()
         (folder / "seen").mkdir()
 
-    def prepare(self, steps: int, **execution: Any) -> Ledger:
+    def prepare(self, steps: int, *, with_torch: bool = False, **execution: Any) -> Ledger:
         work = {"items": 1, "task": "tests.support.gang_tasks:Counting"}
-        params = {"steps": steps, "seen": str(self.folder / "seen")}
+        params = {"steps": steps, "seen": str(self.folder / "seen"), "with_torch": with_torch}
         runs.prepare(make_spec({**work, "params": params}, {"lease_s": 4.0, **execution}), self.folder / "run")
         self.ledger = Ledger(self.folder / "run")
         self.ledger.plan()
@@ -94,10 +92,13 @@ def site(tmp_path: Path) -> Iterator[Site]:
             worker.wait()
 
 
-def test_one_two_and_three_processes_in_turn_with_kills(site: Site) -> None:
+@pytest.mark.parametrize("with_torch", [False, True], ids=["sockets", "torch"])
+def test_one_two_and_three_processes_in_turn_with_kills(with_torch: bool, site: Site) -> None:
     """A worker that joins makes a larger group, a killed one a smaller, whether it leads or not; no step is lost."""
+    if with_torch:
+        needed("torch")
     steps = 400
-    site.prepare(steps)
+    site.prepare(steps, with_torch=with_torch)
     site.start()
     group = site.wait_for_size(1)
     site.start()

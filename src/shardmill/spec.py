@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from shardmill.errors import SpecError, nearest
 from shardmill.passwords import clean_url, withhold
@@ -167,6 +168,21 @@ class Execution(_Model):
         """As plain values for the run folder. What version 0.1.0 does not know is left out if it is unused."""
         unused = {name for name in _NEW_KEYS if not getattr(self, name)}
         return self.model_dump(mode="json", exclude=unused)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _range(cls, values: Any) -> Any:
+        """`workers = "2:8"` is the least and the most workers that work on one item together."""
+        if not isinstance(values, dict) or ":" not in str(values.get("workers")):
+            return values
+        least, _, most = str(values["workers"]).partition(":")
+        return {**values, "min_workers": least, "workers": most}
+
+    @model_validator(mode="after")
+    def _in_order(self) -> Execution:
+        if (self.min_workers or 1) > (self.workers or sys.maxsize):
+            raise ValueError(f"at least {self.min_workers} workers are more than the {self.workers} at most")
+        return self
 
     @field_validator("engine_options")
     @classmethod

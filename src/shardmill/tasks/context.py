@@ -90,6 +90,10 @@ class Context(Protocol):
         """
         ...
 
+    def publish(self, folder: Path) -> None:
+        """Copy a folder of a model into the run's `model`, for others to load. Raises Stopped as `keep` does."""
+        ...
+
     def join(self) -> AbstractContextManager[Group]:
         """Work on the item in a group with other workers, if the task is a `gang`; else alone.
 

@@ -196,6 +196,9 @@ class MemberContext:
     def keep(self, step: int, files: Mapping[str, Path | bytes]) -> None:
         pass
 
+    def publish(self, folder: Path) -> None:
+        pass
+
     def should_stop(self) -> bool:
         return self._stopped()
 

@@ -82,6 +82,12 @@ class ItemContext:
             self._on_kept()
         self.write_reports()
 
+    def publish(self, folder: Path) -> None:
+        if not self._hold(self._shard, False):
+            raise Stopped
+        self._ledger.published.put(folder)
+        self._on_progress()
+
     def join(self) -> AbstractContextManager[Group]:
         return self._seat.join() if self._seat is not None else nullcontext(Group.alone())
 

@@ -73,7 +73,7 @@ class Site:
         os.kill(part.pid, number)
 
     def freeze(self, part: Part) -> None:
-        """Stop a process where it holds no lock of the folder: a disk's locks end with a process, not with its sleep."""
+        """Stop a process where it holds no lock of the folder: a process that sleeps keeps its locks."""
         while True:
             self.kill(part, signal.SIGSTOP)
             if all(self._is_unlocked(lock) for lock in (self.folder / "run").rglob(".lock")):

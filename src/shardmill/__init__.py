@@ -21,10 +21,12 @@ _HOMES = {
     "embed": "shardmill.api",
     "generate": "shardmill.api",
     "load": "shardmill.api",
+    "map": "shardmill.api",
     "prepare": "shardmill.run",
     "start": "shardmill.run",
     "summarize": "shardmill.api",
     "train": "shardmill.api",
+    "tune": "shardmill.api",
     "StreamingDatasetSplitter": "shardmill.split",
     "Spec": "shardmill.spec",
     "make_spec": "shardmill.spec",
@@ -47,15 +49,17 @@ __all__ = [
     "generate",
     "load",
     "make_spec",
+    "map",
     "prepare",
     "start",
     "summarize",
     "train",
+    "tune",
     "work",
 ]
 
 if TYPE_CHECKING:
-    from shardmill.api import answer, ask, embed, generate, load, summarize, train
+    from shardmill.api import answer, ask, embed, generate, load, map, summarize, train, tune
     from shardmill.errors import ShardmillError, UsageError
     from shardmill.run import Run, prepare, start, work
     from shardmill.sizing.chunks import calculate_optimal_chunks

@@ -203,7 +203,7 @@ class Plan:
     def code(self) -> tuple[str, ...]:
         """The names of code that a worker imports for it."""
         places = (*self.work.source, *(file.place for file in self.stat.files))
-        return (*code_among(self.work.task, places, self.fingerprint), *self.work.keys)
+        return (*code_among(self.work.task, places, self.fingerprint), *self.work.calls, *self.work.keys)
 
     @property
     def kept(self) -> dict[str, str]:
@@ -322,7 +322,7 @@ def _dump(work: Work) -> dict[str, Any]:
     """The work as JSON. Unused keys are left out, so that plans made before a key existed keep their id."""
     # Products are loaded by their own run.
     unused: dict[str, Any] = {"to": {"metadata"}} if work.to is not None else {"to": True}
-    unused |= {name: True for name in ("query", "fields", "group_by", "items") if not getattr(work, name)}
+    unused |= {name: True for name in ("query", "fields", "group_by", "items", "wave") if not getattr(work, name)}
     return work.model_dump(mode="json", exclude=unused)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -48,6 +48,8 @@ _NEW_KEYS = (
 )
 # How the server of a task is reached: settings that the task gets as parameters.
 SERVER = ("endpoint", "key_variable")
+# Tasks whose parameters name code.
+_CALLING = ("tune",)
 _UNITS_S = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 
 
@@ -78,7 +80,8 @@ class Work(_Model):
     """Everything the result depends on. It is hashed into the plan's id; a run never mixes two of them.
 
     `fields` are columns that the task reads besides the text; the planner adds those that the task names. A task
-    without a source has a number of `items`, from 0 on. They can be raised later, so they are no part of the id.
+    without a source has a number of `items`, from 0 on. They can be raised later, so they are no part of the id. The
+    shards of a `wave`, that many, begin once all shards of earlier waves are committed: they build on those results.
     """
 
     source: Places = Field(default=(), min_length=1)
@@ -93,12 +96,19 @@ class Work(_Model):
     task: str = "embed"
     params: dict[str, Any] = {}
     max_item_bytes: int = Field(default=32 << 20, ge=1 << 10)
+    wave: int = Field(default=0, ge=0)
     to: TableSpec | None = None
 
     @property
     def code(self) -> tuple[str, ...]:
         """The names of code in it: of the task and of functions that connect to a database; and of a server's key."""
-        return (*code_among(self.task, self.source), *self.keys)
+        return (*code_among(self.task, self.source), *self.calls, *self.keys)
+
+    @property
+    def calls(self) -> tuple[str, ...]:
+        """The names of code in the parameters of a task that calls it: a function, or the class of another task."""
+        named = (self.params.get("call"), self.params.get("task")) if self.task in _CALLING else ()
+        return tuple(name for name in named if isinstance(name, str) and ":" in name)
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -324,7 +334,7 @@ def make_execution(values: dict[str, Any]) -> Execution:
         raise _explain(error) from error
 
 
-def read_spec(path: Path) -> dict[str, dict[str, Any]]:
+def read_spec(path: Path, known: Sequence[str] = ("work", "execution")) -> dict[str, dict[str, Any]]:
     """The tables of a TOML spec, to be completed by options."""
     try:
         tables = tomllib.loads(path.read_text())
@@ -334,13 +344,17 @@ def read_spec(path: Path) -> dict[str, dict[str, Any]]:
         raise SpecError(f"{path}: {error.strerror}.") from error
     except (ValueError, RecursionError) as error:
         raise SpecError(f"{path}: {error}.") from error
-    unknown = sorted(set(tables) - {"work", "execution"})
+    unknown = sorted(set(tables) - {*known})
     if unknown:
+        named = " and ".join(f"[{name}]" for name in known)
         raise SpecError(
             f"{path}: unknown table [{unknown[0]}].",
-            hint=f"A spec has [work] and [execution]. {nearest(unknown[0], ['work', 'execution'])}".rstrip(),
+            hint=f"It has {named}. {nearest(unknown[0], [*known])}".rstrip(),
         )
-    return {name: dict(tables.get(name, {})) for name in ("work", "execution")}
+    for name in known:
+        if not isinstance(tables.get(name, {}), dict):
+            raise SpecError(f"{path}: {name} is no table.", hint=f"Write [{name}] above its keys.")
+    return {name: dict(tables.get(name, {})) for name in known}
 
 
 def _missing(name: str) -> SpecError:

@@ -14,6 +14,8 @@ from shardmill.run import Run, prepare, start
 from shardmill.store import open_store
 from shardmill.testing import InProcessEngine
 from tests.support.corpora import fake_rows, fake_spec
+from tests.support.libraries import needed
+from tests.support.studies import run_study
 
 HOSTILE = '<script>alert("1")</script>|`[x](javascript:1)`\u202e\x1b[31m'
 
@@ -139,3 +141,17 @@ def test_what_cannot_be_written_is_refused(run: Run, out: str, format: str, said
     with pytest.raises(ShardmillError, match=re.escape(said)) as refused:
         run.report(out, format)
     assert refused.value.hint
+
+
+def test_the_page_of_a_study_shows_its_best_trial_and_charts(tmp_path: Path) -> None:
+    needed("optuna")
+    study = run_study(tmp_path / "run", "sometimes_broken", metrics={HOSTILE: "minimize"}).study()
+    run = Run(tmp_path / "run")
+    seen = _Tags(Path(run.report(tmp_path / "study.html")).read_text())
+    said = " ".join(seen.texts)
+    assert {"script", "img", "b"}.isdisjoint(seen.tags)
+    assert seen.tags.count("circle") == 6 * 4
+    assert f"{study.best[0].values[0]:.6g}" in said
+    assert "ValueError: no such <b>model</b>" in said
+    assert "| best trial |" in Path(run.report(tmp_path / "study.md")).read_text()
+    assert len(json.loads(Path(run.report(tmp_path / "study.json")).read_text())["study"]["trials"]) == 12

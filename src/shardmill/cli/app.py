@@ -18,12 +18,14 @@ from shardmill.cli import (
     hosts,
     inspection,
     manifests,
+    maps,
     monitor,
     results,
     split,
     summaries,
     tasks,
     training,
+    tuning,
 )
 from shardmill.cli.command import Verbs
 from shardmill.console import say
@@ -48,7 +50,20 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for family in (tasks, generation, summaries, training, going_on, inspection, monitor, results, answers, split):
+for family in (
+    tasks,
+    generation,
+    summaries,
+    training,
+    tuning,
+    going_on,
+    inspection,
+    monitor,
+    results,
+    answers,
+    maps,
+    split,
+):
     family.add_to(app)
 app.add_typer(bench.app, rich_help_panel="Machines")
 app.add_typer(hosts.app, rich_help_panel="Machines")

@@ -13,7 +13,23 @@ SOURCE, MODEL, RESULT, TABLE = "Source", "Model", "What is kept", "Table"
 PROMPT, PASSAGES, ANSWER = "Prompt", "Passages", "Answer"
 PAIRS, LEARNING, HELD_OUT = "Pairs", "Learning", "Evaluation"
 PLACE, LIMITS = "Where it runs", "Limits"
-GROUPS = (ARGUMENTS, SOURCE, PAIRS, PROMPT, PASSAGES, MODEL, LEARNING, HELD_OUT, ANSWER, RESULT, TABLE, PLACE, LIMITS)
+STUDY = "Study"
+GROUPS = (
+    ARGUMENTS,
+    SOURCE,
+    STUDY,
+    PAIRS,
+    PROMPT,
+    PASSAGES,
+    MODEL,
+    LEARNING,
+    HELD_OUT,
+    ANSWER,
+    RESULT,
+    TABLE,
+    PLACE,
+    LIMITS,
+)
 
 
 def option(group: str, *flags: str, help: str, **more: Any) -> Any:

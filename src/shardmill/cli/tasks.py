@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 FAMILY = "Run a task"
 # Verbs that resume an interrupted call of themselves.
 RESUMING = (
-    *("run", "embed", "load", "generate", "summarize", "answer", "augment", "train"),
-    *("index", "resume", "work", "split"),
+    *("run", "embed", "load", "generate", "summarize", "answer", "augment", "train", "tune"),
+    *("index", "map", "resume", "work", "split"),
 )
 
 

@@ -31,6 +31,7 @@ from shardmill.ledger.report import ReportRecords
 from shardmill.ledger.segment import Segments
 from shardmill.ledger.state import StateRecord, started_over
 from shardmill.ledger.step import StepRecords
+from shardmill.ledger.trial import TrialRecords
 from shardmill.ledger.worker import WorkerRecords
 from shardmill.plan import Plan, ShardRows
 from shardmill.records import read_object
@@ -40,7 +41,7 @@ _ROLLED_UP = ("segments/", "rolled/")
 # Names in these folders have the generation, the attempt or the content in them, or they have not.
 _OWN_NAMES = (
     *("commits/", "parts/", "errors/", *_ROLLED_UP, "leases/", "suspects/", "steps/", "index/", "kept/", "history/"),
-    *("checkpoints/", "reports/"),
+    *("checkpoints/", "reports/", "trials/"),
 )
 _SHARED_NAMES = ("workers/", "logs/", "final/", "model/")
 # The settings and the state say of which generation they are.
@@ -81,6 +82,7 @@ class Ledger:
         self.notes = Notes(self.store, clock)
         self.steps = StepRecords(self.folder, clock)
         self.state = StateRecord(self.folder, clock)
+        self.trials = TrialRecords(self.folder, clock)
         self._free = FreeSearch(self.commits, self.segments, self.leases)
         self._plan_tag = ""
 
@@ -261,16 +263,20 @@ class Ledger:
         own_s: float = 0.0,
         held: Collection[int] = (),
         among: Collection[int] | None = None,
+        wave: int = 0,
     ) -> Claim | None:
         """Claim a shard: a free one, else one whose holder is gone, else shadow the slowest holder.
 
         `slot` in [0, 1) is where in the list this worker starts looking, so that workers do not all try the same shard;
         `held` are the shards it already has. A holder is slow if it would finish later than this worker, which needs
         `own_s` per shard; if one of the times is unknown, a holder is slow after `slow_s`. If this folder has an
-        assignment, or `among` names shards, only those are claimed.
+        assignment, or `among` names shards, only those are claimed; else, of a plan with waves, those of the first wave
+        that is not committed.
         """
         if among is None and (assigned := self._assignment()) is not None:
             among = assigned.shards
+        elif among is None and wave:
+            among = self._open_wave(shards, wave)
         if among is not None:
             others = [i for i in sorted(among) if i not in held and not self.commits.is_done(i)]
             first = int(slot * len(others))
@@ -290,10 +296,17 @@ class Ledger:
             return self.commits.is_complete(shards)
         return self.clock() >= assigned.until and all(map(self.commits.is_done, assigned.shards))
 
-    def has_free(self, shards: int) -> bool:
+    def has_free(self, shards: int, wave: int = 0) -> bool:
         """Whether a worker that begins now would find a shard: one that nobody holds, or whose holder is gone."""
+        if wave:
+            shards = max(self._open_wave(shards, wave), default=-1) + 1
         leased = set(self.leases.shards()) - (committed := self.commits.shards())
         return len(leased) + len(committed) < shards or self.leases.has_abandoned(sorted(leased))
+
+    def _open_wave(self, shards: int, wave: int) -> list[int]:
+        """The shards left of the first wave that is not committed: those of later waves build on its results."""
+        left = self.commits.look_for_gaps(0, shards)
+        return [shard for shard in left if shard // wave == left[0] // wave]
 
     def _assignment(self) -> Assignment | None:
         """The last assignment, if any; its shards are looked up again, as home may have deleted their commits."""

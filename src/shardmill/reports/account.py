@@ -14,6 +14,7 @@ from shardmill.ledger import Commit, HistoryPoint, Ledger
 from shardmill.plan import Plan
 from shardmill.status.past import read_past
 from shardmill.status.state import Status
+from shardmill.tuning.study import StudyResult, is_study, read_study
 
 _ABOUT_ENGINE = ("engine", "workers", "precision", "device", "max_errors", "deadline", "budget_usd")
 
@@ -36,6 +37,7 @@ class Account:
 
     `ended_at` is None while workers are at work. `lengths` counts inputs by powers of two of their tokens. `past` is
     empty if the workers recorded no history. `computed` says by which kernel and precision how many rows were made.
+    `study` has the trials, if the run is one.
     """
 
     run: str
@@ -54,6 +56,7 @@ class Account:
     lengths: tuple[int, ...]
     past: tuple[HistoryPoint, ...]
     proof: dict[str, Any] | None
+    study: StudyResult | None = None
 
     @property
     def verdict(self) -> str:
@@ -97,6 +100,7 @@ class Account:
             "past": [{name: getattr(point, name) for name in HistoryPoint.__slots__} for point in self.past],
             "cost": {name: value for name, value in self.cost.to_json().items() if name != "workers"},
             "proof": self.proof,
+            **({"study": self.study.to_json()} if self.study is not None else {}),
         }
 
 
@@ -124,6 +128,7 @@ def read_account(ledger: Ledger, plan: Plan, status: Status) -> Account:
         past=tuple(read_past(ledger, status)),
         # A proof of an earlier plan in this folder says nothing about this one.
         proof=proof if proof is not None and proof.get("plan") == plan.id else None,
+        study=read_study(ledger, plan) if is_study(plan) else None,
     )
 
 

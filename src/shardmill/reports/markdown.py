@@ -7,7 +7,8 @@ from collections.abc import Iterable
 
 from shardmill.console import clean
 from shardmill.reports.account import Account
-from shardmill.reports.sections import Chart, Grid, headline, sections
+from shardmill.reports.sections import headline, sections
+from shardmill.reports.shape import Chart, Grid
 
 _LEVELS = "▁▂▃▄▅▆▇█"
 _WIDEST = 60

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from html import escape
 
 from shardmill.console import clean
 from shardmill.reports.account import Account
-from shardmill.reports.sections import Chart, Grid, Section, headline, sections
+from shardmill.reports.sections import headline, sections
+from shardmill.reports.shape import Chart, Grid, Points, Section
 
 _WIDTH, _HEIGHT, _LEFT, _BOTTOM, _TOP = 640, 150, 52, 20, 8
 _VERDICTS = ("passed", "FAILED")
@@ -42,6 +44,7 @@ svg .axis { stroke: var(--line); }
 svg .data { stroke: var(--mark); fill: none; stroke-width: 1.5; stroke-linejoin: round; }
 svg .area { fill: var(--mark); opacity: .14; }
 svg rect { fill: var(--mark); }
+svg circle { fill: var(--mark); opacity: .6; }
 @media print { body { max-width: none; padding: 0; font-size: 11pt; } h2 { break-after: avoid; }
   tr, figure { break-inside: avoid; } }
 """
@@ -69,7 +72,8 @@ def _section(section: Section) -> str:
         for name, value in section.facts
     )
     facts = f'<table class="facts">\n{facts}</table>\n' if facts else ""
-    parts = [notes, facts, *map(_chart, section.charts), *map(_grid, section.grids)]
+    charts = [*map(_chart, section.charts), *map(_points, section.points)]
+    parts = [notes, facts, *charts, *map(_grid, section.grids)]
     return f"<section>\n<h2>{_text(section.title)}</h2>\n{''.join(parts)}</section>\n"
 
 
@@ -113,6 +117,35 @@ def _chart(chart: Chart) -> str:
         f'aria-label="{_text(said)}"><line class="axis" x1="{_LEFT}" y1="{base}" x2="{_LEFT + width}" y2="{base}"/>'
         f'<text x="{_LEFT - 6}" y="{_TOP + 8}" text-anchor="end">{_text(highest)}</text>'
         f'<text x="{_LEFT - 6}" y="{base}" text-anchor="end">0</text>{drawn}{texts}</svg></figure>\n'
+    )
+
+
+def _points(chart: Points) -> str:
+    """Points between the smallest and the largest place and value."""
+    width, height = _WIDTH - _LEFT - 8, _HEIGHT - _BOTTOM - _TOP
+    places = [math.log(place) for place in chart.places] if chart.log else list(chart.places)
+    (left, right), (low, high) = ((min(each), max(each)) for each in (places, [*chart.values, *chart.line]))
+    xs = [_LEFT + width * (0.5 if right == left else 0.02 + 0.96 * (p - left) / (right - left)) for p in places]
+
+    def y(value: float) -> float:
+        return _TOP + height * (0.5 if high == low else 0.96 - 0.92 * (value - low) / (high - low))
+
+    dots = "".join(f'<circle cx="{x:.1f}" cy="{y(v):.1f}" r="3"/>' for x, v in zip(xs, chart.values, strict=True))
+    line = " ".join(f"{x:.1f},{y(value):.1f}" for x, value in zip(xs, chart.line, strict=False))
+    drawn = f'<polyline class="data" points="{line}"/>{dots}' if line else dots
+    if chart.labels:
+        under = {x: chart.labels[int(place)] for x, place in zip(xs, chart.places, strict=True)}
+    else:
+        under = {min(xs): f"{min(chart.places):.4g}", max(xs): f"{max(chart.places):.4g}"}
+    texts = "".join(
+        f'<text x="{x:.1f}" y="{_HEIGHT - 5}" text-anchor="middle">{_text(text)}</text>' for x, text in under.items()
+    )
+    return (
+        f'<figure><figcaption>{_text(chart.title)}</figcaption><svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" '
+        f'aria-label="{_text(chart.title)}"><line class="axis" x1="{_LEFT}" y1="{_TOP + height}" '
+        f'x2="{_LEFT + width}" y2="{_TOP + height}"/>'
+        f'<text x="{_LEFT - 6}" y="{_TOP + 8}" text-anchor="end">{high:.4g}</text>'
+        f'<text x="{_LEFT - 6}" y="{_TOP + height}" text-anchor="end">{low:.4g}</text>{drawn}{texts}</svg></figure>\n'
     )
 
 

@@ -3,47 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 
 from shardmill.console import count, duration
 from shardmill.ledger import HistoryPoint
 from shardmill.plan import RUN
 from shardmill.reports.account import Account
+from shardmill.reports.shape import Chart, Grid, Section
+from shardmill.reports.study import describe_study
 
 _MOST_REASONS, _MOST_FILES = 20, 10
 _LONGEST = 400
-
-
-@dataclass(frozen=True, slots=True)
-class Grid:
-    """A table. The columns in `numbers` are set to the right."""
-
-    header: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-    numbers: tuple[int, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Chart:
-    """Values over labelled places, as a line or as bars; the labels of the first and the last place are shown."""
-
-    title: str
-    values: tuple[float, ...]
-    labels: tuple[str, ...]
-    bars: bool = False
-    unit: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Section:
-    """A heading and what stands under it, in this order."""
-
-    title: str
-    facts: tuple[tuple[str, str], ...] = ()
-    grids: tuple[Grid, ...] = ()
-    charts: tuple[Chart, ...] = ()
-    notes: tuple[str, ...] = ()
 
 
 def headline(account: Account) -> tuple[tuple[str, str], ...]:
@@ -59,8 +29,12 @@ def headline(account: Account) -> tuple[tuple[str, str], ...]:
 
 
 def sections(account: Account) -> list[Section]:
-    made = (_proof, _work, _places, _time, _cost, _throughput, _lengths, _failed, _figures, _versions)
+    made = (_study, _proof, _work, _places, _time, _cost, _throughput, _lengths, _failed, _figures, _versions)
     return [section for make in made if (section := make(account)) is not None]
+
+
+def _study(account: Account) -> Section | None:
+    return None if account.study is None else describe_study(account.study)
 
 
 def _proof(account: Account) -> Section:

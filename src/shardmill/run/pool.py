@@ -64,7 +64,7 @@ class _Offer:
         return -self.execution.priority, self.since, self.place
 
     def has_shards(self) -> bool:
-        return self.ledger.has_free(len(self.plan.shards))
+        return self.ledger.has_free(len(self.plan.shards), self.plan.work.wave)
 
 
 def is_pool(place: str | os.PathLike[str]) -> bool:

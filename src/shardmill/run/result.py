@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from shardmill.results.search import Hit
     from shardmill.results.verify import Report
     from shardmill.retrieval.passages import PassageRecord
+    from shardmill.tuning.study import StudyResult
 
 
 class Run:
@@ -136,6 +137,18 @@ class Run:
         from shardmill.results.passages import write_passages
 
         return write_passages(self.ledger, self.plan, graph=graph, quiet=quiet)
+
+    def study(self) -> StudyResult:
+        """The trials of a study that have ended, the best ones, and which parameters matter."""
+        from shardmill.tuning.study import read_study
+
+        return read_study(self.ledger, self.plan)
+
+    def write_journal(self, out: str | os.PathLike[str]) -> None:
+        """Write the ended trials of a study as a journal of Optuna, for optuna-dashboard."""
+        from shardmill.tuning.journal import write_journal
+
+        write_journal(self.study(), os.fspath(out), self.plan.id)
 
     def evaluate(
         self,

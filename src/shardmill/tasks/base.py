@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from shardmill.devices import Device
 from shardmill.errors import TaskError
-from shardmill.plan import START, STOP, WINDOW
+from shardmill.ledger import Ledger
+from shardmill.plan import START, STOP, WINDOW, Plan
 
 __all__ = ["START", "STOP", "WINDOW", "Agreement", "Combined", "Output", "Prepared", "StreamingTask", "Task"]
 
@@ -118,6 +119,9 @@ class Task(ABC):
 
     few_rows: int = 1000
     """A share of failed rows is taken of at least this many rows."""
+
+    def join(self, ledger: Ledger, plan: Plan) -> None:  # noqa: B027
+        """Get the run that it works on, for a task that builds on results of earlier shards; called before `open`."""
 
     def close(self) -> None:  # noqa: B027
         """Free the device; called at most once, after the last `run`."""

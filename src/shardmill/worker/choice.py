@@ -66,6 +66,7 @@ class Choice:
             slow_s=math.inf if self._alone else max(_SLOW * median(self._durations or [0.0]), self.lease_s),
             own_s=0.0 if self._alone else self.own_s(),
             held=held.keys(),
+            wave=self.plan.work.wave,
         )
 
     def is_over(self) -> bool:

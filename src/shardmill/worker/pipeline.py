@@ -65,8 +65,7 @@ class Worker:
         on_stuck: Callable[[], None] | None = None,
         leaves: Callable[[], bool] | None = None,
     ) -> None:
-        self.ledger = ledger
-        self.device = device
+        self.ledger, self.device = ledger, device
         self.name = name or f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:12]}"
         self.on_step = on_step
         self._on_stuck = on_stuck or self.stop
@@ -75,6 +74,7 @@ class Worker:
         self.execution = Execution(**settings)
         work, lease_s = self.plan.work, self.execution.lease_s
         self.task: Task = open_task(work.task, work.params)
+        self.task.join(ledger, self.plan)
         alone = self.task.one_shard
         self.choice = Choice(ledger, self.plan, self.name, kind=device.kind, slot=slot, lease_s=lease_s, alone=alone)
         self.source: Source = open_source(self.plan.stat, Fields.of(work), work.max_item_bytes)

@@ -270,6 +270,7 @@ class HostAtWork:
             slow_s=self._home.slow_s(),
             held=self.share.held,
             among=among,
+            wave=self._home.plan.work.wave,
         )
 
     async def _pull(self, link: Link) -> None:

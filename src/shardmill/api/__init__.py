@@ -1,11 +1,23 @@
-"""The commands `embed`, `load`, `generate`, `summarize`, `answer`, `ask` and `run` as functions."""
+"""The commands that run a task as functions: `embed`, `load`, `generate`, `train`, `map` and the others."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any, TypedDict, Unpack
+from typing import Any, Unpack
 
+from shardmill.api.options import (
+    AnswerOptions,
+    EmbedOptions,
+    GenerateOptions,
+    LoadOptions,
+    Names,
+    Place,
+    RunOptions,
+    SummarizeOptions,
+    TrainingOptions,
+    TuneOptions,
+)
 from shardmill.console import is_quiet
 from shardmill.errors import UsageError, nearest
 from shardmill.run import Run, prepare, start
@@ -18,144 +30,7 @@ from shardmill.tables.load import complete_work, load_spec
 from shardmill.tables.load import load as load_table
 from shardmill.tables.load import prepare as prepare_table
 from shardmill.tasks.answer.rows import Answer
-
-Place = str | os.PathLike[str]
-Names = str | Sequence[str]
-
-
-class RunOptions(TypedDict, total=False):
-    """Options of every function that runs a task, with the meaning of the command-line options of the same name."""
-
-    id: Names | None
-    keep: Names | None
-    query: str | None
-    format: str | None
-    engine: str | None
-    engine_options: dict[str, Any] | None
-    workers: int | None
-    device: str | None
-    precision: str | None
-    batch_tokens: int | None
-    max_errors: str | None
-    shard_bytes: int | None
-    then: Names | None
-    detach: bool
-    priority: int | None
-
-
-class EmbedOptions(RunOptions, total=False):
-    """Options of `embed` and `load`."""
-
-    model: str | None
-    dims: int | None
-    dtype: str | None
-    prompt: str | None
-    window_tokens: int | None
-    overlap: int | None
-    windows: str | None
-
-
-class AnswerOptions(RunOptions, total=False):
-    """Options of `answer`. With `to` and `table` the answers go into PostgreSQL."""
-
-    by: str | None
-    k: int | None
-    rerank: str | None
-    reader: str | None
-    generator: str | None
-    endpoint: str | None
-    key_variable: str | None
-    null_threshold: float | None
-    model: str | None
-    price_in: float | None
-    price_out: float | None
-    to: str | None
-    table: str | None
-    mode: str | None
-    changed_only: bool
-
-
-class GenerateOptions(RunOptions, total=False):
-    """Options of `generate`. With `to` and `table` the answers go into PostgreSQL."""
-
-    endpoint: str | None
-    key_variable: str | None
-    system: str | None
-    max_tokens: int | None
-    temperature: float | None
-    top_k: int | None
-    top_p: float | None
-    seed: int | None
-    beams: int | None
-    stop: Sequence[str] | None
-    price_in: float | None
-    price_out: float | None
-    to: str | None
-    table: str | None
-    mode: str | None
-    changed_only: bool
-
-
-class SummarizeOptions(RunOptions, total=False):
-    """Options of `summarize`. With `to` and `table` the summaries go into PostgreSQL."""
-
-    method: str | None
-    model: str | None
-    sentences: int | None
-    reference: str | None
-    group_by: str | None
-    prompt: str | None
-    window_tokens: int | None
-    max_tokens: int | None
-    endpoint: str | None
-    key_variable: str | None
-    temperature: float | None
-    seed: int | None
-    beams: int | None
-    price_in: float | None
-    price_out: float | None
-    to: str | None
-    table: str | None
-    mode: str | None
-    changed_only: bool
-
-
-class TrainingOptions(RunOptions, total=False):
-    """Options of `train`."""
-
-    label: str | None
-    prompts: Mapping[str, str] | None
-    loss: str | None
-    temperature: float | None
-    dims: Sequence[int] | None
-    batch: int | None
-    epochs: int | None
-    learning_rate: float | None
-    weight_decay: float | None
-    warmup: float | None
-    schedule: str | None
-    clip: float | None
-    seed: int | None
-    max_tokens: int | None
-    held_out: float | None
-    split_by: str | None
-    evaluate_every: int | None
-    checkpoint_every: int | None
-
-
-class LoadOptions(EmbedOptions, total=False):
-    """Options of `load`: those of `embed`, and those of the table."""
-
-    table: str | None
-    mode: str | None
-    changed_only: bool
-    vector: str | None
-    index: str
-    rebuild_indexes: bool
-    batch_rows: int | None
-    schema: str | None
-    metadata: Names | None
-    unknown_products: str | None
+from shardmill.tasks.tune.file import read_study_file
 
 
 def embed(
@@ -289,12 +164,60 @@ def answer(
     return carry_out(work, execution, out, fresh=fresh, quiet=is_quiet(quiet))
 
 
+def tune(
+    study: Place | Mapping[str, Any],
+    *,
+    out: Place | None = None,
+    call: str | None = None,
+    trials: int | None = None,
+    fresh: bool = False,
+    quiet: bool | None = None,
+    **options: Unpack[TuneOptions],
+) -> Run:
+    """Search for the best parameters: every trial of a study, a TOML file or its tables. The same call resumes.
+
+    run = shardmill.tune("study.toml", out="runs/study")
+    run.study().best[0].parameters
+    """
+    _check("tune", TuneOptions, options)
+    _, execution = sort_options(options)
+    return tune_study(study, {"call": call, "trials": trials}, execution, out, fresh=fresh, quiet=is_quiet(quiet))
+
+
 def ask(over: Place, question: str, **params: Any) -> Answer:
     """Answer one question over an embed run or a table; `params` are those of `answer`: k, by, reader, rerank.
 
     shardmill.ask("runs/wiki", "Who built the tower?").text
     """
     return ask_over(os.fspath(over), [question], **params)[0]
+
+
+def map(
+    source: str | Sequence[str],
+    *,
+    out: Place,
+    vector: str | None = None,
+    text: str | None = None,
+    method: str = "umap",
+    sample: int = 20_000,
+    seed: int = 0,
+    marks: Sequence[str] = (),
+    points: str | None = None,
+    fresh: bool = False,
+    quiet: bool | None = None,
+    **options: Unpack[RunOptions],
+) -> Run:
+    """Map the vectors of an embed run, of files or of a query, and write a page that shows them. The same call resumes.
+
+    shardmill.map("runs/reviews", out="maps/reviews", marks=["battery dies after an hour"])
+    """
+    from shardmill.run.mapping import make_map
+
+    _check("map", RunOptions, options)
+    work, execution = sort_options({"source": source, **options})
+    own = {"vector": vector, "text": text, "method": method, "sample": sample, "seed": seed}
+    wanted = {**work, **own, "marks": marks, "points": points}
+    return make_map(wanted, execution, out, fresh=fresh, quiet=is_quiet(quiet))
 
 
 def carry_out(work: dict[str, Any], execution: dict[str, Any], out: Place | None = None, **how: Any) -> Run:
@@ -318,6 +241,18 @@ def summarize_work(work: dict[str, Any], execution: dict[str, Any], out: Place |
     if work.get("to"):
         return start_groups({**work, "to": complete_work(work)["to"]}, execution, out, last=load_spec, **how)
     return start_groups(work, execution, out, **how)
+
+
+def tune_study(
+    study: Place | Mapping[str, Any],
+    changes: Mapping[str, Any],
+    execution: dict[str, Any],
+    out: Place | None = None,
+    **how: Any,
+) -> Run:
+    """Run the trials of a study; `changes` replace keys of its `[work]`, `execution` those of its `[execution]`."""
+    work, own = read_study_file(study, changes)
+    return carry_out(work, {**own, **execution}, out, **how)
 
 
 def lay_out(work: dict[str, Any], execution: dict[str, Any], out: Place, **how: Any) -> Run:

@@ -1,0 +1,74 @@
+"""What a trial has of its run: the context of its item, which also prunes it."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from shardmill.errors import TaskError
+from shardmill.tasks.context import Checkpoint, Context
+from shardmill.tuning.sampling import Judge
+
+# Kept with each checkpoint, so that a resumed trial is judged by the same reports.
+_OWN_FILE = "trial.json"
+
+
+class Pruned(Exception):
+    """The trial ends here: it is not promising, or its time is over."""
+
+
+class TrialContext:
+    """The context of a trial. `report` raises Pruned if the trial is to end; an objective lets it pass."""
+
+    def __init__(
+        self, context: Context, number: int, judge: Judge, *, metric: str, limit_s: float | None = None
+    ) -> None:
+        self.number = number
+        self.reports: dict[int, float] = {}
+        self.seconds_before = 0.0
+        self._context, self._judge, self._metric, self._limit_s = context, judge, metric, limit_s
+        self._began = time.monotonic()
+        if (found := context.checkpoint()) is not None:
+            said = json.loads(found.read(_OWN_FILE))
+            self.seconds_before = float(said["seconds"])
+            for step, value in said["reports"]:
+                self._hear(int(step), float(value))
+
+    def report(self, step: int, figures: Mapping[str, float]) -> None:
+        """Say how far the trial is. The first metric of the study, if among the figures, decides about pruning."""
+        value = figures.get(self._metric)
+        if value is not None and not math.isfinite(value):
+            raise TaskError(f"{self._metric} is {value} at step {step}.")
+        self._context.report(step, figures)
+        if value is not None and step not in self.reports:
+            self._hear(step, float(value))
+            if self._judge.is_pruned():
+                raise Pruned
+        if self._limit_s is not None and self._seconds() > self._limit_s:
+            raise Pruned
+
+    def checkpoint(self) -> Checkpoint | None:
+        """The newest checkpoint of this trial; None if there is none."""
+        return self._context.checkpoint()
+
+    def keep(self, step: int, files: Mapping[str, Path | bytes]) -> None:
+        """Make these files the trial's checkpoint."""
+        own = {"reports": list(self.reports.items()), "seconds": self._seconds()}
+        self._context.keep(step, {**files, _OWN_FILE: json.dumps(own).encode()})
+
+    def publish(self, folder: Path) -> None:
+        """Nothing: of a trial only its figures stay. The best parameters are trained again, on all there is."""
+
+    def should_stop(self) -> bool:
+        """Whether to keep what there is and raise Stopped."""
+        return self._context.should_stop()
+
+    def _hear(self, step: int, value: float) -> None:
+        self.reports[step] = value
+        self._judge.hear(step, value)
+
+    def _seconds(self) -> float:
+        return self.seconds_before + time.monotonic() - self._began

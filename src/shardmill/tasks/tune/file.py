@@ -1,0 +1,42 @@
+"""A study as its file says it, study.toml, and as the work of a run."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from shardmill.errors import SpecError, UsageError, nearest
+from shardmill.spec import read_spec
+from shardmill.tasks.params import read_params
+from shardmill.tuning.settings import StudySettings
+from shardmill.tuning.study import TASK
+
+_TABLES = ("work", "space", "execution")
+_KEYS = ("trials", *(name for name in StudySettings.model_fields if name != "space"))
+
+
+def read_study_file(
+    study: str | os.PathLike[str] | Mapping[str, Any], changes: Mapping[str, Any]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The `[work]` and `[execution]` of the run of a study: a TOML file, or its tables.
+
+    `changes` replace keys of its `[work]`, unless they are None.
+    """
+    tables = study if isinstance(study, Mapping) else read_spec(Path(study), _TABLES)
+    given = {**tables.get("work", {}), **{name: value for name, value in changes.items() if value is not None}}
+    if unknown := sorted(given.keys() - {*_KEYS}):
+        raise SpecError(f"[work] of a study has no key {unknown[0]!r}.", hint=nearest(unknown[0], list(_KEYS)))
+    trials = given.pop("trials", None)
+    if isinstance(trials, bool) or not isinstance(trials, int) or trials < 1:
+        seen = "No number of trials was given." if trials is None else f"trials is {trials!r}."
+        raise UsageError(seen, hint="Write trials = 60 in [work], or pass --trials 60.")
+    settings = read_params(StudySettings, {**given, "space": tables.get("space", {})}, TASK)
+    work = {
+        "items": trials,
+        "task": TASK,
+        "params": settings.model_dump(mode="json", exclude_defaults=True),
+        "wave": settings.generation,
+    }
+    return work, dict(tables.get("execution", {}))

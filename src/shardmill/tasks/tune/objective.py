@@ -1,0 +1,102 @@
+"""What a trial runs: a function of the user's, or a task of its own with some parameters from the space."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from shardmill import permission
+from shardmill.devices import Device
+from shardmill.errors import SpecError, TaskError, UsageError
+from shardmill.tasks import open_task
+from shardmill.tasks.context import LongTask
+from shardmill.tasks.tune.context import TrialContext
+from shardmill.tuning.settings import StudySettings
+from shardmill.tuning.space import Choices, Value
+
+
+class Objective(ABC):
+    """Runs one trial and returns its metrics."""
+
+    @abstractmethod
+    def fingerprint(self) -> dict[str, str]: ...
+
+    @abstractmethod
+    def open(self, device: Device) -> None: ...
+
+    @abstractmethod
+    def run(self, item: Mapping[str, Any], parameters: dict[str, Value], context: TrialContext) -> Any: ...
+
+
+class CalledObjective(Objective):
+    """A function `(parameters, context)` by its name. It is imported only with permission: a folder may name it."""
+
+    def __init__(self, settings: StudySettings) -> None:
+        permission.check((settings.call,))
+        module_name, _, name = settings.call.partition(":")
+        try:
+            module: Any = importlib.import_module(module_name)
+            found: Any = module
+            for part in name.split("."):
+                found = getattr(found, part)
+        except (ImportError, AttributeError, ValueError) as error:
+            raise SpecError(f"The objective {settings.call!r} cannot be imported: {error}.") from error
+        if not callable(found):
+            raise SpecError(f"{settings.call} is not a function.", hint="An objective is called with its parameters.")
+        self._call: Callable[[dict[str, Value], TrialContext], Any] = found
+        self._file = getattr(module, "__file__", None)
+
+    def fingerprint(self) -> dict[str, str]:
+        """The digest of its module: a changed objective is another study."""
+        source = Path(self._file).read_bytes() if self._file else b""
+        return {"objective": hashlib.sha256(source).hexdigest()[:16]}
+
+    def open(self, device: Device) -> None:
+        pass
+
+    def run(self, item: Mapping[str, Any], parameters: dict[str, Value], context: TrialContext) -> Any:
+        return self._call(parameters, context)
+
+
+class TaskObjective(Objective):
+    """A task that runs for hours, made anew for each trial; the metrics are columns of its row."""
+
+    def __init__(self, settings: StudySettings) -> None:
+        self._name, self._params = settings.task, settings.params
+        some = {n: each.values[0] if isinstance(each, Choices) else each.low for n, each in settings.ranges.items()}
+        task = self._make(some)
+        for metric in settings.metrics:
+            if metric not in task.output.names:
+                raise SpecError(
+                    f"The task {self._name!r} has no metric {metric!r}.", hint=f"It has {', '.join(task.output.names)}."
+                )
+        self._fingerprint = task.fingerprint
+
+    def _make(self, parameters: Mapping[str, Value]) -> LongTask:
+        task = open_task(self._name, {**self._params, **parameters})
+        if not isinstance(task, LongTask):
+            raise SpecError(f"The task {self._name!r} cannot be a trial.", hint="A trial is a task that trains.")
+        return task
+
+    def fingerprint(self) -> dict[str, str]:
+        return self._fingerprint()
+
+    def open(self, device: Device) -> None:
+        self._device = device
+
+    def run(self, item: Mapping[str, Any], parameters: dict[str, Value], context: TrialContext) -> Any:
+        try:
+            task = self._make(parameters)
+            task.open(self._device)
+            try:
+                return task.work(item, context)
+            finally:
+                task.close()
+        except UsageError as error:
+            if error.retryable or isinstance(error, TaskError):
+                raise
+            raise TaskError(error.message, hint=error.hint) from error

@@ -1,0 +1,122 @@
+"""What a study is: everything that its trials depend on, checked when it is read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+from shardmill.errors import SpecError
+from shardmill.spec import parse_duration
+from shardmill.tuning.space import Choices, NumberRange, Space, Value, parse_space
+
+Direction = Literal["minimize", "maximize"]
+SAMPLERS = ("tpe", "random", "grid", "gp")
+PRUNERS = ("none", "median", "percentile", "patient", "threshold", "wilcoxon")
+# Columns of a trial's row that are neither a metric nor a parameter.
+STATE, REPORTS, SECONDS = "state", "reports", "seconds"
+_TAKEN = ("row", STATE, REPORTS, SECONDS)
+
+
+class StudySettings(BaseModel):
+    """The parameters of the task `tune`: an objective or a task, its space, and how the space is searched.
+
+    Trials of one `generation` know the results of all earlier generations and of no other trial. `limit_s` ends the
+    study: trials that begin later are skipped; `trial_limit_s` ends a trial that asks whether to stop.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+    space: dict[str, Any]
+    call: str = ""
+    task: str = ""
+    params: dict[str, Any] = {}
+    metrics: dict[str, Direction] = Field(default={"value": "minimize"}, min_length=1)
+    seed: int = Field(default=0, ge=0, lt=1 << 32)
+    generation: int = Field(default=8, ge=1)
+    sampler: dict[str, Any] = {"name": "tpe"}
+    pruner: dict[str, Any] = {"name": "none"}
+    start: list[dict[str, Any]] = []
+    time_limit: str | None = None
+    trial_time_limit: str | None = None
+
+    @field_validator("sampler", "pruner", mode="before")
+    @classmethod
+    def _named(cls, value: Any) -> Any:
+        """A name alone, or a table with the name and options of Optuna's class."""
+        return {"name": value} if isinstance(value, str) else value
+
+    @field_validator("time_limit", "trial_time_limit")
+    @classmethod
+    def _duration(cls, value: str | None) -> str | None:
+        if value is not None:
+            parse_duration(value)
+        return value
+
+    @model_validator(mode="after")
+    def _fits(self) -> StudySettings:
+        if bool(self.call) == bool(self.task):
+            raise SpecError(
+                "A study needs a call or a task, one of them.",
+                hint='Write call = "package.module:objective" or task = "train" in [work].',
+            )
+        for what, known in (("sampler", SAMPLERS), ("pruner", PRUNERS)):
+            if (name := getattr(self, what).get("name")) not in known:
+                raise SpecError(f"No {what} is called {name!r}.", hint=f"Available: {', '.join(known)}.")
+        if len(self.metrics) > 1 and self.pruner["name"] != "none":
+            raise SpecError("A study with several metrics cannot prune.", hint="Leave out the pruner.")
+        self._check_space()
+        return self
+
+    def _check_space(self) -> None:
+        space = self.ranges
+        for name in (*self.metrics, *space):
+            if name in _TAKEN or (name in space and name in self.metrics):
+                raise SpecError(f"{name!r} is the name of another column of the trials.", hint="Choose another name.")
+        for name in space:
+            if name in self.params:
+                raise SpecError(f"{name} is both in [space] and in [work.params].", hint="Leave one of them out.")
+        if self.sampler["name"] == "grid":
+            _check_countable(space)
+        for point in self.start:
+            for name, value in point.items():
+                if name not in space or not space[name].holds(_plain(space[name], value)):
+                    raise SpecError(
+                        f"The start {name} = {value!r} is not in the space.", hint=f"It has {', '.join(space)}."
+                    )
+
+    @property
+    def ranges(self) -> Space:
+        return parse_space(self.space)
+
+    @property
+    def starts(self) -> list[dict[str, Value]]:
+        """The starting points, with numbers of the type of their range."""
+        space = self.ranges
+        return [{name: _plain(space[name], value) for name, value in point.items()} for point in self.start]
+
+    @property
+    def limit_s(self) -> float | None:
+        return None if self.time_limit is None else parse_duration(self.time_limit)
+
+    @property
+    def trial_limit_s(self) -> float | None:
+        return None if self.trial_time_limit is None else parse_duration(self.trial_time_limit)
+
+    @property
+    def columns(self) -> dict[str, str]:
+        """The columns of a trial's row with their types."""
+        made = {STATE: "string", **dict.fromkeys(self.metrics, "double")}
+        made |= {name: each.kind for name, each in self.ranges.items()}
+        return {**made, REPORTS: "string", SECONDS: "double"}
+
+
+def _plain(each: NumberRange | Choices, value: Any) -> Any:
+    return float(value) if each.kind == "double" and isinstance(value, int) else value
+
+
+def _check_countable(space: Mapping[str, NumberRange | Choices]) -> None:
+    for name, each in space.items():
+        if isinstance(each, NumberRange) and each.kind == "double" and each.step is None:
+            raise SpecError(f"space.{name} has no step, so a grid has no end.", hint="Write step = …, or a list.")

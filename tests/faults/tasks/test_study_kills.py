@@ -1,0 +1,60 @@
+"""A study whose workers are killed: each trial once, with the parameters and the result it would have had anyway."""
+
+from __future__ import annotations
+
+import multiprocessing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shardmill import permission
+from shardmill.devices import Device
+from shardmill.ledger import Ledger
+from shardmill.planner import make_plan
+from shardmill.run import Run
+from shardmill.testing import crash_at
+from shardmill.worker import Worker
+from tests.support.libraries import needed
+from tests.support.studies import outcomes, run_study, study_spec
+
+needed("optuna")
+
+processes = multiprocessing.get_context("forkserver")
+processes.set_forkserver_preload(["shardmill.testing", "pyarrow.parquet", "optuna", "tests.support.studies"])
+# The time until a lease of a killed worker is free does not matter: its process is seen to be gone.
+EXECUTION = {"lease_s": 5.0, "max_restarts": 1000}
+PRUNER = {"name": "median", "n_startup_trials": 3}
+# Each is reached in the first trial of a worker, at the latest as it ends.
+DEATHS = [("staged", 0), ("checkpointed", 3), ("committed", 0), ("checkpointing", 2)]
+
+
+def _work(run: str, call: str, death: tuple[str, int] | None) -> None:
+    permission.allow([call])
+    how: dict[str, Any] = {} if death is None else {"on_step": crash_at(*death)}
+    Worker(Ledger(run), device=Device("cpu", "cpu"), **how).work()
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_a_killed_study_has_the_same_trials_whatever_the_number_of_workers(workers: int, tmp_path: Path) -> None:
+    expected = outcomes(run_study(tmp_path / "calm", "stepwise", pruner=PRUNER))
+    spec = study_spec("stepwise", EXECUTION, pruner=PRUNER)
+    permission.allow(spec.work.code)
+    ledger = Ledger(tmp_path / "run")
+    ledger.create(make_plan(spec, [Device("cpu", "cpu")]))
+    ledger.put_execution(spec.execution.to_settings())
+    killed, deaths = 0, iter([*DEATHS, *DEATHS[1:] * (workers - 1)])
+    at_work: list[Any] = []
+    while at_work or not ledger.is_over(12):
+        while len(at_work) < workers and not ledger.is_over(12):
+            process = processes.Process(target=_work, args=(ledger.url, spec.work.code[0], next(deaths, None)))
+            process.start()
+            at_work.append(process)
+        first = at_work.pop(0)
+        first.join(120)
+        assert first.exitcode is not None, "the worker hangs"
+        killed += first.exitcode == -9
+    # Nobody who lives is placed before all but those at work have died.
+    assert killed >= 2 * workers
+    assert outcomes(Run(ledger.url)) == expected
+    assert Run(ledger.url).verify().verified

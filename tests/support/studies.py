@@ -1,0 +1,31 @@
+"""Studies that run in this process, and what their trials are compared by."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+from shardmill import run as runs
+from shardmill.run import Run
+from shardmill.spec import Spec, make_spec
+from shardmill.tasks.tune.file import read_study_file
+from shardmill.testing import InProcessEngine
+from tests.support.objectives import STUDY
+
+
+def study_spec(call: str = "quadratic", execution: dict[str, Any] | None = None, **work: Any) -> Spec:
+    study = copy.deepcopy(STUDY)
+    study["work"] |= {"call": f"tests.support.objectives:{call}", **work}
+    made, own = read_study_file(study, {})
+    return make_spec(made, {**own, "device": "cpu", **(execution or {})})
+
+
+def run_study(out: Path, call: str = "quadratic", workers: int = 1, **work: Any) -> Run:
+    return runs.start(study_spec(call, **work), out, engine=InProcessEngine(workers))
+
+
+def outcomes(run: Run) -> list[tuple[Any, ...]]:
+    """What must not depend on who ran the trials, or how often they were killed."""
+    trials = run.study().trials
+    return [(t.number, t.state, dict(t.parameters), tuple(t.values), dict(t.reports)) for t in trials]

@@ -1,0 +1,151 @@
+"""The task of a study, called with a context in memory."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shardmill import permission
+from shardmill.errors import SpecError, TaskError, UsageError
+from shardmill.ledger import Ledger
+from shardmill.plan import Plan
+from shardmill.tasks.tune import TuneTask
+from shardmill.tasks.tune.file import read_study_file
+from shardmill.testing import FakeCheckpoint, FakeContext
+from shardmill.tuning.history import read_row
+from tests.support.ledgers import a_plan
+from tests.support.libraries import needed
+from tests.support.objectives import STUDY, quadratic
+
+needed("optuna")
+
+
+def a_task(folder: Path, call: str = "quadratic", **changes: Any) -> TuneTask:
+    name = f"tests.support.objectives:{call}"
+    permission.allow([name])
+    task = TuneTask(**{"space": STUDY["space"], "seed": 5, "generation": 4, "call": name, **changes})
+    ledger = Ledger(folder)
+    task.join(ledger, ledger.create(a_plan()))
+    return task
+
+
+def resumed_at(step: int, files: dict[str, bytes]) -> FakeContext:
+    context = FakeContext()
+    context.kept = FakeCheckpoint(step, files)
+    return context
+
+
+def test_a_trial_tries_what_was_settled_first(tmp_path: Path) -> None:
+    row = a_task(tmp_path).work({"text": "2"}, FakeContext())
+    again = a_task(tmp_path, seed=6).work({"text": "2"}, FakeContext())
+    tried = {name: row[name] for name in STUDY["space"]}
+    assert tried == {name: again[name] for name in STUDY["space"]}
+    assert row["state"] == "complete"
+    assert row["value"] == quadratic(tried, None)
+    assert list(row) == a_task(tmp_path).output.names
+
+
+def test_metrics_are_named_by_what_the_objective_returns(tmp_path: Path) -> None:
+    task = a_task(tmp_path, "two_metrics", metrics={"loss": "minimize", "speed": "maximize"})
+    row = task.work({"text": "0"}, FakeContext())
+    assert row["speed"] == abs(row["x"])
+    with pytest.raises(TaskError, match="returned None for cost"):
+        a_task(tmp_path, "two_metrics", metrics={"cost": "minimize"}).work({"text": "0"}, FakeContext())
+
+
+def test_an_objective_that_raises_or_returns_nan_fails_its_trial(tmp_path: Path) -> None:
+    task = a_task(tmp_path, "sometimes_broken")
+    with pytest.raises(ValueError, match="no such"):
+        task.work({"text": "1"}, FakeContext())
+    with pytest.raises(TaskError, match="returned nan for value"):
+        task.work({"text": "2"}, FakeContext())
+
+
+def test_a_resumed_trial_has_the_reports_before_its_checkpoint(tmp_path: Path) -> None:
+    whole = FakeContext()
+    row = a_task(tmp_path, "stepwise").work({"text": "0"}, whole)
+    reports = json.loads(row["reports"])
+    value = json.dumps(3 * row["value"]).encode()
+    own = json.dumps({"reports": reports[:3], "seconds": 100.0}).encode()
+    half = resumed_at(2, {"value.json": value, "trial.json": own})
+    resumed = a_task(tmp_path, "stepwise").work({"text": "0"}, half)
+    assert [step for step, _ in half.reports] == [3, 4, 5]
+    assert [step for step, _ in json.loads(resumed["reports"])] == list(range(6))
+    assert resumed["value"] == pytest.approx(row["value"])
+    assert resumed["seconds"] >= 100
+
+
+def test_a_trial_over_its_time_is_pruned_with_its_last_report(tmp_path: Path) -> None:
+    task = a_task(tmp_path, "stepwise", trial_time_limit="1h")
+    own = json.dumps({"reports": [[0, 7.0]], "seconds": 3601.0}).encode()
+    context = resumed_at(0, {"value.json": b"7.0", "trial.json": own})
+    row = task.work({"text": "0"}, context)
+    assert row["state"] == "pruned"
+    assert [step for step, _ in context.reports] == [1]
+    assert read_row(task.settings, 0, row).values == (context.reports[0][1]["value"],)
+    assert "time limit" in task.notes[0]
+
+
+def test_trials_that_begin_after_the_time_of_the_study_are_skipped(tmp_path: Path) -> None:
+    now = [1000.0]
+    task = a_task(tmp_path, time_limit="1h")
+    ledger = Ledger(tmp_path, lambda: now[0])
+    task.join(ledger, ledger.plan())
+    assert task.work({"text": "0"}, FakeContext())["state"] == "complete"
+    now[0] += 3601
+    assert task.work({"text": "1"}, FakeContext())["state"] == "skipped"
+    assert task.work({"text": "0"}, FakeContext())["state"] == "complete"
+
+
+def test_a_function_that_nobody_allowed_is_not_imported() -> None:
+    with pytest.raises(UsageError, match=r"names code, 'tests\.support\.badline:anything'"):
+        TuneTask(space=STUDY["space"], call="tests.support.badline:anything")
+
+
+def test_a_study_names_its_code(tmp_path: Path) -> None:
+    from shardmill.spec import make_spec
+
+    work, _ = read_study_file(STUDY, {})
+    made = make_spec(work)
+    assert made.work.code == (STUDY["work"]["call"],)
+    assert Plan.of(made.work, a_plan().stat, {}, ()).code == made.work.code
+
+
+def test_options_replace_keys_of_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "study.toml"
+    file.write_text('[work]\ncall = "a:b"\ntrials = 3\n[space]\nx = [1, 2]\n[execution]\nworkers = 2\n')
+    work, execution = read_study_file(file, {"trials": 9, "call": None})
+    assert work["items"] == 9
+    assert work["params"] == {"call": "a:b", "space": {"x": [1, 2]}}
+    assert work["wave"] == 8
+    assert execution == {"workers": 2}
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[work]\ncall = 'a:b'\n[space]\nx = [1]\n", "No number of trials was given"),
+        ("[work]\ncall = 'a:b'\ntrials = 0\n[space]\nx = [1]\n", "trials is 0"),
+        ("[work]\ntrials = 3\n[space]\nx = [1]\n", "needs a call or a task"),
+        ("[work]\ncall = 'a:b'\ntrials = 3\n", "space of the study is empty"),
+        ("[work]\ncall = 'a:b'\ntrials = 3\n[space]\nx = {low = 2, high = 1}\n", "range from 2 to 1 is empty"),
+        ("[work]\ncall = 'a:b'\ntrials = 3\nsede = 1\n[space]\nx = [1]\n", "has no key 'sede'"),
+        ("[work]\ncall = 'a:b'\ntrials = 3\n[space]\nvalue = [1]\n", "'value' is the name of another column"),
+        ("[work]\ncall = 'a:b'\ntrials = 3\ntime_limit = 'soon'\n[space]\nx = [1]\n", "time_limit"),
+        ("[work]\ncall = 'a:b'\ntrials = 3\nmetrics = {loss = 'up'}\n[space]\nx = [1]\n", "metrics.loss"),
+        ("[wrok]\n", r"unknown table \[wrok\]"),
+    ],
+)
+def test_a_file_that_makes_no_study_is_refused(tmp_path: Path, text: str, said: str) -> None:
+    file = tmp_path / "study.toml"
+    file.write_text(text)
+    with pytest.raises(UsageError, match=said):
+        read_study_file(file, {})
+
+
+def test_a_task_of_a_trial_must_run_for_hours() -> None:
+    with pytest.raises(SpecError, match="'augment' cannot be a trial"):
+        TuneTask(space={"seed": [1, 2]}, task="augment", metrics={"loss": "minimize"})

@@ -1,0 +1,111 @@
+"""What trials try: the same for the same seed and results, and different for every trial."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from shardmill.errors import SpecError
+from shardmill.tuning.sampling import Judge, check_options, suggest
+from shardmill.tuning.settings import StudySettings
+from shardmill.tuning.space import Value
+from shardmill.tuning.study import find_best
+from shardmill.tuning.trial import COMPLETE, FAILED, PRUNED, Trial
+from tests.support.libraries import needed
+
+needed("optuna")
+
+SPACE = {"x": {"low": -5.0, "high": 5.0}, "n": {"low": 1, "high": 8}, "way": ["a", "b"]}
+
+
+def a_study(**changes: Any) -> StudySettings:
+    return StudySettings(**{"space": SPACE, "call": "m:f", "seed": 3, **changes})
+
+
+def loss(parameters: dict[str, Value]) -> float:
+    return (float(parameters["x"]) - 1) ** 2 + 0.1 * float(parameters["n"]) + (parameters["way"] == "b")
+
+
+def run_study(settings: StudySettings, generations: int) -> list[Trial]:
+    trials: list[Trial] = []
+    for generation in range(generations):
+        asked = suggest(settings, generation, trials)
+        trials += [Trial(len(trials) + i, COMPLETE, each, (loss(each),)) for i, each in enumerate(asked)]
+    return trials
+
+
+@pytest.mark.parametrize("sampler", ["tpe", "random"])
+def test_the_same_seed_and_results_give_the_same_trials(sampler: str) -> None:
+    first, again = (run_study(a_study(sampler=sampler), 4) for _ in range(2))
+    assert first == again
+    assert len({str(trial.parameters) for trial in first}) == 32
+    assert first[:8] != run_study(a_study(sampler=sampler, seed=4), 1)
+
+
+def test_results_of_earlier_generations_change_what_is_tried() -> None:
+    settings = a_study(sampler={"name": "tpe", "n_startup_trials": 4})
+    trials = run_study(settings, 2)
+    worse = [Trial(t.number, t.state, t.parameters, (-t.values[0],)) for t in trials]
+    assert suggest(settings, 2, trials) != suggest(settings, 2, worse)
+
+
+def test_a_study_comes_near_the_best() -> None:
+    trials = run_study(a_study(), 8)
+    (best,) = find_best(a_study(), trials)
+    assert best.values[0] < 0.5
+    assert best.parameters["way"] == "a"
+
+
+def test_a_grid_is_walked_without_a_repeat() -> None:
+    space = {"n": {"low": 1, "high": 4}, "way": ["a", "b"], "x": {"low": 0.0, "high": 1.0, "step": 0.5}}
+    trials = run_study(a_study(space=space, sampler="grid"), 3)
+    assert len({str(trial.parameters) for trial in trials}) == 24
+    with pytest.raises(SpecError, match=r"space.x has no step"):
+        a_study(sampler="grid")
+
+
+def test_starting_points_come_first_and_may_leave_parameters_open() -> None:
+    settings = a_study(start=[{"x": 1, "n": 2, "way": "a"}, {"x": 2.5}], generation=1)
+    (first,) = suggest(settings, 0, [])
+    (second,) = suggest(settings, 1, [])
+    assert first == {"x": 1.0, "n": 2, "way": "a"}
+    assert second["x"] == 2.5
+    with pytest.raises(SpecError, match=r"The start x = 6\.0 is not in the space"):
+        a_study(start=[{"x": 6.0}])
+
+
+def test_failed_and_pruned_trials_are_part_of_the_past() -> None:
+    trials = run_study(a_study(generation=2), 1)
+    ended = [
+        Trial(0, FAILED, trials[0].parameters, reason="ValueError: no"),
+        Trial(1, PRUNED, trials[1].parameters, (3.0,), {0: 4.0, 1: 3.0}),
+    ]
+    assert len(suggest(a_study(generation=2), 1, ended)) == 2
+
+
+def test_a_trial_that_is_worse_than_most_is_pruned_by_finished_trials_alone() -> None:
+    settings = a_study(pruner={"name": "median", "n_startup_trials": 2})
+    asked = suggest(settings, 0, [])
+    past = [Trial(i, COMPLETE, each, (1.0,), {0: 2.0, 1: 1.0}) for i, each in enumerate(asked)]
+    judge = Judge(settings, asked[0], lambda: past)
+    judge.hear(0, 1.9)
+    assert not judge.is_pruned()
+    judge.hear(1, 1.8)
+    assert judge.is_pruned()
+
+
+def test_an_option_that_a_sampler_does_not_have_is_refused() -> None:
+    with pytest.raises(SpecError, match=r"The sampler 'tpe' cannot be made: .*n_startup"):
+        check_options(a_study(sampler={"name": "tpe", "n_startup": 4}))
+    with pytest.raises(SpecError, match="No sampler is called 'tpee'"):
+        a_study(sampler="tpee")
+    with pytest.raises(SpecError, match="several metrics cannot prune"):
+        a_study(metrics={"a": "minimize", "b": "maximize"}, pruner="median")
+
+
+def test_with_several_metrics_the_best_are_those_that_none_beats() -> None:
+    settings = a_study(metrics={"loss": "minimize", "speed": "maximize"})
+    values = [(1.0, 1.0), (2.0, 3.0), (2.0, 2.0), (1.0, 1.0)]
+    trials = [Trial(i, COMPLETE, {}, each) for i, each in enumerate(values)]
+    assert [trial.number for trial in find_best(settings, trials)] == [0, 1, 3]

@@ -65,8 +65,7 @@ class Worker:
         on_stuck: Callable[[], None] | None = None,
         leaves: Callable[[], bool] | None = None,
     ) -> None:
-        self.ledger = ledger
-        self.device = device
+        self.ledger, self.device = ledger, device
         self.name = name or f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:12]}"
         self.on_step = on_step
         self._on_stuck = on_stuck or self.stop

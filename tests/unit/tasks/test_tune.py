@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from shardmill import permission
+from shardmill.devices import Device
 from shardmill.errors import SpecError, TaskError, UsageError
 from shardmill.ledger import Ledger
 from shardmill.plan import Plan
@@ -29,6 +30,7 @@ def a_task(folder: Path, call: str = "quadratic", **changes: Any) -> TuneTask:
     task = TuneTask(**{"space": STUDY["space"], "seed": 5, "generation": 4, "call": name, **changes})
     ledger = Ledger(folder)
     task.join(ledger, ledger.create(a_plan()))
+    task.open(Device("cpu", "cpu"))
     return task
 
 
@@ -101,8 +103,16 @@ def test_trials_that_begin_after_the_time_of_the_study_are_skipped(tmp_path: Pat
 
 
 def test_a_function_that_nobody_allowed_is_not_imported() -> None:
+    task = TuneTask(space=STUDY["space"], call="tests.support.badline:anything")
     with pytest.raises(UsageError, match=r"names code, 'tests\.support\.badline:anything'"):
-        TuneTask(space=STUDY["space"], call="tests.support.badline:anything")
+        task.fingerprint()
+    with pytest.raises(UsageError, match=r"names code, 'tests\.support\.badline:anything'"):
+        task.open(Device("cpu", "cpu"))
+
+
+def test_an_objective_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(SpecError, match="cannot be imported"):
+        a_task(tmp_path, "missing")
 
 
 def test_a_study_names_its_code(tmp_path: Path) -> None:

@@ -33,33 +33,39 @@ class Objective(ABC):
 
 
 class CalledObjective(Objective):
-    """A function `(parameters, context)` by its name. It is imported only with permission: a folder may name it."""
+    """A function `(parameters, context)` by its name. It is imported only with permission: a folder may name it.
+
+    Who looks at a study does not import it.
+    """
 
     def __init__(self, settings: StudySettings) -> None:
-        permission.check((settings.call,))
-        module_name, _, name = settings.call.partition(":")
+        self._name = settings.call
+
+    def fingerprint(self) -> dict[str, str]:
+        """The digest of its module: a changed objective is another study."""
+        module, _ = self._load()
+        file = getattr(module, "__file__", None)
+        return {"objective": hashlib.sha256(Path(file).read_bytes() if file else b"").hexdigest()[:16]}
+
+    def open(self, device: Device) -> None:
+        _, self._call = self._load()
+
+    def run(self, item: Mapping[str, Any], parameters: dict[str, Value], context: TrialContext) -> Any:
+        return self._call(parameters, context)
+
+    def _load(self) -> tuple[Any, Callable[[dict[str, Value], TrialContext], Any]]:
+        permission.check((self._name,))
+        module_name, _, name = self._name.partition(":")
         try:
-            module: Any = importlib.import_module(module_name)
+            module = importlib.import_module(module_name)
             found: Any = module
             for part in name.split("."):
                 found = getattr(found, part)
         except (ImportError, AttributeError, ValueError) as error:
-            raise SpecError(f"The objective {settings.call!r} cannot be imported: {error}.") from error
+            raise SpecError(f"The objective {self._name!r} cannot be imported: {error}.") from error
         if not callable(found):
-            raise SpecError(f"{settings.call} is not a function.", hint="An objective is called with its parameters.")
-        self._call: Callable[[dict[str, Value], TrialContext], Any] = found
-        self._file = getattr(module, "__file__", None)
-
-    def fingerprint(self) -> dict[str, str]:
-        """The digest of its module: a changed objective is another study."""
-        source = Path(self._file).read_bytes() if self._file else b""
-        return {"objective": hashlib.sha256(source).hexdigest()[:16]}
-
-    def open(self, device: Device) -> None:
-        pass
-
-    def run(self, item: Mapping[str, Any], parameters: dict[str, Value], context: TrialContext) -> Any:
-        return self._call(parameters, context)
+            raise SpecError(f"{self._name} is not a function.", hint="An objective is called with its parameters.")
+        return module, found
 
 
 class TaskObjective(Objective):

@@ -24,6 +24,7 @@ _HOMES = {
     "prepare": "shardmill.run",
     "start": "shardmill.run",
     "summarize": "shardmill.api",
+    "train": "shardmill.api",
     "tune": "shardmill.api",
     "StreamingDatasetSplitter": "shardmill.split",
     "Spec": "shardmill.spec",
@@ -50,12 +51,13 @@ __all__ = [
     "prepare",
     "start",
     "summarize",
+    "train",
     "tune",
     "work",
 ]
 
 if TYPE_CHECKING:
-    from shardmill.api import answer, ask, embed, generate, load, summarize, tune
+    from shardmill.api import answer, ask, embed, generate, load, summarize, train, tune
     from shardmill.errors import ShardmillError, UsageError
     from shardmill.run import Run, prepare, start, work
     from shardmill.sizing.chunks import calculate_optimal_chunks

@@ -10,6 +10,7 @@ from shardmill.console import is_quiet
 from shardmill.errors import UsageError, nearest
 from shardmill.run import Run, prepare, start
 from shardmill.run.summaries import settle_method, start_groups
+from shardmill.run.training import settle_training
 from shardmill.spec import make_spec, settle_server, sort_options
 from shardmill.tables.asking import ask as ask_over
 from shardmill.tables.asking import make_searchable
@@ -118,6 +119,29 @@ class SummarizeOptions(RunOptions, total=False):
     table: str | None
     mode: str | None
     changed_only: bool
+
+
+class TrainingOptions(RunOptions, total=False):
+    """Options of `train`."""
+
+    label: str | None
+    prompts: Mapping[str, str] | None
+    loss: str | None
+    temperature: float | None
+    dims: Sequence[int] | None
+    batch: int | None
+    epochs: int | None
+    learning_rate: float | None
+    weight_decay: float | None
+    warmup: float | None
+    schedule: str | None
+    clip: float | None
+    seed: int | None
+    max_tokens: int | None
+    held_out: float | None
+    split_by: str | None
+    evaluate_every: int | None
+    checkpoint_every: int | None
 
 
 class TuneOptions(TypedDict, total=False):
@@ -237,6 +261,28 @@ def generate(
     return carry_out({**work, "task": "generate"}, execution, out, fresh=fresh, quiet=is_quiet(quiet))
 
 
+def train(
+    source: str | Sequence[str],
+    *,
+    model: str,
+    columns: Names = ("anchor", "positive"),
+    out: Place | None = None,
+    fresh: bool = False,
+    allow_code: bool = False,
+    quiet: bool | None = None,
+    **options: Unpack[TrainingOptions],
+) -> Run:
+    """Fine-tune an embedding model on pairs, triplets or labelled pairs, into OUT/model. The same call resumes.
+
+    run = shardmill.train("pairs.jsonl", columns="question,passage", model="all-MiniLM-L6-v2", out="runs/tuned")
+    """
+    _check("train", TrainingOptions, options)
+    names = columns.split(",") if isinstance(columns, str) else list(columns)
+    work, execution = sort_options({"source": source, "model": model, "columns": names, **options})
+    how = {"fresh": fresh, "allow_code": allow_code, "quiet": is_quiet(quiet)}
+    return carry_out({**work, "task": "train"}, execution, out, **how)
+
+
 def answer(
     source: str | Sequence[str],
     *,
@@ -287,6 +333,7 @@ def ask(over: Place, question: str, **params: Any) -> Answer:
 
 def carry_out(work: dict[str, Any], execution: dict[str, Any], out: Place | None = None, **how: Any) -> Run:
     """Run the `[work]` and `[execution]` of a spec, whatever its task, into a folder or a table."""
+    work, execution = _settle(work, execution)
     if work.get("to"):
         return load_table(work, execution, out or "", **how)
     if not out:
@@ -321,9 +368,14 @@ def tune_study(
 
 def lay_out(work: dict[str, Any], execution: dict[str, Any], out: Place, **how: Any) -> Run:
     """Write the run folder that `carry_out` would write, and place nobody."""
+    work, execution = _settle(work, execution)
     if work.get("to"):
         return prepare_table(work, execution, out, **how)
     return prepare(make_spec(work, execution), out, **how)
+
+
+def _settle(work: dict[str, Any], execution: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    return settle_training(work, execution) if work.get("task") == "train" else (work, execution)
 
 
 def _check(function: str, known: type[Any], options: Mapping[str, Any]) -> None:

@@ -77,7 +77,7 @@ def _rate(task: Task, device: Device, digest: str, precision: str) -> float:
 
 def _has_groups(like: Plan, work: Work, stat: SourceStat) -> bool:
     """Whether a plan has the groups of the same rows, sorted when it was made."""
-    same = ("group_by", "text", "keep", "max_item_bytes")
+    same = ("group_by", "text", "keep", "fields", "max_item_bytes")
     if any(getattr(like.work, name) != getattr(work, name) for name in same) or like.stat.columns != stat.columns:
         return False
     old, new = ([(f.name, f.size_bytes, f.tag, f.edges) for f in each.files] for each in (like.stat, stat))

@@ -278,6 +278,7 @@ class FakeContext:
     def __init__(self) -> None:
         self.reports: list[tuple[int, dict[str, float]]] = []
         self.kept: FakeCheckpoint | None = None
+        self.published: dict[str, bytes] = {}
         self.stop = False
 
     def report(self, step: int, figures: Mapping[str, float]) -> None:
@@ -288,6 +289,10 @@ class FakeContext:
 
     def keep(self, step: int, files: Mapping[str, Path | bytes]) -> None:
         self.kept = FakeCheckpoint(step, {n: f if isinstance(f, bytes) else f.read_bytes() for n, f in files.items()})
+
+    def publish(self, folder: Path) -> None:
+        files = (path for path in folder.rglob("*") if path.is_file())
+        self.published = {path.relative_to(folder).as_posix(): path.read_bytes() for path in files}
 
     def should_stop(self) -> bool:
         return self.stop

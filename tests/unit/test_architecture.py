@@ -44,13 +44,14 @@ MAY_IMPORT: dict[str, str] = {
     "augment": "errors random",
     # A model may be in a store.
     "models": "errors permission cache console devices random sizing store",
+    "training": "errors devices spec store augment evaluation models retrieval",
     "plan": "errors permission records sizing spec",
     "ledger": "errors records store plan",
     # What a run made is a source of the next.
     "sources": "errors devices passwords permission ranges store template spec plan ledger postgres",
     "tuning": "errors store spec plan ledger",
     "tasks": "errors permission devices random augment models endpoints schema spec plan ledger postgres template "
-    "texts retrieval tuning",
+    "texts retrieval training tuning",
     "sinks": "errors console store spec plan ledger postgres template",
     "status": "errors console store plan ledger postgres sinks",
     "steps": "errors console spec plan ledger sources tasks sinks results telemetry",
@@ -65,7 +66,7 @@ MAY_IMPORT: dict[str, str] = {
     "sinks",
     "reports": "_version errors console store plan ledger status costs tuning",
     "run": "errors permission console devices store spec plan planner ledger engines sinks tasks status costs results "
-    "steps worker retrieval reports telemetry tuning",
+    "steps worker retrieval reports telemetry sources training tuning",
     "tables": "errors passwords permission console template devices store models spec plan planner postgres sources "
     "sinks tasks engines results run",
     "alerts": "errors console records store spec status endpoints",

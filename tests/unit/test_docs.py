@@ -9,6 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from shardmill.run import start
+from shardmill.spec import make_spec, read_spec
+from shardmill.testing import InProcessEngine
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -23,7 +27,7 @@ def test_the_task_in_the_guide_runs(
     tmp_path: Path, write_jsonl: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     blocks = re.findall(r"```(\w*)\n(.*?)```", (ROOT / "docs/tasks.md").read_text(), re.DOTALL)
-    task, use = [text for language, text in blocks if language == "python"]
+    task, roots, use = [text for language, text in blocks if language == "python"]
     write_jsonl([{"reviewText": "one two"}, {"reviewText": "three"}], "reviews.jsonl")
     (tmp_path / "lengths.py").write_text(task)
     monkeypatch.chdir(tmp_path)
@@ -33,6 +37,12 @@ def test_the_task_in_the_guide_runs(
     run = scope["run"]
     assert run.table().column("words").to_pylist() == [2, 1]  # type: ignore[attr-defined]
     sys.modules.pop("lengths", None)
+    (tmp_path / "roots.py").write_text(roots)
+    (tmp_path / "roots.toml").write_text(next(text for kind, text in blocks if kind == "toml" and "items" in text))
+    spec = make_spec(**read_spec(tmp_path / "roots.toml"))
+    found = start(spec, "runs/roots", engine=InProcessEngine()).table().column("root").to_pylist()
+    assert found == pytest.approx([0.0, 1.0, 2**0.5])
+    sys.modules.pop("roots", None)
 
 
 def test_the_examples_of_augmentation_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

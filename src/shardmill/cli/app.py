@@ -23,6 +23,7 @@ from shardmill.cli import (
     split,
     summaries,
     tasks,
+    training,
     tuning,
 )
 from shardmill.cli.command import Verbs
@@ -48,7 +49,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for family in (tasks, generation, summaries, going_on, inspection, monitor, results, answers, tuning, split):
+for family in (
+    *(tasks, generation, summaries, training, tuning, going_on, inspection, monitor, results, answers, split),
+):
     family.add_to(app)
 app.add_typer(bench.app, rich_help_panel="Machines")
 app.add_typer(hosts.app, rich_help_panel="Machines")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 from typer.core import TyperCommand, TyperGroup
@@ -64,16 +65,19 @@ def examples(command: Any) -> list[str]:
     return (command.epilog or "").splitlines()
 
 
-def takes(*names: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Add options from `OPTIONS` to a verb, which receives them as `**options`."""
+def takes(
+    *names: str, own: Mapping[str, Any] = MappingProxyType({})
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Add options from `OPTIONS` to a verb, and others of its own; it receives them as `**options`."""
+    declared = {**{name: OPTIONS[name] for name in names}, **own}
 
     def adorn(verb: Callable[..., None]) -> Callable[..., None]:
-        own = [p for p in inspect.signature(verb, eval_str=True).parameters.values() if p.kind is not p.VAR_KEYWORD]
+        fixed = [p for p in inspect.signature(verb, eval_str=True).parameters.values() if p.kind is not p.VAR_KEYWORD]
         shared = [
-            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=OPTIONS[name])
-            for name in names
+            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=kind)
+            for name, kind in declared.items()
         ]
-        every = _in_order([*shared, *(p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in own)])
+        every = _in_order([*shared, *(p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in fixed)])
 
         def call(**values: Any) -> None:
             verb(**values)

@@ -43,6 +43,9 @@ def monitor(
     alerts: Annotated[
         Path | None, o.option(SERVER, metavar="FILE", help="Tell people and programs what happens: alerts.toml.")
     ] = None,
+    worker_link: Annotated[
+        str, o.option(SERVER, metavar="URL", help="The page of a worker's pod or Slurm job: https://…/{name}")
+    ] = "",
     search: Annotated[bool, o.option(SERVER, "--search/--no-search", help="Offer a search of finished runs.")] = True,
 ) -> None:
     """Serve a live page of runs: progress, workers, errors and cost. It reads, and changes nothing.
@@ -60,4 +63,5 @@ def monitor(
         allowed_hosts=allow_host or (),
         alerts=alerts,
         search=search,
+        worker_link=worker_link,
     )

@@ -11,9 +11,13 @@ from typer.models import OptionInfo
 ARGUMENTS, OTHER = "Arguments", "Options"
 SOURCE, MODEL, RESULT, TABLE = "Source", "Model", "What is kept", "Table"
 PROMPT, PASSAGES, ANSWER = "Prompt", "Passages", "Answer"
+PAIRS, LEARNING, HELD_OUT = "Pairs", "Learning", "Evaluation"
 PLACE, LIMITS = "Where it runs", "Limits"
 STUDY = "Study"
-GROUPS = (ARGUMENTS, SOURCE, STUDY, PROMPT, PASSAGES, MODEL, ANSWER, RESULT, TABLE, PLACE, LIMITS)
+GROUPS = (
+    *(ARGUMENTS, SOURCE, STUDY, PAIRS, PROMPT, PASSAGES, MODEL, LEARNING, HELD_OUT, ANSWER, RESULT, TABLE, PLACE),
+    LIMITS,
+)
 
 
 def option(group: str, *flags: str, help: str, **more: Any) -> Any:
@@ -145,7 +149,39 @@ OPTIONS: dict[str, Any] = {
     ),
 }
 
-for _name, _declared in OPTIONS.items():
+# Those of `train` that mean something else elsewhere, or nothing.
+TRAINING: dict[str, Any] = {
+    "columns": _declare(
+        str,
+        PAIRS,
+        "COLUMNS",
+        "Texts that belong together, and a third that does not.  [default: anchor,positive]",
+    ),
+    "label": _declare(str, PAIRS, "COLUMN", "A number for each pair: the higher, the closer."),
+    "prompt": _declare(list[str], PAIRS, "COLUMN=TEXT", "A prompt before the texts of a column; repeatable."),
+    "loss": _declare(
+        str, LEARNING, "LOSS", "in-batch, cosent, cosine or triplet.  [default: in-batch; cosent with --label]"
+    ),
+    "temperature": _declare(float, LEARNING, "T", "Cosines are divided by it.  [default: 0.05]"),
+    "dims": _declare(str, LEARNING, "N,N,…", "Learn vectors that may be cut at these lengths (Matryoshka)."),
+    "batch": _declare(int, LEARNING, "N", "Items per step, on all processes together.  [default: 64]", min=1),
+    "epochs": _declare(int, LEARNING, "N", "How often each item is seen.  [default: 1]", min=1),
+    "learning_rate": _declare(float, LEARNING, "X", "The highest learning rate.  [default: 5e-5]"),
+    "weight_decay": _declare(float, LEARNING, "X", "Weight decay of AdamW.  [default: 0.01]"),
+    "warmup": _declare(float, LEARNING, "SHARE", "Share of the steps in which the rate rises.  [default: 0.1]"),
+    "schedule": _declare(str, LEARNING, "HOW", "How the rate falls: linear, cosine or constant.  [default: linear]"),
+    "clip": _declare(float, LEARNING, "X", "The longest gradient.  [default: 1]"),
+    "seed": _declare(int, LEARNING, "SEED", "Seed of the order and of the held-out part.  [default: 0]", min=0),
+    "max_tokens": _declare(int, LEARNING, "N", "Tokens of a text at most.  [default: the model's limit]", min=1),
+    "held_out": _declare(float, HELD_OUT, "SHARE", "Share of the items to evaluate on; 0 for none.  [default: 0.1]"),
+    "split_by": _declare(
+        str, HELD_OUT, "COLUMN", "Items that agree in it are on the same side.  [default: the second column]"
+    ),
+    "evaluate_every": _declare(int, HELD_OUT, "N", "Steps between evaluations.  [default: once per epoch]", min=1),
+    "checkpoint_every": _declare(int, LIMITS, "N", "Steps between checkpoints.  [default: every 60 s]", min=1),
+}
+
+for _name, _declared in (*OPTIONS.items(), *TRAINING.items()):
     # Named here: some versions of typer make another flag of a name and its metavar.
     _info = _declared.__metadata__[0]
     if isinstance(_info, OptionInfo) and not _info.param_decls and _info.default is ...:

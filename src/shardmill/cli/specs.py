@@ -12,9 +12,9 @@ def read_options(spec: Any, options: dict[str, Any]) -> tuple[dict[str, Any], di
     from shardmill.spec import read_spec, sort_options
 
     named = {name: options.pop(name, None) for name in ("hosts", "partition", "address", "image")}
-    engine = dict(_pairs(options.pop("set_", None), "--set", "account=mine"))
+    engine = dict(key_values(options.pop("set_", None), "--set", "account=mine"))
     engine |= {name: value for name, value in named.items() if value is not None}
-    params = {key: _toml_value(value) for key, value in _pairs(options.pop("param", None), "--param", "dims=256")}
+    params = {key: _toml_value(value) for key, value in key_values(options.pop("param", None), "--param", "dims=256")}
     work, execution = sort_options({**options, "params": params, "engine_options": engine or None})
     tables = read_spec(spec) if spec else {"work": {}, "execution": {}}
     for name in ("params", "to"):
@@ -23,7 +23,8 @@ def read_options(spec: Any, options: dict[str, Any]) -> tuple[dict[str, Any], di
     return {**tables["work"], **work}, {**tables["execution"], **execution}
 
 
-def _pairs(given: list[str] | None, flag: str, example: str) -> list[tuple[str, str]]:
+def key_values(given: list[str] | None, flag: str, example: str) -> list[tuple[str, str]]:
+    """The keys and values of an option that is given several times."""
     found = []
     for each in given or ():
         key, equals, value = each.partition("=")

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 FAMILY = "Run a task"
 # Verbs that resume an interrupted call of themselves.
 RESUMING = (
-    *("run", "embed", "load", "generate", "summarize", "answer", "augment", "tune"),
+    *("run", "embed", "load", "generate", "summarize", "answer", "augment", "train", "tune"),
     *("index", "resume", "work", "split"),
 )
 

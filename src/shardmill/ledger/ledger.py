@@ -25,6 +25,7 @@ from shardmill.ledger.lease import Leases
 from shardmill.ledger.note import Notes
 from shardmill.ledger.overview import Overview
 from shardmill.ledger.process import name_person
+from shardmill.ledger.published import PublishedFiles
 from shardmill.ledger.record import Assignment, Claim, encode
 from shardmill.ledger.report import ReportRecords
 from shardmill.ledger.segment import Segments
@@ -42,7 +43,7 @@ _OWN_NAMES = (
     *("commits/", "parts/", "errors/", *_ROLLED_UP, "leases/", "suspects/", "steps/", "index/", "kept/", "history/"),
     *("checkpoints/", "reports/", "trials/"),
 )
-_SHARED_NAMES = ("workers/", "logs/", "final/")
+_SHARED_NAMES = ("workers/", "logs/", "final/", "model/")
 # The settings and the state say of which generation they are.
 _FILES = ("report.json", "forecast.json", "placement.json", "view.json", "trace.json")
 # Of no use once every shard is committed.
@@ -73,6 +74,7 @@ class Ledger:
         self.kept = KeptRecords(self.folder)
         self.checkpoints = CheckpointRecords(self.folder, clock)
         self.reports = ReportRecords(self.folder)
+        self.published = PublishedFiles(self.folder)
         self.history = HistoryRecords(self.folder)
         self.overview = Overview(
             self.folder, self.commits, self.workers, self.leases, self.suspects, self.branch, clock

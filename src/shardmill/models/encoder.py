@@ -50,8 +50,8 @@ class Encoder:
         self._pooling = folder.pooling
         self._steps = folder.steps
         with quiet(), memory_guard():
-            self._model = _load_transformer(folder, attention).to(self._device)
-            self._layers = [_load_step(step).to(self._device) for step in folder.steps]
+            self._model = load_transformer(folder, attention).to(self._device)
+            self._layers = [load_step(step).to(self._device) for step in folder.steps]
         self.dtype = torch.float32
         self.clock = Clock()
         self._compiled = False
@@ -75,10 +75,10 @@ class Encoder:
         """Start a batch and return a function that waits for its vectors. A GPU works in the background."""
         with memory_guard(), torch.inference_mode():
             if self._device.type != "cuda":
-                return self._vectors(rows, skip).numpy
+                return self.vectors(rows, skip).numpy
             begun, done = _event(), _event()
             begun.record()
-            vectors = self._vectors(rows, skip)
+            vectors = self.vectors(rows, skip)
             received = torch.empty(vectors.shape, dtype=vectors.dtype, pin_memory=True)
             received.copy_(vectors, non_blocking=True)
             done.record()
@@ -92,10 +92,21 @@ class Encoder:
 
         return fetch
 
-    def _vectors(self, rows: Sequence[NDArray[np.int32]], skip: int) -> Tensor:
-        vectors = self._pooled(rows, skip)
+    def modules(self) -> list[nn.Module]:
+        """The transformer and the layers of the steps after pooling."""
+        return [self._model, *self._layers]
+
+    def vectors(
+        self, rows: Sequence[NDArray[np.int32]], skip: int = 0, *, autocast: torch.dtype | None = None
+    ) -> Tensor:
+        """One vector per row, on the device, with gradients if torch records them.
+
+        With `autocast` the transformer computes in that type, whatever the type of its weights.
+        """
+        with torch.autocast(self._device.type, autocast, enabled=autocast is not None):
+            vectors = self._pooled(rows, skip)
         for step, layer in zip(self._steps, self._layers, strict=True):
-            vectors = _apply(step, layer, vectors)
+            vectors = apply_step(step, layer, vectors)
         return vectors
 
     @property
@@ -174,7 +185,8 @@ def free_memory() -> None:
         torch.cuda.empty_cache()
 
 
-def _load_transformer(folder: ModelFolder, attention: str) -> Any:
+def load_transformer(folder: ModelFolder, attention: str) -> Any:
+    """The transformer of a model folder."""
     from transformers import AutoModel, AutoModelForTextEncoding
 
     config = load_config(folder.transformer, folder.config, folder.config_options)
@@ -236,7 +248,8 @@ def load_weights(kind: Any, path: Path, config: Any, attention: str, dtype: torc
     return model.eval()
 
 
-def _load_step(step: Step) -> nn.Module:
+def load_step(step: Step) -> nn.Module:
+    """The layer of a step after pooling."""
     if isinstance(step, Normalize):
         return nn.Identity()
     layer = _DenseLayer(step) if isinstance(step, Dense) else _NormLayer(step)
@@ -273,7 +286,8 @@ class _NormLayer(nn.Module):
         return y
 
 
-def _apply(step: Step, layer: nn.Module, vectors: Tensor) -> Tensor:
+def apply_step(step: Step, layer: nn.Module, vectors: Tensor) -> Tensor:
+    """The vectors after a step."""
     if isinstance(step, Normalize):
         return nn.functional.normalize(vectors, p=2, dim=-1)
     result: Tensor = layer(vectors)

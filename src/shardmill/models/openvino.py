@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from shardmill.errors import DeviceOutOfMemory, ModelError, missing_extra
-from shardmill.models.encoder import _apply, _load_step, _load_transformer, memory_guard, pool, quiet
+from shardmill.models.encoder import apply_step, load_step, load_transformer, memory_guard, pool, quiet
 from shardmill.models.folder import ModelFolder
 from shardmill.models.golden import LOWEST_TOKEN_COSINES
 
@@ -52,8 +52,8 @@ class OpenVinoEncoder:
         self._steps = folder.steps
         self._streams = min(threads, _MOST_STREAMS) if streams is None else streams
         with quiet(), memory_guard():
-            self._layers = [_load_step(step) for step in folder.steps]
-            transformer = _Transformer(_load_transformer(folder, "sdpa"))
+            self._layers = [load_step(step) for step in folder.steps]
+            transformer = _Transformer(load_transformer(folder, "sdpa"))
             try:
                 compiled = _compile(library, transformer, threads, self._streams, precision)
                 # OpenVINO replaces a precision that the CPU lacks.
@@ -99,7 +99,7 @@ class OpenVinoEncoder:
             ]
             vectors = torch.cat(pooled)
             for step, layer in zip(self._steps, self._layers, strict=True):
-                vectors = _apply(step, layer, vectors)
+                vectors = apply_step(step, layer, vectors)
             result: NDArray[np.float32] = vectors.numpy()
         return result
 

@@ -43,13 +43,15 @@ def make_app(
     searcher: Searcher | None = None,
     remarks: Callable[[], list[str]] = list,
     root_path: str = "",
+    worker_link: str = "",
     clock: Callable[[], float] = time.time,
 ) -> ASGIApp:
     """The application over what a watcher saw. `routers` add paths; all of them are behind the token.
 
-    Without a `searcher`, no result can be searched. The page shows `remarks` above the runs.
+    Without a `searcher`, no result can be searched. The page shows `remarks` above the runs, and links a worker to the
+    page of its pod or job by `worker_link`, in which `{name}` stands for the name.
     """
-    feed = LiveFeed(watcher, clock, searches=searcher is not None, remarks=remarks)
+    feed = LiveFeed(watcher, clock, searches=searcher is not None, worker_link=worker_link, remarks=remarks)
     app = FastAPI(
         title="shardmill monitor",
         version=__version__,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from typing import Any
+from urllib.parse import quote
 
 from shardmill.ledger import HistoryPoint
 from shardmill.monitor.model import (
@@ -22,6 +23,7 @@ from shardmill.status.state import Status
 # Of a thousand workers, the worst are listed.
 _MOST_WORKERS = 100
 _FEW = 20
+_LONGEST_NAME = 253
 # A longer time without a record is a gap: the run was stopped.
 _GAP_S = 60.0
 _WITHOUT_VECTORS = ("answer", "augment", "generate", "summarize")
@@ -67,7 +69,7 @@ def is_lost(worker: dict[str, Any]) -> bool:
     return not worker["live"] and worker["state"] not in ("done", "stopped", "failed")
 
 
-def describe_run(seen: RunSeen, now: float, *, searches: bool = False) -> RunDetail:
+def describe_run(seen: RunSeen, now: float, *, searches: bool = False, worker_link: str = "") -> RunDetail:
     """Everything that is shown of a run which was read at least once."""
     status, plan, execution = seen.status, seen.plan, seen.execution
     assert status is not None
@@ -94,7 +96,7 @@ def describe_run(seen: RunSeen, now: float, *, searches: bool = False) -> RunDet
         bound=status.bound,
         view_age_s=status.view_age_s,
         steps=[RunStep(step=step.step, state=step.state) for step in status.steps],
-        workers=[_worker(worker, typical, seen.logs) for worker in listed],
+        workers=[_worker(worker, typical, seen.logs, worker_link) for worker in listed],
         workers_listed_of=len(status.workers),
         reasons=None if status.reasons is None else [_failed(record) for record in status.reasons],
         outlook=_outlook(seen, status),
@@ -115,8 +117,9 @@ def is_searchable(seen: RunSeen) -> bool:
     return status.state == "complete" and made_here
 
 
-def _worker(worker: dict[str, Any], typical: float, logs: Collection[str]) -> WorkerSeen:
+def _worker(worker: dict[str, Any], typical: float, logs: Collection[str], link: str) -> WorkerSeen:
     live = bool(worker["live"])
+    place = worker.get("place") or ""
     held = sorted(int(shard) for shard in worker["open"]) if live else []
     return WorkerSeen(
         id=worker["id"],
@@ -134,9 +137,16 @@ def _worker(worker: dict[str, Any], typical: float, logs: Collection[str]) -> Wo
         shards=held[:_FEW],
         beat_s=max(0.0, float(worker["beat_age_s"])),
         error=worker.get("error") or "",
-        place=worker.get("place") or "",
+        place=place,
+        link=_link_to(place, link),
         has_log=str(worker.get("log")) in logs,
     )
+
+
+def _link_to(place: Any, pattern: str) -> str:
+    """The page of a pod or a job. Its name is the last word: `pod embed-0-x7k2p`, `Slurm job 12_3`."""
+    words = str(place).split()
+    return pattern.replace("{name}", quote(words[-1][:_LONGEST_NAME], safe="", errors="replace")) if words else ""
 
 
 def _goodness(worker: dict[str, Any]) -> tuple[bool, bool, float, float, str]:

@@ -6,7 +6,7 @@ import asyncio
 import gzip
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel
 
@@ -39,9 +39,11 @@ class LiveFeed:
         clock: Callable[[], float] = time.time,
         *,
         searches: bool = False,
+        worker_link: str = "",
         remarks: Callable[[], list[str]] = list,
     ) -> None:
-        self._watcher, self._clock, self._searches, self._remarks = watcher, clock, searches, remarks
+        self._watcher, self._clock, self._remarks = watcher, clock, remarks
+        self._offers: dict[str, Any] = {"searches": searches, "worker_link": worker_link}
         self._made: dict[str, tuple[object, bytes]] = {}
         self._packed: dict[str, tuple[str, bytes]] = {}
         self._bell: asyncio.Future[None] | None = None
@@ -56,7 +58,7 @@ class LiveFeed:
         if seen is None:
             return None
         make: Callable[[], BaseModel] = (
-            (lambda: describe_run(seen, self._clock(), searches=self._searches))
+            (lambda: describe_run(seen, self._clock(), **self._offers))
             if seen.status is not None
             else (lambda: summarize_run(seen, self._clock()))
         )

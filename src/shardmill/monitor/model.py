@@ -70,6 +70,7 @@ class WorkerSeen(BaseModel):
     beat_s: float
     error: ShownText
     place: ShownText
+    link: ShownText
     has_log: bool
 
 

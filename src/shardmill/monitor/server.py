@@ -66,6 +66,7 @@ def serve(
     allowed_hosts: Iterable[str] = (),
     alerts: Path | None = None,
     search: bool = True,
+    worker_link: str = "",
 ) -> None:
     """Watch a run, or a folder of runs, and serve the monitor until it is interrupted. `alerts` names their file."""
     try:
@@ -78,6 +79,11 @@ def serve(
     from shardmill.monitor.machines import machine_paths
     from shardmill.monitor.search import Searcher
 
+    if worker_link and not ("{name}" in worker_link and worker_link.startswith(("https://", "http://"))):
+        raise UsageError(
+            f"{worker_link!r} is no address with a place for the name of a pod or job.",
+            hint="For example: --worker-link 'https://console.example.org/pods/{name}'",
+        )
     token = {} if token_file is None else {"token": read_token(token_file)}
     root_path = "/" + root_path.strip("/") if root_path.strip("/") else ""
     with contextlib.ExitStack() as stack:
@@ -106,6 +112,7 @@ def serve(
                 searcher=Searcher() if search else None,
                 remarks=desk.describe_troubles if desk is not None else list,
                 root_path=root_path,
+                worker_link=worker_link,
             ),
             log_level="warning",
             # Addresses may have the token in them.

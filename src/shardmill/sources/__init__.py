@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from shardmill.sources.base import MAX_ITEM_BYTES, Fields, ItemBatch, Shard, Source, SourceFile, SourceStat
+from shardmill.sources.base import ALL, MAX_ITEM_BYTES, Fields, ItemBatch, Shard, Source, SourceFile, SourceStat
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from shardmill.plan import Plan
 
 __all__ = [
+    "ALL",
     "Fields",
     "ItemBatch",
     "Shard",
@@ -47,6 +48,10 @@ def discover(
     from shardmill.sources.range import discover_range, is_range
     from shardmill.sources.sql import discover_query, refuse_without_query
 
+    if fields.group_by == ALL:
+        from shardmill.sources import collected
+
+        return collected.describe_collection(discover(places, collected.fields_below(fields), format, on_progress))
     if fields.group_by:
         from shardmill.sources.grouped import describe_groups, fields_below
 
@@ -61,6 +66,10 @@ def discover(
 
 def open_source(stat: SourceStat, fields: Fields, max_item_bytes: int = MAX_ITEM_BYTES) -> Source:
     """Open a source that `discover` found; a grouped one must have been sorted."""
+    if fields.group_by == ALL:
+        from shardmill.sources.collected import CollectedSource
+
+        return CollectedSource(stat)
     if fields.group_by:
         from shardmill.sources.grouped import GroupedSource
 
@@ -84,7 +93,14 @@ def sort_groups(
     max_item_bytes: int = MAX_ITEM_BYTES,
     on_progress: Callable[[float, str], None] = lambda share, what: None,
 ) -> SourceStat:
-    """Read a grouped source that `discover` found, and sort its rows into groups, in bounded memory."""
+    """Read a grouped source that `discover` found, and sort its rows into groups, in bounded memory.
+
+    Grouped by `ALL`, its rows are one group and stay in their order.
+    """
+    if fields.group_by == ALL:
+        from shardmill.sources import collected
+
+        return collected.collect(stat, fields, max_item_bytes, open_source, on_progress)
     from shardmill.sources import grouped
 
     return grouped.sort_groups(stat, fields, max_item_bytes, open_source, on_progress)

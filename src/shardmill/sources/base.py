@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from shardmill.spec import Work
 
 MAX_ITEM_BYTES = 32 << 20
+# In place of a column to group by: all rows are one item.
+ALL = "*"
 
 Row = dict[str, object]
 
@@ -108,4 +110,4 @@ class Source(ABC):
         """Read the items of one shard, in order; refuses a source that changed since planning."""
 
 
-__all__ = ["MAX_ITEM_BYTES", "Fields", "ItemBatch", "Row", "Shard", "Source", "SourceFile", "SourceStat"]
+__all__ = ["ALL", "MAX_ITEM_BYTES", "Fields", "ItemBatch", "Row", "Shard", "Source", "SourceFile", "SourceStat"]

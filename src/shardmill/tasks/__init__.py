@@ -17,6 +17,7 @@ _BUILT_IN = {
     "embed": "shardmill.tasks.embed:EmbedTask",
     "generate": "shardmill.tasks.generate:GenerateTask",
     "summarize": "shardmill.tasks.summarize:SummarizeTask",
+    "train": "shardmill.tasks.train:TrainTask",
     "tune": "shardmill.tasks.tune:TuneTask",
 }
 

@@ -56,6 +56,10 @@ class Context(Protocol):
         """
         ...
 
+    def publish(self, folder: Path) -> None:
+        """Copy a folder of a model into the run's `model`, for others to load. Raises Stopped as `keep` does."""
+        ...
+
     def should_stop(self) -> bool:
         """Whether to keep what there is and raise Stopped: the run or worker is stopped, or another has the item."""
         ...

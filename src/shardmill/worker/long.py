@@ -78,6 +78,12 @@ class ItemContext:
             self._on_kept()
         self.write_reports()
 
+    def publish(self, folder: Path) -> None:
+        if not self._hold(self._shard, False):
+            raise Stopped
+        self._ledger.published.put(folder)
+        self._on_progress()
+
     def should_stop(self) -> bool:
         return self._stopped() or self._shard.lost
 

@@ -11,12 +11,15 @@ from collections.abc import Callable
 import pytest
 
 from shardmill.errors import ShardmillError, SourceError, StaleResume, StoreError
+from shardmill.monitor.watcher import Watcher
 from shardmill.run import Run, start
 from shardmill.sources import Fields, discover, open_source
+from shardmill.status.runs import list_runs
 from shardmill.store import open_store
 from shardmill.testing import InProcessEngine
 from tests.support.badline import BadLine
 from tests.support.corpora import fake_rows, fake_spec
+from tests.support.waiting import wait_for
 
 pytestmark = pytest.mark.services
 
@@ -180,3 +183,20 @@ def test_no_shard_mixes_two_versions_of_an_object(folder: str, kind: str) -> Non
     store.put(f"items.{kind}", data[:-100] + b" " * 99 + b"\n")
     with pytest.raises(StaleResume, match="it was overwritten"):
         list(batches)
+
+
+def test_runs_that_may_not_be_read_are_told_in_one_line(line: BadLine, folder: str) -> None:
+    _put_source(folder)
+    _start(folder)
+    with Watcher(folder) as watcher:
+        (seen,) = [run for run in watcher.runs() if run.status is not None]
+        line.fault = lambda method, path: "403 AccessDenied"
+        wait_for(lambda: watcher.run(seen.key).trouble)
+        now = watcher.run(seen.key)
+        assert now is not None
+        assert "access is denied" in now.trouble
+        assert now.status is not None, "the last that could be read stays"
+    for look in (lambda: Watcher(folder).start(), lambda: list_runs(folder), lambda: Run(f"{folder}/run").status()):
+        with pytest.raises(StoreError, match="access is denied") as caught:
+            look()
+        assert "\n" not in caught.value.message

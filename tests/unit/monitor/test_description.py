@@ -77,6 +77,27 @@ def test_the_last_lines_of_a_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert told == {"w0": True, "w1": False, "w2": False}
 
 
+def test_a_worker_is_linked_to_its_pod_or_job(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path / "run")
+    ledger.create(a_plan())
+    beat = {"state": "working", "host": "h", "pid": 1}
+    places = {"w0": "pod embed-0-x7k2p", "w1": "Slurm job 12_3", "w2": "", "w3": "pod ../../?a=b#javascript:alert(1)"}
+    places |= {"w4": "pod \ud800", "w5": " "}
+    for worker, place in places.items():
+        ledger.workers.beat(worker, {**beat, **({"place": place} if place else {})})
+    seen = RunReader("run", str(tmp_path / "run")).read()
+    assert {worker.link for worker in describe_run(seen, 0.0).workers} == {""}
+    told = describe_run(seen, 0.0, worker_link="https://console.example.org/of/{name}").workers
+    assert {worker.id: worker.link.removeprefix("https://console.example.org/of/") for worker in told} == {
+        "w0": "embed-0-x7k2p",
+        "w1": "12_3",
+        "w2": "",
+        "w3": "..%2F..%2F%3Fa%3Db%23javascript%3Aalert%281%29",
+        "w4": "%3F",
+        "w5": "",
+    }
+
+
 def test_a_page_is_only_read_by_its_name(tmp_path: Path) -> None:
     Ledger(tmp_path / "run").create(a_plan())
     reader = RunReader("run", str(tmp_path / "run"))

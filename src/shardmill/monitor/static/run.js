@@ -254,6 +254,13 @@ function overBudget(outlook) {
   return over > 0 ? `over by ${money(over)}` : "";
 }
 
+function showPlace(cell, worker) {
+  if (!worker.link) return say(cell, worker.place || worker.host);
+  const known = cell.firstElementChild;
+  if (known?.getAttribute("href") === worker.link) return;
+  cell.replaceChildren(make("a", { href: worker.link, target: "_blank", rel: "noreferrer" }, worker.place));
+}
+
 function updateWorker(row, worker) {
   const cells = row.children;
   const state = cells[1].firstElementChild;
@@ -265,7 +272,7 @@ function updateWorker(row, worker) {
   say(cells[5], worker.use === null ? "" : percent(worker.use));
   say(cells[6], worker.shards.join(", "));
   say(cells[7], ago(worker.beat_s));
-  say(cells[8], worker.place || worker.host);
+  showPlace(cells[8], worker);
   row.classList.toggle("gone", !worker.live);
   const button = cells[9].firstElementChild;
   button.hidden = !worker.has_log && !worker.error;

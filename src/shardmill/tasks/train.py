@@ -1,0 +1,129 @@
+"""Fine-tune an embedding model. All rows of the source are one item; its row has the figures, `model` the weights."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from functools import cached_property
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from shardmill.devices import Device
+from shardmill.errors import SpecError, missing_extra
+from shardmill.models.code import names_of_code
+from shardmill.models.fingerprint import digest_folder
+from shardmill.models.folder import ModelFolder, read_folder
+from shardmill.models.location import Location, check_bundled, find_model
+from shardmill.tasks.context import TEXT, Context, LongTask, Stopped
+from shardmill.tasks.params import read_params
+from shardmill.training.options import TrainOptions
+
+if TYPE_CHECKING:
+    from shardmill.training.data import Pairs
+    from shardmill.training.loop import Outcome
+    from shardmill.training.network import Network
+
+# Raised when the same items and parameters lead to other weights.
+_REVISION = "1"
+
+
+class TrainTask(LongTask):
+    """The `train` task: pairs, triplets or labelled pairs in a Parquet file, whose place is the item's text."""
+
+    output = pa.schema(
+        [
+            pa.field("steps", pa.int64()),
+            pa.field("trained_on", pa.int64()),
+            pa.field("held_out", pa.int64()),
+            pa.field("unusable", pa.int64()),
+            pa.field("loss", pa.float64()),
+            pa.field("metric", pa.string()),
+            pa.field("before", pa.float64()),
+            pa.field("best", pa.float64()),
+            pa.field("best_step", pa.int64()),
+            pa.field("curve", pa.string()),
+        ]
+    )
+    max_errors = "0"
+
+    def __init__(self, **params: Any) -> None:
+        self.options = read_params(TrainOptions, params, "train")
+        self._device = Device("cpu", "cpu")
+
+    @cached_property
+    def _location(self) -> Location:
+        return find_model(self.options.model)
+
+    @cached_property
+    def _folder(self) -> ModelFolder:
+        return read_folder(self._location.path)
+
+    @property
+    def model_code(self) -> tuple[str, ...]:  # type: ignore[override]
+        return names_of_code(self._location.path)
+
+    def fingerprint(self) -> dict[str, str]:
+        too_long = [width for width in self.options.dims if width > self._folder.width]
+        if too_long:
+            raise SpecError(
+                f"{self._location.name} has {self._folder.width} dimensions, not {too_long[0]}.", hint="Lower --dims."
+            )
+        return {"model": self._location.name, **digest_folder(self._location.path), "training": _REVISION}
+
+    def open(self, device: Device) -> None:
+        try:
+            import torch
+        except ImportError as error:
+            raise missing_extra(error.name or "torch", "embed") from error
+        check_bundled(self._location)
+        self._device = device
+        if device.kind == "cpu":
+            torch.set_num_threads(device.threads)
+
+    def work(self, item: Mapping[str, Any], context: Context) -> Mapping[str, Any]:
+        from shardmill.training.data import read_pairs
+        from shardmill.training.loop import TrainingLoop
+        from shardmill.training.network import Network
+
+        prompts = tuple(self._folder.prompt_text(self.options.prompts.get(name)) for name in self.options.columns)
+        pairs = read_pairs(item[TEXT], self.options, prompts)
+        network = Network(self._folder, self._device, max_tokens=self.options.max_tokens, seed=self.options.seed)
+        done = TrainingLoop(network, pairs, context, self._digest(pairs)).run()
+        if done is None:
+            raise Stopped
+        self._publish(network, pairs, done, context)
+        return {
+            "steps": done.steps,
+            "trained_on": done.items,
+            "held_out": done.held_out,
+            "unusable": len(pairs.left_out),
+            "loss": done.loss,
+            "metric": done.metric,
+            "before": done.before,
+            "best": done.best,
+            "best_step": done.best_step,
+            "curve": json.dumps(done.curve),
+        }
+
+    def _digest(self, pairs: Pairs) -> str:
+        """A digest of all that the weights depend on but the rows themselves, which the plan stands for."""
+        said = [self.fingerprint(), self.options.model_dump(mode="json", exclude={"checkpoint_every"}), len(pairs)]
+        return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
+
+    def _publish(self, network: Network, pairs: Pairs, done: Outcome, context: Context) -> None:
+        import torch
+        import transformers
+
+        from shardmill.training.card import write_card
+        from shardmill.training.result import write_model
+
+        versions = {"torch": torch.__version__, "transformers": transformers.__version__}
+        card = write_card(pairs, done, self._location.name, versions)
+        given = pairs.prompts if self.options.prompts else ()
+        with TemporaryDirectory(prefix="shardmill-") as made:
+            write_model(network, self._location.path, Path(made), given, card)
+            context.publish(Path(made))

@@ -1,0 +1,138 @@
+"""The items of a training run, in memory, and the part of them that is held out."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from shardmill.errors import SpecError, TaskError, too_many_errors
+from shardmill.spec import ErrorLimit
+from shardmill.store import locate
+from shardmill.training.batch import StepBatch, Text
+from shardmill.training.options import TrainOptions
+
+# Columns that a collected source has of its own: the row there, and why it cannot be used.
+ROW, WHY = "row", "why"
+# Texts that a held-out anchor is ranked against, at most.
+_RANKED = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Pairs:
+    """Texts by column, the label of each item if it has one, and the group by which items are split.
+
+    `prompts` are the texts before those of each column; `left_out` says which rows of the source are no items, and why.
+    """
+
+    table: pa.Table
+    options: TrainOptions
+    prompts: tuple[str, ...]
+    left_out: tuple[str, ...] = ()
+
+    def __len__(self) -> int:
+        count: int = self.table.num_rows
+        return count
+
+    def batch(self, items: Sequence[int] | NDArray[np.int64]) -> StepBatch:
+        """The batch of some items, by number."""
+        rows = self.table.take(pa.array(items, pa.int64()))
+        columns = [rows[name].to_pylist() for name in self.options.columns]
+        labels = rows[self.options.label].to_numpy().astype(np.float32) if self.options.label else None
+        return StepBatch.of(columns, self.prompts, labels)
+
+    def split(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """The numbers of the items to train on, and of those held out; whole groups, drawn by the seed."""
+        every = np.arange(len(self), dtype=np.int64)
+        wanted = round(self.options.held_out * len(self))
+        if not wanted:
+            return every, every[:0]
+        groups = self.table[self.options.split_column].combine_chunks().dictionary_encode()
+        codes = groups.indices.to_numpy(zero_copy_only=False)
+        names, sizes = groups.dictionary.to_pylist(), np.bincount(codes)
+        order = np.array(sorted(range(len(names)), key=lambda i: _draw(self.options.seed, str(names[i]))))
+        before = np.cumsum(sizes[order]) - sizes[order]
+        # At least one group is held out, and at least one is trained on.
+        chosen = order[: min(max(1, int((before < wanted).sum())), len(order) - 1)]
+        held = np.isin(codes, chosen)
+        return every[~held], every[held]
+
+    def ranking(self, held: NDArray[np.int64]) -> Ranking:
+        """What is ranked to evaluate: held-out anchors against the partners of all items, of held-out ones first."""
+        anchors, partners = (self.table[name] for name in self.options.columns[:2])
+        rows = pa.array(held)
+        right: dict[str, list[str]] = {}
+        for anchor, partner in zip(anchors.take(rows).to_pylist(), partners.take(rows).to_pylist(), strict=True):
+            right.setdefault(anchor, []).append(partner)
+        texts = dict.fromkeys(partner for each in right.values() for partner in each)
+        most = max(_RANKED, len(texts))
+        for chunk in partners.chunks:
+            if len(texts) >= most:
+                break
+            texts |= dict.fromkeys(chunk.to_pylist())
+        found = list(texts)[:most]
+        return Ranking(
+            tuple((self.prompts[0], anchor) for anchor in right),
+            tuple((self.prompts[1], text) for text in found),
+            tuple(tuple(partners) for partners in right.values()),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Ranking:
+    """Anchors, the texts they are ranked against, and the right ones of each anchor."""
+
+    anchors: tuple[Text, ...]
+    texts: tuple[Text, ...]
+    right: tuple[tuple[str, ...], ...]
+
+
+def read_pairs(place: str, options: TrainOptions, prompts: tuple[str, ...]) -> Pairs:
+    """The items in a Parquet file, without those that lack a text or their label; too many of these are refused."""
+    store, name = locate(place)
+    with store.reader(name) as data, pq.ParquetFile(data) as file:
+        table = file.read()
+    for column in options.columns:
+        if not pa.types.is_string(table[column].type) and not pa.types.is_large_string(table[column].type):
+            raise SpecError(
+                f"The column {column!r} holds {table[column].type}, not text.", hint="Name other ones with --columns."
+            )
+    if options.label and not _is_number(table[options.label].type):
+        raise SpecError(
+            f"The label {options.label!r} holds {table[options.label].type}, not numbers.", hint="Name another one."
+        )
+    reasons = table[WHY].to_pylist()
+    for column in options.columns:
+        blank = pc.fill_null(pc.equal(pc.utf8_trim_whitespace(table[column]), ""), True)
+        _blame(reasons, blank, f"no text in {column!r}")
+    if options.label:
+        finite = pc.fill_null(pc.is_finite(table[options.label].cast(pa.float64())), False)
+        _blame(reasons, pc.invert(finite), f"no number in {options.label!r}")
+    left = tuple(
+        f"row {row}: {why}" for row, why in zip(table[ROW].to_pylist(), reasons, strict=True) if why is not None
+    )
+    if ErrorLimit.parse(options.max_errors).exceeded(len(left), table.num_rows):
+        raise too_many_errors(len(left), table.num_rows, options.max_errors, left[0])
+    table = table.filter(pa.array([why is None for why in reasons]))
+    if table.num_rows < 2:
+        raise TaskError(f"{table.num_rows} items are too few to train on.", hint="Give a source with more rows.")
+    return Pairs(table, options, prompts, left)
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
+
+
+def _blame(reasons: list[str | None], rows: pa.ChunkedArray, why: str) -> None:
+    for i in np.flatnonzero(rows.to_numpy()):
+        reasons[i] = reasons[i] or why
+
+
+def _draw(seed: int, group: str) -> bytes:
+    return hashlib.sha256(f"{seed}\0{group}".encode()).digest()

@@ -1,0 +1,191 @@
+"""The training loop: the same items in the same order, whatever the number of processes and interruptions."""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass
+from itertools import islice
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from shardmill.augment.loading import ElasticSampler
+from shardmill.errors import TaskError
+from shardmill.training.data import Pairs
+from shardmill.training.group import Alone, TrainGroup
+from shardmill.training.measure import Measure
+from shardmill.training.network import Network
+from shardmill.training.schedule import rate_at
+from shardmill.training.state import LoopContext, LoopState, restore, save
+
+_CHECKPOINT_S = 60.0
+_REPORT_S = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """A finished run: the network has the best weights, or the last ones if nothing was held out."""
+
+    steps: int
+    items: int
+    held_out: int
+    metric: str
+    before: float | None
+    best: float | None
+    best_step: int | None
+    curve: tuple[dict[str, float], ...]
+
+    @property
+    def loss(self) -> float:
+        """The mean loss of the last part, between two evaluations."""
+        return self.curve[-1]["loss"]
+
+
+class TrainingLoop:
+    """Trains a network on pairs. `digest` is of everything that the weights depend on."""
+
+    def __init__(
+        self, network: Network, pairs: Pairs, context: LoopContext, digest: str, group: TrainGroup | None = None
+    ) -> None:
+        self.network, self.pairs, self.context = network, pairs, context
+        self.group: TrainGroup = group or Alone()
+        self.options = pairs.options
+        self._weights = network.weights()
+        self._optimizer = _optimizer(self._weights, self.options.weight_decay)
+        self._best: dict[str, Tensor] = {}
+        self.state = LoopState(digest)
+        self._learnt, self._held = pairs.split()
+        self._measure = Measure(pairs, self._held) if len(self._held) else None
+        self._order = ElasticSampler(len(self._learnt), seed=self.options.seed)
+        self._steps_per_epoch = math.ceil(len(self._learnt) / self.options.batch)
+        self.steps = self._steps_per_epoch * self.options.epochs
+        self._kept = self._reported = time.monotonic()
+
+    def run(self) -> Outcome | None:
+        """Train to the end, from the last checkpoint on; None if it was asked to stop, after a checkpoint."""
+        if (saved := self.context.checkpoint()) is not None:
+            self.state, self._best = restore(saved, self.state.digest, self._weights, self._optimizer)
+            self._order.load_state_dict(self.state.order)
+        if not self.state.curve:
+            self._evaluate()
+        while self.state.step < self.steps:
+            if self.group.any(self.context.should_stop()):
+                self._keep()
+                return None
+            self._step()
+            if self._ends_part():
+                self._evaluate()
+            if self._is_time_to_keep():
+                self._keep()
+        return self._finish()
+
+    def _step(self) -> None:
+        """One batch of all processes together."""
+        if self._order.done >= self._order.size:
+            self._order.set_epoch(self._order.epoch + 1)
+        items = self._learnt[self._next_items()]
+        batch = self.pairs.batch(items)
+        done = self.network.forward(batch.texts[self.group.rank :: self.group.size])
+        vectors = self.group.gather(done.vectors, len(batch.texts)).requires_grad_()
+        loss = batch.loss(vectors, self.options)
+        seen = loss.item()
+        if not math.isfinite(seen):
+            raise TaskError(
+                f"The loss is {seen} at step {self.state.step + 1} of {self.steps} (items {_show(items)}).",
+                hint="Lower the learning rate, or look at these items.",
+            )
+        loss.backward()  # type: ignore[no-untyped-call]
+        assert vectors.grad is not None
+        self._optimizer.zero_grad(set_to_none=False)  # A process without texts adds zeros.
+        self.network.backward(done, vectors.grad[self.group.rank :: self.group.size])
+        self._update()
+        self._order.advance(len(items))
+        self.state.step += 1
+        self.state.loss_sum += seen
+        self.state.loss_steps += 1
+        if time.monotonic() - self._reported >= _REPORT_S:
+            self._report({"loss": seen})
+
+    def _next_items(self) -> NDArray[np.int64]:
+        """The places of the next global batch in the epoch's order; all processes know all of it."""
+        return np.array(list(islice(self._order, self.options.batch)), np.int64)
+
+    def _update(self) -> None:
+        self.group.add_up([weight.grad for weight in self._weights.values() if weight.grad is not None])
+        torch.nn.utils.clip_grad_norm_(self._weights.values(), self.options.clip)
+        factor = rate_at(self.state.step, self.steps, warmup=self.options.warmup, schedule=self.options.schedule)
+        for part in self._optimizer.param_groups:
+            part["lr"] = self.options.learning_rate * factor
+        self._optimizer.step()
+
+    def _ends_part(self) -> bool:
+        """Whether the model is evaluated after this step."""
+        every = self.options.evaluate_every or self._steps_per_epoch
+        return self.state.step % every == 0 or self.state.step == self.steps
+
+    def _evaluate(self) -> None:
+        state = self.state
+        entry: dict[str, float] = {"step": state.step}
+        if state.loss_steps:
+            entry["loss"] = state.loss_sum / state.loss_steps
+        if self._measure is not None:
+            before, figure = state.best, self._measure.of(self.network, self.group)
+            entry["figure"] = figure
+            if state.step and (before is None or figure > before):
+                state.best_step = state.step
+                self._best = {name: weight.detach().cpu().clone() for name, weight in self._weights.items()}
+        state.curve.append(entry)
+        state.loss_sum, state.loss_steps = 0.0, 0
+        named = {self._measure.name if key == "figure" and self._measure else key: entry[key] for key in entry}
+        self._report({name: value for name, value in named.items() if name != "step"})
+
+    def _report(self, figures: dict[str, float]) -> None:
+        self._reported = time.monotonic()
+        if self.group.rank == 0:
+            self.context.report(self.state.step, {"epoch": self.state.step / self._steps_per_epoch, **figures})
+
+    def _is_time_to_keep(self) -> bool:
+        every = self.options.checkpoint_every
+        if every is not None:
+            return self.state.step % every == 0
+        return self.group.any(self.group.rank == 0 and time.monotonic() - self._kept >= _CHECKPOINT_S)
+
+    def _keep(self) -> None:
+        self.state.order = self._order.state_dict()
+        if self.group.rank == 0:
+            save(self.context, self.state, self._weights, self._optimizer, self._best)
+        self._kept = time.monotonic()
+
+    def _finish(self) -> Outcome:
+        if self._best:
+            with torch.no_grad():
+                for name, weight in self._weights.items():
+                    weight.copy_(self._best[name])
+        state, measured = self.state, self._measure is not None
+        return Outcome(
+            steps=state.step,
+            items=len(self._learnt),
+            held_out=len(self._held),
+            metric=self._measure.name if self._measure is not None else "",
+            before=state.curve[0]["figure"] if measured else None,
+            best=state.best,
+            best_step=state.best_step,
+            curve=tuple(state.curve),
+        )
+
+
+def _optimizer(weights: dict[str, torch.nn.Parameter], decay: float) -> torch.optim.AdamW:
+    """AdamW; biases and the weights of norms, which have one dimension, do not decay."""
+    return torch.optim.AdamW(
+        [
+            {"params": [weight for weight in weights.values() if weight.dim() > 1], "weight_decay": decay},
+            {"params": [weight for weight in weights.values() if weight.dim() <= 1], "weight_decay": 0.0},
+        ]
+    )
+
+
+def _show(items: NDArray[np.int64]) -> str:
+    return ", ".join(map(str, items[:5])) + (", …" if len(items) > 5 else "")

@@ -1,0 +1,76 @@
+"""What a training run depends on."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+
+Loss = Literal["in-batch", "cosent", "cosine", "triplet"]
+LABELLED = ("cosent", "cosine")
+
+
+def _as_names(value: object) -> object:
+    """Comma-separated names, or a list of them."""
+    return tuple(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value
+
+
+def _as_numbers(value: object) -> object:
+    return tuple(int(part) for part in value.split(",")) if isinstance(value, str) and value.strip() else value
+
+
+class TrainOptions(BaseModel):
+    """Two columns are pairs, three are triplets, two and a label are labelled pairs.
+
+    `batch` is the number of items per step on all processes together. `prompts` are put before the texts of a column.
+    `dims` are the lengths at which a Matryoshka loss cuts the vectors. `held_out` is the share of items that is not
+    trained on; items that agree in `split_by`, by default in their second column, are on the same side. `max_errors` is
+    how many rows of the source may lack a text or their label.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    model: str = Field(min_length=1)
+    columns: Annotated[tuple[str, ...], BeforeValidator(_as_names)] = Field(min_length=2, max_length=3)
+    label: str = ""
+    prompts: dict[str, str] = {}
+    loss: Loss | None = None
+    temperature: float = Field(default=0.05, gt=0)
+    dims: Annotated[tuple[int, ...], BeforeValidator(_as_numbers)] = ()
+    batch: int = Field(default=64, ge=1)
+    epochs: int = Field(default=1, ge=1)
+    learning_rate: float = Field(default=5e-5, gt=0)
+    weight_decay: float = Field(default=0.01, ge=0)
+    warmup: float = Field(default=0.1, ge=0, lt=1)
+    schedule: Literal["linear", "cosine", "constant"] = "linear"
+    clip: float = Field(default=1.0, gt=0)
+    seed: int = Field(default=0, ge=0)
+    max_tokens: int | None = Field(default=None, ge=1)
+    held_out: float = Field(default=0.1, ge=0, lt=1)
+    split_by: str = ""
+    max_errors: str = "1%"
+    evaluate_every: int | None = Field(default=None, ge=1)
+    checkpoint_every: int | None = Field(default=None, ge=1)
+
+    @model_validator(mode="after")
+    def _fit(self) -> TrainOptions:
+        if self.label and len(self.columns) != 2:
+            raise ValueError(f"a label goes with two columns, not with {', '.join(self.columns)}")
+        if len({*self.columns, self.label}) != len(self.columns) + 1:
+            raise ValueError(f"a column is named twice: {', '.join(filter(None, (*self.columns, self.label)))}")
+        if (self.objective in LABELLED) != bool(self.label):
+            raise ValueError(f"the loss {self.objective} {'needs a' if not self.label else 'takes no'} label")
+        if self.objective == "triplet" and len(self.columns) != 3:
+            raise ValueError("the loss triplet needs three columns")
+        unknown = [name for name in self.prompts if name not in self.columns]
+        if unknown:
+            raise ValueError(f"a prompt is for {unknown[0]}, which is none of the columns {', '.join(self.columns)}")
+        return self
+
+    @property
+    def objective(self) -> Loss:
+        return self.loss or ("cosent" if self.label else "in-batch")
+
+    @property
+    def split_column(self) -> str:
+        return self.split_by or self.columns[1]

@@ -1,0 +1,109 @@
+"""What a training run keeps of itself between two steps, as safetensors and JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Protocol
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from shardmill.errors import CorruptState
+
+FORMAT = 1
+_STATE, _WEIGHTS, _OPTIMIZER, _BEST = "state.json", "weights.safetensors", "optimizer.safetensors", "best.safetensors"
+
+
+class Saved(Protocol):
+    """A checkpoint as a task's context gives it."""
+
+    def fetch(self, folder: Path) -> None: ...
+
+
+class LoopContext(Protocol):
+    """What the loop needs of a task's context."""
+
+    def report(self, step: int, figures: Mapping[str, float]) -> None: ...
+    def checkpoint(self) -> Saved | None: ...
+    def keep(self, step: int, files: Mapping[str, Path | bytes]) -> None: ...
+    def should_stop(self) -> bool: ...
+
+
+@dataclass(slots=True)
+class LoopState:
+    """How far a run is: `order` is the sampler's; `curve` has the loss since the last evaluation, and its figure.
+
+    `digest` is of everything that the weights depend on: model, data and options.
+    """
+
+    digest: str
+    step: int = 0
+    order: dict[str, int] = field(default_factory=dict)
+    loss_sum: float = 0.0
+    loss_steps: int = 0
+    curve: list[dict[str, float]] = field(default_factory=list)
+    best_step: int | None = None
+    format: int = FORMAT
+
+    @property
+    def best(self) -> float | None:
+        """The best figure after training began."""
+        return max((each["figure"] for each in self.curve if each["step"] and "figure" in each), default=None)
+
+
+def save(
+    context: LoopContext, state: LoopState, weights: Mapping[str, Tensor], optimizer: Any, best: Mapping[str, Tensor]
+) -> None:
+    """Make all of it the item's checkpoint."""
+    moments = {
+        f"{name}.{kind}": value
+        for name, weight in weights.items()
+        for kind, value in optimizer.state.get(weight, {}).items()
+    }
+    with TemporaryDirectory(prefix="shardmill-") as made:
+        folder = Path(made)
+        files: dict[str, Path | bytes] = {_STATE: json.dumps(asdict(state)).encode()}
+        for name, tensors in ((_WEIGHTS, weights), (_OPTIMIZER, moments), (_BEST, best)):
+            if tensors:
+                save_file({key: value.detach().cpu().contiguous() for key, value in tensors.items()}, folder / name)
+                files[name] = folder / name
+        context.keep(state.step, files)
+
+
+def restore(
+    saved: Saved, digest: str, weights: Mapping[str, Tensor], optimizer: Any
+) -> tuple[LoopState, dict[str, Tensor]]:
+    """Put a checkpoint's weights and moments in place; returns its state and its best weights."""
+    with TemporaryDirectory(prefix="shardmill-") as made:
+        folder = Path(made)
+        saved.fetch(folder)
+        try:
+            values = json.loads((folder / _STATE).read_text())
+            if values.get("format") != FORMAT or values.get("digest") != digest:
+                raise CorruptState(
+                    "The checkpoint is of another model, other data or other options.",
+                    hint="Start over with --fresh, or choose another --out.",
+                )
+            state = LoopState(**values)
+            found, moments = load_file(folder / _WEIGHTS), load_file(folder / _OPTIMIZER)
+            if found.keys() != weights.keys():
+                raise KeyError("weights")
+            with torch.no_grad():
+                for name, weight in weights.items():
+                    weight.copy_(found[name])
+                    kinds = ("step", "exp_avg", "exp_avg_sq")
+                    if f"{name}.step" in moments:
+                        device = weight.device
+                        optimizer.state[weight] = {
+                            kind: moments[f"{name}.{kind}"].to("cpu" if kind == "step" else device) for kind in kinds
+                        }
+            best = load_file(folder / _BEST) if (folder / _BEST).exists() else {}
+        except (OSError, ValueError, TypeError, LookupError, RuntimeError, SafetensorError) as error:
+            raise CorruptState(f"The checkpoint is damaged: {error}.", hint="Start over with --fresh.") from error
+    return state, best

@@ -1,0 +1,111 @@
+"""Small training runs: pairs whose partners share words, a tiny model, and a context in memory."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from shardmill.devices import Device
+from shardmill.models.folder import read_folder
+from tests.support.libraries import needed
+from tests.support.tiny_models import bert, pooling, write_model
+
+needed("torch")
+
+CPU = Device("cpu", "cpu", threads=1)
+WORDS = [
+    "river",
+    "castle",
+    "battery",
+    "theorem",
+    "lemon",
+    "violin",
+    "harbour",
+    "engine",
+    "poem",
+    "glacier",
+    "market",
+    "saddle",
+]
+
+
+def a_model(folder: Path) -> Path:
+    """A tiny model with pooling and normalization, as sentence-transformers writes it."""
+    return write_model(folder, bert(), [pooling("mean"), ("Normalize", {}, {})], scale=1)
+
+
+def topic_pairs(count: int = 48, seed: int = 1) -> list[dict[str, Any]]:
+    """Questions and passages with a word in common; some passages have several questions."""
+    draw = random.Random(seed)
+    passages = [
+        f"{word} {draw.choice(WORDS)} " + "and so on " * draw.randrange(1, 6) + str(n)
+        for n, word in enumerate(draw.choices(WORDS, k=count * 2 // 3))
+    ]
+    rows = []
+    for n in range(count):
+        passage = passages[n % len(passages)]
+        words = passage.split()
+        rows.append(
+            {
+                "question": f"what is the {words[0]} of number {n}?",
+                "passage": passage,
+                "negative": draw.choice([each for each in passages if each != passage]),
+                "score": draw.random(),
+                "title": words[0],
+            }
+        )
+    return rows
+
+
+def a_network(folder: Path, **options: Any) -> Any:
+    from shardmill.training.network import Network
+
+    return Network(read_folder(folder), CPU, **options)
+
+
+def pairs_of(rows: list[dict[str, Any]], model: Path | str, **options: Any) -> Any:
+    from shardmill.training.data import Pairs
+    from shardmill.training.options import TrainOptions
+
+    made = TrainOptions(**{"model": str(model), "columns": ("question", "passage"), "batch": 8, **options})
+    return Pairs(pa.Table.from_pylist(rows), made, tuple(made.prompts.get(name, "") for name in made.columns))
+
+
+class MemoryCheckpoint:
+    def __init__(self, step: int, files: dict[str, bytes]) -> None:
+        self.step, self.files = step, files
+
+    def read(self, name: str) -> bytes:
+        return self.files[name]
+
+    def fetch(self, folder: Path) -> None:
+        for name, content in self.files.items():
+            (folder / name).write_bytes(content)
+
+
+class MemoryContext:
+    """Keeps the last checkpoint and all reports; asks to stop after some steps were kept."""
+
+    def __init__(self, stop_at: int | None = None) -> None:
+        self.reports: list[tuple[int, dict[str, float]]] = []
+        self.kept: MemoryCheckpoint | None = None
+        self.stop_at = stop_at
+        self.asked = 0
+
+    def report(self, step: int, figures: Mapping[str, float]) -> None:
+        self.reports.append((step, dict(figures)))
+
+    def checkpoint(self) -> MemoryCheckpoint | None:
+        return self.kept
+
+    def keep(self, step: int, files: Mapping[str, Path | bytes]) -> None:
+        read = {name: each if isinstance(each, bytes) else each.read_bytes() for name, each in files.items()}
+        self.kept = MemoryCheckpoint(step, read)
+
+    def should_stop(self) -> bool:
+        self.asked += 1
+        return self.stop_at is not None and self.asked > self.stop_at

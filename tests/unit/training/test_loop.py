@@ -1,0 +1,144 @@
+"""The loop: it learns, resumes to the bit, trains the same on any number of processes, and refuses what is wrong."""
+
+from __future__ import annotations
+
+import multiprocessing
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from shardmill.errors import CorruptState, TaskError
+from tests.support.libraries import needed
+from tests.support.training import MemoryContext, a_model, a_network, pairs_of, topic_pairs
+
+torch = needed("torch")
+ROWS = topic_pairs(60)
+USUAL: dict[str, Any] = {"epochs": 3, "learning_rate": 1e-3, "held_out": 0.2, "split_by": "title", "evaluate_every": 5}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return a_model(tmp_path_factory.mktemp("model"))
+
+
+def loop(folder: Path, context: Any, group: Any = None, rows: Any = ROWS, **options: Any) -> Any:
+    from shardmill.training.loop import TrainingLoop
+
+    torch.set_num_threads(1)
+    return TrainingLoop(a_network(folder), pairs_of(rows, folder, **{**USUAL, **options}), context, "digest", group)
+
+
+def weights_of(made: Any) -> dict[str, Any]:
+    return {name: weight.detach().clone() for name, weight in made.network.weights().items()}
+
+
+def test_the_loss_falls_and_the_figure_rises(folder: Path) -> None:
+    context = MemoryContext()
+    done = loop(folder, context, epochs=8).run()
+    losses = [each["loss"] for each in done.curve if "loss" in each]
+    assert losses[-1] < 0.7 * losses[0]
+    assert done.best > done.before
+    assert done.items + done.held_out == len(ROWS)
+    assert done.best == max(each["figure"] for each in done.curve[1:])
+    assert [figures["mrr@10"] for _, figures in context.reports] == [each["figure"] for each in done.curve]
+
+
+def test_no_group_is_on_both_sides(folder: Path) -> None:
+    learnt, held = pairs_of(ROWS, folder, **USUAL).split()
+    titles = [{ROWS[i]["title"] for i in part} for part in (learnt, held)]
+    assert not titles[0] & titles[1]
+    assert all(titles)
+    assert sorted([*learnt, *held]) == list(range(len(ROWS)))
+
+
+def test_the_split_depends_on_seed_and_group_alone(folder: Path) -> None:
+    options = {**USUAL, "split_by": "title"}
+    _, held = pairs_of(ROWS, folder, **options).split()
+    _, again = pairs_of(ROWS[::-1], folder, **options).split()
+    assert {ROWS[i]["title"] for i in held} == {ROWS[::-1][i]["title"] for i in again}
+
+
+@pytest.mark.parametrize("stop_at", [1, 7, 12])
+def test_a_resumed_run_is_equal_to_the_bit(folder: Path, stop_at: int) -> None:
+    whole = loop(folder, MemoryContext())
+    wanted = whole.run()
+    context = MemoryContext(stop_at=stop_at)
+    assert loop(folder, context).run() is None
+    assert context.kept is not None
+    assert context.kept.step == stop_at
+    context.stop_at = None
+    resumed = loop(folder, context)
+    assert resumed.run() == wanted
+    for name, weight in weights_of(whole).items():
+        assert torch.equal(weight, weights_of(resumed)[name]), name
+
+
+def test_a_checkpoint_of_another_model_is_refused(folder: Path) -> None:
+    context = MemoryContext(stop_at=2)
+    loop(folder, context).run()
+    made = loop(folder, context)
+    made.state.digest = "another"
+    with pytest.raises(CorruptState, match="another model"):
+        made.run()
+
+
+def test_a_damaged_checkpoint_is_refused(folder: Path) -> None:
+    context = MemoryContext(stop_at=2)
+    loop(folder, context).run()
+    assert context.kept is not None
+    context.kept.files["weights.safetensors"] = context.kept.files["weights.safetensors"][:100]
+    with pytest.raises(CorruptState, match="damaged"):
+        loop(folder, context).run()
+
+
+def test_a_loss_that_is_not_a_number_names_step_and_items(folder: Path) -> None:
+    made = loop(folder, MemoryContext())
+    with torch.no_grad():
+        next(iter(made.network.weights().values())).fill_(float("nan"))
+    with pytest.raises(TaskError, match=r"loss is nan at step 1 of \d+ \(items \d+"):
+        made.run()
+
+
+def test_labelled_pairs_are_measured_by_rank_correlation(folder: Path) -> None:
+    done = loop(folder, MemoryContext(), label="score", epochs=1).run()
+    assert done.metric == "spearman"
+    assert -1 <= done.best <= 1
+
+
+def test_nothing_held_out_keeps_the_last_weights(folder: Path) -> None:
+    done = loop(folder, MemoryContext(), held_out=0.0, epochs=1).run()
+    assert (done.best, done.before, done.held_out, done.steps) == (None, None, 0, 8)
+
+
+def _take_part(rank: int, folder: Path, place: Path, queue: Any) -> None:
+    """Train in a group of one, of two and of three processes, as far as this one is among them."""
+    from torch import distributed
+
+    from shardmill.training.group import ProcessGroup
+
+    for size in range(rank + 1, 4):
+        distributed.init_process_group("gloo", init_method=f"file://{place}/{size}", rank=rank, world_size=size)
+        made = loop(folder, MemoryContext(), ProcessGroup(), epochs=8, evaluate_every=1, held_out=0.0)
+        losses = [each["loss"] for each in made.run().curve if "loss" in each]
+        queue.put((size, losses, float(sum(weight.abs().sum() for weight in weights_of(made).values()))))
+        distributed.destroy_process_group()
+
+
+def test_any_number_of_processes_trains_the_same(folder: Path, tmp_path: Path) -> None:
+    """60 steps in float32: the loss of each step within 1e-3, and all processes with the same weights."""
+    spawn = multiprocessing.get_context("spawn")
+    queue = spawn.Queue()
+    processes = [spawn.Process(target=_take_part, args=(rank, folder, tmp_path, queue)) for rank in range(3)]
+    for each in processes:
+        each.start()
+    told = [queue.get(timeout=500) for _ in range(6)]
+    for each in processes:
+        each.join()
+    curves = {size: losses for size, losses, _ in told}
+    for size in (1, 2, 3):
+        assert len({(tuple(losses), total) for count, losses, total in told if count == size}) == 1
+    assert len(curves[1]) >= 60
+    for size in (2, 3):
+        np.testing.assert_allclose(curves[size], curves[1], atol=1e-3)

@@ -21,6 +21,7 @@ _HOMES = {
     "embed": "shardmill.api",
     "generate": "shardmill.api",
     "load": "shardmill.api",
+    "map": "shardmill.api",
     "prepare": "shardmill.run",
     "start": "shardmill.run",
     "summarize": "shardmill.api",
@@ -48,6 +49,7 @@ __all__ = [
     "generate",
     "load",
     "make_spec",
+    "map",
     "prepare",
     "start",
     "summarize",
@@ -57,7 +59,7 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from shardmill.api import answer, ask, embed, generate, load, summarize, train, tune
+    from shardmill.api import answer, ask, embed, generate, load, map, summarize, train, tune
     from shardmill.errors import ShardmillError, UsageError
     from shardmill.run import Run, prepare, start, work
     from shardmill.sizing.chunks import calculate_optimal_chunks

@@ -1,4 +1,4 @@
-"""The commands `embed`, `load`, `generate`, `summarize`, `answer`, `ask`, `tune` and `run` as functions."""
+"""The commands that run a task as functions: `embed`, `load`, `generate`, `train`, `map` and the others."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from shardmill.console import is_quiet
 from shardmill.errors import UsageError, nearest
 from shardmill.run import Run, prepare, start
 from shardmill.run.summaries import settle_method, start_groups
-from shardmill.run.training import settle_training
+from shardmill.run.training import settle_study, settle_training
 from shardmill.spec import make_spec, settle_server, sort_options
 from shardmill.tables.asking import ask as ask_over
 from shardmill.tables.asking import make_searchable
@@ -331,6 +331,34 @@ def ask(over: Place, question: str, **params: Any) -> Answer:
     return ask_over(os.fspath(over), [question], **params)[0]
 
 
+def map(
+    source: str | Sequence[str],
+    *,
+    out: Place,
+    vector: str | None = None,
+    text: str | None = None,
+    method: str = "umap",
+    sample: int = 20_000,
+    seed: int = 0,
+    marks: Sequence[str] = (),
+    points: str | None = None,
+    fresh: bool = False,
+    quiet: bool | None = None,
+    **options: Unpack[RunOptions],
+) -> Run:
+    """Map the vectors of an embed run, of files or of a query, and write a page that shows them. The same call resumes.
+
+    shardmill.map("runs/reviews", out="maps/reviews", marks=["battery dies after an hour"])
+    """
+    from shardmill.run.mapping import make_map
+
+    _check("map", RunOptions, options)
+    work, execution = sort_options({"source": source, **options})
+    own = {"vector": vector, "text": text, "method": method, "sample": sample, "seed": seed}
+    wanted = {**work, **own, "marks": marks, "points": points}
+    return make_map(wanted, execution, out, fresh=fresh, quiet=is_quiet(quiet))
+
+
 def carry_out(work: dict[str, Any], execution: dict[str, Any], out: Place | None = None, **how: Any) -> Run:
     """Run the `[work]` and `[execution]` of a spec, whatever its task, into a folder or a table."""
     work, execution = _settle(work, execution)
@@ -363,7 +391,7 @@ def tune_study(
 ) -> Run:
     """Run the trials of a study; `changes` replace keys of its `[work]`, `execution` those of its `[execution]`."""
     work, own = read_study_file(study, changes)
-    return carry_out(work, {**own, **execution}, out, **how)
+    return carry_out(settle_study(work), {**own, **execution}, out, **how)
 
 
 def lay_out(work: dict[str, Any], execution: dict[str, Any], out: Place, **how: Any) -> Run:

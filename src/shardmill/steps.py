@@ -1,6 +1,6 @@
-"""What follows the last shard: sweep, index, verify, merge. Any process of the run does each once, under a lease.
+"""What follows the last shard: sweep, index, map, verify, merge. Any process of the run does each once, under a lease.
 
-`index` belongs to every load, `verify` and `merge:FILE` are asked for in the run's `then`.
+`index` belongs to every load, `map` to every map; `verify` and `merge:FILE` are asked for in the run's `then`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ _LOOK_EVERY_S = 0.2
 def steps_of(plan: Plan, execution: Execution) -> list[str]:
     """The steps of a run, in order."""
     is_indexed = plan.work.to is not None and execution.index != "none"
-    return ["sweep", *([f"index:{execution.index}"] if is_indexed else []), *execution.then]
+    own = [f"index:{execution.index}"] if is_indexed else ["map"] if plan.work.task == "map" else []
+    return ["sweep", *own, *execution.then]
 
 
 def is_more_than_swept(plan: Plan, execution: Execution) -> bool:
@@ -80,6 +81,29 @@ def _forget_early(ledger: Ledger, plan: Plan, step: str) -> None:
     seen = ledger.steps.find(step) if plan.work.items else None
     if seen is not None and seen.state == "done" and not _extent(plan).items() <= seen.result.items():
         ledger.steps.forget(step)
+
+
+def do_first(ledger: Ledger, step: str, worker: str, lease_s: float, do: Callable[[], dict[str, Any]]) -> None:
+    """Do once what must be there before a run is planned: others who want it wait until its holder is done or gone.
+
+    `ledger` is of a folder that has no plan.
+    """
+    if (seen := ledger.steps.find(step)) is not None:
+        ledger.steps.forget(step)
+    pause = 0.05
+    while (seen := ledger.steps.take(step, worker, lease_s)).state != "done":
+        if seen.state == "failed":
+            raise StepFailed(f"{step}: {seen.error}", hint=seen.hint or "Run the same command again.")
+        if seen.worker == worker:
+            try:
+                with _held(ledger, step, worker, lease_s, threading.Event()):
+                    result = do()
+            except StepFailed as error:
+                raise error.__cause__ or error from None
+            ledger.steps.finish(step, worker, result)
+        else:
+            time.sleep(pause)
+            pause = min(_LONGEST_PAUSE_S, pause * 1.5)
 
 
 def close_run(ledger: Ledger, plan: Plan, worker: str) -> None:
@@ -200,9 +224,16 @@ def _merge(ledger: Ledger, plan: Plan, execution: Execution, step: str, quiet: b
     return {"files": list(merged.files), "rows": merged.rows, "bytes": merged.bytes}
 
 
+def _map(ledger: Ledger, plan: Plan, execution: Execution, step: str, quiet: bool) -> dict[str, Any]:
+    from shardmill.maps.drawing import draw_map
+
+    return draw_map(ledger, plan, quiet=quiet)
+
+
 _DO: dict[str, Callable[[Ledger, Plan, Execution, str, bool], dict[str, Any]]] = {
     "sweep": _sweep,
     "index": _index,
+    "map": _map,
     "verify": _verify,
     "merge": _merge,
 }

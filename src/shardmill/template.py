@@ -11,6 +11,9 @@ from shardmill.errors import SpecError
 
 Rendered = tuple[str | None, str | None]
 
+# The text of items that have none: their task reads columns alone.
+NO_TEXT = "{}"
+
 
 @dataclass(frozen=True, slots=True)
 class TextTemplate:
@@ -24,6 +27,8 @@ class TextTemplate:
     ('["a", {"b": 1}]', None)
     >>> TextTemplate.parse("body").render({"body": 7})
     (None, "'body' is a number, not text")
+    >>> TextTemplate.parse(NO_TEXT).render({"body": 7})
+    ('', None)
     """
 
     parts: tuple[str, ...]
@@ -32,6 +37,8 @@ class TextTemplate:
 
     @classmethod
     def parse(cls, spec: str) -> TextTemplate:
+        if spec == NO_TEXT:
+            return cls(("",), single=False)
         if "{" in spec or "}" in spec:
             parts, as_json = _parse_braces(spec.replace("\\n", "\n").replace("\\t", "\t"))
             return cls(parts, single=False, as_json=as_json)
@@ -60,6 +67,8 @@ class TextTemplate:
         return None, f"'{name}' is null" if name in row else f"no field '{name}'"
 
     def _render_parts(self, row: Mapping[str, object]) -> Rendered:
+        if not self.names:
+            return self.parts[0], None
         values: list[str] = []
         for name in self.parts[1::2]:
             value = _as_json(row.get(name)) if name in self.as_json else _as_text(row.get(name))

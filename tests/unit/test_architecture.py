@@ -48,13 +48,15 @@ MAY_IMPORT: dict[str, str] = {
     "plan": "errors permission records sizing spec",
     "ledger": "errors records store plan",
     # What a run made is a source of the next.
+    "layout": "errors random store",
     "sources": "errors devices passwords permission ranges store template spec plan ledger postgres",
     "tuning": "errors store spec plan ledger",
     "tasks": "errors permission devices random augment models endpoints schema spec plan ledger postgres template "
-    "texts retrieval training tuning",
+    "texts retrieval training tuning layout",
     "sinks": "errors console store spec plan ledger postgres template",
     "status": "errors console store plan ledger postgres sinks",
-    "steps": "errors console spec plan ledger sources tasks sinks results telemetry",
+    "maps": "errors permission console random store template plan ledger sources tasks sinks results layout",
+    "steps": "errors console spec plan ledger sources tasks sinks results maps telemetry",
     "worker": "_version errors console batching devices spec plan ledger sources tasks sinks steps telemetry",
     "testing": "errors devices ledger tasks worker",
     # A host without a common disk is sent the bytes that its shards need, and the sources know which these are.
@@ -65,8 +67,8 @@ MAY_IMPORT: dict[str, str] = {
     "results": "errors permission console ranges devices store retrieval evaluation models plan ledger sources tasks "
     "sinks",
     "reports": "_version errors console store plan ledger status costs tuning",
-    "run": "errors permission console devices store spec plan planner ledger engines sinks tasks status costs results "
-    "steps worker retrieval reports telemetry sources training tuning",
+    "run": "errors permission console devices store template spec plan planner ledger engines sources sinks tasks "
+    "status costs results layout maps steps worker retrieval reports telemetry training tuning",
     "tables": "errors passwords permission console template devices store models spec plan planner postgres sources "
     "sinks tasks engines results run",
     "alerts": "errors console records store spec status endpoints",
@@ -77,7 +79,7 @@ MAY_IMPORT: dict[str, str] = {
     "bench": "errors console batching devices sizing store augment models sources tasks sinks costs run api",
     "__init__": "_version errors spec sizing split run api",
     "cli": "__init__ _version errors permission console store schema augment devices spec plan planner engines status "
-    "costs split run tables api bench monitor tuning",
+    "costs split maps run tables api bench monitor tuning",
     "__main__": "cli",
 }
 

@@ -18,6 +18,7 @@ from shardmill.cli import (
     hosts,
     inspection,
     manifests,
+    maps,
     monitor,
     results,
     split,
@@ -50,7 +51,18 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 for family in (
-    *(tasks, generation, summaries, training, tuning, going_on, inspection, monitor, results, answers, split),
+    tasks,
+    generation,
+    summaries,
+    training,
+    tuning,
+    going_on,
+    inspection,
+    monitor,
+    results,
+    answers,
+    maps,
+    split,
 ):
     family.add_to(app)
 app.add_typer(bench.app, rich_help_panel="Machines")

@@ -15,7 +15,19 @@ PAIRS, LEARNING, HELD_OUT = "Pairs", "Learning", "Evaluation"
 PLACE, LIMITS = "Where it runs", "Limits"
 STUDY = "Study"
 GROUPS = (
-    *(ARGUMENTS, SOURCE, STUDY, PAIRS, PROMPT, PASSAGES, MODEL, LEARNING, HELD_OUT, ANSWER, RESULT, TABLE, PLACE),
+    ARGUMENTS,
+    SOURCE,
+    STUDY,
+    PAIRS,
+    PROMPT,
+    PASSAGES,
+    MODEL,
+    LEARNING,
+    HELD_OUT,
+    ANSWER,
+    RESULT,
+    TABLE,
+    PLACE,
     LIMITS,
 )
 

@@ -20,7 +20,7 @@ FAMILY = "Run a task"
 # Verbs that resume an interrupted call of themselves.
 RESUMING = (
     *("run", "embed", "load", "generate", "summarize", "answer", "augment", "train", "tune"),
-    *("index", "resume", "work", "split"),
+    *("index", "map", "resume", "work", "split"),
 )
 
 

@@ -19,7 +19,7 @@ def describe_study(study: StudyResult) -> Section:
     metric, ranges = next(iter(study.settings.metrics)), study.settings.ranges
     states = dict.fromkeys(trial.state for trial in study.trials)
     ended = ", ".join(f"{study.count(state):,} {state}" for state in states) or "none"
-    shown = sorted(whole, key=lambda trial: list(trial.values), reverse=study.settings.metrics[metric] == "maximize")
+    shown = sorted(whole, key=lambda trial: tuple(trial.values), reverse=study.settings.metrics[metric] == "maximize")
     rest = [trial for trial in study.trials if trial.state != COMPLETE]
     points = (
         _history(study, whole, metric),

@@ -103,7 +103,8 @@ def _settle_plan(ledger: Ledger, plan: Plan, *, fresh: bool, resume: bool) -> Pl
     if found is None:
         if resume:
             raise UsageError(f"{ledger.url}: there is no run to resume.", hint="Leave out --resume to start one.")
-        if any(not e.key.startswith("index/") for e in ledger.store.list("")):
+        # Indexes of files, and the fitted map, are written before the plan.
+        if any(not e.key.startswith(("index/", "fit/")) for e in ledger.store.list("")):
             raise RunExists(f"{ledger.url} is not empty and holds no run.", hint="Choose another folder with --out.")
         found = ledger.create(plan)
     changes = differences(found, plan)

@@ -16,6 +16,7 @@ _BUILT_IN = {
     "augment": "shardmill.tasks.augment:AugmentTask",
     "embed": "shardmill.tasks.embed:EmbedTask",
     "generate": "shardmill.tasks.generate:GenerateTask",
+    "map": "shardmill.tasks.map:MapTask",
     "summarize": "shardmill.tasks.summarize:SummarizeTask",
     "train": "shardmill.tasks.train:TrainTask",
     "tune": "shardmill.tasks.tune:TuneTask",

@@ -35,7 +35,7 @@ class ItemMaker:
         bad: dict[int, str] = {}
         kept = [_convert(c, values[len(names) + i], bad) for i, c in enumerate(self._columns)]
         return ItemBatch(
-            texts=self._texts(values[: len(names)], bad),
+            texts=self._texts(values[: len(names)], len(rows), bad),
             kept=make_kept(kept, self._schema, len(rows)),
             lines=list(range(rows_done + 1, rows_done + len(rows) + 1)),
             line_count=len(rows),
@@ -43,7 +43,9 @@ class ItemMaker:
             size_bytes=int(weight * len(rows)),
         )
 
-    def _texts(self, values: Sequence[Sequence[Any]], bad: dict[int, str]) -> pa.StringArray:
+    def _texts(self, values: Sequence[Sequence[Any]], rows: int, bad: dict[int, str]) -> pa.StringArray:
+        if not values:
+            return pa.array([None if i in bad else self._template.parts[0] for i in range(rows)], pa.string())
         if self._template.single and not bad:
             try:
                 texts = pa.array(values[0], pa.string())

@@ -59,6 +59,17 @@ class TrialContext:
         own = {"reports": list(self.reports.items()), "seconds": self._seconds()}
         self._context.keep(step, {**files, _OWN_FILE: json.dumps(own).encode()})
 
+    def publish(self, folder: Path) -> None:
+        """Nothing: of a trial only its figures stay. The best parameters are trained again, on all there is."""
+
+    def publish(self, folder: Path) -> None:
+        """Keep nothing: a study has figures, and its best trial is trained again for its model."""
+
+    @property
+    def shard(self) -> int:
+        """The number of the trial."""
+        return self.number
+
     def should_stop(self) -> bool:
         """Whether to keep what there is and raise Stopped."""
         return self._context.should_stop()

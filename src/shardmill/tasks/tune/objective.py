@@ -16,7 +16,11 @@ from shardmill.tasks import open_task
 from shardmill.tasks.context import LongTask
 from shardmill.tasks.tune.context import TrialContext
 from shardmill.tuning.settings import StudySettings
-from shardmill.tuning.space import Choices, Value
+from shardmill.tuning.space import Value
+
+
+# Columns of a task that measures by one of several metrics: the name of that metric, and its best value.
+_METRIC, _BEST = "metric", "best"
 
 
 class Objective(ABC):
@@ -73,10 +77,9 @@ class TaskObjective(Objective):
 
     def __init__(self, settings: StudySettings) -> None:
         self._name, self._params = settings.task, settings.params
-        some = {n: each.values[0] if isinstance(each, Choices) else each.low for n, each in settings.ranges.items()}
-        task = self._make(some)
+        task = self._make(settings.example)
         for metric in settings.metrics:
-            if metric not in task.output.names:
+            if metric not in task.output.names and _BEST not in task.output.names:
                 raise SpecError(
                     f"The task {self._name!r} has no metric {metric!r}.", hint=f"It has {', '.join(task.output.names)}."
                 )
@@ -99,10 +102,15 @@ class TaskObjective(Objective):
             task = self._make(parameters)
             task.open(self._device)
             try:
-                return task.work(item, context)
+                return _metrics(task.work(item, context))
             finally:
                 task.close()
         except UsageError as error:
             if error.retryable or isinstance(error, TaskError):
                 raise
             raise TaskError(error.message, hint=error.hint) from error
+
+
+def _metrics(row: Mapping[str, Any]) -> dict[str, Any]:
+    """The row of a task, with the metric that it measured by under its own name."""
+    return {**row, str(row[_METRIC]): row[_BEST]} if row.get(_METRIC) else dict(row)

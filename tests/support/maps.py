@@ -40,6 +40,8 @@ SUBJECTS: dict[str, tuple[str, ...]] = {
     "sports": ("racket", "helmet", "bicycle", "tent", "weights"),
 }
 _ADJECTIVES = ("good", "broken", "cheap", "lovely", "late", "sturdy", "noisy", "small", "bright", "heavy")
+_FAMILY = ("sister", "father", "friend", "neighbour", "son", "aunt")
+_QUESTIONS = ("Does the battery last?", "Which tent is light?", "Is the ink dear?")
 _SAID = "I bought this {0} for my {1} last month: the {2} is {3}, the {4} rather {5}, and it arrived {6}. {7}"
 
 
@@ -81,7 +83,7 @@ def make_map(n: int, *, texts: dict[int, str] | None = None, warns: bool = False
         ),
         marks=tuple(
             MapMark(name, int(steps[at, 0]), int(steps[at, 1]))
-            for name, at in zip(("Does the battery last?", "Which tent is light?", "Is the ink dear?"), _inner(cells))
+            for name, at in zip(_QUESTIONS, _inner(cells), strict=True)
             if at >= 0
         ),
         lists=(
@@ -115,9 +117,8 @@ class _Excerpts:
         parts = SUBJECTS[subject]
         words = [_ADJECTIVES[(i * step + step) % len(_ADJECTIVES)] for step in (3, 7, 11, 13)]
         part, other = parts[self._fine[i] % 5], parts[(self._fine[i] + 1 + i % 4) % 5]
-        return _SAID.format(
-            subject, names_of(i), part, words[0], other, words[1], words[2], f"Order {i * 7919 % 99991}."
-        )
+        order = f"Order {i * 7919 % 99991}."
+        return _SAID.format(subject, _FAMILY[i % 6], part, words[0], other, words[1], words[2], order)
 
     def blocks(self) -> Iterator[bytes]:
         for start in range(0, self._n, BLOCK_POINTS):
@@ -126,10 +127,6 @@ class _Excerpts:
     def ids(self) -> Iterator[bytes]:
         for start in range(0, self._n, BLOCK_POINTS):
             yield pack([f"r{i}" for i in range(start, min(start + BLOCK_POINTS, self._n))])
-
-
-def names_of(i: int) -> str:
-    return ("sister", "father", "friend", "neighbour", "son", "aunt")[i % 6]
 
 
 def _shares(n: int, rng: np.random.Generator) -> NDArray[np.float64]:

@@ -18,21 +18,19 @@ from shardmill.ledger import Ledger
 from shardmill.run import prepare, start
 from shardmill.spec import make_spec
 from shardmill.testing import InProcessEngine
-from tests.support import debian
+from tests.support.browser import DESK, PHONE, Watched, chromium
 from tests.support.cli import command
 from tests.support.corpora import fake_rows
 from tests.support.libraries import needed
 from tests.support.monitored import MonitorProcess, monitor, simulate_run
 from tests.support.services import unavailable
-from tests.support.waiting import PATIENCE_S, wait_for
+from tests.support.waiting import wait_for
 
 needed("fastapi")
-playwright = needed("playwright.sync_api")
+needed("playwright.sync_api")
 pytestmark = pytest.mark.services
 
 SCRIPT = "<img src=x onerror=alert(1)>"
-PHONE, DESK = {"width": 390, "height": 844}, {"width": 1280, "height": 900}
-PATIENCE_MS = 1000 * PATIENCE_S
 
 
 @pytest.fixture(scope="module")
@@ -56,11 +54,8 @@ def served(folder: Path) -> Iterator[MonitorProcess]:
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    chromium = debian.require("chromium", "chromium")
-    with playwright.sync_playwright() as driver:
-        opened = driver.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])
+    with chromium("--disable-gpu") as opened:
         yield opened
-        opened.close()
 
 
 Open = Callable[..., Any]
@@ -69,23 +64,10 @@ Open = Callable[..., Any]
 @pytest.fixture
 def watching(browser: Any, served: MonitorProcess) -> Iterator[Open]:
     """Opens the page at a run. In the end nothing was complained of, and nothing left this machine."""
-    complaints: list[str] = []
-    contexts = []
-
-    def note(request: Any) -> None:
-        if not request.url.startswith(served.base):
-            complaints.append(f"a request to {request.url}")
+    watched = Watched(browser, served.base)
 
     def opens(run: str, viewport: dict[str, int] = DESK, **options: Any) -> Any:
-        context = browser.new_context(viewport=viewport, **options)
-        contexts.append(context)
-        context.set_default_timeout(PATIENCE_MS)
-        page = context.new_page()
-        page.on("console", lambda said: complaints.append(said.text) if said.type in ("error", "warning") else None)
-        page.on("pageerror", lambda error: complaints.append(str(error)))
-        page.on("request", note)
-        page.on("response", lambda said: complaints.append(said.url) if said.status >= 400 else None)
-        page.on("dialog", lambda dialog: complaints.append("a dialog of a script"))
+        page = watched.open(viewport, **options)
         page.goto(served.entry)
         page.wait_for_url(served.base)
         page.goto(f"{served.base}#run={run}")
@@ -93,9 +75,8 @@ def watching(browser: Any, served: MonitorProcess) -> Iterator[Open]:
         return page
 
     yield opens
-    for context in contexts:
-        context.close()
-    assert complaints == []
+    watched.close()
+    assert watched.complaints == []
 
 
 @contextmanager

@@ -1,7 +1,6 @@
 // Colours: evenly spaced as the eye sees them (OKLCH), on light and on dark ground.
 
 const GROUND = { light: [250, 250, 248], dark: [15, 19, 23] };
-const INK = { light: "#1f272c", dark: "#e8edf0" };
 
 function oklch(lightness, chroma, degrees) {
   const a = chroma * Math.cos((degrees * Math.PI) / 180);

@@ -1,200 +1,158 @@
-// Above the points: names of clusters that appear with zoom, marks as pins, the line of a lasso, the point that is meant.
+// Above the points: names of clusters that appear with zoom, marks as pins, the line of a lasso, rings around points.
+// They are elements and not a second canvas: moving a few small layers is cheap, also without a GPU.
 
 const FONT = 'system-ui, -apple-system, "Segoe UI", "Noto Sans", "DejaVu Sans", sans-serif';
-const SIZES = [16, 13, 11.5];
+// As in the style.
+const SIZES = [16, 13, 12];
+// As in the style: below it, the panel is under the map, and names are shorter.
+const NARROW = 760;
+const NEAR_ZOOM = 2.5;
+const WEIGHTS = [650, 550, 500];
 const LONGEST_MARK = 48;
 
 class Labels {
-  constructor(canvas, points, view) {
-    Object.assign(this, { canvas, points, view, theme: "light", line: null, picked: -1, hovered: -1, ring: [], covered: [], focus: false });
-    this.context = canvas.getContext("2d");
-    this.names = points.levels.flatMap((level, depth) => level.clusters.map((cluster) => ({
-      lines: nameLines(cluster.words, depth),
-      depth,
-      cluster,
-      alpha: 0,
-    })));
+  constructor(box, points, view) {
+    Object.assign(this, { box, points, view, covered: [], picked: -1, hovered: -1, ring: [], rings: [] });
+    this.ruler = document.createElement("canvas").getContext("2d");
+    this.names = points.levels.flatMap((level, depth) => level.clusters.map((cluster) => this.name(cluster, depth)));
     this.names.sort((a, b) => a.depth - b.depth || b.cluster.size - a.cluster.size);
-    for (const name of this.names) this.measure(name);
-    this.marks = points.head.marks.map((mark) => ({
-      text: shortened(plain(mark.name), LONGEST_MARK),
-      px: mark.x / LAST_STEP,
-      py: 1 - mark.y / LAST_STEP,
-    }));
-    this.context.font = `600 12px ${FONT}`;
-    for (const mark of this.marks) mark.width = this.context.measureText(mark.text).width;
+    this.marks = points.head.marks.map((mark) => this.mark(mark));
+    this.outline = make("svg:polygon");
+    this.lasso = make("svg:svg", { class: "outline" }, this.outline);
+    this.cross = make("div", { class: "cross" });
+    box.append(this.lasso, this.cross, ...this.marks.map((mark) => mark.element));
+    this.setFocus(false);
+    this.setLine(null);
   }
 
-  measure(name) {
-    name.size = SIZES[Math.min(name.depth, SIZES.length - 1)];
-    name.font = `${name.depth ? 500 : 650} ${name.size}px ${FONT}`;
-    this.context.font = name.font;
-    name.width = Math.max(...name.lines.map((line) => this.context.measureText(line).width));
-    name.height = name.lines.length * name.size * 1.15;
+  width(text, size, weight) {
+    this.ruler.font = `${weight} ${size}px ${FONT}`;
+    return this.ruler.measureText(text).width;
   }
 
-  resize(width, height) {
-    this.canvas.width = width;
-    this.canvas.height = height;
+  name(cluster, given) {
+    const depth = Math.min(given, SIZES.length - 1);
+    const lines = nameLines(cluster.words, depth);
+    const width = Math.max(...lines.map((line) => this.width(line, SIZES[depth], WEIGHTS[depth]))) + 4;
+    return { cluster, depth, lines, width, height: lines.length * SIZES[depth] * 1.2 };
+  }
+
+  mark(mark) {
+    const text = shortened(plain(mark.name), LONGEST_MARK);
+    const path = make("svg:path", { d: "M9 25C7 17 1 14.5 1 9a8 8 0 0 1 16 0c0 5.5-6 8-8 16z" });
+    const pin = make("svg:svg", { viewBox: "0 0 18 26" }, path, make("svg:circle", { cx: 9, cy: 9, r: 3 }));
+    const element = make("div", { class: "pin" }, pin, make("span", {}, text));
+    return { element, width: this.width(text, 12, 600) + 6, px: mark.x / LAST_STEP, py: 1 - mark.y / LAST_STEP };
   }
 
   /** Elements above the map, under which no name is written. */
   setCovered(elements) {
-    const map = this.canvas.getBoundingClientRect();
+    const map = this.box.getBoundingClientRect();
     this.covered = elements.map((element) => element.getBoundingClientRect())
       .map((box) => [box.left - map.left, box.top - map.top, box.right - map.left, box.bottom - map.top]);
   }
 
   /** The names that have room, the larger clusters first. Marks come before names. */
-  place() {
+  draw() {
     const { view } = this;
     const taken = [...this.covered];
     const free = (box) => taken.every((b) => box[0] > b[2] || box[2] < b[0] || box[1] > b[3] || box[3] < b[1]);
-    for (const mark of this.marks) {
-      const [x, y] = view.toScreen(mark.px, mark.py);
-      mark.at = [x, y];
-      const inside = x > -20 && y > 0 && x < view.width + 20 && y < view.height + 30;
-      const right = [x - 9, y - 27, x + 16 + mark.width, y + 2];
-      const left = [x - 16 - mark.width, y - 27, x + 9, y + 2];
-      mark.side = !inside ? 0 : free(right) && right[2] < view.width ? 1 : free(left) && left[0] > 0 ? -1 : 0;
-      mark.inside = inside;
-      if (inside) taken.push(mark.side < 0 ? left : mark.side > 0 ? right : [x - 9, y - 27, x + 9, y + 2]);
-    }
+    for (const mark of this.marks) this.placeMark(mark, taken, free);
     for (const name of this.names) {
-      const [x, y] = view.toScreen(name.cluster.px, name.cluster.py);
-      const reach = name.cluster.reach * view.k;
-      const box = [x - name.width / 2 - 7, y - name.height / 2 - 4, x + name.width / 2 + 7, y + name.height / 2 + 4];
-      const seen = box[0] > -40 && box[2] < view.width + 40 && box[1] > 0 && box[3] < view.height;
-      const fits = name.depth === 0 ? reach < 0.8 * Math.max(view.width, view.height) : reach > 0.3 * name.width;
-      name.wanted = seen && fits && free(box);
-      name.at = [x, y];
-      if (name.wanted) taken.push(box);
-    }
-  }
-
-  /** Draw all; true while names still fade in or out. */
-  draw() {
-    const { context, view } = this;
-    const ratio = this.canvas.width / view.width;
-    context.setTransform(ratio, 0, 0, ratio, 0, 0);
-    context.clearRect(0, 0, view.width, view.height);
-    this.halo = css(GROUND[this.theme]);
-    this.ink = INK[this.theme];
-    this.place();
-    let fading = false;
-    for (const name of this.names) {
-      const goal = name.wanted ? 1 : 0;
-      if (name.alpha !== goal) {
-        name.alpha = goal > name.alpha ? Math.min(1, name.alpha + 0.2) : Math.max(0, name.alpha - 0.34);
-        fading = true;
+      const box = this.fits(name) && this.room(name, free);
+      if (box) {
+        taken.push(box);
+        this.show(name);
+        move(name.element, box[0] + 5, box[1] + 3);
+      } else if (name.shown) {
+        name.shown = false;
+        name.element.classList.remove("shown");
       }
-      if (name.alpha) this.write(name);
     }
-    context.globalAlpha = 1;
-    for (const mark of this.marks) if (mark.inside) this.pin(mark);
-    for (const i of this.ring) this.circle(i, 6, 1.5);
-    if (this.hovered >= 0) this.circle(this.hovered, 7, 2);
-    if (this.picked >= 0) this.circle(this.picked, 9, 2.5);
-    if (this.line) this.lasso();
-    if (this.focus) this.cross();
-    return fading;
+    this.drawRings();
+    if (this.line) this.outline.setAttribute("points", this.line.map((p) => view.toScreen(...p).join(",")).join(" "));
   }
 
-  write(name) {
-    const { context } = this;
-    context.globalAlpha = name.alpha;
-    context.font = name.font;
-    context.textAlign = "center";
-    context.textBaseline = "middle";
-    context.lineJoin = "round";
-    context.strokeStyle = this.halo;
-    context.fillStyle = this.ink;
-    name.lines.forEach((line, i) => {
-      const y = name.at[1] + (i - (name.lines.length - 1) / 2) * name.size * 1.15;
-      context.globalAlpha = 0.82 * name.alpha;
-      context.lineWidth = 4.5;
-      context.strokeText(line, name.at[0], y);
-      context.globalAlpha = name.alpha;
-      context.fillText(line, name.at[0], y);
+  /** A name of the first level goes when its cluster is larger than the view, others come when theirs is large enough. */
+  fits(name) {
+    const reach = name.cluster.reach * this.view.k;
+    return name.depth === 0 ? reach < 0.8 * Math.max(this.view.width, this.view.height) : reach > 0.3 * name.width;
+  }
+
+  /** Where a name is written: at the middle of its cluster; the first level also a little below or above it. */
+  room(name, free) {
+    const { view } = this;
+    const [x, y] = view.toScreen(name.cluster.px, name.cluster.py);
+    for (const dy of name.depth === 0 ? [0, 26, -40] : [0]) {
+      const top = y + dy - name.height / 2 - 3;
+      const box = [x - name.width / 2 - 5, top, x + name.width / 2 + 5, top + name.height + 6];
+      const seen = box[0] > -40 && box[2] < view.width + 40 && box[1] > 0 && box[3] < view.height;
+      if (seen && free(box)) return box;
+    }
+    return null;
+  }
+
+  show(name) {
+    if (name.shown) return;
+    if (!name.element) {
+      const lines = name.lines.map((line) => make("span", {}, line));
+      name.element = make("div", { class: `label depth${name.depth}` }, ...lines);
+      name.element.style.width = `${name.width}px`;
+      this.box.append(name.element);
+    }
+    name.shown = true;
+    name.element.classList.add("shown");
+  }
+
+  placeMark(mark, taken, free) {
+    const { view } = this;
+    const [x, y] = view.toScreen(mark.px, mark.py);
+    const inside = x > -20 && y > 0 && x < view.width + 20 && y < view.height + 30;
+    mark.element.hidden = !inside;
+    if (!inside) return;
+    const right = [x - 9, y - 27, x + 12 + mark.width, y + 2];
+    const left = [x - 12 - mark.width, y - 27, x + 9, y + 2];
+    const far = innerWidth <= NARROW && view.zoom() < NEAR_ZOOM;
+    const side = far ? "none" : free(right) && right[2] < view.width ? "right" : free(left) && left[0] > 0 ? "left" : "none";
+    taken.push(side === "left" ? left : side === "right" ? right : [x - 9, y - 27, x + 9, y + 2]);
+    mark.element.dataset.side = side;
+    move(mark.element, x - 9, y - 25);
+  }
+
+  /** Circles around the points that are meant. */
+  drawRings() {
+    const wanted = [...this.ring.map((i) => [i, "near"]), [this.hovered, "hovered"], [this.picked, "picked"]].filter(([i]) => i >= 0);
+    while (this.rings.length < wanted.length) {
+      this.rings.push(make("div"));
+      this.box.append(this.rings.at(-1));
+    }
+    this.rings.forEach((ring, at) => {
+      ring.hidden = at >= wanted.length;
+      if (ring.hidden) return;
+      const [i, kind] = wanted[at];
+      ring.className = `ring ${kind}`;
+      move(ring, ...this.view.toScreen(this.points.px(i), this.points.py(i)));
     });
   }
 
-  pin(mark) {
-    const { context } = this;
-    const [x, y] = mark.at;
-    context.fillStyle = this.theme === "dark" ? "#ff8f6b" : "#c2410c";
-    context.strokeStyle = this.halo;
-    context.lineWidth = 1.5;
-    context.beginPath();
-    context.moveTo(x, y);
-    context.bezierCurveTo(x - 2, y - 8, x - 8, y - 11, x - 8, y - 17);
-    context.arc(x, y - 17, 8, Math.PI, 0);
-    context.bezierCurveTo(x + 8, y - 11, x + 2, y - 8, x, y);
-    context.fill();
-    context.stroke();
-    context.fillStyle = this.halo;
-    context.beginPath();
-    context.arc(x, y - 17, 3, 0, 7);
-    context.fill();
-    if (!mark.side) return;
-    context.font = `600 12px ${FONT}`;
-    context.textAlign = mark.side > 0 ? "left" : "right";
-    context.textBaseline = "middle";
-    context.lineWidth = 4.5;
-    context.lineJoin = "round";
-    context.fillStyle = this.ink;
-    context.strokeText(mark.text, x + 12 * mark.side, y - 16);
-    context.fillText(mark.text, x + 12 * mark.side, y - 16);
-  }
-
-  circle(i, radius, width) {
-    const { context } = this;
-    const [x, y] = this.view.toScreen(this.points.px(i), this.points.py(i));
-    for (const [style, line] of [[this.halo, width + 2.5], [this.ink, width]]) {
-      context.strokeStyle = style;
-      context.lineWidth = line;
-      context.beginPath();
-      context.arc(x, y, radius, 0, 7);
-      context.stroke();
-    }
-  }
-
-  lasso() {
-    const { context } = this;
-    context.beginPath();
-    for (const [x, y] of this.line) context.lineTo(...this.view.toScreen(x, y));
-    context.closePath();
-    context.fillStyle = this.ink;
-    context.globalAlpha = 0.07;
-    context.fill("evenodd");
-    context.globalAlpha = 1;
-    context.strokeStyle = this.ink;
-    context.lineWidth = 1.5;
-    context.setLineDash([5, 4]);
-    context.stroke();
-    context.setLineDash([]);
+  setLine(line) {
+    this.line = line;
+    this.lasso.toggleAttribute("hidden", !line);
   }
 
   /** Where Enter picks a point, for those who use keys. */
-  cross() {
-    const { context, view } = this;
-    const [x, y] = [view.width / 2, view.height / 2];
-    context.strokeStyle = this.ink;
-    context.lineWidth = 1.5;
-    context.beginPath();
-    for (const [dx, dy] of [[1, 0], [-1, 0], [0, 1], [0, -1]]) {
-      context.moveTo(x + 5 * dx, y + 5 * dy);
-      context.lineTo(x + 13 * dx, y + 13 * dy);
-    }
-    context.stroke();
-  }
+  setFocus(seen) { this.cross.hidden = !seen; }
+}
+
+function move(element, x, y) {
+  element.style.transform = `translate(${Math.round(x)}px, ${Math.round(y)}px)`;
 }
 
 const shortened = (text, most) => (text.length > most ? `${text.slice(0, most - 1).trimEnd()}…` : text);
 
 /** The first words of a cluster, on one or two lines. */
 function nameLines(words, depth) {
-  const few = words.slice(0, depth ? 2 : 3).map((word) => shortened(word, 24));
+  const few = words.slice(0, innerWidth <= NARROW ? 1 : depth ? 2 : 3).map((word) => shortened(word, 24));
   if (few.length < 2) return few.length ? few : ["(unnamed)"];
   return few.length === 2 ? [few.join(", ")] : [`${few[0]}, ${few[1]},`, few[2]];
 }

@@ -1,8 +1,6 @@
 // Lists beside the map: what a search, a lasso or a question after likeness found, and what the map's maker lists.
 
 const ROWS_AT_ONCE = 40;
-// As in the style: below it, the panel is under the map.
-const NARROW = 760;
 
 /** A list of points with their excerpts, some at a time; with a name, a way to CSV and a way to close it. */
 class PointList {

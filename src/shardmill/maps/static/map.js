@@ -13,7 +13,7 @@ class MapPage {
     this.view = new View(() => this.schedule(true));
     this.painter = choosePainter(byId("points-canvas"), this.points);
     this.canvas = this.painter.canvas;
-    this.labels = new Labels(byId("labels-canvas"), this.points, this.view);
+    this.labels = new Labels(byId("labels"), this.points, this.view);
     this.sketched = SKETCH_START;
     this.frames = [];
     this.dark = matchMedia("(prefers-color-scheme: dark)");
@@ -90,8 +90,7 @@ class MapPage {
   }
 
   focused(seen) {
-    this.labels.focus = seen;
-    this.schedule();
+    this.labels.setFocus(seen);
   }
 
   fold() {
@@ -101,7 +100,6 @@ class MapPage {
 
   setTheme(theme) {
     this.theme = theme;
-    this.labels.theme = theme;
     document.documentElement.dataset.theme = theme;
     byId("theme").setAttribute("aria-label", theme === "dark" ? "Light colours" : "Dark colours");
     if (this.legend.way) this.legend.paint();
@@ -117,9 +115,7 @@ class MapPage {
     const box = this.element.getBoundingClientRect();
     if (!box.width || !box.height) return;
     const ratio = Math.min(2, devicePixelRatio || 1);
-    const size = [Math.round(box.width * ratio), Math.round(box.height * ratio)];
-    this.painter.resize(...size);
-    this.labels.resize(...size);
+    this.painter.resize(Math.round(box.width * ratio), Math.round(box.height * ratio));
     this.cover();
     this.view.resize(box.width, box.height);
     // The size of a canvas changes with what it shows; without a picture at once it would flash.
@@ -158,7 +154,7 @@ class MapPage {
     } else {
       more = true;
     }
-    more = this.labels.draw() || more;
+    this.labels.draw();
     this.resting = !more;
     if (more) this.schedule();
   }
@@ -219,7 +215,7 @@ class MapPage {
   }
 
   draw(line) {
-    this.labels.line = line;
+    this.labels.setLine(line);
     this.schedule();
   }
 
@@ -275,7 +271,7 @@ class MapPage {
   clear(query = true) {
     this.query = null;
     if (query) byId("query").value = "";
-    this.labels.line = null;
+    this.labels.setLine(null);
     this.list.hide();
     if (this.marked) this.mark(null);
     this.toAddress();
@@ -332,4 +328,4 @@ class MapPage {
   }
 }
 
-globalThis.shardmill = { map: new MapPage() };
+globalThis.shardmill = { map: new MapPage(), csv: toCsv };

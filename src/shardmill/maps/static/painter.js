@@ -62,6 +62,10 @@ function strokes(view, n, drawn, moving) {
   return { radius, alpha };
 }
 
+const markedRadius = (view, n) => clamp(1.15 * strokes(view, n, n, false).radius, 1.6, 8);
+// How far points that are not meant turn into the ground.
+const PALE = 0.78;
+
 class GlPainter {
   constructor(canvas, points) {
     const gl = canvas.getContext("webgl2", { alpha: false, antialias: false, powerPreference: "high-performance" });
@@ -195,7 +199,7 @@ class GlPainter {
     gl.uniform3f(uniforms.ground, ...this.ground.map((c) => c / 255));
     gl.uniform1f(uniforms.size, 2 * radius * ratio);
     gl.uniform1f(uniforms.alpha, this.marked ? 0.6 * alpha : alpha);
-    gl.uniform1f(uniforms.pale, this.marked ? 0.78 : 0);
+    gl.uniform1f(uniforms.pale, this.marked ? PALE : 0);
     gl.bindVertexArray(this.all.array);
     gl.drawArrays(gl.POINTS, from, to - from);
   }
@@ -203,8 +207,7 @@ class GlPainter {
   drawMarked(view, most) {
     if (!this.fewCount) return;
     const { gl, uniforms } = this;
-    const { radius } = strokes(view, this.fewCount, this.fewCount, false);
-    gl.uniform1f(uniforms.size, 2 * clamp(radius * 1.15, 1.6, 8) * (this.canvas.width / view.width));
+    gl.uniform1f(uniforms.size, 2 * markedRadius(view, this.fewCount) * (this.canvas.width / view.width));
     gl.uniform1f(uniforms.alpha, 0.9);
     gl.uniform1f(uniforms.pale, 0);
     gl.bindVertexArray(this.few.array);

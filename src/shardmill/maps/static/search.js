@@ -2,6 +2,7 @@
 
 const BLOCK_POINTS = 512;
 const SLICE_MS = 10;
+const AT_ONCE = 8;
 const pause = () => new Promise((resolve) => setTimeout(resolve));
 
 /** Find the points whose excerpt has all words, in any case. `onFound` gets all found so far and the share searched. */
@@ -11,8 +12,8 @@ async function findWords(points, query, isWanted, onFound) {
   const blocks = Math.ceil(points.count / BLOCK_POINTS);
   const found = [];
   let began = performance.now();
-  for (let first = 0; first < blocks; first += 4) {
-    const numbers = Array.from({ length: Math.min(4, blocks - first) }, (_, i) => first + i);
+  for (let first = 0; first < blocks; first += AT_ONCE) {
+    const numbers = Array.from({ length: Math.min(AT_ONCE, blocks - first) }, (_, i) => first + i);
     const buffers = await Promise.all(numbers.map((number) => points.texts.unpack(number)));
     if (!isWanted()) return null;
     buffers.forEach((buffer, at) => {

@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING
 from shardmill.console import Bar, say
 from shardmill.devices import Device, place_workers
 from shardmill.errors import SpecError
-from shardmill.plan import ITEM, ROW, Plan, shard_target_bytes
+from shardmill.plan import ITEM, ROW, Plan, Shard, shard_target_bytes
 from shardmill.sizing.profile import Rated, recall_rate, work_digest
-from shardmill.sources import Fields, Source, SourceStat, discover, kept_schema, open_source, sort_groups
-from shardmill.sources.listing import list_columns
+from shardmill.sources import Fields, Source, SourceStat, discover, kept_schema, list_columns, open_source, sort_groups
 from shardmill.sources.range import COLUMN, items_place
 from shardmill.spec import Spec, Work
 from shardmill.tasks import open_task
@@ -47,7 +46,7 @@ def make_plan(spec: Spec, devices: Sequence[Device], *, like: Plan | None = None
     """
     task, work = _settle_fields(spec.work, like)
     work = work.model_copy(update={"fields": tuple(dict.fromkeys((*work.fields, *task.fields)))})
-    if work.items:
+    if work.counts_alone and work.items:
         work = work.model_copy(update={"source": (items_place(work.items),), "text": COLUMN})
     fields = Fields.of(work)
     with _LateBar("scanning for seek points", quiet) as bar:
@@ -56,7 +55,7 @@ def make_plan(spec: Spec, devices: Sequence[Device], *, like: Plan | None = None
         if like is not None and _has_groups(like, work, stat):
             pairs = zip(stat.files, like.stat.files, strict=True)
             files = tuple(replace(here, entries=(), index=before.index) for here, before in pairs)
-            return Plan.of(work, replace(stat, files=files), task.fingerprint(), like.shards)
+            return Plan.of(work, replace(stat, files=files), task.fingerprint(), _repeat(like.shards, work))
         with _LateBar("sorting into groups", quiet) as bar:
             stat = sort_groups(stat, fields, work.max_item_bytes, bar.at)
     if any(name not in work.params for name in task.settles):
@@ -70,10 +69,17 @@ def make_plan(spec: Spec, devices: Sequence[Device], *, like: Plan | None = None
     digest = work_digest(work.task, fingerprint, work.params)
     rates = [_rate(task, device, digest, spec.execution.precision) for device in devices]
     target = 1 if work.items else spec.execution.shard_bytes or shard_target_bytes(stat.size_bytes, rates)
-    shards = source.shards(target)
+    shards = _repeat(source.shards(target), work)
     if not quiet:
         _print_notes(source, len(shards), len(devices))
     return Plan.of(work, stat, fingerprint, shards)
+
+
+def _repeat(shards: Sequence[Shard], work: Work) -> Sequence[Shard]:
+    """The one shard of all rows as often as there are items of it; else the shards as they are."""
+    if not (work.items and work.group_by):
+        return shards
+    return [replace(shards[0], index=index) for index in range(work.items)]
 
 
 def _settle_fields(work: Work, like: Plan | None) -> tuple[Task, Work]:
@@ -85,7 +91,7 @@ def _settle_fields(work: Work, like: Plan | None) -> tuple[Task, Work]:
     if like is not None and {n: v for n, v in like.work.params.items() if n not in missing} == params:
         params |= {name: like.work.params[name] for name in missing if name in like.work.params}
     elif "fields" in missing:
-        params["fields"] = [] if work.group_by else list(list_columns(work.source, work.format, work.query))
+        params["fields"] = [] if work.group_by else list(list_columns(work.source, work.query, work.format))
     return open_task(work.task, params), work.model_copy(update={"params": params})
 
 

@@ -16,7 +16,7 @@ from shardmill.errors import UsageError
 from shardmill.ledger import Ledger
 from shardmill.run import start
 from shardmill.run.result import Run
-from shardmill.sources.listing import list_columns
+from shardmill.sources import list_columns
 from shardmill.spec import make_spec
 from shardmill.template import NO_TEXT
 from shardmill.texts.duplicates import SHARD_BITS, Numbers, join_pairs, pack_items, similarity
@@ -133,7 +133,7 @@ def _columns_to_keep(work: dict[str, Any]) -> list[str]:
         return [part for each in ([keep] if isinstance(keep, str) else keep) for part in each.split(",")]
     source = work.get("source") or ()
     places = [source] if isinstance(source, str) else list(source)
-    found = list_columns(places, work.get("format"), work.get("query", ""))
+    found = list_columns(places, work.get("query", ""), work.get("format"))
     ids = work.get("id") or ()
     taken = {*_OWN, *(ids.split(",") if isinstance(ids, str) else ids)}
     return [name for name in found if name not in taken]

@@ -55,6 +55,12 @@ def describe(database: Database, fields: Fields) -> SourceStat:
     return SourceStat(database.kind, (file,), columns)
 
 
+def list_columns(database: Database, query: str) -> dict[str, pa.DataType]:
+    with database.open() as session:
+        found = _columns(session, check_query(query))
+    return {name: arrow_type(kind or "string") for name, kind in found.items() if kind != BINARY}
+
+
 class SqlSource(Source):
     """One query of one database. Its `notes` say why it is one shard, and when an index would help."""
 

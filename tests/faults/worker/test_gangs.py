@@ -22,6 +22,9 @@ from shardmill.store.local import try_lock
 from tests.support.libraries import needed
 from tests.support.waiting import PATIENCE_S, wait_for
 
+# Slow steps until all was seen that a test wants to see, then quick ones.
+STEPS = 5_000
+
 
 class Part(NamedTuple):
     """A process that took part in a generation."""
@@ -85,6 +88,7 @@ class Site:
             return bool(try_lock(file.fileno()))
 
     def finish(self, steps: int) -> Run:
+        (self.folder / "enough").touch()
         living = [worker for worker in self.workers if worker.poll() is None]
         assert {worker.wait(PATIENCE_S) for worker in living} == {EXIT_DONE}
         run = Run(self.ledger.url)
@@ -110,8 +114,7 @@ def test_one_two_and_three_processes_in_turn_with_kills(with_torch: bool, site: 
     """A worker that joins makes a larger group, a killed one a smaller, whether it leads or not; no step is lost."""
     if with_torch:
         needed("torch")
-    steps = 400
-    site.prepare(steps, with_torch=with_torch)
+    site.prepare(STEPS, with_torch=with_torch)
     site.start()
     group = site.wait_for_size(1)
     site.start()
@@ -124,24 +127,24 @@ def test_one_two_and_three_processes_in_turn_with_kills(with_torch: bool, site: 
     site.kill(group[0])
     group = site.wait_for_size(1, group[0].generation)
     assert group[0].first > 0
-    run = site.finish(steps)
+    run = site.finish(STEPS)
     assert run.table().column("generations").to_pylist()[0] >= group[0].generation
 
 
 def test_a_gang_waits_for_its_least_number(site: Site) -> None:
-    ledger = site.prepare(12, min_workers=2, workers=2)
+    ledger = site.prepare(STEPS, min_workers=2, workers=2)
     site.start()
     wait_for(lambda: ledger.gangs.find(0) is not None)
     wait_for(lambda: len(ledger.gangs.present(0)) == 1)
     assert not site.parts()
     site.start(2)
-    site.finish(12)
+    site.wait_for_size(2)
+    site.finish(STEPS)
     assert {part.size for part in site.parts()} == {2}
 
 
 def test_who_is_told_to_stop_leaves_the_rest_at_work(site: Site) -> None:
-    steps = 200
-    site.prepare(steps, min_workers=2)
+    site.prepare(STEPS, min_workers=2)
     site.start(2)
     group = site.wait_for_size(2)
     member = next(worker for worker in site.workers if worker.pid == group[1].pid)
@@ -149,11 +152,11 @@ def test_who_is_told_to_stop_leaves_the_rest_at_work(site: Site) -> None:
     assert member.wait(PATIENCE_S) == EXIT_TRY_AGAIN
     site.start()
     site.wait_for_size(2, group[0].generation)
-    site.finish(steps)
+    site.finish(STEPS)
 
 
 def test_a_stopped_run_keeps_what_the_gang_did(site: Site) -> None:
-    ledger = site.prepare(100_000, min_workers=2)
+    ledger = site.prepare(STEPS, min_workers=2)
     site.start(2)
     group = site.wait_for_size(2)
     assert group
@@ -166,8 +169,7 @@ def test_a_stopped_run_keeps_what_the_gang_did(site: Site) -> None:
 
 def test_a_frozen_leader_is_replaced_and_changes_nothing(site: Site) -> None:
     """A process that is stopped for longer than a lease wakes up to find that others went on without it."""
-    steps = 300
-    ledger = site.prepare(steps)
+    ledger = site.prepare(STEPS)
     site.start()
     group = site.wait_for_size(1)
     site.start()
@@ -177,7 +179,7 @@ def test_a_frozen_leader_is_replaced_and_changes_nothing(site: Site) -> None:
     new = site.wait_for_size(1, group[0].generation)
     assert new[0].pid == group[1].pid
     site.kill(group[0], signal.SIGCONT)
-    site.finish(steps)
+    site.finish(STEPS)
     after = ledger.gangs.find(0)
     assert leader is not None
     assert after is None or after.leader != leader.leader or after.generation > new[0].generation

@@ -81,8 +81,9 @@ class Work(_Model):
     """Everything the result depends on. It is hashed into the plan's id; a run never mixes two of them.
 
     `fields` are columns that the task reads besides the text; the planner adds those that the task names. A task
-    without a source has a number of `items`, from 0 on. They can be raised later, so they are no part of the id. The
-    shards of a `wave`, that many, begin once all shards of earlier waves are committed: they build on those results.
+    without a source has a number of `items`, from 0 on; where all rows of a source are one item, it gets that item so
+    many times. They can be raised later, so they are no part of the id. The shards of a `wave`, that many, begin once
+    all shards of earlier waves are committed: they build on those results.
     """
 
     source: Places = Field(default=(), min_length=1)
@@ -99,6 +100,11 @@ class Work(_Model):
     max_item_bytes: int = Field(default=32 << 20, ge=1 << 10)
     wave: int = Field(default=0, ge=0)
     to: TableSpec | None = None
+
+    @property
+    def counts_alone(self) -> bool:
+        """Whether its items are numbers, and nothing is read."""
+        return self.items is not None and not self.group_by
 
     @property
     def code(self) -> tuple[str, ...]:
@@ -323,9 +329,9 @@ def make_spec(work: dict[str, Any], execution: dict[str, Any] | None = None) -> 
     except ValidationError as error:
         raise _explain(error) from error
     given = [name for name in ("source", "text") if getattr(made, name)]
-    if made.items is not None and given:
+    if made.counts_alone and given:
         raise SpecError(f"Both items and a {given[0]} are given.", hint="Give items to a task that needs no source.")
-    if made.items is None and len(given) < 2:
+    if not made.counts_alone and len(given) < 2:
         raise _missing("text" if given == ["source"] else "source")
     return Spec(work=made, execution=make_execution(execution))
 

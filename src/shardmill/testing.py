@@ -276,7 +276,8 @@ class FakeLong(LongTask):
 class FakeContext:
     """A context in memory, to test a task that runs for hours without a run. `stop` makes it ask the task to stop."""
 
-    def __init__(self) -> None:
+    def __init__(self, shard: int = 0) -> None:
+        self.shard = shard
         self.reports: list[tuple[int, dict[str, float]]] = []
         self.kept: FakeCheckpoint | None = None
         self.published: dict[str, bytes] = {}

@@ -133,7 +133,8 @@ class Ledger:
                 raise started_over(self.url)
             if len(stored.shards) >= len(plan.shards):
                 return self.plan()
-            self.store.replace_if_same("plan.json", replace(plan, generation=stored.generation).encode(), tag)
+            grown = plan.indexed_at([file.index for file in stored.stat.files])
+            self.store.replace_if_same("plan.json", replace(grown, generation=stored.generation).encode(), tag)
 
     def see_growth(self, plan: Plan) -> bool:
         """Whether shards were added to a plan of items since it was read; the plan has them then."""

@@ -74,6 +74,11 @@ class Group:
 class Context(Protocol):
     """What a task that runs for hours has of its run: for one item, while it is worked on."""
 
+    @property
+    def shard(self) -> int:
+        """The number of the item's shard."""
+        ...
+
     def report(self, step: int, figures: Mapping[str, float]) -> None:
         """Say how far the item is. A bounded number of reports is kept in the run folder; each counts as progress."""
         ...

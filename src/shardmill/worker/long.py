@@ -53,6 +53,10 @@ class ItemContext:
         self._reports: ItemReports | None = None
         self._write_at, self._unwritten = 0.0, False
 
+    @property
+    def shard(self) -> int:
+        return self._claim.shard
+
     def report(self, step: int, figures: Mapping[str, float]) -> None:
         seen = {name: float(value) if math.isfinite(value) else None for name, value in figures.items()}
         self._on_progress()

@@ -67,6 +67,11 @@ class TrialContext:
         """The workers that work on the trial together."""
         return self._context.join()
 
+    @property
+    def shard(self) -> int:
+        """The number of the trial."""
+        return self.number
+
     def should_stop(self) -> bool:
         """Whether to keep what there is and raise Stopped."""
         return self._context.should_stop()

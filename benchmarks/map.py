@@ -84,34 +84,19 @@ def main() -> None:
         seconds, busy, most = measure([sys.executable, "-m", "shardmill", *words])
         figures = json.loads((out / "map.json").read_text())
         quality = figures["quality"]
-        print_table(
-            [
-                "rows",
-                "dims",
-                "anchors",
-                "seconds",
-                "processor seconds",
-                "peak RSS",
-                "trust (PCA)",
-                "kept (PCA)",
-                "clusters",
-                "map.html",
-            ],
-            [
-                [
-                    f"{asked.rows:,}",
-                    f"{asked.dims:,}",
-                    f"{min(asked.sample, asked.rows):,}",
-                    f"{seconds:.0f}",
-                    f"{busy:.0f}",
-                    f"{most / 2**30:.2f} GiB",
-                    f"{quality['map']['trust']:.3f} ({quality['pca']['trust']:.3f})",
-                    f"{quality['map']['kept']:.3f} ({quality['pca']['kept']:.3f})",
-                    ", ".join(map(str, figures["clusters"])),
-                    f"{(out / 'map.html').stat().st_size / 2**20:.1f} MiB",
-                ]
-            ],
-        )
+        row = {
+            "rows": f"{asked.rows:,}",
+            "dims": f"{asked.dims:,}",
+            "anchors": f"{min(asked.sample, asked.rows):,}",
+            "seconds": f"{seconds:.0f}",
+            "processor seconds": f"{busy:.0f}",
+            "peak RSS": f"{most / 2**30:.2f} GiB",
+            "trust (PCA)": f"{quality['map']['trust']:.3f} ({quality['pca']['trust']:.3f})",
+            "kept (PCA)": f"{quality['map']['kept']:.3f} ({quality['pca']['kept']:.3f})",
+            "clusters": ", ".join(map(str, figures["clusters"])),
+            "map.html": f"{(out / 'map.html').stat().st_size / 2**20:.1f} MiB",
+        }
+        print_table([*row], [[*row.values()]])
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 from shardmill.console import count, say
+from shardmill.engines.base import Engine
 from shardmill.engines.process import name_worker
 from shardmill.errors import UsageError, nearest
 from shardmill.layout.fitting import versions
@@ -23,8 +24,7 @@ from shardmill.maps.fitting import FitOptions, fit_source
 from shardmill.maps.marks import Mark, write_marks
 from shardmill.plan import RUN, Plan
 from shardmill.run import Run, start
-from shardmill.sources import Fields, discover
-from shardmill.sources.listing import list_columns
+from shardmill.sources import Fields, discover, list_columns
 from shardmill.spec import make_spec
 from shardmill.steps import do_first
 from shardmill.store import is_url, open_store
@@ -64,6 +64,7 @@ def make_map(
     fresh: bool = False,
     resume: bool = False,
     quiet: bool = True,
+    engine: Engine | None = None,
 ) -> Run:
     """Map the vectors of a run, of files or of a query into the folder `out`. The same call resumes."""
     options = FitOptions(**{name: work[name] for name in ("method", "sample", "seed") if work.get(name) is not None})
@@ -72,7 +73,7 @@ def make_map(
     place = _absolute(os.fspath(out))
     source = find_columns(work)
     fitted = _fit(source, options, place, quiet)
-    how = {"fresh": fresh, "resume": resume, "quiet": quiet}
+    how: dict[str, Any] = {"fresh": fresh, "resume": resume, "quiet": quiet, "engine": engine}
     drawn_again = write_marks(open_store(place), _embed_marks(source, work.get("marks") or (), quiet))
     if drawn_again and (ledger := Ledger(place)).find_plan() is not None:
         ledger.steps.forget("map")
@@ -127,7 +128,7 @@ def _embed_marks(source: MapSource, texts: Sequence[str], quiet: bool) -> list[M
     if not quiet:
         say(f"Embedding {count(len(texts), 'mark')} with the model on {device.name}.")
     assert task.embed_query is not None
-    marks = [Mark(text, tuple(map(float, task.embed_query(text)))) for text in texts]
+    marks = [Mark(text, tuple(task.embed_query(text).tolist())) for text in texts]
     task.close()
     return marks
 
@@ -168,7 +169,7 @@ def find_columns(work: Mapping[str, Any]) -> MapSource:
         raise UsageError("Nothing to map was given.", hint="Name an embed run: shardmill map RUN --out MAP")
     plan = None if query else _find_run(given)
     places = (f"{RUN}{_absolute(given[0].removeprefix(RUN))}",) if plan is not None else given
-    columns = list_columns(places, work.get("format"), query)
+    columns = list_columns(places, query, work.get("format"))
     vector = work.get("vector") or _only_vector(columns)
     own = [vector, *([plan.work.text] if plan is not None and plan.work.text in columns else [])]
     text = work.get("text") or (own[1] if len(own) > 1 else "")

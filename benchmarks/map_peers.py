@@ -32,8 +32,6 @@ from shardmill.maps.page_data import MapData, unpack
 from tests.support.browser import DESK, chromium
 from tests.support.maps import make_map, write_map
 
-# WebGL and WebGPU on the CPU.
-_FLAGS = ("--enable-unsafe-swiftshader", "--enable-unsafe-webgpu", "--use-webgpu-adapter=swiftshader")
 _STEADY_S, _PATIENCE_S = 5.0, 180.0
 # What datamapplot asks for, and where npm puts it.
 _LIBRARIES = {
@@ -135,7 +133,7 @@ def main() -> None:
     asked = parser.parse_args()
     describe_machine()
     rows = []
-    with tempfile.TemporaryDirectory() as place, chromium(*_FLAGS) as browser:
+    with tempfile.TemporaryDirectory() as place, chromium("--enable-unsafe-swiftshader") as browser:
         points, served = Path(place) / "points.parquet", Path(place) / "pages"
         data = make_map(asked.points)
         write_rows(data, points)

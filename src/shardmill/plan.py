@@ -247,7 +247,7 @@ class Plan:
         files = [["" if f.run else f.name, f.size_bytes, f.tag, f.edges] for f in stat.files]
         identity = {
             "work": work_json,
-            "files": [[f.tag for f in stat.files], bounds] if work.query else [] if work.items else files,
+            "files": [[f.tag for f in stat.files], bounds] if work.query else [] if work.counts_alone else files,
             "columns": stat.columns,
             "fingerprint": fingerprint,
         }
@@ -299,7 +299,7 @@ class Plan:
         server = {name: str(settings[name]) for name in SERVER if settings.get(name)}
         if server and work.params.get("endpoint"):
             work = work.model_copy(update={"params": {**work.params, **server}})
-        if not places or work.items:
+        if not places or work.counts_alone:
             return replace(self, work=work)
         if len(places) != len(self.stat.files):
             raise CorruptState(

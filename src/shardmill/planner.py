@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from shardmill.console import Bar, say
 from shardmill.devices import Device, place_workers
 from shardmill.errors import SpecError
-from shardmill.plan import ROW, Plan, shard_target_bytes
+from shardmill.plan import ROW, Plan, Shard, shard_target_bytes
 from shardmill.sizing.profile import Rated, recall_rate, work_digest
 from shardmill.sources import Fields, Source, SourceStat, discover, kept_schema, open_source, sort_groups
 from shardmill.sources.range import COLUMN as ITEM
@@ -44,7 +44,7 @@ def make_plan(spec: Spec, devices: Sequence[Device], *, like: Plan | None = None
     """
     task = open_task(spec.work.task, spec.work.params)
     work = spec.work.model_copy(update={"fields": tuple(dict.fromkeys((*spec.work.fields, *task.fields)))})
-    if work.items:
+    if work.counts_alone and work.items:
         work = work.model_copy(update={"source": (items_place(work.items),), "text": ITEM})
     fields = Fields.of(work)
     with _LateBar("scanning for seek points", quiet) as bar:
@@ -53,7 +53,7 @@ def make_plan(spec: Spec, devices: Sequence[Device], *, like: Plan | None = None
         if like is not None and _has_groups(like, work, stat):
             pairs = zip(stat.files, like.stat.files, strict=True)
             files = tuple(replace(here, entries=(), index=before.index) for here, before in pairs)
-            return Plan.of(work, replace(stat, files=files), task.fingerprint(), like.shards)
+            return Plan.of(work, replace(stat, files=files), task.fingerprint(), _repeat(like.shards, work))
         with _LateBar("sorting into groups", quiet) as bar:
             stat = sort_groups(stat, fields, work.max_item_bytes, bar.at)
     _check_names(task, Plan.of(work, stat, {}, ()).kept)
@@ -63,10 +63,17 @@ def make_plan(spec: Spec, devices: Sequence[Device], *, like: Plan | None = None
     digest = work_digest(work.task, fingerprint, work.params)
     rates = [_rate(task, device, digest, spec.execution.precision) for device in devices]
     target = 1 if work.items else spec.execution.shard_bytes or shard_target_bytes(stat.size_bytes, rates)
-    shards = source.shards(target)
+    shards = _repeat(source.shards(target), work)
     if not quiet:
         _print_notes(source, len(shards), len(devices))
     return Plan.of(work, stat, fingerprint, shards)
+
+
+def _repeat(shards: Sequence[Shard], work: Work) -> Sequence[Shard]:
+    """The one shard of all rows as often as there are items of it; else the shards as they are."""
+    if not (work.items and work.group_by):
+        return shards
+    return [replace(shards[0], index=index) for index in range(work.items)]
 
 
 def _rate(task: Task, device: Device, digest: str, precision: str) -> float:

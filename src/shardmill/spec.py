@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from shardmill.errors import SpecError, nearest
 from shardmill.passwords import clean_url, withhold
@@ -44,7 +45,7 @@ _TABLE = {"to": "url", "schema": "preset"} | {
 # Keys that are left out of a run folder if they are unused.
 _NEW_KEYS = (
     *("then", "detach", "price_in", "price_out", "deadline", "budget_usd", "endpoint", "key_variable"),
-    *("read_ahead", "priority"),
+    *("read_ahead", "priority", "min_workers"),
 )
 # How the server of a task is reached: settings that the task gets as parameters.
 SERVER = ("endpoint", "key_variable")
@@ -80,8 +81,9 @@ class Work(_Model):
     """Everything the result depends on. It is hashed into the plan's id; a run never mixes two of them.
 
     `fields` are columns that the task reads besides the text; the planner adds those that the task names. A task
-    without a source has a number of `items`, from 0 on. They can be raised later, so they are no part of the id. The
-    shards of a `wave`, that many, begin once all shards of earlier waves are committed: they build on those results.
+    without a source has a number of `items`, from 0 on; where all rows of a source are one item, it gets that item so
+    many times. They can be raised later, so they are no part of the id. The shards of a `wave`, that many, begin once
+    all shards of earlier waves are committed: they build on those results.
     """
 
     source: Places = Field(default=(), min_length=1)
@@ -98,6 +100,11 @@ class Work(_Model):
     max_item_bytes: int = Field(default=32 << 20, ge=1 << 10)
     wave: int = Field(default=0, ge=0)
     to: TableSpec | None = None
+
+    @property
+    def counts_alone(self) -> bool:
+        """Whether its items are numbers, and nothing is read."""
+        return self.items is not None and not self.group_by
 
     @property
     def code(self) -> tuple[str, ...]:
@@ -135,14 +142,14 @@ class Execution(_Model):
 
     `places` are the current paths of the source's files, which may have moved since the run was planned; `to_url` is
     the current address of the target database. `engine` places the workers, with its own `engine_options`, which hold
-    no secrets. `endpoint` is the current address of the server that has the model, `key_variable` the environment
-    variable with its key. `then` are steps after the last shard: `verify`, and `merge:FILE`. With `detach` the
-    workers are left on their own. `price_in` and `price_out` are dollars per million tokens read and made, for work
-    that is paid by them. `deadline` is a time, or a duration from the start of the first worker; it and `budget_usd`
-    stop nothing: `status` compares the expected end and cost with them. `read_ahead` is the share of the usual amount
-    that a worker holds in memory ahead of its device; an engine that sees workers run out of memory lowers it. The
-    workers of a pool do runs of higher `priority` first. `index` is built after a load has written all rows;
-    `rebuild_indexes` drops existing indexes first.
+    no secrets. A task whose workers work on one item together begins with `min_workers` of them. `endpoint` is the
+    current address of the server that has the model, `key_variable` the environment variable with its key. `then` are
+    steps after the last shard: `verify`, and `merge:FILE`. With `detach` the workers are left on their own. `price_in`
+    and `price_out` are dollars per million tokens read and made, for work that is paid by them. `deadline` is a time,
+    or a duration from the start of the first worker; it and `budget_usd` stop nothing: `status` compares the expected
+    end and cost with them. `read_ahead` is the share of the usual amount that a worker holds in memory ahead of its
+    device; an engine that sees workers run out of memory lowers it. The workers of a pool do runs of higher `priority`
+    first. `index` is built after a load has written all rows; `rebuild_indexes` drops existing indexes first.
     """
 
     engine: str = "local"
@@ -152,6 +159,7 @@ class Execution(_Model):
     endpoint: str = ""
     key_variable: str = ""
     workers: int | None = Field(default=None, ge=1)
+    min_workers: int | None = Field(default=None, ge=1)
     device: Literal["auto", "cpu", "cuda", "all"] = "auto"
     precision: Literal["auto", "float32"] = "auto"
     batch_tokens: int | None = Field(default=None, ge=1)
@@ -176,6 +184,21 @@ class Execution(_Model):
         """As plain values for the run folder. What version 0.1.0 does not know is left out if it is unused."""
         unused = {name for name in _NEW_KEYS if not getattr(self, name)}
         return self.model_dump(mode="json", exclude=unused)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _range(cls, values: Any) -> Any:
+        """`workers = "2:8"` is the least and the most workers that work on one item together."""
+        if not isinstance(values, dict) or ":" not in str(values.get("workers")):
+            return values
+        least, _, most = str(values["workers"]).partition(":")
+        return {**values, "min_workers": least, "workers": most}
+
+    @model_validator(mode="after")
+    def _in_order(self) -> Execution:
+        if (self.min_workers or 1) > (self.workers or sys.maxsize):
+            raise ValueError(f"at least {self.min_workers} workers are more than the {self.workers} at most")
+        return self
 
     @field_validator("engine_options")
     @classmethod
@@ -306,9 +329,9 @@ def make_spec(work: dict[str, Any], execution: dict[str, Any] | None = None) -> 
     except ValidationError as error:
         raise _explain(error) from error
     given = [name for name in ("source", "text") if getattr(made, name)]
-    if made.items is not None and given:
+    if made.counts_alone and given:
         raise SpecError(f"Both items and a {given[0]} are given.", hint="Give items to a task that needs no source.")
-    if made.items is None and len(given) < 2:
+    if not made.counts_alone and len(given) < 2:
         raise _missing("text" if given == ["source"] else "source")
     return Spec(work=made, execution=make_execution(execution))
 

@@ -22,7 +22,7 @@ from shardmill.console import is_quiet
 from shardmill.errors import UsageError, nearest
 from shardmill.run import Run, prepare, start
 from shardmill.run.summaries import settle_method, start_groups
-from shardmill.run.training import settle_training
+from shardmill.run.training import settle_study, settle_training
 from shardmill.spec import make_spec, settle_server, sort_options
 from shardmill.tables.asking import ask as ask_over
 from shardmill.tables.asking import make_searchable
@@ -252,7 +252,7 @@ def tune_study(
 ) -> Run:
     """Run the trials of a study; `changes` replace keys of its `[work]`, `execution` those of its `[execution]`."""
     work, own = read_study_file(study, changes)
-    return carry_out(work, {**own, **execution}, out, **how)
+    return carry_out(settle_study(work), {**own, **execution}, out, **how)
 
 
 def lay_out(work: dict[str, Any], execution: dict[str, Any], out: Place, **how: Any) -> Run:

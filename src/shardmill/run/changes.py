@@ -27,7 +27,7 @@ def differences(old: Plan, new: Plan) -> list[str]:
         if old.fingerprint.get(name) != new.fingerprint.get(name):
             was, is_ = old.fingerprint.get(name), new.fingerprint.get(name)
             changes.append(f"the model's {name} changed ({was} -> {is_})")
-    if not (had and has):
+    if not (had and has) or new.work.group_by:
         changes += _database_changes(old.stat, new.stat) if old.work.query else _file_changes(old.stat, new.stat)
     if not changes and old.stat.columns != new.stat.columns:
         changes.append(f"the types of the columns were {old.stat.columns} and are {new.stat.columns}")

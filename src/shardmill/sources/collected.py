@@ -101,7 +101,8 @@ class CollectedSource(Source):
             texts=pa.array([place], pa.string()),
             kept=pa.RecordBatch.from_pylist([counts], pa.schema([(name, pa.int64()) for name in counts])),
             lines=range(1, 2),
-            line_count=lines,
+            # Of items that get the same rows, the first counts them.
+            line_count=0 if shard.index else lines,
             size_bytes=shard.weight_bytes,
         )
 

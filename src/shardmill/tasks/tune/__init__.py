@@ -14,7 +14,7 @@ from shardmill.errors import TaskError
 from shardmill.ledger import Ledger
 from shardmill.ledger.trial import TrialStart
 from shardmill.plan import Plan
-from shardmill.tasks.context import TEXT, Context, LongTask
+from shardmill.tasks.context import Context, LongTask
 from shardmill.tasks.params import read_params
 from shardmill.tasks.tune.context import Pruned, TrialContext
 from shardmill.tasks.tune.objective import CalledObjective, Objective, TaskObjective
@@ -26,6 +26,7 @@ from shardmill.tuning.trial import COMPLETE, PRUNED, SKIPPED, Trial
 
 _TYPES = {"double": pa.float64(), "int64": pa.int64(), "string": pa.string(), "bool": pa.bool_()}
 _BY_THE_CLOCK = "The study has a time limit: another run of it may skip or end other trials."
+_BY_THE_TIME = "The loss of a training is reported now and then: another run of the study may prune other trials."
 
 
 class TuneTask(LongTask):
@@ -37,7 +38,7 @@ class TuneTask(LongTask):
         self.settings = settings = read_params(StudySettings, params, "tune")
         check_options(settings)
         self.output = pa.schema([pa.field(name, _TYPES[kind]) for name, kind in settings.columns.items()])
-        self.notes = [_BY_THE_CLOCK] if settings.time_limit or settings.trial_time_limit else []
+        self.notes = [note for note, holds in _notes(settings) if holds]
         self._objective: Objective = CalledObjective(settings) if settings.call else TaskObjective(settings)
         self._suggested: tuple[int, list[dict[str, Value]]] = (-1, [])
 
@@ -51,7 +52,7 @@ class TuneTask(LongTask):
         self._objective.open(device)
 
     def work(self, item: Mapping[str, Any], context: Context) -> Mapping[str, Any]:
-        number, began = int(item[TEXT]), time.monotonic()
+        number, began = context.shard, time.monotonic()
         start = self._start(number)
         if start is None:
             return to_row(self.settings, Trial(number, SKIPPED, {}))
@@ -94,3 +95,9 @@ class TuneTask(LongTask):
             if isinstance(value, bool) or not hasattr(value, "__float__") or not math.isfinite(float(value)):
                 raise TaskError(f"The objective returned {value!r} for {name}.")
         return tuple(float(found[name]) for name in names)
+
+
+def _notes(settings: StudySettings) -> list[tuple[str, bool]]:
+    """What is not reproducible about a study."""
+    prunes_by_loss = bool(settings.task) and settings.pruner["name"] != "none" and "loss" in settings.metrics
+    return [(_BY_THE_CLOCK, bool(settings.time_limit or settings.trial_time_limit)), (_BY_THE_TIME, prunes_by_loss)]

@@ -14,7 +14,9 @@ from shardmill.tuning.settings import StudySettings
 from shardmill.tuning.study import TASK
 
 _TABLES = ("work", "space", "execution")
-_KEYS = ("trials", *(name for name in StudySettings.model_fields if name != "space"))
+# What a task reads that a trial runs.
+_SOURCE = ("source", "query", "format")
+_KEYS = ("trials", *_SOURCE, *(name for name in StudySettings.model_fields if name != "space"))
 
 
 def read_study_file(
@@ -32,8 +34,12 @@ def read_study_file(
     if isinstance(trials, bool) or not isinstance(trials, int) or trials < 1:
         seen = "No number of trials was given." if trials is None else f"trials is {trials!r}."
         raise UsageError(seen, hint="Write trials = 60 in [work], or pass --trials 60.")
+    source = {name: given.pop(name) for name in _SOURCE if name in given}
     settings = read_params(StudySettings, {**given, "space": tables.get("space", {})}, TASK)
+    if source and not settings.task:
+        raise SpecError("A study of an objective reads no source.", hint=f"Leave out {', '.join(source)}.")
     work = {
+        **source,
         "items": trials,
         "task": TASK,
         "params": settings.model_dump(mode="json", exclude_defaults=True),

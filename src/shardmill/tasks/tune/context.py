@@ -62,9 +62,6 @@ class TrialContext:
     def publish(self, folder: Path) -> None:
         """Nothing: of a trial only its figures stay. The best parameters are trained again, on all there is."""
 
-    def publish(self, folder: Path) -> None:
-        """Keep nothing: a study has figures, and its best trial is trained again for its model."""
-
     @property
     def shard(self) -> int:
         """The number of the trial."""

@@ -18,7 +18,6 @@ from shardmill.tasks.tune.context import TrialContext
 from shardmill.tuning.settings import StudySettings
 from shardmill.tuning.space import Value
 
-
 # Columns of a task that measures by one of several metrics: the name of that metric, and its best value.
 _METRIC, _BEST = "metric", "best"
 

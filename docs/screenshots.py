@@ -1,6 +1,6 @@
 """Makes the pictures of the documentation: `python -m docs.screenshots`.
 
-The runs on them are simulated in a folder; the monitor and the browser are real.
+The runs and the map on them are simulated; the monitor, the pages and the browser are real.
 """
 
 from __future__ import annotations
@@ -16,12 +16,14 @@ from playwright.sync_api import sync_playwright
 
 from shardmill.ledger import Ledger
 from tests.support.ledgers import a_plan
+from tests.support.maps import make_map, write_map
 from tests.support.monitored import monitor, simulate_run
+from tests.support.waiting import wait_for
 
 IMAGES = Path(__file__).parent / "images"
 # Where the simulated folder would be; its real place is of no interest.
 _PLACE = "/data/runs"
-_MOST_BYTES = 300_000
+_MOST_BYTES = 700_000
 
 
 def main() -> None:
@@ -35,11 +37,16 @@ def main() -> None:
         simulate_run(folder / "reviews", shards=6000, workers=16, share=0.62, lost=1, execution=budget)
         simulate_run(folder / "catalogue", shards=2000, workers=4, share=0.18, began_s=1500, source="catalogue.jsonl")
         Ledger(folder / "questions").create(a_plan())
-        browser = driver.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        browser = driver.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--enable-unsafe-swiftshader"])
         with monitor(folder, "--port", 0) as served:
             take(browser, served, "monitor", {"width": 1240, "height": 800}, "light")
             take(browser, served, "monitor-dark", {"width": 1240, "height": 800}, "dark", "#workers-title")
             take(browser, served, "monitor-phone", {"width": 390, "height": 800}, "light", "#name")
+        page = write_map(Path(place) / "map.html", make_map(60_000)).as_uri()
+        wide = {"width": 1240, "height": 780}
+        take_map(browser, page, "map", wide, "light", "#point=4211", hover=(375, 575))
+        take_map(browser, page, "map-dark", wide, "dark", "#at=0.47,0.42,2.6&colour=column0", brush=True)
+        take_map(browser, page, "map-phone", {"width": 390, "height": 800}, "light", "#find=guitar")
         browser.close()
     size = sum(path.stat().st_size for path in IMAGES.glob("*.png"))
     assert size < _MOST_BYTES, f"the pictures have {size:,} bytes"
@@ -64,11 +71,50 @@ def take(browser: Any, served: Any, name: str, viewport: dict[str, int], scheme:
     )
     if top:
         page.evaluate("(top) => document.querySelector(top).closest('section, .head').scrollIntoView()", top)
+    _save(page, name)
+    context.close()
+
+
+def take_map(
+    browser: Any,
+    address: str,
+    name: str,
+    viewport: dict[str, int],
+    scheme: str,
+    state: str,
+    hover: tuple[int, int] | None = None,
+    brush: bool = False,
+) -> None:
+    """One picture of a map: a state of its address, a point under the mouse, a part of a histogram."""
+    context = browser.new_context(viewport=viewport, color_scheme=scheme, reduced_motion="reduce")
+    page = context.new_page()
+    page.goto(address + state)
+    wait_for(lambda: page.evaluate("Boolean(globalThis.shardmill?.map.resting)"))
+    if state.startswith("#find"):
+        wait_for(lambda: "not whole texts" in page.inner_text("#found-note"))
+    if state.startswith("#point"):
+        page.click("#card-near")
+        page.locator("#card-similar button").first.wait_for()
+    if brush:
+        box = page.locator(".bars").bounding_box()
+        page.mouse.move(box["x"] + 0.3 * box["width"], box["y"] + 20)
+        page.mouse.down()
+        page.mouse.move(box["x"] + box["width"] - 1, box["y"] + 20)
+        page.mouse.up()
+    if hover:
+        page.mouse.move(*hover)
+        page.locator("#tip").wait_for()
+    page.wait_for_timeout(1000)
+    # Points blend into many colours, of which the frequent ones have to be exact.
+    _save(page, name, Image.Quantize.MEDIANCUT)
+    context.close()
+
+
+def _save(page: Any, name: str, how: Image.Quantize = Image.Quantize.MAXCOVERAGE) -> None:
     path = IMAGES / f"{name}.png"
     page.screenshot(path=str(path))
-    context.close()
     with Image.open(path) as picture:
-        few = picture.convert("RGB").quantize(256, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
+        few = picture.convert("RGB").quantize(256, how, dither=Image.Dither.NONE)
         few.save(path, optimize=True)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from shardmill.errors import SpecError, nearest
 from shardmill.passwords import clean_url, withhold
@@ -44,7 +45,7 @@ _TABLE = {"to": "url", "schema": "preset"} | {
 # Keys that are left out of a run folder if they are unused.
 _NEW_KEYS = (
     *("then", "detach", "price_in", "price_out", "deadline", "budget_usd", "endpoint", "key_variable"),
-    *("read_ahead", "priority"),
+    *("read_ahead", "priority", "min_workers"),
 )
 # How the server of a task is reached: settings that the task gets as parameters.
 SERVER = ("endpoint", "key_variable")
@@ -141,14 +142,14 @@ class Execution(_Model):
 
     `places` are the current paths of the source's files, which may have moved since the run was planned; `to_url` is
     the current address of the target database. `engine` places the workers, with its own `engine_options`, which hold
-    no secrets. `endpoint` is the current address of the server that has the model, `key_variable` the environment
-    variable with its key. `then` are steps after the last shard: `verify`, and `merge:FILE`. With `detach` the
-    workers are left on their own. `price_in` and `price_out` are dollars per million tokens read and made, for work
-    that is paid by them. `deadline` is a time, or a duration from the start of the first worker; it and `budget_usd`
-    stop nothing: `status` compares the expected end and cost with them. `read_ahead` is the share of the usual amount
-    that a worker holds in memory ahead of its device; an engine that sees workers run out of memory lowers it. The
-    workers of a pool do runs of higher `priority` first. `index` is built after a load has written all rows;
-    `rebuild_indexes` drops existing indexes first.
+    no secrets. A task whose workers work on one item together begins with `min_workers` of them. `endpoint` is the
+    current address of the server that has the model, `key_variable` the environment variable with its key. `then` are
+    steps after the last shard: `verify`, and `merge:FILE`. With `detach` the workers are left on their own. `price_in`
+    and `price_out` are dollars per million tokens read and made, for work that is paid by them. `deadline` is a time,
+    or a duration from the start of the first worker; it and `budget_usd` stop nothing: `status` compares the expected
+    end and cost with them. `read_ahead` is the share of the usual amount that a worker holds in memory ahead of its
+    device; an engine that sees workers run out of memory lowers it. The workers of a pool do runs of higher `priority`
+    first. `index` is built after a load has written all rows; `rebuild_indexes` drops existing indexes first.
     """
 
     engine: str = "local"
@@ -158,6 +159,7 @@ class Execution(_Model):
     endpoint: str = ""
     key_variable: str = ""
     workers: int | None = Field(default=None, ge=1)
+    min_workers: int | None = Field(default=None, ge=1)
     device: Literal["auto", "cpu", "cuda", "all"] = "auto"
     precision: Literal["auto", "float32"] = "auto"
     batch_tokens: int | None = Field(default=None, ge=1)
@@ -182,6 +184,21 @@ class Execution(_Model):
         """As plain values for the run folder. What version 0.1.0 does not know is left out if it is unused."""
         unused = {name for name in _NEW_KEYS if not getattr(self, name)}
         return self.model_dump(mode="json", exclude=unused)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _range(cls, values: Any) -> Any:
+        """`workers = "2:8"` is the least and the most workers that work on one item together."""
+        if not isinstance(values, dict) or ":" not in str(values.get("workers")):
+            return values
+        least, _, most = str(values["workers"]).partition(":")
+        return {**values, "min_workers": least, "workers": most}
+
+    @model_validator(mode="after")
+    def _in_order(self) -> Execution:
+        if (self.min_workers or 1) > (self.workers or sys.maxsize):
+            raise ValueError(f"at least {self.min_workers} workers are more than the {self.workers} at most")
+        return self
 
     @field_validator("engine_options")
     @classmethod

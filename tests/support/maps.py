@@ -53,7 +53,7 @@ def make_map(n: int, *, texts: dict[int, str] | None = None, warns: bool = False
     fine = coarse * 5 + rng.integers(0, 5, n, dtype=np.int32)
     noise = rng.random(n) < 0.04
     places = _places(coarse, fine, noise, rng)
-    low, side = places.min(axis=0), float(np.ptp(places, axis=0).max())
+    low, side = places.min(axis=0), float(np.ptp(places, axis=0).max()) or 1.0
     steps = np.round((places - low) / side * LAST_STEP).astype(np.uint16)
     cells = np.where(noise, 5 * len(names), fine).astype(np.uint16)
     levels = tuple(_level(steps, cells, of, kind) for of, kind in ((5, "coarse"), (1, "fine")))
@@ -161,7 +161,7 @@ def _level(steps: NDArray[np.uint16], cells: NDArray[np.uint16], of: int, kind: 
         x, y = (int(v) for v in np.median(own, axis=0)) if len(own) else (0, 0)
         subject = names[number * of // 5]
         part = SUBJECTS[subject][number % 5]
-        words = (subject, *SUBJECTS[subject][:2]) if kind == "coarse" else (part, f"{subject} {part}")
+        words = (subject, *SUBJECTS[subject][:2]) if kind == "coarse" else (part, _ADJECTIVES[number % 10])
         clusters.append(MapCluster(words, x, y, len(own)))
     of_cell = np.append(np.arange(5 * len(names)) // of, -1).astype(np.int32)
     return MapLevel(tuple(clusters), of_cell)

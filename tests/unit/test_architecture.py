@@ -48,8 +48,8 @@ MAY_IMPORT: dict[str, str] = {
     "plan": "errors permission records sizing spec",
     "ledger": "errors records store plan",
     # What a run made is a source of the next.
-    "layout": "errors random store",
     "sources": "errors devices passwords permission ranges store template spec plan ledger postgres",
+    "layout": "errors random store",
     "tuning": "errors store spec plan ledger",
     "tasks": "errors permission devices random augment models endpoints schema spec plan ledger postgres template "
     "texts retrieval training tuning layout",

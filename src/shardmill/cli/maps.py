@@ -70,8 +70,8 @@ def map_(
     work, execution = read_options(None, options)
     own = {"vector": vector, "text": text, "method": method, "sample": sample, "seed": seed}
     wanted = {**work, **own, "marks": _read_marks(mark), "points": points}
-    began, how = time.monotonic(), {"fresh": resume is False, "resume": resume is True}
-    done = make_map(wanted, execution, out, quiet=False, **how)
+    began = time.monotonic()
+    done = make_map(wanted, execution, out, fresh=resume is False, resume=resume is True, quiet=False)
     figures = read_figures(done.ledger.store)
     if as_json:
         print_json({"map": done.ledger.url, **figures})

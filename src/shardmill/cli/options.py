@@ -127,7 +127,10 @@ OPTIONS: dict[str, Any] = {
     "allow_code": _flag(MODEL, "--allow-code", "Run the code that comes with the model, if it has some."),
     "engine": _declare(str, PLACE, "ENGINE", "local, ssh, slurm, ray, kubernetes, argo or pool.  [default: local]"),
     "workers": _declare(
-        int, PLACE, "N", "Number of workers.  [default: as many as the GPUs can use; one on a CPU]", min=1
+        str,
+        PLACE,
+        "N",
+        "Number of workers; MIN:MAX if they train together.  [default: as many as the GPUs can use; one on a CPU]",
     ),
     "device": _declare(
         str, PLACE, "DEVICE", "auto, cpu, cuda, or all (all GPUs plus one CPU worker on the spare cores)."

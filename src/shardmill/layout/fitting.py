@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from shardmill.errors import missing_extra
+from shardmill.errors import MissingExtra, missing_extra
 from shardmill.layout.anchors import NEIGHBOURS, Anchors, search_axes
 from shardmill.layout.whole import LENGTH, Whole
 
@@ -128,4 +128,6 @@ def _centred(places: Any) -> NDArray[np.float32]:
 
 
 def _missing(method: str) -> Exception:
-    return missing_extra({"umap": "umap-learn"}.get(method, method), "map")
+    if method == "pacmap":
+        return MissingExtra("pacmap is not installed.", hint="Install it with: pip install pacmap")
+    return missing_extra("umap-learn", "map")

@@ -141,6 +141,33 @@ class CheckpointRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class Gang:
+    """Workers that work on one item together, in order of their rank. Without members, the first ones are awaited.
+
+    `generation` grows whenever others work together; `address` is that of the first. `over` once nobody is needed.
+    """
+
+    shard: int
+    row: int
+    generation: int
+    leader: str
+    address: str = ""
+    members: tuple[str, ...] = ()
+    over: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class GangMember:
+    """A worker that belongs to a gang or waits for a place in it, until when; `process` names its process."""
+
+    worker: str
+    process: str
+    pid: int
+    since: float
+    until: float
+
+
+@dataclass(frozen=True, slots=True)
 class Assignment:
     """The shards that a branch may work on. More may be assigned before `until`."""
 
@@ -189,14 +216,14 @@ class RunForecast:
     basis: str
 
 
+Record = Commit | Lease | Assignment | Suspects | RunForecast | Step | KeptRows | CheckpointRecord | Gang | GangMember
+
 # Version 0.1.0 reads no commit with other keys than its own, so these are left out if they are empty.
 _NEW_KEYS = ("kernel", "precision", "tokens_out", "lengths")
 _to_json = json.JSONEncoder(separators=(",", ":"), sort_keys=True, ensure_ascii=False).encode
 
 
-def encode(
-    value: dict[str, Any] | Commit | Lease | Assignment | Suspects | RunForecast | Step | KeptRows | CheckpointRecord,
-) -> bytes:
+def encode(value: dict[str, Any] | Record) -> bytes:
     """A record as JSON; its fields are read by name, which avoids the copies of `asdict`."""
     if not isinstance(value, dict):
         fields = {name: getattr(value, name) for name in value.__slots__}

@@ -14,6 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 from shardmill.console import count, say
+from shardmill.engines.base import Engine
 from shardmill.engines.process import name_worker
 from shardmill.errors import UsageError, nearest
 from shardmill.layout.fitting import versions
@@ -64,6 +65,7 @@ def make_map(
     fresh: bool = False,
     resume: bool = False,
     quiet: bool = True,
+    engine: Engine | None = None,
 ) -> Run:
     """Map the vectors of a run, of files or of a query into the folder `out`. The same call resumes."""
     options = FitOptions(**{name: work[name] for name in ("method", "sample", "seed") if work.get(name) is not None})
@@ -72,7 +74,7 @@ def make_map(
     place = _absolute(os.fspath(out))
     source = find_columns(work)
     fitted = _fit(source, options, place, quiet)
-    how = {"fresh": fresh, "resume": resume, "quiet": quiet}
+    how: dict[str, Any] = {"fresh": fresh, "resume": resume, "quiet": quiet, "engine": engine}
     drawn_again = write_marks(open_store(place), _embed_marks(source, work.get("marks") or (), quiet))
     if drawn_again and (ledger := Ledger(place)).find_plan() is not None:
         ledger.steps.forget("map")
@@ -127,7 +129,7 @@ def _embed_marks(source: MapSource, texts: Sequence[str], quiet: bool) -> list[M
     if not quiet:
         say(f"Embedding {count(len(texts), 'mark')} with the model on {device.name}.")
     assert task.embed_query is not None
-    marks = [Mark(text, tuple(map(float, task.embed_query(text)))) for text in texts]
+    marks = [Mark(text, tuple(task.embed_query(text).tolist())) for text in texts]
     task.close()
     return marks
 

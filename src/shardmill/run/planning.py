@@ -9,7 +9,7 @@ from shardmill import permission
 from shardmill.devices import Device
 from shardmill.engines import LOCAL, check_detachable, open_engine
 from shardmill.engines.base import Engine, check_options
-from shardmill.errors import RunExists, StaleResume, UsageError
+from shardmill.errors import RunExists, SpecError, StaleResume, UsageError
 from shardmill.ledger import Ledger
 from shardmill.plan import NEW_NUMERICS, Plan, new_numerics
 from shardmill.planner import devices_for, make_plan, result_schema
@@ -17,6 +17,7 @@ from shardmill.run.changes import differences
 from shardmill.spec import Spec
 from shardmill.status.state import read_status
 from shardmill.tasks import open_task
+from shardmill.tasks.context import LongTask
 from shardmill.telemetry import open_trace
 
 
@@ -27,9 +28,14 @@ def permit(spec: Spec, *, of_model: bool) -> None:
         permission.allow(open_task(spec.work.task, spec.work.params).model_code)
 
 
-def settle_limit(spec: Spec) -> Spec:
-    """The spec with its task's own limit of failed rows, unless the user gave one."""
-    limit = open_task(spec.work.task, spec.work.params).max_errors
+def settle_by_task(spec: Spec) -> Spec:
+    """The spec with its task's own limit of failed rows, unless the user gave one; workers that the task can use."""
+    task = open_task(spec.work.task, spec.work.params)
+    if spec.execution.min_workers and not (isinstance(task, LongTask) and task.gang):
+        raise SpecError(
+            f"The workers of {spec.work.task!r} do not work on one item together.", hint="Give a number of --workers."
+        )
+    limit = task.max_errors
     if not limit or "max_errors" in spec.execution.model_fields_set:
         return spec
     return spec.model_copy(update={"execution": spec.execution.model_copy(update={"max_errors": limit})})

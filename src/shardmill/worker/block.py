@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -12,9 +13,10 @@ from numpy.typing import NDArray
 
 from shardmill.errors import Cure, ShardmillError, TaskError, WorkerFailed
 from shardmill.ledger import Claim, Suspects
+from shardmill.plan import Plan
 from shardmill.sinks.base import Sink
 from shardmill.sinks.digests import digest_items
-from shardmill.sources import ItemBatch
+from shardmill.sources import ItemBatch, Source
 from shardmill.tasks.base import WINDOW, Combined, Prepared, Task
 
 Rows = NDArray[np.int64]
@@ -236,6 +238,18 @@ def make_block(
         suspects=read.suspects,
         combined=task.combine(len(batch)),
     )
+
+
+def read_item(source: Source, plan: Plan, task: Task, shard: int, row: int) -> Any:
+    """What a task gets as one item of a shard, for a worker that does not hold the shard."""
+    first = 0
+    for batch in source.read(plan.shards[shard]):
+        if row < first + len(batch):
+            one = next(batch.after(row - first).cut(1))
+            read = ReadBatch(Claim(shard, ""), row, one, None, ())
+            return make_block(read, task, plan.kept).prepared.inputs[0]
+        first += len(batch)
+    raise WorkerFailed(f"Shard {shard} has no row {row}.", hint="The source has changed since the run was planned.")
 
 
 def prepare(task: Task, texts: Sequence[str | None], fields: pa.RecordBatch | None = None) -> Prepared:

@@ -195,6 +195,9 @@ class Tally:
         names = ("rows_per_s", "bytes_per_s", "tokens_per_s")
         return {name: round(sum(r[i] for r in recent) / span, 2) for i, name in enumerate(names, 1)}
 
+    def describe_rows(self) -> str:
+        return f"{self.rows:,} rows by this worker · {self.rates()['rows_per_s']:,.0f}/s"
+
     def describe(self, held: Iterable[OpenShard]) -> dict[str, Any]:
         """What a heartbeat says of it; `held` are the shards that are open."""
         stages = Counter(self._closed)

@@ -158,13 +158,15 @@ def test_pan_and_zoom_by_mouse_wheel_keys_and_buttons(opened: Open) -> None:
 
 def test_names_of_finer_clusters_come_with_zoom(opened: Open) -> None:
     page = opened()
-    assert page.locator(".label.depth1.shown").count() == 0
+    before = set(page.locator(".label.depth1.shown").all_inner_texts())
     biggest = max(DATA.levels[1].clusters, key=lambda cluster: cluster.size)
     page.evaluate(
         "([x, y]) => shardmill.map.view.set(x, y, 12 * shardmill.map.view.fit())",
         [biggest.x / LAST_STEP, 1 - biggest.y / LAST_STEP],
     )
-    page.locator(".label.depth1.shown").first.wait_for()
+    wait_for(lambda: set(page.locator(".label.depth1.shown").all_inner_texts()) - before)
+    assert biggest.words[0] not in " ".join(before)
+    assert biggest.words[0] in " ".join(page.locator(".label.shown").all_inner_texts())
     boxes = [box for box in (each.bounding_box() for each in page.locator(".label.shown").all()) if box]
     for i, a in enumerate(boxes):
         for b in boxes[:i]:
@@ -394,6 +396,28 @@ def test_hostile_texts_stay_texts(browser: Any, tmp_path: Path) -> None:
     assert page.inner_text("#title") == SHOWN
     assert SHOWN in page.inner_text("#legend")
     assert page.locator("img").count() == 0
+    watched.close()
+    assert watched.complaints == []
+
+
+@pytest.mark.parametrize("n", [1, 3])
+def test_a_map_of_almost_nothing(browser: Any, tmp_path: Path, n: int) -> None:
+    """All points at one place, without columns, clusters, figures, lists or texts."""
+    data = make_map(n, texts=dict.fromkeys(range(n), ""))
+    corner = np.zeros(n, np.uint16)
+    bare = dataclasses.replace(data, x=corner, y=corner, columns=(), levels=(), lists=(), marks=(), quality=None)
+    address = write_map(tmp_path / "map.html", dataclasses.replace(bare, neighbours=None)).as_uri()
+    watched = Watched(browser, address)
+    page = watched.open(reduced_motion="reduce")
+    page.goto(address)
+    rest(page)
+    assert page.inner_text("#count") == ("1 point" if n == 1 else "3 points")
+    assert page.inner_text("#verdict").startswith("Too few points")
+    page.evaluate("shardmill.map.pick(0, true)")
+    wait_for(lambda: page.inner_text("#card-text") == "(empty text)")
+    page.fill("#query", "word")
+    page.keyboard.press("Enter")
+    wait_for(lambda: page.inner_text("#found-title").startswith("0 points"))
     watched.close()
     assert watched.complaints == []
 

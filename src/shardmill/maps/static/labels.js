@@ -32,9 +32,13 @@ class Labels {
 
   name(cluster, given) {
     const depth = Math.min(given, SIZES.length - 1);
-    const lines = nameLines(cluster.words, depth);
-    const width = Math.max(...lines.map((line) => this.width(line, SIZES[depth], WEIGHTS[depth]))) + 4;
-    return { cluster, depth, lines, width, height: lines.length * SIZES[depth] * 1.2 };
+    const form = (lines) => {
+      const width = Math.max(...lines.map((line) => this.width(line, SIZES[depth], WEIGHTS[depth]))) + 4;
+      return { lines, width, height: lines.length * SIZES[depth] * 1.2 };
+    };
+    // Where the first level has no room for its words, its first word may have.
+    const short = depth || cluster.words.length < 2 ? [] : [form(nameLines(cluster.words.slice(0, 1), depth))];
+    return { cluster, depth, forms: [form(nameLines(cluster.words, depth)), ...short] };
   }
 
   mark(mark) {
@@ -59,11 +63,11 @@ class Labels {
     const free = (box) => taken.every((b) => box[0] > b[2] || box[2] < b[0] || box[1] > b[3] || box[3] < b[1]);
     for (const mark of this.marks) this.placeMark(mark, taken, free);
     for (const name of this.names) {
-      const box = this.fits(name) && this.room(name, free);
-      if (box) {
-        taken.push(box);
-        this.show(name);
-        move(name.element, box[0] + 5, box[1] + 3);
+      const found = this.fits(name) && this.room(name, free);
+      if (found) {
+        taken.push(found.box);
+        this.show(name, found.form);
+        move(name.element, found.box[0] + 5, found.box[1] + 3);
       } else if (name.shown) {
         name.shown = false;
         name.element.classList.remove("shown");
@@ -76,29 +80,33 @@ class Labels {
   /** A name of the first level goes when its cluster is larger than the view, others come when theirs is large enough. */
   fits(name) {
     const reach = name.cluster.reach * this.view.k;
-    return name.depth === 0 ? reach < 0.8 * Math.max(this.view.width, this.view.height) : reach > 0.3 * name.width;
+    return name.depth === 0 ? reach < 0.8 * Math.max(this.view.width, this.view.height) : reach > 0.3 * name.forms[0].width;
   }
 
   /** Where a name is written: at the middle of its cluster; the first level also a little below or above it. */
   room(name, free) {
     const { view } = this;
     const [x, y] = view.toScreen(name.cluster.px, name.cluster.py);
-    for (const dy of name.depth === 0 ? [0, 26, -40] : [0]) {
-      const top = y + dy - name.height / 2 - 3;
-      const box = [x - name.width / 2 - 5, top, x + name.width / 2 + 5, top + name.height + 6];
-      const seen = box[0] > -40 && box[2] < view.width + 40 && box[1] > 0 && box[3] < view.height;
-      if (seen && free(box)) return box;
+    for (const form of name.forms) {
+      for (const dy of name.depth === 0 ? [0, 26, -40] : [0]) {
+        const top = y + dy - form.height / 2 - 3;
+        const box = [x - form.width / 2 - 5, top, x + form.width / 2 + 5, top + form.height + 6];
+        const seen = box[0] > -40 && box[2] < view.width + 40 && box[1] > 0 && box[3] < view.height;
+        if (seen && free(box)) return { box, form };
+      }
     }
     return null;
   }
 
-  show(name) {
-    if (name.shown) return;
+  show(name, form) {
     if (!name.element) {
-      const lines = name.lines.map((line) => make("span", {}, line));
-      name.element = make("div", { class: `label depth${name.depth}` }, ...lines);
-      name.element.style.width = `${name.width}px`;
+      name.element = make("div", { class: `label depth${name.depth}` });
       this.box.append(name.element);
+    }
+    if (name.form !== form) {
+      name.form = form;
+      name.element.replaceChildren(...form.lines.map((line) => make("span", {}, line)));
+      name.element.style.width = `${form.width}px`;
     }
     name.shown = true;
     name.element.classList.add("shown");

@@ -1,5 +1,5 @@
 // The same without a GPU: discs blended into the pixels of an image. A browser that only imitates WebGL takes about a
-// microsecond per point; this takes a tenth of that.
+// microsecond per point; this takes a quarter of that.
 
 const PHASES = 3;
 const MARGIN = 32;

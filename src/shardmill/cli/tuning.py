@@ -34,7 +34,7 @@ shardmill tune study.toml --out /shared/runs/study --engine slurm --partition gp
 
 @takes(*o.PLACING, "detach", "then", "max_errors")
 def tune(
-    source: Annotated[str, o.argument("STUDY", "A TOML file with [work] and [space].")],
+    source: Annotated[str, o.argument("STUDY", "A TOML file with [work] and [space]: a path or a URL.")],
     out: o.Out = "",
     call: Annotated[
         str | None, o.option(o.STUDY, metavar="MODULE:FUNCTION", help="The objective, instead of the file's.")

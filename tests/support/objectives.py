@@ -42,3 +42,7 @@ def stepwise(parameters: dict[str, Any], context: Any) -> float:
         context.report(step, {"value": value / (step + 1)})
         context.keep(step, {"value.json": json.dumps(value).encode()})
     return float(value / 6)
+
+
+def always_broken(parameters: dict[str, Any], context: Any) -> float:
+    raise ValueError("never")

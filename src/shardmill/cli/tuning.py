@@ -58,6 +58,8 @@ def tune(
     elif len(found.trials) < found.planned:
         say(f"Detached. Watch: shardmill status {run.ledger.url} --watch")
     else:
+        for note in dict.fromkeys(note for worker in run.status().workers for note in worker["notes"]):
+            say(note)
         _show(found)
         say(f"Next: shardmill report {run.ledger.url}   shardmill study {run.ledger.url} --journal study.log")
     if len(found.trials) == found.planned and not found.best:

@@ -166,8 +166,8 @@ def dedup(
     """
     _check("dedup", DedupOptions, options)
     work, execution = sort_options({"source": source, "text": text, **options})
-    how = {"threshold": threshold, "exact": exact, "fresh": fresh, "quiet": is_quiet(quiet)}
-    return remove_duplicates(work, execution, out, **how)
+    how: Any = {"fresh": fresh, "quiet": is_quiet(quiet)}
+    return remove_duplicates(work, execution, out, threshold=threshold, exact=exact, **how)
 
 
 def train(

@@ -95,7 +95,7 @@ def remove_duplicates(
         fields = ["item", "signature"]
         grouped = start(_spec(source, "Bands", each, fields, arguments), f"{place}-bands", **how)
         key = "key"
-    groups = {"source": f"run:{grouped.ledger.url}", "text": "{item}", "group_by": key, "id": key}
+    groups: dict[str, Any] = {"source": f"run:{grouped.ledger.url}", "text": "{item}", "group_by": key, "id": key}
     groups |= {"max_item_bytes": _GROUP_BYTES}
     # Items without a text are one group, which has no numbers.
     paired = start(_spec(groups, "pair_up", {**each, "max_errors": "1"}, [], text=True), f"{place}-pairs", **how)
@@ -131,17 +131,16 @@ def _columns_to_keep(work: dict[str, Any]) -> list[str]:
     """The columns that the user named, or all that the source has."""
     if keep := work.get("keep"):
         return [part for each in ([keep] if isinstance(keep, str) else keep) for part in each.split(",")]
-    places = work.get("source") or ()
-    found = list_columns(
-        [places] if isinstance(places, str) else list(places), work.get("query", ""), work.get("format")
-    )
+    source = work.get("source") or ()
+    places = [source] if isinstance(source, str) else list(source)
+    found = list_columns(places, work.get("query", ""), work.get("format"))
     ids = work.get("id") or ()
     taken = {*_OWN, *(ids.split(",") if isinstance(ids, str) else ids)}
     return [name for name in found if name not in taken]
 
 
 def _find_duplicates(signed: Run, paired: Run, threshold: float | None) -> pa.Table:
-    """Which item each dropped one is like, by numbers: `kept`, `dropped`, `similarity`, and whether they are `equal`."""
+    """Which item each dropped one is like, by their numbers, with their similarity, and whether they are equal."""
     table = paired.table(["kept", "dropped"]).drop_columns(["row"]).drop_null()
     pairs = np.stack([table.column(n).to_numpy() for n in ("kept", "dropped")], axis=1)
     pairs = np.unique(pairs, axis=0) if len(pairs) else pairs

@@ -74,8 +74,10 @@ def list_columns(places: Sequence[str], query: str = "", format: str | None = No
 
         return list_query_columns(places, query)
     if any(map(is_range, places)):
-        return {COLUMN: pa.int64()}
-    from shardmill.sources.discovery import list_columns
+        import pyarrow
+
+        return {COLUMN: pyarrow.int64()}
+    from shardmill.sources.listing import list_columns
     from shardmill.sources.sql import refuse_without_query
 
     refuse_without_query(places)

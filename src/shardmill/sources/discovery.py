@@ -6,15 +6,10 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import replace
 
-import pyarrow as pa
-
-from shardmill.arrowtypes import arrow_type
 from shardmill.errors import SourceError, nearest
-from shardmill.plan import ITEM
 from shardmill.sources.arrow.saved import choose_saved
 from shardmill.sources.base import Fields, SourceFile, SourceStat
 from shardmill.sources.chunks import HEAD
-from shardmill.sources.columns import infer_type
 from shardmill.sources.compressed.detection import COMPRESSED_SUFFIXES, find_compression
 from shardmill.sources.compressed.entries import OnProgress, find_entries
 from shardmill.sources.content import open_ranges
@@ -35,28 +30,6 @@ def discover_files(places: Sequence[str], fields: Fields, format: str | None, on
     kind, files = find_files(places, format)
     found = SourceStat(kind, find_entries(files, on_progress), {})
     return replace(found, columns=find_format(kind).reader().describe(found, fields))
-
-
-def list_columns(places: Sequence[str], format: str | None) -> dict[str, pa.DataType]:
-    """The names and types of all columns: of the schema, of a header, or of sampled rows."""
-    kind, files = find_files(places, format)
-    stat = SourceStat(kind, files, {})
-    reader = find_format(kind).reader()
-    found = reader.sample(stat)
-    if isinstance(found, pa.Schema):
-        return {field.name: field.type for field in found if field.name != ITEM}
-    if found is None and kind == "text":
-        return {"text": pa.string()}
-    if found is None:
-        first = next((row for file in files if file.size_bytes for row, _ in reader.iter_rows(stat, file)), {})
-        found = [first] if isinstance(first, dict) else []
-    return {name: _type_of([row.get(name) for row in found]) for name in dict.fromkeys(n for row in found for n in row)}
-
-
-def _type_of(values: Sequence[object]) -> pa.DataType:
-    if any(isinstance(value, list) for value in values):
-        return pa.list_(pa.float64())
-    return arrow_type(infer_type(values))
 
 
 def find_files(places: Sequence[str], format: str | None = None) -> tuple[str, tuple[SourceFile, ...]]:

@@ -8,7 +8,7 @@ import re
 import unicodedata
 import zlib
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -57,7 +57,7 @@ def exact_signatures(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 class Signatures:
     """The same with a MinHash signature, null for a text without words."""
 
-    columns = {"item": "int64", "digest": "string", "signature": f"fixed_size_binary[{4 * HASHES}]"}
+    columns: ClassVar = {"item": "int64", "digest": "string", "signature": f"fixed_size_binary[{4 * HASHES}]"}
 
     def __init__(self) -> None:
         self._library = _datasketch()
@@ -78,9 +78,9 @@ class Signatures:
 
 
 class Bands:
-    """A row for each band of a signature: items that share one are candidates."""
+    """One row per band of a signature: items that share one are candidates."""
 
-    columns = {"item": "int64", "key": "string"}
+    columns: ClassVar = {"item": "int64", "key": "string"}
 
     def __init__(self, threshold: float) -> None:
         chosen = _datasketch().MinHashLSH(threshold=threshold, num_perm=HASHES, weights=_WEIGHTS)
@@ -111,7 +111,7 @@ pair_up.columns = {"kept": "int64", "dropped": "int64"}  # type: ignore[attr-def
 class WithoutDuplicates:
     """Gives the digest of each item that stays, and no row for the others."""
 
-    columns = {"digest": "string"}
+    columns: ClassVar = {"digest": "string"}
 
     def __init__(self, dropped: dict[str, str]) -> None:
         self._dropped = {int(shard): _unpack(bits) for shard, bits in dropped.items()}

@@ -1,0 +1,36 @@
+"""The columns that files have, for those who choose among them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from shardmill.arrowtypes import arrow_type
+from shardmill.plan import ITEM
+from shardmill.sources.base import SourceStat
+from shardmill.sources.columns import infer_type
+from shardmill.sources.discovery import find_files
+from shardmill.sources.formats import find_format
+
+
+def list_columns(places: Sequence[str], format: str | None) -> dict[str, pa.DataType]:
+    """The names and types of all columns: of the schema, of a header, or of sampled rows."""
+    kind, files = find_files(places, format)
+    stat = SourceStat(kind, files, {})
+    reader = find_format(kind).reader()
+    found = reader.sample(stat)
+    if isinstance(found, pa.Schema):
+        return {field.name: field.type for field in found if field.name != ITEM}
+    if found is None and kind == "text":
+        return {"text": pa.string()}
+    if found is None:
+        first = next((row for file in files if file.size_bytes for row, _ in reader.iter_rows(stat, file)), {})
+        found = [first] if isinstance(first, dict) else []
+    return {name: _type_of([row.get(name) for row in found]) for name in dict.fromkeys(n for row in found for n in row)}
+
+
+def _type_of(values: Sequence[object]) -> pa.DataType:
+    if any(isinstance(value, list) for value in values):
+        return pa.list_(pa.float64())
+    return arrow_type(infer_type(values))

@@ -31,6 +31,8 @@ NEW_NUMERICS = "another version of shardmill began it, and this version corrects
 # the window (from 0) and the range of characters of the item's text that it covers.
 ROW = "row"
 WINDOW, START, STOP = "window", "start", "stop"
+# A column of parts alone, where items may have no row: the number of a row's item in its shard.
+ITEM = "item_in_shard"
 
 # A shard is no smaller than this, nor than a few seconds of dear work. More than the usual shards are
 # made only where each would take longer than the longest.

@@ -10,25 +10,13 @@ from typer.models import OptionInfo
 
 ARGUMENTS, OTHER = "Arguments", "Options"
 SOURCE, MODEL, RESULT, TABLE = "Source", "Model", "What is kept", "Table"
-PROMPT, PASSAGES, ANSWER = "Prompt", "Passages", "Answer"
+PROMPT, PASSAGES, ANSWER, FUNCTION = "Prompt", "Passages", "Answer", "Function"
 PAIRS, LEARNING, HELD_OUT = "Pairs", "Learning", "Evaluation"
 PLACE, LIMITS = "Where it runs", "Limits"
 STUDY = "Study"
 GROUPS = (
-    ARGUMENTS,
-    SOURCE,
-    STUDY,
-    PAIRS,
-    PROMPT,
-    PASSAGES,
-    MODEL,
-    LEARNING,
-    HELD_OUT,
-    ANSWER,
-    RESULT,
-    TABLE,
-    PLACE,
-    LIMITS,
+    *(ARGUMENTS, SOURCE, FUNCTION, STUDY, PAIRS, PROMPT, PASSAGES, MODEL, LEARNING, HELD_OUT, ANSWER, RESULT, TABLE),
+    *(PLACE, LIMITS),
 )
 
 

@@ -24,8 +24,7 @@ from shardmill.maps.fitting import FitOptions, fit_source
 from shardmill.maps.marks import Mark, write_marks
 from shardmill.plan import RUN, Plan
 from shardmill.run import Run, start
-from shardmill.sources import Fields, discover
-from shardmill.sources.listing import list_columns
+from shardmill.sources import Fields, discover, list_columns
 from shardmill.spec import make_spec
 from shardmill.steps import do_first
 from shardmill.store import is_url, open_store
@@ -100,13 +99,13 @@ def _place(source: MapSource, fitted: str, execution: dict[str, Any], place: str
 
 
 def _add_points(points: str, source: MapSource, fitted: str, execution: dict[str, Any], place: str, **how: Any) -> Run:
-    """Lay other items onto the same map: embed them as the run did, then place both, into MAP/points/NAME."""
+    """Lay other items onto the same map: embed them as the run did, in MAP/vectors, then place both, in MAP/points."""
     below = _plan_of(source, "--points")
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", PurePosixPath(points.removeprefix(RUN)).stem) or "points"
     added = _find_run([points])
     if added is None:
         work = {"source": points, **{key: getattr(below.work, key) for key in ("text", "id", "keep", "task", "params")}}
-        vectors = start(make_spec(work, {**execution, "then": ()}), f"{place}/points/{name}-vectors", **how).ledger.url
+        vectors = start(make_spec(work, {**execution, "then": ()}), f"{place}/vectors/{name}", **how).ledger.url
     else:
         vectors = _absolute(points.removeprefix(RUN))
         changed = [key for key in below.fingerprint if below.fingerprint[key] != added.fingerprint.get(key)]
@@ -170,7 +169,7 @@ def find_columns(work: Mapping[str, Any]) -> MapSource:
         raise UsageError("Nothing to map was given.", hint="Name an embed run: shardmill map RUN --out MAP")
     plan = None if query else _find_run(given)
     places = (f"{RUN}{_absolute(given[0].removeprefix(RUN))}",) if plan is not None else given
-    columns = list_columns(places, work.get("format"), query)
+    columns = list_columns(places, query, work.get("format"))
     vector = work.get("vector") or _only_vector(columns)
     own = [vector, *([plan.work.text] if plan is not None and plan.work.text in columns else [])]
     text = work.get("text") or (own[1] if len(own) > 1 else "")

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from shardmill import permission
+from shardmill.calls import refuse_while_importing
 from shardmill.devices import Device
 from shardmill.engines import LOCAL, check_detachable, open_engine
 from shardmill.engines.base import Engine, check_options
@@ -23,6 +24,7 @@ from shardmill.telemetry import open_trace
 
 def permit(spec: Spec, *, of_model: bool) -> None:
     """Whoever names a task or a source allows its code; code that comes with a model is allowed only `of_model`."""
+    refuse_while_importing()
     permission.allow(spec.work.code)
     if of_model:
         permission.allow(open_task(spec.work.task, spec.work.params).model_code)
@@ -95,9 +97,10 @@ def refuse_another_model(ledger: Ledger, plan: Plan) -> None:
         )
     changed = [name for name in {*here, *plan.fingerprint} if here.get(name) != plan.fingerprint.get(name)]
     if changed:
+        what = "function" if "function" in changed else "model"
         raise StaleResume(
-            f"{ledger.url}: the model here is not the one that the run was planned with ({', '.join(changed)} differ).",
-            hint="Resume on a machine that has the planned model, or start over with --fresh.",
+            f"{ledger.url}: the {what} here is not the one that it was planned with ({', '.join(changed)} differ).",
+            hint=f"Resume on a machine that has the planned {what}, or start over with --fresh.",
         )
 
 

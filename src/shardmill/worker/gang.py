@@ -187,6 +187,10 @@ class MemberContext:
     def __init__(self, ledger: Ledger, shard: int, row: int, seat: GangSeat, stopped: Callable[[], bool]) -> None:
         self._ledger, self._shard, self._row, self._seat, self._stopped = ledger, shard, row, seat, stopped
 
+    @property
+    def shard(self) -> int:
+        return self._shard
+
     def report(self, step: int, figures: Mapping[str, float]) -> None:
         pass
 

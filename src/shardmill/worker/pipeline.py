@@ -178,7 +178,7 @@ class Worker:
                 is_wanted=lambda block: not self._shards[block.claim.shard].lost,
             )
             self.writer = Writer(
-                *(self.ledger, self.plan, self.task.output, self._shards, self._tally),
+                *(self.ledger, self.plan, self.task.written, self._shards, self._tally),
                 worker=self.name,
                 device=self.device.name,
                 numerics=self.task.numerics,

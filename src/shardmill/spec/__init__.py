@@ -2,20 +2,36 @@
 
 from __future__ import annotations
 
-import re
 import sys
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
 
+from shardmill.calls import describe_call
 from shardmill.errors import SpecError, nearest
 from shardmill.passwords import clean_url, withhold
-from shardmill.permission import KEY_VARIABLE, code_among, key_name
+from shardmill.permission import KEY_VARIABLE, calls_among, code_among, key_name
+from shardmill.spec.limits import ErrorLimit, parse_duration
+from shardmill.template import NO_TEXT
+
+__all__ = [
+    "SERVER",
+    "ErrorLimit",
+    "Execution",
+    "Spec",
+    "TableSpec",
+    "Work",
+    "make_execution",
+    "make_spec",
+    "parse_duration",
+    "read_spec",
+    "settle_server",
+    "sort_options",
+]
 
 
 def _as_tuple(value: Any) -> Any:
@@ -49,9 +65,6 @@ _NEW_KEYS = (
 )
 # How the server of a task is reached: settings that the task gets as parameters.
 SERVER = ("endpoint", "key_variable")
-# Tasks whose parameters name code.
-_CALLING = ("tune",)
-_UNITS_S = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 
 
 class _Model(BaseModel):
@@ -113,9 +126,11 @@ class Work(_Model):
 
     @property
     def calls(self) -> tuple[str, ...]:
-        """The names of code in the parameters of a task that calls it: a function, or the class of another task."""
-        named = (self.params.get("call"), self.params.get("task")) if self.task in _CALLING else ()
-        return tuple(name for name in named if isinstance(name, str) and ":" in name)
+        """The names of code in the parameters of a task of ours: a function, or the class of another task."""
+        if ":" in self.task:
+            return ()
+        task = self.params.get("task")
+        return (*calls_among(self.params), *((task,) if isinstance(task, str) and ":" in task else ()))
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -246,18 +261,6 @@ class Execution(_Model):
         return str(value)
 
 
-def parse_duration(text: str) -> float:
-    """Seconds of "2h", "90min", "1h30m" or "1d".
-
-    >>> parse_duration("1h30m")
-    5400.0
-    """
-    parts = re.findall(r"(\d+(?:\.\d+)?)\s*(min|[smhd])", text.strip().lower())
-    if not parts or "".join(f"{n}{u}" for n, u in parts) != re.sub(r"\s+", "", text.lower()):
-        raise ValueError(f"{text!r} is neither a time like 2026-12-31T18:00 nor a duration like 2h, 90min or 1h30m")
-    return sum(float(number) * _UNITS_S[unit] for number, unit in parts)
-
-
 def _step(text: str) -> str:
     kind, _, file = text.partition(":")
     if text != "verify" and not (kind == "merge" and file.endswith((".parquet", ".npy"))):
@@ -270,38 +273,6 @@ class Spec(_Model):
 
     work: Work
     execution: Execution = Execution()
-
-
-@dataclass(frozen=True, slots=True)
-class ErrorLimit:
-    """How many rows may fail: a share of the rows, or a number."""
-
-    share: float | None
-    count: int | None
-
-    @classmethod
-    def parse(cls, text: str) -> ErrorLimit:
-        """Read "1%" or "250".
-
-        >>> ErrorLimit.parse("1%").exceeded(errors=11, rows=1000)
-        True
-        """
-        text = text.strip()
-        try:
-            if text.endswith("%"):
-                share = float(text[:-1]) / 100
-                if 0 <= share <= 1:
-                    return cls(share, None)
-            elif int(text) >= 0:
-                return cls(None, int(text))
-        except ValueError:
-            pass
-        raise ValueError(f"max_errors {text!r} is neither a percentage like 1% nor a count like 250")
-
-    def exceeded(self, errors: int, rows: int) -> bool:
-        if self.count is not None:
-            return errors > self.count
-        return errors > (self.share or 0.0) * rows
 
 
 def sort_options(values: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -322,7 +293,15 @@ def sort_options(values: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, A
 
 
 def make_spec(work: dict[str, Any], execution: dict[str, Any] | None = None) -> Spec:
-    """Build a spec from plain values; None means the default."""
+    """Build a spec from plain values; None means the default. The task may be a function: `shardmill.task`."""
+    if callable(work.get("task")):
+        work = {
+            "text": NO_TEXT,
+            **work,
+            "task": "apply",
+            "params": {**describe_call(work["task"]), **work.get("params", {})},
+        }
+        execution = {"device": "cpu", **(execution or {})}
     work, execution = settle_server(work, execution or {})
     try:
         made = Work(**{k: v for k, v in work.items() if v is not None})
@@ -360,11 +339,20 @@ def make_execution(values: dict[str, Any]) -> Execution:
 def read_spec(path: Path, known: Sequence[str] = ("work", "execution")) -> dict[str, dict[str, Any]]:
     """The tables of a TOML spec, to be completed by options."""
     try:
-        tables = tomllib.loads(path.read_text())
+        text = path.read_text()
     except FileNotFoundError as error:
         raise SpecError(f"{path}: no such file.") from error
     except OSError as error:
         raise SpecError(f"{path}: {error.strerror}.") from error
+    except ValueError as error:
+        raise SpecError(f"{path}: {error}.") from error
+    return parse_tables(text, str(path), known)
+
+
+def parse_tables(text: str, path: str, known: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """The tables of a TOML text that was read from a path or a URL."""
+    try:
+        tables = tomllib.loads(text)
     except (ValueError, RecursionError) as error:
         raise SpecError(f"{path}: {error}.") from error
     unknown = sorted(set(tables) - {*known})

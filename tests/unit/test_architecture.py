@@ -62,7 +62,9 @@ MAY_IMPORT: dict[str, str] = {
     "worker": "_version errors console batching devices spec plan ledger sources tasks sinks steps telemetry",
     "testing": "errors devices ledger tasks worker",
     # A host without a common disk is sent the bytes that its shards need, and the sources know which these are.
-    "engines": "_version errors console passwords permission records ranges devices store spec plan ledger sources",
+    # Of a study it is sent what its trials try, as it sees no other trials.
+    "engines": "_version errors console passwords permission records ranges devices store spec plan ledger sources "
+    "tuning",
     "split": "errors console passwords ranges store plan sources",
     "planner": "errors console devices sizing spec plan sources tasks",
     "costs": "errors console devices sizing models spec plan ledger sources tasks status planner",

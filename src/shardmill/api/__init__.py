@@ -312,7 +312,12 @@ def lay_out(work: dict[str, Any], execution: dict[str, Any], out: Place, **how: 
 
 
 def _settle(work: dict[str, Any], execution: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    return settle_training(work, execution) if work.get("task") == "train" else (work, execution)
+    if work.get("task") != "train":
+        return work, execution
+    params = work.get("params", {})
+    if place := params.get("hard_negatives"):
+        work = {**work, "params": {**params, "hard_negatives": make_searchable(os.fspath(place))}}
+    return settle_training(work, execution)
 
 
 def _check(function: str, known: type[Any], options: Mapping[str, Any]) -> None:

@@ -138,6 +138,7 @@ class TrainingOptions(RunOptions, total=False):
 
     label: str | None
     prompts: Mapping[str, str] | None
+    hard_negatives: str | None
     loss: str | None
     temperature: float | None
     dims: Sequence[int] | None

@@ -162,6 +162,9 @@ TRAINING: dict[str, Any] = {
     ),
     "label": _declare(str, PAIRS, "COLUMN", "A number for each pair: the higher, the closer."),
     "prompt": _declare(list[str], PAIRS, "COLUMN=TEXT", "A prompt before the texts of a column; repeatable."),
+    "hard_negatives": _declare(
+        str, PAIRS, "RUN", "An embed run, by the same model, of passages: the nearest wrong one is a third text."
+    ),
     "loss": _declare(
         str, LEARNING, "LOSS", "in-batch, cosent, cosine or triplet.  [default: in-batch; cosent with --label]"
     ),

@@ -99,13 +99,13 @@ def _place(source: MapSource, fitted: str, execution: dict[str, Any], place: str
 
 
 def _add_points(points: str, source: MapSource, fitted: str, execution: dict[str, Any], place: str, **how: Any) -> Run:
-    """Lay other items onto the same map: embed them as the run did, then place both, into MAP/points/NAME."""
+    """Lay other items onto the same map: embed them as the run did, in MAP/vectors, then place both, in MAP/points."""
     below = _plan_of(source, "--points")
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", PurePosixPath(points.removeprefix(RUN)).stem) or "points"
     added = _find_run([points])
     if added is None:
         work = {"source": points, **{key: getattr(below.work, key) for key in ("text", "id", "keep", "task", "params")}}
-        vectors = start(make_spec(work, {**execution, "then": ()}), f"{place}/points/{name}-vectors", **how).ledger.url
+        vectors = start(make_spec(work, {**execution, "then": ()}), f"{place}/vectors/{name}", **how).ledger.url
     else:
         vectors = _absolute(points.removeprefix(RUN))
         changed = [key for key in below.fingerprint if below.fingerprint[key] != added.fingerprint.get(key)]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from shardmill.errors import SpecError
+from shardmill.errors import SpecError, UsageError
+from shardmill.run.result import Run
 from shardmill.sources import ALL
 from shardmill.tasks.params import read_params
 from shardmill.training.options import TrainOptions
@@ -45,3 +46,16 @@ def settle_study(work: dict[str, Any]) -> dict[str, Any]:
     fixed = {"columns": settled["params"]["columns"], **settings.params}
     read = {name: settled[name] for name in ("text", "fields", "group_by")}
     return {**work, **read, "params": {**work["params"], "params": fixed}}
+
+
+def best_training(place: str) -> dict[str, Any]:
+    """The work of a training run with the source of a study and the options of its best trial."""
+    run = Run(place)
+    study = run.study()
+    if study.settings.task != "train":
+        raise UsageError(f"{place} is no study of train, but of {study.settings.call or study.settings.task}.")
+    if not study.best:
+        raise UsageError(f"No trial of {place} has a result.", hint=f"See: shardmill study {place}")
+    work = run.plan.work
+    read = {name: value for name in ("query", "format") if (value := getattr(work, name))}
+    return {**read, "source": list(work.source), "params": {**study.settings.params, **study.best[0].parameters}}

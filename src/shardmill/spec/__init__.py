@@ -339,11 +339,20 @@ def make_execution(values: dict[str, Any]) -> Execution:
 def read_spec(path: Path, known: Sequence[str] = ("work", "execution")) -> dict[str, dict[str, Any]]:
     """The tables of a TOML spec, to be completed by options."""
     try:
-        tables = tomllib.loads(path.read_text())
+        text = path.read_text()
     except FileNotFoundError as error:
         raise SpecError(f"{path}: no such file.") from error
     except OSError as error:
         raise SpecError(f"{path}: {error.strerror}.") from error
+    except ValueError as error:
+        raise SpecError(f"{path}: {error}.") from error
+    return parse_tables(text, str(path), known)
+
+
+def parse_tables(text: str, path: str, known: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """The tables of a TOML text that was read from a path or a URL."""
+    try:
+        tables = tomllib.loads(text)
     except (ValueError, RecursionError) as error:
         raise SpecError(f"{path}: {error}.") from error
     unknown = sorted(set(tables) - {*known})

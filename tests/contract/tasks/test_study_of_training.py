@@ -11,6 +11,7 @@ import pytest
 from shardmill import api
 from shardmill.errors import SpecError
 from shardmill.run import Run
+from shardmill.run.training import best_training
 from shardmill.testing import InProcessEngine
 from tests.support.libraries import needed
 from tests.support.training import a_model, topic_pairs
@@ -67,11 +68,9 @@ def test_trials_train_on_the_same_rows(model: Path, tmp_path: Path, write_jsonl:
     assert [trial.parameters for trial in more.study().trials[:4]] == [trial.parameters for trial in found.trials]
     assert len(more.study().trials) == 6
     # The best trial, trained on its own, has the figure that the study has seen.
-    best = found.best[0]
-    params = {"model": str(model), "columns": ["question", "passage"], "held_out": 0.2, **best.parameters}
-    work = {"source": str(tmp_path / "items.jsonl"), "task": "train", "params": params}
+    work = {**best_training(str(tmp_path / "run")), "task": "train"}
     alone = api.carry_out(work, {"device": "cpu"}, tmp_path / "best", engine=InProcessEngine())
-    assert alone.table().column("best").to_pylist() == pytest.approx([best.values[0]])
+    assert alone.table().column("best").to_pylist() == pytest.approx([more.study().best[0].values[0]])
 
 
 def test_a_study_of_training_that_cannot_train_is_refused(

@@ -16,6 +16,7 @@ from typing import Any
 import psutil
 import pytest
 
+from shardmill.calls import describe_call
 from shardmill.devices import Device, gpus
 from shardmill.engines import open_engine
 from shardmill.errors import MissingExtra, SpecError, UsageError
@@ -23,6 +24,7 @@ from shardmill.ledger import Ledger
 from shardmill.planner import make_plan
 from shardmill.run import Run, prepare, resume, start
 from shardmill.spec import Execution, make_spec
+from shardmill.template import NO_TEXT
 from shardmill.worker import Worker
 from tests.support import engine_contract as contract
 from tests.support.corpora import fake_spec
@@ -70,6 +72,18 @@ def test_every_row_comes_out_once(engine: dict[str, Any], tmp_path: Path) -> Non
     (name,) = {w["device"] for w in Ledger(tmp_path / "run").workers.read()}
     assert name == "cpu"
     assert (tmp_path / "run/logs").is_dir()
+
+
+def test_a_function_is_sent_along_with_the_plan(engine: dict[str, Any], tmp_path: Path) -> None:
+    file, source = tmp_path / "mine.py", tmp_path / "rows.jsonl"
+    file.write_text("def f(rows):\n    return [None if r['n'] % 3 else {'twice': 2 * r['n']} for r in rows]\n")
+    source.write_text("".join(json.dumps({"n": n}) + "\n" for n in range(300)))
+    params = describe_call(f"{file}:f")
+    file.unlink()
+    work = {"source": str(source), "text": NO_TEXT, "task": "apply", "params": params}
+    run = start(make_spec(work, {**engine, "workers": 2, "shard_bytes": 500}), tmp_path / "run")
+    assert run.table().column("twice").to_pylist() == [2 * n for n in range(0, 300, 3)]
+    assert run.verify().verified
 
 
 def test_stopping_leaves_nothing_behind(engine: dict[str, Any], tmp_path: Path) -> None:

@@ -67,8 +67,8 @@ MAY_IMPORT: dict[str, str] = {
     "results": "errors permission console ranges devices store retrieval evaluation models plan ledger sources tasks "
     "sinks",
     "reports": "_version errors console store plan ledger status costs tuning",
-    "run": "errors permission console devices store template spec plan planner ledger engines sources sinks tasks "
-    "status costs results layout maps steps worker retrieval reports telemetry training tuning",
+    "run": "errors permission console devices store template spec postgres plan planner ledger engines sources sinks "
+    "tasks status costs results layout maps steps worker retrieval reports telemetry training tuning",
     "tables": "errors passwords permission console template devices store models spec plan planner postgres sources "
     "sinks tasks engines results run",
     "alerts": "errors console records store spec status endpoints",

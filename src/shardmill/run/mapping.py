@@ -23,9 +23,11 @@ from shardmill.ledger import Ledger
 from shardmill.maps.fitting import FitOptions, fit_source
 from shardmill.maps.marks import Mark, write_marks
 from shardmill.plan import RUN, Plan
+from shardmill.postgres.places import find_table, is_table
 from shardmill.run import Run, start
 from shardmill.sources import Fields, discover
 from shardmill.sources.listing import list_columns
+from shardmill.sources.sql.query import quote
 from shardmill.spec import make_spec
 from shardmill.steps import do_first
 from shardmill.store import is_url, open_store
@@ -33,6 +35,8 @@ from shardmill.tasks import open_here, open_task
 from shardmill.template import NO_TEXT
 
 _LEASE_S = 60.0
+# The column of vectors in a table that `shardmill load` made. Databases do not say that a column has vectors.
+_LOADED = "embedding"
 # The result's own columns.
 _OWN = ("row", "x", "y", "distance", "excerpt", "cluster", "cluster_name")
 
@@ -168,10 +172,13 @@ def find_columns(work: Mapping[str, Any]) -> MapSource:
     given, query = _names(work.get("source")), work.get("query") or ""
     if not given:
         raise UsageError("Nothing to map was given.", hint="Name an embed run: shardmill map RUN --out MAP")
+    if not query and len(given) == 1 and is_table(given[0]):
+        found = find_table(given[0])
+        given, query = (found.url,), f"SELECT * FROM {quote(found.schema)}.{quote(found.table)}"
     plan = None if query else _find_run(given)
     places = (f"{RUN}{_absolute(given[0].removeprefix(RUN))}",) if plan is not None else given
     columns = list_columns(places, work.get("format"), query)
-    vector = work.get("vector") or _only_vector(columns)
+    vector = work.get("vector") or (_LOADED if query and _LOADED in columns else _only_vector(columns))
     own = [vector, *([plan.work.text] if plan is not None and plan.work.text in columns else [])]
     text = work.get("text") or (own[1] if len(own) > 1 else "")
     id = _names(work.get("id")) or (plan.work.id if plan is not None else ())

@@ -30,7 +30,7 @@ from shardmill.sources.listing import list_columns
 from shardmill.sources.sql.query import quote
 from shardmill.spec import make_spec
 from shardmill.steps import do_first
-from shardmill.store import is_url, open_store
+from shardmill.store import is_url
 from shardmill.tasks import open_here, open_task
 from shardmill.template import NO_TEXT
 
@@ -79,8 +79,8 @@ def make_map(
     source = find_columns(work)
     fitted = _fit(source, options, place, quiet)
     how: dict[str, Any] = {"fresh": fresh, "resume": resume, "quiet": quiet, "engine": engine}
-    drawn_again = write_marks(open_store(place), _embed_marks(source, work.get("marks") or (), quiet))
-    if drawn_again and (ledger := Ledger(place)).find_plan() is not None:
+    marks = _embed_marks(source, work.get("marks") or (), quiet)
+    if marks and write_marks(fitted, marks) and (ledger := Ledger(place)).find_plan() is not None:
         ledger.steps.forget("map")
     done = _place(source, fitted, execution, place, **how)
     for points in _names(work.get("points")):

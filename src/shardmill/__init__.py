@@ -16,8 +16,10 @@ from shardmill._version import __version__
 _HOMES = {
     "Run": "shardmill.run",
     "answer": "shardmill.api",
+    "apply": "shardmill.api",
     "ask": "shardmill.api",
     "calculate_optimal_chunks": "shardmill.sizing.chunks",
+    "dedup": "shardmill.api",
     "embed": "shardmill.api",
     "generate": "shardmill.api",
     "load": "shardmill.api",
@@ -25,6 +27,7 @@ _HOMES = {
     "prepare": "shardmill.run",
     "start": "shardmill.run",
     "summarize": "shardmill.api",
+    "task": "shardmill.calls",
     "train": "shardmill.api",
     "tune": "shardmill.api",
     "StreamingDatasetSplitter": "shardmill.split",
@@ -43,8 +46,10 @@ __all__ = [
     "UsageError",
     "__version__",
     "answer",
+    "apply",
     "ask",
     "calculate_optimal_chunks",
+    "dedup",
     "embed",
     "generate",
     "load",
@@ -53,13 +58,15 @@ __all__ = [
     "prepare",
     "start",
     "summarize",
+    "task",
     "train",
     "tune",
     "work",
 ]
 
 if TYPE_CHECKING:
-    from shardmill.api import answer, ask, embed, generate, load, map, summarize, train, tune
+    from shardmill.api import answer, apply, ask, dedup, embed, generate, load, map, summarize, train, tune
+    from shardmill.calls import task
     from shardmill.errors import ShardmillError, UsageError
     from shardmill.run import Run, prepare, start, work
     from shardmill.sizing.chunks import calculate_optimal_chunks

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import platform
+import socket
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
@@ -265,3 +266,13 @@ def _add_cpu_worker(placed: Sequence[Device]) -> list[Device]:
     if left < 1:
         return list(placed)
     return [*(replace(g, threads=n) for g, n in zip(placed, kept, strict=True)), Device("cpu", "cpu", left)]
+
+
+def own_address() -> str:
+    """The address of this machine that others reach, without a name: nothing is sent to find it."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))
+            return str(probe.getsockname()[0])
+        except OSError:
+            return "127.0.0.1"

@@ -5,9 +5,11 @@ Its user named these, or allowed the folder to name them.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 from shardmill.errors import SpecError, UsageError
 
@@ -23,7 +25,11 @@ _KEY = "key:"
 KEY_VARIABLE = "OPENAI_API_KEY"
 _KEY_NAME = re.compile(r"key:[A-Za-z_]\w*@https?://[\w.:/\[\]~%-]+", re.ASCII)
 # Code of shardmill itself, which any folder may name.
-_OURS = {"shardmill.testing:FakeTask", "shardmill.testing:FakeStream"}
+_OURS = {"shardmill.testing:FakeTask", "shardmill.testing:FakeStream"} | {
+    f"shardmill.texts.duplicates:{name}"
+    for name in ("exact_signatures", "Signatures", "Bands", "pair_up", "WithoutDuplicates")
+}
+_CALL = "call:code_"
 
 _allowed: set[str] = set(filter(None, os.environ.get(_VARIABLE, "").split(",")))
 
@@ -38,6 +44,22 @@ def code_among(task: str, places: Iterable[str], fingerprint: Mapping[str, str] 
     model = (fingerprint or {}).get(MODEL_CODE)
     models = (name_model_code(model),) if model else ()
     return (*tasks, *(place for place in places if place.startswith(PYTHON)), *models)
+
+
+def calls_among(params: Mapping[str, Any]) -> tuple[str, ...]:
+    """The name of the function that a task's parameters `call`: of a file that was sent along, by its digest.
+
+    >>> calls_among({"call": "words.clean:count"})
+    ('words.clean:count',)
+    """
+    call, code = params.get("call"), params.get("code")
+    if not isinstance(call, str) or call in _OURS:
+        return ()
+    return (f"{_CALL}{digest_code(code)}",) if isinstance(code, str) and code else (call,)
+
+
+def digest_code(code: str) -> str:
+    return hashlib.sha256(code.encode()).hexdigest()[:16]
 
 
 def name_model_code(digest: str) -> str:
@@ -93,7 +115,9 @@ def check(names: Iterable[str], *, sends_keys: bool = True) -> None:
                     hint="If you trust whoever wrote it, say --allow-code (in Python: allow_code=True).",
                 )
         else:
-            what = "has a model with code of its own" if name.startswith(_MODEL) else f"names code, {name!r}"
+            what = f"names code, {name!r}"
+            if name.startswith((_MODEL, _CALL)):
+                what = "has a model with code of its own" if name.startswith(_MODEL) else "brings code of its own"
             raise UsageError(
                 f"The run or table {what}, which is not imported without your permission.",
                 hint="If you trust whoever wrote it, say --allow-code (in Python: allow_code=True).",

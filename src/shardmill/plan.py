@@ -31,6 +31,8 @@ NEW_NUMERICS = "another version of shardmill began it, and this version corrects
 # the window (from 0) and the range of characters of the item's text that it covers.
 ROW = "row"
 WINDOW, START, STOP = "window", "start", "stop"
+# A column of parts alone, where items may have no row: the number of a row's item in its shard.
+ITEM = "item_in_shard"
 
 # A shard is no smaller than this, nor than a few seconds of dear work. More than the usual shards are
 # made only where each would take longer than the longest.
@@ -247,7 +249,7 @@ class Plan:
         files = [["" if f.run else f.name, f.size_bytes, f.tag, f.edges] for f in stat.files]
         identity = {
             "work": work_json,
-            "files": [[f.tag for f in stat.files], bounds] if work.query else [] if work.items else files,
+            "files": [[f.tag for f in stat.files], bounds] if work.query else [] if work.counts_alone else files,
             "columns": stat.columns,
             "fingerprint": fingerprint,
         }
@@ -299,7 +301,7 @@ class Plan:
         server = {name: str(settings[name]) for name in SERVER if settings.get(name)}
         if server and work.params.get("endpoint"):
             work = work.model_copy(update={"params": {**work.params, **server}})
-        if not places or work.items:
+        if not places or work.counts_alone:
             return replace(self, work=work)
         if len(places) != len(self.stat.files):
             raise CorruptState(

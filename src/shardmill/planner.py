@@ -10,24 +10,26 @@ from typing import TYPE_CHECKING
 from shardmill.console import Bar, say
 from shardmill.devices import Device, place_workers
 from shardmill.errors import SpecError
-from shardmill.plan import ROW, Plan, shard_target_bytes
+from shardmill.plan import ITEM, ROW, Plan, Shard, shard_target_bytes
 from shardmill.sizing.profile import Rated, recall_rate, work_digest
-from shardmill.sources import Fields, Source, SourceStat, discover, kept_schema, open_source, sort_groups
-from shardmill.sources.range import COLUMN as ITEM
-from shardmill.sources.range import items_place
+from shardmill.sources import Fields, Source, SourceStat, discover, kept_schema, list_columns, open_source, sort_groups
+from shardmill.sources.range import COLUMN, items_place
 from shardmill.spec import Spec, Work
 from shardmill.tasks import open_task
-from shardmill.tasks.base import Task
+from shardmill.tasks.base import Task, number_items
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+# What a task is shown of the source to settle its parameters.
+_FIRST_ROWS, _FIRST_BYTES = 64, 16 << 20
 
 
 def result_schema(plan: Plan) -> pa.Schema:
     """The columns of a plan's result: those kept from the source, then those of the task."""
     import pyarrow as pa
 
-    return pa.schema([*kept_schema(plan), *open_task(plan.work.task, plan.work.params).output])
+    return pa.schema([*kept_schema(plan), *open_task(plan.work.task, plan.work.params).written])
 
 
 def devices_for(spec: Spec) -> list[Device]:
@@ -42,10 +44,10 @@ def make_plan(spec: Spec, devices: Sequence[Device], *, like: Plan | None = None
     If the plan `like` has the same query and key, its shards are reused: the rows of a query may have changed. The
     groups that it has sorted are reused too.
     """
-    task = open_task(spec.work.task, spec.work.params)
-    work = spec.work.model_copy(update={"fields": tuple(dict.fromkeys((*spec.work.fields, *task.fields)))})
-    if work.items:
-        work = work.model_copy(update={"source": (items_place(work.items),), "text": ITEM})
+    task, work = _settle_fields(spec.work, like)
+    work = work.model_copy(update={"fields": tuple(dict.fromkeys((*work.fields, *task.fields)))})
+    if work.counts_alone and work.items:
+        work = work.model_copy(update={"source": (items_place(work.items),), "text": COLUMN})
     fields = Fields.of(work)
     with _LateBar("scanning for seek points", quiet) as bar:
         stat = discover(work.source, fields, work.format, bar.at)
@@ -53,9 +55,13 @@ def make_plan(spec: Spec, devices: Sequence[Device], *, like: Plan | None = None
         if like is not None and _has_groups(like, work, stat):
             pairs = zip(stat.files, like.stat.files, strict=True)
             files = tuple(replace(here, entries=(), index=before.index) for here, before in pairs)
-            return Plan.of(work, replace(stat, files=files), task.fingerprint(), like.shards)
+            return Plan.of(work, replace(stat, files=files), task.fingerprint(), _repeat(like.shards, work))
         with _LateBar("sorting into groups", quiet) as bar:
             stat = sort_groups(stat, fields, work.max_item_bytes, bar.at)
+    if any(name not in work.params for name in task.settles):
+        found = task.settle(lambda: _first_rows(open_source(stat, fields, work.max_item_bytes), task))
+        work = work.model_copy(update={"params": {**work.params, **found}})
+        task = open_task(work.task, work.params)
     _check_names(task, Plan.of(work, stat, {}, ()).kept)
     if like is not None and like.work.query and like.work.query == work.query and like.work.id == work.id:
         return Plan.of(work, stat, task.fingerprint(), like.shards)
@@ -63,10 +69,43 @@ def make_plan(spec: Spec, devices: Sequence[Device], *, like: Plan | None = None
     digest = work_digest(work.task, fingerprint, work.params)
     rates = [_rate(task, device, digest, spec.execution.precision) for device in devices]
     target = 1 if work.items else spec.execution.shard_bytes or shard_target_bytes(stat.size_bytes, rates)
-    shards = source.shards(target)
+    shards = _repeat(source.shards(target), work)
     if not quiet:
         _print_notes(source, len(shards), len(devices))
     return Plan.of(work, stat, fingerprint, shards)
+
+
+def _repeat(shards: Sequence[Shard], work: Work) -> Sequence[Shard]:
+    """The one shard of all rows as often as there are items of it; else the shards as they are."""
+    if not (work.items and work.group_by):
+        return shards
+    return [replace(shards[0], index=index) for index in range(work.items)]
+
+
+def _settle_fields(work: Work, like: Plan | None) -> tuple[Task, Work]:
+    """The task and its work, with parameters that the existing plan `like` settled, or all columns as its fields."""
+    task, params = open_task(work.task, work.params), dict(work.params)
+    missing = [name for name in task.settles if name not in params]
+    if not missing:
+        return task, work
+    if like is not None and {n: v for n, v in like.work.params.items() if n not in missing} == params:
+        params |= {name: like.work.params[name] for name in missing if name in like.work.params}
+    elif "fields" in missing:
+        params["fields"] = [] if work.group_by else list(list_columns(work.source, work.query, work.format))
+    return open_task(work.task, params), work.model_copy(update={"params": params})
+
+
+def _first_rows(source: Source, task: Task) -> pa.RecordBatch:
+    """The fields of the first rows, and their text."""
+    for shard in source.shards(_FIRST_BYTES):
+        for batch in source.read(shard):
+            texts = batch.texts.to_pylist()
+            if good := [row for row, text in enumerate(texts) if text is not None][:_FIRST_ROWS]:
+                fields = batch.kept.select(list(task.fields)) if task.fields else None
+                fields = number_items(fields, 0, 0, len(batch)) if task.numbers_items else fields
+                rows: pa.RecordBatch = task.prepare(texts, fields).inputs.take(good)
+                return rows
+    raise SpecError("The source has no rows to tell the columns of the result by.", hint="Name them: columns=…")
 
 
 def _rate(task: Task, device: Device, digest: str, precision: str) -> float:
@@ -107,7 +146,7 @@ class _LateBar(ExitStack):
 
 
 def _check_names(task: Task, columns: Iterable[str]) -> None:
-    taken = {ROW, *task.output.names}
+    taken = {ROW, *task.written.names, *([ITEM] if task.rows_vary else [])}
     for name in columns:
         if name in taken:
             raise SpecError(

@@ -12,7 +12,7 @@ from shardmill.errors import SpecError
 Rendered = tuple[str | None, str | None]
 
 # The text of items that have none: their task reads columns alone.
-NO_TEXT = "{}"
+NO_TEXT = "{:none}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ import random
 import signal
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ from shardmill.devices import Device
 from shardmill.errors import DeviceOutOfMemory, TaskError
 from shardmill.ledger import Ledger
 from shardmill.tasks.base import START, STOP, WINDOW, Agreement, Combined, Output, Prepared, StreamingTask, Task
-from shardmill.tasks.context import Context, LongTask, Stopped
+from shardmill.tasks.context import Context, Group, LongTask, Stopped
 from shardmill.worker import Worker
 
 _END: Any = object()
@@ -275,7 +276,8 @@ class FakeLong(LongTask):
 class FakeContext:
     """A context in memory, to test a task that runs for hours without a run. `stop` makes it ask the task to stop."""
 
-    def __init__(self) -> None:
+    def __init__(self, shard: int = 0) -> None:
+        self.shard = shard
         self.reports: list[tuple[int, dict[str, float]]] = []
         self.kept: FakeCheckpoint | None = None
         self.published: dict[str, bytes] = {}
@@ -293,6 +295,9 @@ class FakeContext:
     def publish(self, folder: Path) -> None:
         files = (path for path in folder.rglob("*") if path.is_file())
         self.published = {path.relative_to(folder).as_posix(): path.read_bytes() for path in files}
+
+    def join(self) -> AbstractContextManager[Group]:
+        return nullcontext(Group.alone())
 
     def should_stop(self) -> bool:
         return self.stop

@@ -53,7 +53,7 @@ def make_map(n: int, *, texts: dict[int, str] | None = None, warns: bool = False
     fine = coarse * 5 + rng.integers(0, 5, n, dtype=np.int32)
     noise = rng.random(n) < 0.04
     places = _places(coarse, fine, noise, rng)
-    low, side = places.min(axis=0), float(np.ptp(places, axis=0).max())
+    low, side = places.min(axis=0), float(np.ptp(places, axis=0).max()) or 1.0
     steps = np.round((places - low) / side * LAST_STEP).astype(np.uint16)
     cells = np.where(noise, 5 * len(names), fine).astype(np.uint16)
     levels = tuple(_level(steps, cells, of, kind) for of, kind in ((5, "coarse"), (1, "fine")))

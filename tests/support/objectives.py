@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import Any
 
 STUDY: dict[str, Any] = {
@@ -13,6 +14,12 @@ STUDY: dict[str, Any] = {
 
 def quadratic(parameters: dict[str, Any], context: Any) -> float:
     return float((parameters["x"] - 1) ** 2 + 0.1 * parameters["n"] + (parameters["way"] == "b"))
+
+
+def stepwise_slowly(parameters: dict[str, Any], context: Any) -> float:
+    """Half a second or so, so that it can be killed in the middle of a study on a fast machine too."""
+    time.sleep(0.4)
+    return stepwise(parameters, context)
 
 
 def two_metrics(parameters: dict[str, Any], context: Any) -> dict[str, float]:
@@ -35,3 +42,7 @@ def stepwise(parameters: dict[str, Any], context: Any) -> float:
         context.report(step, {"value": value / (step + 1)})
         context.keep(step, {"value.json": json.dumps(value).encode()})
     return float(value / 6)
+
+
+def always_broken(parameters: dict[str, Any], context: Any) -> float:
+    raise ValueError("never")

@@ -21,7 +21,7 @@ def study_spec(call: str = "quadratic", execution: dict[str, Any] | None = None,
     return make_spec(made, {**own, "device": "cpu", **(execution or {})})
 
 
-def run_study(out: Path, call: str = "quadratic", workers: int = 1, **work: Any) -> Run:
+def run_study(out: Path | str, call: str = "quadratic", workers: int = 1, **work: Any) -> Run:
     return runs.start(study_spec(call, **work), out, engine=InProcessEngine(workers))
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ import pyarrow as pa
 
 from shardmill.devices import Device
 from shardmill.models.folder import read_folder
+from shardmill.testing import FakeContext
 from tests.support.libraries import needed
 from tests.support.tiny_models import bert, pooling, write_model
 
@@ -75,36 +75,12 @@ def pairs_of(rows: list[dict[str, Any]], model: Path | str, **options: Any) -> A
     return Pairs(pa.Table.from_pylist(rows), made, tuple(made.prompts.get(name, "") for name in made.columns))
 
 
-class MemoryCheckpoint:
-    def __init__(self, step: int, files: dict[str, bytes]) -> None:
-        self.step, self.files = step, files
-
-    def read(self, name: str) -> bytes:
-        return self.files[name]
-
-    def fetch(self, folder: Path) -> None:
-        for name, content in self.files.items():
-            (folder / name).write_bytes(content)
-
-
-class MemoryContext:
-    """Keeps the last checkpoint and all reports; asks to stop after some steps were kept."""
+class MemoryContext(FakeContext):
+    """Asks to stop before a step, counted from its first."""
 
     def __init__(self, stop_at: int | None = None) -> None:
-        self.reports: list[tuple[int, dict[str, float]]] = []
-        self.kept: MemoryCheckpoint | None = None
-        self.stop_at = stop_at
-        self.asked = 0
-
-    def report(self, step: int, figures: Mapping[str, float]) -> None:
-        self.reports.append((step, dict(figures)))
-
-    def checkpoint(self) -> MemoryCheckpoint | None:
-        return self.kept
-
-    def keep(self, step: int, files: Mapping[str, Path | bytes]) -> None:
-        read = {name: each if isinstance(each, bytes) else each.read_bytes() for name, each in files.items()}
-        self.kept = MemoryCheckpoint(step, read)
+        super().__init__()
+        self.stop_at, self.asked = stop_at, 0
 
     def should_stop(self) -> bool:
         self.asked += 1

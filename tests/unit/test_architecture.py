@@ -26,6 +26,8 @@ MAY_IMPORT: dict[str, str] = {
     "telemetry": "_version console",
     "passwords": "errors",
     "permission": "errors",
+    "calls": "errors permission",
+    "arrowtypes": "errors",
     "records": "errors",
     "ranges": "errors",
     "random": "errors",
@@ -38,7 +40,7 @@ MAY_IMPORT: dict[str, str] = {
     "store": "errors",
     "retrieval": "errors cache store",
     "sizing": "errors cache devices",
-    "spec": "errors passwords permission",
+    "spec": "errors passwords permission calls template",
     "postgres": "errors passwords retrieval",
     "endpoints": "errors console passwords permission schema",
     "augment": "errors random",
@@ -48,11 +50,11 @@ MAY_IMPORT: dict[str, str] = {
     "plan": "errors permission records sizing spec",
     "ledger": "errors records store plan",
     # What a run made is a source of the next.
-    "sources": "errors devices passwords permission ranges store template spec plan ledger postgres",
+    "sources": "errors arrowtypes devices passwords permission ranges store template spec plan ledger postgres",
     "layout": "errors random store",
     "tuning": "errors store spec plan ledger",
-    "tasks": "errors permission devices random augment models endpoints schema spec plan ledger postgres template "
-    "texts retrieval training tuning layout",
+    "tasks": "errors permission arrowtypes calls devices random augment models endpoints schema spec plan ledger "
+    "postgres template texts retrieval training tuning layout",
     "sinks": "errors console store spec plan ledger postgres template",
     "status": "errors console store plan ledger postgres sinks",
     "maps": "errors permission console random store template plan ledger sources tasks sinks results layout",
@@ -60,15 +62,17 @@ MAY_IMPORT: dict[str, str] = {
     "worker": "_version errors console batching devices spec plan ledger sources tasks sinks steps telemetry",
     "testing": "errors devices ledger tasks worker",
     # A host without a common disk is sent the bytes that its shards need, and the sources know which these are.
-    "engines": "_version errors console passwords permission records ranges devices store spec plan ledger sources",
+    # Of a study it is sent what its trials try, as it sees no other trials.
+    "engines": "_version errors console passwords permission records ranges devices store spec plan ledger sources "
+    "tuning",
     "split": "errors console passwords ranges store plan sources",
     "planner": "errors console devices sizing spec plan sources tasks",
     "costs": "errors console devices sizing models spec plan ledger sources tasks status planner",
     "results": "errors permission console ranges devices store retrieval evaluation models plan ledger sources tasks "
     "sinks",
     "reports": "_version errors console store plan ledger status costs tuning",
-    "run": "errors permission console devices store template spec postgres plan planner ledger engines sources sinks "
-    "tasks status costs results layout maps steps worker retrieval reports telemetry training tuning",
+    "run": "errors permission calls console devices store template texts spec postgres plan planner ledger engines "
+    "sources sinks tasks status costs results layout maps steps worker retrieval reports telemetry training tuning",
     "tables": "errors passwords permission console template devices store models spec plan planner postgres sources "
     "sinks tasks engines results run",
     "alerts": "errors console records store spec status endpoints",
@@ -77,7 +81,7 @@ MAY_IMPORT: dict[str, str] = {
     "ray": "spec run",
     "api": "errors console spec run tables tasks",
     "bench": "errors console batching devices sizing store augment models sources tasks sinks costs run api",
-    "__init__": "_version errors spec sizing split run api",
+    "__init__": "_version errors calls spec sizing split run api",
     "cli": "__init__ _version errors permission console store schema augment devices spec plan planner engines status "
     "costs split maps run tables api bench monitor tuning",
     "__main__": "cli",
@@ -99,6 +103,8 @@ FUNCTIONS = {
     "answer",
     "ask",
     "evaluate",
+    "task",
+    "dedup",
 }
 
 

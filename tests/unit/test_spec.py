@@ -124,3 +124,15 @@ def test_a_deadline_is_a_time_or_a_duration() -> None:
 def test_a_wrong_deadline_or_budget_is_named(wrong: dict[str, Any]) -> None:
     with pytest.raises(SpecError, match=next(iter(wrong))):
         make_execution(wrong)
+
+
+def test_workers_may_be_a_range() -> None:
+    made = make_spec({"source": "a", "text": "t"}, {"workers": "2:8"}).execution
+    assert (made.min_workers, made.workers) == (2, 8)
+    assert make_spec({"source": "a", "text": "t"}, {"workers": "3"}).execution.workers == 3
+
+
+@pytest.mark.parametrize("wrong", ["8:2", "0:2", "a:b", "2:", ":2"])
+def test_a_range_of_workers_is_in_order(wrong: str) -> None:
+    with pytest.raises(SpecError, match="workers"):
+        make_spec({"source": "a", "text": "t"}, {"workers": wrong})

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Unpack
 
 from shardmill.api.options import (
     AnswerOptions,
+    ApplyOptions,
+    DedupOptions,
     EmbedOptions,
     GenerateOptions,
     LoadOptions,
@@ -21,8 +23,10 @@ from shardmill.api.options import (
 from shardmill.console import is_quiet
 from shardmill.errors import UsageError, nearest
 from shardmill.run import Run, prepare, start
+from shardmill.run.applying import apply_work
+from shardmill.run.duplicates import Deduplicated, remove_duplicates
 from shardmill.run.summaries import settle_method, start_groups
-from shardmill.run.training import settle_training
+from shardmill.run.training import settle_study, settle_training
 from shardmill.spec import make_spec, settle_server, sort_options
 from shardmill.tables.asking import ask as ask_over
 from shardmill.tables.asking import make_searchable
@@ -120,6 +124,50 @@ def generate(
     if schema is not None:
         work["params"]["response_schema"] = dict(schema)
     return carry_out({**work, "task": "generate"}, execution, out, fresh=fresh, quiet=is_quiet(quiet))
+
+
+def apply(
+    source: str | Sequence[str],
+    call: str | Callable[..., Any],
+    *,
+    arguments: Mapping[str, Any] | None = None,
+    out: Place | None = None,
+    fresh: bool = False,
+    quiet: bool | None = None,
+    **options: Unpack[ApplyOptions],
+) -> Run:
+    """Call a function with every item of a source, in batches. The same call resumes.
+
+    shardmill.apply("reviews.jsonl", count_words, out="runs/words")
+
+    `call` is a function, a class that is made once per worker, or the name of one: package.module:function or
+    file.py:function. `arguments` are further keyword arguments of it.
+    """
+    _check("apply", ApplyOptions, options)
+    work, execution = sort_options({"source": source, **options})
+    work, execution = apply_work({**work, "params": {**work["params"], "call": call}}, execution, arguments)
+    return carry_out(work, execution, out, fresh=fresh, quiet=is_quiet(quiet))
+
+
+def dedup(
+    source: str | Sequence[str],
+    *,
+    text: str,
+    out: Place,
+    threshold: float = 0.8,
+    exact: bool = False,
+    fresh: bool = False,
+    quiet: bool | None = None,
+    **options: Unpack[DedupOptions],
+) -> Deduplicated:
+    """Keep the first of all items whose texts are alike. The same call resumes.
+
+    shardmill.dedup("reviews.jsonl", text="reviewText", out="runs/unique").dropped
+    """
+    _check("dedup", DedupOptions, options)
+    work, execution = sort_options({"source": source, "text": text, **options})
+    how: Any = {"fresh": fresh, "quiet": is_quiet(quiet)}
+    return remove_duplicates(work, execution, out, threshold=threshold, exact=exact, **how)
 
 
 def train(
@@ -252,7 +300,7 @@ def tune_study(
 ) -> Run:
     """Run the trials of a study; `changes` replace keys of its `[work]`, `execution` those of its `[execution]`."""
     work, own = read_study_file(study, changes)
-    return carry_out(work, {**own, **execution}, out, **how)
+    return carry_out(settle_study(work), {**own, **execution}, out, **how)
 
 
 def lay_out(work: dict[str, Any], execution: dict[str, Any], out: Place, **how: Any) -> Run:
@@ -264,7 +312,12 @@ def lay_out(work: dict[str, Any], execution: dict[str, Any], out: Place, **how: 
 
 
 def _settle(work: dict[str, Any], execution: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    return settle_training(work, execution) if work.get("task") == "train" else (work, execution)
+    if work.get("task") != "train":
+        return work, execution
+    params = work.get("params", {})
+    if place := params.get("hard_negatives"):
+        work = {**work, "params": {**params, "hard_negatives": make_searchable(os.fspath(place))}}
+    return settle_training(work, execution)
 
 
 def _check(function: str, known: type[Any], options: Mapping[str, Any]) -> None:

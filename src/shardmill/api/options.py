@@ -107,11 +107,38 @@ class SummarizeOptions(RunOptions, total=False):
     changed_only: bool
 
 
+class ApplyOptions(RunOptions, total=False):
+    """Options of `apply`. With `to` and `table` the rows go into PostgreSQL."""
+
+    text: str | None
+    column: Names | None
+    batch: int | None
+    to: str | None
+    table: str | None
+    mode: str | None
+
+
+class DedupOptions(TypedDict, total=False):
+    """Options of `dedup`, with the meaning of the command-line options of the same name."""
+
+    id: Names | None
+    keep: Names | None
+    query: str | None
+    format: str | None
+    engine: str | None
+    engine_options: dict[str, Any] | None
+    workers: int | None
+    max_errors: str | None
+    shard_bytes: int | None
+    then: Names | None
+
+
 class TrainingOptions(RunOptions, total=False):
     """Options of `train`."""
 
     label: str | None
     prompts: Mapping[str, str] | None
+    hard_negatives: str | None
     loss: str | None
     temperature: float | None
     dims: Sequence[int] | None

@@ -13,6 +13,7 @@ import shardmill
 from shardmill.cli import (
     answers,
     bench,
+    calls,
     generation,
     going_on,
     hosts,
@@ -50,20 +51,11 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for family in (
-    tasks,
-    generation,
-    summaries,
-    training,
-    tuning,
-    going_on,
-    inspection,
-    monitor,
-    results,
-    answers,
-    maps,
-    split,
-):
+_FAMILIES = (
+    *(tasks, generation, summaries, calls, training, tuning, going_on),
+    *(inspection, monitor, results, answers, maps, split),
+)
+for family in _FAMILIES:
     family.add_to(app)
 app.add_typer(bench.app, rich_help_panel="Machines")
 app.add_typer(hosts.app, rich_help_panel="Machines")

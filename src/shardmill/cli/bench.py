@@ -23,8 +23,9 @@ app = typer.Typer(
 @app.command(
     "embed", cls=Verb, epilog="shardmill bench embed --peers\nshardmill bench embed --model M --device cuda --out b"
 )
-@takes("model", "text", "workers", "batch_tokens", "precision")
+@takes("model", "text", "batch_tokens", "precision")
 def embed(
+    workers: Annotated[int | None, typer.Option(help="Number of workers.", min=1, show_default=False)] = None,
     device: Annotated[str, typer.Option("--device", help="auto, cpu, cuda, or one GPU: cuda:0.")] = "auto",
     peers: Annotated[bool, typer.Option("--peers", help="Run sentence-transformers on the same texts too.")] = False,
     texts: Annotated[
@@ -45,7 +46,7 @@ def embed(
     if out is not None:
         check_plotting()
         make_folder(out)
-    given = {"texts": texts, "source": source, **options}
+    given = {"workers": workers, "texts": texts, "source": source, **options}
     asked = EmbedBench(device=device, peers=peers, **{k: v for k, v in given.items() if v is not None})
     result = bench_embed(asked, quiet=as_json)
     if out is not None:

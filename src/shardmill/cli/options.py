@@ -10,25 +10,13 @@ from typer.models import OptionInfo
 
 ARGUMENTS, OTHER = "Arguments", "Options"
 SOURCE, MODEL, RESULT, TABLE = "Source", "Model", "What is kept", "Table"
-PROMPT, PASSAGES, ANSWER = "Prompt", "Passages", "Answer"
+PROMPT, PASSAGES, ANSWER, FUNCTION = "Prompt", "Passages", "Answer", "Function"
 PAIRS, LEARNING, HELD_OUT = "Pairs", "Learning", "Evaluation"
 PLACE, LIMITS = "Where it runs", "Limits"
 STUDY = "Study"
 GROUPS = (
-    ARGUMENTS,
-    SOURCE,
-    STUDY,
-    PAIRS,
-    PROMPT,
-    PASSAGES,
-    MODEL,
-    LEARNING,
-    HELD_OUT,
-    ANSWER,
-    RESULT,
-    TABLE,
-    PLACE,
-    LIMITS,
+    *(ARGUMENTS, SOURCE, FUNCTION, STUDY, PAIRS, PROMPT, PASSAGES, MODEL, LEARNING, HELD_OUT, ANSWER, RESULT, TABLE),
+    *(PLACE, LIMITS),
 )
 
 
@@ -127,7 +115,10 @@ OPTIONS: dict[str, Any] = {
     "allow_code": _flag(MODEL, "--allow-code", "Run the code that comes with the model, if it has some."),
     "engine": _declare(str, PLACE, "ENGINE", "local, ssh, slurm, ray, kubernetes, argo or pool.  [default: local]"),
     "workers": _declare(
-        int, PLACE, "N", "Number of workers.  [default: as many as the GPUs can use; one on a CPU]", min=1
+        str,
+        PLACE,
+        "N",
+        "Number of workers; MIN:MAX if they train together.  [default: as many as the GPUs can use; one on a CPU]",
     ),
     "device": _declare(
         str, PLACE, "DEVICE", "auto, cpu, cuda, or all (all GPUs plus one CPU worker on the spare cores)."
@@ -171,6 +162,9 @@ TRAINING: dict[str, Any] = {
     ),
     "label": _declare(str, PAIRS, "COLUMN", "A number for each pair: the higher, the closer."),
     "prompt": _declare(list[str], PAIRS, "COLUMN=TEXT", "A prompt before the texts of a column; repeatable."),
+    "hard_negatives": _declare(
+        str, PAIRS, "RUN", "An embed run, by the same model, of passages: the nearest wrong one is a third text."
+    ),
     "loss": _declare(
         str, LEARNING, "LOSS", "in-batch, cosent, cosine or triplet.  [default: in-batch; cosent with --label]"
     ),

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 FAMILY = "Run a task"
 # Verbs that resume an interrupted call of themselves.
 RESUMING = (
-    *("run", "embed", "load", "generate", "summarize", "answer", "augment", "train", "tune"),
+    *("run", "embed", "load", "generate", "summarize", "answer", "augment", "apply", "dedup", "train", "tune"),
     *("index", "map", "resume", "work", "split"),
 )
 
@@ -148,6 +148,10 @@ def report_run(run: Run, began: float, as_json: bool) -> None:
     cut = f", {state.truncated:,} cut at the model's limit" if state.truncated else ""
     windows = f" of {count(state.windows, 'window')}" if state.windows else ""
     counts = f"{count(state.rows, 'row')}{windows} in {count(state.shards, 'shard')}, {count(state.errors, 'error')}"
+    if run.plan.work.task == "apply":
+        none = f", {count(state.dropped, 'item')} gave none" if state.dropped else ""
+        items = f"{count(state.rows, 'item')} in {count(state.shards, 'shard')} gave {count(state.made, 'row')}"
+        counts = f"{items}{none}, {count(state.errors, 'error')}"
     say(f"{counts}{cut}, {duration(time.monotonic() - began)}.")
     say(f"Next: {'   '.join(_next_steps(run))}")
 
@@ -161,4 +165,5 @@ def _next_steps(run: Run) -> list[str]:
         search = [f"shardmill search '{table}' \"…\""] if run.plan.work.task == "embed" else []
         return [*search, f"shardmill verify {url}", f"shardmill verify '{table}'"]
     search = [f'shardmill search {url} "…"'] if run.plan.work.task == "embed" else []
-    return [f"shardmill verify {url}", *search, f"shardmill merge {url} --out FILE.parquet"]
+    code = " --allow-code" if run.plan.work.calls else ""
+    return [f"shardmill verify {url}{code}", *search, f"shardmill merge {url} --out FILE.parquet"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 
@@ -23,6 +23,7 @@ _TRAIN = """\
 shardmill train pairs.jsonl --columns question,passage --model all-MiniLM-L6-v2 --out runs/tuned
 shardmill train triplets.parquet --columns query,right,wrong --batch 512 --epochs 3 --model ./e5 --out runs/tuned
 shardmill train scored.csv --columns first,second --label score --model all-MiniLM-L6-v2 --out runs/tuned
+shardmill train --study runs/study --out runs/best
 shardmill embed docs.jsonl --text body --model runs/tuned/model --out runs/docs"""
 
 
@@ -31,12 +32,24 @@ shardmill embed docs.jsonl --text body --model runs/tuned/model --out runs/docs"
     own=o.TRAINING,
 )
 def train(
-    out: o.Out = "", spec: o.SpecFile = None, resume: o.Resume = None, as_json: o.AsJson = False, **options: Any
+    out: o.Out = "",
+    study: Annotated[
+        str, o.option(o.PAIRS, metavar="RUN", help="A study of train: its pairs, and the options of its best trial.")
+    ] = "",
+    spec: o.SpecFile = None,
+    resume: o.Resume = None,
+    as_json: o.AsJson = False,
+    **options: Any,
 ) -> None:
     """Fine-tune an embedding model on pairs of texts. The same command resumes an interrupted run."""
     code = options.pop("allow_code")
     options["prompts"] = dict(key_values(options.pop("prompt"), "--prompt", "question='query: '")) or None
     work, execution = read_options(spec, options)
+    if study:
+        from shardmill.run.training import best_training
+
+        best = best_training(study)
+        work = {**best, **work, "params": {**best["params"], **work.get("params", {})}}
     if (task := work.setdefault("task", "train")) != "train":
         raise SpecError(f"{spec}: its task is {task!r}.", hint=f"shardmill run --spec {spec} runs any task.")
     if not work.get("params", {}).get("model"):

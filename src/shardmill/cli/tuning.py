@@ -34,7 +34,7 @@ shardmill tune study.toml --out /shared/runs/study --engine slurm --partition gp
 
 @takes(*o.PLACING, "detach", "then", "max_errors")
 def tune(
-    source: Annotated[str, o.argument("STUDY", "A TOML file with [work] and [space].")],
+    source: Annotated[str, o.argument("STUDY", "A TOML file with [work] and [space]: a path or a URL.")],
     out: o.Out = "",
     call: Annotated[
         str | None, o.option(o.STUDY, metavar="MODULE:FUNCTION", help="The objective, instead of the file's.")
@@ -58,6 +58,8 @@ def tune(
     elif len(found.trials) < found.planned:
         say(f"Detached. Watch: shardmill status {run.ledger.url} --watch")
     else:
+        for note in dict.fromkeys(note for worker in run.status().workers for note in worker["notes"]):
+            say(note)
         _show(found)
         say(f"Next: shardmill report {run.ledger.url}   shardmill study {run.ledger.url} --journal study.log")
     if len(found.trials) == found.planned and not found.best:

@@ -2,7 +2,7 @@
 
 Only a commit proves progress. Everything else here is a hint that saves time. A `Ledger` consists of parts with one job
 each: `commits`, `segments`, `leases`, `branch`, `workers`, `history`, `suspects`, `errors`, `kept`,
-`checkpoints`, `reports`, `notes`, `steps`, `state` and `overview`, over one `folder`.
+`checkpoints`, `reports`, `gangs`, `notes`, `steps`, `state` and `overview`, over one `folder`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,18 @@ from shardmill.ledger.ledger import Ledger
 from shardmill.ledger.overview import is_large, view_every_s
 from shardmill.ledger.process import name_person, name_process, process_alive
 from shardmill.ledger.progress import Progress, Search, find_crash_loop, read_search
-from shardmill.ledger.record import Assignment, Claim, Commit, DoneShard, KeptRows, Lease, RunForecast, Step, Suspects
+from shardmill.ledger.record import (
+    Assignment,
+    Claim,
+    Commit,
+    DoneShard,
+    Gang,
+    KeptRows,
+    Lease,
+    RunForecast,
+    Step,
+    Suspects,
+)
 from shardmill.ledger.report import ItemReport, ItemReports
 from shardmill.ledger.state import DONE, FAILED, STOPPED, WANTED, RunState, started_over
 from shardmill.ledger.view import COMMITTED, RunView, Totals, count_states, mark_states, merge_reasons
@@ -31,6 +42,7 @@ __all__ = [
     "Claim",
     "Commit",
     "DoneShard",
+    "Gang",
     "History",
     "HistoryPoint",
     "ItemCheckpoints",

@@ -19,6 +19,7 @@ from shardmill.ledger.commit import Commits
 from shardmill.ledger.failure import ErrorRecords, SuspectRecords
 from shardmill.ledger.folder import Folder
 from shardmill.ledger.free import FreeSearch
+from shardmill.ledger.gang import GangRecords
 from shardmill.ledger.history import HistoryRecords
 from shardmill.ledger.kept import KeptRecords
 from shardmill.ledger.lease import Leases
@@ -41,13 +42,13 @@ _ROLLED_UP = ("segments/", "rolled/")
 # Names in these folders have the generation, the attempt or the content in them, or they have not.
 _OWN_NAMES = (
     *("commits/", "parts/", "errors/", *_ROLLED_UP, "leases/", "suspects/", "steps/", "index/", "kept/", "history/"),
-    *("checkpoints/", "reports/", "trials/"),
+    *("checkpoints/", "reports/", "trials/", "gangs/"),
 )
 _SHARED_NAMES = ("workers/", "logs/", "final/", "model/")
 # The settings and the state say of which generation they are.
 _FILES = ("report.json", "forecast.json", "placement.json", "view.json", "trace.json")
 # Of no use once every shard is committed.
-_HINTS = ("leases/", "suspects/", "kept/", "checkpoints/")
+_HINTS = ("leases/", "suspects/", "kept/", "checkpoints/", "gangs/")
 _COPIED_BYTES = 4 << 20
 _DAMAGED = "Delete it, then run the command that started the run again."
 # How long settings may be away that are about to be written.
@@ -75,6 +76,7 @@ class Ledger:
         self.checkpoints = CheckpointRecords(self.folder, clock)
         self.reports = ReportRecords(self.folder)
         self.published = PublishedFiles(self.folder)
+        self.gangs = GangRecords(self.folder, clock)
         self.history = HistoryRecords(self.folder)
         self.overview = Overview(
             self.folder, self.commits, self.workers, self.leases, self.suspects, self.branch, clock
@@ -131,7 +133,8 @@ class Ledger:
                 raise started_over(self.url)
             if len(stored.shards) >= len(plan.shards):
                 return self.plan()
-            self.store.replace_if_same("plan.json", replace(plan, generation=stored.generation).encode(), tag)
+            grown = plan.indexed_at([file.index for file in stored.stat.files])
+            self.store.replace_if_same("plan.json", replace(grown, generation=stored.generation).encode(), tag)
 
     def see_growth(self, plan: Plan) -> bool:
         """Whether shards were added to a plan of items since it was read; the plan has them then."""

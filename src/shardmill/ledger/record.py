@@ -16,9 +16,10 @@ class Commit:
     """The durable record that one shard is done.
 
     `rows` counts items of the source. `part_rows` counts rows of the part and `inputs` texts given to the model, if an
-    item can have several; 0 means one per item. `tokens` were read, `tokens_out` generated. `kernel` and `precision`
-    say how the rows were computed. `lengths` counts inputs by their cost, in tokens for most tasks: the number at i is
-    of those from 2**i on. Rows that an earlier attempt kept are not in it.
+    item can have several; 0 means one per item, unless items were `dropped`: those that the task gave no row. `tokens`
+    were read, `tokens_out` generated. `kernel` and `precision` say how the rows were computed. `lengths` counts inputs
+    by their cost, in tokens for most tasks: the number at i is of those from 2**i on. Rows that an earlier attempt kept
+    are not in it.
     """
 
     shard: int
@@ -45,6 +46,7 @@ class Commit:
     precision: str = ""
     tokens_out: int = 0
     lengths: list[int] = field(default_factory=list)
+    dropped: int = 0
 
     def __post_init__(self) -> None:
         for key, folder in ((self.part, "parts"), (self.errors_file, "errors")):
@@ -53,7 +55,7 @@ class Commit:
 
     @property
     def rows_in_part(self) -> int:
-        return self.part_rows or self.rows
+        return self.part_rows if self.part_rows or self.dropped else self.rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +72,8 @@ class DoneShard:
     worker: str
     finished_at: float
     tokens_out: int = 0
+    rows_in_part: int = 0
+    dropped: int = 0
 
     @classmethod
     def of(cls, commit: Commit) -> DoneShard:
@@ -141,6 +145,33 @@ class CheckpointRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class Gang:
+    """Workers that work on one item together, in order of their rank. Without members, the first ones are awaited.
+
+    `generation` grows whenever others work together; `address` is that of the first. `over` once nobody is needed.
+    """
+
+    shard: int
+    row: int
+    generation: int
+    leader: str
+    address: str = ""
+    members: tuple[str, ...] = ()
+    over: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class GangMember:
+    """A worker that belongs to a gang or waits for a place in it, until when; `process` names its process."""
+
+    worker: str
+    process: str
+    pid: int
+    since: float
+    until: float
+
+
+@dataclass(frozen=True, slots=True)
 class Assignment:
     """The shards that a branch may work on. More may be assigned before `until`."""
 
@@ -189,14 +220,14 @@ class RunForecast:
     basis: str
 
 
+Record = Commit | Lease | Assignment | Suspects | RunForecast | Step | KeptRows | CheckpointRecord | Gang | GangMember
+
 # Version 0.1.0 reads no commit with other keys than its own, so these are left out if they are empty.
-_NEW_KEYS = ("kernel", "precision", "tokens_out", "lengths")
+_NEW_KEYS = ("kernel", "precision", "tokens_out", "lengths", "dropped")
 _to_json = json.JSONEncoder(separators=(",", ":"), sort_keys=True, ensure_ascii=False).encode
 
 
-def encode(
-    value: dict[str, Any] | Commit | Lease | Assignment | Suspects | RunForecast | Step | KeptRows | CheckpointRecord,
-) -> bytes:
+def encode(value: dict[str, Any] | Record) -> bytes:
     """A record as JSON; its fields are read by name, which avoids the copies of `asdict`."""
     if not isinstance(value, dict):
         fields = {name: getattr(value, name) for name in value.__slots__}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -48,9 +48,11 @@ class TrialRecords:
             return self.get(shard)
         return None
 
-    def send(self, trials: Sequence[dict[str, Any]]) -> None:
-        """Leave the finished trials of the run in a branch, whose folder has only its own."""
-        self._store.put(_SENT, json.dumps(trials, separators=(",", ":")).encode())
+    def send(self, ended: Sequence[dict[str, Any]], starts: Mapping[int, dict[str, Any]]) -> None:
+        """Leave in a branch the trials of the run that have ended, and what its own trials try."""
+        self._store.put(_SENT, json.dumps(ended, separators=(",", ":")).encode())
+        for shard, start in starts.items():
+            self._store.put_if_absent(self._folder.key(KIND, shard), encode(start))
 
     def sent(self) -> list[dict[str, Any]]:
         """The finished trials that home sent, in order."""

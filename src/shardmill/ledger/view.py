@@ -50,6 +50,8 @@ class Totals:
     truncated: int = 0
     device_s: float = 0.0
     weight_bytes: int = 0
+    rows_in_part: int = 0
+    dropped: int = 0
 
     def plus(self, done: Iterable[DoneShard], weights: Sequence[int]) -> Totals:
         sums = {name: getattr(self, name) for name in Totals.__slots__}

@@ -18,6 +18,7 @@ from shardmill.monitor.model import (
     WorkerSeen,
 )
 from shardmill.monitor.reading import RunSeen
+from shardmill.status.screen import said_by
 from shardmill.status.state import Status
 
 # Of a thousand workers, the worst are listed.
@@ -135,6 +136,7 @@ def _worker(worker: dict[str, Any], typical: float, logs: Collection[str], link:
         device_bytes=worker.get("device_bytes"),
         use=worker.get("use"),
         shards=held[:_FEW],
+        said=" · ".join(said_by(worker).values()),
         beat_s=max(0.0, float(worker["beat_age_s"])),
         error=worker.get("error") or "",
         place=place,

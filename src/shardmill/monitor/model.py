@@ -52,7 +52,10 @@ class RunList(BaseModel):
 
 
 class WorkerSeen(BaseModel):
-    """One worker. It is `lost` if it fell silent without an end, and a straggler if others are much faster."""
+    """One worker. It is `lost` if it fell silent without an end, and a straggler if others are much faster.
+
+    `said` is the last report of the long item that it works on.
+    """
 
     id: ShownText
     state: ShownText
@@ -67,6 +70,7 @@ class WorkerSeen(BaseModel):
     device_bytes: float | None
     use: float | None
     shards: list[int]
+    said: ShownText
     beat_s: float
     error: ShownText
     place: ShownText

@@ -40,21 +40,22 @@ CREATE TABLE IF NOT EXISTS shardmill.batches (
   worker text NOT NULL,
   at timestamptz NOT NULL DEFAULT now(),
   tokens_out bigint NOT NULL DEFAULT 0,
+  dropped bigint NOT NULL DEFAULT 0,
   PRIMARY KEY (target, plan, shard, first_row)
 )
 """
 
-# Version 0.1.0 made the table without this column; it names its columns, so both may write to one table.
-_HAS_TOKENS_OUT = """
-SELECT count(*) FROM pg_attribute WHERE attrelid = 'shardmill.batches'::regclass AND attname = 'tokens_out'
-"""
+# Earlier versions made the table without these columns; they name theirs, so all may write to one table.
+_ADDED = ("tokens_out", "dropped")
+_HAS = "SELECT count(*) FROM pg_attribute WHERE attrelid = 'shardmill.batches'::regclass AND attname = %s"
 
 
 @dataclass(frozen=True, slots=True)
 class BatchRecord:
     """Items of one shard that are in the table or recorded as errors.
 
-    `rows` counts items; `sent` counts the table rows sent, `inserted` and `updated` how many of them were.
+    `rows` counts items, `dropped` those without a row; `sent` counts the table rows sent, `inserted` and `updated` how
+    many of them were.
     """
 
     first_row: int
@@ -70,6 +71,7 @@ class BatchRecord:
     errors: list[dict[str, Any]] = field(default_factory=list)
     digest: bytes = b""
     tokens_out: int = 0
+    dropped: int = 0
 
     @property
     def stop(self) -> int:
@@ -153,8 +155,11 @@ def create_ledger(connection: psycopg.Connection[Any]) -> None:
         if connection.execute("SELECT to_regclass('shardmill.batches')").fetchone() == (None,):
             create_schema(connection, "shardmill")
             connection.execute(_TABLE)
-        elif connection.execute(_HAS_TOKENS_OUT).fetchone() == (0,):
-            connection.execute("ALTER TABLE shardmill.batches ADD COLUMN tokens_out bigint NOT NULL DEFAULT 0")
+            return
+        for name in _ADDED:
+            if connection.execute(_HAS, [name]).fetchone() == (0,):
+                change = f"ALTER TABLE shardmill.batches ADD COLUMN {name} bigint NOT NULL DEFAULT 0"
+                connection.execute(change.encode())
 
 
 class BatchLedger:
@@ -188,10 +193,11 @@ class BatchLedger:
         cursor = connection.execute(
             """
             INSERT INTO shardmill.batches (plan, target, table_schema, table_name, shard, first_row, rows, last, lines,
-                                           inputs, tokens, truncated, sent, errors, digest, worker, tokens_out)
+                                           inputs, tokens, truncated, sent, errors, digest, worker, tokens_out,
+                                           dropped)
             SELECT %(plan)s, %(name)s::regclass, %(schema)s, %(table)s, %(shard)s, %(first_row)s, %(rows)s, %(last)s,
                    %(lines)s, %(inputs)s, %(tokens)s, %(truncated)s, %(sent)s, %(errors)s::jsonb, %(digest)s,
-                   %(worker)s, %(tokens_out)s
+                   %(worker)s, %(tokens_out)s, %(dropped)s
             WHERE %(first_row)s = (
               SELECT coalesce(max(first_row + rows), 0) FROM shardmill.batches
               WHERE plan = %(plan)s AND target = %(name)s::regclass AND shard = %(shard)s
@@ -247,4 +253,5 @@ _COLUMNS = (
     "errors",
     "digest",
     "tokens_out",
+    "dropped",
 )

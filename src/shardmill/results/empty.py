@@ -8,8 +8,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from shardmill.plan import Plan
-from shardmill.results.windows import count_items, has_windows
+from shardmill.plan import ITEM, Plan
+from shardmill.results.windows import count_items, has_items, has_windows, item_numbers
 from shardmill.tasks.base import WINDOW
 
 
@@ -22,8 +22,9 @@ class EmptyRows:
         self.items: list[int] = []
 
     def add(self, rows: pa.RecordBatch) -> None:
-        windows = has_windows(self._plan, rows.schema)
-        items = count_items(rows.column(WINDOW), self._before) if windows else None
+        items = item_numbers(rows) if has_items(self._plan, rows.schema) else None
+        if has_windows(self._plan, rows.schema):
+            items = count_items(rows.column(WINDOW), self._before)
         if (empty := _find_empty(rows, self._plan)) is not None:
             places = np.flatnonzero(empty.to_numpy(zero_copy_only=False))
             self.items += (items[places] if items is not None else places + self._before).tolist()
@@ -42,7 +43,7 @@ def _find_empty(rows: pa.RecordBatch, plan: Plan) -> pa.BooleanArray | None:
     """Which rows are empty; None if none is, or if the task adds no columns."""
     empty: pa.BooleanArray | None = None
     for name in rows.schema.names:
-        if name in plan.kept or name == WINDOW:
+        if name in plan.kept or name in (WINDOW, ITEM):
             continue
         column = rows.column(name)
         if not column.null_count:

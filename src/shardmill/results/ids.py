@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 
 from shardmill.errors import ShardmillError
 from shardmill.ledger import Commit, Ledger
-from shardmill.plan import Plan
+from shardmill.plan import ITEM, Plan
 from shardmill.results.merge import schema_of
 from shardmill.results.pool import in_order
 from shardmill.results.report import Check
-from shardmill.results.windows import first_rows, has_windows
+from shardmill.results.windows import FirstRows, has_items, has_windows
 from shardmill.sinks.parquet import read_part
 from shardmill.tasks.base import WINDOW
 
@@ -180,10 +180,11 @@ def check_ids(ledger: Ledger, plan: Plan, commits: Sequence[Commit], items: int,
 def _find(ledger: Ledger, plan: Plan, commit: Commit, hashes: Hashes) -> tuple[int, list[tuple[int, tuple[Any, ...]]]]:
     """How many items a part has, and the number and id of each whose hash is among these."""
     names = list(plan.work.id)
-    windows = has_windows(plan, schema_of(ledger, commit))
+    schema, firsts = schema_of(ledger, commit), FirstRows(plan)
+    marks = [WINDOW] if has_windows(plan, schema) else [ITEM] if has_items(plan, schema) else []
     items, found = 0, []
-    for batch in read_part(ledger.store, commit.part, [*names, WINDOW] if windows else names):
-        ids = first_rows(batch).select(names) if windows else batch.select(names)
+    for batch in read_part(ledger.store, commit.part, [*names, *marks]):
+        ids = firsts.of(batch).select(names)
         rows, own = hash_ids(ids)
         wanted = rows[np.isin(own, hashes)]
         values = zip(*(column.to_pylist() for column in ids.take(pa.array(wanted)).columns), strict=True)

@@ -13,8 +13,8 @@ import pyarrow.parquet as pq
 from shardmill.console import Bar
 from shardmill.errors import ShardmillError, UsageError
 from shardmill.ledger import Commit, Ledger
-from shardmill.plan import ROW, Plan
-from shardmill.results.windows import count_items, has_windows
+from shardmill.plan import ITEM, ROW, Plan
+from shardmill.results.windows import count_items, has_items, has_windows, item_numbers
 from shardmill.sinks.parquet import fill_missing, is_vector, open_writer, read_part, readable_part, vectors
 from shardmill.store import locate, replacing
 from shardmill.tasks.base import WINDOW
@@ -35,16 +35,24 @@ def read_rows(ledger: Ledger, plan: Plan, columns: list[str] | None = None) -> I
     """The whole result in source order, each row with the number of its item in the source as `row`."""
     refuse_table(plan)
     row = 0
-    windows = has_windows(plan, part_schema(ledger, plan))
-    read = columns if columns is None or not windows else list(dict.fromkeys([*columns, WINDOW]))
+    stored = schema_of(ledger, ledger.commits.read_complete(plan)[0])
+    windows, numbered = has_windows(plan, stored), has_items(plan, stored)
+    mark = [WINDOW] if windows else [ITEM] if numbered else []
+    columns = [name for name in stored.names if name != ITEM] if numbered and columns is None else columns
+    read = columns if columns is None else list(dict.fromkeys([*columns, *mark]))
+    done = 0
     for commit in ledger.commits.read_complete(plan):
+        row, done = done if numbered else row, done + commit.rows
         for batch in read_part(ledger.store, commit.part, read):
-            if windows:
+            if numbered:
+                numbers = item_numbers(batch) + row
+                batch = batch.select(columns)
+            elif windows:
                 numbers = count_items(batch.column(WINDOW), row)
                 batch = batch if columns is None else batch.select(columns)
             else:
                 numbers = np.arange(row, row + batch.num_rows)
-            row = int(numbers[-1]) + 1 if len(numbers) else row
+            row = row if numbered else int(numbers[-1]) + 1 if len(numbers) else row
             schema = pa.schema([pa.field(ROW, pa.int64()), *batch.schema])
             yield pa.RecordBatch.from_arrays([pa.array(numbers), *batch.columns], schema=schema)
 
@@ -58,8 +66,10 @@ def refuse_table(plan: Plan) -> None:
 
 
 def part_schema(ledger: Ledger, plan: Plan) -> pa.Schema:
+    """The columns of the result as stored, without the number of an item in its shard."""
     refuse_table(plan)
-    return schema_of(ledger, ledger.commits.read_complete(plan)[0])
+    found = schema_of(ledger, ledger.commits.read_complete(plan)[0])
+    return found.remove(found.get_field_index(ITEM)) if has_items(plan, found) else found
 
 
 def schema_of(ledger: Ledger, commit: Commit) -> pa.Schema:

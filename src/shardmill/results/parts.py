@@ -15,7 +15,7 @@ from shardmill.ledger import Commit, Ledger
 from shardmill.plan import Plan
 from shardmill.results.empty import EmptyRows
 from shardmill.results.ids import hash_ids
-from shardmill.results.windows import WindowCheck, first_rows, has_windows
+from shardmill.results.windows import FirstRows, ItemCheck, WindowCheck, has_windows
 from shardmill.sinks.parquet import is_vector, read_batches, vectors
 from shardmill.store import Store
 from shardmill.tasks.base import Task
@@ -32,6 +32,8 @@ class SeenInParts:
     rows: int = 0
     windowed_items: int = 0
     wrong_windows: int = 0
+    numbered_items: int = 0
+    wrong_items: int = 0
     ids: int = 0
     nulls: int = 0
     null_rows: int = 0
@@ -108,17 +110,20 @@ def read_errors(ledger: Ledger, commit: Commit) -> tuple[list[int], str]:
 def _look_at_rows(
     file: IO[bytes] | pa.BufferReader, plan: Plan, task: Task, commit: Commit, failed: list[int]
 ) -> tuple[SeenInParts, NDArray[np.uint64]]:
-    seen, windows, empty = SeenInParts(), WindowCheck(), EmptyRows(plan)
+    seen, windows, numbers, empty = SeenInParts(), WindowCheck(), ItemCheck(), EmptyRows(plan)
+    firsts, numbered = FirstRows(plan), task.rows_vary
     hashes = [np.zeros(0, np.uint64)]
     for batch in read_batches(file, threads=False):
         seen.look_at(batch)
         empty.add(batch)
         if not seen.unsound and (wrong := task.check_rows(batch.select(task.output.names))):
             seen.unsound = f"shard {commit.shard}: {wrong}"
-        if by_window := has_windows(plan, batch.schema):
+        if numbered:
+            numbers.add(batch)
+        elif has_windows(plan, batch.schema):
             windows.add(batch)
         if plan.work.id:
-            items = first_rows(batch) if by_window else batch
+            items = firsts.of(batch)
             seen.ids += items.num_rows
             hashes.append(hash_ids(items.select(list(plan.work.id)))[1])
     seen.wrong_rows = int(seen.rows != commit.rows_in_part)
@@ -126,6 +131,9 @@ def _look_at_rows(
     if windows.items or windows.wrong:
         seen.windowed_items = windows.items
         seen.wrong_windows = windows.wrong + abs(windows.items - commit.rows)
+    if numbered:
+        numbers.close(commit.rows, commit.dropped)
+        seen.numbered_items, seen.wrong_items = numbers.items, numbers.wrong
     seen.sound = [commit]
     return seen, np.concatenate(hashes)
 

@@ -15,11 +15,11 @@ from shardmill.models.golden import lowest_cosine
 from shardmill.plan import Plan, Shard
 from shardmill.ranges import split_evenly
 from shardmill.results.report import Check
-from shardmill.results.windows import count_items, has_windows
+from shardmill.results.windows import count_items, has_items, has_windows, item_numbers
 from shardmill.sinks.parquet import is_vector, read_part
 from shardmill.sources import Fields, ItemBatch, open_source
 from shardmill.tasks import open_here, open_task
-from shardmill.tasks.base import WINDOW, Prepared, Task
+from shardmill.tasks.base import WINDOW, Prepared, Task, number_items
 
 _SAMPLE_SHARDS = 8
 
@@ -83,16 +83,24 @@ def _compare(
         for texts, kept, rows in found:
             for name in plan.kept:
                 for row, value in zip(rows, kept.column(name), strict=True):
+                    if task.rows_vary and row not in stored:
+                        continue
                     fits = [_fit(each, value) for each in stored[row].column(name)] if row in stored else [0.0]
                     yield shard.index, row, name, min(fits)
             for i, (row, text) in enumerate(zip(rows, texts, strict=True)):
-                if row not in stored:
+                if row not in stored and not task.rows_vary:
                     yield shard.index, row, "the row", 0.0
                 elif task.agreement(commits[shard.index].precision) == "none":
                     continue
-                elif text is not None and _was_done(stored[row], task):
+                elif text is not None and (row not in stored or _was_done(stored[row], task)):
                     fields = kept.select(list(task.fields)).slice(i, 1) if task.fields else None
+                    if task.numbers_items:
+                        fields = number_items(fields, shard.index, row, 1)
                     prepared = task.prepare([text]) if fields is None else task.prepare([text], fields)
+                    if task.rows_vary:
+                        for name, fit in _compute_all(task, prepared, stored.get(row)):
+                            yield shard.index, row, name, fit
+                        continue
                     if WINDOW not in task.output.names and len(prepared.inputs) > 1:
                         if len(prepared.inputs) > windows_left:
                             left_out.add(f"shard {shard.index} row {row}")
@@ -101,6 +109,8 @@ def _compare(
                     for name, fit in _compute_again(task, prepared, stored[row]):
                         yield shard.index, row, name, fit
             missing -= set(rows)
+        if task.rows_vary and work.query:
+            missing &= set(stored)
         for row in sorted(missing):
             yield shard.index, row, "the row", 0.0
 
@@ -123,6 +133,17 @@ def _compute_again(task: Task, prepared: Prepared, stored: pa.Table) -> Iterator
             yield name, _fit(stored.column(name)[row], again)
 
 
+def _compute_all(task: Task, prepared: Prepared, stored: pa.Table | None) -> Iterator[tuple[str, float]]:
+    """How well the stored rows of one item, perhaps none, match what its input gives."""
+    made = task.run(prepared.inputs).rows
+    same = made.num_rows == (stored.num_rows if stored is not None else 0)
+    yield "the number of rows", float(same)
+    if same and stored is not None:
+        for name in made.schema.names:
+            for again, value in zip(made.column(name), stored.column(name), strict=True):
+                yield name, _fit(value, again)
+
+
 def _was_done(stored: pa.Table, task: Task) -> bool:
     """Whether the row has a result. Rows recorded as errors are not run again: one may have killed a worker."""
     return any(stored.column(name)[0].is_valid for name in task.output.names if name != WINDOW)
@@ -142,7 +163,9 @@ def _pick(batches: Iterator[pa.RecordBatch], rows: list[int], plan: Plan) -> dic
     first = 0
     for batch in batches:
         items = np.arange(first, first + batch.num_rows)
-        if has_windows(plan, batch.schema):
+        if has_items(plan, batch.schema):
+            items = item_numbers(batch)
+        elif has_windows(plan, batch.schema):
             items = count_items(batch.column(WINDOW), first)
         for row in rows:
             start, stop = np.searchsorted(items, [row, row + 1])

@@ -94,7 +94,7 @@ def _verify_table(
     whole, figures = checks[0].ok, {}
     task = open_task(plan.work.task, plan.work.params)
     output = task.output
-    schema = pa.schema([*kept_schema(plan), *output])
+    schema = pa.schema([*kept_schema(plan), *task.written])
     try:
         checks += [Check(*found) for found in check_table(plan, schema, commits)]
         silent = count_without_result(plan, schema)
@@ -181,6 +181,8 @@ def _check_parts(seen: SeenInParts, commits: dict[int, Commit], plan: Plan) -> I
     if seen.windowed_items or seen.wrong_windows:
         wrong = _amount(seen.wrong_windows, "window", "missing or out of place")
         yield Check("windows", not seen.wrong_windows, f"{seen.windowed_items:,} items have them, {wrong}")
+    if open_task(plan.work.task, plan.work.params).rows_vary:
+        yield _check_varying(seen, commits)
     if not seen.dims:
         yield _check_nulls(seen, plan)
         return
@@ -193,6 +195,14 @@ def _check_parts(seen: SeenInParts, commits: dict[int, Commit], plan: Plan) -> I
         unit = open_task(plan.work.task, plan.work.params).unit_norm
         held = 1 - _UNIT_SLACK <= seen.least_norm <= seen.most_norm <= 1 + _UNIT_SLACK if unit else seen.least_norm > 0
         yield Check("norms", held, f"{seen.least_norm:.4f} to {seen.most_norm:.4f}")
+
+
+def _check_varying(seen: SeenInParts, commits: dict[int, Commit]) -> Check:
+    """Items that have no row were counted when their shard was committed, and all others are there, in order."""
+    items, dropped = sum(c.rows for c in commits.values()), sum(c.dropped for c in commits.values())
+    found = f"{items:,} items: {seen.numbered_items:,} have {seen.rows:,} rows, {dropped:,} were given none"
+    wrong = f"; {seen.wrong_items:,} missing or out of place" if seen.wrong_items else ""
+    return Check("items", not seen.wrong_items, found + wrong)
 
 
 def _check_nulls(seen: SeenInParts, plan: Plan) -> Check:

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from shardmill.plan import Plan
+from shardmill.plan import ITEM, Plan
 from shardmill.tasks.base import START, STOP, WINDOW
 
 Numbers = NDArray[np.int64]
@@ -26,9 +26,55 @@ def count_items(windows: pa.Array, before: int) -> Numbers:
     return firsts + (before - 1)
 
 
+def has_items(plan: Plan, schema: pa.Schema) -> bool:
+    """Whether items can have several rows or none; each row then has the number of its item in the shard."""
+    return ITEM in schema.names and ITEM not in plan.kept
+
+
+def item_numbers(rows: pa.RecordBatch) -> Numbers:
+    found: Numbers = rows.column(ITEM).to_numpy(zero_copy_only=False)
+    return found
+
+
+class FirstRows:
+    """The first row of each item of a part, whose batches are given in order."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan, self._last = plan, -1
+
+    def of(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        if has_windows(self._plan, rows.schema):
+            return first_rows(rows)
+        if not has_items(self._plan, rows.schema) or not rows.num_rows:
+            return rows
+        numbers = item_numbers(rows)
+        before, self._last = np.append(self._last, numbers[:-1]), int(numbers[-1])
+        return rows.filter(pa.array(numbers != before))
+
+
 def first_rows(rows: pa.RecordBatch) -> pa.RecordBatch:
     """The first row of each item."""
     return rows.filter(pc.equal(rows.column(WINDOW), 0))
+
+
+@dataclass(slots=True)
+class ItemCheck:
+    """Checks the rows of a part in order: the numbers of items count up, and those without a row were counted."""
+
+    items: int = 0
+    wrong: int = 0
+    _last: int = -1
+
+    def add(self, rows: pa.RecordBatch) -> None:
+        numbers = item_numbers(rows)
+        if len(numbers):
+            before, self._last = np.append(self._last, numbers[:-1]), int(numbers[-1])
+            self.items += int((numbers != before).sum())
+            self.wrong += int((numbers < before).sum())
+
+    def close(self, items: int, dropped: int) -> None:
+        """Compare with the numbers of items and of items without a row that were committed."""
+        self.wrong += abs(items - dropped - self.items) + (self._last >= items)
 
 
 @dataclass(slots=True)

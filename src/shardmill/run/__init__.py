@@ -31,7 +31,7 @@ from shardmill.errors import (
 from shardmill.ledger import Ledger, name_person
 from shardmill.plan import Plan
 from shardmill.planner import result_schema
-from shardmill.run.planning import open_placer, permit, refuse_another_model, settle_limit, write_plan
+from shardmill.run.planning import open_placer, permit, refuse_another_model, settle_by_task, write_plan
 from shardmill.run.result import Run
 from shardmill.run.working import check_wanted, work
 from shardmill.spec import SERVER, ErrorLimit, Spec, make_execution
@@ -68,7 +68,7 @@ def start(
     """
     quiet = is_quiet(quiet)
     permit(spec, of_model=allow_code)
-    spec = settle_limit(spec)
+    spec = settle_by_task(spec)
     ledger = _open_folder(out, engine)
     placer, devices = open_placer(spec, engine, quiet)
     plan = write_plan(ledger, spec, devices, fresh=fresh, resume=resume, quiet=quiet, before=before)
@@ -89,7 +89,7 @@ def prepare(
     A run that is already there stays as it is.
     """
     permit(spec, of_model=allow_code)
-    spec = settle_limit(spec)
+    spec = settle_by_task(spec)
     ledger = _open_folder(out, None)
     _, devices = open_placer(spec, None, quiet)
     write_plan(ledger, spec, devices, fresh=fresh, keep_settings=True, quiet=quiet, before=before)

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from shardmill.plan import NEW_NUMERICS, NUMERICS, Plan, SourceStat, new_numerics, without_server
+
+_SHOWN = 200
 
 
 def differences(old: Plan, new: Plan) -> list[str]:
@@ -18,20 +22,27 @@ def differences(old: Plan, new: Plan) -> list[str]:
     if had and (has or 0) < had:
         changes.append(f"the run had {had:,} items and has {has or 0:,}: they can be raised, not lowered")
     given, wanted = (without_server(each["params"]) for each in (before, after))
-    for name in sorted({*given, *wanted}):
+    # The code of a function is in the fingerprint, by its digest.
+    for name in sorted({*given, *wanted} - {"code"}):
         if given.get(name) != wanted.get(name):
-            changes.append(f"{name} was {given.get(name)!r} and is {wanted.get(name)!r}")
+            changes.append(f"{name} was {_shown(given.get(name))} and is {_shown(wanted.get(name))}")
     if new_numerics(old.fingerprint, new.fingerprint):
         changes.append(NEW_NUMERICS)
     for name in sorted({*old.fingerprint, *new.fingerprint} - {NUMERICS}):
         if old.fingerprint.get(name) != new.fingerprint.get(name):
             was, is_ = old.fingerprint.get(name), new.fingerprint.get(name)
-            changes.append(f"the model's {name} changed ({was} -> {is_})")
-    if not (had and has):
+            what = f"function {new.work.params.get('call')}" if name == "function" else f"model's {name}"
+            changes.append(f"the {what} changed ({was} -> {is_})")
+    if not (had and has) or new.work.group_by:
         changes += _database_changes(old.stat, new.stat) if old.work.query else _file_changes(old.stat, new.stat)
     if not changes and old.stat.columns != new.stat.columns:
         changes.append(f"the types of the columns were {old.stat.columns} and are {new.stat.columns}")
     return changes
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
 
 
 def _database_changes(old: SourceStat, new: SourceStat) -> list[str]:

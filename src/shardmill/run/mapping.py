@@ -25,8 +25,7 @@ from shardmill.maps.marks import Mark, write_marks
 from shardmill.plan import RUN, Plan
 from shardmill.postgres.places import find_table, is_table
 from shardmill.run import Run, start
-from shardmill.sources import Fields, discover
-from shardmill.sources.listing import list_columns
+from shardmill.sources import Fields, discover, list_columns
 from shardmill.sources.sql.query import quote
 from shardmill.spec import make_spec
 from shardmill.steps import do_first
@@ -177,7 +176,7 @@ def find_columns(work: Mapping[str, Any]) -> MapSource:
         given, query = (found.url,), f"SELECT * FROM {quote(found.schema)}.{quote(found.table)}"
     plan = None if query else _find_run(given)
     places = (f"{RUN}{_absolute(given[0].removeprefix(RUN))}",) if plan is not None else given
-    columns = list_columns(places, work.get("format"), query)
+    columns = list_columns(places, query, work.get("format"))
     vector = work.get("vector") or (_LOADED if query and _LOADED in columns else _only_vector(columns))
     own = [vector, *([plan.work.text] if plan is not None and plan.work.text in columns else [])]
     text = work.get("text") or (own[1] if len(own) > 1 else "")

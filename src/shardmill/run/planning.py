@@ -6,10 +6,11 @@ import time
 from collections.abc import Callable, Sequence
 
 from shardmill import permission
+from shardmill.calls import refuse_while_importing
 from shardmill.devices import Device
 from shardmill.engines import LOCAL, check_detachable, open_engine
 from shardmill.engines.base import Engine, check_options
-from shardmill.errors import RunExists, StaleResume, UsageError
+from shardmill.errors import RunExists, SpecError, StaleResume, UsageError
 from shardmill.ledger import Ledger
 from shardmill.plan import NEW_NUMERICS, Plan, new_numerics
 from shardmill.planner import devices_for, make_plan, result_schema
@@ -17,19 +18,26 @@ from shardmill.run.changes import differences
 from shardmill.spec import Spec
 from shardmill.status.state import read_status
 from shardmill.tasks import open_task
+from shardmill.tasks.context import LongTask
 from shardmill.telemetry import open_trace
 
 
 def permit(spec: Spec, *, of_model: bool) -> None:
     """Whoever names a task or a source allows its code; code that comes with a model is allowed only `of_model`."""
+    refuse_while_importing()
     permission.allow(spec.work.code)
     if of_model:
         permission.allow(open_task(spec.work.task, spec.work.params).model_code)
 
 
-def settle_limit(spec: Spec) -> Spec:
-    """The spec with its task's own limit of failed rows, unless the user gave one."""
-    limit = open_task(spec.work.task, spec.work.params).max_errors
+def settle_by_task(spec: Spec) -> Spec:
+    """The spec with its task's own limit of failed rows, unless the user gave one; workers that the task can use."""
+    task = open_task(spec.work.task, spec.work.params)
+    if spec.execution.min_workers and not (isinstance(task, LongTask) and task.gang):
+        raise SpecError(
+            f"The workers of {spec.work.task!r} do not work on one item together.", hint="Give a number of --workers."
+        )
+    limit = task.max_errors
     if not limit or "max_errors" in spec.execution.model_fields_set:
         return spec
     return spec.model_copy(update={"execution": spec.execution.model_copy(update={"max_errors": limit})})
@@ -89,9 +97,10 @@ def refuse_another_model(ledger: Ledger, plan: Plan) -> None:
         )
     changed = [name for name in {*here, *plan.fingerprint} if here.get(name) != plan.fingerprint.get(name)]
     if changed:
+        what = "function" if "function" in changed else "model"
         raise StaleResume(
-            f"{ledger.url}: the model here is not the one that the run was planned with ({', '.join(changed)} differ).",
-            hint="Resume on a machine that has the planned model, or start over with --fresh.",
+            f"{ledger.url}: the {what} here is not the one that it was planned with ({', '.join(changed)} differ).",
+            hint=f"Resume on a machine that has the planned {what}, or start over with --fresh.",
         )
 
 

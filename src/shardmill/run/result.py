@@ -110,7 +110,13 @@ class Run:
         """The whole result as one Arrow table, in memory."""
         import pyarrow as pa
 
-        return pa.Table.from_batches(self.batches(columns))
+        from shardmill.results.merge import part_schema
+
+        found = list(self.batches(columns))
+        if found:
+            return pa.Table.from_batches(found)
+        own = [f for f in part_schema(self.ledger, self.plan) if columns is None or f.name in columns]
+        return pa.schema([pa.field(ROW, pa.int64()), *own]).empty_table()
 
     def search(self, text: str, k: int = 5, *, quiet: bool = True) -> list[Hit]:
         """The items nearest in meaning to a text, nearest first."""

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from shardmill.errors import SpecError, UsageError
+from shardmill.run.result import Run
 from shardmill.sources import ALL
 from shardmill.tasks.params import read_params
 from shardmill.training.options import TrainOptions
+from shardmill.tuning.settings import StudySettings
 
 COLUMNS = ("anchor", "positive")
 
@@ -30,3 +33,29 @@ def settle_training(work: dict[str, Any], execution: dict[str, Any]) -> tuple[di
     }
     others = {name: value for name, value in execution.items() if name != "max_errors"}
     return settled, {"workers": 1, **others}
+
+
+def settle_study(work: dict[str, Any]) -> dict[str, Any]:
+    """The work of a study; if its trials are training runs, all of them get the rows of its source."""
+    if work["params"].get("task") != "train":
+        return work
+    if not work.get("source"):
+        raise SpecError("No source was given.", hint='Name the pairs: source = "pairs.jsonl" in [work].')
+    settings = StudySettings(**work["params"])
+    settled, _ = settle_training({"params": {**settings.params, **settings.example}}, {})
+    fixed = {"columns": settled["params"]["columns"], **settings.params}
+    read = {name: settled[name] for name in ("text", "fields", "group_by")}
+    return {**work, **read, "params": {**work["params"], "params": fixed}}
+
+
+def best_training(place: str) -> dict[str, Any]:
+    """The work of a training run with the source of a study and the options of its best trial."""
+    run = Run(place)
+    study = run.study()
+    if study.settings.task != "train":
+        raise UsageError(f"{place} is no study of train, but of {study.settings.call or study.settings.task}.")
+    if not study.best:
+        raise UsageError(f"No trial of {place} has a result.", hint=f"See: shardmill study {place}")
+    work = run.plan.work
+    read = {name: value for name in ("query", "format") if (value := getattr(work, name))}
+    return {**read, "source": list(work.source), "params": {**study.settings.params, **study.best[0].parameters}}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -16,14 +16,14 @@ from shardmill.ledger import Claim, Commit
 ErrorRecord = dict[str, Any]
 
 # What is counted of items besides rows and errors: fields of `Finished` and of `Sealed`.
-COUNTS = ("inputs", "tokens", "tokens_out", "truncated")
+COUNTS = ("inputs", "tokens", "tokens_out", "truncated", "dropped")
 
 
 @dataclass(frozen=True, slots=True)
 class Finished:
     """Consecutive items whose rows were written; items are numbered within their shard.
 
-    `describe` makes the error record of an item that the sink refuses.
+    `gone` are items that the task gave no row. `describe` makes the error record of an item that the sink refuses.
     """
 
     first_row: int
@@ -34,6 +34,11 @@ class Finished:
     tokens: int = 0
     tokens_out: int = 0
     truncated: int = 0
+    gone: Sequence[int] = ()
+
+    @property
+    def dropped(self) -> int:
+        return len(self.gone)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +52,7 @@ class Sealed:
     tokens: int
     tokens_out: int
     truncated: int
+    dropped: int = 0
     errors: list[ErrorRecord] = field(default_factory=list)
 
 

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from shardmill.errors import CorruptState
 from shardmill.ledger import Claim, Commit, Ledger
+from shardmill.plan import ITEM
 from shardmill.sinks.base import ErrorRecord, Finished, Sealed
 from shardmill.sinks.keeping import Keeper, Prefix
 from shardmill.store import Store
@@ -24,13 +25,20 @@ _READ_ROWS = 8192
 
 
 class ParquetSink:
-    """With a `keeper`, rows are kept before their shard is committed, and those of earlier attempts are used."""
+    """With a `keeper`, rows are kept before their shard is committed, and those of earlier attempts are used.
+
+    If items may have no row, each row is stored with the number of its item instead of its number in the item.
+    """
 
     salt = b""
 
-    def __init__(self, ledger: Ledger, kept: pa.Schema, made: pa.Schema, keeper: Keeper | None = None) -> None:
+    def __init__(
+        self, ledger: Ledger, kept: pa.Schema, made: pa.Schema, keeper: Keeper | None = None, *, numbered: bool = False
+    ) -> None:
         self.ledger, self._keeper = ledger, keeper
         self.schema = pa.schema([*kept, *made])
+        if numbered:
+            self.schema = self.schema.append(pa.field(ITEM, pa.int64()))
         self._numbers = [f.name for f in made if pa.types.is_floating(f.type)]
 
     def begin(self, claim: Claim) -> StagedPart:
@@ -76,6 +84,8 @@ class StagedPart:
         self.done, self.carried = prefix.done, prefix.carried
 
     def write(self, rows: pa.Table, items: NDArray[np.int64]) -> None:
+        if ITEM in self._schema.names:
+            rows = rows.append_column(ITEM, pa.array(items, pa.int64())).select(self._schema.names)
         self._add(rows)
         if self._prefix is not None:
             self._prefix.write(rows)
@@ -95,7 +105,8 @@ class StagedPart:
         """Rows as a small Parquet file of their own."""
         file = pa.BufferOutputStream()
         with open_writer(file, self._schema, self._numbers) as writer:
-            writer.write_table(fill_missing(pa.concat_tables(rows)))
+            if rows:
+                writer.write_table(fill_missing(pa.concat_tables(rows)))
         return bytes(file.getvalue())
 
     def _decode(self, data: bytes) -> pa.Table:

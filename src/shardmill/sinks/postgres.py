@@ -262,7 +262,8 @@ class StagedRows:
         sums = dict.fromkeys(COUNTS, 0)
         for block in self._finished:
             low, high = (min(max(at - block.first_row, 0), block.rows) for at in (start, stop))
-            for name in sums:
+            sums["dropped"] += sum(start <= item < stop for item in block.gone)
+            for name in COUNTS[:-1]:
                 whole = getattr(block, name)
                 sums[name] += whole * high // max(1, block.rows) - whole * low // max(1, block.rows)
         return BatchRecord(

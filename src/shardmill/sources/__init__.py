@@ -29,6 +29,7 @@ __all__ = [
     "count_rows",
     "discover",
     "kept_schema",
+    "list_columns",
     "open_source",
     "sort_groups",
 ]
@@ -62,6 +63,25 @@ def discover(
         return discover_range(places, fields)
     refuse_without_query(places)
     return discover_files(places, fields, format, on_progress)
+
+
+def list_columns(places: Sequence[str], query: str = "", format: str | None = None) -> dict[str, pa.DataType]:
+    """The names and types of all columns of a source; of one without a schema, those that sampled rows have."""
+    from shardmill.sources.range import COLUMN, is_range
+
+    if query:
+        from shardmill.sources.sql import list_query_columns
+
+        return list_query_columns(places, query)
+    if any(map(is_range, places)):
+        import pyarrow
+
+        return {COLUMN: pyarrow.int64()}
+    from shardmill.sources.listing import list_columns
+    from shardmill.sources.sql import refuse_without_query
+
+    refuse_without_query(places)
+    return list_columns(places, format)
 
 
 def open_source(stat: SourceStat, fields: Fields, max_item_bytes: int = MAX_ITEM_BYTES) -> Source:
@@ -110,7 +130,7 @@ def kept_schema(plan: Plan) -> pa.Schema:
     """The id and kept columns of every row of this plan."""
     import pyarrow as pa
 
-    from shardmill.sources.columns import arrow_type
+    from shardmill.arrowtypes import arrow_type
 
     return pa.schema([pa.field(name, arrow_type(kind)) for name, kind in plan.kept.items()])
 

@@ -16,9 +16,9 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from shardmill.arrowtypes import arrow_type
 from shardmill.errors import SourceError
 from shardmill.sources.base import Fields, ItemBatch, Shard, Source, SourceStat
-from shardmill.sources.columns import arrow_type
 from shardmill.sources.files import stat_file
 from shardmill.sources.grouped import ITEMS, LEFT_OUT, OnProgress
 from shardmill.store import locate
@@ -101,7 +101,8 @@ class CollectedSource(Source):
             texts=pa.array([place], pa.string()),
             kept=pa.RecordBatch.from_pylist([counts], pa.schema([(name, pa.int64()) for name in counts])),
             lines=range(1, 2),
-            line_count=lines,
+            # Of items that get the same rows, the first counts them.
+            line_count=0 if shard.index else lines,
             size_bytes=shard.weight_bytes,
         )
 

@@ -2,39 +2,18 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import math
-import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import pyarrow as pa
 
-from shardmill.errors import SourceError
+from shardmill.arrowtypes import NAMED, arrow_type
 from shardmill.sources.base import Fields, SourceStat
 from shardmill.template import is_unicode
 
 Convert = Callable[[object], object]
-
-_NAMED = {
-    "string": pa.string(),
-    "int64": pa.int64(),
-    "int32": pa.int32(),
-    "float64": pa.float64(),
-    "double": pa.float64(),
-    "float32": pa.float32(),
-    "float": pa.float32(),
-    "bool": pa.bool_(),
-}
-_PATTERNS: list[tuple[str, Callable[..., pa.DataType]]] = [
-    (r"timestamp\[(s|ms|us|ns), tz=(.+)\]", lambda unit, tz: pa.timestamp(unit, tz)),
-    (r"decimal128\((\d+), (-?\d+)\)", lambda precision, scale: pa.decimal128(int(precision), int(scale))),
-    (r"decimal256\((\d+), (-?\d+)\)", lambda precision, scale: pa.decimal256(int(precision), int(scale))),
-    (r"fixed_size_binary\[(\d+)\]", lambda width: pa.binary(int(width))),
-    (r"list<(\w+): ([^<>]+)>", lambda name, item: pa.list_(pa.field(name, arrow_type(item)))),
-    (r"arrow:(.+)", lambda text: pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text))).field(0).type),
-]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,31 +28,6 @@ class Column:
         seen = json.dumps(value, ensure_ascii=False, default=str)
         seen = seen if len(seen) <= 40 else seen[:40] + "…"
         return f"'{self.name}' is {seen}, which {self.type} cannot hold; set its type with --keep {self.name}:string"
-
-
-def arrow_type(text: str) -> pa.DataType:
-    """Parse a type that `type_text` wrote.
-
-    >>> arrow_type("timestamp[us, tz=UTC]")
-    TimestampType(timestamp[us, tz=UTC])
-    """
-    for pattern, build in _PATTERNS:
-        if match := re.fullmatch(pattern, text):
-            return build(*match.groups())
-    try:
-        return _NAMED.get(text) or pa.type_for_alias(text)
-    except ValueError:
-        raise SourceError(f"{text!r} is not a column type.", hint=f"Use one of {', '.join(_NAMED)}.") from None
-
-
-def type_text(kind: pa.DataType) -> str:
-    """The name of a type, for `arrow_type` to parse; nested types without a readable name become their Arrow schema."""
-    try:
-        if arrow_type(str(kind)) == kind:
-            return str(kind)
-    except SourceError:
-        pass
-    return "arrow:" + base64.b64encode(pa.schema([pa.field("", kind)]).serialize().to_pybytes()).decode()
 
 
 def column_names(fields: Fields) -> list[str]:
@@ -93,7 +47,7 @@ def split_keep(entry: str) -> tuple[str, str]:
     (('price', 'double'), ('dc:title', ''))
     """
     name, _, kind = entry.rpartition(":")
-    return (name, str(_NAMED[kind])) if name and kind in _NAMED else (entry, "")
+    return (name, str(NAMED[kind])) if name and kind in NAMED else (entry, "")
 
 
 def build_columns(stat: SourceStat, fields: Fields) -> list[Column]:

@@ -12,6 +12,7 @@ from shardmill.errors import SourceError
 from shardmill.plan import Shard, SourceFile, SourceStat
 from shardmill.ranges import split_evenly
 from shardmill.sources.base import Fields, ItemBatch, Source
+from shardmill.template import NO_TEXT
 
 FORMAT = "range"
 COLUMN = "sample_id"
@@ -39,11 +40,12 @@ def discover_range(places: Sequence[str], fields: Fields) -> SourceStat:
     """A range counts as one file, with one byte per id."""
     if len(places) != 1:
         raise SourceError("A range of ids cannot be combined with other sources.", hint="Name one source.")
-    for name in (fields.text, *fields.id, *fields.keep):
+    texts = () if fields.text == NO_TEXT else (fields.text,)
+    for name in (*texts, *fields.id, *fields.keep, *fields.wanted):
         if name != COLUMN:
             raise SourceError(f"A range of ids has no field {name!r}.", hint=f"Its only field is {COLUMN!r}.")
     start, stop = parse_range(places[0])
-    columns = {COLUMN: "uint64"} if fields.id or fields.keep else {}
+    columns = {COLUMN: "uint64"} if fields.id or fields.keep or fields.wanted else {}
     return SourceStat(FORMAT, (SourceFile(places[0], stop - start, FORMAT, ""),), columns)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from rich.console import Console, Group, RenderableType
@@ -160,14 +160,18 @@ def _errors(status: Status) -> list[str]:
     return lines
 
 
-def _reports(status: Status, most: int) -> list[str]:
-    """What long items under way reported last."""
-    said = {
+def said_by(worker: Mapping[str, Any]) -> dict[int, str]:
+    """What the long items of a living worker reported last, by shard."""
+    return {
         int(shard): f"step {at['step']:,}" + "".join(f" · {name} {_figure(x)}" for name, x in at["figures"].items())
-        for worker in status.workers
         for shard, at in worker["open"].items()
         if worker["live"] and isinstance(at.get("step"), int) and isinstance(at.get("figures"), dict)
     }
+
+
+def _reports(status: Status, most: int) -> list[str]:
+    """What long items under way reported last."""
+    said = {shard: text for worker in status.workers for shard, text in said_by(worker).items()}
     return [f"shard    {shard} at {said[shard]}" for shard in sorted(said)[:most]]
 
 

@@ -23,10 +23,10 @@ class Status:
 
     The rates are those of the workers now, and averages over the time that any worker worked if the run is complete.
 
-    `rows` are items of the source; `windows` are the pieces they were split into, 0 if they were not. `placement` is
-    the engine's line about its workers, including those not started yet. `steps` follow the last shard. `load` is set
-    for a run into a table if the database was read too. `by` is who stopped the run or found that it failed, with
-    `cause` and `hint` if it failed.
+    `rows` are items of the source; `windows` are the pieces they were split into, 0 if they were not. Committed shards
+    have `made` rows of the result; to `dropped` items the task gave none. `placement` is the engine's line about its
+    workers, including those not started yet. `steps` follow the last shard. `load` is set for a run into a table if the
+    database was read too. `by` is who stopped the run or found that it failed, with `cause` and `hint` if it failed.
 
     `eta_s` is None while it is unknown; nine times of ten the end is between `eta_low_s` and `eta_high_s`.
     `mean_rows_per_s` and `mean_tokens_per_s` count the time in which workers worked. A shard is `failed` in
@@ -78,6 +78,8 @@ class Status:
     states: bytes = b""
     generation: str = ""
     wanted: bool = False
+    made: int = 0
+    dropped: int = 0
     decided_at: float = 0.0
     rows_committed: int = 0
 
@@ -163,6 +165,8 @@ def _make_status(ledger: Ledger, plan: Plan, facts: Facts) -> Status:
         tokens=totals.tokens,
         tokens_out=totals.tokens_out,
         truncated=totals.truncated,
+        made=totals.rows_in_part,
+        dropped=totals.dropped,
         share=1.0 if complete else min(1.0, weight_done / total),
         rows_per_s=rows / worked_s if complete and worked_s else sum(w["rows_per_s"] for w in live),
         tokens_per_s=totals.tokens / worked_s if complete and worked_s else sum(w["tokens_per_s"] for w in live),

@@ -12,6 +12,7 @@ from shardmill.tasks.base import Task
 from shardmill.tasks.foreign import ForeignTask
 
 _BUILT_IN = {
+    "apply": "shardmill.tasks.apply:ApplyTask",
     "answer": "shardmill.tasks.answer:AnswerTask",
     "augment": "shardmill.tasks.augment:AugmentTask",
     "embed": "shardmill.tasks.embed:EmbedTask",

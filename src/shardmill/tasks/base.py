@@ -34,9 +34,9 @@ _BYTES_PER_S = {"cpu": 20_000.0, "cuda": 2_000_000.0}
 class Prepared:
     """Texts prepared for the device: inputs, their costs in a batch budget, and why a text is bad.
 
-    `inputs` is a sequence, and `run` gets lists of it, or an array, and `run` gets arrays. Each text has one input, or
-    any number: then `owners` has the text of each input, in order, and a text that is None or bad has no input.
-    `tokens` and `truncated` go into the worker's record.
+    `inputs` is a sequence, and `run` gets lists of it; or an array or a record batch, and `run` gets such. Each text
+    has one input, or any number: then `owners` has the text of each input, in order, and a text that is None or bad has
+    no input. `tokens` and `truncated` go into the worker's record.
     """
 
     inputs: Any
@@ -52,13 +52,20 @@ class Output:
     """One row per input, in the order of the inputs; `bad` gives the reason why a row is null.
 
     `tokens_out` are the tokens generated for each row, `tokens_in` those read where only `run` can tell; both may be
-    empty.
+    empty. A task whose `rows_vary` gives `counts`: how many of the rows are of each input.
     """
 
     rows: pa.RecordBatch
     bad: dict[int, str] = field(default_factory=dict)
     tokens_out: Sequence[int] = ()
     tokens_in: Sequence[int] = ()
+    counts: NDArray[np.int64] | None = None
+
+
+def number_items(fields: pa.RecordBatch | None, shard: int, first: int, items: int) -> pa.RecordBatch:
+    """Fields of `items` items, with a column `item`: the number of the shard, and that of the item in it."""
+    numbers = pa.array((np.int64(shard) << 32) + np.arange(first, first + items))
+    return pa.record_batch({"item": numbers}) if fields is None else fields.append_column("item", numbers)
 
 
 class Combined(Protocol):
@@ -107,6 +114,12 @@ class Task(ABC):
 
     fields: Sequence[str] = ()
     """Columns of the source that `prepare` gets besides the text."""
+
+    numbers_items: bool = False
+    """Whether `prepare` gets, besides its fields, a column `item`: numbers that grow along the items of a run."""
+
+    rows_vary: bool = False
+    """Whether an input may give several rows or none, as `Output.counts` says; such a task has one input per text."""
 
     streams: bool = False
     """Whether the worker calls `stream` instead of batches of `run`: rows end at different times."""
@@ -175,6 +188,13 @@ class Task(ABC):
         """Return an object that combines rows into one per item, for `items` items; None if each input is a row."""
         return None
 
+    settles: Sequence[str] = ()
+    """Names of parameters that `settle` gives if they are missing. A missing `fields` is all columns of the source."""
+
+    def settle(self, first: Callable[[], pa.RecordBatch]) -> dict[str, Any]:
+        """Parameters that the plan fixes before any worker begins; `first` prepares the first rows of the source."""
+        return {}
+
     def gpu_bytes(self, precise: bool) -> int | None:
         """The GPU memory to load the model in float32 or faster, for few items; None if it uses no GPU."""
         return None
@@ -197,6 +217,12 @@ class Task(ABC):
     def measure(self, batches: Iterator[pa.RecordBatch]) -> dict[str, Any]:
         """Figures of a whole result, for the report of `verify`."""
         return {}
+
+    @property
+    def written(self) -> pa.Schema:
+        """The columns that sinks get: those it adds, and the number of the row of its item if there may be several."""
+        own = self.output
+        return own.append(pa.field(WINDOW, pa.int32())) if self.rows_vary else own
 
     def workers_per_gpu(self, cores: int) -> int:
         """The number of workers that share one GPU, given the number of CPU cores per GPU."""

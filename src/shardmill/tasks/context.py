@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from pathlib import Path
+from socket import socket
 from typing import Any, Protocol
 
 import numpy as np
@@ -37,8 +40,44 @@ class Checkpoint(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class Group:
+    """The processes that work on an item together, until one is lost or others want to join.
+
+    Process 0 is at `address`, where it has a `listener`; the others have none. After `timeout_s` without an answer a
+    process counts as lost.
+    """
+
+    rank: int
+    size: int
+    address: str
+    generation: int
+    timeout_s: float
+    current: Callable[[], bool]
+    wait_lost: Callable[[float], bool]
+    listener: socket | None = None
+
+    @classmethod
+    def alone(cls) -> Group:
+        """A group of one, which nobody joins."""
+        return cls(0, 1, "", 0, 0.0, lambda: True, lambda seconds: False)
+
+    def is_current(self) -> bool:
+        """Whether to go on together. If not, keep a checkpoint if all can, leave, and join the next group."""
+        return self.current()
+
+    def is_lost(self) -> bool:
+        """Whether another process is gone, after an error that may come from that; waits up to `timeout_s` for it."""
+        return self.size > 1 and self.wait_lost(self.timeout_s)
+
+
 class Context(Protocol):
     """What a task that runs for hours has of its run: for one item, while it is worked on."""
+
+    @property
+    def shard(self) -> int:
+        """The number of the item's shard."""
+        ...
 
     def report(self, step: int, figures: Mapping[str, float]) -> None:
         """Say how far the item is. A bounded number of reports is kept in the run folder; each counts as progress."""
@@ -60,6 +99,13 @@ class Context(Protocol):
         """Copy a folder of a model into the run's `model`, for others to load. Raises Stopped as `keep` does."""
         ...
 
+    def join(self) -> AbstractContextManager[Group]:
+        """Work on the item in a group with other workers, if the task is a `gang`; else alone.
+
+        Waits until there are enough. Raises Stopped if it is asked to stop meanwhile.
+        """
+        ...
+
     def should_stop(self) -> bool:
         """Whether to keep what there is and raise Stopped: the run or worker is stopped, or another has the item."""
         ...
@@ -77,6 +123,9 @@ class LongTask(Task):
     one_shard = True
     max_errors = "50%"
     few_rows = 10
+
+    gang: bool = False
+    """Whether workers without an item help another with its own: `work` calls `context.join()`."""
 
     @abstractmethod
     def work(self, item: Mapping[str, Any], context: Context) -> Mapping[str, Any]:

@@ -18,6 +18,7 @@ from shardmill.models.code import names_of_code
 from shardmill.models.fingerprint import digest_folder
 from shardmill.models.folder import ModelFolder, read_folder
 from shardmill.models.location import Location, check_bundled, find_model
+from shardmill.retrieval.passages import read_record
 from shardmill.tasks.context import TEXT, Context, LongTask, Stopped
 from shardmill.tasks.params import read_params
 from shardmill.training.options import TrainOptions
@@ -72,7 +73,10 @@ class TrainTask(LongTask):
             raise SpecError(
                 f"{self._location.name} has {self._folder.width} dimensions, not {too_long[0]}.", hint="Lower --dims."
             )
-        return {"model": self._location.name, **digest_folder(self._location.path), "training": _REVISION}
+        said = {"model": self._location.name, **digest_folder(self._location.path), "training": _REVISION}
+        if self.options.hard_negatives:
+            said["negatives"] = read_record(self.options.hard_negatives).digest
+        return said
 
     def open(self, device: Device) -> None:
         try:
@@ -92,6 +96,12 @@ class TrainTask(LongTask):
         prompts = tuple(self._folder.prompt_text(self.options.prompts.get(name)) for name in self.options.columns)
         pairs = read_pairs(item[TEXT], self.options, prompts)
         network = Network(self._folder, self._device, max_tokens=self.options.max_tokens, seed=self.options.seed)
+        if self.options.hard_negatives:
+            from shardmill.training.group import Alone
+            from shardmill.training.negatives import mine_negatives
+
+            weights = self.fingerprint()["weights"]
+            pairs = mine_negatives(pairs, self.options.hard_negatives, weights, network, Alone())
         done = TrainingLoop(network, pairs, context, self._digest(pairs)).run()
         if done is None:
             raise Stopped

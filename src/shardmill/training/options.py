@@ -7,6 +7,8 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 Loss = Literal["in-batch", "cosent", "cosine", "triplet"]
+# The column of mined negatives.
+NEGATIVE = "negative"
 LABELLED = ("cosent", "cosine")
 
 
@@ -23,9 +25,10 @@ class TrainOptions(BaseModel):
     """Two columns are pairs, three are triplets, two and a label are labelled pairs.
 
     `batch` is the number of items per step on all processes together. `prompts` are put before the texts of a column.
-    `dims` are the lengths at which a Matryoshka loss cuts the vectors. `held_out` is the share of items that is not
-    trained on; items that agree in `split_by`, by default in their second column, are on the same side. `max_errors` is
-    how many rows of the source may lack a text or their label.
+    `hard_negatives` is an embed run whose passages become the third column of pairs. `dims` are the lengths at which a
+    Matryoshka loss cuts the vectors. `held_out` is the share of items that is not trained on; items that agree in
+    `split_by`, by default in their second column, are on the same side. `max_errors` is how many rows of the source may
+    lack a text or their label.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -34,6 +37,7 @@ class TrainOptions(BaseModel):
     columns: Annotated[tuple[str, ...], BeforeValidator(_as_names)] = Field(min_length=2, max_length=3)
     label: str = ""
     prompts: dict[str, str] = {}
+    hard_negatives: str = ""
     loss: Loss | None = None
     temperature: float = Field(default=0.05, gt=0)
     dims: Annotated[tuple[int, ...], BeforeValidator(_as_numbers)] = ()
@@ -60,7 +64,9 @@ class TrainOptions(BaseModel):
             raise ValueError(f"a column is named twice: {', '.join(filter(None, (*self.columns, self.label)))}")
         if (self.objective in LABELLED) != bool(self.label):
             raise ValueError(f"the loss {self.objective} {'needs a' if not self.label else 'takes no'} label")
-        if self.objective == "triplet" and len(self.columns) != 3:
+        if self.hard_negatives and (self.label or len(self.columns) != 2 or NEGATIVE in self.columns):
+            raise ValueError(f"hard negatives go with two columns, none called {NEGATIVE}, and no label")
+        if self.objective == "triplet" and len(self.columns) != 3 and not self.hard_negatives:
             raise ValueError("the loss triplet needs three columns")
         unknown = [name for name in self.prompts if name not in self.columns]
         if unknown:

@@ -91,7 +91,8 @@ def restore(
                     hint="Start over with --fresh, or choose another --out.",
                 )
             state = LoopState(**values)
-            found, moments = load_file(folder / _WEIGHTS), load_file(folder / _OPTIMIZER)
+            found = load_file(folder / _WEIGHTS)
+            moments = load_file(folder / _OPTIMIZER) if state.step else {}
             if found.keys() != weights.keys():
                 raise KeyError("weights")
             with torch.no_grad():

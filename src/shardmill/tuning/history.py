@@ -42,6 +42,9 @@ class TrialHistory:
         for raw in self._ledger.trials.sent():
             trial = Trial(**{**raw, REPORTS: {int(step): value for step, value in raw[REPORTS].items()}})
             self._seen.setdefault(trial.number, trial)
+        if self._ledger.branch.assignment() is not None:
+            # Home deletes the commits that it has fetched, and sends all trials that have ended.
+            return
         for shard, commit in self._ledger.commits.read().items():
             if shard not in self._seen:
                 self._seen[shard] = self._read(shard, commit)

@@ -91,6 +91,11 @@ class StudySettings(BaseModel):
         return parse_space(self.space)
 
     @property
+    def example(self) -> dict[str, Value]:
+        """Some point of the space: what a task must accept."""
+        return {n: each.values[0] if isinstance(each, Choices) else each.low for n, each in self.ranges.items()}
+
+    @property
     def starts(self) -> list[dict[str, Value]]:
         """The starting points, with numbers of the type of their range."""
         space = self.ranges

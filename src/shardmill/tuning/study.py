@@ -59,14 +59,19 @@ def is_study(plan: Plan) -> bool:
     return plan.work.task == TASK
 
 
+def read_settings(ledger: Ledger, plan: Plan) -> StudySettings:
+    """The settings of a study, from its plan."""
+    try:
+        return StudySettings(**plan.work.params)
+    except ValidationError as error:
+        raise CorruptState(f"{ledger.url}/plan.json is damaged: it has no settings of a study.") from error
+
+
 def read_study(ledger: Ledger, plan: Plan) -> StudyResult:
     """Read a study at any time: the trials that have ended, and what they say."""
     if not is_study(plan):
         raise UsageError(f"{ledger.url} is no study, but a run of {plan.work.task!r}.", hint="See: shardmill tune")
-    try:
-        settings = StudySettings(**plan.work.params)
-    except ValidationError as error:
-        raise CorruptState(f"{ledger.url}/plan.json is damaged: it has no settings of a study.") from error
+    settings = read_settings(ledger, plan)
     trials = TrialHistory(ledger, settings).ended(len(plan.shards))
     return StudyResult(settings, len(plan.shards), trials, find_best(settings, trials), _importances(settings, trials))
 

@@ -7,8 +7,17 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from shardmill.worker.block import Block, Rows
+
+
+def take_rows(rows: pa.RecordBatch, places: Rows) -> pa.RecordBatch:
+    """The rows at these sorted places, without a copy if they are consecutive."""
+    if not len(places):
+        return rows.slice(0, 0)
+    first, last = int(places[0]), int(places[-1])
+    return rows.slice(first, len(places)) if last - first + 1 == len(places) else rows.take(pa.array(places))
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +58,12 @@ class Batch:
             yield self.blocks[owner], places, self.rows[places]
 
     def inputs(self) -> Any:
-        """An array if every block has one, else a list."""
+        """An array or a record batch if every block has one, else a list."""
         parts = list(self.parts())
+        if parts and all(isinstance(block.prepared.inputs, pa.RecordBatch) for block, _, _ in parts):
+            found = pa.concat_batches([take_rows(block.prepared.inputs, rows) for block, _, rows in parts])
+            places = np.concatenate([places for _, places, _ in parts])
+            return found if bool((np.diff(places) > 0).all()) else found.take(pa.array(np.argsort(places)))
         if not parts or any(not isinstance(block.prepared.inputs, np.ndarray) for block, _, _ in parts):
             pairs = zip(self.owners.tolist(), self.rows.tolist(), strict=True)
             return [self.blocks[owner].prepared.inputs[row] for owner, row in pairs]

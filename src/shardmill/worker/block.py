@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -12,10 +13,11 @@ from numpy.typing import NDArray
 
 from shardmill.errors import Cure, ShardmillError, TaskError, WorkerFailed
 from shardmill.ledger import Claim, Suspects
+from shardmill.plan import Plan
 from shardmill.sinks.base import Sink
 from shardmill.sinks.digests import digest_items
-from shardmill.sources import ItemBatch
-from shardmill.tasks.base import WINDOW, Combined, Prepared, Task
+from shardmill.sources import ItemBatch, Source
+from shardmill.tasks.base import WINDOW, Combined, Prepared, Task, number_items
 
 Rows = NDArray[np.int64]
 TEXT_DIGEST = pa.field("text_digest", pa.binary())
@@ -59,7 +61,7 @@ class Block:
     """Consecutive items of one shard. `bad` is per item, `prepared.inputs` and `outputs` are per input.
 
     `unchanged` are items whose result is already in the sink, `files` the number of each item's file if the shard has
-    several.
+    several. If items may have several rows or none (`varies`), `gone` are those that have none, once it is finished.
     """
 
     claim: Claim
@@ -76,7 +78,9 @@ class Block:
     combined: Combined | None = None
     tokens_in: int = 0
     tokens_out: int = 0
-    outputs: list[tuple[Rows, pa.RecordBatch]] = field(default_factory=list)
+    varies: bool = False
+    gone: Sequence[int] = ()
+    outputs: list[tuple[Rows, pa.RecordBatch, Rows | None]] = field(default_factory=list)
     _ran: NDArray[np.bool_] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -107,11 +111,14 @@ class Block:
         keep[[*self.bad, *self.unchanged]] = False
         return np.flatnonzero(keep if self.prepared.owners is None else keep[self.prepared.owners])
 
-    def take_in(self, rows: Rows, made: pa.RecordBatch) -> int:
-        """Keep or combine the task's output for some inputs. Returns how many items have their first input here."""
+    def take_in(self, rows: Rows, made: pa.RecordBatch, counts: Rows | None = None) -> int:
+        """Keep or combine the task's output for some inputs, which may have several rows or none each.
+
+        Returns how many items have their first input here.
+        """
         self._ran[rows] = True
         if self.combined is None:
-            self.outputs.append((rows, made))
+            self.outputs.append((rows, made, counts))
         else:
             self.combined.add(self.items(rows), made)
         owners = self.prepared.owners
@@ -125,13 +132,16 @@ class Block:
             done = self.combined.finish()
             for item, reason in done.bad.items():
                 self.bad.setdefault(item, reason)
-            self.outputs = [(np.arange(len(self)), done.rows)]
+            self.outputs = [(np.arange(len(self)), done.rows, None)]
+        made = pa.concat_batches([batch for _, batch, _ in self.outputs]) if self.outputs else None
+        if self.varies:
+            yield from self._varying(output, made)
+            return
         several = WINDOW in output.names
         inputs = len(self.prepared.inputs) if several else len(self)
         where = np.full(inputs, -1, np.int64)
-        order = np.concatenate([np.zeros(0, np.int64), *(rows for rows, _ in self.outputs)])
+        order = np.concatenate([np.zeros(0, np.int64), *(rows for rows, _, _ in self.outputs)])
         where[order] = np.arange(len(order))
-        made = pa.concat_batches([batch for _, batch in self.outputs]) if self.outputs else None
         if several:
             yield from self._several(output, where, made)
         else:
@@ -160,6 +170,27 @@ class Block:
         items = np.concatenate([self.items(good), bad])
         order = np.argsort(items, kind="stable")
         items, where = items[order], np.concatenate([where[good], np.full(len(bad), -1)])[order]
+        yield from self._in_slices(output, items, where, made)
+
+    def _varying(self, output: pa.Schema, made: pa.RecordBatch | None) -> Iterator[tuple[pa.Table, Rows]]:
+        """As many rows per item as its input gave, and one per failed item, in slices."""
+        counts, firsts, before = np.zeros(len(self), np.int64), np.zeros(len(self), np.int64), 0
+        for rows, batch, each in self.outputs:
+            counts[rows] = 1 if each is None else each
+            firsts[rows] = before + np.cumsum(counts[rows]) - counts[rows]
+            before += batch.num_rows
+        failed = np.zeros(len(self), bool)
+        failed[list(self.bad)] = True
+        counts[failed] = 1
+        self.gone = np.flatnonzero(counts == 0).tolist()
+        items = np.repeat(np.arange(len(self)), counts)
+        where = firsts[items] + np.arange(len(items)) - np.searchsorted(items, items)
+        yield from self._in_slices(output, items, np.where(failed[items], -1, where), made)
+
+    def _in_slices(
+        self, output: pa.Schema, items: Rows, where: Rows, made: pa.RecordBatch | None
+    ) -> Iterator[tuple[pa.Table, Rows]]:
+        """Rows with the number of each among those of its item; `where` has its place in `made`, -1 for none."""
         numbers = np.arange(len(items)) - np.searchsorted(items, items)
         others = pa.schema([f for f in output if f.name != WINDOW])
         step = max(1, _WRITTEN_BYTES // _widest(self.kept, output))
@@ -167,7 +198,7 @@ class Block:
             rows = slice(at, at + step)
             columns = dict(zip(others.names, _take(made, where[rows], others), strict=True))
             columns[WINDOW] = pa.array(numbers[rows], output.field(WINDOW).type)
-            kept = self.kept.take(pa.array(items[rows]))
+            kept = self.kept if _is_whole(items[rows], len(self)) else self.kept.take(pa.array(items[rows]))
             yield _join(kept, [columns[n] for n in output.names], output), items[rows]
 
 
@@ -175,10 +206,15 @@ def _take(made: pa.RecordBatch | None, where: Rows, output: pa.Schema) -> list[p
     """The rows at `where`, null for -1; all null if the task returned nothing."""
     if made is None:
         return [pa.nulls(len(where), f.type) for f in output]
-    if len(where) == made.num_rows and bool((where == np.arange(len(where))).all()):
+    if _is_whole(where, made.num_rows):
         return list(made.columns)
     columns: list[pa.Array] = made.take(pa.array(where, mask=where < 0)).columns
     return columns
+
+
+def _is_whole(places: Rows, rows: int) -> bool:
+    """Whether these are all places, in order."""
+    return len(places) == rows and bool((places == np.arange(rows)).all())
 
 
 def _join(kept: pa.RecordBatch, made: list[pa.Array], output: pa.Schema) -> pa.Table:
@@ -215,6 +251,8 @@ def make_block(
         texts[row] = None
     kept, unchanged = batch.kept.select(list(keep)), frozenset[int]()
     fields = batch.kept.select(list(task.fields)) if task.fields else None
+    if task.numbers_items:
+        fields = number_items(fields, read.claim.shard, read.first_row, len(batch))
     if table is not None:
         kept = kept.append_column(TEXT_DIGEST, digest_items(texts, fields, table.salt))
         unchanged = table.unchanged(kept)
@@ -235,7 +273,20 @@ def make_block(
         files=batch.files,
         suspects=read.suspects,
         combined=task.combine(len(batch)),
+        varies=task.rows_vary,
     )
+
+
+def read_item(source: Source, plan: Plan, task: Task, shard: int, row: int) -> Any:
+    """What a task gets as one item of a shard, for a worker that does not hold the shard."""
+    first = 0
+    for batch in source.read(plan.shards[shard]):
+        if row < first + len(batch):
+            one = next(batch.after(row - first).cut(1))
+            read = ReadBatch(Claim(shard, ""), row, one, None, ())
+            return make_block(read, task, plan.kept).prepared.inputs[0]
+        first += len(batch)
+    raise WorkerFailed(f"Shard {shard} has no row {row}.", hint="The source has changed since the run was planned.")
 
 
 def prepare(task: Task, texts: Sequence[str | None], fields: pa.RecordBatch | None = None) -> Prepared:

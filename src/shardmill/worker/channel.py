@@ -52,6 +52,15 @@ class Channel(Generic[_T]):
                 continue
         raise Stopped
 
+    def get_within(self, seconds: float) -> _T | None:
+        """The next item if it comes in some seconds; None if not."""
+        if self._stop.is_set():
+            raise Stopped
+        try:
+            return self._queue.get(timeout=seconds)
+        except queue.Empty:
+            return None
+
     def get_nowait(self) -> _T | None:
         try:
             return self._queue.get_nowait()

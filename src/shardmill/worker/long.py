@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,9 +15,10 @@ import pyarrow as pa
 
 from shardmill.errors import DeviceLost, DeviceOutOfMemory, ShardmillError, TaskError
 from shardmill.ledger import Claim, ItemCheckpoints, ItemReport, ItemReports, Ledger, StoredCheckpoint, Suspects
-from shardmill.tasks.context import LongTask
+from shardmill.tasks.context import Group, LongTask
 from shardmill.worker.block import CONTRACT, Block
 from shardmill.worker.channel import AllDone, Stopped
+from shardmill.worker.gang import Gangs, GangSeat
 from shardmill.worker.pulse import quietly
 from shardmill.worker.shards import OpenShards
 from shardmill.worker.tally import OpenShard
@@ -24,6 +26,7 @@ from shardmill.worker.windows import Inlet, Item
 
 # Reports are written no more often than this; each says all that came before it.
 _WRITE_EVERY_S = 5.0
+_LOOK_EVERY_S = 0.5
 
 
 class ItemContext:
@@ -41,13 +44,18 @@ class ItemContext:
         on_progress: Callable[[], None],
         on_kept: Callable[[], None],
         on_step: Callable[[str, int], None],
+        seat: GangSeat | None = None,
     ) -> None:
-        self._ledger, self._shard, self._row, self._plan = ledger, shard, row, plan
+        self._ledger, self._shard, self._row, self._plan, self._seat = ledger, shard, row, plan, seat
         self._stopped, self._hold, self._on_progress, self._on_kept = stopped, hold, on_progress, on_kept
         self._on_step = on_step
         self._stored: ItemCheckpoints | None = None
         self._reports: ItemReports | None = None
         self._write_at, self._unwritten = 0.0, False
+
+    @property
+    def shard(self) -> int:
+        return self._claim.shard
 
     def report(self, step: int, figures: Mapping[str, float]) -> None:
         seen = {name: float(value) if math.isfinite(value) else None for name, value in figures.items()}
@@ -83,6 +91,9 @@ class ItemContext:
             raise Stopped
         self._ledger.published.put(folder)
         self._on_progress()
+
+    def join(self) -> AbstractContextManager[Group]:
+        return self._seat.join() if self._seat is not None else nullcontext(Group.alone())
 
     def should_stop(self) -> bool:
         return self._stopped() or self._shard.lost
@@ -125,8 +136,9 @@ class LongItems:
         on_rows: Callable[[Block, int, int], None],
         on_time: Callable[[Block, float], None],
         on_step: Callable[[str, int], None],
+        gangs: Gangs | None = None,
     ) -> None:
-        self._task, self._ledger, self._shards, self._plan = task, ledger, shards, plan
+        self._task, self._ledger, self._shards, self._plan, self._gangs = task, ledger, shards, plan, gangs
         self._stopped, self._before_item = stopped, before_item
         self._on_progress, self._on_kept, self._on_step = on_progress, on_kept, on_step
         self._on_rows, self._on_time = on_rows, on_time
@@ -135,7 +147,7 @@ class LongItems:
     def run(self, inlet: Inlet, hand_on: Callable[[Item], None]) -> None:
         """Work on all items up to the end."""
         while True:
-            item = inlet.wait()
+            item = inlet.wait() if self._gangs is None else self._wait_or_help(inlet, self._gangs)
             if isinstance(item, Block):
                 for row in item.doable().tolist():
                     self._work(item, row)
@@ -143,22 +155,33 @@ class LongItems:
             if isinstance(item, AllDone):
                 return
 
+    def _wait_or_help(self, inlet: Inlet, gangs: Gangs) -> Item:
+        """The next item of this worker; until there is one, it helps others with theirs."""
+        while (item := inlet.wait_some(_LOOK_EVERY_S)) is None:
+            gangs.help(self._task, lambda: self._stopped() or not inlet.is_empty())
+        return item
+
     def _work(self, block: Block, row: int) -> None:
         shard = self._shards[block.claim.shard]
         if shard.lost:
             return
         self._before_item()
         self._note(block, row)
+        item = block.first_row + row
+        seat = None
+        if self._gangs is not None:
+            seat = self._gangs.lead(block.claim.shard, item, lambda: self._stopped() or shard.lost)
         context = ItemContext(
             self._ledger,
             shard,
-            block.first_row + row,
+            item,
             plan=self._plan,
             stopped=self._stopped,
             hold=self._shards.hold,
             on_progress=self._on_progress,
             on_kept=lambda: self._kept(block),
             on_step=self._on_step,
+            seat=seat,
         )
         began = time.perf_counter()
         try:
@@ -171,6 +194,8 @@ class LongItems:
             self._on_time(block, time.perf_counter() - began)
             context.write_reports()
             shard.said = {}
+            if seat is not None:
+                seat.close()
         self._clear(block)
 
     def _judge(self, error: Exception, block: Block, row: int, shard: OpenShard) -> None:

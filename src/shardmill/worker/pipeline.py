@@ -28,9 +28,10 @@ from shardmill.spec import Execution
 from shardmill.tasks import open_task
 from shardmill.tasks.base import Task
 from shardmill.tasks.context import LongTask
-from shardmill.worker.block import Block, ReadBatch, cut_batch, make_block
+from shardmill.worker.block import Block, ReadBatch, cut_batch, make_block, read_item
 from shardmill.worker.channel import AllDone, Channel, ShardEnd, Stopped
 from shardmill.worker.choice import Choice
+from shardmill.worker.gang import Gangs
 from shardmill.worker.long import LongItems
 from shardmill.worker.meter import Meter
 from shardmill.worker.pulse import Pulse, quietly
@@ -97,13 +98,12 @@ class Worker:
             alone=alone,
         )
         self._sink_wait_s = 0.0
+        self._gangs = self._open_gangs() if isinstance(self.task, LongTask) and self.task.gang else None
         self._state = "starting"
         self._search: Search | None = None
         self._failure: BaseException | None = None
         self._pulse = Pulse(
-            ledger,
-            self.name,
-            self.execution,
+            *(ledger, self.name, self.execution),
             plan=self.plan,
             parent=parent,
             rest_s=self.choice.beat_s,
@@ -112,6 +112,17 @@ class Worker:
             renew=self._shards.renew,
             orphaned=self.stop,
             stuck=self._end_stuck,
+        )
+
+    def _open_gangs(self) -> Gangs:
+        return Gangs(
+            *(self.ledger, self.name),
+            lease_s=self.execution.lease_s,
+            least=self.execution.min_workers or 1,
+            most=self.execution.workers or sys.maxsize,
+            read_item=lambda shard, row: read_item(self.source, self.plan, self.task, shard, row),
+            on_progress=lambda: self._pulse.progress(),
+            on_further=self._on_kept,
         )
 
     def stop(self) -> None:
@@ -153,9 +164,7 @@ class Worker:
             precise = self.execution.precision == "float32"
             self.task.open(replace(self.device, precise=precise, work_bytes=self.plan.stat.size_bytes))
             self.sink: Sink = open_sink(
-                self.ledger,
-                self.plan,
-                self.task,
+                *(self.ledger, self.plan, self.task),
                 batch_rows=self.execution.batch_rows,
                 worker=self.name,
                 on_step=self.on_step,
@@ -163,19 +172,13 @@ class Worker:
             )
             budget = Budget(self.execution.batch_tokens or self.task.batch_budget)
             self.runner = Runner(
-                self.task,
-                self.ledger,
-                budget,
+                *(self.task, self.ledger, budget),
                 before_batch=self._before_batch,
                 on_rows=self._on_rows,
                 is_wanted=lambda block: not self._shards[block.claim.shard].lost,
             )
             self.writer = Writer(
-                self.ledger,
-                self.plan,
-                self.task.output,
-                self._shards,
-                self._tally,
+                *(self.ledger, self.plan, self.task.written, self._shards, self._tally),
                 worker=self.name,
                 device=self.device.name,
                 numerics=self.task.numerics,
@@ -287,9 +290,7 @@ class Worker:
         inlet.has_run = lambda: bool(self.runner.load.batches)
         if isinstance(self.task, LongTask):
             items = LongItems(
-                self.task,
-                self.ledger,
-                self._shards,
+                *(self.task, self.ledger, self._shards),
                 plan=self.plan.id,
                 stopped=self._stop.is_set,
                 before_item=self._before_batch,
@@ -298,6 +299,7 @@ class Worker:
                 on_rows=self._on_rows,
                 on_time=self._on_time,
                 on_step=self.on_step,
+                gangs=self._gangs,
             )
             items.run(inlet, lambda item: self._hand_on([item]))
         elif self.task.streams:
@@ -358,14 +360,11 @@ class Worker:
     def progress(self) -> tuple[float, str]:
         """The share of the shards that this worker has seen done, and what it does itself, without a request."""
         shards, done = len(self.plan.shards), max(self.ledger.commits.count_seen(), self._tally.commits)
-        if self._state in ("starting", "loading"):
-            note = "loading the model"
-        elif not self._shards.held():
-            note = f"waiting for others · {done:,} of {shards:,} shards"
-        else:
-            rate = self._tally.rates()["rows_per_s"]
-            note = f"{self._tally.rows:,} rows by this worker · {rate:,.0f}/s · {done:,} of {shards:,} shards"
-        return done / shards if shards else 1.0, note
+        doing = "loading the model"
+        if self._state not in ("starting", "loading"):
+            own = self._tally.describe_rows() if self._shards.held() else "waiting for others"
+            doing = f"{own} · {done:,} of {shards:,} shards"
+        return done / shards if shards else 1.0, doing
 
     def _describe(self) -> dict[str, Any]:
         return {
@@ -381,6 +380,7 @@ class Worker:
             "search": self._search,
             **self._tally.describe(self._shards.held()),
             "open": self._shards.describe(),
+            "gang": self._gangs.place() if self._gangs is not None else {},
             "idle_s": round(self._inlet.idle_s, 2),
             "idle_between_s": round(self._inlet.idle_between_s, 3),
             "sink_wait_s": round(self._sink_wait_s, 3),

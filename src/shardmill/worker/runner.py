@@ -22,7 +22,7 @@ from shardmill.errors import (
 )
 from shardmill.ledger import Claim, Ledger, Suspects
 from shardmill.tasks.base import Output, Task
-from shardmill.worker.batch import Batch
+from shardmill.worker.batch import Batch, take_rows
 from shardmill.worker.block import CONTRACT, Block, Rows
 
 # After this many crashes a shard is run with a record of the rows on the device. A row that was alone there at _STRIKES
@@ -201,7 +201,9 @@ class Runner:
             output = fetch()
         finally:
             self.device_s += time.perf_counter() - started
-        if output.rows.num_rows != rows:
+        if output.counts is not None and (len(output.counts) != rows or output.counts.sum() != output.rows.num_rows):
+            raise TaskError(f"The task's counts for {rows} inputs do not add up to its rows.", hint=CONTRACT)
+        if output.counts is None and output.rows.num_rows != rows:
             raise TaskError(f"The task returned {output.rows.num_rows} rows for {rows} inputs.", hint=CONTRACT)
         return output
 
@@ -250,7 +252,7 @@ class Runner:
                 block.bad.setdefault(block.item(int(rows[i])), output.bad[int(places[i])])
             places, rows = places[good[places]], rows[good[places]]
             if len(rows):
-                items = block.take_in(rows, _at(output.rows, places))
+                items = block.take_in(rows, *_of_inputs(output, places))
                 self.on_rows(block, items, int(block.prepared.costs[rows].sum()))
 
     def run_carefully(self, block: Block, suspects: Suspects) -> None:
@@ -302,10 +304,14 @@ def free_frames(error: BaseException) -> None:
         seen = seen.__cause__ or seen.__context__
 
 
-def _at(rows: pa.RecordBatch, places: Rows) -> pa.RecordBatch:
-    """The rows at these sorted places, without a copy if they are consecutive."""
-    first, last = int(places[0]), int(places[-1])
-    return rows.slice(first, len(places)) if last - first + 1 == len(places) else rows.take(pa.array(places))
+def _of_inputs(output: Output, places: Rows) -> tuple[pa.RecordBatch, Rows | None]:
+    """The rows of the inputs at these sorted places, and how many each has if that varies."""
+    if output.counts is None:
+        return take_rows(output.rows, places), None
+    counts = output.counts[places]
+    firsts = (np.cumsum(output.counts) - output.counts)[places]
+    rows = np.repeat(firsts - (np.cumsum(counts) - counts), counts) + np.arange(counts.sum())
+    return take_rows(output.rows, rows), counts
 
 
 def find_suspects(ledger: Ledger, claim: Claim) -> Suspects | None:

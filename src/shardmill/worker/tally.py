@@ -45,6 +45,7 @@ class OpenShard:
     tokens: int = 0
     tokens_out: int = 0
     truncated: int = 0
+    dropped: int = 0
     lengths: Counter[int] = field(default_factory=Counter)
     rows_run: int = 0
     bytes_run: int = 0
@@ -82,6 +83,7 @@ class OpenShard:
             tokens=block.tokens,
             tokens_out=block.tokens_out,
             truncated=block.prepared.truncated,
+            gone=[block.first_row + row for row in block.gone],
         )
         self.add_errors(list(done.errors.values()))
         self.rows += done.rows
@@ -90,6 +92,7 @@ class OpenShard:
         self.tokens += done.tokens
         self.tokens_out += done.tokens_out
         self.truncated += done.truncated
+        self.dropped += done.dropped
         self._count_lengths(block.prepared.costs)
         return done
 
@@ -107,7 +110,7 @@ class OpenShard:
         """Replace the counts by those of all attempts together."""
         self.rows, self.lines, self.part_rows = sealed.rows, sealed.lines, sealed.part_rows
         self.inputs, self.tokens, self.tokens_out = sealed.inputs, sealed.tokens, sealed.tokens_out
-        self.truncated = sealed.truncated
+        self.truncated, self.dropped = sealed.truncated, sealed.dropped
         self.errors, self.error_lines = 0, bytearray()
         self.add_errors(sealed.errors)
 
@@ -137,7 +140,8 @@ class OpenShard:
             finished_at=now,
             seconds=round(now - self.began, 3),
             timings=self.timings(),
-            part_rows=self.part_rows if self.part_rows != self.rows else 0,
+            part_rows=self.part_rows if self.part_rows != self.rows or self.dropped else 0,
+            dropped=self.dropped,
             inputs=self.inputs,
             kernel=numerics.get("kernel", "") if plan.knows_new_keys else "",
             precision=numerics.get("precision", "") if plan.knows_new_keys else "",
@@ -194,6 +198,9 @@ class Tally:
         span = max(1.0, min(_RATE_WINDOW_S, now - self.began))
         names = ("rows_per_s", "bytes_per_s", "tokens_per_s")
         return {name: round(sum(r[i] for r in recent) / span, 2) for i, name in enumerate(names, 1)}
+
+    def describe_rows(self) -> str:
+        return f"{self.rows:,} rows by this worker · {self.rates()['rows_per_s']:,.0f}/s"
 
     def describe(self, held: Iterable[OpenShard]) -> dict[str, Any]:
         """What a heartbeat says of it; `held` are the shards that are open."""

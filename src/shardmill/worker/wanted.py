@@ -34,6 +34,11 @@ def check_model(ledger: Ledger, plan: Plan, task: Task) -> None:
     if here == planned:
         return
     changed = [name for name in sorted({*here, *planned}) if here.get(name) != planned.get(name)]
+    if "function" in changed:
+        raise ModelError(
+            "The function here is not the one that the run was planned with: its module or package has changed.",
+            hint="Install the planned version on every machine, or name its file, which is sent along: file.py:name.",
+        )
     raise ModelError(
         f"The model here is not the one that the run was planned with ({', '.join(changed)} differ).",
         hint="Use a machine that has the planned model, or pass a model that all see: a folder or a URL."

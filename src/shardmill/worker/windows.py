@@ -27,6 +27,13 @@ class Inlet:
         item = self._ready.get_nowait()
         return self.wait() if item is None and wait else item
 
+    def is_empty(self) -> bool:
+        return self._ready.is_empty()
+
+    def wait_some(self, seconds: float) -> Item | None:
+        """The next item if it comes in some seconds."""
+        return self._ready.get_within(seconds)
+
     def wait(self) -> Item:
         waiting = time.perf_counter()
         item = self._ready.get()

@@ -45,10 +45,10 @@ def open_sink(
     kept = kept_schema(plan)
     if plan.work.to is None:
         keeper = None if plan.work.query else Keeper(ledger.kept, plan, task.numerics, on_step)
-        return ParquetSink(ledger, kept, task.output, keeper)
+        return ParquetSink(ledger, kept, task.output, keeper, numbered=task.rows_vary)
     from shardmill.sinks.postgres import open_sink
 
-    schema = pa.schema([*kept, TEXT_DIGEST, *task.output])
+    schema = pa.schema([*kept, TEXT_DIGEST, *task.written])
     return open_sink(ledger, plan, schema, batch_rows=batch_rows, worker=worker, on_step=on_step, stopped=stopped)
 
 

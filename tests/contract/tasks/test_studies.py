@@ -13,6 +13,7 @@ from shardmill.errors import StaleResume, UsageError
 from shardmill.ledger import Ledger
 from shardmill.planner import make_plan
 from shardmill.run import Run
+from shardmill.store import open_store
 from shardmill.worker import Worker
 from tests.support.libraries import needed
 from tests.support.objectives import quadratic
@@ -103,6 +104,13 @@ def test_more_trials_can_be_asked_for_later(tmp_path: Path) -> None:
     assert more == outcomes(run_study(tmp_path / "at-once", trials=12))
     with pytest.raises(StaleResume, match="raised, not lowered"):
         run_study(tmp_path / "run", trials=8)
+
+
+def test_a_study_may_be_in_an_object_store(s3_server: str, tmp_path: Path) -> None:
+    run = run_study(f"{s3_server}/study", "stepwise", trials=6)
+    assert outcomes(run) == outcomes(run_study(tmp_path / "here", "stepwise", trials=6))
+    run.write_journal(f"{s3_server}/study.log")
+    assert open_store(s3_server).get("study.log").count(b"\n") == 1 + 1 + 6
 
 
 def test_a_study_with_another_space_does_not_resume(tmp_path: Path) -> None:

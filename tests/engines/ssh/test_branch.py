@@ -20,7 +20,8 @@ from hypothesis import strategies as st
 
 from shardmill.devices import Device
 from shardmill.engines.ssh.at_home.home import Home, Share
-from shardmill.engines.ssh.cluster import Host, read_cluster
+from shardmill.engines.ssh.cluster import Cluster, Host, read_cluster
+from shardmill.engines.ssh.engine import check_together
 from shardmill.engines.ssh.on_host.seats import Seat
 from shardmill.errors import HostError, RunExists, SpecError
 from shardmill.ledger import Assignment, Ledger
@@ -233,6 +234,13 @@ def test_a_hosts_file_that_does_not_hold_together(tmp_path: Path, text: str, sai
     with pytest.raises(SpecError) as caught:
         read_cluster(str(path))
     assert said in caught.value.message
+
+
+def test_hosts_without_a_common_folder_do_not_work_on_one_item_together() -> None:
+    cluster = Cluster(hosts=(Host(name="gpu1", workers=2), Host(name="gpu2")))
+    check_together(cluster, 2)
+    with pytest.raises(SpecError, match=r"no host has more than 2: gpu1, gpu2 do not reach"):
+        check_together(cluster, 3)
 
 
 def test_what_hosts_have_in_common_is_written_once(tmp_path: Path) -> None:

@@ -322,3 +322,8 @@ def test_status_shows_the_last_report(tmp_path: Path, shardmill: Callable[..., A
     finally:
         worker.stop()
         thread.join(PATIENCE_S)
+
+
+def test_workers_that_do_not_work_together_have_no_least_number(tmp_path: Path) -> None:
+    with pytest.raises(Exception, match="do not work on one item together"):
+        runs.start(_spec(1, workers="2:3"), tmp_path / "run", engine=InProcessEngine())

@@ -400,6 +400,28 @@ def test_hostile_texts_stay_texts(browser: Any, tmp_path: Path) -> None:
     assert watched.complaints == []
 
 
+@pytest.mark.parametrize("n", [1, 3])
+def test_a_map_of_almost_nothing(browser: Any, tmp_path: Path, n: int) -> None:
+    """All points at one place, without columns, clusters, figures, lists or texts."""
+    data = make_map(n, texts=dict.fromkeys(range(n), ""))
+    corner = np.zeros(n, np.uint16)
+    bare = dataclasses.replace(data, x=corner, y=corner, columns=(), levels=(), lists=(), marks=(), quality=None)
+    address = write_map(tmp_path / "map.html", dataclasses.replace(bare, neighbours=None)).as_uri()
+    watched = Watched(browser, address)
+    page = watched.open(reduced_motion="reduce")
+    page.goto(address)
+    rest(page)
+    assert page.inner_text("#count") == ("1 point" if n == 1 else "3 points")
+    assert page.inner_text("#verdict").startswith("Too few points")
+    page.evaluate("shardmill.map.pick(0, true)")
+    wait_for(lambda: page.inner_text("#card-text") == "(empty text)")
+    page.fill("#query", "word")
+    page.keyboard.press("Enter")
+    wait_for(lambda: page.inner_text("#found-title").startswith("0 points"))
+    watched.close()
+    assert watched.complaints == []
+
+
 @pytest.mark.parametrize(("viewport", "scheme"), [(DESK, "light"), (DESK, "dark"), (PHONE, "light")])
 def test_everybody_can_read_it(opened: Open, viewport: dict[str, int], scheme: str) -> None:
     axe = Path(sys.prefix) / "lib" / "node_modules" / "axe-core" / "axe.min.js"

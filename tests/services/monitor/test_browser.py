@@ -22,6 +22,7 @@ from tests.support.browser import DESK, PHONE, Watched, chromium
 from tests.support.cli import command
 from tests.support.corpora import fake_rows
 from tests.support.libraries import needed
+from tests.support.maps import make_map, write_map
 from tests.support.monitored import MonitorProcess, monitor, simulate_run
 from tests.support.services import unavailable
 from tests.support.waiting import wait_for
@@ -191,6 +192,19 @@ def test_everybody_can_read_it(watching: Open, run: str, viewport: dict[str, int
     page.evaluate(axe.read_text())
     found = page.evaluate("axe.run().then((said) => said.violations)")
     assert [(each["id"], [node["target"] for node in each["nodes"]]) for each in found] == []
+
+
+def test_a_map_in_a_run_folder_is_shown_in_a_sandbox(folder: Path, served: MonitorProcess, watching: Open) -> None:
+    write_map(folder / "found" / "map.html", make_map(300))
+    page = watching("found")
+    page.goto(f"{served.base}api/runs/found/files/map.html")
+    wait_for(lambda: page.evaluate("Boolean(globalThis.shardmill?.map.resting)"))
+    assert page.evaluate("origin") == "null"
+    page.fill("#query", "order")
+    page.keyboard.press("Enter")
+    wait_for(lambda: page.inner_text("#found-title") == "300 points with “order”")
+    page.locator("#found-rows button").first.click()
+    wait_for(lambda: page.inner_text("#card-id") == "r0")
 
 
 def test_what_cannot_be_read_is_said(folder: Path, watching: Open) -> None:

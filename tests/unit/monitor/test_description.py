@@ -115,3 +115,14 @@ def test_texts_are_made_safe() -> None:
     assert shorten("a\x1b[31m\u202eb\ud800\n") == "a\ufffd[31m\ufffdb\ufffd\ufffd"
     assert shorten("x" * 500) == "x" * 400 + "…"
     assert shorten({"a": [1]}) == "{'a': [1]}"
+
+
+def test_the_last_report_of_a_long_item_is_told(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path / "run")
+    ledger.create(a_plan())
+    under_way = {"rows": 0, "bytes": 0, "step": 1200, "figures": {"loss": 0.03125, "mrr": None}}
+    ledger.workers.beat("w0", {"state": "working", "host": "h", "pid": 1, "open": {"1": under_way}})
+    ledger.workers.beat("w1", {"state": "working", "host": "h", "pid": 1, "open": {"2": {"rows": 0, "bytes": 0}}})
+    seen = RunReader("run", str(tmp_path / "run")).read()
+    told = {worker.id: worker.said for worker in describe_run(seen, 0.0).workers}
+    assert told == {"w0": "step 1,200 · loss 0.03125 · mrr no number", "w1": ""}

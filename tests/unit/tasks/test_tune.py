@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from shardmill import permission
+from shardmill.devices import Device
 from shardmill.errors import SpecError, TaskError, UsageError
 from shardmill.ledger import Ledger
 from shardmill.plan import Plan
@@ -29,6 +30,7 @@ def a_task(folder: Path, call: str = "quadratic", **changes: Any) -> TuneTask:
     task = TuneTask(**{"space": STUDY["space"], "seed": 5, "generation": 4, "call": name, **changes})
     ledger = Ledger(folder)
     task.join(ledger, ledger.create(a_plan()))
+    task.open(Device("cpu", "cpu"))
     return task
 
 
@@ -39,8 +41,8 @@ def resumed_at(step: int, files: dict[str, bytes]) -> FakeContext:
 
 
 def test_a_trial_tries_what_was_settled_first(tmp_path: Path) -> None:
-    row = a_task(tmp_path).work({"text": "2"}, FakeContext())
-    again = a_task(tmp_path, seed=6).work({"text": "2"}, FakeContext())
+    row = a_task(tmp_path).work({}, FakeContext(2))
+    again = a_task(tmp_path, seed=6).work({}, FakeContext(2))
     tried = {name: row[name] for name in STUDY["space"]}
     assert tried == {name: again[name] for name in STUDY["space"]}
     assert row["state"] == "complete"
@@ -50,28 +52,28 @@ def test_a_trial_tries_what_was_settled_first(tmp_path: Path) -> None:
 
 def test_metrics_are_named_by_what_the_objective_returns(tmp_path: Path) -> None:
     task = a_task(tmp_path, "two_metrics", metrics={"loss": "minimize", "speed": "maximize"})
-    row = task.work({"text": "0"}, FakeContext())
+    row = task.work({}, FakeContext(0))
     assert row["speed"] == abs(row["x"])
     with pytest.raises(TaskError, match="returned None for cost"):
-        a_task(tmp_path, "two_metrics", metrics={"cost": "minimize"}).work({"text": "0"}, FakeContext())
+        a_task(tmp_path, "two_metrics", metrics={"cost": "minimize"}).work({}, FakeContext(0))
 
 
 def test_an_objective_that_raises_or_returns_nan_fails_its_trial(tmp_path: Path) -> None:
     task = a_task(tmp_path, "sometimes_broken")
     with pytest.raises(ValueError, match="no such"):
-        task.work({"text": "1"}, FakeContext())
+        task.work({}, FakeContext(1))
     with pytest.raises(TaskError, match="returned nan for value"):
-        task.work({"text": "2"}, FakeContext())
+        task.work({}, FakeContext(2))
 
 
 def test_a_resumed_trial_has_the_reports_before_its_checkpoint(tmp_path: Path) -> None:
     whole = FakeContext()
-    row = a_task(tmp_path, "stepwise").work({"text": "0"}, whole)
+    row = a_task(tmp_path, "stepwise").work({}, whole)
     reports = json.loads(row["reports"])
     value = json.dumps(3 * row["value"]).encode()
     own = json.dumps({"reports": reports[:3], "seconds": 100.0}).encode()
     half = resumed_at(2, {"value.json": value, "trial.json": own})
-    resumed = a_task(tmp_path, "stepwise").work({"text": "0"}, half)
+    resumed = a_task(tmp_path, "stepwise").work({}, half)
     assert [step for step, _ in half.reports] == [3, 4, 5]
     assert [step for step, _ in json.loads(resumed["reports"])] == list(range(6))
     assert resumed["value"] == pytest.approx(row["value"])
@@ -82,7 +84,7 @@ def test_a_trial_over_its_time_is_pruned_with_its_last_report(tmp_path: Path) ->
     task = a_task(tmp_path, "stepwise", trial_time_limit="1h")
     own = json.dumps({"reports": [[0, 7.0]], "seconds": 3601.0}).encode()
     context = resumed_at(0, {"value.json": b"7.0", "trial.json": own})
-    row = task.work({"text": "0"}, context)
+    row = task.work({}, context)
     assert row["state"] == "pruned"
     assert [step for step, _ in context.reports] == [1]
     assert read_row(task.settings, 0, row).values == (context.reports[0][1]["value"],)
@@ -94,15 +96,23 @@ def test_trials_that_begin_after_the_time_of_the_study_are_skipped(tmp_path: Pat
     task = a_task(tmp_path, time_limit="1h")
     ledger = Ledger(tmp_path, lambda: now[0])
     task.join(ledger, ledger.plan())
-    assert task.work({"text": "0"}, FakeContext())["state"] == "complete"
+    assert task.work({}, FakeContext(0))["state"] == "complete"
     now[0] += 3601
-    assert task.work({"text": "1"}, FakeContext())["state"] == "skipped"
-    assert task.work({"text": "0"}, FakeContext())["state"] == "complete"
+    assert task.work({}, FakeContext(1))["state"] == "skipped"
+    assert task.work({}, FakeContext(0))["state"] == "complete"
 
 
 def test_a_function_that_nobody_allowed_is_not_imported() -> None:
+    task = TuneTask(space=STUDY["space"], call="tests.support.badline:anything")
     with pytest.raises(UsageError, match=r"names code, 'tests\.support\.badline:anything'"):
-        TuneTask(space=STUDY["space"], call="tests.support.badline:anything")
+        task.fingerprint()
+    with pytest.raises(UsageError, match=r"names code, 'tests\.support\.badline:anything'"):
+        task.open(Device("cpu", "cpu"))
+
+
+def test_an_objective_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(SpecError, match="cannot be imported"):
+        a_task(tmp_path, "missing")
 
 
 def test_a_study_names_its_code(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -88,7 +89,8 @@ def test_a_damaged_checkpoint_is_refused(folder: Path) -> None:
     context = MemoryContext(stop_at=2)
     loop(folder, context).run()
     assert context.kept is not None
-    context.kept.files["weights.safetensors"] = context.kept.files["weights.safetensors"][:100]
+    files = {**context.kept.files, "weights.safetensors": context.kept.files["weights.safetensors"][:100]}
+    context.kept = replace(context.kept, files=files)
     with pytest.raises(CorruptState, match="damaged"):
         loop(folder, context).run()
 

@@ -77,7 +77,7 @@ def make_template(task: ArgoTask, options: PodOptions) -> dict[str, Any]:
     return {
         "apiVersion": API,
         "kind": "WorkflowTemplate",
-        "metadata": _metadata(task.name, options),
+        "metadata": make_metadata(task.name, options),
         "spec": _make_spec(task, options, "{{workflow.parameters.run}}"),
     }
 
@@ -89,7 +89,7 @@ def make_cron(task: ArgoTask, options: PodOptions, schedule: str, timezone: str 
     return {
         "apiVersion": API,
         "kind": "CronWorkflow",
-        "metadata": _metadata(f"{task.name}-nightly", options),
+        "metadata": make_metadata(f"{task.name}-nightly", options),
         "spec": {
             "schedules": [schedule],
             **({"timezone": timezone} if timezone else {}),
@@ -143,26 +143,37 @@ def make_rights(namespace: str = "") -> list[dict[str, Any]]:
     ]
 
 
-def _metadata(name: str, options: PodOptions) -> dict[str, Any]:
+def make_metadata(name: str, options: PodOptions) -> dict[str, Any]:
     labels = {**options.labels, **make_labels(name, "workflow")}
     return {"name": name, **({"namespace": options.namespace} if options.namespace else {}), "labels": labels}
 
 
 def _make_spec(task: ArgoTask, options: PodOptions, run: str, merged: str = "") -> dict[str, Any]:
-    options = replace(options, service_account=options.service_account or ACCOUNT)
-    pod = make_pod(options, (), instance=task.name)
-    moved = {name: pod["spec"][name] for name in _OF_WORKFLOW if name in pod["spec"]}
-    known = ("containers", *_OF_WORKFLOW, *_OF_EXECUTOR)
-    patch = {name: value for name, value in pod["spec"].items() if name not in known}
     defaults = {"workers": "1", **dict.fromkeys(task.free, ""), **task.defaults}
     names = [*task.required, *(["workers"] if task.parallel else []), *task.free]
     parameters = [{"name": name, **({"value": defaults[name]} if name in defaults else {})} for name in names]
     templates = _make_steps(task, options, run, "{{workflow.parameters.merged}}" + merged)
+    return wrap_steps(task.name, task.verb, parameters, templates, options)
+
+
+def wrap_steps(
+    name: str,
+    entrypoint: str,
+    parameters: Sequence[Mapping[str, str]],
+    templates: Sequence[Mapping[str, Any]],
+    options: PodOptions,
+) -> dict[str, Any]:
+    """The spec of a workflow: its parameters and its steps, with what all its pods share."""
+    options = replace(options, service_account=options.service_account or ACCOUNT)
+    pod = make_pod(options, (), instance=name)
+    moved = {each: pod["spec"][each] for each in _OF_WORKFLOW if each in pod["spec"]}
+    known = ("containers", *_OF_WORKFLOW, *_OF_EXECUTOR)
+    patch = {each: value for each, value in pod["spec"].items() if each not in known}
     return {
-        "entrypoint": task.verb,
+        "entrypoint": entrypoint,
         "onExit": "report",
         "serviceAccountName": options.service_account,
-        "arguments": {"parameters": parameters},
+        "arguments": {"parameters": list(parameters)},
         "activeDeadlineSeconds": _DEADLINE_S,
         "podGC": {"strategy": "OnPodSuccess", "deleteDelayDuration": "10m"},
         "ttlStrategy": {"secondsAfterSuccess": _KEPT_S, "secondsAfterFailure": _KEPT_FAILED_S},
@@ -170,7 +181,7 @@ def _make_spec(task: ArgoTask, options: PodOptions, run: str, merged: str = "") 
         **moved,
         **({"podPriorityClassName": options.priority_class} if options.priority_class else {}),
         "podSpecPatch": json.dumps(patch, sort_keys=True),
-        "templates": templates,
+        "templates": list(templates),
     }
 
 
@@ -182,20 +193,20 @@ def _make_steps(task: ArgoTask, options: PodOptions, run: str, merged: str) -> l
     of_items = [f"--{name}={value % name}" for name in (*task.given, *task.free)] + list(task.fixed)
     source = ["--", value % "source"]
     ended = "--workflow={{workflow.namespace}}/{{workflow.name}}"
-    report = _step("report", light, ["kubernetes", "report", ended, "--status={{workflow.status}}", "--", run])
+    report = make_step("report", light, ["kubernetes", "report", ended, "--status={{workflow.status}}", "--", run])
     if not task.parallel:
         then = ["--then=verify", f"--then=merge:{merged}"]
-        return [_step(task.verb, options, [task.verb, *of_items, device, f"--out={run}", *then, *source]), report]
+        return [make_step(task.verb, options, [task.verb, *of_items, device, f"--out={run}", *then, *source]), report]
     workers = f"--workers={value % 'workers'}"
     return [
-        _dag(task.verb, [("plan", ""), ("work", "plan"), ("merge", "work.AnySucceeded"), ("verify", "merge")]),
-        _dag(PLANNED, [("work", ""), ("finish", "work.AnySucceeded")]),
-        _step("plan", light, ["plan", *of_items, "--engine=pool", workers, device, f"--out={run}", *source]),
-        _step("work", options, _work(options, device, run)),
-        _step("merge", light, ["merge", f"--out={merged}", "--", run]),
-        _step("verify", light, ["verify", "--", run]),
+        make_dag(task.verb, [("plan", ""), ("work", "plan"), ("merge", "work.AnySucceeded"), ("verify", "merge")]),
+        make_dag(PLANNED, [("work", ""), ("finish", "work.AnySucceeded")]),
+        make_step("plan", light, ["plan", *of_items, "--engine=pool", workers, device, f"--out={run}", *source]),
+        make_step("work", options, _work(options, device, run)),
+        make_step("merge", light, ["merge", f"--out={merged}", "--", run]),
+        make_step("verify", light, ["verify", "--", run]),
         # The run is done by then: this worker finds that, or does what a lost one left of the steps at the end.
-        _step("finish", light, ["work", "--device=cpu", "--", run]),
+        make_step("finish", light, ["work", "--device=cpu", "--", run]),
         report,
     ]
 
@@ -205,7 +216,7 @@ def _work(options: PodOptions, device: str, run: str) -> list[str]:
     return ["work", device, *several, "--", run]
 
 
-def _dag(name: str, tasks: Sequence[tuple[str, str]]) -> dict[str, Any]:
+def make_dag(name: str, tasks: Sequence[tuple[str, str]]) -> dict[str, Any]:
     """Tasks and what each depends on. One exhausted worker is no failed run: others may have finished it."""
     made = []
     for task, depends in tasks:
@@ -214,7 +225,7 @@ def _dag(name: str, tasks: Sequence[tuple[str, str]]) -> dict[str, Any]:
     return {"name": name, "dag": {"failFast": False, "tasks": made}}
 
 
-def _step(name: str, options: PodOptions, arguments: Sequence[str]) -> dict[str, Any]:
+def make_step(name: str, options: PodOptions, arguments: Sequence[str]) -> dict[str, Any]:
     (container,) = make_pod(options, arguments, instance=name)["spec"]["containers"]
     # Argo names it itself.
     del container["name"]

@@ -12,6 +12,7 @@ from shardmill.engines.kubernetes.manifests import make_job
 from shardmill.engines.kubernetes.monitor import make_monitor
 from shardmill.engines.kubernetes.options import PodOptions, read_pod_options
 from shardmill.engines.kubernetes.scaling import PoolSize, make_scaled_job
+from shardmill.engines.kubernetes.tuning import make_pipeline, make_tuning
 from shardmill.errors import SpecError, missing_extra, nearest
 from shardmill.spec import Spec
 
@@ -45,7 +46,8 @@ def render(kind: str, spec: Spec, out: str) -> list[dict[str, Any]]:
 
 def make_all_templates(options: PodOptions) -> list[dict[str, Any]]:
     """The templates that are installed once and used by many runs, with the account of their pods."""
-    return [*make_rights(options.namespace), *(make_template(task, options) for task in TASKS)]
+    made = [make_template(task, options) for task in TASKS]
+    return [*make_rights(options.namespace), *made, make_tuning(options), make_pipeline(options)]
 
 
 def _task_of(spec: Spec, out: str, *, parallel: bool) -> ArgoTask:

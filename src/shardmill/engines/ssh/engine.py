@@ -61,6 +61,8 @@ class SshEngine:
     def start(self, run: str) -> SshPlacement:
         ledger = Ledger(run)
         common = self._cluster.shared or (is_url(ledger.url) and not ledger.url.startswith("file:"))
+        if not common:
+            check_together(self._cluster, self._execution.min_workers or 1)
         home = Home(ledger, self._execution.lease_s)
         check_reach(home.plan, self._cluster.shared, is_url(ledger.url))
         if not common and not self.quiet:
@@ -74,6 +76,19 @@ class SshEngine:
         if whole:
             size = sum(f.size_bytes for f in whole)
             say(f"Each host is sent the whole source ({size / _MIB:,.0f} MiB): only plain lines are sent in parts.")
+
+
+def check_together(cluster: Cluster, least: int) -> None:
+    """Refuse workers of several hosts that are to work on one item: each host has a run folder of its own."""
+    most = max(host.workers or 1 for host in cluster.hosts)
+    if least > most:
+        names = ", ".join(host.name for host in cluster.hosts)
+        raise SpecError(
+            f"{least} workers are to work on one item, and no host has more than {most}: {names} do not reach "
+            "each other's run folder.",
+            hint="Use hosts with a shared disk or a run in an object store, or Slurm, Ray or Kubernetes; or lower "
+            "min_workers.",
+        )
 
 
 async def look_at(cluster: Cluster) -> dict[str, Looked | HostLost]:

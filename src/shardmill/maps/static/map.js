@@ -60,10 +60,10 @@ class MapPage {
     on("card-near", () => showSimilar(this, this.labels.picked));
     byId("quality").addEventListener("toggle", () => this.cover());
     this.dark.addEventListener("change", () => this.setTheme(this.dark.matches ? "dark" : "light"));
-    byId("search").addEventListener("submit", (event) => {
-      event.preventDefault();
-      this.search(byId("query").value.trim());
-    });
+    // No form: where the monitor shows the page, forms are not allowed.
+    const find = () => this.search(byId("query").value.trim());
+    on("find", find);
+    byId("query").addEventListener("keydown", (event) => event.key === "Enter" && find());
     byId("query").addEventListener("search", () => byId("query").value || this.clear());
     this.element.addEventListener("focus", () => this.focused(this.element.matches(":focus-visible")));
     this.element.addEventListener("blur", () => this.focused(false));

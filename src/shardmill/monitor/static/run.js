@@ -270,7 +270,7 @@ function updateWorker(row, worker) {
   say(cells[3], worker.live ? short(worker.rows_per_s) : "");
   say(cells[4], bytes(worker.device_bytes || worker.memory_bytes));
   say(cells[5], worker.use === null ? "" : percent(worker.use));
-  say(cells[6], worker.shards.join(", "));
+  say(cells[6], [worker.shards.join(", "), worker.said].filter(Boolean).join(" · "));
   say(cells[7], ago(worker.beat_s));
   showPlace(cells[8], worker);
   row.classList.toggle("gone", !worker.live);

@@ -6,10 +6,11 @@ from collections.abc import Iterable, Iterator
 
 import pyarrow as pa
 
+from shardmill.arrowtypes import type_text
 from shardmill.errors import SourceError, nearest
 from shardmill.sources.base import Fields, ItemBatch, Row, SourceFile, SourceStat
 from shardmill.sources.batches import make_kept
-from shardmill.sources.columns import Column, build_columns, chosen_types, column_names, type_text
+from shardmill.sources.columns import Column, build_columns, chosen_types, column_names
 from shardmill.sources.files import file_name
 from shardmill.sources.parsing import over_limit
 from shardmill.template import TextTemplate
@@ -26,6 +27,11 @@ class RowMaker:
     def items(self, batch: pa.RecordBatch, rows_done: int, weight: float) -> ItemBatch:
         """The items of a batch that follows `rows_done` rows of its shard; `weight` is bytes per row."""
         bad: dict[int, str] = {}
+        if not self._template.names:
+            arrays = [_convert(column, batch.column(column.name), bad) for column in self._columns]
+            return self._batch(
+                [None if i in bad else "" for i in range(batch.num_rows)], arrays, bad, rows_done, weight
+            )
         rows: list[dict[str, object]] = [{} for _ in range(batch.num_rows)]
         for name in self._template.names:
             for i, value in enumerate(_values(name, batch.column(name), bad)):
@@ -39,13 +45,18 @@ class RowMaker:
             if reason:
                 bad.setdefault(i, reason)
             texts.append(None if i in bad else text)
+        return self._batch(texts, arrays, bad, rows_done, weight)
+
+    def _batch(
+        self, texts: list[str | None], arrays: list[pa.Array], bad: dict[int, str], rows_done: int, weight: float
+    ) -> ItemBatch:
         return ItemBatch(
             texts=pa.array(texts, pa.string()),
-            kept=make_kept(arrays, self._schema, batch.num_rows),
-            lines=list(range(rows_done + 1, rows_done + batch.num_rows + 1)),
-            line_count=batch.num_rows,
+            kept=make_kept(arrays, self._schema, len(texts)),
+            lines=list(range(rows_done + 1, rows_done + len(texts) + 1)),
+            line_count=len(texts),
             bad=dict(sorted(bad.items())),
-            size_bytes=int(weight * batch.num_rows),
+            size_bytes=int(weight * len(texts)),
         )
 
 

@@ -21,6 +21,8 @@ from shardmill.sources.sql.dbapi import MAGIC, PYTHON, SQLITE, Factory, Sqlite
 from shardmill.store import is_url
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from shardmill.sources.sql.source import SqlSource
 
 
@@ -61,6 +63,14 @@ def discover_query(places: Sequence[str], fields: Fields, format: str | None) ->
     if format is not None:
         raise SourceError(f"--format {format} has no meaning for a query.", hint="Omit it.")
     return describe(open_database(places[0]), fields)
+
+
+def list_query_columns(places: Sequence[str], query: str) -> dict[str, pa.DataType]:
+    """The names and types of the columns that a query gives, without binary ones, which cannot be read."""
+    from shardmill.sources.sql.source import list_columns
+
+    permission.allow(permission.code_among("", places))
+    return list_columns(open_database(places[0]), query)
 
 
 def refuse_without_query(places: Sequence[str]) -> None:

@@ -8,12 +8,13 @@ from typing import Any
 
 import pyarrow as pa
 
+from shardmill.arrowtypes import arrow_type
 from shardmill.errors import SourceError, nearest
 from shardmill.plan import KeyValue
 from shardmill.sources.ahead import ahead
 from shardmill.sources.base import Fields, ItemBatch, Shard, Source, SourceFile, SourceStat
 from shardmill.sources.batches import BATCH_BYTES, BATCH_ROWS
-from shardmill.sources.columns import arrow_type, build_columns, chosen_types, column_names
+from shardmill.sources.columns import build_columns, chosen_types, column_names
 from shardmill.sources.sql.base import BINARY, UNKNOWN, Database, QuerySession, Rows
 from shardmill.sources.sql.items import ItemMaker, infer_kind, size_of
 from shardmill.sources.sql.query import check_query, column, in_order, in_range, select, table
@@ -52,6 +53,12 @@ def describe(database: Database, fields: Fields) -> SourceStat:
         size_bytes = int(count) * sum(map(size_of, sample)) // len(sample)
         file = SourceFile(database.place, max(1, size_bytes), session.identify(), "")
     return SourceStat(database.kind, (file,), columns)
+
+
+def list_columns(database: Database, query: str) -> dict[str, pa.DataType]:
+    with database.open() as session:
+        found = _columns(session, check_query(query))
+    return {name: arrow_type(kind or "string") for name, kind in found.items() if kind != BINARY}
 
 
 class SqlSource(Source):

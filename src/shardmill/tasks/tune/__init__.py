@@ -12,20 +12,20 @@ import pyarrow as pa
 from shardmill.devices import Device
 from shardmill.errors import TaskError
 from shardmill.ledger import Ledger
-from shardmill.ledger.trial import TrialStart
 from shardmill.plan import Plan
-from shardmill.tasks.context import TEXT, Context, LongTask
+from shardmill.tasks.context import Context, LongTask
 from shardmill.tasks.params import read_params
 from shardmill.tasks.tune.context import Pruned, TrialContext
 from shardmill.tasks.tune.objective import CalledObjective, Objective, TaskObjective
-from shardmill.tuning.history import TrialHistory, to_row
-from shardmill.tuning.sampling import Judge, check_options, load_optuna, suggest
+from shardmill.tuning.history import to_row
+from shardmill.tuning.sampling import Judge, check_options, load_optuna
 from shardmill.tuning.settings import StudySettings
-from shardmill.tuning.space import Value
+from shardmill.tuning.start import TrialStarts
 from shardmill.tuning.trial import COMPLETE, PRUNED, SKIPPED, Trial
 
 _TYPES = {"double": pa.float64(), "int64": pa.int64(), "string": pa.string(), "bool": pa.bool_()}
 _BY_THE_CLOCK = "The study has a time limit: another run of it may skip or end other trials."
+_BY_THE_TIME = "The loss of a training is reported now and then: another run of the study may prune other trials."
 
 
 class TuneTask(LongTask):
@@ -37,26 +37,24 @@ class TuneTask(LongTask):
         self.settings = settings = read_params(StudySettings, params, "tune")
         check_options(settings)
         self.output = pa.schema([pa.field(name, _TYPES[kind]) for name, kind in settings.columns.items()])
-        self.notes = [_BY_THE_CLOCK] if settings.time_limit or settings.trial_time_limit else []
+        self.notes = [note for note, holds in _notes(settings) if holds]
         self._objective: Objective = CalledObjective(settings) if settings.call else TaskObjective(settings)
-        self._suggested: tuple[int, list[dict[str, Value]]] = (-1, [])
 
     def fingerprint(self) -> dict[str, str]:
         return {"optuna": str(load_optuna().__version__), **self._objective.fingerprint()}
 
     def join(self, ledger: Ledger, plan: Plan) -> None:
-        self._ledger, self._history = ledger, TrialHistory(ledger, self.settings)
+        self._starts = TrialStarts(ledger, self.settings)
 
     def open(self, device: Device) -> None:
         self._objective.open(device)
 
     def work(self, item: Mapping[str, Any], context: Context) -> Mapping[str, Any]:
-        number, began = int(item[TEXT]), time.monotonic()
-        start = self._start(number)
+        number, began = context.shard, time.monotonic()
+        start = self._starts.settle(number)
         if start is None:
             return to_row(self.settings, Trial(number, SKIPPED, {}))
-        generation = number // self.settings.generation
-        judge = Judge(self.settings, start.parameters, lambda: self._history.before(generation))
+        judge = Judge(self.settings, start.parameters, lambda: self._starts.before(number))
         trial = TrialContext(context, number, judge, metric=self._pruned_by(), limit_s=self.settings.trial_limit_s)
         try:
             found = self._objective.run(item, dict(start.parameters), trial)
@@ -68,19 +66,6 @@ class TuneTask(LongTask):
 
     def _pruned_by(self) -> str:
         return next(iter(self.settings.metrics))
-
-    def _start(self, number: int) -> TrialStart | None:
-        """What the trial tries, the same in every attempt; None if the study's time is over."""
-        records, limit_s = self._ledger.trials, self.settings.limit_s
-        if (found := records.find(number)) is not None:
-            return found
-        first = records.find(0) if limit_s is not None else None
-        if first is not None and limit_s is not None and self._ledger.clock() - first.at > limit_s:
-            return None
-        generation, place = divmod(number, self.settings.generation)
-        if self._suggested[0] != generation:
-            self._suggested = generation, suggest(self.settings, generation, self._history.before(generation))
-        return records.settle(number, self._suggested[1][place])
 
     def _values(self, found: Any) -> tuple[float, ...]:
         """One finite number per metric, from what the objective returned."""
@@ -94,3 +79,9 @@ class TuneTask(LongTask):
             if isinstance(value, bool) or not hasattr(value, "__float__") or not math.isfinite(float(value)):
                 raise TaskError(f"The objective returned {value!r} for {name}.")
         return tuple(float(found[name]) for name in names)
+
+
+def _notes(settings: StudySettings) -> list[tuple[str, bool]]:
+    """What is not reproducible about a study."""
+    prunes_by_loss = bool(settings.task) and settings.pruner["name"] != "none" and "loss" in settings.metrics
+    return [(_BY_THE_CLOCK, bool(settings.time_limit or settings.trial_time_limit)), (_BY_THE_TIME, prunes_by_loss)]

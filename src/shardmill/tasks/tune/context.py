@@ -6,10 +6,11 @@ import json
 import math
 import time
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 from shardmill.errors import TaskError
-from shardmill.tasks.context import Checkpoint, Context
+from shardmill.tasks.context import Checkpoint, Context, Group
 from shardmill.tuning.sampling import Judge
 
 # Kept with each checkpoint, so that a resumed trial is judged by the same reports.
@@ -61,6 +62,15 @@ class TrialContext:
 
     def publish(self, folder: Path) -> None:
         """Nothing: of a trial only its figures stay. The best parameters are trained again, on all there is."""
+
+    def join(self) -> AbstractContextManager[Group]:
+        """The workers that work on the trial together."""
+        return self._context.join()
+
+    @property
+    def shard(self) -> int:
+        """The number of the trial."""
+        return self.number
 
     def should_stop(self) -> bool:
         """Whether to keep what there is and raise Stopped."""

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from shardmill.errors import SpecError, UsageError, nearest
-from shardmill.spec import read_spec
 from shardmill.tasks.params import read_params
+from shardmill.tuning.file import read_tables
 from shardmill.tuning.settings import StudySettings
 from shardmill.tuning.study import TASK
 
-_TABLES = ("work", "space", "execution")
-_KEYS = ("trials", *(name for name in StudySettings.model_fields if name != "space"))
+# What a task reads that a trial runs.
+_SOURCE = ("source", "query", "format")
+_KEYS = ("trials", *_SOURCE, *(name for name in StudySettings.model_fields if name != "space"))
 
 
 def read_study_file(
@@ -24,7 +24,7 @@ def read_study_file(
 
     `changes` replace keys of its `[work]`, unless they are None.
     """
-    tables = study if isinstance(study, Mapping) else read_spec(Path(study), _TABLES)
+    tables = study if isinstance(study, Mapping) else read_tables(study)
     given = {**tables.get("work", {}), **{name: value for name, value in changes.items() if value is not None}}
     if unknown := sorted(given.keys() - {*_KEYS}):
         raise SpecError(f"[work] of a study has no key {unknown[0]!r}.", hint=nearest(unknown[0], list(_KEYS)))
@@ -32,8 +32,12 @@ def read_study_file(
     if isinstance(trials, bool) or not isinstance(trials, int) or trials < 1:
         seen = "No number of trials was given." if trials is None else f"trials is {trials!r}."
         raise UsageError(seen, hint="Write trials = 60 in [work], or pass --trials 60.")
+    source = {name: given.pop(name) for name in _SOURCE if name in given}
     settings = read_params(StudySettings, {**given, "space": tables.get("space", {})}, TASK)
+    if source and not settings.task:
+        raise SpecError("A study of an objective reads no source.", hint=f"Leave out {', '.join(source)}.")
     work = {
+        **source,
         "items": trials,
         "task": TASK,
         "params": settings.model_dump(mode="json", exclude_defaults=True),

@@ -16,7 +16,10 @@ from shardmill.tasks import open_task
 from shardmill.tasks.context import LongTask
 from shardmill.tasks.tune.context import TrialContext
 from shardmill.tuning.settings import StudySettings
-from shardmill.tuning.space import Choices, Value
+from shardmill.tuning.space import Value
+
+# Columns of a task that measures by one of several metrics: the name of that metric, and its best value.
+_METRIC, _BEST = "metric", "best"
 
 
 class Objective(ABC):
@@ -33,33 +36,39 @@ class Objective(ABC):
 
 
 class CalledObjective(Objective):
-    """A function `(parameters, context)` by its name. It is imported only with permission: a folder may name it."""
+    """A function `(parameters, context)` by its name. It is imported only with permission: a folder may name it.
+
+    Who looks at a study does not import it.
+    """
 
     def __init__(self, settings: StudySettings) -> None:
-        permission.check((settings.call,))
-        module_name, _, name = settings.call.partition(":")
+        self._name = settings.call
+
+    def fingerprint(self) -> dict[str, str]:
+        """The digest of its module: a changed objective is another study."""
+        module, _ = self._load()
+        file = getattr(module, "__file__", None)
+        return {"objective": hashlib.sha256(Path(file).read_bytes() if file else b"").hexdigest()[:16]}
+
+    def open(self, device: Device) -> None:
+        _, self._call = self._load()
+
+    def run(self, item: Mapping[str, Any], parameters: dict[str, Value], context: TrialContext) -> Any:
+        return self._call(parameters, context)
+
+    def _load(self) -> tuple[Any, Callable[[dict[str, Value], TrialContext], Any]]:
+        permission.check((self._name,))
+        module_name, _, name = self._name.partition(":")
         try:
-            module: Any = importlib.import_module(module_name)
+            module = importlib.import_module(module_name)
             found: Any = module
             for part in name.split("."):
                 found = getattr(found, part)
         except (ImportError, AttributeError, ValueError) as error:
-            raise SpecError(f"The objective {settings.call!r} cannot be imported: {error}.") from error
+            raise SpecError(f"The objective {self._name!r} cannot be imported: {error}.") from error
         if not callable(found):
-            raise SpecError(f"{settings.call} is not a function.", hint="An objective is called with its parameters.")
-        self._call: Callable[[dict[str, Value], TrialContext], Any] = found
-        self._file = getattr(module, "__file__", None)
-
-    def fingerprint(self) -> dict[str, str]:
-        """The digest of its module: a changed objective is another study."""
-        source = Path(self._file).read_bytes() if self._file else b""
-        return {"objective": hashlib.sha256(source).hexdigest()[:16]}
-
-    def open(self, device: Device) -> None:
-        pass
-
-    def run(self, item: Mapping[str, Any], parameters: dict[str, Value], context: TrialContext) -> Any:
-        return self._call(parameters, context)
+            raise SpecError(f"{self._name} is not a function.", hint="An objective is called with its parameters.")
+        return module, found
 
 
 class TaskObjective(Objective):
@@ -67,10 +76,9 @@ class TaskObjective(Objective):
 
     def __init__(self, settings: StudySettings) -> None:
         self._name, self._params = settings.task, settings.params
-        some = {n: each.values[0] if isinstance(each, Choices) else each.low for n, each in settings.ranges.items()}
-        task = self._make(some)
+        task = self._make(settings.example)
         for metric in settings.metrics:
-            if metric not in task.output.names:
+            if metric not in task.output.names and _BEST not in task.output.names:
                 raise SpecError(
                     f"The task {self._name!r} has no metric {metric!r}.", hint=f"It has {', '.join(task.output.names)}."
                 )
@@ -93,10 +101,15 @@ class TaskObjective(Objective):
             task = self._make(parameters)
             task.open(self._device)
             try:
-                return task.work(item, context)
+                return _metrics(task.work(item, context))
             finally:
                 task.close()
         except UsageError as error:
             if error.retryable or isinstance(error, TaskError):
                 raise
             raise TaskError(error.message, hint=error.hint) from error
+
+
+def _metrics(row: Mapping[str, Any]) -> dict[str, Any]:
+    """The row of a task, with the metric that it measured by under its own name."""
+    return {**row, str(row[_METRIC]): row[_BEST]} if row.get(_METRIC) else dict(row)

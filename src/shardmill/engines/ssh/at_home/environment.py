@@ -19,7 +19,7 @@ from shardmill.plan import Plan
 
 OLDEST = (3, 11)
 _INSTALL_S = 3600.0
-_EXTRAS = {"embed": "embed", "summarize": "summarize", "augment": "augment"}
+_EXTRAS = {"embed": "embed", "summarize": "summarize", "augment": "augment", "tune": "tune"}
 _BROUGHT_BY_DEMO = "all-MiniLM-L6-v2"
 _THEN = (1980, 1, 1, 0, 0, 0)
 
@@ -95,6 +95,8 @@ async def prepare(link: Link, found: Looked, plan: Plan) -> str:
 
 def _extras(plan: Plan) -> list[str]:
     extras = {_EXTRAS[plan.work.task]} if plan.work.task in _EXTRAS else set()
+    if plan.work.params.get("task") == "train":
+        extras.add("embed")
     if extras & {"embed", "summarize"} and plan.fingerprint.get("model") == _BROUGHT_BY_DEMO:
         extras.add("demo")
     if plan.work.to is not None or (plan.work.query and plan.work.source[0].startswith("postgres")):

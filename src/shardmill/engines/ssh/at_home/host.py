@@ -17,6 +17,7 @@ from shardmill.engines.process import handed_on
 from shardmill.engines.ssh.at_home.environment import check_look, prepare
 from shardmill.engines.ssh.at_home.home import FINISH, Home, Share, is_plain_name
 from shardmill.engines.ssh.at_home.link import Link, connect, lost
+from shardmill.engines.ssh.at_home.trials import TrialsToSend
 from shardmill.engines.ssh.at_home.uploads import UploadProgress, Uploads
 from shardmill.engines.ssh.cluster import Host
 from shardmill.engines.ssh.on_host.bare import MARK
@@ -58,6 +59,7 @@ class HostAtWork:
         self.looked_up, self._news = asyncio.Event(), asyncio.Event()
         self.is_at_work = self.is_settled = False
         self._uploads = Uploads(home.plan, home.ledger.store, progress)
+        self._trials = TrialsToSend(home.ledger, home.plan)
         self._finished: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
         self._forget: set[int] = set()
         self._reached = self._is_missed = False
@@ -178,6 +180,7 @@ class HostAtWork:
         self._finished = asyncio.Queue()
         # Files sent before the connection was lost may be gone: the host may be cleaned or replaced.
         self.share.ready.clear()
+        self._trials.arrived(())
         for shard in sorted(self.share.held):
             await self._make_ready(link, shard)
         loops: list[Coroutine[Any, Any, None]] = [self._rounds(link)]
@@ -210,7 +213,9 @@ class HostAtWork:
                 await asyncio.to_thread(self._home.ledger.leases.release, claim, self.share.name)
         forget = sorted(self._forget)
         hand = None if self._common else sorted(self.share.ready)
-        answer = await link.ask("round", hand=hand, patience_s=_PATIENCE_S, forget=forget)
+        trials = await asyncio.to_thread(self._trials.with_hand, hand) if hand else None
+        answer = await link.ask("round", hand=hand, patience_s=_PATIENCE_S, forget=forget, trials=trials)
+        self._trials.arrived(hand or ())
         self._forget.difference_update(forget)
         self._home.heard_at = time.monotonic()
         self._is_missed, self._pause_s = False, _PAUSE_S

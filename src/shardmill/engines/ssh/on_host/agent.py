@@ -107,8 +107,19 @@ class Agent:
                 seat.take_end()
         return {"devices": [asdict(device) for device in devices], "clock": time.time()}
 
-    def round(self, hand: Sequence[int] | None, patience_s: float, forget: Sequence[int]) -> dict[str, Any]:
-        """Take the new assignment, drop commits that home has, restart or end workers, and return what is new."""
+    def round(
+        self,
+        hand: Sequence[int] | None,
+        patience_s: float,
+        forget: Sequence[int],
+        trials: Mapping[str, Any] | None = None,
+    ) -> dict[str, Any]:
+        """Take the new assignment, drop commits that home has, restart or end workers, and return what is new.
+
+        Before the new shards of a study, `trials` has what they try, and the trials that have ended.
+        """
+        if trials is not None:
+            self._ledger.trials.send(trials["ended"], {int(shard): each for shard, each in trials["starts"].items()})
         if hand is not None:
             self._ledger.branch.assign(Assignment(tuple(hand), time.time() + patience_s))
         self._ledger.commits.delete(forget)

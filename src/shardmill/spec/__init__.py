@@ -2,19 +2,36 @@
 
 from __future__ import annotations
 
-import re
+import sys
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
 
+from shardmill.calls import describe_call
 from shardmill.errors import SpecError, nearest
 from shardmill.passwords import clean_url, withhold
-from shardmill.permission import KEY_VARIABLE, code_among, key_name
+from shardmill.permission import KEY_VARIABLE, calls_among, code_among, key_name
+from shardmill.spec.limits import ErrorLimit, parse_duration
+from shardmill.template import NO_TEXT
+
+__all__ = [
+    "SERVER",
+    "ErrorLimit",
+    "Execution",
+    "Spec",
+    "TableSpec",
+    "Work",
+    "make_execution",
+    "make_spec",
+    "parse_duration",
+    "read_spec",
+    "settle_server",
+    "sort_options",
+]
 
 
 def _as_tuple(value: Any) -> Any:
@@ -44,13 +61,10 @@ _TABLE = {"to": "url", "schema": "preset"} | {
 # Keys that are left out of a run folder if they are unused.
 _NEW_KEYS = (
     *("then", "detach", "price_in", "price_out", "deadline", "budget_usd", "endpoint", "key_variable"),
-    *("read_ahead", "priority"),
+    *("read_ahead", "priority", "min_workers"),
 )
 # How the server of a task is reached: settings that the task gets as parameters.
 SERVER = ("endpoint", "key_variable")
-# Tasks whose parameters name code.
-_CALLING = ("tune",)
-_UNITS_S = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 
 
 class _Model(BaseModel):
@@ -80,8 +94,9 @@ class Work(_Model):
     """Everything the result depends on. It is hashed into the plan's id; a run never mixes two of them.
 
     `fields` are columns that the task reads besides the text; the planner adds those that the task names. A task
-    without a source has a number of `items`, from 0 on. They can be raised later, so they are no part of the id. The
-    shards of a `wave`, that many, begin once all shards of earlier waves are committed: they build on those results.
+    without a source has a number of `items`, from 0 on; where all rows of a source are one item, it gets that item so
+    many times. They can be raised later, so they are no part of the id. The shards of a `wave`, that many, begin once
+    all shards of earlier waves are committed: they build on those results.
     """
 
     source: Places = Field(default=(), min_length=1)
@@ -100,15 +115,22 @@ class Work(_Model):
     to: TableSpec | None = None
 
     @property
+    def counts_alone(self) -> bool:
+        """Whether its items are numbers, and nothing is read."""
+        return self.items is not None and not self.group_by
+
+    @property
     def code(self) -> tuple[str, ...]:
         """The names of code in it: of the task and of functions that connect to a database; and of a server's key."""
         return (*code_among(self.task, self.source), *self.calls, *self.keys)
 
     @property
     def calls(self) -> tuple[str, ...]:
-        """The names of code in the parameters of a task that calls it: a function, or the class of another task."""
-        named = (self.params.get("call"), self.params.get("task")) if self.task in _CALLING else ()
-        return tuple(name for name in named if isinstance(name, str) and ":" in name)
+        """The names of code in the parameters of a task of ours: a function, or the class of another task."""
+        if ":" in self.task:
+            return ()
+        task = self.params.get("task")
+        return (*calls_among(self.params), *((task,) if isinstance(task, str) and ":" in task else ()))
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -135,14 +157,14 @@ class Execution(_Model):
 
     `places` are the current paths of the source's files, which may have moved since the run was planned; `to_url` is
     the current address of the target database. `engine` places the workers, with its own `engine_options`, which hold
-    no secrets. `endpoint` is the current address of the server that has the model, `key_variable` the environment
-    variable with its key. `then` are steps after the last shard: `verify`, and `merge:FILE`. With `detach` the
-    workers are left on their own. `price_in` and `price_out` are dollars per million tokens read and made, for work
-    that is paid by them. `deadline` is a time, or a duration from the start of the first worker; it and `budget_usd`
-    stop nothing: `status` compares the expected end and cost with them. `read_ahead` is the share of the usual amount
-    that a worker holds in memory ahead of its device; an engine that sees workers run out of memory lowers it. The
-    workers of a pool do runs of higher `priority` first. `index` is built after a load has written all rows;
-    `rebuild_indexes` drops existing indexes first.
+    no secrets. A task whose workers work on one item together begins with `min_workers` of them. `endpoint` is the
+    current address of the server that has the model, `key_variable` the environment variable with its key. `then` are
+    steps after the last shard: `verify`, and `merge:FILE`. With `detach` the workers are left on their own. `price_in`
+    and `price_out` are dollars per million tokens read and made, for work that is paid by them. `deadline` is a time,
+    or a duration from the start of the first worker; it and `budget_usd` stop nothing: `status` compares the expected
+    end and cost with them. `read_ahead` is the share of the usual amount that a worker holds in memory ahead of its
+    device; an engine that sees workers run out of memory lowers it. The workers of a pool do runs of higher `priority`
+    first. `index` is built after a load has written all rows; `rebuild_indexes` drops existing indexes first.
     """
 
     engine: str = "local"
@@ -152,6 +174,7 @@ class Execution(_Model):
     endpoint: str = ""
     key_variable: str = ""
     workers: int | None = Field(default=None, ge=1)
+    min_workers: int | None = Field(default=None, ge=1)
     device: Literal["auto", "cpu", "cuda", "all"] = "auto"
     precision: Literal["auto", "float32"] = "auto"
     batch_tokens: int | None = Field(default=None, ge=1)
@@ -176,6 +199,21 @@ class Execution(_Model):
         """As plain values for the run folder. What version 0.1.0 does not know is left out if it is unused."""
         unused = {name for name in _NEW_KEYS if not getattr(self, name)}
         return self.model_dump(mode="json", exclude=unused)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _range(cls, values: Any) -> Any:
+        """`workers = "2:8"` is the least and the most workers that work on one item together."""
+        if not isinstance(values, dict) or ":" not in str(values.get("workers")):
+            return values
+        least, _, most = str(values["workers"]).partition(":")
+        return {**values, "min_workers": least, "workers": most}
+
+    @model_validator(mode="after")
+    def _in_order(self) -> Execution:
+        if (self.min_workers or 1) > (self.workers or sys.maxsize):
+            raise ValueError(f"at least {self.min_workers} workers are more than the {self.workers} at most")
+        return self
 
     @field_validator("engine_options")
     @classmethod
@@ -223,18 +261,6 @@ class Execution(_Model):
         return str(value)
 
 
-def parse_duration(text: str) -> float:
-    """Seconds of "2h", "90min", "1h30m" or "1d".
-
-    >>> parse_duration("1h30m")
-    5400.0
-    """
-    parts = re.findall(r"(\d+(?:\.\d+)?)\s*(min|[smhd])", text.strip().lower())
-    if not parts or "".join(f"{n}{u}" for n, u in parts) != re.sub(r"\s+", "", text.lower()):
-        raise ValueError(f"{text!r} is neither a time like 2026-12-31T18:00 nor a duration like 2h, 90min or 1h30m")
-    return sum(float(number) * _UNITS_S[unit] for number, unit in parts)
-
-
 def _step(text: str) -> str:
     kind, _, file = text.partition(":")
     if text != "verify" and not (kind == "merge" and file.endswith((".parquet", ".npy"))):
@@ -247,38 +273,6 @@ class Spec(_Model):
 
     work: Work
     execution: Execution = Execution()
-
-
-@dataclass(frozen=True, slots=True)
-class ErrorLimit:
-    """How many rows may fail: a share of the rows, or a number."""
-
-    share: float | None
-    count: int | None
-
-    @classmethod
-    def parse(cls, text: str) -> ErrorLimit:
-        """Read "1%" or "250".
-
-        >>> ErrorLimit.parse("1%").exceeded(errors=11, rows=1000)
-        True
-        """
-        text = text.strip()
-        try:
-            if text.endswith("%"):
-                share = float(text[:-1]) / 100
-                if 0 <= share <= 1:
-                    return cls(share, None)
-            elif int(text) >= 0:
-                return cls(None, int(text))
-        except ValueError:
-            pass
-        raise ValueError(f"max_errors {text!r} is neither a percentage like 1% nor a count like 250")
-
-    def exceeded(self, errors: int, rows: int) -> bool:
-        if self.count is not None:
-            return errors > self.count
-        return errors > (self.share or 0.0) * rows
 
 
 def sort_options(values: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -299,16 +293,24 @@ def sort_options(values: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, A
 
 
 def make_spec(work: dict[str, Any], execution: dict[str, Any] | None = None) -> Spec:
-    """Build a spec from plain values; None means the default."""
+    """Build a spec from plain values; None means the default. The task may be a function: `shardmill.task`."""
+    if callable(work.get("task")):
+        work = {
+            "text": NO_TEXT,
+            **work,
+            "task": "apply",
+            "params": {**describe_call(work["task"]), **work.get("params", {})},
+        }
+        execution = {"device": "cpu", **(execution or {})}
     work, execution = settle_server(work, execution or {})
     try:
         made = Work(**{k: v for k, v in work.items() if v is not None})
     except ValidationError as error:
         raise _explain(error) from error
     given = [name for name in ("source", "text") if getattr(made, name)]
-    if made.items is not None and given:
+    if made.counts_alone and given:
         raise SpecError(f"Both items and a {given[0]} are given.", hint="Give items to a task that needs no source.")
-    if made.items is None and len(given) < 2:
+    if not made.counts_alone and len(given) < 2:
         raise _missing("text" if given == ["source"] else "source")
     return Spec(work=made, execution=make_execution(execution))
 
@@ -337,11 +339,20 @@ def make_execution(values: dict[str, Any]) -> Execution:
 def read_spec(path: Path, known: Sequence[str] = ("work", "execution")) -> dict[str, dict[str, Any]]:
     """The tables of a TOML spec, to be completed by options."""
     try:
-        tables = tomllib.loads(path.read_text())
+        text = path.read_text()
     except FileNotFoundError as error:
         raise SpecError(f"{path}: no such file.") from error
     except OSError as error:
         raise SpecError(f"{path}: {error.strerror}.") from error
+    except ValueError as error:
+        raise SpecError(f"{path}: {error}.") from error
+    return parse_tables(text, str(path), known)
+
+
+def parse_tables(text: str, path: str, known: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """The tables of a TOML text that was read from a path or a URL."""
+    try:
+        tables = tomllib.loads(text)
     except (ValueError, RecursionError) as error:
         raise SpecError(f"{path}: {error}.") from error
     unknown = sorted(set(tables) - {*known})

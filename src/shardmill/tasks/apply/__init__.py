@@ -1,0 +1,154 @@
+"""Any function of a batch, or a class made once per worker, as a task.
+
+task = ApplyTask(call="words:count", fields=["body"], columns={"words": "int64"})
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from functools import cached_property, partial
+from typing import Any, get_args
+
+import numpy as np
+import pyarrow as pa
+from pydantic import BaseModel, ConfigDict, Field
+
+from shardmill.arrowtypes import arrow_type, type_text
+from shardmill.calls import fingerprint_call, load_call
+from shardmill.devices import Device
+from shardmill.errors import ShardmillError, SpecError
+from shardmill.plan import ROW
+from shardmill.tasks.apply.columns import columns_by_annotation, columns_of
+from shardmill.tasks.apply.results import Given, find_given, give, take_back
+from shardmill.tasks.base import Agreement, Output, Prepared, Task
+from shardmill.tasks.params import read_params
+
+_TEXT = "text"
+_BATCH_ROWS = 1024
+# An order of magnitude for a function of some microseconds per row.
+_APPLIED_BYTES_PER_S = {"cpu": 1e6, "cuda": 1e7}
+
+
+class ApplyParams(BaseModel):
+    """The parameters of the task.
+
+    `call` names the function, `code` is its module's text if it is sent along. `fields` are the columns it is given,
+    all of the source if they are missing; with `text`, also the item's text as a column of that name; with `number`, a
+    column `item` that numbers the items of the run. `columns` are those it returns, by annotation or first result if
+    they are missing. `arguments` are further keyword arguments.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    call: str = Field(min_length=1)
+    code: str = ""
+    text: bool = False
+    number: bool = False
+    fields: tuple[str, ...] | None = None
+    columns: dict[str, str] | None = None
+    arguments: dict[str, Any] = {}
+
+
+class ApplyTask(Task):
+    """Each item gives as many rows as the function returns for it; all run on one thread, in batches."""
+
+    batch_budget = _BATCH_ROWS
+    padded = False
+    rows_vary = True
+    null_rows_are_answers = True
+    settles = ("fields", "columns")
+
+    def __init__(self, **params: Any) -> None:
+        self.params = read_params(ApplyParams, params, "apply")
+        self.fields = self.params.fields or ()
+        self.numbers_items = self.params.number
+        self.output = pa.schema([(name, arrow_type(kind)) for name, kind in (self.params.columns or {}).items()])
+        self._call: Callable[..., Any] | None = None
+
+    @cached_property
+    def _made(self) -> Any:
+        return load_call(self.params.call, self.params.code)
+
+    @cached_property
+    def _given(self) -> Given:
+        return find_given(self._made, self.params.call)
+
+    def fingerprint(self) -> dict[str, str]:
+        return fingerprint_call(self.params.call, self.params.code)
+
+    def settle(self, first: Callable[[], pa.RecordBatch]) -> dict[str, Any]:
+        columns = columns_by_annotation(self._made, self.params.call)
+        if columns is None:
+            self.open(Device("cpu", "the CPU"))
+            columns = columns_of(self._try_rows(first()), self.params.call)
+        if ROW in columns:
+            raise SpecError(f"{self.params.call} returns a column {ROW!r}, which a result has of its own.")
+        return {"columns": {name: type_text(kind) for name, kind in columns.items()}}
+
+    def _try_rows(self, rows: pa.RecordBatch) -> list[Any]:
+        """Results of the first rows: of all together or, if that fails, of each that does not fail alone."""
+        try:
+            return [self._run(rows)]
+        except ShardmillError:
+            raise
+        except Exception as error:
+            found = []
+            for i in range(rows.num_rows):
+                try:
+                    found.append(self._run(rows.slice(i, 1)))
+                except Exception:
+                    continue
+            if found:
+                return found
+            raise SpecError(
+                f"{self.params.call} fails on each of the first {rows.num_rows} rows: {type(error).__name__}: {error}.",
+                hint="Call it by hand with such a batch.",
+            ) from error
+
+    def open(self, device: Device) -> None:
+        arguments = dict(self.params.arguments)
+        where = "cpu" if device.kind == "cpu" else f"{device.kind}:{device.index}"
+        if "device" in inspect.signature(self._made).parameters:
+            arguments.setdefault("device", where)
+        try:
+            made: Any = self._made
+            opened: Any = made(**arguments) if inspect.isclass(made) else partial(made, **arguments)
+            self._call = opened
+        except TypeError as error:
+            raise SpecError(
+                f"{self.params.call} cannot be made: {error}.", hint="Pass arguments with --param."
+            ) from error
+
+    def close(self) -> None:
+        if inspect.isclass(self._made) and callable(close := getattr(self._call, "close", None)):
+            close()
+
+    def probe(self) -> None:
+        """Nothing: the function is not called with what is no item."""
+
+    def prepare(self, texts: Sequence[str | None], fields: pa.RecordBatch | None = None) -> Prepared:
+        given = fields if fields is not None else pa.record_batch({})
+        if self.params.text:
+            columns = {name: given.column(name) for name in given.schema.names if name != _TEXT}
+            given = pa.record_batch({**columns, _TEXT: pa.array(texts, pa.string())})
+        return Prepared(given, np.ones(len(texts), np.int64))
+
+    def run(self, inputs: Any) -> Output:
+        rows, counts = take_back(self._run(inputs), inputs.num_rows, self.output, self._given, self.params.call)
+        return Output(rows, counts=counts)
+
+    def _run(self, rows: pa.RecordBatch) -> Any:
+        assert self._call is not None
+        return self._call(give(rows, self._given, self.params.call))
+
+    def bytes_per_s(self, kind: str) -> float:
+        return _APPLIED_BYTES_PER_S[kind]
+
+    def agreement(self, precision: str) -> Agreement:
+        said: Agreement = getattr(self._made, "agreement", "close")
+        if said not in get_args(Agreement):
+            raise SpecError(
+                f"{self.params.call} has the agreement {said!r}.", hint=f"Use one of {', '.join(get_args(Agreement))}."
+            )
+        return said

@@ -1,0 +1,161 @@
+"""What a function is given of a batch, and which rows of its result belong to which item."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Literal, get_origin, get_type_hints
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from shardmill.errors import SpecError, TaskError
+from shardmill.plan import ROW
+
+Counts = NDArray[np.int64]
+Given = Literal["dicts", "batch", "table", "pandas", "polars"]
+
+_FRAMES: dict[str, Given] = {
+    "pyarrow.RecordBatch": "batch",
+    "pyarrow.Table": "table",
+    "pandas.DataFrame": "pandas",
+    "polars.DataFrame": "polars",
+}
+_ENTRIES = "Return a list with an entry per item: a dict, a list of dicts for several rows, or None for no row."
+_NUMBERS = f"Keep the column {ROW!r} of the batch in the result: it says which item each row is of."
+
+
+def find_given(made: Any, call: str) -> Given:
+    """What the first parameter is annotated with; a list of dicts if with nothing."""
+    function = made.__call__ if inspect.isclass(made) else made
+    parameters = [p for p in inspect.signature(function).parameters.values() if p.name != "self"]
+    if not parameters:
+        raise SpecError(f"{call} takes no batch.", hint="Its first parameter is the batch.")
+    if parameters[0].annotation is inspect.Parameter.empty:
+        return "dicts"
+    kind = hints_of(function, call)[parameters[0].name]
+    kind = get_origin(kind) or kind
+    name = f"{kind.__module__.partition('.')[0]}.{kind.__name__}" if inspect.isclass(kind) else str(kind)
+    if name in _FRAMES:
+        return _FRAMES[name]
+    if inspect.isclass(kind) and issubclass(list, kind):
+        return "dicts"
+    raise SpecError(
+        f"{call} takes a batch of type {name}.",
+        hint=f"Annotate it with list[dict] or one of {', '.join(_FRAMES)}.",
+    )
+
+
+def hints_of(function: Callable[..., Any], call: str) -> dict[str, Any]:
+    try:
+        return get_type_hints(function)
+    except Exception as error:
+        raise SpecError(f"The annotations of {call} cannot be read: {error}.") from error
+
+
+def give(rows: pa.RecordBatch, given: Given, call: str) -> Any:
+    """The batch as the function wants it. A frame has the number of each item in it, as `row`."""
+    if given == "dicts":
+        return rows.to_pylist()
+    if ROW in rows.schema.names:
+        raise SpecError(
+            f"The source has a column {ROW!r}, the name of the items' numbers in a batch.",
+            hint=f"Name the columns that {call} needs, without it: --column NAME.",
+        )
+    numbered = rows.append_column(ROW, pa.array(np.arange(rows.num_rows)))
+    if given == "batch":
+        return numbered
+    table = pa.Table.from_batches([numbered])
+    if given == "table":
+        return table
+    if given == "pandas":
+        return table.to_pandas()
+    import polars
+
+    return polars.from_arrow(table)
+
+
+def take_back(result: Any, items: int, output: pa.Schema, given: Given, call: str) -> tuple[pa.RecordBatch, Counts]:
+    """The rows of a result, in the order of their items, and how many each item has.
+
+    Raises ValueError if the rows have other columns than planned, which is the fault of some of them.
+    """
+    if given == "dicts":
+        rows, counts = list_rows(result, items, call)
+        return _fit_dicts(rows, output, call), counts
+    table, counts = order_rows(as_table(result, call), items, call)
+    if set(table.schema.names) != set(output.names) or len(table.schema.names) != len(output.names):
+        raise ValueError(_other_columns(call, table.schema.names, output))
+    fitted = table.select(output.names).cast(output).combine_chunks()
+    batches = fitted.to_batches()
+    return (batches[0] if batches else pa.RecordBatch.from_pylist([], schema=output)), counts
+
+
+def list_rows(result: Any, items: int, call: str) -> tuple[list[Mapping[str, Any]], Counts]:
+    """The rows of a list with an entry per item."""
+    if not isinstance(result, Iterable) or isinstance(result, Mapping | str):
+        raise TaskError(f"{call} returned {_name(result)} for a batch of {items} items.", hint=_ENTRIES)
+    entries = result if isinstance(result, list) else list(result)
+    if len(entries) != items:
+        raise TaskError(f"{call} returned {len(entries)} entries for a batch of {items} items.", hint=_ENTRIES)
+    if {*map(type, entries)} == {dict}:
+        return entries, np.ones(items, np.int64)
+    counts, rows = np.zeros(items, np.int64), list[Mapping[str, Any]]()
+    for i, entry in enumerate(entries):
+        several = [] if entry is None else [entry] if isinstance(entry, Mapping) else entry
+        if not isinstance(several, list | tuple) or not all(isinstance(row, Mapping) for row in several):
+            raise TaskError(f"{call} returned {_name(entry)} for an item.", hint=_ENTRIES)
+        counts[i] = len(several)
+        rows += several
+    return rows, counts
+
+
+def _fit_dicts(rows: list[Mapping[str, Any]], output: pa.Schema, call: str) -> pa.RecordBatch:
+    names = set(output.names)
+    try:
+        columns = [[row[name] for row in rows] for name in output.names]
+    except KeyError:
+        columns = []
+    if len(columns) != len(names) or {*map(len, rows)} - {len(names)}:
+        raise ValueError(_other_columns(call, next(row for row in rows if row.keys() != names), output))
+    arrays = [pa.array(values, field.type) for values, field in zip(columns, output, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=output)
+
+
+def _other_columns(call: str, names: Iterable[str], output: pa.Schema) -> str:
+    return f"{call} returned the columns {', '.join(names) or 'none'}; its first result had {', '.join(output.names)}"
+
+
+def as_table(result: Any, call: str) -> pa.Table:
+    """A frame of any kind as a table."""
+    if isinstance(result, pa.Table):
+        return result
+    if isinstance(result, pa.RecordBatch):
+        return pa.Table.from_batches([result])
+    kind = f"{type(result).__module__.partition('.')[0]}.{type(result).__name__}"
+    if kind == "pandas.DataFrame":
+        return pa.Table.from_pandas(result, preserve_index=False)
+    if kind == "polars.DataFrame":
+        return result.to_arrow()
+    raise TaskError(f"{call} returned {_name(result)}.", hint=f"Return one of {', '.join(_FRAMES)}.")
+
+
+def order_rows(table: pa.Table, items: int, call: str) -> tuple[pa.Table, Counts]:
+    """The rows in the order of their items, without their numbers, and how many each item has."""
+    if ROW not in table.schema.names:
+        if table.num_rows != items:
+            raise TaskError(f"{call} returned {table.num_rows} rows for a batch of {items} items.", hint=_NUMBERS)
+        return table, np.ones(items, np.int64)
+    column = table.column(ROW)
+    numbers = column.to_numpy() if pa.types.is_integer(column.type) and not column.null_count else np.array([-1])
+    if len(numbers) and not (numbers.min() >= 0 and numbers.max() < items):
+        raise TaskError(f"{call} returned a column {ROW!r} with numbers that the batch does not have.", hint=_NUMBERS)
+    if len(numbers) and (np.diff(numbers) < 0).any():
+        order = np.argsort(numbers, kind="stable")
+        table, numbers = table.take(pa.array(order)), numbers[order]
+    return table.drop_columns([ROW]), np.bincount(numbers.astype(np.int64), minlength=items)
+
+
+def _name(value: Any) -> str:
+    return "nothing" if value is None else f"a {type(value).__name__}"

@@ -1,0 +1,97 @@
+"""Work on an item in several processes with torch.distributed, whoever is lost or joins meanwhile."""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from datetime import timedelta
+from typing import Any, TypeVar
+
+from shardmill.tasks.context import Context, Group, Stopped
+
+_Made = TypeVar("_Made")
+_SHORTEST_S = 30.0
+_SIOCGIFADDR = 0x8915
+
+
+class GroupChanged(Exception):
+    """All processes of a group have left it together, after a checkpoint, so that others can join."""
+
+
+@contextmanager
+def process_group(group: Group, backend: str = "gloo") -> Iterator[None]:
+    """torch.distributed's default group, of these processes."""
+    from torch import distributed
+
+    timeout = timedelta(seconds=max(_SHORTEST_S, group.timeout_s))
+    distributed.init_process_group(
+        backend, store=_open_store(group, timeout), rank=group.rank, world_size=group.size, timeout=timeout
+    )
+    try:
+        yield
+    finally:
+        distributed.destroy_process_group()
+
+
+def run_together(
+    context: Context,
+    work: Callable[[Group], _Made],
+    meet: Callable[[Group], AbstractContextManager[object]] = process_group,
+) -> _Made:
+    """Call `work` in every process of a group, once they `meet`, until it returns.
+
+    It is called again, and goes on from the last checkpoint, if it raises GroupChanged or if a process is lost.
+    """
+    while True:
+        with context.join() as group:
+            try:
+                with meet(group):
+                    return work(group)
+            except Stopped:
+                raise
+            except GroupChanged:
+                continue
+            except Exception:
+                # A collective fails if a process of the group is gone. All else is an error of the task.
+                if not group.is_lost():
+                    raise
+
+
+def _open_store(group: Group, timeout: timedelta) -> Any:
+    """Where the processes find one another: at the first."""
+    from torch._C._distributed_c10d import HashStore, PrefixStore, TCPStore
+
+    if group.size == 1:
+        return HashStore()
+    _choose_interface()
+    host, _, port = group.address.rpartition(":")
+    store = TCPStore(
+        host if group.listener is None else "127.0.0.1",
+        int(port),
+        world_size=group.size,
+        is_master=group.listener is not None,
+        timeout=timeout,
+        wait_for_workers=False,
+        master_listen_fd=group.listener.detach() if group.listener is not None else None,
+    )
+    return PrefixStore(str(group.generation), store)
+
+
+def _choose_interface() -> None:
+    """Let gloo use the interface that others reach; by itself it looks up the name of the host."""
+    import fcntl
+
+    from shardmill.devices import own_address
+
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
+        for _, name in socket.if_nameindex():
+            try:
+                found = fcntl.ioctl(asked.fileno(), _SIOCGIFADDR, struct.pack("256s", name[:15].encode()))
+            except OSError:
+                continue
+            if socket.inet_ntoa(found[20:24]) == own_address():
+                os.environ.setdefault("GLOO_SOCKET_IFNAME", name)
+                return

@@ -1,0 +1,87 @@
+"""A study over the options of `train`, without a line of Python: every trial trains on the rows of one source."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shardmill import api
+from shardmill.errors import SpecError
+from shardmill.run import Run
+from shardmill.run.training import best_training
+from shardmill.testing import InProcessEngine
+from tests.support.libraries import needed
+from tests.support.training import a_model, topic_pairs
+
+needed("optuna")
+needed("torch")
+ROWS = topic_pairs(40)
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return a_model(tmp_path_factory.mktemp("model"))
+
+
+def study_file(model: Path, pairs: Path, folder: Path, metric: str = "mrr@10") -> Path:
+    text = f"""
+[work]
+task = "train"
+source = "{pairs}"
+trials = 4
+generation = 2
+metrics = {{ "{metric}" = "maximize" }}
+
+[work.params]
+model = "{model}"
+columns = ["question", "passage"]
+held_out = 0.2
+
+[space]
+learning_rate = {{ low = 1e-4, high = 1e-2, log = true }}
+batch = [8, 16]
+"""
+    file = folder / "study.toml"
+    file.write_text(text)
+    return file
+
+
+def tune(study: Path, out: Path, **changes: Any) -> Run:
+    return api.tune_study(study, changes, {"device": "cpu"}, out, engine=InProcessEngine())
+
+
+def test_trials_train_on_the_same_rows(model: Path, tmp_path: Path, write_jsonl: Callable[..., Path]) -> None:
+    study = study_file(model, write_jsonl(ROWS), tmp_path)
+    run = tune(study, tmp_path / "run")
+    found = run.study()
+    assert [trial.state for trial in found.trials] == ["complete"] * 4
+    assert all(0 <= trial.values[0] <= 1 for trial in found.trials)
+    assert all(trial.reports for trial in found.trials)
+    assert found.best[0].values[0] == max(trial.values[0] for trial in found.trials)
+    report = run.verify()
+    assert report.verified, report
+    assert not list(run.ledger.store.list("model/"))
+    more = tune(study, tmp_path / "run", trials=6)
+    assert [trial.parameters for trial in more.study().trials[:4]] == [trial.parameters for trial in found.trials]
+    assert len(more.study().trials) == 6
+    # The best trial, trained on its own, has the figure that the study has seen.
+    work = {**best_training(str(tmp_path / "run")), "task": "train"}
+    alone = api.carry_out(work, {"device": "cpu"}, tmp_path / "best", engine=InProcessEngine())
+    assert alone.table().column("best").to_pylist() == pytest.approx([more.study().best[0].values[0]])
+
+
+def test_a_study_of_training_that_cannot_train_is_refused(
+    model: Path, tmp_path: Path, write_jsonl: Callable[..., Path]
+) -> None:
+    pairs = write_jsonl(ROWS)
+    study = study_file(model, pairs, tmp_path)
+    study.write_text(study.read_text().replace(f'source = "{pairs}"\n', ""))
+    with pytest.raises(SpecError, match="No source was given"):
+        tune(study, tmp_path / "run")
+    study = study_file(model, pairs, tmp_path)
+    study.write_text(study.read_text().replace("batch = [8, 16]", "batches = [8, 16]"))
+    with pytest.raises(SpecError, match="batches: extra inputs are not permitted"):
+        tune(study, tmp_path / "run")

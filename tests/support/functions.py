@@ -1,0 +1,76 @@
+"""Functions of users for tests of `apply`: of every kind of batch, giving one row, several or none."""
+
+from __future__ import annotations
+
+from typing import Any, TypedDict
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+
+class Piece(TypedDict):
+    piece: str
+    letters: int
+
+
+def split(rows: list[dict[str, Any]]) -> list[list[Piece] | None]:
+    """A row per word of a text with an even number of words, none for others."""
+    return [pieces(row["text"]) if len(row["text"].split()) % 2 == 0 else None for row in rows]
+
+
+def pieces(text: str) -> list[Piece]:
+    return [{"piece": word, "letters": len(word)} for word in text.split()]
+
+
+def measure(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [{"letters": len(row["text"]), "shout": row["text"].upper()} for row in rows]
+
+
+def measure_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
+    return pa.record_batch({"letters": pc.utf8_length(batch["text"]), "shout": pc.utf8_upper(batch["text"])})
+
+
+def keep_long(table: pa.Table) -> pa.Table:
+    return table.filter(pc.greater(pc.utf8_length(table["text"]), 20)).select(["row", "text"])
+
+
+def repeat_twice(table: pa.Table) -> pa.Table:
+    """Rows out of the order of their items."""
+    return pa.concat_tables([table, table]).select(["text", "row"])
+
+
+def lose_some(table: pa.Table) -> pa.Table:
+    return table.select(["text"]).slice(1)
+
+
+def too_few(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [{"text": row["text"]} for row in rows[1:]]
+
+
+def change_its_mind(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Other columns for some rows, none of them among the first."""
+    return [{"other" if row["id"] in ("k90", "k91") else "letters": len(row["text"])} for row in rows]
+
+
+def fail_at_ninety(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    if any(row["id"] == "k90" for row in rows):
+        raise LookupError("no luck")
+    return [{"letters": len(row["text"])} for row in rows]
+
+
+def nothing(rows: list[dict[str, Any]]) -> list[Piece | None]:
+    return [None] * len(rows)
+
+
+class Numbered:
+    """Made once per worker; `made` counts how often."""
+
+    made = 0
+    columns: ClassVar[dict[str, Any]] = {"times": "int64", "device": "string", "text": pa.string()}
+
+    def __init__(self, times: int, device: str) -> None:
+        Numbered.made += 1
+        self._times, self._device = times, device
+
+    def __call__(self, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        return [{"times": self._times * len(row["text"]), "device": self._device, "text": row["text"]} for row in rows]

@@ -1,0 +1,70 @@
+"""`shardmill tune` and `shardmill study`, as typed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.support.cli import Cli, assert_told, process
+from tests.support.libraries import needed
+from tests.support.studies import run_study
+
+needed("optuna")
+STUDY = """
+[work]
+call = "tests.support.objectives:{call}"
+trials = 3
+time_limit = "10h"
+[space]
+x = {{ low = {low}, high = 5.0 }}
+n = {{ low = 1, high = 8 }}
+way = ["a", "b"]
+[execution]
+device = "cpu"
+"""
+
+
+def test_a_study_runs_to_its_best_trial(tmp_path: Path) -> None:
+    (tmp_path / "study.toml").write_text(STUDY.format(call="quadratic", low=-5.0))
+    said = process("tune", tmp_path / "study.toml", "--out", tmp_path / "run")
+    assert said.status == 0, said.err
+    assert "3 of 3 trials ended: 3 complete." in said.err
+    assert "has a time limit" in said.err
+    assert said.out.startswith("best     trial ")
+
+
+def test_a_study_without_any_result_fails(tmp_path: Path) -> None:
+    (tmp_path / "study.toml").write_text(STUDY.format(call="always_broken", low=-5.0))
+    said = process("tune", tmp_path / "study.toml", "--out", tmp_path / "run")
+    assert said.status == 2
+    assert "3 of 3 trials ended: 3 failed." in said.err
+    assert "error: No trial has a result.\nSee why: shardmill show" in said.err
+
+
+def test_an_empty_range_is_one_line(shardmill: Cli, tmp_path: Path) -> None:
+    (tmp_path / "study.toml").write_text(STUDY.format(call="quadratic", low=6.0))
+    assert_told(
+        shardmill("tune", tmp_path / "study.toml", "--out", tmp_path / "run"),
+        2,
+        "space.x: the range from 6.0 to 5.0 is empty",
+    )
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("file", ["missing.toml", "memory://nowhere/missing.toml"])
+def test_a_study_that_is_not_there(shardmill: Cli, file: str) -> None:
+    assert_told(shardmill("tune", file, "--out", "run"), 2, f"{file}: no such file")
+
+
+def test_a_study_is_shown_and_exported(shardmill: Cli, tmp_path: Path) -> None:
+    study = run_study(tmp_path / "run", trials=6).study()
+    said = shardmill("study", tmp_path / "run", "--journal", tmp_path / "study.log")
+    assert said.status == 0, said.err
+    assert f"best     trial {study.best[0].number}  value {study.best[0].values[0]:.6g}" in said.out
+    assert "6 trials to" in said.err
+    assert len((tmp_path / "study.log").read_text().splitlines()) == 1 + 1 + 6
+    whole = json.loads(shardmill("study", tmp_path / "run", "--json").out)
+    assert [trial["trial"] for trial in whole["trials"]] == list(range(6))
+    assert whole["best"][0]["parameters"] == dict(study.best[0].parameters)

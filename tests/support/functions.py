@@ -66,7 +66,7 @@ class Numbered:
     """Made once per worker; `made` counts how often."""
 
     made = 0
-    columns = {"times": "int64", "device": "string", "text": pa.string()}
+    columns: ClassVar[dict[str, Any]] = {"times": "int64", "device": "string", "text": pa.string()}
 
     def __init__(self, times: int, device: str) -> None:
         Numbered.made += 1

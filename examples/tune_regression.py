@@ -6,9 +6,7 @@ python examples/tune_regression.py [RUN]
 from __future__ import annotations
 
 import json
-import os
 import sys
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,7 +15,6 @@ import shardmill
 
 STUDY = {
     "work": {
-        "call": "tune_regression:objective",
         "trials": 40,
         "seed": 1,
         "metrics": {"loss": "minimize"},
@@ -60,10 +57,7 @@ def objective(parameters: dict[str, Any], context: Any) -> dict[str, float]:
 
 
 def main(out: str) -> None:
-    # Workers are other processes, which import this file by its name.
-    here = str(Path(__file__).resolve().parent)
-    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (here, os.environ.get("PYTHONPATH"))))
-    run = shardmill.tune(STUDY, out=out)
+    run = shardmill.tune(STUDY, call=objective, out=out)
     study = run.study()
     states = [trial.state for trial in study.trials]
     print(f"{len(states)} trials: {states.count('complete')} complete, {states.count('pruned')} pruned")

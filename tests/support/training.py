@@ -12,7 +12,7 @@ from shardmill.devices import Device
 from shardmill.models.folder import read_folder
 from shardmill.testing import FakeContext
 from tests.support.libraries import needed
-from tests.support.tiny_models import bert, pooling, write_model
+from tests.support.tiny_models import bert, fast, pooling, word_piece, write_model
 
 needed("torch")
 
@@ -34,8 +34,17 @@ WORDS = [
 
 
 def a_model(folder: Path) -> Path:
-    """A tiny model with pooling and normalization, as sentence-transformers writes it."""
-    return write_model(folder, bert(), [pooling("mean"), ("Normalize", {}, {})], scale=1)
+    """A tiny model with few words, pooling and normalization, as sentence-transformers writes it."""
+    words = [*WORDS, *"what is the of number and so on".split(), *"0123456789"]  # noqa: SIM905
+    backend = word_piece(words)
+    names = {name: f"[{name[:3].upper()}]" for name in ("unk_token", "cls_token", "sep_token", "pad_token")}
+    return write_model(
+        folder,
+        bert(vocab_size=backend.get_vocab_size()),
+        [pooling("mean"), ("Normalize", {}, {})],
+        tokenizer=fast(backend, **names),
+        scale=1,
+    )
 
 
 def topic_pairs(count: int = 48, seed: int = 1) -> list[dict[str, Any]]:

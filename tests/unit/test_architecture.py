@@ -71,8 +71,8 @@ MAY_IMPORT: dict[str, str] = {
     "results": "errors permission console ranges devices store retrieval evaluation models plan ledger sources tasks "
     "sinks",
     "reports": "_version errors console store plan ledger status costs tuning",
-    "run": "errors permission calls console devices store template texts spec plan planner ledger engines sources "
-    "sinks tasks status costs results layout maps steps worker retrieval reports telemetry training tuning",
+    "run": "errors permission calls console devices store template texts spec postgres plan planner ledger engines "
+    "sources sinks tasks status costs results layout maps steps worker retrieval reports telemetry training tuning",
     "tables": "errors passwords permission console template devices store models spec plan planner postgres sources "
     "sinks tasks engines results run",
     "alerts": "errors console records store spec status endpoints",

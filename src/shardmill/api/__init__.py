@@ -216,13 +216,15 @@ def tune(
     study: Place | Mapping[str, Any],
     *,
     out: Place | None = None,
-    call: str | None = None,
+    call: str | Callable[..., Any] | None = None,
     trials: int | None = None,
     fresh: bool = False,
     quiet: bool | None = None,
     **options: Unpack[TuneOptions],
 ) -> Run:
     """Search for the best parameters: every trial of a study, a TOML file or its tables. The same call resumes.
+
+    `call` is the objective, by its name or itself, instead of the study's.
 
     run = shardmill.tune("study.toml", out="runs/study")
     run.study().best[0].parameters

@@ -28,7 +28,7 @@ def add_to(app: typer.Typer) -> None:
 
 _TUNE = """\
 shardmill tune study.toml --out runs/study
-shardmill tune study.toml --call objectives:loss --trials 200 --workers 4 --out runs/study
+shardmill tune study.toml --call objectives.py:loss --trials 200 --workers 4 --out runs/study
 shardmill tune study.toml --out /shared/runs/study --engine slurm --partition gpu --workers 16"""
 
 
@@ -37,7 +37,12 @@ def tune(
     source: Annotated[str, o.argument("STUDY", "A TOML file with [work] and [space]: a path or a URL.")],
     out: o.Out = "",
     call: Annotated[
-        str | None, o.option(o.STUDY, metavar="MODULE:FUNCTION", help="The objective, instead of the file's.")
+        str | None,
+        o.option(
+            o.STUDY,
+            metavar="CALL",
+            help="The objective, instead of the file's: package.module:function or file.py:function.",
+        ),
     ] = None,
     trials: Annotated[
         int | None, o.option(o.STUDY, metavar="N", min=1, help="Number of trials, instead of the file's.")

@@ -144,9 +144,8 @@ class _Drawing:
             )
             for level, (labels, named) in enumerate(zip(clusters.levels, rows.words, strict=True))
         ]
-        marks = [
-            MapMark(mark.name, *_step(place, bounds)) for mark, place in place_marks(self._ledger.store, self._anchors)
-        ]
+        placed = place_marks(self._plan.work.params["fit"], self._anchors)
+        marks = [MapMark(mark.name, *_step(place, bounds)) for mark, place in placed]
         return MapData(
             title=self._ledger.url.rstrip("/").rpartition("/")[2],
             source=", ".join(self._plan.work.source),

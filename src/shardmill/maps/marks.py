@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,9 +13,9 @@ from numpy.typing import NDArray
 from shardmill.errors import CorruptState, UsageError
 from shardmill.layout.anchors import Anchors
 from shardmill.layout.whole import to_whole
-from shardmill.store import Store
+from shardmill.store import open_store
 
-_KEY = "fit/marks.json"
+_KEY = "marks.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,23 +26,21 @@ class Mark:
     vector: tuple[float, ...]
 
 
-def write_marks(store: Store, marks: Sequence[Mark]) -> bool:
-    """Keep marks with a map; False if it has the same already."""
+def write_marks(fitted: str, marks: Sequence[Mark]) -> bool:
+    """Keep marks with a fitted map, in place of earlier ones; False if it has the same already."""
+    store = open_store(fitted)
     data = json.dumps([{"name": mark.name, "vector": mark.vector} for mark in marks], ensure_ascii=False).encode()
-    try:
+    with suppress(FileNotFoundError):
         if store.get(_KEY) == data:
-            return False
-    except FileNotFoundError:
-        if not marks:
             return False
     store.put(_KEY, data)
     return True
 
 
-def place_marks(store: Store, anchors: Anchors) -> list[tuple[Mark, NDArray[np.float32]]]:
+def place_marks(fitted: str, anchors: Anchors) -> list[tuple[Mark, NDArray[np.float32]]]:
     """The marks of a map and their places."""
     try:
-        said = json.loads(store.get(_KEY))
+        said = json.loads(open_store(fitted).get(_KEY))
         marks = [Mark(str(each["name"]), tuple(map(float, each["vector"]))) for each in said]
     except FileNotFoundError:
         return []

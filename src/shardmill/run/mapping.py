@@ -23,15 +23,19 @@ from shardmill.ledger import Ledger
 from shardmill.maps.fitting import FitOptions, fit_source
 from shardmill.maps.marks import Mark, write_marks
 from shardmill.plan import RUN, Plan
+from shardmill.postgres.places import find_table, is_table
 from shardmill.run import Run, start
 from shardmill.sources import Fields, discover, list_columns
+from shardmill.sources.sql.query import quote
 from shardmill.spec import make_spec
 from shardmill.steps import do_first
-from shardmill.store import is_url, open_store
+from shardmill.store import is_url
 from shardmill.tasks import open_here, open_task
 from shardmill.template import NO_TEXT
 
 _LEASE_S = 60.0
+# The column of vectors in a table that `shardmill load` made. Databases do not say that a column has vectors.
+_LOADED = "embedding"
 # The result's own columns.
 _OWN = ("row", "x", "y", "distance", "excerpt", "cluster", "cluster_name")
 
@@ -74,8 +78,8 @@ def make_map(
     source = find_columns(work)
     fitted = _fit(source, options, place, quiet)
     how: dict[str, Any] = {"fresh": fresh, "resume": resume, "quiet": quiet, "engine": engine}
-    drawn_again = write_marks(open_store(place), _embed_marks(source, work.get("marks") or (), quiet))
-    if drawn_again and (ledger := Ledger(place)).find_plan() is not None:
+    marks = _embed_marks(source, work.get("marks") or (), quiet)
+    if marks and write_marks(fitted, marks) and (ledger := Ledger(place)).find_plan() is not None:
         ledger.steps.forget("map")
     done = _place(source, fitted, execution, place, **how)
     for points in _names(work.get("points")):
@@ -167,10 +171,13 @@ def find_columns(work: Mapping[str, Any]) -> MapSource:
     given, query = _names(work.get("source")), work.get("query") or ""
     if not given:
         raise UsageError("Nothing to map was given.", hint="Name an embed run: shardmill map RUN --out MAP")
+    if not query and len(given) == 1 and is_table(given[0]):
+        found = find_table(given[0])
+        given, query = (found.url,), f"SELECT * FROM {quote(found.schema)}.{quote(found.table)}"
     plan = None if query else _find_run(given)
     places = (f"{RUN}{_absolute(given[0].removeprefix(RUN))}",) if plan is not None else given
     columns = list_columns(places, query, work.get("format"))
-    vector = work.get("vector") or _only_vector(columns)
+    vector = work.get("vector") or (_LOADED if query and _LOADED in columns else _only_vector(columns))
     own = [vector, *([plan.work.text] if plan is not None and plan.work.text in columns else [])]
     text = work.get("text") or (own[1] if len(own) > 1 else "")
     id = _names(work.get("id")) or (plan.work.id if plan is not None else ())

@@ -176,7 +176,7 @@ def _reports(status: Status, most: int) -> list[str]:
 
 
 def _figure(value: Any) -> str:
-    return f"{value:.4g}" if isinstance(value, int | float) else "no number"
+    return f"{value:,.6g}" if isinstance(value, int | float) else "no number"
 
 
 def _workers(status: Status, most: int) -> list[str]:

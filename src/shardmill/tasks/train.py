@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -19,7 +20,8 @@ from shardmill.models.fingerprint import digest_folder
 from shardmill.models.folder import ModelFolder, read_folder
 from shardmill.models.location import Location, check_bundled, find_model
 from shardmill.retrieval.passages import read_record
-from shardmill.tasks.context import TEXT, Context, LongTask, Stopped
+from shardmill.tasks.context import TEXT, Context, Group, LongTask, Stopped
+from shardmill.tasks.gang import GroupChanged, process_group, run_together
 from shardmill.tasks.params import read_params
 from shardmill.training.options import TrainOptions
 
@@ -50,6 +52,7 @@ class TrainTask(LongTask):
         ]
     )
     max_errors = "0"
+    gang = True
 
     def __init__(self, **params: Any) -> None:
         self.options = read_params(TrainOptions, params, "train")
@@ -89,23 +92,34 @@ class TrainTask(LongTask):
             torch.set_num_threads(device.threads)
 
     def work(self, item: Mapping[str, Any], context: Context) -> Mapping[str, Any]:
+        return run_together(context, lambda group: self._train(item, context, group), self._meet)
+
+    def _meet(self, group: Group) -> AbstractContextManager[object]:
+        if group.size == 1:
+            return nullcontext()
+        return process_group(group, "cpu:gloo,cuda:nccl" if self._device.kind == "cuda" else "gloo")
+
+    def _train(self, item: Mapping[str, Any], context: Context, group: Group) -> Mapping[str, Any]:
+        """Train as one process of a group, from the last checkpoint on."""
         from shardmill.training.data import read_pairs
+        from shardmill.training.group import Alone, ProcessGroup
         from shardmill.training.loop import TrainingLoop
         from shardmill.training.network import Network
 
+        processes = ProcessGroup() if group.size > 1 else Alone()
         prompts = tuple(self._folder.prompt_text(self.options.prompts.get(name)) for name in self.options.columns)
         pairs = read_pairs(item[TEXT], self.options, prompts)
         network = Network(self._folder, self._device, max_tokens=self.options.max_tokens, seed=self.options.seed)
         if self.options.hard_negatives:
-            from shardmill.training.group import Alone
             from shardmill.training.negatives import mine_negatives
 
             weights = self.fingerprint()["weights"]
-            pairs = mine_negatives(pairs, self.options.hard_negatives, weights, network, Alone())
-        done = TrainingLoop(network, pairs, context, self._digest(pairs)).run()
+            pairs = mine_negatives(pairs, self.options.hard_negatives, weights, network, processes)
+        done = TrainingLoop(network, pairs, context, self._digest(pairs), processes, group.is_current).run()
         if done is None:
-            raise Stopped
-        self._publish(network, pairs, done, context)
+            raise Stopped if context.should_stop() else GroupChanged
+        if group.rank == 0:
+            self._publish(network, pairs, done, context)
         return {
             "steps": done.steps,
             "trained_on": done.items,

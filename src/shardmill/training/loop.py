@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import islice
 
@@ -48,10 +49,17 @@ class TrainingLoop:
     """Trains a network on pairs. `digest` is of everything that the weights depend on."""
 
     def __init__(
-        self, network: Network, pairs: Pairs, context: LoopContext, digest: str, group: TrainGroup | None = None
+        self,
+        network: Network,
+        pairs: Pairs,
+        context: LoopContext,
+        digest: str,
+        group: TrainGroup | None = None,
+        goes_on: Callable[[], bool] = lambda: True,
     ) -> None:
         self.network, self.pairs, self.context = network, pairs, context
         self.group: TrainGroup = group or Alone()
+        self._goes_on = goes_on
         self.options = pairs.options
         self._weights = network.weights()
         self._optimizer = _optimizer(self._weights, self.options.weight_decay)
@@ -65,15 +73,19 @@ class TrainingLoop:
         self._kept = self._reported = time.monotonic()
 
     def run(self) -> Outcome | None:
-        """Train to the end, from the last checkpoint on; None if it was asked to stop, after a checkpoint."""
+        """Train to the end, from the last checkpoint on; None, after a checkpoint, if it was asked to stop.
+
+        It also ends so if one of the processes sees that the group does not go on as it is.
+        """
         if (saved := self.context.checkpoint()) is not None:
             self.state, self._best = restore(saved, self.state.digest, self._weights, self._optimizer)
             self._order.load_state_dict(self.state.order)
         if not self.state.curve:
             self._evaluate()
         while self.state.step < self.steps:
-            if self.group.any(self.context.should_stop()):
+            if self.group.any(self.context.should_stop() or not self._goes_on()):
                 self._keep()
+                self.group.any(False)  # Nobody leaves before the checkpoint is there.
                 return None
             self._step()
             if self._ends_part():

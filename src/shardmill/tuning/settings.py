@@ -23,13 +23,15 @@ class StudySettings(BaseModel):
     """The parameters of the task `tune`: an objective or a task, its space, and how the space is searched.
 
     Trials of one `generation` know the results of all earlier generations and of no other trial. `limit_s` ends the
-    study: trials that begin later are skipped; `trial_limit_s` ends a trial that asks whether to stop.
+    study: trials that begin later are skipped; `trial_limit_s` ends a trial that asks whether to stop. `code` is the
+    text of the objective's module, if it is named by its file.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
     space: dict[str, Any]
     call: str = ""
+    code: str = ""
     task: str = ""
     params: dict[str, Any] = {}
     metrics: dict[str, Direction] = Field(default={"value": "minimize"}, min_length=1)

@@ -19,7 +19,7 @@ from shardmill import permission
 from shardmill import run as runs
 from shardmill.devices import Device
 from shardmill.engines.local import LocalEngine
-from shardmill.errors import EXIT_TRY_AGAIN, TooManyErrors
+from shardmill.errors import EXIT_TRY_AGAIN, DeviceLost, TooManyErrors
 from shardmill.ledger import Ledger
 from shardmill.planner import make_plan
 from shardmill.run import Run
@@ -198,6 +198,25 @@ def test_an_item_that_kills_without_a_checkpoint_is_convicted(tmp_path: Path) ->
     run = runs.start(spec, tmp_path / "run", engine=LocalEngine([CPU], max_restarts=5, stuck_s=600.0))
     assert "crashed every worker" in next(iter(run.errors()))["reason"]
     assert len((tmp_path / "marks").read_text()) == 5
+
+
+class Unlucky(Dying):
+    """Loses its device after the first checkpoint."""
+
+    def work(self, item: Any, context: Context) -> Any:
+        first = not Path(self.marks).exists()
+        Path(self.marks).touch()
+        if first:
+            context.keep(1, {"state.json": b'{"sum": 1}'})
+            raise DeviceLost("the GPU has fallen off the bus")
+        return FakeLong.work(self, item, context)
+
+
+def test_an_item_whose_device_is_lost_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
+    spec = _spec(1, {"marks": str(tmp_path / "marks"), "steps": 4, "keeps": False}, f"{__name__}:Unlucky")
+    run = runs.start(spec, tmp_path / "run", engine=LocalEngine([CPU], max_restarts=1, stuck_s=600.0))
+    assert _sums(run) == [_sum(0)]
+    assert run.table().column("resumed_at").to_pylist() == [1]
 
 
 # stopping

@@ -354,6 +354,20 @@ def test_both_painters_draw_and_mark(opened: Open, script: str, name: str) -> No
     assert sum(pale.get(colour, 0) for colour in vivid) < 0.1 * sum(plain[colour] for colour in vivid)
 
 
+def test_a_lost_gpu_comes_back(opened: Open) -> None:
+    page = opened(script=UNNAMED)
+    page.evaluate("document.getElementById('labels').hidden = true")
+    page.evaluate("shardmill.map.mark(Uint32Array.from([1, 2, 3]))")
+    rest(page)
+    before = picture(page)
+    page.evaluate("globalThis.first = shardmill.map.painter")
+    page.evaluate("(globalThis.taken = first.gl.getExtension('WEBGL_lose_context')).loseContext()")
+    wait_for(lambda: page.evaluate("first.gl.isContextLost()"))
+    page.evaluate("taken.restoreContext()")
+    wait_for(lambda: page.evaluate("shardmill.map.painter !== first && Boolean(shardmill.map.painter.codes)"))
+    wait_for(lambda: picture(page) == before)
+
+
 def picture(page: Any) -> dict[int, int]:
     """The colours of what is seen in the middle of the map, as 0xRRGGBB, each with its number of pixels."""
     taken = page.screenshot(clip={"x": 330, "y": 80, "width": 560, "height": 560})

@@ -13,6 +13,7 @@ from shardmill.devices import Device
 from shardmill.errors import SpecError, TaskError, UsageError
 from shardmill.ledger import Ledger
 from shardmill.plan import Plan
+from shardmill.spec import make_spec
 from shardmill.tasks.tune import TuneTask
 from shardmill.tasks.tune.file import read_study_file
 from shardmill.testing import FakeCheckpoint, FakeContext
@@ -111,13 +112,24 @@ def test_a_function_that_nobody_allowed_is_not_imported() -> None:
 
 
 def test_an_objective_that_is_not_there_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(SpecError, match="cannot be imported"):
+    with pytest.raises(SpecError, match="cannot be found"):
         a_task(tmp_path, "missing")
 
 
-def test_a_study_names_its_code(tmp_path: Path) -> None:
-    from shardmill.spec import make_spec
+def test_an_objective_in_a_file_of_its_own_is_sent_along(tmp_path: Path) -> None:
+    file = tmp_path / "goal.py"
+    file.write_text("def goal(parameters, context):\n    return 7.5\n")
+    work, _ = read_study_file(STUDY, {"call": f"{file}:goal"})
+    permission.allow(make_spec(work).work.code)
+    file.unlink()
+    task = TuneTask(**work["params"])
+    ledger = Ledger(tmp_path / "run")
+    task.join(ledger, ledger.create(a_plan()))
+    task.open(Device("cpu", "cpu"))
+    assert task.work({}, FakeContext())["value"] == 7.5
 
+
+def test_a_study_names_its_code(tmp_path: Path) -> None:
     work, _ = read_study_file(STUDY, {})
     made = make_spec(work)
     assert made.work.code == (STUDY["work"]["call"],)

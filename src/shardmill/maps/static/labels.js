@@ -83,12 +83,15 @@ class Labels {
     return name.depth === 0 ? reach < 0.8 * Math.max(this.view.width, this.view.height) : reach > 0.3 * name.forms[0].width;
   }
 
-  /** Where a name is written: at the middle of its cluster; the first level also a little below or above it. */
+  /** Where a name is written: in the middle of its cluster; the first level also a little below or above it, and beside
+   * clusters that it would cover. */
   room(name, free) {
     const { view } = this;
     const [x, y] = view.toScreen(name.cluster.px, name.cluster.py);
     for (const form of name.forms) {
-      for (const dy of name.depth === 0 ? [0, 26, -40] : [0]) {
+      const beside = 2 * name.cluster.reach * view.k + form.height / 2 + 4;
+      const covers = beside < 1.6 * form.height;
+      for (const dy of name.depth ? [0] : covers ? [beside, -beside, 0] : [0, 26, -40]) {
         const top = y + dy - form.height / 2 - 3;
         const box = [x - form.width / 2 - 5, top, x + form.width / 2 + 5, top + form.height + 6];
         const seen = box[0] > -40 && box[2] < view.width + 40 && box[1] > 0 && box[3] < view.height;

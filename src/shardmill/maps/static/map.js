@@ -83,10 +83,13 @@ class MapPage {
     }
   }
 
-  restore() {
+  /** A browser may take the GPU's memory away, for instance while a laptop sleeps, and give it back empty. */
+  async restore() {
     this.painter = new GlPainter(this.canvas, this.points);
-    this.legend.use(this.legend.way.key);
     this.resize();
+    await this.legend.use(this.legend.way.key);
+    this.painter.setMarked(this.marked || null);
+    this.schedule(true);
   }
 
   focused(seen) {

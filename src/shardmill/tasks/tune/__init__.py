@@ -47,6 +47,7 @@ class TuneTask(LongTask):
         self._starts = TrialStarts(ledger, self.settings)
 
     def open(self, device: Device) -> None:
+        self._device = device.kind
         self._objective.open(device)
 
     def work(self, item: Mapping[str, Any], context: Context) -> Mapping[str, Any]:
@@ -55,7 +56,8 @@ class TuneTask(LongTask):
         if start is None:
             return to_row(self.settings, Trial(number, SKIPPED, {}))
         judge = Judge(self.settings, start.parameters, lambda: self._starts.before(number))
-        trial = TrialContext(context, number, judge, metric=self._pruned_by(), limit_s=self.settings.trial_limit_s)
+        limit_s = self.settings.trial_limit_s
+        trial = TrialContext(context, judge, metric=self._pruned_by(), device=self._device, limit_s=limit_s)
         try:
             found = self._objective.run(item, dict(start.parameters), trial)
             state, values = COMPLETE, self._values(found)

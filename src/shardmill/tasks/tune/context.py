@@ -25,9 +25,9 @@ class TrialContext:
     """The context of a trial. `report` raises Pruned if the trial is to end; an objective lets it pass."""
 
     def __init__(
-        self, context: Context, number: int, judge: Judge, *, metric: str, limit_s: float | None = None
+        self, context: Context, judge: Judge, *, metric: str, device: str, limit_s: float | None = None
     ) -> None:
-        self.number = number
+        self.number, self.device = context.shard, device
         self.reports: dict[int, float] = {}
         self.seconds_before = 0.0
         self._context, self._judge, self._metric, self._limit_s = context, judge, metric, limit_s

@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
+from shardmill.calls import describe_call
 from shardmill.errors import SpecError, UsageError, nearest
 from shardmill.tasks.params import read_params
 from shardmill.tuning.file import read_tables
@@ -14,7 +15,7 @@ from shardmill.tuning.study import TASK
 
 # What a task reads that a trial runs.
 _SOURCE = ("source", "query", "format")
-_KEYS = ("trials", *_SOURCE, *(name for name in StudySettings.model_fields if name != "space"))
+_KEYS = ("trials", *_SOURCE, *(name for name in StudySettings.model_fields if name not in ("space", "code")))
 
 
 def read_study_file(
@@ -28,6 +29,8 @@ def read_study_file(
     given = {**tables.get("work", {}), **{name: value for name, value in changes.items() if value is not None}}
     if unknown := sorted(given.keys() - {*_KEYS}):
         raise SpecError(f"[work] of a study has no key {unknown[0]!r}.", hint=nearest(unknown[0], list(_KEYS)))
+    if given.get("call"):
+        given |= describe_call(given["call"])
     trials = given.pop("trials", None)
     if isinstance(trials, bool) or not isinstance(trials, int) or trials < 1:
         seen = "No number of trials was given." if trials is None else f"trials is {trials!r}."

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
-import importlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
-from shardmill import permission
+from shardmill.calls import fingerprint_call, load_call
 from shardmill.devices import Device
 from shardmill.errors import SpecError, TaskError, UsageError
 from shardmill.tasks import open_task
@@ -42,33 +39,17 @@ class CalledObjective(Objective):
     """
 
     def __init__(self, settings: StudySettings) -> None:
-        self._name = settings.call
+        self._name, self._code = settings.call, settings.code
 
     def fingerprint(self) -> dict[str, str]:
         """The digest of its module: a changed objective is another study."""
-        module, _ = self._load()
-        file = getattr(module, "__file__", None)
-        return {"objective": hashlib.sha256(Path(file).read_bytes() if file else b"").hexdigest()[:16]}
+        return fingerprint_call(self._name, self._code)
 
     def open(self, device: Device) -> None:
-        _, self._call = self._load()
+        self._call: Callable[[dict[str, Value], TrialContext], Any] = load_call(self._name, self._code)
 
     def run(self, item: Mapping[str, Any], parameters: dict[str, Value], context: TrialContext) -> Any:
         return self._call(parameters, context)
-
-    def _load(self) -> tuple[Any, Callable[[dict[str, Value], TrialContext], Any]]:
-        permission.check((self._name,))
-        module_name, _, name = self._name.partition(":")
-        try:
-            module = importlib.import_module(module_name)
-            found: Any = module
-            for part in name.split("."):
-                found = getattr(found, part)
-        except (ImportError, AttributeError, ValueError) as error:
-            raise SpecError(f"The objective {self._name!r} cannot be imported: {error}.") from error
-        if not callable(found):
-            raise SpecError(f"{self._name} is not a function.", hint="An objective is called with its parameters.")
-        return module, found
 
 
 class TaskObjective(Objective):

@@ -1,0 +1,73 @@
+"""A training run killed on one, then on two processes, and ended by three: the same items, the same losses."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from shardmill import api
+from shardmill.devices import Device
+from shardmill.ledger import Ledger
+from shardmill.run import Run
+from shardmill.testing import InProcessEngine, crash_at
+from shardmill.worker import Worker
+from tests.support.libraries import needed
+from tests.support.training import a_model, topic_pairs
+from tests.support.waiting import PATIENCE_S, wait_for
+
+needed("torch")
+processes = multiprocessing.get_context("spawn")
+CPU = Device("cpu", "cpu", 1)
+
+
+def _work(url: str, name: str, after: int | None) -> None:
+    """One worker; killed at the given checkpoint if it leads."""
+    on_step: Any = (lambda step, shard: None) if after is None else crash_at("checkpointed", after)
+    Worker(Ledger(url), device=CPU, name=name, on_step=on_step).work()
+
+
+def _start(run: Path, count: int, after: int | None) -> list[Any]:
+    ledger = Ledger(run)
+    ledger.plan()
+    ledger.put_execution({**ledger.execution(), "min_workers": count})
+    made = [processes.Process(target=_work, args=(str(run), f"{count}-{n}", after)) for n in range(count)]
+    for each in made:
+        each.start()
+    return made
+
+
+def test_kills_on_one_two_and_three_processes(tmp_path: Path, write_jsonl: Callable[..., Path]) -> None:
+    model, source = a_model(tmp_path / "model"), write_jsonl(topic_pairs(60))
+    params = {"model": str(model), "columns": "question,passage", "batch": 8, "epochs": 8, "learning_rate": 1e-3}
+    params |= {"held_out": 0.0, "evaluate_every": 1, "checkpoint_every": 3}
+    work = {"source": str(source), "task": "train", "params": params}
+    whole = api.carry_out(work, {}, tmp_path / "whole", engine=InProcessEngine())
+
+    run = tmp_path / "killed"
+    api.lay_out(work, {"workers": 3, "min_workers": 1, "lease_s": 5.0}, run)
+    for count in (1, 2):
+        workers = _start(run, count, after=4)
+        wait_for(lambda: not all(each.is_alive() for each in workers))  # noqa: B023
+        for each in workers:
+            each.kill()
+            each.join(PATIENCE_S)
+    kept = Ledger(run)
+    kept.plan()
+    found = kept.checkpoints.find(0)
+    assert found is not None
+    assert 15 < found.step < 64
+    for each in _start(run, 3, after=None):
+        each.join(PATIENCE_S)
+        assert each.exitcode == 0
+    curves = [
+        [point["loss"] for point in json.loads(done.table()["curve"].to_pylist()[0]) if "loss" in point]
+        for done in (whole, Run(run))
+    ]
+    assert len(curves[0]) == 64
+    np.testing.assert_allclose(curves[1], curves[0], atol=1e-3)
+    assert (run / "model" / "model.safetensors").exists()

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from shardmill.console import clean
+from shardmill.console import clean, count
 from shardmill.ledger import Ledger
 from shardmill.maps.clusters import Clusters
 from shardmill.maps.columns import ColumnCodes, is_shown
@@ -173,7 +173,7 @@ class _Reading:
     def _notes(self, columns: list[MapColumn | None]) -> list[str]:
         notes = [self._texts.missing] if self._texts.missing else []
         if self._placeless:
-            notes.append(f"{len(self._placeless):,} rows have no place: no vector, or one without a direction.")
+            notes.append(f"{count(len(self._placeless), 'row')} without a place: no vector, or one without a direction.")
         left_out = [codes.name for codes, column in zip(self._codes, columns, strict=True) if column is None]
         if left_out:
             notes.append(f"No colour: {', '.join(map(clean, left_out))} (no values, or as many as rows).")

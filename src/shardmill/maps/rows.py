@@ -173,7 +173,8 @@ class _Reading:
     def _notes(self, columns: list[MapColumn | None]) -> list[str]:
         notes = [self._texts.missing] if self._texts.missing else []
         if self._placeless:
-            notes.append(f"{count(len(self._placeless), 'row')} without a place: no vector, or one without a direction.")
+            rows = count(len(self._placeless), "row")
+            notes.append(f"{rows} without a place: no vector, or one without a direction.")
         left_out = [codes.name for codes, column in zip(self._codes, columns, strict=True) if column is None]
         if left_out:
             notes.append(f"No colour: {', '.join(map(clean, left_out))} (no values, or as many as rows).")

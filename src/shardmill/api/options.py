@@ -10,22 +10,32 @@ Place = str | os.PathLike[str]
 Names = str | Sequence[str]
 
 
-class RunOptions(TypedDict, total=False):
-    """Options of every function that runs a task, with the meaning of the command-line options of the same name."""
+class WorkerOptions(TypedDict, total=False):
+    """Where workers run, and what follows their last shard."""
+
+    engine: str | None
+    engine_options: dict[str, Any] | None
+    workers: int | None
+    max_errors: str | None
+    then: Names | None
+
+
+class SourceOptions(WorkerOptions, total=False):
+    """What is read and kept of a source."""
 
     id: Names | None
     keep: Names | None
     query: str | None
     format: str | None
-    engine: str | None
-    engine_options: dict[str, Any] | None
-    workers: int | None
+    shard_bytes: int | None
+
+
+class RunOptions(SourceOptions, total=False):
+    """Options of every function that runs a task, with the meaning of the command-line options of the same name."""
+
     device: str | None
     precision: str | None
     batch_tokens: int | None
-    max_errors: str | None
-    shard_bytes: int | None
-    then: Names | None
     detach: bool
     priority: int | None
 
@@ -118,19 +128,8 @@ class ApplyOptions(RunOptions, total=False):
     mode: str | None
 
 
-class DedupOptions(TypedDict, total=False):
+class DedupOptions(SourceOptions, total=False):
     """Options of `dedup`, with the meaning of the command-line options of the same name."""
-
-    id: Names | None
-    keep: Names | None
-    query: str | None
-    format: str | None
-    engine: str | None
-    engine_options: dict[str, Any] | None
-    workers: int | None
-    max_errors: str | None
-    shard_bytes: int | None
-    then: Names | None
 
 
 class TrainingOptions(RunOptions, total=False):
@@ -157,15 +156,10 @@ class TrainingOptions(RunOptions, total=False):
     checkpoint_every: int | None
 
 
-class TuneOptions(TypedDict, total=False):
+class TuneOptions(WorkerOptions, total=False):
     """Options of `tune`: how its trials run."""
 
-    engine: str | None
-    engine_options: dict[str, Any] | None
-    workers: int | None
     device: str | None
-    max_errors: str | None
-    then: Names | None
     detach: bool
     priority: int | None
 

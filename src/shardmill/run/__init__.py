@@ -68,9 +68,9 @@ def start(
     """
     quiet = is_quiet(quiet)
     permit(spec, of_model=allow_code)
-    spec = settle_by_task(spec)
     ledger = _open_folder(out, engine)
     placer, devices = open_placer(spec, engine, quiet)
+    spec = settle_by_task(spec)
     plan = write_plan(ledger, spec, devices, fresh=fresh, resume=resume, quiet=quiet, before=before)
     return _finish(ledger, plan, spec, placer, devices, quiet)
 
@@ -89,9 +89,9 @@ def prepare(
     A run that is already there stays as it is.
     """
     permit(spec, of_model=allow_code)
-    spec = settle_by_task(spec)
     ledger = _open_folder(out, None)
     _, devices = open_placer(spec, None, quiet)
+    spec = settle_by_task(spec)
     write_plan(ledger, spec, devices, fresh=fresh, keep_settings=True, quiet=quiet, before=before)
     return Run(ledger.url)
 

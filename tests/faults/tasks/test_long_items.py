@@ -24,7 +24,7 @@ from shardmill.ledger import Ledger
 from shardmill.planner import make_plan
 from shardmill.run import Run
 from shardmill.spec import Spec, make_spec
-from shardmill.tasks.context import Context
+from shardmill.tasks.context import Context, Stopped
 from shardmill.testing import FakeLong, InProcessEngine
 from shardmill.worker import Worker
 from tests.support.waiting import PATIENCE_S, wait_for
@@ -115,18 +115,27 @@ def test_a_slow_holder_is_not_shadowed(tmp_path: Path) -> None:
 
 
 class Silent(FakeLong):
-    """Says nothing for ever."""
+    """Says nothing, until it is told to end."""
+
+    told = threading.Event()
 
     def work(self, item: Any, context: Context) -> Any:
-        time.sleep(PATIENCE_S)
+        self.told.wait(PATIENCE_S)
+        raise Stopped
 
 
 def test_an_item_that_says_nothing_is_stuck(tmp_path: Path) -> None:
     ledger = _prepare(_spec(1, task=f"{__name__}:Silent", stuck_s=1.0), tmp_path / "run")
     ended: list[bool] = []
     worker = Worker(Ledger(ledger.url), device=CPU, on_stuck=lambda: ended.append(True))
-    threading.Thread(target=worker.work, daemon=True).start()
-    wait_for(lambda: ended)
+    thread = threading.Thread(target=worker.work, daemon=True)
+    thread.start()
+    try:
+        wait_for(lambda: ended)
+    finally:
+        worker.stop()
+        Silent.told.set()
+        thread.join(PATIENCE_S)
 
 
 class Aging(FakeLong):

@@ -104,7 +104,9 @@ def load_call(call: str, code: str = "") -> Any:
         try:
             found = getattr(found, part)
         except AttributeError as error:
-            raise SpecError(f"The function {call!r} cannot be found: {error}.", hint=_HINT) from error
+            raise SpecError(
+                f"The function {call!r} cannot be found: {module_name} has no {attribute!r}.", hint=_HINT
+            ) from error
     if not callable(found):
         raise SpecError(f"{call} is not a function or class.", hint=_HINT)
     return found

@@ -121,7 +121,7 @@ def read_pairs(place: str, options: TrainOptions, prompts: tuple[str, ...]) -> P
         raise too_many_errors(len(left), table.num_rows, options.max_errors, left[0])
     table = table.filter(pa.array([why is None for why in reasons]))
     if table.num_rows < 2:
-        raise TaskError(f"{table.num_rows} items are too few to train on.", hint="Give a source with more rows.")
+        raise TaskError(f"There are too few items to train on: {table.num_rows}.", hint="Give a source with more rows.")
     return Pairs(table, options, prompts, left)
 
 

@@ -53,6 +53,14 @@ def test_an_empty_range_is_one_line(shardmill: Cli, tmp_path: Path) -> None:
     assert not (tmp_path / "run").exists()
 
 
+def test_an_objective_that_is_not_there_is_one_line(shardmill: Cli, tmp_path: Path) -> None:
+    (tmp_path / "goals.py").write_text("def goal(parameters, context):\n    return 1\n")
+    study = tmp_path / "study.toml"
+    study.write_text(f'[work]\ncall = "{tmp_path}/goals.py:other"\ntrials = 2\n[space]\nx = [1, 2]\n')
+    assert_told(shardmill("tune", study, "--out", tmp_path / "run"), 2, "'goals.py:other'", "goals.py has no 'other'")
+    assert not (tmp_path / "run" / "plan.json").exists()
+
+
 @pytest.mark.parametrize("file", ["missing.toml", "memory://nowhere/missing.toml"])
 def test_a_study_that_is_not_there(shardmill: Cli, file: str) -> None:
     assert_told(shardmill("tune", file, "--out", "run"), 2, f"{file}: no such file")

@@ -42,7 +42,8 @@ class CalledObjective(Objective):
         self._name, self._code = settings.call, settings.code
 
     def fingerprint(self) -> dict[str, str]:
-        """The digest of its module: a changed objective is another study."""
+        """The digest of its module: a changed objective is another study. One that is not there is refused."""
+        load_call(self._name, self._code)
         return fingerprint_call(self._name, self._code)
 
     def open(self, device: Device) -> None:

@@ -32,6 +32,16 @@ needed("playwright.sync_api")
 pytestmark = pytest.mark.services
 
 SCRIPT = "<img src=x onerror=alert(1)>"
+ALERTS = """
+[rules]
+error_rate = "40"
+worker_lost = true
+finished = true
+
+[targets.none]
+kind = "command"
+command = ["true"]
+"""
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +59,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def served(folder: Path) -> Iterator[MonitorProcess]:
-    with monitor(folder) as process:
+    alerts = folder.parent / "alerts.toml"
+    alerts.write_text(ALERTS)
+    with monitor(folder, "--alerts", alerts) as process:
         yield process
 
 
@@ -122,6 +134,22 @@ def test_a_run_from_start_to_finish_with_a_worker_that_is_killed(folder: Path, w
     assert page.inner_text("#errors tbody tr td") == "1"
     assert page.locator("#charts figure:not([hidden])").count() >= 3
     wait_for(lambda: set(page.evaluate("[...globalThis.shardmill.view.strip.states]")) == {2})
+
+
+def test_the_alerts_that_hold_are_shown(watching: Open) -> None:
+    page = watching("large")
+    page.wait_for_selector("#alerts:not([hidden])")
+    assert page.inner_text("#alerts-count") == "2"
+    said = page.locator("#alerts-list li").all_inner_texts()
+    assert [text.split("\n")[0] for text in said] == ["error rate", "worker lost"]
+    assert "41 of " in said[0]
+    assert "2 workers lost: " in said[1]
+    assert "2 alerts" in page.inner_text('#runs a[href="#run=large"]')
+    # That a run is complete is told, and no trouble.
+    page.click('#runs a[href="#run=found"]')
+    page.locator("#alerts-list").get_by_text("complete: 5 rows").wait_for()
+    assert page.locator("#alerts-list li").count() == 1
+    assert "alert" not in page.inner_text('#runs a[href="#run=found"]')
 
 
 def test_a_result_is_searched(watching: Open) -> None:

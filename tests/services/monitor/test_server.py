@@ -17,6 +17,7 @@ from tests.support.cli import Cli, assert_told
 from tests.support.ledgers import a_plan
 from tests.support.libraries import needed
 from tests.support.monitored import MonitorProcess, monitor, simulate_run
+from tests.support.waiting import PATIENCE_S
 
 httpx = needed("httpx2")
 needed("fastapi")
@@ -73,7 +74,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MonitorProcess]
 
 @pytest.fixture
 def client(served: MonitorProcess) -> Iterator[Any]:
-    with httpx.Client(base_url=served.base, headers=served.bearer, timeout=60) as client:
+    with httpx.Client(base_url=served.base, headers=served.bearer, timeout=PATIENCE_S) as client:
         yield client
 
 
@@ -160,7 +161,7 @@ def test_what_machines_read(client: Any) -> None:
 
 
 def test_who_is_let_in(served: MonitorProcess) -> None:
-    with httpx.Client(base_url=served.base, timeout=60) as client:
+    with httpx.Client(base_url=served.base, timeout=PATIENCE_S) as client:
         assert client.get("healthz").text == "ok\n"
         for path in ("", "api/runs", "api/events", "api/openapi.json", "static/page.js", "metrics", "nothing"):
             assert client.get(path).status_code == 401, path
@@ -178,7 +179,7 @@ def test_a_thousand_slow_clients_do_not_stop_it(served: MonitorProcess, client: 
     ask = f"GET {path}api/events?run=large HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {served.token}\r\n\r\n"
     with contextlib.ExitStack() as stack:
         for _ in range(CLIENTS):
-            slow = stack.enter_context(socket.create_connection(("127.0.0.1", served.port), timeout=60))
+            slow = stack.enter_context(socket.create_connection(("127.0.0.1", served.port), timeout=PATIENCE_S))
             slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
             slow.sendall(ask.encode())
         assert client.get("api/runs").status_code == 200

@@ -81,6 +81,19 @@ export class RunView {
     say(notice, parts.join(" "));
   }
 
+  /** The alerts that hold for this run. */
+  showAlerts(alerts) {
+    byId("alerts").hidden = !alerts.length;
+    say(byId("alerts-count"), count(alerts.length));
+    follow(byId("alerts-list"), alerts, (alert) => alert.id,
+      (alert) => make("li", { "data-rule": alert.rule },
+        make("span", { class: "rule" }, alert.rule.replaceAll("_", " ")), make("span", { class: "said" }), make("span", { class: "quiet" })),
+      (item, alert) => {
+        say(item.children[1], alert.text);
+        say(item.children[2], `since ${clock(alert.raised_at)}`);
+      });
+  }
+
   showProgress(run) {
     say(byId("percent"), progress(run.share));
     const of = run.share < 1 && run.expected_rows ? ` of about ${count(run.expected_rows)}` : "";

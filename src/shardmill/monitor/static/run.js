@@ -57,7 +57,7 @@ export class RunView {
     const before = this.run;
     if (!before || before.key !== run.key) return;
     if (before.state !== run.state) this.announce(`${run.name} is ${run.state}`);
-    else if (run.workers_lost > before.workers_lost) this.announce(`${run.workers_lost} workers are lost`);
+    else if (run.workers_lost > before.workers_lost) this.announce(run.workers_lost === 1 ? "1 worker is lost" : `${count(run.workers_lost)} workers are lost`);
     else if (run.trouble && !before.trouble) this.announce(`${run.name}: ${run.trouble}`);
   }
 

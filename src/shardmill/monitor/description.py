@@ -27,7 +27,6 @@ _FEW = 20
 _LONGEST_NAME = 253
 # A longer time without a record is a gap: the run was stopped.
 _GAP_S = 60.0
-_WITHOUT_VECTORS = ("answer", "augment", "generate", "summarize")
 
 
 def summarize_run(seen: RunSeen, now: float) -> RunSummary:
@@ -114,8 +113,9 @@ def is_searchable(seen: RunSeen) -> bool:
     status, plan = seen.status, seen.plan
     if status is None or plan is None:
         return False
-    made_here = plan.work.to is None and not plan.code and plan.work.task not in _WITHOUT_VECTORS
-    return status.state == "complete" and made_here
+    # A name with a colon is a task of others, of which some make vectors.
+    makes_vectors = plan.work.task == "embed" or ":" in plan.work.task
+    return status.state == "complete" and makes_vectors and plan.work.to is None and not plan.code
 
 
 def _worker(worker: dict[str, Any], typical: float, logs: Collection[str], link: str) -> WorkerSeen:

@@ -107,7 +107,7 @@ class ArgoReader:
                 raise AssertionError(
                     f"{name} did not end: {[(n.name, n.phase, n.message) for n in self.nodes.values()]}"
                 )
-            time.sleep(0.6)
+            time.sleep(1.0)
             self._look()
         return node
 

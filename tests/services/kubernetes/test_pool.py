@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from tests.support.cli import command
 from tests.support.kube_cluster import SECRET, KubeCluster
 from tests.support.kube_runs import assert_committed_once, put_source, spec_of
 from tests.support.services import free_port, unavailable
+from tests.support.together import Ends, TestSite, run_together
 from tests.support.waiting import PATIENCE_S, wait_for
 
 pytestmark = pytest.mark.services
@@ -46,27 +48,23 @@ def keda(cluster: KubeCluster) -> None:
     subprocess.run(words, check=True, capture_output=True, timeout=PATIENCE_S)
 
 
-@pytest.fixture
-def options(cluster: KubeCluster, namespace: str) -> PodOptions:
-    return PodOptions(cluster.image, namespace, gpus=0, memory="400Mi", secret=SECRET, grace_s=15)
+def _options(site: TestSite) -> PodOptions:
+    return PodOptions(site.cluster.image, site.namespace, gpus=0, memory="400Mi", secret=SECRET, grace_s=15)
 
 
-@pytest.fixture
-def folder(s3_server: str, namespace: str, request: pytest.FixtureRequest) -> str:
-    return f"{s3_server}/{namespace}/{request.node.name}"
-
-
-@pytest.fixture
-def backlog(cluster: KubeCluster, namespace: str, folder: str, tmp_path: Path) -> Iterator[str]:
+@contextmanager
+def _backlog(site: TestSite, folder: str) -> Iterator[str]:
     """A monitor of the folder and its token on the cluster; yields where the backlog is asked for."""
-    keys = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": MONITOR, "namespace": namespace}}
-    cluster.apply({**keys, "stringData": {TOKEN_KEY: TOKEN}})
-    (tmp_path / "token").write_text(TOKEN)
+    keys = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": MONITOR, "namespace": site.namespace}}
+    site.cluster.apply({**keys, "stringData": {TOKEN_KEY: TOKEN}})
+    (site.folder / "token").write_text(TOKEN)
     port = free_port()
-    server = subprocess.Popen(command("monitor", folder, "--port", port, "--token-file", tmp_path / "token"))
-    yield f"http://127.0.0.1:{port}/api/backlog"
-    server.terminate()
-    server.wait()
+    server = subprocess.Popen(command("monitor", folder, "--port", port, "--token-file", site.folder / "token"))
+    try:
+        yield f"http://127.0.0.1:{port}/api/backlog"
+    finally:
+        server.terminate()
+        server.wait()
 
 
 def _want(folder: str, name: str, source: str, **execution: Any) -> Ledger:
@@ -75,53 +73,63 @@ def _want(folder: str, name: str, source: str, **execution: Any) -> Ledger:
     return ledger
 
 
-def _jobs(cluster: KubeCluster, namespace: str) -> dict[str, int]:
+def _jobs(site: TestSite) -> dict[str, int]:
     """The active pods of each Job."""
-    found = cluster.json("-n", namespace, "get", "jobs")["items"]
+    found = site.cluster.json("-n", site.namespace, "get", "jobs")["items"]
     return {job["metadata"]["uid"]: int(job["status"].get("active", 0)) for job in found}
 
 
-def test_keda_starts_workers_by_the_backlog_and_none_without(
-    cluster: KubeCluster, keda: None, namespace: str, folder: str, backlog: str, options: PodOptions, s3_server: str
-) -> None:
+def _scaled_by_keda(site: TestSite) -> None:
     """0 → 4 → 0; the object is changed in mid-run and nobody is ended; a stopped run draws no worker."""
-    source = put_source(s3_server, ROWS)
+    cluster, folder = site.cluster, f"{site.bucket}/{site.namespace}/keda"
+    source = put_source(site.bucket, ROWS)
     stopped = _want(folder, "stopped", source, priority=1)
     stopped.state.stop("anna@desk")
     run = _want(folder, "run", source, then=["verify"])
     shards = len(run.plan().shards)
-    objects = make_scaled_job(folder, options, PoolSize(most=4, shards_per_worker=shards // 5))
+    objects = make_scaled_job(folder, _options(site), PoolSize(most=4, shards_per_worker=shards // 5))
     scaled = objects[1]["spec"]
-    scaled["triggers"][0]["metadata"]["url"], scaled["pollingInterval"] = backlog, 2
-    scaled["successfulJobsHistoryLimit"] = 20
-    cluster.apply(*objects)
-    wait_for(lambda: sum(_jobs(cluster, namespace).values()) == 4)
-    wait_for(run.commits.shards)
-    at_work = [uid for uid, active in _jobs(cluster, namespace).items() if active]
-    objects[1]["spec"]["jobTargetRef"]["template"]["metadata"]["labels"]["changed"] = "yes"
-    cluster.apply(*objects)
-    wait_for(lambda: run.state.look().state == "done")
-    wait_for(lambda: not any(_jobs(cluster, namespace).values()))
-    ended = cluster.json("-n", namespace, "get", "jobs")["items"]
+    with _backlog(site, folder) as backlog:
+        scaled["triggers"][0]["metadata"]["url"], scaled["pollingInterval"] = backlog, 2
+        scaled["successfulJobsHistoryLimit"] = 20
+        cluster.apply(*objects)
+        wait_for(lambda: sum(_jobs(site).values()) == 4, rest_s=0.5)
+        wait_for(run.commits.shards)
+        at_work = [uid for uid, active in _jobs(site).items() if active]
+        objects[1]["spec"]["jobTargetRef"]["template"]["metadata"]["labels"]["changed"] = "yes"
+        cluster.apply(*objects)
+        wait_for(lambda: run.state.look().state == "done")
+        wait_for(lambda: not any(_jobs(site).values()), rest_s=0.5)
+    ended = cluster.json("-n", site.namespace, "get", "jobs")["items"]
     well = {job["metadata"]["uid"] for job in ended if job["status"].get("succeeded")}
     assert set(at_work) <= well, "whoever worked when the object was changed has ended by itself"
     assert len(run.workers.read()) >= 4
     assert not stopped.workers.read()
     assert Run(run.url).status().state == "complete"
     assert_committed_once(run)
-    cluster.kubectl("-n", namespace, "delete", "scaledjob", POOL)
 
 
-def test_a_deployment_is_scaled_down_in_mid_shard_and_nothing_is_lost(
-    cluster: KubeCluster, namespace: str, folder: str, options: PodOptions, s3_server: str
-) -> None:
-    run = _want(folder, "run", put_source(s3_server, ROWS), lease_s=600.0)
-    deployment = make_deployment(folder, replace(options, labels={"test": "pool"}))[0]
+def _deployment_scaled_down(site: TestSite) -> None:
+    cluster, folder = site.cluster, f"{site.bucket}/{site.namespace}/deployment"
+    run = _want(folder, "run", put_source(site.bucket, ROWS), lease_s=600.0)
+    deployment = make_deployment(folder, replace(_options(site), labels={"test": "pool"}))[0]
     deployment["spec"]["replicas"] = 4
     cluster.apply(deployment)
     wait_for(lambda: len({lease.worker for lease in run.leases.read().values()}) == 4)
-    cluster.kubectl("-n", namespace, "scale", "deployment", POOL, "--replicas=1")
+    cluster.kubectl("-n", site.namespace, "scale", "deployment", POOL, "--replicas=1")
     wait_for(lambda: len({lease.worker for lease in run.leases.read().values()}) <= 1)
     wait_for(lambda: run.state.look().state == "done")
     assert_committed_once(run)
-    cluster.kubectl("-n", namespace, "delete", "deployment", POOL, "--wait=false")
+
+
+@pytest.fixture(scope="module")
+def ends(site: TestSite, keda: None) -> Ends:
+    return run_together(site, _scaled_by_keda, _deployment_scaled_down)
+
+
+def test_keda_starts_workers_by_the_backlog_and_none_without(ends: Ends) -> None:
+    ends[_scaled_by_keda].result()
+
+
+def test_a_deployment_is_scaled_down_in_mid_shard_and_nothing_is_lost(ends: Ends) -> None:
+    ends[_deployment_scaled_down].result()

@@ -21,6 +21,7 @@ from shardmill.engines.kubernetes.manifests import job_name
 from shardmill.engines.kubernetes.options import PodOptions
 from shardmill.engines.kubernetes.tuning import TUNE, TUNE_PIPELINE, make_pipeline, make_tuning
 from shardmill.engines.kubernetes.workflow import RunWorkflow, end_workers
+from shardmill.errors import EngineSilent
 from shardmill.ledger import Ledger
 from shardmill.run import Run, start
 from shardmill.spec import make_spec
@@ -272,6 +273,20 @@ def _pipeline_ordered(site: TestSite) -> None:
     assert ledger.state.look().cause == f"The workflow {site.namespace}/best ended as Failed."
 
 
+def _no_controller(site: TestSite) -> None:
+    """Nobody takes the workflow up: the command says so within a minute, and takes it back."""
+    template = make_template(replace(TASK, name="untaken"), _options(site))
+    _kubectl(site)("apply", "-f", "-", feed=json.dumps(template))
+    engine = {"namespace": site.namespace, "template": "untaken"}
+    spec = spec_of(put_source(site.bucket, 60), engine="argo", workers=2, device="cpu", engine_options=engine)
+    place = f"{site.bucket}/{site.namespace}/untaken"
+    with pytest.raises(EngineSilent, match="No controller has taken up the workflow") as told:
+        start(spec, place)
+    assert "get deployment workflow-controller" in told.value.hint
+    assert job_name(place) not in _kubectl(site)("get", "workflows", "-o", "name")
+    assert Ledger(place).plan().shards
+
+
 @pytest.fixture(scope="module")
 def rights(site: TestSite) -> None:
     site.cluster.apply(*make_rights(site.namespace))
@@ -279,7 +294,9 @@ def rights(site: TestSite) -> None:
 
 @pytest.fixture(scope="module")
 def ends(site: TestSite, rights: None) -> Ends:
-    return run_together(site, _as_recorded, _ends_of_pods, _by_its_engine, _study_tuned, _pipeline_ordered)
+    return run_together(
+        site, _as_recorded, _ends_of_pods, _by_its_engine, _study_tuned, _pipeline_ordered, _no_controller
+    )
 
 
 def test_a_workflow_ends_as_the_recorded_one(ends: Ends) -> None:
@@ -301,6 +318,19 @@ def test_a_study_is_tuned_by_its_template(ends: Ends) -> None:
 
 def test_the_steps_of_the_pipeline_wait_for_each_other(ends: Ends) -> None:
     ends[_pipeline_ordered].result()
+
+
+def test_a_workflow_that_nobody_takes_up_is_named(ends: Ends) -> None:
+    ends[_no_controller].result()
+
+
+def test_a_workflow_keeps_its_number_of_workers(site: TestSite, capsys: pytest.CaptureFixture[str]) -> None:
+    workflow = RunWorkflow(ClusterApi(namespace=site.namespace), f"{site.bucket}/argo/kept")
+    template = make_template(TASK, _options(site))
+    workflow.place(template, 1)
+    workflow.place(template, 2)
+    assert "goes on with its 1 workers" in capsys.readouterr().err
+    workflow.delete()
 
 
 def test_what_is_wrong_is_said_in_a_line(site: TestSite, ends: Ends, shardmill: Cli) -> None:

@@ -5,21 +5,19 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from shardmill import prepare
-from shardmill.engines.kubernetes.monitor import MONITOR, TOKEN_KEY
+from shardmill.engines.kubernetes.monitor import MONITOR, PORT, TOKEN_KEY, make_monitor, service_host
 from shardmill.engines.kubernetes.options import PodOptions
 from shardmill.engines.kubernetes.scaling import POOL, PoolSize, make_deployment, make_scaled_job
 from shardmill.ledger import Ledger
 from shardmill.run import Run
-from tests.support.cli import command
 from tests.support.kube_cluster import SECRET, KubeCluster
 from tests.support.kube_runs import assert_committed_once, put_source, spec_of
 from tests.support.services import free_port, unavailable
@@ -52,19 +50,23 @@ def _options(site: TestSite) -> PodOptions:
     return PodOptions(site.cluster.image, site.namespace, gpus=0, memory="400Mi", secret=SECRET, grace_s=15)
 
 
-@contextmanager
-def _backlog(site: TestSite, folder: str) -> Iterator[str]:
-    """A monitor of the folder and its token on the cluster; yields where the backlog is asked for."""
+def _place_monitor(site: TestSite, folder: str) -> str:
+    """Run the monitor of a folder as a pod, with its token, and wait until its probes pass; where its backlog is.
+
+    Pods of the cluster that tests start share the network of this machine: no names, and a port that is free.
+    """
     keys = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": MONITOR, "namespace": site.namespace}}
-    site.cluster.apply({**keys, "stringData": {TOKEN_KEY: TOKEN}})
-    (site.folder / "token").write_text(TOKEN)
-    port = free_port()
-    server = subprocess.Popen(command("monitor", folder, "--port", port, "--token-file", site.folder / "token"))
-    try:
-        yield f"http://127.0.0.1:{port}/api/backlog"
-    finally:
-        server.terminate()
-        server.wait()
+    objects = make_monitor(folder, _options(site))
+    (container,) = objects[0]["spec"]["template"]["spec"]["containers"]
+    host, port = service_host(site.namespace), PORT
+    if site.cluster.folder is not None:
+        host, port = "127.0.0.1", free_port()
+        container["args"] = [str(port) if word == str(PORT) else word for word in container["args"]]
+        container["ports"][0]["containerPort"] = port
+    site.cluster.apply({**keys, "stringData": {TOKEN_KEY: TOKEN}}, *objects)
+    find = partial(site.cluster.json, "-n", site.namespace, "get", "deployment", MONITOR)
+    wait_for(lambda: find()["status"].get("availableReplicas"), rest_s=1.0)
+    return f"http://{host}:{port}/api/backlog"
 
 
 def _want(folder: str, name: str, source: str, **execution: Any) -> Ledger:
@@ -89,17 +91,16 @@ def _scaled_by_keda(site: TestSite) -> None:
     shards = len(run.plan().shards)
     objects = make_scaled_job(folder, _options(site), PoolSize(most=4, shards_per_worker=shards // 5))
     scaled = objects[1]["spec"]
-    with _backlog(site, folder) as backlog:
-        scaled["triggers"][0]["metadata"]["url"], scaled["pollingInterval"] = backlog, 2
-        scaled["successfulJobsHistoryLimit"] = 20
-        cluster.apply(*objects)
-        wait_for(lambda: sum(_jobs(site).values()) == 4, rest_s=0.5)
-        wait_for(run.commits.shards)
-        at_work = [uid for uid, active in _jobs(site).items() if active]
-        objects[1]["spec"]["jobTargetRef"]["template"]["metadata"]["labels"]["changed"] = "yes"
-        cluster.apply(*objects)
-        wait_for(lambda: run.state.look().state == "done")
-        wait_for(lambda: not any(_jobs(site).values()), rest_s=0.5)
+    scaled["triggers"][0]["metadata"]["url"], scaled["pollingInterval"] = _place_monitor(site, folder), 2
+    scaled["successfulJobsHistoryLimit"] = 20
+    cluster.apply(*objects)
+    wait_for(lambda: sum(_jobs(site).values()) == 4, rest_s=0.5)
+    wait_for(run.commits.shards)
+    at_work = [uid for uid, active in _jobs(site).items() if active]
+    objects[1]["spec"]["jobTargetRef"]["template"]["metadata"]["labels"]["changed"] = "yes"
+    cluster.apply(*objects)
+    wait_for(lambda: run.state.look().state == "done")
+    wait_for(lambda: not any(_jobs(site).values()), rest_s=0.5)
     ended = cluster.json("-n", site.namespace, "get", "jobs")["items"]
     well = {job["metadata"]["uid"] for job in ended if job["status"].get("succeeded")}
     assert set(at_work) <= well, "whoever worked when the object was changed has ended by itself"

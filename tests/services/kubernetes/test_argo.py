@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import yaml
@@ -26,13 +26,12 @@ from shardmill.ledger import Ledger
 from shardmill.run import Run, start
 from shardmill.spec import make_spec
 from shardmill.store import open_store
-from tests.support.argo_reader import ArgoReader, Json, Kubectl, Unreadable
+from tests.support.argo_reader import ArgoReader, Json, Unreadable
 from tests.support.cli import Cli, assert_told
-from tests.support.kube_cluster import SECRET
+from tests.support.kube_cluster import SECRET, watch_for
 from tests.support.kube_runs import put_source, spec_of
 from tests.support.libraries import needed
 from tests.support.together import Ends, TestSite, run_together
-from tests.support.waiting import wait_for
 
 pytestmark = pytest.mark.services
 needed("optuna")
@@ -72,8 +71,12 @@ if retries == "0" and what == "evict":
 """
 
 
-def _kubectl(site: TestSite) -> Kubectl:
+def _kubectl(site: TestSite) -> Callable[..., str]:
     return partial(site.cluster.kubectl, "-n", site.namespace)
+
+
+def _api(site: TestSite) -> ClusterApi:
+    return ClusterApi(namespace=site.namespace)
 
 
 def _options(site: TestSite) -> PodOptions:
@@ -127,7 +130,7 @@ def _as_recorded(site: TestSite) -> None:
         if name.endswith("work(2:2)(0)"):
             _does(pod, WAITS)
 
-    reader = ArgoReader(kubectl, workflow, template, inject)
+    reader = ArgoReader(_api(site), workflow, template, inject)
     reader.evicts.add("work(2:2)(0)")
     assert reader.run().phase == "Succeeded"
     assert _seen(reader) == _recorded("embed")
@@ -140,7 +143,7 @@ def _as_recorded(site: TestSite) -> None:
 
 def _ends_of_pods(site: TestSite) -> None:
     """Three workflows at once: the recorded faults; one worker that is refused; and only such workers."""
-    kubectl, options, s3_server = _kubectl(site), _options(site), site.bucket
+    options, s3_server = _options(site), site.bucket
     faults = yaml.safe_load((DATA / "faults.yaml").read_text())
     faults["metadata"]["namespace"] = options.namespace
 
@@ -161,9 +164,9 @@ def _ends_of_pods(site: TestSite) -> None:
     ledger = _plan(f"{s3_server}/argo/refused")
     given = {"source": "-", "text": "text", "run": ledger.url, "merged": "-", "workers": "2"}
     readers = [
-        ArgoReader(kubectl, faults, None, fault),
-        ArgoReader(kubectl, _workflow("some", options.namespace, **given), template, refused(all_of_them=False)),
-        ArgoReader(kubectl, _workflow("none", options.namespace, **given), template, refused(all_of_them=True)),
+        ArgoReader(_api(site), faults, None, fault),
+        ArgoReader(_api(site), _workflow("some", options.namespace, **given), template, refused(all_of_them=False)),
+        ArgoReader(_api(site), _workflow("none", options.namespace, **given), template, refused(all_of_them=True)),
     ]
     readers[0].evicts.add("evict(0)")
     with ThreadPoolExecutor() as pool:
@@ -207,10 +210,10 @@ def _by_its_engine(site: TestSite) -> None:
 
     def control() -> None:
         """What Argo's controller would do."""
-        wait_for(lambda: name in kubectl("get", "workflows", "-o", "name"), rest_s=0.5)
+        watch_for(lambda: name in kubectl("get", "workflows", "-o", "name"))
         workflow = json.loads(kubectl("get", "workflow", name, "-o", "json"))
         assert len(json.dumps(workflow)) < 16 << 10
-        root = ArgoReader(kubectl, workflow, template, lambda node, pod: None).run()
+        root = ArgoReader(_api(site), workflow, template, lambda node, pod: None).run()
         phase = json.dumps({"status": {"phase": root.phase}})
         kubectl("patch", "workflow", name, "--type=merge", "-p", phase)
 
@@ -222,15 +225,15 @@ def _by_its_engine(site: TestSite) -> None:
     assert run.table(["id"]).num_rows == 60
     assert len(run.status().workers) == 2
     # What ended is replaced by the next run of that name; a stop leaves nothing behind.
-    RunWorkflow(ClusterApi(namespace=options.namespace), place).place(template, 1)
+    RunWorkflow(_api(site), place).place(template, 1)
     assert "phase" not in kubectl("get", "workflow", name, "-o", "json")
     assert end_workers(spec.execution, place, run.plan) == 0
     assert name not in kubectl("get", "workflows", "-o", "name")
 
 
 def _study_tuned(site: TestSite) -> None:
-    """The trials of a study on two pods, one of which is evicted once; then the pipeline over the same study."""
-    kubectl, options = _kubectl(site), _options(site)
+    """The trials of a study on two pods, one of which is evicted once."""
+    options = _options(site)
     folder = f"{site.bucket}/{site.namespace}/tuning"
     open_store(folder).put("study.toml", STUDY.encode())
     given = {"study": f"{folder}/study.toml", "run": f"{folder}/run", "workers": "2"}
@@ -240,7 +243,7 @@ def _study_tuned(site: TestSite) -> None:
         if name.endswith("work(1:1)(0)"):
             _does(pod, WAITS)
 
-    reader = ArgoReader(kubectl, _workflow("tune", site.namespace, TUNE, **given), template, inject)
+    reader = ArgoReader(_api(site), _workflow("tune", site.namespace, TUNE, **given), template, inject)
     reader.evicts.add("work(1:1)(0)")
     assert reader.run().phase == "Succeeded", _seen(reader)
     assert {name: reader.nodes[f"tune.{name}"].phase for name in ("plan", "work", "finish", "best", "onExit")} == (
@@ -254,7 +257,7 @@ def _study_tuned(site: TestSite) -> None:
 
 def _pipeline_ordered(site: TestSite) -> None:
     """The steps of the pipeline, of which one ends with 75 once and one is refused: what follows it does not begin."""
-    kubectl, options = _kubectl(site), _options(site)
+    options = _options(site)
     template = make_pipeline(options)
     ledger = _plan(f"{site.bucket}/{site.namespace}/pipeline")
     asked = [each["name"] for each in template["spec"]["arguments"]["parameters"] if "value" not in each]
@@ -264,7 +267,7 @@ def _pipeline_ordered(site: TestSite) -> None:
         if "onExit" not in name:
             _does(pod, EXITS, "75" if name.endswith("finish(0)") else "2" if ".embed" in name else "0")
 
-    reader = ArgoReader(kubectl, _workflow("best", site.namespace, TUNE_PIPELINE, **given), template, inject)
+    reader = ArgoReader(_api(site), _workflow("best", site.namespace, TUNE_PIPELINE, **given), template, inject)
     assert reader.run().phase == "Failed"
     assert len(reader.nodes["best.finish"].children) == 2
     assert reader.nodes["best.train"].phase == "Succeeded"
@@ -325,7 +328,7 @@ def test_a_workflow_that_nobody_takes_up_is_named(ends: Ends) -> None:
 
 
 def test_a_workflow_keeps_its_number_of_workers(site: TestSite, capsys: pytest.CaptureFixture[str]) -> None:
-    workflow = RunWorkflow(ClusterApi(namespace=site.namespace), f"{site.bucket}/argo/kept")
+    workflow = RunWorkflow(_api(site), f"{site.bucket}/argo/kept")
     template = make_template(TASK, _options(site))
     workflow.place(template, 1)
     workflow.place(template, 2)
@@ -347,7 +350,7 @@ def test_what_is_wrong_is_said_in_a_line(site: TestSite, ends: Ends, shardmill: 
 def test_what_the_reader_does_not_know_it_refuses() -> None:
     spec = {"entrypoint": "a", "templates": [{"name": "a", "script": {"image": "b"}}]}
     with pytest.raises(Unreadable, match="script"):
-        ArgoReader(lambda *words, feed="": "", {"metadata": {"name": "w"}, "spec": spec}, None, lambda n, p: None)
+        ArgoReader(cast(ClusterApi, None), {"metadata": {"name": "w"}, "spec": spec}, None, lambda n, p: None)
 
 
 def test_the_bytes_of_a_node_are_those_recorded() -> None:

@@ -14,9 +14,10 @@ from shardmill.engines.kubernetes.manifests import job_name
 from shardmill.run import start, stop
 from tests.support.cli import command
 from tests.support.engine_contract import LOCALLY, live_workers
+from tests.support.kube_cluster import watch_for
 from tests.support.kube_runs import assert_committed_once, merge, on_pods, put_source, spec_of
 from tests.support.together import Ends, TestSite, run_together
-from tests.support.waiting import PATIENCE_S, wait_for
+from tests.support.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.services
 
@@ -45,7 +46,7 @@ def _through_every_fault(site: TestSite) -> None:
             found = [name for name in live if name.startswith(f"{job_name(place)}-{index}-") and name != but]
             return found[0] if found else ""
 
-        return str(wait_for(find))
+        return str(watch_for(find))
 
     try:
         first, second, third = running(0), running(1), running(2)
@@ -61,7 +62,7 @@ def _through_every_fault(site: TestSite) -> None:
             time.sleep(max(0.0, began + _AWAY_S - time.monotonic()))
         starved = running(0, but=first)
         cluster.starve(namespace, starved)
-        wait_for(lambda: (run.ledger.execution().get("read_ahead") or 1.0) < 1.0)
+        watch_for(lambda: (run.ledger.execution().get("read_ahead") or 1.0) < 1.0)
         _, said = submitter.communicate(timeout=PATIENCE_S)
         assert submitter.returncode == 0, said
     finally:
@@ -79,16 +80,16 @@ def _suspended_then_broken(site: TestSite) -> None:
     source = put_source(site.bucket, 100)
     place = f"{source}-run"
     run = start(spec_of(source, 1.0, workers=1, detach=True, max_restarts=1, **on_pods(cluster, namespace)), place)
-    wait_for(lambda: live_workers(run.ledger))
+    watch_for(lambda: live_workers(run.ledger))
 
     def suspend(now: bool) -> None:
         change = f'{{"spec": {{"suspend": {str(now).lower()}}}}}'
         cluster.kubectl("-n", namespace, "patch", "job", job_name(place), "-p", change)
 
     suspend(True)
-    wait_for(lambda: not live_workers(run.ledger))
+    watch_for(lambda: not live_workers(run.ledger))
     watching = subprocess.Popen(command("resume", place), stderr=subprocess.PIPE, text=True)
-    wait_for(lambda: "suspended, waiting to be admitted" in run.ledger.notes.placement()[0])
+    watch_for(lambda: "suspended, waiting to be admitted" in run.ledger.notes.placement()[0])
     # Settings that no worker can read: each dies of an error that is nobody's wish.
     run.ledger.put_execution({**run.ledger.execution(), "no_such_setting": 1})
     suspend(False)

@@ -17,9 +17,10 @@ from shardmill.ledger import Ledger
 from shardmill.run import Run, resume, start, stop
 from tests.support.cli import command
 from tests.support.engine_contract import LOCALLY, assert_complete, live_workers
+from tests.support.kube_cluster import watch_for
 from tests.support.kube_runs import assert_committed_once, merge, on_pods, put_source, spec_of
 from tests.support.together import Ends, TestSite, run_together
-from tests.support.waiting import PATIENCE_S, hear_ctrl_c, wait_for
+from tests.support.waiting import PATIENCE_S, hear_ctrl_c
 
 pytestmark = pytest.mark.services
 
@@ -42,12 +43,12 @@ def _finished_with_nobody_there(site: TestSite) -> None:
     assert done.returncode == 0, done.stderr
     assert "Detached: kubernetes job" in done.stderr
     ledger = Ledger(place)
-    wait_for(lambda: ledger.state.look().state == "done")
+    watch_for(lambda: ledger.state.look().state == "done")
     assert_complete(Run(place), 600)
     assert_committed_once(ledger)
     # The first worker that is done ends the Job, and the others with it.
     name = job_name(place)
-    wait_for(lambda: cluster.json("-n", namespace, "get", "job", name)["status"].get("succeeded"), rest_s=0.5)
+    watch_for(lambda: cluster.json("-n", namespace, "get", "job", name)["status"].get("succeeded"))
 
 
 def _resized_left_and_stopped(site: TestSite) -> None:
@@ -56,7 +57,7 @@ def _resized_left_and_stopped(site: TestSite) -> None:
     place = f"{source}-run"
     execution = on_pods(cluster, namespace)
     run = start(spec_of(source, 0.2, workers=3, detach=True, **execution), place)
-    wait_for(lambda: len(live_workers(run.ledger)) == 3)
+    watch_for(lambda: len(live_workers(run.ledger)) == 3)
     # The Job is there, so its options are taken from the folder; others than its own are not.
     settings = run.ledger.execution()
     options = settings["engine_options"]
@@ -67,16 +68,16 @@ def _resized_left_and_stopped(site: TestSite) -> None:
     run.ledger.put_execution(settings)
     for workers in (1, 2):
         resume(place, {"workers": workers, "detach": True})
-        wait_for(lambda: len(live_workers(run.ledger)) == workers)  # noqa: B023
+        watch_for(lambda: len(live_workers(run.ledger)) == workers)  # noqa: B023
     # Ctrl-C ends the command, not the run.
     began = time.time()
     watching = subprocess.Popen(command("resume", place), stderr=subprocess.PIPE, text=True, preexec_fn=hear_ctrl_c)
-    wait_for(lambda: run.ledger.notes.placement()[1] > began)
+    watch_for(lambda: run.ledger.notes.placement()[1] > began)
     watching.send_signal(signal.SIGINT)
     _, said = watching.communicate(timeout=PATIENCE_S)
     assert watching.returncode == 130, said
     assert f"Come back: shardmill resume {place}" in said
-    wait_for(lambda: len(live_workers(run.ledger)) == 2 and run.ledger.commits.shards())
+    watch_for(lambda: len(live_workers(run.ledger)) == 2 and run.ledger.commits.shards())
     assert stop(place).living == 0
     assert not [pod for pod in cluster.pods(namespace) if pod["metadata"]["name"].startswith(job_name(place))]
     assert run.ledger.leases.read() == {}
@@ -89,8 +90,8 @@ def _resized_left_and_stopped(site: TestSite) -> None:
 def _moved(source: str, folder: Path, first: dict[str, Any], second: dict[str, Any]) -> bytes:
     """Begin a run on one engine, stop it, and finish it on another; the merged result."""
     place = f"{source}-{first['engine']}"
-    run = start(spec_of(source, 0.05, workers=2, detach=True, **first), place)
-    wait_for(lambda: run.ledger.commits.shards())
+    run = start(spec_of(source, 0.1, workers=2, detach=True, **first), place)
+    watch_for(lambda: run.ledger.commits.shards())
     assert stop(place).living == 0
     assert len(run.ledger.commits.shards()) < len(run.plan.shards)
     assert_complete(resume(place, {**second, "workers": 2}), 900)

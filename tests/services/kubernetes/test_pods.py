@@ -17,11 +17,10 @@ from shardmill.engines.kubernetes.pod import MODELS, make_pod
 from tests.support.alert_targets import make_certificate
 from tests.support.aws_identity import aws_identity
 from tests.support.engine_contract import assert_complete, live_workers
-from tests.support.kube_cluster import SECRET, KubeCluster
+from tests.support.kube_cluster import SECRET, KubeCluster, watch_for
 from tests.support.kube_runs import assert_committed_once, put_source, spec_of
 from tests.support.libraries import needed
 from tests.support.together import Ends, TestSite, run_together
-from tests.support.waiting import wait_for
 
 pytestmark = pytest.mark.services
 needed("cryptography")
@@ -86,7 +85,7 @@ def _ends(cluster: KubeCluster, namespace: str, names: set[str]) -> dict[str, st
         ended = {name: found[name] for name in names if found[name] in ("Succeeded", "Failed")}
         return ended if len(ended) == len(names) else {}
 
-    return dict(wait_for(find, rest_s=0.5))
+    return dict(watch_for(find))
 
 
 def _keys_by_identity(site: TestSite) -> None:
@@ -133,14 +132,14 @@ def _several_workers_in_a_pod(site: TestSite) -> None:
     (container,) = job["spec"]["template"]["spec"]["containers"]
     container["args"] = ["cpu" if word == "cuda" else word for word in container["args"]]
     cluster.apply(job)
-    first = wait_for(lambda: len(found := live_workers(run.ledger)) == 2 and run.ledger.commits.shards() and found)
+    first = watch_for(lambda: len(found := live_workers(run.ledger)) == 2 and run.ledger.commits.shards() and found)
     (pod,) = [p["metadata"]["name"] for p in cluster.pods(namespace) if job_name(place) in p["metadata"]["name"]]
     assert {worker["id"].rpartition("-")[0] for worker in first} == {f"{pod}-0", f"{pod}-1"}
     node = cluster.json("get", "pod", "-n", namespace, pod)["spec"]["nodeName"]
     assert "nvidia.com/gpu     2" in cluster.kubectl("describe", "node", node)
     # Its workers give their shards back, and the Job does not count it.
     cluster.kubectl("-n", namespace, "delete", "pod", pod, "--wait=false")
-    wait_for(lambda: run.ledger.state.look().state == "done")
+    watch_for(lambda: run.ledger.state.look().state == "done")
     assert_complete(run, 1_000)
     assert_committed_once(run.ledger)
     assert len(run.ledger.workers.read()) == 4

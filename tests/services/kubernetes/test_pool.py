@@ -18,11 +18,11 @@ from shardmill.engines.kubernetes.options import PodOptions
 from shardmill.engines.kubernetes.scaling import POOL, PoolSize, make_deployment, make_scaled_job
 from shardmill.ledger import Ledger
 from shardmill.run import Run
-from tests.support.kube_cluster import SECRET, KubeCluster
+from tests.support.kube_cluster import SECRET, KubeCluster, watch_for
 from tests.support.kube_runs import assert_committed_once, put_source, spec_of
 from tests.support.services import free_port, unavailable
 from tests.support.together import Ends, TestSite, run_together
-from tests.support.waiting import PATIENCE_S, wait_for
+from tests.support.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.services
 
@@ -65,7 +65,7 @@ def _place_monitor(site: TestSite, folder: str) -> str:
         container["ports"][0]["containerPort"] = port
     site.cluster.apply({**keys, "stringData": {TOKEN_KEY: TOKEN}}, *objects)
     find = partial(site.cluster.json, "-n", site.namespace, "get", "deployment", MONITOR)
-    wait_for(lambda: find()["status"].get("availableReplicas"), rest_s=1.0)
+    watch_for(lambda: find()["status"].get("availableReplicas"))
     return f"http://{host}:{port}/api/backlog"
 
 
@@ -94,13 +94,13 @@ def _scaled_by_keda(site: TestSite) -> None:
     scaled["triggers"][0]["metadata"]["url"], scaled["pollingInterval"] = _place_monitor(site, folder), 2
     scaled["successfulJobsHistoryLimit"] = 20
     cluster.apply(*objects)
-    wait_for(lambda: sum(_jobs(site).values()) == 4, rest_s=0.5)
-    wait_for(run.commits.shards)
+    watch_for(lambda: sum(_jobs(site).values()) == 4)
+    watch_for(run.commits.shards)
     at_work = [uid for uid, active in _jobs(site).items() if active]
     objects[1]["spec"]["jobTargetRef"]["template"]["metadata"]["labels"]["changed"] = "yes"
     cluster.apply(*objects)
-    wait_for(lambda: run.state.look().state == "done")
-    wait_for(lambda: not any(_jobs(site).values()), rest_s=0.5)
+    watch_for(lambda: run.state.look().state == "done")
+    watch_for(lambda: not any(_jobs(site).values()))
     ended = cluster.json("-n", site.namespace, "get", "jobs")["items"]
     well = {job["metadata"]["uid"] for job in ended if job["status"].get("succeeded")}
     assert set(at_work) <= well, "whoever worked when the object was changed has ended by itself"
@@ -116,10 +116,10 @@ def _deployment_scaled_down(site: TestSite) -> None:
     deployment = make_deployment(folder, replace(_options(site), labels={"test": "pool"}))[0]
     deployment["spec"]["replicas"] = 4
     cluster.apply(deployment)
-    wait_for(lambda: len({lease.worker for lease in run.leases.read().values()}) == 4)
+    watch_for(lambda: len({lease.worker for lease in run.leases.read().values()}) == 4)
     cluster.kubectl("-n", site.namespace, "scale", "deployment", POOL, "--replicas=1")
-    wait_for(lambda: len({lease.worker for lease in run.leases.read().values()}) <= 1)
-    wait_for(lambda: run.state.look().state == "done")
+    watch_for(lambda: len({lease.worker for lease in run.leases.read().values()}) <= 1)
+    watch_for(lambda: run.state.look().state == "done")
     assert_committed_once(run)
 
 

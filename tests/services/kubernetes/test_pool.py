@@ -15,16 +15,21 @@ import pytest
 from shardmill import prepare
 from shardmill.engines.kubernetes.monitor import MONITOR, PORT, TOKEN_KEY, make_monitor, service_host
 from shardmill.engines.kubernetes.options import PodOptions
-from shardmill.engines.kubernetes.scaling import POOL, PoolSize, make_deployment, make_scaled_job
+from shardmill.engines.kubernetes.scaling import POOL, PoolSize, adapter_rule, make_deployment, make_scaled_job
 from shardmill.ledger import Ledger
 from shardmill.run import Run
+from tests.support.alert_targets import make_certificate
 from tests.support.kube_cluster import SECRET, KubeCluster, watch_for
 from tests.support.kube_runs import assert_committed_once, put_source, spec_of
+from tests.support.libraries import needed
+from tests.support.metrics_adapter import GROUP, VERSION, metrics_adapter
+from tests.support.prometheus import prometheus
 from tests.support.services import free_port, unavailable
 from tests.support.together import Ends, TestSite, run_together
 from tests.support.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.services
+needed("cryptography")
 
 TOKEN = "a token for the tests alone"
 ROWS = 1_200
@@ -50,8 +55,8 @@ def _options(site: TestSite) -> PodOptions:
     return PodOptions(site.cluster.image, site.namespace, gpus=0, memory="400Mi", secret=SECRET, grace_s=15)
 
 
-def _place_monitor(site: TestSite, folder: str) -> str:
-    """Run the monitor of a folder as a pod, with its token, and wait until its probes pass; where its backlog is.
+def _place_monitor(site: TestSite, folder: str) -> tuple[str, int]:
+    """Run the monitor of a folder as a pod, with its token, and wait until its probes pass; its host and port.
 
     Pods of the cluster that tests start share the network of this machine: no names, and a port that is free.
     """
@@ -66,7 +71,7 @@ def _place_monitor(site: TestSite, folder: str) -> str:
     site.cluster.apply({**keys, "stringData": {TOKEN_KEY: TOKEN}}, *objects)
     find = partial(site.cluster.json, "-n", site.namespace, "get", "deployment", MONITOR)
     watch_for(lambda: find()["status"].get("availableReplicas"))
-    return f"http://{host}:{port}/api/backlog"
+    return host, port
 
 
 def _want(folder: str, name: str, source: str, **execution: Any) -> Ledger:
@@ -91,8 +96,9 @@ def _scaled_by_keda(site: TestSite) -> None:
     shards = len(run.plan().shards)
     objects = make_scaled_job(folder, _options(site), PoolSize(most=4, shards_per_worker=shards // 5))
     scaled = objects[1]["spec"]
-    scaled["triggers"][0]["metadata"]["url"], scaled["pollingInterval"] = _place_monitor(site, folder), 2
-    scaled["successfulJobsHistoryLimit"] = 20
+    host, port = _place_monitor(site, folder)
+    scaled["triggers"][0]["metadata"]["url"] = f"http://{host}:{port}/api/backlog"
+    scaled["pollingInterval"], scaled["successfulJobsHistoryLimit"] = 2, 20
     cluster.apply(*objects)
     watch_for(lambda: sum(_jobs(site).values()) == 4)
     watch_for(run.commits.shards)
@@ -123,9 +129,55 @@ def _deployment_scaled_down(site: TestSite) -> None:
     assert_committed_once(run)
 
 
+def _deployment_scaled_by_its_autoscaler(site: TestSite) -> None:
+    """The monitor's metric by way of Prometheus and the adapter's rule: from 1 to 3, the most that are allowed."""
+    cluster = site.cluster
+    with cluster.namespace() as own:
+        site = replace(site, namespace=own, folder=site.folder / "hpa")
+        site.folder.mkdir()
+        folder = f"{site.bucket}/{own}"
+        run = _want(folder, "run", put_source(site.bucket, ROWS), lease_s=600.0)
+        _, port = _place_monitor(site, folder)
+        (rule,) = adapter_rule()["rules"]["external"]
+        with (
+            prometheus(site.folder, port, TOKEN, own) as source,
+            metrics_adapter(rule, source, make_certificate(site.folder)) as adapter,
+        ):
+            adapter_at = {"name": "adapter", "namespace": own}
+            served = {"type": "ExternalName", "externalName": "localhost", "ports": [{"port": adapter}]}
+            offered: dict[str, Any] = {"group": GROUP, "version": VERSION, "insecureSkipTLSVerify": True}
+            offered |= {"service": {**adapter_at, "port": adapter}, "groupPriorityMinimum": 100, "versionPriority": 100}
+            cluster.apply(
+                {
+                    "apiVersion": "v1",
+                    "kind": "Service",
+                    "metadata": {"name": "adapter", "namespace": own},
+                    "spec": served,
+                },
+                {
+                    "apiVersion": "apiregistration.k8s.io/v1",
+                    "kind": "APIService",
+                    "metadata": {"name": f"{VERSION}.{GROUP}"},
+                    "spec": offered,
+                },
+                *make_deployment(folder, _options(site), PoolSize(most=3, shards_per_worker=2)),
+            )
+            try:
+                watch_for(lambda: len({lease.worker for lease in run.leases.read().values()}) == 3)
+            finally:
+                cluster.kubectl("delete", "apiservice", f"{VERSION}.{GROUP}", check=False)
+        scaler = cluster.json("-n", own, "get", "hpa", POOL)["status"]
+        assert scaler["desiredReplicas"] == 3
+        watch_for(lambda: run.state.look().state == "done")
+        assert_committed_once(run)
+
+
 @pytest.fixture(scope="module")
 def ends(site: TestSite, keda: None) -> Ends:
-    return run_together(site, _scaled_by_keda, _deployment_scaled_down)
+    scenarios = [_scaled_by_keda, _deployment_scaled_down]
+    if site.cluster.folder is not None:
+        scenarios.append(_deployment_scaled_by_its_autoscaler)
+    return run_together(site, *scenarios)
 
 
 def test_keda_starts_workers_by_the_backlog_and_none_without(ends: Ends) -> None:
@@ -134,3 +186,9 @@ def test_keda_starts_workers_by_the_backlog_and_none_without(ends: Ends) -> None
 
 def test_a_deployment_is_scaled_down_in_mid_shard_and_nothing_is_lost(ends: Ends) -> None:
     ends[_deployment_scaled_down].result()
+
+
+def test_an_autoscaler_of_pods_starts_workers_by_the_metric(ends: Ends) -> None:
+    if _deployment_scaled_by_its_autoscaler not in ends:
+        pytest.skip("the API server of the cluster does not reach this machine")
+    ends[_deployment_scaled_by_its_autoscaler].result()

@@ -1,6 +1,6 @@
 """Fine-tuning on SQuAD 2.0: questions and their passages, split by title, beside sentence-transformers' trainer.
 
-    python -m benchmarks.train FOLDER [--model MODEL] [--splits N] [--epochs N] [--only NAME] …
+    python -m benchmarks.train FOLDER [--model MODEL] [--splits 0,1,2,3] [--epochs N] [--only NAME] …
 
 FOLDER has squad_v2_dev_passages.jsonl and squad_v2_dev_questions.jsonl. The titles are dealt into four parts. A split
 holds one of them out, so that no question is held out twice, and trains on all questions with an answer of the others.
@@ -96,7 +96,7 @@ def by_them(items: Items, out: Path, given: argparse.Namespace) -> None:
     from datasets import Dataset
     from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer
     from sentence_transformers import SentenceTransformerTrainingArguments as Arguments
-    from sentence_transformers.sentence_transformer.losses import CachedMultipleNegativesRankingLoss
+    from sentence_transformers.sentence_transformer import losses
 
     model = SentenceTransformer(str(find_model(given.model).path), device=given.device)
     if given.max_tokens:
@@ -109,7 +109,10 @@ def by_them(items: Items, out: Path, given: argparse.Namespace) -> None:
         save_strategy="no", report_to=[], use_cpu=given.device == "cpu", bf16=given.device == "cuda", disable_tqdm=True,
         logging_strategy="no",
     )  # fmt: skip
-    loss = CachedMultipleNegativesRankingLoss(model, scale=1 / given.temperature, mini_batch_size=given.mini_batch)
+    scale = 1 / given.temperature
+    loss = losses.MultipleNegativesRankingLoss(model, scale=scale)
+    if given.mini_batch:
+        loss = losses.CachedMultipleNegativesRankingLoss(model, scale=scale, mini_batch_size=given.mini_batch)
     SentenceTransformerTrainer(model=model, args=arguments, train_dataset=data, loss=loss).train()
     model.save_pretrained(str(out / "model"))
 
@@ -182,22 +185,22 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--model", default="all-MiniLM-L6-v2")
-    parser.add_argument("--splits", type=int, default=PARTS, help=f"So many splits, at most {PARTS}.")
+    parser.add_argument("--splits", default=",".join(map(str, range(PARTS))), help="Numbers of splits.")
     parser.add_argument("--only", action="append", choices=[OURS, NESTED, THEIRS], help="One of the models.")
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     parser.add_argument("--max-tokens", type=int, help="Tokens of a text, at most.")
-    parser.add_argument("--epochs", type=int, default=3)
-    parser.add_argument("--batch", type=int, default=256)
+    parser.add_argument("--epochs", type=int, default=1)
+    parser.add_argument("--batch", type=int, default=64)
     parser.add_argument("--rate", type=float, default=5e-5)
     parser.add_argument("--temperature", type=float, default=0.05)
-    parser.add_argument("--mini-batch", type=int, default=32, help="Of the peer's loss.")
+    parser.add_argument("--mini-batch", type=int, help="Of the peer's cached loss.")
     given = parser.parse_args()
     describe_machine()
     items, passages = read_items(given.folder)
     names = [BEFORE, *(given.only or [OURS, NESTED, THEIRS])]
     found: dict[tuple[str, int], dict[str, Any]] = {}
     rows = []
-    for part in range(min(given.splits, PARTS)):
+    for part in map(int, given.splits.split(",")):
         for name in names:
             each = found[name, part] = measure(name, part, given, items, passages)
             figures = [f"{np.mean(each[key]):.4f}" for key in ("whole", "short")]

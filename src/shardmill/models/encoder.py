@@ -109,6 +109,14 @@ class Encoder:
             vectors = apply_step(step, layer, vectors)
         return vectors
 
+    def backward(self, vectors: Tensor, upper: Tensor, rows: Sequence[NDArray[np.int32]]) -> None:
+        """Add the gradients of the weights, given those of the vectors that these rows have."""
+        vectors.backward(upper)  # type: ignore[no-untyped-call]
+
+    def forget_gradients(self) -> None:
+        for module in self.modules():
+            module.zero_grad()
+
     @property
     def name(self) -> str:
         """A description of the kernel."""

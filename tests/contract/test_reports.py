@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from shardmill import api
 from shardmill.errors import ShardmillError
+from shardmill.ledger import ItemReport, ItemReports
 from shardmill.run import Run, prepare, start
 from shardmill.store import open_store
 from shardmill.testing import InProcessEngine
@@ -155,3 +157,27 @@ def test_the_page_of_a_study_shows_its_best_trial_and_charts(tmp_path: Path) -> 
     assert "ValueError: no such <b>model</b>" in said
     assert "| best trial |" in Path(run.report(tmp_path / "study.md")).read_text()
     assert len(json.loads(Path(run.report(tmp_path / "study.json")).read_text())["study"]["trials"]) == 12
+
+
+def test_the_page_of_a_training_run_shows_its_figures_and_curves(tmp_path: Path) -> None:
+    needed("torch")
+    from tests.support.training import a_model, topic_pairs
+
+    source = tmp_path / "pairs.jsonl"
+    source.write_text("".join(json.dumps(row) + "\n" for row in topic_pairs(24)))
+    params = {"model": str(a_model(tmp_path / "model")), "columns": "question,passage", "batch": 8, "epochs": 3}
+    work = {"source": str(source), "task": "train", "params": params}
+    run = api.lay_out(work, {}, tmp_path / "run")
+    run.ledger.reports.put(0, 0, ItemReports([ItemReport(0, 0.0, {"mrr@10": 0.25}), ItemReport(2, 1.0, {"loss": 0.5})]))
+    early = Path(run.report(tmp_path / "early.md")).read_text()
+    assert "Not complete: at step 2." in early
+    assert "| 2 | 0.5000 |" in early
+    run = api.carry_out(work, {}, tmp_path / "run", engine=InProcessEngine())
+    row = run.table().to_pylist()[0]
+    seen = _Tags(Path(run.report(tmp_path / "run.html")).read_text())
+    said = " ".join(seen.texts)
+    assert "mrr@10 by step" in said
+    assert seen.tags.count("circle") == 3 + 4
+    assert f"{row['best']:.4f}, at step {row['best_step']}" in said
+    told = json.loads(Path(run.report(tmp_path / "run.json")).read_text())["training"]
+    assert [each["step"] for each in told["curve"]] == [0, 3, 6, 9]

@@ -12,6 +12,7 @@ from shardmill._version import __version__
 from shardmill.costs.cost import Cost, read_cost
 from shardmill.ledger import Commit, HistoryPoint, Ledger
 from shardmill.plan import Plan
+from shardmill.reports.training import TrainingAccount, read_training
 from shardmill.status.past import read_past
 from shardmill.status.state import Status
 from shardmill.tuning.study import StudyResult, is_study, read_study
@@ -37,7 +38,7 @@ class Account:
 
     `ended_at` is None while workers are at work. `lengths` counts inputs by powers of two of their tokens. `past` is
     empty if the workers recorded no history. `computed` says by which kernel and precision how many rows were made.
-    `study` has the trials, if the run is one.
+    `study` has the trials and `training` the curve, if the run is one.
     """
 
     run: str
@@ -57,6 +58,7 @@ class Account:
     past: tuple[HistoryPoint, ...]
     proof: dict[str, Any] | None
     study: StudyResult | None = None
+    training: TrainingAccount | None = None
 
     @property
     def verdict(self) -> str:
@@ -101,6 +103,7 @@ class Account:
             "cost": {name: value for name, value in self.cost.to_json().items() if name != "workers"},
             "proof": self.proof,
             **({"study": self.study.to_json()} if self.study is not None else {}),
+            **({"training": self.training.to_json()} if self.training is not None else {}),
         }
 
 
@@ -129,6 +132,7 @@ def read_account(ledger: Ledger, plan: Plan, status: Status) -> Account:
         # A proof of an earlier plan in this folder says nothing about this one.
         proof=proof if proof is not None and proof.get("plan") == plan.id else None,
         study=read_study(ledger, plan) if is_study(plan) else None,
+        training=read_training(ledger, plan, status),
     )
 
 

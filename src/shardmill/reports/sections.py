@@ -11,6 +11,7 @@ from shardmill.plan import RUN
 from shardmill.reports.account import Account
 from shardmill.reports.shape import Chart, Grid, Section
 from shardmill.reports.study import describe_study
+from shardmill.reports.training import describe_training
 
 _MOST_REASONS, _MOST_FILES = 20, 10
 _LONGEST = 400
@@ -29,12 +30,16 @@ def headline(account: Account) -> tuple[tuple[str, str], ...]:
 
 
 def sections(account: Account) -> list[Section]:
-    made = (_study, _proof, _work, _places, _time, _cost, _throughput, _lengths, _failed, _figures, _versions)
-    return [section for make in made if (section := make(account)) is not None]
+    made = (_study, _training, _proof, _work, _places, _time, _cost, _throughput, _lengths, _failed, _figures)
+    return [section for make in (*made, _versions) if (section := make(account)) is not None]
 
 
 def _study(account: Account) -> Section | None:
     return None if account.study is None else describe_study(account.study)
+
+
+def _training(account: Account) -> Section | None:
+    return None if account.training is None else describe_training(account.training)
 
 
 def _proof(account: Account) -> Section:

@@ -96,7 +96,7 @@ def replay(settings: StudySettings, trials: Sequence[Trial], sampler: BaseSample
                 study.enqueue_trial(dict(trial.parameters))
             begun = [study.ask(space) for _ in ended]
             for asked in begun:
-                _ = asked.relative_params  # Asks the sampler, which would not hear of a trial that was given.
+                _ = asked.relative_params  # Asks the sampler, which is not asked about a trial that was given.
             for asked, trial in zip(begun, ended, strict=True):
                 for step, value in trial.reports.items() if len(settings.metrics) == 1 else ():
                     asked.report(value, step)

@@ -82,14 +82,17 @@ class Training(LongTask):
         """Train on this process's part of a batch; all processes get the log of the whole batch."""
         ids = torch.tensor(batch[group.rank :: group.size], dtype=torch.int64)
         params = augmentation_tensors(ids, CONFIG, epoch=epoch)
-        images = apply(item(ids), params, ids=ids, seed=CONFIG.seed, epoch=epoch)
-        error = (model(images.flatten(1)) - images.mean(dim=(1, 2, 3))[:, None]).square().sum() / len(batch)
-        model.zero_grad()
-        error.backward()
+        weights = list(model.parameters())
+        error, slopes = torch.zeros(()), tuple(map(torch.zeros_like, weights))
+        if len(ids):  # A process without items, as at the end of an epoch, still takes part in the sum.
+            images = apply(item(ids), params, ids=ids, seed=CONFIG.seed, epoch=epoch)
+            misses = model(images.flatten(1)) - images.mean(dim=(1, 2, 3))[:, None]
+            error = misses.square().sum() / len(batch)
+            slopes = torch.autograd.grad(error, weights)
         with torch.no_grad():
-            for weight in model.parameters():
-                dist.all_reduce(weight.grad)
-                weight -= 0.01 * weight.grad
+            for weight, slope in zip(weights, slopes, strict=True):
+                dist.all_reduce(slope)
+                weight -= 0.01 * slope
         columns = {name: column.tolist() for name, column in params.items()}
         mine = [
             {"epoch": epoch, "id": i, **{name: column[n] for name, column in columns.items()}}

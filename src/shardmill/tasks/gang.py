@@ -19,6 +19,7 @@ _SHORTEST_S = 30.0
 # A machine that is late or a broken connection ends a group whose processes all live. It may try so often in a row.
 _TRIES = 3
 _OF_A_COLLECTIVE = (RuntimeError, OSError)
+_ANSWERS_S = 5.0
 _SIOCGIFADDR = 0x8915
 
 
@@ -90,6 +91,8 @@ def _open_store(group: Group, timeout: timedelta) -> Any:
         return HashStore()
     _choose_interface()
     host, _, port = group.address.rpartition(":")
+    if group.listener is None:
+        _reach(host, int(port))
     store = TCPStore(
         host if group.listener is None else "127.0.0.1",
         int(port),
@@ -100,6 +103,16 @@ def _open_store(group: Group, timeout: timedelta) -> Any:
         master_listen_fd=group.listener.detach() if group.listener is not None else None,
     )
     return PrefixStore(str(group.generation), store)
+
+
+def _reach(host: str, port: int) -> None:
+    """See that the first process is there. It listens before its address is known, so it is in another group if not."""
+    try:
+        socket.create_connection((host, port), _ANSWERS_S).close()
+    except ConnectionRefusedError as error:
+        raise GroupChanged from error
+    except OSError:
+        pass  # The network is slow; torch goes on trying.
 
 
 def _choose_interface() -> None:

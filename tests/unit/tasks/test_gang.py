@@ -14,7 +14,7 @@ from shardmill.devices import own_address
 from shardmill.errors import DeviceLost, TaskError
 from shardmill.tasks import gang
 from shardmill.tasks.context import Group
-from shardmill.tasks.gang import process_group, run_together
+from shardmill.tasks.gang import GroupChanged, process_group, run_together
 from shardmill.testing import FakeContext
 from tests.support.libraries import needed
 from tests.support.waiting import PATIENCE_S
@@ -94,3 +94,12 @@ def test_processes_meet_after_one_of_them_met_nobody(monkeypatch: pytest.MonkeyP
         assert other.exitcode == 0
     finally:
         other.kill()
+
+
+def test_who_comes_too_late_for_a_group_waits_for_the_next() -> None:
+    needed("torch")
+    listener = socket.create_server(("", 0))
+    address = f"{own_address()}:{listener.getsockname()[1]}"
+    listener.close()
+    with pytest.raises(GroupChanged), process_group(_group(1, address, PATIENCE_S)):
+        pass

@@ -163,6 +163,7 @@ class _Drawing:
             ids=lambda: iter(rows.ids),
             excerpts=lambda: iter(rows.excerpts),
             neighbours=alike,
+            by_meaning=len(mapped := {file.run for file in self._plan.stat.files}) == 1 and "" not in mapped,
         )
 
     def _figures(self, data: MapData) -> dict[str, Any]:

@@ -102,11 +102,11 @@ def test_a_page_is_only_read_by_its_name(tmp_path: Path) -> None:
     Ledger(tmp_path / "run").create(a_plan())
     reader = RunReader("run", str(tmp_path / "run"))
     with pytest.raises(UsageError, match=r"has no report\.html"):
-        reader.read_page("report.html")
+        reader.open_page("report.html")
     with pytest.raises(UsageError, match="no such page"):
-        reader.read_page("plan.json")
+        reader.open_page("plan.json")
     (tmp_path / "run" / "report.html").write_text("<p>ok")
-    assert reader.read_page("report.html") == b"<p>ok"
+    assert b"".join(reader.open_page("report.html").pieces()) == b"<p>ok"
     assert reader.read().reports == ("report.html",)
     assert set(reading.REPORTS) == {"report.html", "map.html"}
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
+from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -11,10 +13,13 @@ import pytest
 
 from shardmill.errors import ShardmillError
 from shardmill.run import Run, prepare, start
+from shardmill.run.training import settle_training
+from shardmill.spec import make_spec
 from shardmill.store import open_store
 from shardmill.testing import InProcessEngine
 from tests.support.corpora import fake_rows, fake_spec
 from tests.support.libraries import needed
+from tests.support.llm_server import MODEL, llm_server
 from tests.support.studies import run_study
 
 HOSTILE = '<script>alert("1")</script>|`[x](javascript:1)`\u202e\x1b[31m'
@@ -155,3 +160,39 @@ def test_the_page_of_a_study_shows_its_best_trial_and_charts(tmp_path: Path) -> 
     assert "ValueError: no such <b>model</b>" in said
     assert "| best trial |" in Path(run.report(tmp_path / "study.md")).read_text()
     assert len(json.loads(Path(run.report(tmp_path / "study.json")).read_text())["study"]["trials"]) == 12
+
+
+def test_the_page_of_generated_texts_says_why_they_ended(tmp_path: Path, write_jsonl: Callable[..., Path]) -> None:
+    source = write_jsonl([{"id": i, "body": f"Prompt {i}"} for i in range(20)])
+    with llm_server() as server:
+        params = {"model": MODEL, "endpoint": server.url, "max_tokens": 64}
+        work = {"source": str(source), "text": "{body}", "id": "id", "task": "generate", "params": params}
+        run = start(make_spec(work, {"shard_bytes": 200}), tmp_path / "run", engine=InProcessEngine())
+    table = run.table()
+    seen = _Tags(Path(run.report(tmp_path / "report.html")).read_text())
+    assert "What was generated" in seen.texts
+    told = json.loads(Path(run.report(tmp_path / "report.json")).read_text())["generation"]
+    assert told["answers"] == 20
+    assert told["tokens"] == sum(table.column("tokens_out").to_pylist()) > 0
+    assert told["reasons"] == dict(Counter(table.column("finish_reason").to_pylist()))
+    assert sum(told["lengths"]) + told["empty"] == 20
+    text = Path(run.report(tmp_path / "report.md")).read_text()
+    assert f"| tokens made | {told['tokens']:,} |" in text
+
+
+def test_the_page_of_a_training_shows_its_curve(tmp_path: Path, write_jsonl: Callable[..., Path]) -> None:
+    needed("torch")
+    from tests.support.training import a_model, topic_pairs
+
+    params = {"model": str(a_model(tmp_path / "model")), "columns": ["question", "passage"], "batch": 8, "epochs": 2}
+    work = {"source": str(write_jsonl(topic_pairs())), "task": "train", "params": params}
+    run = start(make_spec(*settle_training(work, {"device": "cpu"})), tmp_path / "run", engine=InProcessEngine())
+    row = run.table().to_pylist()[0]
+    seen = _Tags(Path(run.report(tmp_path / "report.html")).read_text())
+    said = " ".join(seen.texts)
+    assert "The training" in said
+    assert "loss by step" in said
+    assert f"{row['best']:.4f}, at step {row['best_step']}" in said
+    told = json.loads(Path(run.report(tmp_path / "report.json")).read_text())["training"]
+    assert told["curve"] == json.loads(row["curve"])
+    assert "| loss at the end |" in Path(run.report(tmp_path / "report.md")).read_text()

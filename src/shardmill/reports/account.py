@@ -12,6 +12,8 @@ from shardmill._version import __version__
 from shardmill.costs.cost import Cost, read_cost
 from shardmill.ledger import Commit, HistoryPoint, Ledger
 from shardmill.plan import Plan
+from shardmill.reports.generation import Generation, read_generation
+from shardmill.reports.training import read_training
 from shardmill.status.past import read_past
 from shardmill.status.state import Status
 from shardmill.tuning.study import StudyResult, is_study, read_study
@@ -37,7 +39,7 @@ class Account:
 
     `ended_at` is None while workers are at work. `lengths` counts inputs by powers of two of their tokens. `past` is
     empty if the workers recorded no history. `computed` says by which kernel and precision how many rows were made.
-    `study` has the trials, if the run is one.
+    `study` has the trials, if the run is one; `training` and `generation` what a finished run learnt or wrote.
     """
 
     run: str
@@ -57,6 +59,8 @@ class Account:
     past: tuple[HistoryPoint, ...]
     proof: dict[str, Any] | None
     study: StudyResult | None = None
+    training: dict[str, Any] | None = None
+    generation: Generation | None = None
 
     @property
     def verdict(self) -> str:
@@ -101,6 +105,8 @@ class Account:
             "cost": {name: value for name, value in self.cost.to_json().items() if name != "workers"},
             "proof": self.proof,
             **({"study": self.study.to_json()} if self.study is not None else {}),
+            **({"training": self.training} if self.training is not None else {}),
+            **({"generation": self.generation.to_json()} if self.generation is not None else {}),
         }
 
 
@@ -109,6 +115,7 @@ def read_account(ledger: Ledger, plan: Plan, status: Status) -> Account:
     commits = ledger.commits.read().values()
     proof = ledger.notes.report()
     ends = [float(worker["at"]) for worker in status.workers]
+    whole = status.state == "complete"
     settings = {name: value for name, value in ledger.execution().items() if name in _ABOUT_ENGINE and value}
     return Account(
         run=ledger.url,
@@ -129,6 +136,8 @@ def read_account(ledger: Ledger, plan: Plan, status: Status) -> Account:
         # A proof of an earlier plan in this folder says nothing about this one.
         proof=proof if proof is not None and proof.get("plan") == plan.id else None,
         study=read_study(ledger, plan) if is_study(plan) else None,
+        training=read_training(ledger, plan) if whole else None,
+        generation=read_generation(ledger, plan) if whole else None,
     )
 
 

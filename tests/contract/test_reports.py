@@ -178,6 +178,9 @@ def test_the_page_of_generated_texts_says_why_they_ended(tmp_path: Path, write_j
     assert sum(told["lengths"]) + told["empty"] == 20
     text = Path(run.report(tmp_path / "report.md")).read_text()
     assert f"| tokens made | {told['tokens']:,} |" in text
+    for part in (tmp_path / "run" / "parts").iterdir():
+        part.unlink()
+    assert "generation" not in json.loads(Path(run.report(tmp_path / "report.json")).read_text())
 
 
 def test_the_page_of_a_training_shows_its_curve(tmp_path: Path, write_jsonl: Callable[..., Path]) -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from shardmill._version import __version__
 from shardmill.costs.cost import Cost, read_cost
+from shardmill.errors import ShardmillError
 from shardmill.ledger import Commit, HistoryPoint, Ledger
 from shardmill.plan import Plan
 from shardmill.reports.generation import Generation, read_generation
@@ -18,6 +19,7 @@ from shardmill.status.past import read_past
 from shardmill.status.state import Status
 from shardmill.tuning.study import StudyResult, is_study, read_study
 
+_Read = TypeVar("_Read")
 _ABOUT_ENGINE = ("engine", "workers", "precision", "device", "max_errors", "deadline", "budget_usd")
 
 
@@ -136,9 +138,17 @@ def read_account(ledger: Ledger, plan: Plan, status: Status) -> Account:
         # A proof of an earlier plan in this folder says nothing about this one.
         proof=proof if proof is not None and proof.get("plan") == plan.id else None,
         study=read_study(ledger, plan) if is_study(plan) else None,
-        training=read_training(ledger, plan) if whole else None,
-        generation=read_generation(ledger, plan) if whole else None,
+        training=_if_readable(read_training, ledger, plan) if whole else None,
+        generation=_if_readable(read_generation, ledger, plan) if whole else None,
     )
+
+
+def _if_readable(read: Callable[[Ledger, Plan], _Read | None], ledger: Ledger, plan: Plan) -> _Read | None:
+    """What the rows say; a run whose parts are damaged or gone still has a report, and `verify` says what is wrong."""
+    try:
+        return read(ledger, plan) if plan.shards and plan.work.to is None else None
+    except (ShardmillError, FileNotFoundError):
+        return None
 
 
 def _devices(workers: Iterable[Mapping[str, Any]]) -> tuple[DeviceUse, ...]:

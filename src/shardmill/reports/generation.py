@@ -14,6 +14,7 @@ from shardmill.plan import Plan
 from shardmill.reports.shape import Chart, Grid, Section
 from shardmill.results.merge import part_schema, read_rows
 
+_TASKS = ("answer", "generate", "summarize")
 _REASON, _TOKENS = "finish_reason", "tokens_out"
 # What an answer that was cut ends with.
 _CUT = "length"
@@ -39,7 +40,7 @@ class Generation:
 
 def read_generation(ledger: Ledger, plan: Plan) -> Generation | None:
     """Read all answers' reasons and lengths; None if the run generated none."""
-    if plan.work.to is not None or not {_REASON, _TOKENS} <= set(part_schema(ledger, plan).names):
+    if plan.work.task not in _TASKS or not {_REASON, _TOKENS} <= set(part_schema(ledger, plan).names):
         return None
     reasons: Counter[str] = Counter()
     lengths = np.zeros(32, np.int64)

@@ -140,6 +140,7 @@ class _Drawing:
         method = fit.method if fit.anchors >= FEWEST else "PCA"
         of = f"{drawn:,} of {count(rows.count, 'row')}"
         how = f"{method} of {of} in {fit.dims:,} dimensions, seed {fit.seed}."
+        equal = ["All vectors are equal: they are one point."] if fit.anchors == 1 < len(places) else []
         levels = [
             MapLevel(
                 tuple(_cluster(steps, labels == number, words) for number, words in enumerate(named)),
@@ -162,7 +163,7 @@ class _Drawing:
             quality=quality,
             marks=tuple(marks),
             lists=rows.lists,
-            notes=(how, *rows.notes),
+            notes=(how, *equal, *rows.notes),
             ids=lambda: iter(rows.ids),
             excerpts=lambda: iter(rows.excerpts),
             neighbours=alike,

@@ -111,6 +111,16 @@ class KubeCluster:
         return int(watch_for(find))
 
     @contextlib.contextmanager
+    def steady(self, *, alone: bool = False) -> Iterator[None]:
+        """Meanwhile no test beside this one stops the API server: runs are short, and must not end before a request.
+
+        Who is going to stop it is `alone`.
+        """
+        with open(_FOLDER.with_suffix(".steady"), "a") as file:
+            fcntl.flock(file, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
+            yield
+
+    @contextlib.contextmanager
     def without_api_server(self) -> Iterator[None]:
         """The API server hangs meanwhile: it accepts connections and answers nothing."""
         assert self.folder is not None

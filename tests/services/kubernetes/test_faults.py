@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import time
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -31,6 +32,12 @@ def _undisturbed(source: str, folder: Path) -> bytes:
 
 
 def _through_every_fault(site: TestSite) -> None:
+    with ExitStack() as alone:
+        alone.enter_context(site.cluster.steady(alone=True))
+        _disturb(site, alone)
+
+
+def _disturb(site: TestSite, alone: ExitStack) -> None:
     cluster, namespace = site.cluster, site.namespace
     source = put_source(site.bucket, 1_500)
     place = f"{source}-faults"
@@ -60,6 +67,7 @@ def _through_every_fault(site: TestSite) -> None:
             submitter = subprocess.Popen(command("resume", place), stderr=subprocess.PIPE)
             expected = _undisturbed(source, site.folder)
             time.sleep(max(0.0, began + _AWAY_S - time.monotonic()))
+        alone.close()
         starved = running(0, but=first)
         cluster.starve(namespace, starved)
         watch_for(lambda: (run.ledger.execution().get("read_ahead") or 1.0) < 1.0)
@@ -77,7 +85,7 @@ def _through_every_fault(site: TestSite) -> None:
 
 def _suspended_then_broken(site: TestSite) -> None:
     cluster, namespace = site.cluster, site.namespace
-    source = put_source(site.bucket, 100)
+    source = put_source(site.bucket, 2_000)
     place = f"{source}-run"
     run = start(spec_of(source, 1.0, workers=1, detach=True, max_restarts=1, **on_pods(cluster, namespace)), place)
     watch_for(lambda: live_workers(run.ledger))

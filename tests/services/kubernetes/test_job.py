@@ -53,7 +53,7 @@ def _finished_with_nobody_there(site: TestSite) -> None:
 
 def _resized_left_and_stopped(site: TestSite) -> None:
     cluster, namespace = site.cluster, site.namespace
-    source = put_source(site.bucket, 2_000)
+    source = put_source(site.bucket, 20_000)
     place = f"{source}-run"
     execution = on_pods(cluster, namespace)
     run = start(spec_of(source, 0.2, workers=3, detach=True, **execution), place)

@@ -99,12 +99,13 @@ def _scaled_by_keda(site: TestSite) -> None:
     host, port = _place_monitor(site, folder)
     scaled["triggers"][0]["metadata"]["url"] = f"http://{host}:{port}/api/backlog"
     scaled["pollingInterval"], scaled["successfulJobsHistoryLimit"] = 2, 20
-    cluster.apply(*objects)
-    watch_for(lambda: sum(_jobs(site).values()) == 4)
-    watch_for(run.commits.shards)
-    at_work = [uid for uid, active in _jobs(site).items() if active]
-    objects[1]["spec"]["jobTargetRef"]["template"]["metadata"]["labels"]["changed"] = "yes"
-    cluster.apply(*objects)
+    with cluster.steady():
+        cluster.apply(*objects)
+        watch_for(lambda: sum(_jobs(site).values()) == 4)
+        watch_for(run.commits.shards)
+        at_work = [uid for uid, active in _jobs(site).items() if active]
+        objects[1]["spec"]["jobTargetRef"]["template"]["metadata"]["labels"]["changed"] = "yes"
+        cluster.apply(*objects)
     watch_for(lambda: run.state.look().state == "done")
     watch_for(lambda: not any(_jobs(site).values()))
     ended = cluster.json("-n", site.namespace, "get", "jobs")["items"]
@@ -121,9 +122,10 @@ def _deployment_scaled_down(site: TestSite) -> None:
     run = _want(folder, "run", put_source(site.bucket, ROWS), lease_s=600.0)
     deployment = make_deployment(folder, replace(_options(site), labels={"test": "pool"}))[0]
     deployment["spec"]["replicas"] = 4
-    cluster.apply(deployment)
-    watch_for(lambda: len({lease.worker for lease in run.leases.read().values()}) == 4)
-    cluster.kubectl("-n", site.namespace, "scale", "deployment", POOL, "--replicas=1")
+    with cluster.steady():
+        cluster.apply(deployment)
+        watch_for(lambda: len({lease.worker for lease in run.leases.read().values()}) == 4)
+        cluster.kubectl("-n", site.namespace, "scale", "deployment", POOL, "--replicas=1")
     watch_for(lambda: len({lease.worker for lease in run.leases.read().values()}) <= 1)
     assert run.state.look().state != "done"
     cluster.kubectl("-n", site.namespace, "scale", "deployment", POOL, "--replicas=4")

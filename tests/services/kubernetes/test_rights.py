@@ -40,7 +40,7 @@ def test_a_command_with_the_shipped_rights_places_watches_and_ends_a_run(
     cluster: KubeCluster, as_submitter: KubeCluster, namespace: str, s3_server: str
 ) -> None:
     cluster.kubectl("label", "namespace", namespace, "pod-security.kubernetes.io/enforce=restricted")
-    source = put_source(s3_server, 900)
+    source = put_source(s3_server, 20_000)
     place = f"{source}-run"
     run = start(spec_of(source, 0.2, workers=2, detach=True, **on_pods(cluster, namespace)), place)
     (worker, *_) = watch_for(lambda: live_workers(run.ledger))

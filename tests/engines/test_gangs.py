@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from shardmill import run as runs
+from shardmill.errors import WorkerFailed
 from shardmill.ledger import Ledger
 from tests.support.gang_site import STEPS, GangSite
 from tests.support.libraries import needed
@@ -40,6 +41,14 @@ def test_a_killed_member_is_replaced(tmp_path: Path) -> None:
     site.check(STEPS)
     assert len({part.pid for part in site.parts()}) == 3
     assert killed
+
+
+def test_an_error_in_helpers_alone_ends_the_run_and_is_named(tmp_path: Path) -> None:
+    spec = GangSite(tmp_path).spec(
+        STEPS, task="FailingBeside", device="cpu", workers="2:2", lease_s=1.0, max_restarts=0
+    )
+    with pytest.raises(WorkerFailed, match="no such item here"):
+        runs.start(spec, tmp_path / "run")
 
 
 def _place(engine: str, ask: Callable[[str], Any]) -> list[str]:

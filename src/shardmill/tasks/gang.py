@@ -66,10 +66,14 @@ def run_together(
             except GroupChanged:
                 continue
             except Exception as error:
-                # A collective fails if a process of the group is gone. All else is an error of the task.
+                # A collective fails if a process of the group is gone. All else is an error of the task; the first
+                # process makes sure of that, and the others leave at once.
+                own = not isinstance(error, _OF_A_COLLECTIVE)
+                if own and group.rank:
+                    raise
                 if group.is_lost():
                     continue
-                if group.size == 1 or not isinstance(error, _OF_A_COLLECTIVE):
+                if own or group.size == 1:
                     raise
                 step, before = _kept_step(context), step
                 tries = 1 if step > before else tries + 1

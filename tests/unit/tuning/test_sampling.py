@@ -16,6 +16,7 @@ from shardmill.tuning.trial import COMPLETE, FAILED, PRUNED, Trial
 from tests.support.libraries import needed
 
 needed("optuna")
+needed("cmaes")
 
 SPACE = {"x": {"low": -5.0, "high": 5.0}, "n": {"low": 1, "high": 8}, "way": ["a", "b"]}
 

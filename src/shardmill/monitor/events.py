@@ -6,13 +6,14 @@ import asyncio
 import gzip
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pydantic import BaseModel
 
 from shardmill.errors import missing_extra
-from shardmill.monitor.description import describe_run, summarize_run
-from shardmill.monitor.model import OpenAlert, RunList
+from shardmill.monitor.description import describe_run, find_searched, summarize_run
+from shardmill.monitor.model import OpenAlert, RunDetail, RunList
+from shardmill.monitor.reading import RunSeen
 from shardmill.monitor.watcher import Watcher
 
 try:
@@ -45,7 +46,7 @@ class LiveFeed:
         desk: AlertDesk | None = None,
     ) -> None:
         self._watcher, self._clock, self._desk = watcher, clock, desk
-        self._offers: dict[str, Any] = {"searches": searches, "worker_link": worker_link}
+        self._searches, self._worker_link = searches, worker_link
         self._made: dict[str, tuple[object, bytes]] = {}
         self._packed: dict[str, tuple[str, bytes]] = {}
         self._bell: asyncio.Future[None] | None = None
@@ -60,11 +61,13 @@ class LiveFeed:
         if seen is None:
             return None
         make: Callable[[], BaseModel] = (
-            (lambda: describe_run(seen, self._clock(), **self._offers))
-            if seen.status is not None
-            else (lambda: summarize_run(seen, self._clock()))
+            (lambda: self._describe(seen)) if seen.status is not None else (lambda: summarize_run(seen, self._clock()))
         )
         return self._keep(f"run {key}", (seen.url, seen.version), make)
+
+    def _describe(self, seen: RunSeen) -> RunDetail:
+        searchable = self._searches and find_searched(seen, self._watcher.runs()) is not None
+        return describe_run(seen, self._clock(), searchable=searchable, worker_link=self._worker_link)
 
     def states(self, key: str) -> tuple[bytes, str] | None:
         """The states of all shards, packed, and their tag; None if there is no such run, or it was never read."""

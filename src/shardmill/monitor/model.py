@@ -154,12 +154,13 @@ class LogLines(BaseModel):
 
 
 class SearchHit(BaseModel):
-    """One item that was found: its row in the source, its cosine, its id and kept columns."""
+    """One item that was found: its row in the source, its cosine, its id and kept columns, its point on a map."""
 
     row: int
     score: float
     values: dict[str, str]
     span: str = ""
+    point: int | None = None
 
 
 class SearchAnswer(BaseModel):

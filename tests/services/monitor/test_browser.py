@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import signal
 import subprocess
@@ -15,7 +16,8 @@ from typing import Any
 import pytest
 
 from shardmill.ledger import Ledger
-from shardmill.run import prepare, start
+from shardmill.run import Run, prepare, start
+from shardmill.run.mapping import make_map as make_map_of
 from shardmill.spec import make_spec
 from shardmill.testing import InProcessEngine
 from tests.support.browser import DESK, PHONE, Watched, chromium
@@ -246,6 +248,44 @@ def test_texts_that_mean_harm_are_shown_as_text(watching: Open, viewport: dict[s
     page.locator("#log-text").get_by_text("<script>alert(1)</script>").wait_for()
     page.keyboard.press("Escape")
     assert not page.locator("#log").is_visible()
+
+
+def map_in(page: Any) -> Any:
+    """The map in its frame, once it is drawn."""
+    frame = page.locator("#map").element_handle().content_frame()
+    frame.wait_for_url("**/files/map.html*")
+    wait_for(lambda: frame.evaluate("Boolean(globalThis.shardmill?.map.resting)"))
+    return frame
+
+
+def test_a_map_is_searched_by_meaning(folder: Path, served: MonitorProcess, watching: Open) -> None:
+    make_map_of({"source": str(folder / "found")}, {}, folder / "found-map", engine=InProcessEngine())
+    page = watching("found-map")
+    with page.expect_popup() as opened:
+        page.click('#reports a:text("map.html")')
+    shown = opened.value
+    inside = map_in(shown)
+    assert inside.evaluate("origin") == "null"
+    inside.fill("#query", "the battery died")
+    inside.click("#meaning")
+    wait_for(lambda: inside.inner_text("#found-note") == "By meaning, the nearest first.")
+    assert inside.evaluate("[...shardmill.map.list.points]") == [
+        hit.row for hit in Run(folder / "found").search("the battery died", 5)
+    ]
+    wait_for(lambda: "like=the+battery+died" in shown.evaluate("location.hash"))
+    other = watching("found-map")
+    other.goto(shown.url)
+    again = map_in(other)
+    wait_for(lambda: again.inner_text("#found-title") == "Points like “the battery died”")
+
+
+def test_a_map_without_its_run_says_where_it_is_searched(folder: Path, served: MonitorProcess, watching: Open) -> None:
+    write_map(folder / "large" / "map.html", dataclasses.replace(make_map(300), by_meaning=True))
+    page = watching("large")
+    page.goto(f"{served.base}map?run=large")
+    inside = map_in(page)
+    assert "shardmill monitor" in inside.inner_text("#meaning-note")
+    assert not inside.is_visible("#meaning")
 
 
 def test_a_map_in_a_run_folder_is_shown_in_a_sandbox(folder: Path, served: MonitorProcess, watching: Open) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from shardmill.ledger import Ledger
@@ -108,6 +109,26 @@ def test_a_page_of_others_is_sandboxed(client: Any) -> None:
     assert policy.startswith("sandbox allow-scripts; default-src 'none'")
     assert "allow-same-origin" not in policy
     assert said.headers["x-content-type-options"] == "nosniff"
+
+
+def test_a_page_of_any_size_is_streamed(
+    client: Any, served: MonitorProcess, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder = next(path for path in tmp_path_factory.getbasetemp().glob("monitored*/runs/large"))
+    size = (80 << 20) + 3
+    with (folder / "map.html").open("wb") as file:
+        file.truncate(size)
+        file.write(b"<!doctype html>")
+    before = psutil.Process(served.process.pid).memory_info().rss
+    with client.stream("GET", "api/runs/large/files/map.html") as said:
+        assert said.status_code == 200
+        assert int(said.headers["content-length"]) == size
+        assert said.headers["content-security-policy"].startswith("sandbox allow-scripts; default-src 'none'")
+        pieces = said.iter_bytes()
+        got = len(first := next(pieces)) + sum(map(len, pieces))
+    assert first.startswith(b"<!doctype html>")
+    assert got == size
+    assert psutil.Process(served.process.pid).memory_info().rss - before < size // 2, "it is never held as a whole"
 
 
 def test_what_machines_read(client: Any) -> None:

@@ -10,7 +10,7 @@ import pytest
 from shardmill.errors import UsageError
 from shardmill.ledger import HistoryPoint, Ledger
 from shardmill.monitor import reading
-from shardmill.monitor.description import describe_run, is_searchable
+from shardmill.monitor.description import describe_run, find_searched
 from shardmill.monitor.files import shorten
 from shardmill.monitor.reading import RunReader
 from tests.support.counting import CountingStore
@@ -47,8 +47,9 @@ def test_a_search_is_offered_where_a_task_may_make_vectors(tmp_path: Path, task:
     Ledger(tmp_path / "run").create(a_plan(task=task))
     seen = RunReader("run", str(tmp_path / "run")).read()
     assert seen.status is not None
-    assert not is_searchable(seen), "it has only begun"
-    assert is_searchable(replace(seen, status=replace(seen.status, state="complete"))) == offered
+    assert find_searched(seen, ()) is None, "it has only begun"
+    done = replace(seen, status=replace(seen.status, state="complete"))
+    assert find_searched(done, ()) == (done if offered else None)
 
 
 def test_a_time_without_workers_is_a_gap(tmp_path: Path) -> None:
@@ -121,11 +122,11 @@ def test_a_page_is_only_read_by_its_name(tmp_path: Path) -> None:
     Ledger(tmp_path / "run").create(a_plan())
     reader = RunReader("run", str(tmp_path / "run"))
     with pytest.raises(UsageError, match=r"has no report\.html"):
-        reader.read_page("report.html")
+        reader.open_page("report.html")
     with pytest.raises(UsageError, match="no such page"):
-        reader.read_page("plan.json")
+        reader.open_page("plan.json")
     (tmp_path / "run" / "report.html").write_text("<p>ok")
-    assert reader.read_page("report.html") == b"<p>ok"
+    assert b"".join(reader.open_page("report.html").pieces()) == b"<p>ok"
     assert reader.read().reports == ("report.html",)
     assert set(reading.REPORTS) == {"report.html", "map.html"}
 

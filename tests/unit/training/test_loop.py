@@ -43,7 +43,8 @@ def test_the_loss_falls_and_the_figure_rises(folder: Path) -> None:
     assert done.best > done.before
     assert done.items + done.held_out == len(ROWS)
     assert done.best == max(each["figure"] for each in done.curve[1:])
-    assert [figures["mrr@10"] for _, figures in context.reports] == [each["figure"] for each in done.curve]
+    measured = [figures["mrr@10"] for _, figures in context.reports if "mrr@10" in figures]
+    assert measured == [each["figure"] for each in done.curve]
 
 
 def test_no_group_is_on_both_sides(folder: Path) -> None:

@@ -243,9 +243,13 @@ export class RunView {
       ["Folder", run.url, ""],
     ]);
     follow(byId("reports"), run.reports, (name) => name,
-      (name) => make("a", { href: `api/runs/${encodeURIComponent(run.key)}/files/${name}`, target: "_blank", rel: "noreferrer" }, name),
+      (name) => make("a", { href: pageOf(run.key, name), target: "_blank", rel: "noreferrer" }, name),
       () => {});
   }
+}
+
+function pageOf(key, name) {
+  return name === "map.html" ? `map?run=${encodeURIComponent(key)}` : `api/runs/${encodeURIComponent(key)}/files/${name}`;
 }
 
 function failedShare(run) {

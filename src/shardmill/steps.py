@@ -13,7 +13,7 @@ from typing import Any
 
 from shardmill.console import say
 from shardmill.errors import ShardmillError, StepFailed, too_many_errors
-from shardmill.ledger import FAILED, Ledger, RunState, Step, started_over
+from shardmill.ledger import DONE, FAILED, Ledger, RunState, Step, started_over
 from shardmill.plan import Plan
 from shardmill.spec import ErrorLimit, Execution
 from shardmill.telemetry import is_on, open_trace, timed_step
@@ -112,7 +112,7 @@ def close_run(ledger: Ledger, plan: Plan, worker: str) -> None:
         return
     with suppress(ShardmillError):
         ledger.overview.close(plan, worker)
-    _end_trace(ledger, plan)
+    end_trace(ledger, plan, DONE)
 
 
 def record_failure(ledger: Ledger, by: str, cause: str, hint: str = "") -> RunState:
@@ -121,14 +121,15 @@ def record_failure(ledger: Ledger, by: str, cause: str, hint: str = "") -> RunSt
     decided = ledger.state.fail(by, cause, hint)
     if is_news and (decided.state, decided.by) == (FAILED, by):
         with suppress(ShardmillError):
-            _end_trace(ledger, ledger.plan(), cause)
+            end_trace(ledger, ledger.plan(), FAILED, cause)
     return decided
 
 
-def _end_trace(ledger: Ledger, plan: Plan, failed: str = "") -> None:
+def end_trace(ledger: Ledger, plan: Plan, state: str, failed: str = "") -> None:
+    """Send the first span of a run that is over, if it is traced. A run that goes on later sends it again."""
     if (trace := open_trace(plan.id, plan.generation)) is not None:
         with suppress(ShardmillError):
-            trace.end(ledger.notes.began() or time.time(), failed=failed, shards=len(plan.shards))
+            trace.end(ledger.notes.began() or time.time(), failed=failed, state=state, shards=len(plan.shards))
 
 
 def begin_again(ledger: Ledger, plan: Plan, execution: Execution) -> None:

@@ -69,11 +69,23 @@ def test_a_run_that_fails_is_a_trace_too_and_one_that_is_resumed_a_longer_one(
     assert ["rows failed" in span["failed"] for span in first] == [True]
     assert [span["failed"].partition(":")[0] for span in second] == ["merge"]
     assert [span["failed"] for span in third] == [""]
+    assert [span["attributes"]["shardmill.state"] for span in (*first, *third)] == ["failed", "done"]
     trace, root = trace_ids(plan.id, plan.generation)
     told = [*first, *second, *third]
     assert {(span["trace"], span["id"]) for span in told} == {(f"{trace:032x}", f"{root:016x}")}
     assert {span["began"] for span in told} == {first[0]["began"]}
     assert third[0]["ended"] >= max(span["ended"] for span in spans)
+
+
+def test_a_run_that_is_stopped_is_a_trace_too(tmp_path: Path, write_jsonl: Callable[..., Path]) -> None:
+    spec, out = write_spec(tmp_path, write_jsonl([{"id": "1", "text": "some words"}])), tmp_path / "run"
+    with otlp_collector(tmp_path / "spans.jsonl") as collector:
+        environment = {**os.environ, "OTEL_EXPORTER_OTLP_ENDPOINT": collector.url}
+        assert process("plan", "--spec", spec, "--out", out, env=environment).status == 0
+        for _ in range(2):
+            assert process("stop", out, env=environment).status == 0
+        (run,) = roots(collector)
+    assert (run["failed"], run["attributes"]["shardmill.state"]) == ("", "stopped")
 
 
 def roots(collector: OtlpCollector) -> list[dict[str, Any]]:

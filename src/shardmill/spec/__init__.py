@@ -241,7 +241,10 @@ class Execution(_Model):
         try:
             when = value if isinstance(value, datetime) else datetime.fromisoformat(str(value))
         except ValueError:
-            parse_duration(str(value))
+            try:
+                parse_duration(str(value))
+            except ValueError as error:
+                raise ValueError(f"{error}, and no time like 2026-12-31T18:00") from None
             return str(value)
         return when.astimezone().isoformat()
 

@@ -204,7 +204,7 @@ def _workers(status: Status, most: int) -> list[str]:
             _ROW.format(
                 cut_left(w["id"], 18),
                 *(cut(each, width) for each, width in ((device, 14), (state, 8))),
-                f"{w['rows_per_s']:,.0f}",
+                f"{w['rows_per_s']:,.0f}" if w["live"] else "",
                 f"{memory / 2**20:,.0f}M",
                 use,
                 cut(held, 10),

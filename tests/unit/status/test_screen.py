@@ -49,7 +49,7 @@ def test_a_deadline_and_a_budget_are_compared_with_the_end() -> None:
 
 def test_of_a_thousand_workers_the_worst_come_first() -> None:
     workers = [a_worker(i) for i in range(1000)]
-    workers[700] |= {"live": False, "beat_age_s": 500.0}
+    workers[700] |= {"live": False, "beat_age_s": 500.0, "rows_per_s": 77.0}
     workers[800] |= {"rows_per_s": 0.0, "open": {}}
     lines = shown(a_status(workers=workers), 5)
     at = next(i for i, line in enumerate(lines) if line.startswith("workers"))
@@ -57,6 +57,7 @@ def test_of_a_thousand_workers_the_worst_come_first() -> None:
     named = [line.split()[0] for line in lines[at + 2 :]]
     assert [name.partition("-0123456789ab")[0].rpartition("-")[2] for name in named] == ["700", "800", "0", "1", "2"]
     assert " lost " in lines[at + 2]
+    assert " 77 " not in lines[at + 2], "a lost worker does nothing now"
 
 
 def test_hostile_texts_are_shown_as_text() -> None:

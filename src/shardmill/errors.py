@@ -269,9 +269,11 @@ def is_passing(error: BaseException) -> bool:
 def too_many_errors(errors: int, rows: int, allowed: str, last: str = "") -> TooManyErrors:
     share = 100 * errors / max(1, rows)
     example = f"; the last: {last.rstrip('.')}" if last else ""
+    hint = "See `shardmill show RUN --errors`. Nothing is lost: with a higher --max-errors the run resumes."
+    if errors >= rows:
+        hint = "Every row so far has failed: a higher --max-errors does not help before the cause is mended."
     return TooManyErrors(
-        f"{errors:,} of {rows:,} rows failed ({share:.1f}%), over --max-errors {allowed}{example}.",
-        hint="See `shardmill show RUN --errors`. Nothing is lost: with a higher --max-errors the run resumes.",
+        f"{errors:,} of {rows:,} rows failed ({share:.1f}%), over --max-errors {allowed}{example}.", hint=hint
     )
 
 

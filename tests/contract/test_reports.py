@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from shardmill import api
 from shardmill.errors import ShardmillError
+from shardmill.ledger import ItemReport, ItemReports
 from shardmill.run import Run, prepare, start
-from shardmill.run.training import settle_training
 from shardmill.spec import make_spec
 from shardmill.store import open_store
 from shardmill.testing import InProcessEngine
@@ -162,6 +163,30 @@ def test_the_page_of_a_study_shows_its_best_trial_and_charts(tmp_path: Path) -> 
     assert len(json.loads(Path(run.report(tmp_path / "study.json")).read_text())["study"]["trials"]) == 12
 
 
+def test_the_page_of_a_training_run_shows_its_figures_and_curves(tmp_path: Path) -> None:
+    needed("torch")
+    from tests.support.training import a_model, topic_pairs
+
+    source = tmp_path / "pairs.jsonl"
+    source.write_text("".join(json.dumps(row) + "\n" for row in topic_pairs(24)))
+    params = {"model": str(a_model(tmp_path / "model")), "columns": "question,passage", "batch": 8, "epochs": 3}
+    work = {"source": str(source), "task": "train", "params": params}
+    run = api.lay_out(work, {}, tmp_path / "run")
+    run.ledger.reports.put(0, 0, ItemReports([ItemReport(0, 0.0, {"mrr@10": 0.25}), ItemReport(2, 1.0, {"loss": 0.5})]))
+    early = Path(run.report(tmp_path / "early.md")).read_text()
+    assert "Not complete: at step 2." in early
+    assert "| 2 | 0.5000 |" in early
+    run = api.carry_out(work, {}, tmp_path / "run", engine=InProcessEngine())
+    row = run.table().to_pylist()[0]
+    seen = _Tags(Path(run.report(tmp_path / "run.html")).read_text())
+    said = " ".join(seen.texts)
+    assert "mrr@10 by step" in said
+    assert seen.tags.count("circle") == 3 + 4
+    assert f"{row['best']:.4f}, at step {row['best_step']}" in said
+    told = json.loads(Path(run.report(tmp_path / "run.json")).read_text())["training"]
+    assert [each["step"] for each in told["curve"]] == [0, 3, 6, 9]
+
+
 def test_the_page_of_generated_texts_says_why_they_ended(tmp_path: Path, write_jsonl: Callable[..., Path]) -> None:
     source = write_jsonl([{"id": i, "body": f"Prompt {i}"} for i in range(20)])
     with llm_server() as server:
@@ -181,21 +206,3 @@ def test_the_page_of_generated_texts_says_why_they_ended(tmp_path: Path, write_j
     for part in (tmp_path / "run" / "parts").iterdir():
         part.unlink()
     assert "generation" not in json.loads(Path(run.report(tmp_path / "report.json")).read_text())
-
-
-def test_the_page_of_a_training_shows_its_curve(tmp_path: Path, write_jsonl: Callable[..., Path]) -> None:
-    needed("torch")
-    from tests.support.training import a_model, topic_pairs
-
-    params = {"model": str(a_model(tmp_path / "model")), "columns": ["question", "passage"], "batch": 8, "epochs": 2}
-    work = {"source": str(write_jsonl(topic_pairs())), "task": "train", "params": params}
-    run = start(make_spec(*settle_training(work, {"device": "cpu"})), tmp_path / "run", engine=InProcessEngine())
-    row = run.table().to_pylist()[0]
-    seen = _Tags(Path(run.report(tmp_path / "report.html")).read_text())
-    said = " ".join(seen.texts)
-    assert "The training" in said
-    assert "loss by step" in said
-    assert f"{row['best']:.4f}, at step {row['best_step']}" in said
-    told = json.loads(Path(run.report(tmp_path / "report.json")).read_text())["training"]
-    assert told["curve"] == json.loads(row["curve"])
-    assert "| loss at the end |" in Path(run.report(tmp_path / "report.md")).read_text()

@@ -13,13 +13,16 @@ import torch
 from torch import Tensor, nn
 
 
-def compile_layers(model: nn.Module) -> None:
-    """Compile the layers of `model` at their next call. Raises LookupError if none are found."""
+def compile_layers(model: nn.Module, *, learns: bool = False) -> None:
+    """Compile the layers of `model` at their next call, with gradients if it `learns`.
+
+    Raises LookupError if none are found.
+    """
     stacks = [m for m in model.modules() if isinstance(m, nn.ModuleList) and len({type(layer) for layer in m}) == 1]
     if not stacks:
         raise LookupError("no stack of equal layers")
     for layer in max(stacks, key=len):
-        layer.compile(backend=_compile, dynamic=True)
+        layer.compile(backend="inductor" if learns else _compile, dynamic=True)
 
 
 def _compile(graph: torch.fx.GraphModule, inputs: list[Tensor]) -> Any:

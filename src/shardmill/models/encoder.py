@@ -109,6 +109,14 @@ class Encoder:
             vectors = apply_step(step, layer, vectors)
         return vectors
 
+    def backward(self, vectors: Tensor, upper: Tensor, rows: Sequence[NDArray[np.int32]]) -> None:
+        """Add the gradients of the weights, given those of the vectors that these rows have."""
+        vectors.backward(upper)  # type: ignore[no-untyped-call]
+
+    def forget_gradients(self) -> None:
+        for module in self.modules():
+            module.zero_grad()
+
     @property
     def name(self) -> str:
         """A description of the kernel."""
@@ -192,7 +200,10 @@ def load_transformer(folder: ModelFolder, attention: str) -> Any:
     config = load_config(folder.transformer, folder.config, folder.config_options)
     encoder_only = config.model_type in _ENCODER_HALF
     if getattr(config, "is_encoder_decoder", False) and not encoder_only:
-        raise ModelError(f"{config.model_type} is an encoder-decoder model.", hint="Choose an embedding model.")
+        raise ModelError(
+            f"{config.model_type} is an encoder-decoder model, which writes texts.",
+            hint="It fits `shardmill summarize --method generative`. Choose an embedding model.",
+        )
     return load_weights(AutoModelForTextEncoding if encoder_only else AutoModel, folder.transformer, config, attention)
 
 

@@ -97,6 +97,31 @@ def choose_kernel(
     return KernelChoice(kernel, f"{kernel.name}{why}", budget)
 
 
+def training_encoder(
+    folder: ModelFolder, device: Device, pad_id: int, golden: Rows, autocast: torch.dtype | None, *, compiled: bool
+) -> Encoder:
+    """A model that learns. With `autocast` it is packed, and `compiled`, if its vectors are right so."""
+    padded = Encoder(folder, device=_torch_device(device), pad_id=pad_id)
+    if autocast is None:
+        return padded
+    golden = reach_past_window(golden, find_window({**folder.config, **folder.config_options}), None)
+    with torch.no_grad():
+        expected = padded.vectors(golden).cpu().numpy()
+    for compiles in (True, False) if compiled else (False,):
+        try:
+            packed = PackedEncoder(folder, device=_torch_device(device), pad_id=pad_id)
+            if compiles:
+                packed.compile(learns=True)
+            vectors = packed.vectors(golden, autocast=autocast)
+            packed.backward(vectors, torch.ones_like(vectors), golden)
+        except (ModelError, ImportError, LookupError, TypeError, ValueError, RuntimeError):
+            continue
+        if agree(vectors.detach().cpu().numpy(), expected, str(autocast).removeprefix("torch.")):
+            packed.forget_gradients()
+            return packed
+    return padded
+
+
 class _Trial:
     """A model on a device, the expected vectors of the golden sentences, and why kernels were rejected."""
 

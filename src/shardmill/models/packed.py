@@ -21,6 +21,7 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 from shardmill.errors import ModelError
+from shardmill.models import gradients
 from shardmill.models.compiling import compile_layers, eager_if
 from shardmill.models.encoder import Encoder
 from shardmill.models.folder import ModelFolder
@@ -76,10 +77,16 @@ class PackedEncoder(Encoder):
         self._model.config.use_cache = False
         self._first_position = first_position(folder)
 
-    def compile(self) -> None:
+    def compile(self, *, learns: bool = False) -> None:
         """Compile the layers, at the next call."""
-        compile_layers(self._model)
+        compile_layers(self._model, learns=learns)
         self._compiled = True
+
+    def backward(self, vectors: Tensor, upper: Tensor, rows: Sequence[NDArray[np.int32]]) -> None:
+        lengths = np.array([len(row) for row in rows])
+        starts = torch.from_numpy(np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32))
+        with on_top(_packs, Pack(starts.to(self._device), lengths, int(lengths.max()))):
+            super().backward(vectors, upper, rows)
 
     def _pooled(self, rows: Sequence[NDArray[np.int32]], skip: int) -> Tensor:
         lengths = np.array([len(row) for row in rows])
@@ -197,6 +204,8 @@ def packed_attention(
     refuse_unknown({**kwargs, "attention_mask": attention_mask})
     left, right = find_reach(bool(getattr(module, "is_causal", False)), is_causal, sliding_window)
     q, k, v = (t[0].transpose(0, 1) for t in (query, key, value))
+    if torch.is_autocast_enabled(q.device.type):
+        q, k, v = (t.to(torch.get_autocast_dtype(q.device.type)) for t in (q, k, v))
     return _attend(q, k, v, scaling or q.shape[-1] ** -0.5, left, right)[None], None
 
 
@@ -237,6 +246,38 @@ def attend_pack(
 @_attend.register_fake
 def _(q: Tensor, k: Tensor, v: Tensor, scale: float, left: int, right: int) -> Tensor:
     return torch.empty(q.shape, dtype=q.dtype, device=q.device)
+
+
+@torch.library.custom_op("shardmill::attend_back", mutates_args=())
+def _attend_back(
+    up: Tensor, q: Tensor, k: Tensor, v: Tensor, scale: float, left: int, right: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The gradients of `attend`, for the pack that it ran on, which must be the current one again."""
+    pack, window = _packs[-1], (left, right)
+    if q.is_cuda:
+        return gradients.by_flash(up, q, k, v, pack.starts, pack.longest, scale, window)
+    lengths = pack.lengths.tolist()
+    return gradients.one_by_one(up, q, k, v, lengths, [_window_mask(n, window, q.device, 0) for n in lengths], scale)
+
+
+@_attend_back.register_fake
+def _(
+    up: Tensor, q: Tensor, k: Tensor, v: Tensor, scale: float, left: int, right: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    made = [torch.empty(t.shape, dtype=t.dtype, device=t.device) for t in (q, k, v)]
+    return made[0], made[1], made[2]
+
+
+def _remember(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    ctx.save_for_backward(*inputs[:3])
+    ctx.rest = inputs[3:]
+
+
+def _go_back(ctx: Any, up: Tensor) -> tuple[Tensor | None, ...]:
+    return (*_attend_back(up, *ctx.saved_tensors, *ctx.rest), None, None, None)
+
+
+_attend.register_autograd(_go_back, setup_context=_remember)
 
 
 @cache

@@ -27,6 +27,8 @@ except ImportError as error:
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
+    from shardmill.alerts import AlertDesk
+
 _KINDS = {"html": "text/html", "css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
 # Scripts of such a page run, so that a map can be moved, but as those of no origin: no cookie, no request, no frame
 # in it. Only a page of ours may frame it.
@@ -45,17 +47,17 @@ def make_app(
     *,
     routers: Sequence[APIRouter] = (),
     searcher: Searcher | None = None,
-    remarks: Callable[[], list[str]] = list,
+    desk: AlertDesk | None = None,
     root_path: str = "",
     worker_link: str = "",
     clock: Callable[[], float] = time.time,
 ) -> ASGIApp:
     """The application over what a watcher saw. `routers` add paths; all of them are behind the token.
 
-    Without a `searcher`, no result can be searched. The page shows `remarks` above the runs, and links a worker to the
+    Without a `searcher`, no result can be searched. The page shows the alerts of a `desk`, and links a worker to the
     page of its pod or job by `worker_link`, in which `{name}` stands for the name.
     """
-    feed = LiveFeed(watcher, clock, searches=searcher is not None, worker_link=worker_link, remarks=remarks)
+    feed = LiveFeed(watcher, clock, searches=searcher is not None, worker_link=worker_link, desk=desk)
     app = FastAPI(
         title="shardmill monitor",
         version=__version__,

@@ -27,7 +27,6 @@ _FEW = 20
 _LONGEST_NAME = 253
 # A longer time without a record is a gap: the run was stopped.
 _GAP_S = 60.0
-_WITHOUT_VECTORS = ("answer", "apply", "augment", "generate", "map", "summarize", "train", "tune")
 
 
 def summarize_run(seen: RunSeen, now: float) -> RunSummary:
@@ -118,7 +117,9 @@ def find_searched(seen: RunSeen, others: Iterable[RunSeen]) -> RunSeen | None:
         mapped = {file.run for file in plan.stat.files}
         found = [other for other in others if other.plan is not None and {other.plan.id} == mapped]
         return next((run for other in found if (run := find_searched(other, ())) is not None), None)
-    made_here = plan.work.to is None and not plan.code and plan.work.task not in _WITHOUT_VECTORS
+    # A name with a colon is a task of others, of which some make vectors.
+    makes_vectors = plan.work.task == "embed" or ":" in plan.work.task
+    made_here = plan.work.to is None and not plan.code and makes_vectors
     return seen if made_here else None
 
 

@@ -12,7 +12,7 @@ from pydantic import BaseModel
 
 from shardmill.errors import missing_extra
 from shardmill.monitor.description import describe_run, find_searched, summarize_run
-from shardmill.monitor.model import RunDetail, RunList
+from shardmill.monitor.model import OpenAlert, RunDetail, RunList
 from shardmill.monitor.reading import RunSeen
 from shardmill.monitor.watcher import Watcher
 
@@ -23,6 +23,8 @@ except ImportError as error:
 
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
+
+    from shardmill.alerts import AlertDesk
 
 # A client is told that it is not forgotten, and one that takes nothing for this long is let go.
 _ALIVE_S, _PATIENCE_S = 10.0, 30.0
@@ -41,9 +43,9 @@ class LiveFeed:
         *,
         searches: bool = False,
         worker_link: str = "",
-        remarks: Callable[[], list[str]] = list,
+        desk: AlertDesk | None = None,
     ) -> None:
-        self._watcher, self._clock, self._remarks = watcher, clock, remarks
+        self._watcher, self._clock, self._desk = watcher, clock, desk
         self._searches, self._worker_link = searches, worker_link
         self._made: dict[str, tuple[object, bytes]] = {}
         self._packed: dict[str, tuple[str, bytes]] = {}
@@ -81,7 +83,13 @@ class LiveFeed:
     def _list(self) -> BaseModel:
         now = self._clock()
         seen = [summarize_run(run, now) for run in self._watcher.runs()]
-        return RunList(url=self._watcher.url, trouble=self._watcher.trouble, remarks=self._remarks(), runs=seen)
+        return RunList(
+            url=self._watcher.url,
+            trouble=self._watcher.trouble,
+            remarks=self._desk.describe_troubles() if self._desk is not None else [],
+            alerts=[OpenAlert(**alert) for alert in self._desk.open_alerts()] if self._desk is not None else [],
+            runs=seen,
+        )
 
     def _keep(self, name: str, version: object, make: Callable[[], BaseModel]) -> bytes:
         kept = self._made.get(name)

@@ -14,7 +14,7 @@ from shardmill.errors import ShardmillError
 from shardmill.ledger import Commit, HistoryPoint, Ledger
 from shardmill.plan import Plan
 from shardmill.reports.generation import Generation, read_generation
-from shardmill.reports.training import read_training
+from shardmill.reports.training import TrainingAccount, read_training
 from shardmill.status.past import read_past
 from shardmill.status.state import Status
 from shardmill.tuning.study import StudyResult, is_study, read_study
@@ -41,7 +41,7 @@ class Account:
 
     `ended_at` is None while workers are at work. `lengths` counts inputs by powers of two of their tokens. `past` is
     empty if the workers recorded no history. `computed` says by which kernel and precision how many rows were made.
-    `study` has the trials, if the run is one; `training` and `generation` what a finished run learnt or wrote.
+    `study` has the trials, `training` the curve and `generation` the answers, if the run is one of these.
     """
 
     run: str
@@ -61,7 +61,7 @@ class Account:
     past: tuple[HistoryPoint, ...]
     proof: dict[str, Any] | None
     study: StudyResult | None = None
-    training: dict[str, Any] | None = None
+    training: TrainingAccount | None = None
     generation: Generation | None = None
 
     @property
@@ -107,7 +107,7 @@ class Account:
             "cost": {name: value for name, value in self.cost.to_json().items() if name != "workers"},
             "proof": self.proof,
             **({"study": self.study.to_json()} if self.study is not None else {}),
-            **({"training": self.training} if self.training is not None else {}),
+            **({"training": self.training.to_json()} if self.training is not None else {}),
             **({"generation": self.generation.to_json()} if self.generation is not None else {}),
         }
 
@@ -117,7 +117,6 @@ def read_account(ledger: Ledger, plan: Plan, status: Status) -> Account:
     commits = ledger.commits.read().values()
     proof = ledger.notes.report()
     ends = [float(worker["at"]) for worker in status.workers]
-    whole = status.state == "complete"
     settings = {name: value for name, value in ledger.execution().items() if name in _ABOUT_ENGINE and value}
     return Account(
         run=ledger.url,
@@ -138,15 +137,19 @@ def read_account(ledger: Ledger, plan: Plan, status: Status) -> Account:
         # A proof of an earlier plan in this folder says nothing about this one.
         proof=proof if proof is not None and proof.get("plan") == plan.id else None,
         study=read_study(ledger, plan) if is_study(plan) else None,
-        training=_if_readable(read_training, ledger, plan) if whole else None,
-        generation=_if_readable(read_generation, ledger, plan) if whole else None,
+        training=_if_readable(lambda: read_training(ledger, plan, status)),
+        generation=_if_readable(lambda: read_generation(ledger, plan)) if _has_parts(plan, status) else None,
     )
 
 
-def _if_readable(read: Callable[[Ledger, Plan], _Read | None], ledger: Ledger, plan: Plan) -> _Read | None:
+def _has_parts(plan: Plan, status: Status) -> bool:
+    return status.state == "complete" and bool(plan.shards) and plan.work.to is None
+
+
+def _if_readable(read: Callable[[], _Read | None]) -> _Read | None:
     """What the rows say; a run whose parts are damaged or gone still has a report, and `verify` says what is wrong."""
     try:
-        return read(ledger, plan) if plan.shards and plan.work.to is None else None
+        return read()
     except (ShardmillError, FileNotFoundError):
         return None
 

@@ -1,64 +1,86 @@
-"""A training in a report: what it was trained on, what it learnt, and how it went."""
+"""A training run in a report: what was learnt, how good it was before and after, and its curves."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from shardmill.console import count
 from shardmill.ledger import Ledger
 from shardmill.plan import Plan
-from shardmill.reports.shape import Chart, Grid, Section
-from shardmill.results.merge import read_rows
+from shardmill.reports.shape import Grid, Points, Section
+from shardmill.status.state import Status
 
-_TASK = "train"
-_COUNTS = ("steps", "trained_on", "held_out", "unusable")
-_FIGURES = ("loss", "metric", "before", "best", "best_step", "curve")
-_MOST_ROWS = 40
+_MOST_STEPS = 40
 
 
-def read_training(ledger: Ledger, plan: Plan) -> dict[str, Any] | None:
-    """The figures of a finished training, and its curve; None if the run is none."""
-    if plan.work.task != _TASK:
+@dataclass(frozen=True, slots=True)
+class TrainingAccount:
+    """The curve of a training run so far, with loss and figure by step, and its row of the result once it has one."""
+
+    curve: tuple[Mapping[str, float], ...]
+    metric: str
+    row: Mapping[str, Any] | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        row = {name: value for name, value in (self.row or {}).items() if name not in ("row", "curve")}
+        return {**row, "metric": self.metric, "curve": [dict(each) for each in self.curve]}
+
+
+def read_training(ledger: Ledger, plan: Plan, status: Status) -> TrainingAccount | None:
+    """What a training run says of itself; None if the run is of another task, or has said nothing yet."""
+    if plan.work.task != "train":
         return None
-    rows = [row for batch in read_rows(ledger, plan, [*_COUNTS, *_FIGURES]) for row in batch.to_pylist()]
-    if not rows or rows[0]["curve"] is None:
-        return None
-    said: dict[str, Any] = {name: rows[0][name] for name in (*_COUNTS, *_FIGURES)}
-    return {**said, "curve": json.loads(said["curve"])}
+    if status.state == "complete":
+        from shardmill.results.merge import read_rows
+
+        rows = [row for batch in read_rows(ledger, plan) for row in batch.to_pylist()]
+        if rows and rows[0]["curve"]:
+            return TrainingAccount(tuple(json.loads(rows[0]["curve"])), rows[0]["metric"], rows[0])
+    points = ledger.reports.read(0).points
+    metric = next((name for p in points for name in p.figures if name not in ("loss", "epoch")), "")
+    names = {"loss": "loss", metric: "figure"}
+    curve = tuple(
+        {"step": p.step, **{names[k]: v for k, v in p.figures.items() if k in names and v is not None}} for p in points
+    )
+    return TrainingAccount(curve, metric) if curve else None
 
 
-def describe_training(training: dict[str, Any]) -> Section:
-    """What matters of a training, as a section."""
-    metric, curve = training["metric"], training["curve"]
-    facts = [
-        ("trained on", f"{count(training['trained_on'], 'item')} in {count(training['steps'], 'step')}"),
-        ("held out", count(training["held_out"], "item")),
-        ("left out", f"{count(training['unusable'], 'row')} that cannot be trained on"),
-        ("loss at the end", _number(training["loss"])),
-    ]
-    if training["best"] is not None:
-        facts.append((f"{metric} before", _number(training["before"])))
-        facts.append((f"{metric} of the result", f"{_number(training['best'])}, at step {training['best_step']:,}"))
-    notes = () if training["held_out"] else ("Nothing was held out: the result are the last weights.",)
-    charts = (_chart("loss by step", curve, "loss"), _chart(f"{metric} by step", curve, "figure"))
-    step = max(1, -(-len(curve) // _MOST_ROWS))
-    shown = [each for i, each in enumerate(curve) if i % step == 0 or each is curve[-1]]
-    rows = tuple((f"{each['step']:,}", _number(each.get("loss")), _number(each.get("figure"))) for each in shown)
+def describe_training(training: TrainingAccount) -> Section:
+    curve, metric, row = training.curve, training.metric, training.row
+    charts = (_points("mean loss by step", curve, "loss"), _points(f"{metric} by step", curve, "figure"))
+    facts: tuple[tuple[str, str], ...] = ()
+    if row is not None:
+        left = f"; {count(row['unusable'], 'row')} of the source left out" if row["unusable"] else ""
+        facts = (("trained on", f"{count(row['trained_on'], 'item')} in {count(row['steps'], 'step')}{left}"),)
+        if row["best"] is not None:
+            facts += (
+                (f"{metric} before", f"{row['before']:.4f}"),
+                (f"{metric} after", f"{row['best']:.4f}, at step {row['best_step']:,}, whose weights are the result"),
+                ("held out", count(row["held_out"], "item")),
+            )
     return Section(
-        "The training",
-        facts=tuple(facts),
-        charts=tuple(chart for chart in charts if chart is not None),
-        grids=(Grid(("step", "loss", metric or "figure"), rows, (0, 1, 2)),) if rows else (),
-        notes=notes,
+        "Training",
+        facts=facts,
+        grids=(_grid(curve, metric),),
+        points=tuple(chart for chart in charts if len(chart.places) > 1),
+        notes=() if row is not None else (f"Not complete: at step {curve[-1]['step']:,.0f}.",),
     )
 
 
-def _chart(title: str, curve: list[dict[str, float]], name: str) -> Chart | None:
-    known = [each for each in curve if name in each]
-    if len(known) < 2:
-        return None
-    return Chart(title, tuple(each[name] for each in known), tuple(f"{each['step']:,}" for each in known))
+def _points(title: str, curve: Sequence[Mapping[str, float]], name: str) -> Points:
+    found = [(float(each["step"]), each[name]) for each in curve if name in each]
+    places, values = tuple(step for step, _ in found), tuple(value for _, value in found)
+    return Points(title, places, values, values)
+
+
+def _grid(curve: Sequence[Mapping[str, float]], metric: str) -> Grid:
+    every = -(-len(curve) // _MOST_STEPS)
+    shown = [each for i, each in enumerate(curve) if i % every == 0 or i == len(curve) - 1]
+    rows = tuple((f"{each['step']:,.0f}", _number(each.get("loss")), _number(each.get("figure"))) for each in shown)
+    return Grid(("step", "mean loss", metric or "held out"), rows, (0, 1, 2))
 
 
 def _number(value: float | None) -> str:

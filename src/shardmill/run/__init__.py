@@ -36,7 +36,7 @@ from shardmill.run.result import Run
 from shardmill.run.working import check_wanted, work
 from shardmill.spec import SERVER, ErrorLimit, Spec, make_execution
 from shardmill.status.state import Status, read_status
-from shardmill.steps import begin_again, finish
+from shardmill.steps import begin_again, finish, record_failure
 from shardmill.tasks import open_task
 
 __all__ = ["Run", "StoppedRun", "prepare", "resume", "start", "stop", "work"]
@@ -225,7 +225,7 @@ def _fail(ledger: Ledger, plan: Plan, error: ShardmillError) -> None:
     with suppress(StoreError):
         others = isinstance(error, WorkerFailed) and read_status(ledger, plan).workers
         if error.cure is Cure.FINAL and not any(w["live"] and w["commits"] for w in others or ()):
-            ledger.state.fail(name_person(), error.message, error.hint)
+            record_failure(ledger, name_person(), error.message, error.hint)
 
 
 def _watch(engine: Engine, ledger: Ledger, plan: Plan, spec: Spec, quiet: bool) -> None:

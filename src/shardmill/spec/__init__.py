@@ -385,4 +385,5 @@ def _explain(error: ValidationError) -> SpecError:
         models: dict[str, type[_Model]] = {"work": Work, "execution": Execution, "work.to": TableSpec}
         known = models[table].model_fields
         return SpecError(f"[{table}] has no key {name!r}.", hint=nearest(name, [*known]))
-    return SpecError(f"{where}: {first['msg'].removeprefix('Value error, ')} (it is {first['input']!r}).")
+    hint = "Give --workers 1 or more. To end the workers of a run: shardmill stop RUN" if where == "workers" else ""
+    return SpecError(f"{where}: {first['msg'].removeprefix('Value error, ')} (it is {first['input']!r}).", hint=hint)

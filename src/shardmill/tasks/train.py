@@ -30,6 +30,9 @@ if TYPE_CHECKING:
     from shardmill.training.loop import Outcome
     from shardmill.training.network import Network
 
+# Compiling takes about 15 seconds and then saves a fifth of the time: on an H200 and of a BERT-base, 15 seconds of this
+# many bytes of text, read once for each epoch.
+_COMPILE_FROM_BYTES = 256 << 20
 # Raised when the same items and parameters lead to other weights.
 _REVISION = "1"
 
@@ -92,7 +95,14 @@ class TrainTask(LongTask):
             torch.set_num_threads(device.threads)
 
     def work(self, item: Mapping[str, Any], context: Context) -> Mapping[str, Any]:
-        return run_together(context, lambda group: self._train(item, context, group), self._meet)
+        from shardmill.models.encoder import memory_guard
+
+        def train(group: Group) -> Mapping[str, Any]:
+            # A GPU says that it is lost at any later call.
+            with memory_guard():
+                return self._train(item, context, group)
+
+        return run_together(context, train, self._meet)
 
     def _meet(self, group: Group) -> AbstractContextManager[object]:
         if group.size == 1:
@@ -109,7 +119,13 @@ class TrainTask(LongTask):
         processes = ProcessGroup() if group.size > 1 else Alone()
         prompts = tuple(self._folder.prompt_text(self.options.prompts.get(name)) for name in self.options.columns)
         pairs = read_pairs(item[TEXT], self.options, prompts)
-        network = Network(self._folder, self._device, max_tokens=self.options.max_tokens, seed=self.options.seed)
+        network = Network(
+            self._folder,
+            self._device,
+            max_tokens=self.options.max_tokens,
+            seed=self.options.seed,
+            compiled=pairs.table.nbytes * self.options.epochs >= _COMPILE_FROM_BYTES,
+        )
         if self.options.hard_negatives:
             from shardmill.training.negatives import mine_negatives
 

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from shardmill.errors import SpecError, TaskError, too_many_errors
+from shardmill.errors import SourceError, SpecError, too_many_errors
 from shardmill.spec import ErrorLimit
 from shardmill.store import locate
 from shardmill.training.batch import StepBatch, Text
@@ -121,7 +121,9 @@ def read_pairs(place: str, options: TrainOptions, prompts: tuple[str, ...]) -> P
         raise too_many_errors(len(left), table.num_rows, options.max_errors, left[0])
     table = table.filter(pa.array([why is None for why in reasons]))
     if table.num_rows < 2:
-        raise TaskError(f"There are too few items to train on: {table.num_rows}.", hint="Give a source with more rows.")
+        raise SourceError(
+            f"There are too few items to train on: {table.num_rows}.", hint="Give a source with more rows."
+        )
     return Pairs(table, options, prompts, left)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import islice
 
@@ -14,16 +15,26 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from shardmill.augment.loading import ElasticSampler
-from shardmill.errors import TaskError
+from shardmill.errors import DeviceOutOfMemory, TaskError
+from shardmill.training.batch import StepBatch
 from shardmill.training.data import Pairs
 from shardmill.training.group import Alone, TrainGroup
 from shardmill.training.measure import Measure
-from shardmill.training.network import Network
+from shardmill.training.network import Network, TokenizedTexts
 from shardmill.training.schedule import rate_at
 from shardmill.training.state import LoopContext, LoopState, restore, save
 
 _CHECKPOINT_S = 60.0
 _REPORT_S = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """The items of one step, all their texts, and the tokens of those that this process embeds."""
+
+    items: NDArray[np.int64]
+    batch: StepBatch
+    mine: TokenizedTexts
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +81,7 @@ class TrainingLoop:
         self._order = ElasticSampler(len(self._learnt), seed=self.options.seed)
         self._steps_per_epoch = math.ceil(len(self._learnt) / self.options.batch)
         self.steps = self._steps_per_epoch * self.options.epochs
+        self._ahead: Future[_Step] | None = None
         self._kept = self._reported = time.monotonic()
 
     def run(self) -> Outcome | None:
@@ -77,6 +89,10 @@ class TrainingLoop:
 
         It also ends so if one of the processes sees that the group does not go on as it is.
         """
+        with ThreadPoolExecutor(1) as threads:
+            return self._run(threads)
+
+    def _run(self, threads: ThreadPoolExecutor) -> Outcome | None:
         if (saved := self.context.checkpoint()) is not None:
             self.state, self._best = restore(saved, self.state.digest, self._weights, self._optimizer)
             self._order.load_state_dict(self.state.order)
@@ -87,43 +103,71 @@ class TrainingLoop:
                 self._keep()
                 self.group.any(False)  # Nobody leaves before the checkpoint is there.
                 return None
-            self._step()
+            self._step(threads)
             if self._ends_part():
                 self._evaluate()
             if self._is_time_to_keep():
                 self._keep()
         return self._finish()
 
-    def _step(self) -> None:
+    def _step(self, threads: ThreadPoolExecutor) -> None:
         """One batch of all processes together."""
-        if self._order.done >= self._order.size:
-            self._order.set_epoch(self._order.epoch + 1)
-        items = self._learnt[self._next_items()]
-        batch = self.pairs.batch(items)
-        done = self.network.forward(batch.texts[self.group.rank :: self.group.size])
-        vectors = self.group.gather(done.vectors, len(batch.texts)).requires_grad_()
-        loss = batch.loss(vectors, self.options)
-        seen = loss.item()
-        if not math.isfinite(seen):
-            raise TaskError(
-                f"The loss is {seen} at step {self.state.step + 1} of {self.steps} (items {_show(items)}).",
-                hint="Lower the learning rate, or look at these items.",
-            )
-        loss.backward()  # type: ignore[no-untyped-call]
-        assert vectors.grad is not None
-        self._optimizer.zero_grad(set_to_none=False)  # A process without texts adds zeros.
-        self.network.backward(done, vectors.grad[self.group.rank :: self.group.size])
+        step = self._take(threads)
+        seen = self._differentiate(step)
         self._update()
-        self._order.advance(len(items))
+        self._order.advance(len(step.items))
         self.state.step += 1
         self.state.loss_sum += seen
         self.state.loss_steps += 1
         if time.monotonic() - self._reported >= _REPORT_S:
             self._report({"loss": seen})
 
-    def _next_items(self) -> NDArray[np.int64]:
-        """The places of the next global batch in the epoch's order; all processes know all of it."""
-        return np.array(list(islice(self._order, self.options.batch)), np.int64)
+    def _take(self, threads: ThreadPoolExecutor) -> _Step:
+        """The next step. A thread tokenizes the one after it meanwhile."""
+        if self._order.done >= self._order.size:
+            self._order.set_epoch(self._order.epoch + 1)
+        epoch, done = self._order.epoch, self._order.done
+        step = (self._ahead or threads.submit(self._prepare, epoch, done)).result()
+        done += len(step.items)
+        after = (epoch, done) if done < self._order.size else (epoch + 1, 0)
+        self._ahead = threads.submit(self._prepare, *after) if self.state.step + 1 < self.steps else None
+        return step
+
+    def _prepare(self, epoch: int, done: int) -> _Step:
+        """The next global batch in the epoch's order; all processes know all of it."""
+        order = ElasticSampler(len(self._learnt), seed=self.options.seed, epoch=epoch)
+        order.advance(done)
+        items = self._learnt[np.array(list(islice(order, self.options.batch)), np.int64)]
+        batch = self.pairs.batch(items)
+        return _Step(items, batch, self.network.prepare(batch.texts[self.group.rank :: self.group.size]))
+
+    def _differentiate(self, step: _Step) -> float:
+        """The loss of a step, and the gradients of this process's part; less memory is used if it does not suffice."""
+        while True:
+            try:
+                return self._forward_and_back(step)
+            except DeviceOutOfMemory:
+                if self.group.size > 1:
+                    raise  # The others wait in the middle of the step.
+                self.network.shrink()
+                self._ahead, mine = None, self.network.prepare(step.batch.texts)
+                step = _Step(step.items, step.batch, mine)
+
+    def _forward_and_back(self, step: _Step) -> float:
+        done = self.network.forward(step.mine)
+        vectors = self.group.gather(done.vectors, len(step.batch.texts)).requires_grad_()
+        loss = step.batch.loss(vectors, self.options)
+        seen = loss.item()
+        if not math.isfinite(seen):
+            raise TaskError(
+                f"The loss is {seen} at step {self.state.step + 1} of {self.steps} (items {_show(step.items)}).",
+                hint="Lower the learning rate, or look at these items.",
+            )
+        loss.backward()  # type: ignore[no-untyped-call]
+        assert vectors.grad is not None
+        self._optimizer.zero_grad(set_to_none=False)  # A process without texts adds zeros.
+        self.network.backward(done, vectors.grad[self.group.rank :: self.group.size])
+        return seen
 
     def _update(self) -> None:
         self.group.add_up([weight.grad for weight in self._weights.values() if weight.grad is not None])
@@ -195,7 +239,8 @@ def _optimizer(weights: dict[str, torch.nn.Parameter], decay: float) -> torch.op
         [
             {"params": [weight for weight in weights.values() if weight.dim() > 1], "weight_decay": decay},
             {"params": [weight for weight in weights.values() if weight.dim() <= 1], "weight_decay": 0.0},
-        ]
+        ],
+        fused=all(weight.is_cuda for weight in weights.values()),
     )
 
 

@@ -32,21 +32,26 @@ class Measure:
 
     def of(self, network: Network, group: TrainGroup) -> float:
         if self._ranking is not None:
-            return float(np.mean(reciprocal_ranks(self._ranking, network, group)))
+            return float(np.mean(reciprocal_ranks(self._ranking, network, group)[0]))
         assert self._labelled is not None
         vectors, places = embed_all(self._labelled.texts, network, group), torch.from_numpy(self._labelled.places)
         scores = cosines(vectors[places[:, 0]], vectors[places[:, 1]])
         return spearman(scores.cpu().numpy(), np.asarray(self._labelled.labels))
 
 
-def reciprocal_ranks(ranking: Ranking, network: Network, group: TrainGroup, dims: int | None = None) -> list[float]:
-    """One over the rank of each anchor's first right text, 0 beyond the tenth; vectors may be cut at `dims`."""
-    texts, anchors = (
-        embed_all(each, network, group)[:, :dims].cpu().numpy() for each in (ranking.texts, ranking.anchors)
-    )
+def reciprocal_ranks(
+    ranking: Ranking, network: Network, group: TrainGroup, lengths: Sequence[int | None] = (None,)
+) -> list[list[float]]:
+    """One over the rank of each anchor's first right text, 0 beyond the tenth, with vectors cut at each length."""
+    texts, anchors = (embed_all(each, network, group).cpu().numpy() for each in (ranking.texts, ranking.anchors))
     return [
-        reciprocal_rank([ranking.texts[row][1] for row in rows], dict.fromkeys(right, 1), DEPTH)
-        for (rows, _), right in zip(nearest(texts, anchors, DEPTH), ranking.right, strict=True)
+        [
+            reciprocal_rank([ranking.texts[row][1] for row in rows], dict.fromkeys(right, 1), DEPTH)
+            for (rows, _), right in zip(
+                nearest(texts[:, :length], anchors[:, :length], DEPTH), ranking.right, strict=True
+            )
+        ]
+        for length in lengths
     ]
 
 

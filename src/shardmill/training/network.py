@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -11,19 +12,25 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from shardmill.devices import Device
-from shardmill.errors import TaskError
+from shardmill.errors import DeviceOutOfMemory, TaskError
 from shardmill.models.encoder import Encoder, memory_guard
 from shardmill.models.folder import ModelFolder
+from shardmill.models.golden import GOLDEN
+from shardmill.models.kernels import training_encoder
+from shardmill.models.memory import free_cuda_bytes
 from shardmill.models.ragged import Ids, token_batches
 from shardmill.models.tokenizer import load_tokenizer
 from shardmill.training.batch import Text
 
 # Tokens of one mini-batch, and tokens whose graphs are kept between the two directions; the rest is computed twice.
-_MINI_TOKENS = {"cpu": 2048, "cuda": 32768}
+_MINI_TOKENS = {"cpu": 2048, "cuda": 65536}
+_LEAST_MINI_TOKENS = 512
 _KEPT_TOKENS_ON_CPU = 16384
-# Bytes that a layer keeps for a token, per unit of its width and byte of a number; attention itself keeps little.
-_KEPT_NUMBERS = 34
-_KEPT_SHARE = 0.6
+# Bytes that a layer keeps for a token, per unit of its width: a first guess, until it was measured.
+_KEPT_BYTES = {"cuda": 68, "cpu": 136}
+# Of the memory that is free beside the weights, their gradients and the two moments of each.
+_KEPT_SHARE = 0.75
+_STATES = 4
 
 
 @dataclass(slots=True)
@@ -34,6 +41,18 @@ class _Part:
     ids: list[Ids]
     skip: int
     vectors: Tensor | None = None
+
+    @property
+    def tokens(self) -> int:
+        return len(self.ids) * max(map(len, self.ids))
+
+
+@dataclass(slots=True)
+class TokenizedTexts:
+    """`count` texts as mini-batches of ids."""
+
+    count: int
+    parts: list[_Part]
 
 
 @dataclass(slots=True)
@@ -47,20 +66,37 @@ class Pass:
 class Network:
     """A model of a folder in float32, without dropout; a GPU computes the transformer in bfloat16 unless `precise`."""
 
-    def __init__(self, folder: ModelFolder, device: Device, *, max_tokens: int | None = None, seed: int = 0) -> None:
+    def __init__(
+        self,
+        folder: ModelFolder,
+        device: Device,
+        *,
+        max_tokens: int | None = None,
+        seed: int = 0,
+        compiled: bool = False,
+    ) -> None:
         self.folder, self.device = folder, device
         self.tokenizer = load_tokenizer(folder, max_tokens)
-        place = f"cuda:{device.index}" if device.kind == "cuda" else "cpu"
+        self._tokenizing = threading.Lock()
+        half = device.kind == "cuda" and not device.precise
+        self._autocast = torch.bfloat16 if half else None
         with torch.random.fork_rng(devices=[]):
             # Weights that the folder lacks and the vectors do not use are drawn, and are saved with the rest.
             torch.manual_seed(seed)
-            self._encoder = Encoder(folder, device=place, pad_id=self.tokenizer.pad_id)
+            golden = list(self.tokenizer.encode(GOLDEN, "").rows)
+            self._encoder: Encoder = training_encoder(
+                folder, device, self.tokenizer.pad_id, golden, self._autocast, compiled=compiled
+            )
         self.modules = nn.ModuleList(self._encoder.modules())
-        half = device.kind == "cuda" and not device.precise
-        self._autocast = torch.bfloat16 if half else None
         self._mini_tokens = _MINI_TOKENS[device.kind]
-        self._kept_tokens = _kept_tokens(folder, device, 2 if half else 4)
+        layers = int(folder.config.get("num_hidden_layers") or folder.config.get("n_layers") or 24)
+        width = int(folder.config.get("hidden_size") or folder.width)
+        self._token_bytes = float(_KEPT_BYTES[device.kind] * layers * width)
+        self._room_bytes = _KEPT_TOKENS_ON_CPU * self._token_bytes
         self._freeze_unused()
+        if device.kind == "cuda":
+            states = _STATES * sum(weight.numel() for weight in self.weights().values()) * 4
+            self._room_bytes = _KEPT_SHARE * max(0, free_cuda_bytes(device.sharing) - states)
 
     def weights(self) -> dict[str, nn.Parameter]:
         """The weights that learn, by name, each once."""
@@ -68,7 +104,7 @@ class Network:
 
     def _freeze_unused(self) -> None:
         """Leave weights alone that no vector depends on; the others have gradients from now on, zero at first."""
-        done = self.forward([("", "a")])
+        done = self.forward(self.prepare([("", "a")]))
         self.backward(done, torch.ones_like(done.vectors))
         for weight in self.modules.parameters():
             if weight.grad is None:
@@ -76,39 +112,54 @@ class Network:
             else:
                 weight.grad.zero_()
 
-    def forward(self, texts: Sequence[Text]) -> Pass:
-        """Embed (prompt, text) pairs. Graphs are kept for as many tokens as memory allows."""
-        parts, kept = list(self._cut(texts)), 0
+    def prepare(self, texts: Sequence[Text]) -> TokenizedTexts:
+        """Tokenize (prompt, text) pairs. Another thread may do that while this one computes."""
+        with self._tokenizing:
+            return TokenizedTexts(len(texts), list(self._cut(texts)))
+
+    def forward(self, texts: TokenizedTexts) -> Pass:
+        """Embed texts. Graphs are kept for as many tokens as memory allows."""
+        kept, before = 0, _cuda_bytes()
         found: Tensor | None = None
-        for part in sorted(parts, key=lambda each: sum(map(len, each.ids))):
-            size = len(part.ids) * max(map(len, part.ids))
-            keeps = torch.is_grad_enabled() and kept + size <= self._kept_tokens
-            kept += size if keeps else 0
+        for part in sorted(texts.parts, key=lambda each: sum(map(len, each.ids))):
+            keeps = torch.is_grad_enabled() and (kept + part.tokens) * self._token_bytes <= self._room_bytes
             with torch.set_grad_enabled(keeps), memory_guard():
                 vectors = self._encoder.vectors(part.ids, part.skip, autocast=self._autocast)
             if found is None:
-                found = vectors.new_zeros(len(texts), vectors.shape[1])
+                found = vectors.new_zeros(texts.count, vectors.shape[1])
             found[torch.from_numpy(part.rows).to(found.device)] = vectors.detach()
             part.vectors = vectors if keeps else None
+            if keeps:
+                kept += part.tokens
+                if before and kept >= self._mini_tokens:
+                    self._token_bytes = (_cuda_bytes() - before) / kept
         if found is None:
-            weight = next(self.modules.parameters())
-            found = weight.new_zeros(0, self.folder.width)
-        return Pass(found, parts)
+            found = next(self.modules.parameters()).new_zeros(0, self.folder.width)
+        return Pass(found, texts.parts)
 
     def backward(self, done: Pass, gradients: Tensor) -> None:
         """Add the gradients of the weights, given those of the vectors."""
         for part in sorted(done.parts, key=lambda each: each.vectors is None):
             mine = gradients[torch.from_numpy(part.rows).to(gradients.device)]
+            vectors, part.vectors = part.vectors, None
             with memory_guard():
-                if part.vectors is None:
-                    part.vectors = self._encoder.vectors(part.ids, part.skip, autocast=self._autocast)
-                part.vectors.backward(mine)  # type: ignore[no-untyped-call]
-            part.vectors = None
+                if vectors is None:
+                    vectors = self._encoder.vectors(part.ids, part.skip, autocast=self._autocast)
+                self._encoder.backward(vectors, mine, part.ids)
 
     def embed(self, texts: Sequence[Text]) -> Tensor:
         """The vectors of texts, for evaluation."""
         with torch.no_grad():
-            return self.forward(texts).vectors
+            return self.forward(self.prepare(texts)).vectors
+
+    def shrink(self) -> None:
+        """Use less memory from now on: keep no graphs, then take smaller mini-batches."""
+        if self._room_bytes:
+            self._room_bytes = 0.0
+        elif self._mini_tokens > _LEAST_MINI_TOKENS:
+            self._mini_tokens //= 2
+        else:
+            raise DeviceOutOfMemory("A single text does not fit in memory.", hint="Lower --max-tokens.")
 
     def _cut(self, texts: Sequence[Text]) -> Iterator[_Part]:
         """Mini-batches of texts of about the same length, each with one prompt."""
@@ -125,10 +176,5 @@ class Network:
                 yield _Part(np.array(rows)[chosen], [tokens[int(i)] for i in chosen], skip)
 
 
-def _kept_tokens(folder: ModelFolder, device: Device, number_bytes: int) -> int:
-    if device.kind != "cuda":
-        return _KEPT_TOKENS_ON_CPU
-    layers = int(folder.config.get("num_hidden_layers") or folder.config.get("n_layers") or 24)
-    width = int(folder.config.get("hidden_size") or folder.width)
-    room = _KEPT_SHARE * (device.free_bytes or device.memory_bytes) / device.sharing
-    return int(room / (_KEPT_NUMBERS * layers * width * number_bytes))
+def _cuda_bytes() -> int:
+    return torch.cuda.memory_allocated() if torch.cuda.is_available() else 0

@@ -1,4 +1,4 @@
-"""A training run killed on one, then on two processes, and ended by three: the same items, the same losses."""
+"""A training run killed on one, on two and on three processes in turn: the same items, the same losses."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _start(run: Path, count: int, after: int | None) -> list[Any]:
     ledger = Ledger(run)
     ledger.plan()
     ledger.put_execution({**ledger.execution(), "min_workers": count})
-    made = [processes.Process(target=_work, args=(str(run), f"{count}-{n}", after)) for n in range(count)]
+    made = [processes.Process(target=_work, args=(str(run), f"{count}-{n}-{after}", after)) for n in range(count)]
     for each in made:
         each.start()
     return made
@@ -50,7 +50,7 @@ def test_kills_on_one_two_and_three_processes(tmp_path: Path, write_jsonl: Calla
 
     run = tmp_path / "killed"
     api.lay_out(work, {"workers": 3, "min_workers": 1, "lease_s": 5.0}, run)
-    for count in (1, 2):
+    for count in (1, 2, 3):
         workers = _start(run, count, after=4)
         wait_for(lambda: not all(each.is_alive() for each in workers))  # noqa: B023
         for each in workers:
@@ -60,7 +60,7 @@ def test_kills_on_one_two_and_three_processes(tmp_path: Path, write_jsonl: Calla
     kept.plan()
     found = kept.checkpoints.find(0)
     assert found is not None
-    assert 15 < found.step < 64
+    assert 24 < found.step < 64
     for each in _start(run, 3, after=None):
         each.join(PATIENCE_S)
         assert each.exitcode == 0

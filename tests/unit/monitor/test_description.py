@@ -55,6 +55,26 @@ def test_a_map_is_searched_by_the_run_that_it_is_of(tmp_path: Path) -> None:
     assert find_searched(a_map(seen.plan.id, "another"), [run]) is None, "of two runs neither is all of it"
 
 
+@pytest.mark.parametrize(
+    ("task", "offered"),
+    [
+        ("embed", True),
+        ("shardmill.testing:FakeTask", True),
+        ("apply", False),
+        ("map", False),
+        ("train", False),
+        ("tune", False),
+    ],
+)
+def test_a_search_is_offered_where_a_task_may_make_vectors(tmp_path: Path, task: str, offered: bool) -> None:
+    Ledger(tmp_path / "run").create(a_plan(task=task))
+    seen = RunReader("run", str(tmp_path / "run")).read()
+    assert seen.status is not None
+    assert find_searched(seen, ()) is None, "it has only begun"
+    done = replace(seen, status=replace(seen.status, state="complete"))
+    assert find_searched(done, ()) == (done if offered else None)
+
+
 def test_a_time_without_workers_is_a_gap(tmp_path: Path) -> None:
     simulate_run(tmp_path / "run", shards=2000)
     seen = RunReader("run", str(tmp_path / "run")).read()

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
 from rich.console import Console
 
-from shardmill.status.screen import render
+from shardmill.status.screen import follow, render
 from shardmill.status.state import Status
 from tests.support.statuses import NOW, a_status, a_worker
 
@@ -70,3 +71,12 @@ def test_what_was_not_recorded_is_said_so() -> None:
     assert "reasons not recorded" in "\n".join(shown(a_status(reasons=None)))
     text = "\n".join(shown(a_status(eta_s=None, eta_low_s=None, eta_high_s=None, usd=None, bound=None)))
     assert "unknown: no worker has a pace yet" in text
+
+
+def test_what_is_watched_ends_with_a_whole_line_also_in_a_file(capsys: pytest.CaptureFixture[str]) -> None:
+    follow(lambda: a_status(state="complete"))
+    assert capsys.readouterr().out.endswith("\n")
+    states = iter([a_status()])
+    with pytest.raises(StopIteration):
+        follow(lambda: next(states))
+    assert capsys.readouterr().out.endswith("\n")

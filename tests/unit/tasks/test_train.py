@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from shardmill import api
-from shardmill.errors import SpecError, StaleResume, TooManyErrors
+from shardmill.errors import SourceError, SpecError, StaleResume, TooManyErrors
 from shardmill.run import Run
 from shardmill.sources import ALL, Fields, discover, open_source, sort_groups
 from shardmill.store import open_store
@@ -116,8 +116,15 @@ def test_pairs_without_a_partner_are_left_out_and_named(
 def test_a_loss_that_is_not_a_number_fails_the_run_with_its_step(
     folder: Path, tmp_path: Path, write_jsonl: Callable[..., Path]
 ) -> None:
-    with pytest.raises(TooManyErrors, match="The loss is nan at step"):
+    with pytest.raises(TooManyErrors, match="The loss is nan at step") as caught:
         train(write_jsonl(ROWS), folder, tmp_path / "run", learning_rate=1e30, warmup=0, held_out=0, epochs=3)
+    assert "resumes" not in caught.value.hint
+
+
+def test_one_row_is_too_few(folder: Path, tmp_path: Path, write_jsonl: Callable[..., Path]) -> None:
+    with pytest.raises(SourceError, match="too few items to train on: 1") as caught:
+        train(write_jsonl(ROWS[:1]), folder, tmp_path / "run")
+    assert caught.value.hint == "Give a source with more rows."
 
 
 @pytest.mark.parametrize(

@@ -33,10 +33,10 @@ def by_loop(folder: Path, rows: list[dict[str, Any]], *, kept_tokens: int | None
     """Our loss and the gradients of all weights."""
     network = a_network(folder)
     if kept_tokens is not None:
-        network._kept_tokens = network._mini_tokens = kept_tokens
+        network._room_bytes, network._mini_tokens = kept_tokens * network._token_bytes, kept_tokens
     pairs = pairs_of(rows, folder, **options)
     batch = pairs.batch(np.arange(len(rows)))
-    done = network.forward(batch.texts)
+    done = network.forward(network.prepare(batch.texts))
     vectors = done.vectors.requires_grad_()
     loss = batch.loss(vectors, pairs.options)
     loss.backward()

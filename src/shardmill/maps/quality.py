@@ -40,7 +40,7 @@ def measure_quality(
     on_map, on_plane = (
         _figures(layout, ranks[:, i * k : (i + 1) * k], best, count) for i, layout in enumerate(layouts)
     )
-    return _judge(len(queries), k, on_map, on_plane, _chance(count, k))
+    return judge(len(queries), k, on_map, on_plane, _chance(count, k))
 
 
 def _neighbours(places: NDArray[np.float32], queries: NDArray[np.int64], k: int) -> NDArray[np.int64]:
@@ -120,10 +120,13 @@ def _chance(count: int, k: int) -> MapFigures:
     return MapFigures(round(1 - 2 / (2 * count - 3 * k - 1) * beyond, 4), round(k / (count - 1), 4))
 
 
-def _judge(rows: int, k: int, on_map: MapFigures, on_plane: MapFigures, chance: MapFigures) -> MapQuality:
+def judge(rows: int, k: int, on_map: MapFigures, on_plane: MapFigures, chance: MapFigures) -> MapQuality:
+    """The figures with the sentence that is printed beside them."""
     warns = on_map.kept <= on_plane.kept + _BETTER and on_map.trust <= on_plane.trust + _BETTER
     shares = f"{on_map.kept:.0%} are its neighbours here (PCA: {on_plane.kept:.0%})"
     said = f"Of the {k} true neighbours of a point, {shares}."
     if warns:
         said = f"The picture means little: it is no better than PCA. {said}"
+    elif on_map.kept <= on_plane.kept + _BETTER:
+        said = f"{said} Those it has are less far off: trustworthiness {on_map.trust:.2f} (PCA: {on_plane.trust:.2f})."
     return MapQuality(rows, k, on_map, on_plane, chance, said, warns)

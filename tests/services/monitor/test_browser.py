@@ -272,6 +272,10 @@ def test_a_map_is_searched_by_meaning(folder: Path, served: MonitorProcess, watc
     assert inside.evaluate("[...shardmill.map.list.points]") == [
         hit.row for hit in Run(folder / "found").search("the battery died", 5)
     ]
+    with shown.expect_download() as saved:
+        inside.click("#found-csv")
+    assert Path(saved.value.path()).read_text("utf-8-sig").startswith("id,x,y,")
+    assert saved.value.suggested_filename == "points.csv"
     wait_for(lambda: "like=the+battery+died" in shown.evaluate("location.hash"))
     other = watching("found-map")
     other.goto(shown.url)

@@ -22,8 +22,8 @@ from shardmill.maps.fitting import drop_equal  # noqa: E402
 from shardmill.maps.likeness import find_alike  # noqa: E402
 from shardmill.maps.lists import find_twins, list_duplicates, list_outliers  # noqa: E402
 from shardmill.maps.naming import ClusterWords  # noqa: E402
-from shardmill.maps.page_data import NULL, OTHER, pack, unpack  # noqa: E402
-from shardmill.maps.quality import measure_quality  # noqa: E402
+from shardmill.maps.page_data import NULL, OTHER, MapFigures, pack, unpack  # noqa: E402
+from shardmill.maps.quality import judge, measure_quality  # noqa: E402
 from shardmill.maps.vectors import VectorBatch, draw_sample  # noqa: E402
 
 
@@ -158,3 +158,10 @@ def test_outliers_and_duplicates_are_listed() -> None:
 def test_blocks_are_read_back_as_they_were() -> None:
     texts = ["</script>", "é\u2028", ""]
     assert unpack(pack(texts)) == texts
+
+
+def test_a_map_that_keeps_fewer_neighbours_but_is_less_far_off_says_both() -> None:
+    found = judge(2000, 15, MapFigures(0.976, 0.008), MapFigures(0.909, 0.021), MapFigures(0.5, 0.0))
+    assert not found.warns
+    assert "1% are its neighbours here (PCA: 2%)" in found.verdict
+    assert "0.98 (PCA: 0.91)" in found.verdict

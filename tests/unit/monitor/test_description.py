@@ -12,7 +12,8 @@ from shardmill.ledger import HistoryPoint, Ledger
 from shardmill.monitor import reading
 from shardmill.monitor.description import describe_run, find_searched
 from shardmill.monitor.files import shorten
-from shardmill.monitor.reading import RunReader
+from shardmill.monitor.reading import RunReader, RunSeen
+from shardmill.plan import Plan, SourceFile, SourceStat
 from tests.support.counting import CountingStore
 from tests.support.ledgers import a_plan
 from tests.support.monitored import simulate_run
@@ -30,6 +31,28 @@ def test_of_many_workers_the_worst_are_told(tmp_path: Path) -> None:
     assert said.outlook.forecast_s == 8600
     assert said.history.at == sorted(said.history.at)
     assert said.history.rows_per_s[-1] > 0, "the past of a large run is that of its view"
+
+
+def test_a_map_is_searched_by_the_run_that_it_is_of(tmp_path: Path) -> None:
+    simulate_run(tmp_path / "run", shards=10)
+    seen = RunReader("run", str(tmp_path / "run")).read()
+    assert seen.status is not None
+    assert seen.plan is not None
+    run = replace(seen, status=replace(seen.status, state="complete"))
+    work = seen.plan.work.model_copy(update={"task": "map", "source": ("run:/somewhere/else",)})
+
+    def a_map(*plans: str) -> RunSeen:
+        files = tuple(SourceFile(f"/somewhere/{i}.parquet", 9, "", f"run:{plan}:ab") for i, plan in enumerate(plans))
+        stat = SourceStat("parquet", files, {})
+        return replace(run, name="map", plan=Plan.of(work, stat, {}, seen.plan.shards if seen.plan else ()))
+
+    assert find_searched(run, ()) is run
+    assert find_searched(seen, ()) is None, "it is not complete"
+    one = a_map(seen.plan.id, seen.plan.id)
+    assert find_searched(one, [one, seen]) is None
+    assert find_searched(one, [one, run]) is run, "it is known by its plan, not by its place"
+    assert find_searched(a_map("another"), [run]) is None
+    assert find_searched(a_map(seen.plan.id, "another"), [run]) is None, "of two runs neither is all of it"
 
 
 @pytest.mark.parametrize(

@@ -50,7 +50,8 @@ class PointList {
     const note = byId("found-note");
     const before = note.textContent;
     const blob = await toCsv(this.map.points, this.points, (part) => (note.textContent = `Writing CSV: ${share(part)}`));
-    download(blob, "points.csv");
+    if (this.map.monitor.known) this.map.monitor.tell({ csv: blob });
+    else download(blob, "points.csv");
     note.textContent = before;
     this.map.say(`${counted(this.points.length, "point")} written as CSV.`);
   }

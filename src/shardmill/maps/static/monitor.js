@@ -6,6 +6,7 @@ const MONITOR = "shardmill monitor";
 class Monitor {
   constructor(map) {
     this.map = map;
+    this.known = false;
     this.searches = false;
     this.asked = 0;
     this.waiting = new Map();
@@ -19,6 +20,7 @@ class Monitor {
   }
 
   hear({ searches, view, asked, points, trouble }) {
+    this.known = true;
     if (typeof view === "string") location.hash = view;
     if (typeof searches === "boolean") {
       this.searches = searches;

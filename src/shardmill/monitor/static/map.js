@@ -12,6 +12,7 @@ addEventListener("message", async ({ source, data }) => {
   const tell = (said) => source.postMessage({ from: "shardmill monitor", ...said }, "*");
   if (data.ready) tell({ searches: await searches() });
   if (typeof data.view === "string" && data.view.startsWith("#")) history.replaceState(null, "", data.view);
+  if (data.csv instanceof Blob && navigator.userActivation.hasBeenActive) save(data.csv);
   if (typeof data.like === "string") tell({ asked: data.asked, ...(await search(data.like)) });
 });
 
@@ -29,6 +30,15 @@ async function search(text) {
   } catch {
     return { trouble: "The monitor does not answer." };
   }
+}
+
+/** A sandbox allows no downloads; whatever it hands over is saved as CSV, once somebody has clicked there. */
+function save(blob) {
+  const link = document.createElement("a");
+  link.href = URL.createObjectURL(new Blob([blob], { type: "text/csv;charset=utf-8" }));
+  link.download = "points.csv";
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 60000);
 }
 
 document.title = `${key} · map`;

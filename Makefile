@@ -22,7 +22,7 @@ demo-postgres: $(VENV)/.postgres
 # Most tests wait for processes, servers and clusters, so one more of them runs than there are cores.
 JOBS ?= $(shell $(PYTHON) -c 'import os; print(min(8, (os.cpu_count() or 1) + 1))')
 
-test: check $(VENV)/.azurite $(VENV)/.axe
+test: check $(VENV)/.azurite $(VENV)/.axe $(VENV)/.grafana
 	@$(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadfile --no-loadscope-reorder
 
 # An answer in under 90 seconds: what needs no server, no process and no model.
@@ -78,6 +78,12 @@ $(VENV)/.azurite: $(VENV)/.dev
 $(VENV)/.axe: $(VENV)/.dev
 	@$(BIN)/npm install --silent --global --prefix $(abspath $(VENV)) --prefer-offline --ignore-scripts \
 		--no-audit --no-fund axe-core@4.14.0 && touch $@ || echo "npm could not install axe-core."
+
+# Grafana's own types of a dashboard, and what compares ours with them. Its test is skipped without them.
+$(VENV)/.grafana: $(VENV)/.dev
+	@$(BIN)/npm install --silent --global --prefix $(abspath $(VENV)) --prefer-offline --ignore-scripts \
+		--no-audit --no-fund @grafana/schema@13.2.3 typescript@7.0.2 && touch $@ \
+		|| echo "npm could not install Grafana's types."
 
 clean:
 	@test ! -e demo/shop || $(BIN)/python -m shardmill.postgres.embedded stop demo/shop || true

@@ -1,6 +1,7 @@
-"""A map of generated clusters: how long it takes, how much memory, and what its figures say.
+"""A map of generated clusters, or of an embed run: how long it takes, how much memory, and what its figures say.
 
 python -m benchmarks.map --rows 250010 --dims 1024
+python -m benchmarks.map --run runs/reviews
 
 The vectors lie around 200 centres, which lie around 20, as float16; each has a text. `shardmill map` runs as a user
 would run it; memory is that of all its processes together, looked at twice a second. Beside the time that passed, the
@@ -68,31 +69,40 @@ def measure(command: list[str]) -> tuple[float, float, int]:
     return time.monotonic() - began, used.ru_utime + used.ru_stime, most
 
 
+def _beside(quality: dict[str, dict[str, float]], figure: str) -> str:
+    ours, *others = (f"{quality[name][figure]:.3f}" for name in ("map", "pca", "chance"))
+    return f"{ours} ({', '.join(others)})"
+
+
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--rows", type=int, default=20_000)
     options.add_argument("--dims", type=int, default=1024)
+    options.add_argument("--run", help="Map this embed run, as it is.")
     options.add_argument("--workers", type=int, default=1)
     options.add_argument("--sample", type=int, default=20_000)
     asked = options.parse_args()
     describe_machine()
     with tempfile.TemporaryDirectory() as folder:
         source, out = Path(folder) / "vectors.parquet", Path(folder) / "map"
-        write_source(source, asked.rows, asked.dims)
-        numbers = [f"--workers={asked.workers}", f"--sample={asked.sample}"]
-        words = ["map", str(source), "--id=id", "--text=body", f"--out={out}", *numbers]
+        what = [asked.run]
+        if not asked.run:
+            write_source(source, asked.rows, asked.dims)
+            what = [str(source), "--id=id", "--text=body"]
+        words = ["map", *what, f"--out={out}", f"--workers={asked.workers}", f"--sample={asked.sample}"]
         seconds, busy, most = measure([sys.executable, "-m", "shardmill", *words])
         figures = json.loads((out / "map.json").read_text())
         quality = figures["quality"]
+        fit = json.loads(next(out.glob("fit/*/fit.json")).read_text())
         row = {
-            "rows": f"{asked.rows:,}",
-            "dims": f"{asked.dims:,}",
-            "anchors": f"{min(asked.sample, asked.rows):,}",
+            "rows": f"{figures['points']:,}",
+            "dims": f"{fit['dims']:,}",
+            "anchors": f"{fit['anchors']:,}",
             "seconds": f"{seconds:.0f}",
             "processor seconds": f"{busy:.0f}",
             "peak RSS": f"{most / 2**30:.2f} GiB",
-            "trust (PCA)": f"{quality['map']['trust']:.3f} ({quality['pca']['trust']:.3f})",
-            "kept (PCA)": f"{quality['map']['kept']:.3f} ({quality['pca']['kept']:.3f})",
+            "trust (PCA, chance)": _beside(quality, "trust"),
+            "kept (PCA, chance)": _beside(quality, "kept"),
             "clusters": ", ".join(map(str, figures["clusters"])),
             "map.html": f"{(out / 'map.html').stat().st_size / 2**20:.1f} MiB",
         }

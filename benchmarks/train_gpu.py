@@ -4,8 +4,8 @@
 
 FOLDER has the tokenizer of a BERT model; the weights are random. Texts are pairs that share words. `equal` ones have
 128 tokens; the lengths of `mixed` ones are lognormal around 64 tokens, at most 512. Both sides see the same batches in
-the same order with the cached loss, in bfloat16 by autocast, without dropout. Each of the peer's mini-batches is tried,
-and the fastest counts. A step is timed from its batch of texts to the updated weights; the first ones do not count. The
+the same order with the cached loss and a constant rate, in bfloat16 by autocast, without dropout. Each of the peer's
+mini-batches is tried. A step is timed from its batch of texts to the updated weights; the first ones do not count. The
 peer's trainer needs `pip install datasets accelerate` beside shardmill[bench].
 """
 
@@ -28,7 +28,7 @@ from shardmill.models.folder import read_folder
 from shardmill.testing import FakeContext
 
 EQUAL, MIDDLE, SPREAD, MOST = 128, 64, 0.8, 512
-RATE, WARMUP = 2e-5, 0.1
+RATE = 2e-5
 WARM_STEPS = 3
 MINI_BATCHES = (64, 128, 256, 512)
 MINI_TOKENS = (32768, 65536)
@@ -96,8 +96,8 @@ def by_us(model: Path, pairs: list[tuple[str, str]], given: argparse.Namespace) 
 
     device = gpus()[0] if given.device == "cuda" else Device("cpu", "cpu", cores())
     options = TrainOptions(
-        model=str(model), columns=("anchor", "positive"), batch=given.batch, learning_rate=RATE, warmup=WARMUP,
-        held_out=0.0, evaluate_every=1,
+        model=str(model), columns=("anchor", "positive"), batch=given.batch, learning_rate=RATE, warmup=0.0,
+        schedule="constant", held_out=0.0, evaluate_every=1,
     )  # fmt: skip
     table = pa.table({"anchor": [a for a, _ in pairs], "positive": [b for _, b in pairs]})
     context = TimedContext()
@@ -142,11 +142,10 @@ def by_them(
     noted = Noted()
     network = SentenceTransformer(str(model), device=given.device)
     data = Dataset.from_dict({"anchor": [a for a, _ in pairs], "positive": [b for _, b in pairs]})
-    steps = len(pairs) // given.batch
     with TemporaryDirectory() as out:
         arguments = Arguments(
             out, num_train_epochs=1, per_device_train_batch_size=given.batch, learning_rate=RATE,
-            warmup_steps=round(WARMUP * steps), lr_scheduler_type="linear", weight_decay=0.01, save_strategy="no",
+            lr_scheduler_type="constant", weight_decay=0.01, save_strategy="no",
             report_to=[], disable_tqdm=True, logging_steps=1, bf16=given.device == "cuda",
             use_cpu=given.device == "cpu", batch_sampler=in_order,
             dataloader_num_workers=4 if given.device == "cuda" else 0,

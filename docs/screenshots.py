@@ -24,6 +24,14 @@ IMAGES = Path(__file__).parent / "images"
 # Where the simulated folder would be; its real place is of no interest.
 _PLACE = "/data/runs"
 _MOST_BYTES = 700_000
+_ALERTS = """
+[rules]
+worker_lost = true
+
+[targets.nobody]
+kind = "command"
+command = ["true"]
+"""
 
 
 def main() -> None:
@@ -38,7 +46,9 @@ def main() -> None:
         simulate_run(folder / "catalogue", shards=2000, workers=4, share=0.18, began_s=1500, source="catalogue.jsonl")
         Ledger(folder / "questions").create(a_plan())
         browser = driver.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--enable-unsafe-swiftshader"])
-        with monitor(folder, "--port", 0) as served:
+        alerts = Path(place) / "alerts.toml"
+        alerts.write_text(_ALERTS)
+        with monitor(folder, "--port", 0, "--alerts", alerts) as served:
             take(browser, served, "monitor", {"width": 1240, "height": 800}, "light")
             take(browser, served, "monitor-dark", {"width": 1240, "height": 800}, "dark", "#workers-title")
             take(browser, served, "monitor-phone", {"width": 390, "height": 800}, "light", "#name")

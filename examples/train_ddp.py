@@ -1,29 +1,36 @@
-"""Train on several processes, get killed, resume with another number: the same items get the same parameters.
+"""Train with augmentation on several processes, get killed, resume with another number: the same items and images.
 
-    python examples/train_ddp.py --out demo/ddp --processes 2      # kill it at any time
-    python examples/train_ddp.py --out demo/ddp --processes 3      # resumes
+    python examples/train_ddp.py --out demo/ddp --workers 2:2      # kill it at any time
+    python examples/train_ddp.py --out demo/ddp --workers 1:3      # resumes; two more join later
 
-Each step writes its log before the checkpoint counts it. At the end `log.jsonl` equals that of an undisturbed run.
+The batch is that of all processes together. The log of a step is in its checkpoint. At the end `log.jsonl`, which says
+how each item was augmented in each epoch, equals that of an undisturbed run.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import multiprocessing
 import os
-import time
+from collections.abc import Mapping
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
 import torch
 import torch.distributed as dist
+from safetensors.torch import load, save
 
+import shardmill
 from shardmill.augment import AugmentationConfig, augmentation_tensors
 from shardmill.augment.images import apply
 from shardmill.augment.loading import ElasticSampler
+from shardmill.devices import Device
+from shardmill.tasks.context import Context, Group, LongTask, Stopped
+from shardmill.tasks.gang import GroupChanged, run_together
 
-ITEMS, EPOCHS, BATCH = 240, 2, 4
+ITEMS, EPOCHS, BATCH = 240, 5, 14
 CONFIG = AugmentationConfig(seed=7)
 
 
@@ -32,96 +39,92 @@ def item(ids: torch.Tensor) -> torch.Tensor:
     return ((ids[:, None] * torch.arange(1, 65)) % 17 / 16).reshape(-1, 1, 8, 8)
 
 
-def save(path: Path, state: object) -> None:
-    staged = path.with_suffix(".part")
-    torch.save(state, staged)
-    staged.rename(path)
+class Training(LongTask):
+    """One training run. Its workers form a group, whoever is lost or joins; the first of them keeps checkpoints."""
 
+    output = pa.schema([pa.field("loss", pa.float64()), pa.field("log", pa.string())])
+    max_errors = "0"
+    gang = True
 
-def train(rank: int, processes: int, out: Path, rendezvous: str, pause_s: float) -> None:
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{rendezvous}", rank=rank, world_size=processes)
-    torch.manual_seed(0)
-    model = torch.nn.Linear(64, 1)
-    sampler = ElasticSampler(ITEMS, rank=rank, world_size=processes, seed=CONFIG.seed)
-    checkpoint = out / "checkpoint.pt"
-    if checkpoint.exists():
-        state = torch.load(checkpoint, weights_only=True)
-        model.load_state_dict(state["model"])
-        sampler.load_state_dict(state["sampler"])
-    while sampler.epoch < EPOCHS:
-        mine = iter(sampler)
-        while sampler.done < ITEMS:
-            ids = torch.tensor(list(islice(mine, BATCH)), dtype=torch.int64)
-            step(model, ids, sampler, out)
-            sampler.advance(BATCH * processes)
-            dist.barrier()  # from here on the step counts on every rank
-            if rank == 0:
-                save(checkpoint, {"model": model.state_dict(), "sampler": sampler.state_dict()})
-            time.sleep(pause_s)
-        sampler.set_epoch(sampler.epoch + 1)
-    dist.destroy_process_group()
+    def fingerprint(self) -> dict[str, str]:
+        return {"version": "2"}
 
+    def open(self, device: Device) -> None:
+        torch.set_num_threads(1)
 
-def step(model: torch.nn.Module, ids: torch.Tensor, sampler: ElasticSampler, out: Path) -> None:
-    """Train on one batch of this rank; an empty batch at the end of an epoch still takes part in the sum."""
-    params = augmentation_tensors(ids, CONFIG, epoch=sampler.epoch)
-    model.zero_grad()
-    if len(ids):
-        images = apply(item(ids), params, ids=ids, seed=CONFIG.seed, epoch=sampler.epoch)
-        (model(images.flatten(1)) - images.mean(dim=(1, 2, 3))[:, None]).square().sum().backward()
-    count = torch.tensor(float(len(ids)))
-    dist.all_reduce(count)
-    with torch.no_grad():
-        for weight in model.parameters():
-            grad = torch.zeros_like(weight) if weight.grad is None else weight.grad
-            dist.all_reduce(grad)
-            weight -= 0.01 * grad / count
-    rows = [
-        {"epoch": sampler.epoch, "id": i, **{name: column[n].item() for name, column in params.items()}}
-        for n, i in enumerate(ids.tolist())
-    ]
-    name = f"step.{sampler.epoch:03d}.{sampler.done:09d}.{sampler.rank:03d}.jsonl"
-    (out / name).write_text("".join(json.dumps(row) + "\n" for row in rows))
+    def work(self, item: Mapping[str, Any], context: Context) -> Mapping[str, Any]:
+        return run_together(context, lambda group: self._train(context, group))
 
+    def _train(self, context: Context, group: Group) -> Mapping[str, Any]:
+        """One process of a group, from the last checkpoint on."""
+        torch.manual_seed(0)
+        model = torch.nn.Linear(64, 1)
+        order, log, step, loss = ElasticSampler(ITEMS, seed=CONFIG.seed), list[str](), 0, 0.0
+        if (before := context.checkpoint()) is not None:
+            model.load_state_dict(load(before.read("model.safetensors")))
+            order.load_state_dict(json.loads(before.read("order.json")))
+            log, step = before.read("log.jsonl").decode().splitlines(), before.step
+        while order.done < ITEMS or order.epoch + 1 < EPOCHS:
+            if order.done == ITEMS:
+                order.set_epoch(order.epoch + 1)
+            ids = list(islice(order, BATCH))
+            loss, rows = self._step(model, ids, order.epoch, group)
+            order.advance(len(ids))
+            step, log = step + 1, log + rows
+            if group.rank == 0:
+                context.report(step, {"loss": loss})
+                files = {"model.safetensors": save(model.state_dict()), "log.jsonl": "\n".join(log).encode()}
+                context.keep(step, {**files, "order.json": json.dumps(order.state_dict()).encode()})
+            self._leave_if_asked(context, group)
+        return {"loss": loss, "log": "\n".join(log)}
 
-def forget_the_uncounted(out: Path) -> None:
-    """Delete the logs of steps that no checkpoint counts: these steps run again."""
-    checkpoint = out / "checkpoint.pt"
-    sampler = (
-        torch.load(checkpoint, weights_only=True)["sampler"] if checkpoint.exists() else {"epoch": 0, "next_id": 0}
-    )
-    for path in out.glob("step.*.jsonl"):
-        _, epoch, done, *_ = path.name.split(".")
-        if (int(epoch), int(done)) >= (sampler["epoch"], sampler["next_id"]):
-            path.unlink()
+    def _step(self, model: torch.nn.Module, batch: list[int], epoch: int, group: Group) -> tuple[float, list[str]]:
+        """Train on this process's part of a batch; all processes get the log of the whole batch."""
+        ids = torch.tensor(batch[group.rank :: group.size], dtype=torch.int64)
+        params = augmentation_tensors(ids, CONFIG, epoch=epoch)
+        weights = list(model.parameters())
+        error, slopes = torch.zeros(()), tuple(map(torch.zeros_like, weights))
+        if len(ids):  # A process without items, as at the end of an epoch, still takes part in the sum.
+            images = apply(item(ids), params, ids=ids, seed=CONFIG.seed, epoch=epoch)
+            misses = model(images.flatten(1)) - images.mean(dim=(1, 2, 3))[:, None]
+            error = misses.square().sum() / len(batch)
+            slopes = torch.autograd.grad(error, weights)
+        with torch.no_grad():
+            for weight, slope in zip(weights, slopes, strict=True):
+                dist.all_reduce(slope)
+                weight -= 0.01 * slope
+        columns = {name: column.tolist() for name, column in params.items()}
+        mine = [
+            {"epoch": epoch, "id": i, **{name: column[n] for name, column in columns.items()}}
+            for n, i in enumerate(ids.tolist())
+        ]
+        parts: list[Any] = [None] * group.size
+        dist.all_gather_object(parts, (error.item(), mine))
+        rows = sorted((row for _, rows in parts for row in rows), key=lambda row: batch.index(row["id"]))
+        return sum(loss for loss, _ in parts), [json.dumps(row) for row in rows]
+
+    def _leave_if_asked(self, context: Context, group: Group) -> None:
+        """All leave at the same step, after its checkpoint."""
+        ends = torch.tensor([context.should_stop(), not group.is_current()], dtype=torch.int64)
+        dist.all_reduce(ends)
+        if ends.any():
+            raise Stopped if context.should_stop() else GroupChanged
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--processes", type=int, default=2)
-    parser.add_argument("--pause-s", type=float, default=0.0, help="Seconds to wait after each step.")
+    parser.add_argument("--workers", default="2", help="How many processes: N, or MIN:MAX to begin with MIN of them.")
     options = parser.parse_args()
-    options.out.mkdir(parents=True, exist_ok=True)
-    forget_the_uncounted(options.out)
-    rendezvous = options.out / f"rendezvous.{os.getpid()}"
-    context = multiprocessing.get_context("fork")
-    workers = [
-        context.Process(target=train, args=(rank, options.processes, options.out, str(rendezvous), options.pause_s))
-        for rank in range(options.processes)
-    ]
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join()
-    rendezvous.unlink(missing_ok=True)
-    if any(worker.exitcode for worker in workers):
-        raise SystemExit("A process failed; the same command resumes.")
-    rows = [json.loads(line) for path in options.out.glob("step.*.jsonl") for line in path.read_text().splitlines()]
-    rows.sort(key=lambda row: (row["epoch"], row["id"]))
-    (options.out / "log.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    print(f"{len(rows)} items in {EPOCHS} epochs: {options.out / 'log.jsonl'}")
+    # Workers import this file.
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(Path(__file__).parent), os.getenv("PYTHONPATH")]))
+    work = {"items": 1, "task": "train_ddp:Training"}
+    execution = {"workers": options.workers, "device": "cpu", "lease_s": 10}
+    run = shardmill.start(shardmill.make_spec(work, execution), options.out)
+    (row,) = run.table().to_pylist()
+    log = options.out.with_suffix(".log.jsonl")
+    log.write_text(row["log"] + "\n")
+    print(f"{len(row['log'].splitlines())} items in {EPOCHS} epochs, loss {row['loss']:.4f}: {log}")
 
 
 if __name__ == "__main__":

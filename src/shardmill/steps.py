@@ -13,10 +13,10 @@ from typing import Any
 
 from shardmill.console import say
 from shardmill.errors import ShardmillError, StepFailed, too_many_errors
-from shardmill.ledger import Ledger, Step, started_over
+from shardmill.ledger import DONE, FAILED, Ledger, RunState, Step, started_over
 from shardmill.plan import Plan
 from shardmill.spec import ErrorLimit, Execution
-from shardmill.telemetry import open_trace, timed_step
+from shardmill.telemetry import is_on, open_trace, timed_step
 
 _LONGEST_PAUSE_S = 2.0
 _LOOK_EVERY_S = 0.2
@@ -112,9 +112,24 @@ def close_run(ledger: Ledger, plan: Plan, worker: str) -> None:
         return
     with suppress(ShardmillError):
         ledger.overview.close(plan, worker)
+    end_trace(ledger, plan, DONE)
+
+
+def record_failure(ledger: Ledger, by: str, cause: str, hint: str = "") -> RunState:
+    """Say that the run has failed, unless it is over already. Whoever is first to say so also ends its trace."""
+    is_news = is_on() and ledger.state.look().state != FAILED
+    decided = ledger.state.fail(by, cause, hint)
+    if is_news and (decided.state, decided.by) == (FAILED, by):
+        with suppress(ShardmillError):
+            end_trace(ledger, ledger.plan(), FAILED, cause)
+    return decided
+
+
+def end_trace(ledger: Ledger, plan: Plan, state: str, failed: str = "") -> None:
+    """Send the first span of a run that is over, if it is traced. A run that goes on later sends it again."""
     if (trace := open_trace(plan.id, plan.generation)) is not None:
         with suppress(ShardmillError):
-            trace.end(ledger.notes.began() or time.time(), shards=len(plan.shards))
+            trace.end(ledger.notes.began() or time.time(), failed=failed, state=state, shards=len(plan.shards))
 
 
 def begin_again(ledger: Ledger, plan: Plan, execution: Execution) -> None:
@@ -170,7 +185,7 @@ def _end_run(ledger: Ledger, worker: str, failed: Step) -> StepFailed:
     """Record that the run has failed at a step, and return the error to raise."""
     what = "" if failed.step == "sweep" else f"{failed.step}: "
     hint = failed.hint or "All shards are committed: `shardmill resume RUN` tries it again."
-    ledger.state.fail(worker, what + failed.error, hint)
+    record_failure(ledger, worker, what + failed.error, hint)
     return StepFailed(what + failed.error, hint=hint)
 
 

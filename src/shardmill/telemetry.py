@@ -64,9 +64,9 @@ class RunTrace:
         if shard % -(-shards // MOST_SHARDS) == 0:
             self.add("shard", began, ended, shard=shard, **attributes)
 
-    def end(self, began: float, **attributes: Any) -> None:
+    def end(self, began: float, *, failed: str = "", **attributes: Any) -> None:
         """Add the run itself, from its beginning until now."""
-        self._sender.send(self, "run", began, time.time(), {"plan": self._plan, **attributes}, "", is_root=True)
+        self._sender.send(self, "run", began, time.time(), {"plan": self._plan, **attributes}, failed, is_root=True)
 
 
 def timed_step(plan: str, generation: str, name: str, **attributes: Any) -> contextlib.AbstractContextManager[None]:
@@ -143,7 +143,7 @@ class _SpanSender:
         for key, value in attributes.items():
             span.set_attribute(f"shardmill.{key}", value[:_LONGEST] if isinstance(value, str) else value)
         if failed:
-            span.set_status(api.Status(api.StatusCode.ERROR, failed))
+            span.set_status(api.Status(api.StatusCode.ERROR, failed[:_LONGEST]))
         span.end(int(ended * 1e9))
 
     def _part(self) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
+from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -13,10 +15,12 @@ from shardmill import api
 from shardmill.errors import ShardmillError
 from shardmill.ledger import ItemReport, ItemReports
 from shardmill.run import Run, prepare, start
+from shardmill.spec import make_spec
 from shardmill.store import open_store
 from shardmill.testing import InProcessEngine
 from tests.support.corpora import fake_rows, fake_spec
 from tests.support.libraries import needed
+from tests.support.llm_server import MODEL, llm_server
 from tests.support.studies import run_study
 
 HOSTILE = '<script>alert("1")</script>|`[x](javascript:1)`\u202e\x1b[31m'
@@ -181,3 +185,24 @@ def test_the_page_of_a_training_run_shows_its_figures_and_curves(tmp_path: Path)
     assert f"{row['best']:.4f}, at step {row['best_step']}" in said
     told = json.loads(Path(run.report(tmp_path / "run.json")).read_text())["training"]
     assert [each["step"] for each in told["curve"]] == [0, 3, 6, 9]
+
+
+def test_the_page_of_generated_texts_says_why_they_ended(tmp_path: Path, write_jsonl: Callable[..., Path]) -> None:
+    source = write_jsonl([{"id": i, "body": f"Prompt {i}"} for i in range(20)])
+    with llm_server() as server:
+        params = {"model": MODEL, "endpoint": server.url, "max_tokens": 64}
+        work = {"source": str(source), "text": "{body}", "id": "id", "task": "generate", "params": params}
+        run = start(make_spec(work, {"shard_bytes": 200}), tmp_path / "run", engine=InProcessEngine())
+    table = run.table()
+    seen = _Tags(Path(run.report(tmp_path / "report.html")).read_text())
+    assert "What was generated" in seen.texts
+    told = json.loads(Path(run.report(tmp_path / "report.json")).read_text())["generation"]
+    assert told["answers"] == 20
+    assert told["tokens"] == sum(table.column("tokens_out").to_pylist()) > 0
+    assert told["reasons"] == dict(Counter(table.column("finish_reason").to_pylist()))
+    assert sum(told["lengths"]) + told["empty"] == 20
+    text = Path(run.report(tmp_path / "report.md")).read_text()
+    assert f"| tokens made | {told['tokens']:,} |" in text
+    for part in (tmp_path / "run" / "parts").iterdir():
+        part.unlink()
+    assert "generation" not in json.loads(Path(run.report(tmp_path / "report.json")).read_text())

@@ -1,7 +1,9 @@
-"""A gang on every engine that can have one: a killed worker is replaced, and the next group goes on."""
+"""Gangs on engines: a killed process is replaced, and the next group goes on from the last checkpoint."""
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -10,28 +12,16 @@ from typing import Any
 import pytest
 
 from shardmill import run as runs
+from shardmill.errors import WorkerFailed
 from shardmill.ledger import Ledger
 from tests.support.gang_site import STEPS, GangSite
+from tests.support.libraries import needed
 from tests.support.waiting import PATIENCE_S, wait_for
 
 
-def _place(engine: str, ask: Callable[[str], Any]) -> dict[str, Any]:
-    if engine == "slurm":
-        ask("slurm_nodes")
-        return {"engine": "slurm", "engine_options": {"partition": "gpu"}}
-    if engine == "ray":
-        address = ask("ray_nodes").address
-        return {"engine": "ray", "engine_options": {"address": address, "num_cpus": "1"}}
-    return {}
-
-
-@pytest.mark.parametrize(
-    "engine", ["local", *(pytest.param(each, marks=pytest.mark.services) for each in ("slurm", "ray"))]
-)
-def test_a_killed_member_is_replaced(engine: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+def test_a_killed_member_is_replaced(tmp_path: Path) -> None:
     site = GangSite(tmp_path)
-    place = _place(engine, request.getfixturevalue)
-    spec = site.spec(STEPS, device="cpu", workers="2:2", **place)
+    spec = site.spec(STEPS, device="cpu", workers="2:2")
     killed: list[int] = []
 
     def kill() -> None:
@@ -51,3 +41,41 @@ def test_a_killed_member_is_replaced(engine: str, tmp_path: Path, request: pytes
     site.check(STEPS)
     assert len({part.pid for part in site.parts()}) == 3
     assert killed
+
+
+def test_an_error_in_helpers_alone_ends_the_run_and_is_named(tmp_path: Path) -> None:
+    spec = GangSite(tmp_path).spec(
+        STEPS, task="FailingBeside", device="cpu", workers="2:2", lease_s=1.0, max_restarts=0
+    )
+    with pytest.raises(WorkerFailed, match="no such item here"):
+        runs.start(spec, tmp_path / "run")
+
+
+def _place(engine: str, ask: Callable[[str], Any]) -> list[str]:
+    if engine == "slurm":
+        ask("slurm_nodes")
+        return ["--engine", "slurm", "--partition", "gpu"]
+    return ["--engine", "ray", "--address", ask("ray_nodes").address, "--set", "num_cpus=1"]
+
+
+@pytest.mark.services
+@pytest.mark.parametrize("engine", ["slurm", "ray"])
+def test_a_training_run_loses_a_process(
+    engine: str, tmp_path: Path, write_jsonl: Callable[..., Path], request: pytest.FixtureRequest
+) -> None:
+    needed("torch")
+    from tests.support import training_gang as gang
+    from tests.support.training import a_model, topic_pairs
+
+    source, model = str(write_jsonl(topic_pairs(40))), str(a_model(tmp_path / "model"))
+    out = str(tmp_path / "run")
+    place = _place(engine, request.getfixturevalue)
+    started = gang.start_training(source, model, out, tmp_path / "spec.toml", *place)
+    try:
+        lost = gang.wait_for_pair(out, started)
+        (member,) = [beat for beat in Ledger(out).workers.read() if beat["id"] == lost.members[1]]
+        os.kill(member["pid"], signal.SIGKILL)
+        run = gang.finish_training(out, started, lost)
+    finally:
+        started.kill()
+    gang.assert_same_losses(run, gang.train_undisturbed(source, model, tmp_path / "whole"))

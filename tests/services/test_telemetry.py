@@ -8,6 +8,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,7 +16,7 @@ from shardmill import Run
 from shardmill.telemetry import MOST_SHARDS, RunTrace, trace_ids
 from tests.support.cli import process, write_spec
 from tests.support.libraries import needed
-from tests.support.otlp import otlp_collector
+from tests.support.otlp import OtlpCollector, otlp_collector
 
 needed("opentelemetry.exporter.otlp.proto.http")
 
@@ -46,6 +47,49 @@ def test_a_run_is_one_trace_of_all_who_work_on_it(tmp_path: Path, write_jsonl: C
     shards = [span["attributes"] for span in spans if span["name"] == "shard"]
     assert sorted(shard["shardmill.shard"] for shard in shards) == [s.index for s in plan.shards]
     assert sum(shard["shardmill.rows"] for shard in shards) == 300
+
+
+def test_a_run_that_fails_is_a_trace_too_and_one_that_is_resumed_a_longer_one(
+    tmp_path: Path, write_jsonl: Callable[..., Path]
+) -> None:
+    source = write_jsonl([{"id": str(i), "text": "!nan" if i % 2 else f"some words {i}"} for i in range(40)])
+    spec, out = write_spec(tmp_path, source), tmp_path / "run"
+    (taken := tmp_path / "taken.parquet").mkdir()
+    with otlp_collector(tmp_path / "spans.jsonl") as collector:
+        environment = {**os.environ, "OTEL_EXPORTER_OTLP_ENDPOINT": collector.url}
+        limited = ("run", "--spec", spec, "--out", out, "--workers", 1, "--max-errors")
+        assert process(*limited, 3, env=environment).status == 1
+        first = roots(collector)
+        assert process(*limited, "90%", "--then", f"merge:{taken}", env=environment).status == 1
+        second = roots(collector)[1:]
+        assert process(*limited, "90%", "--then", "verify", env=environment).status == 0
+        third = roots(collector)[2:]
+        spans = collector.spans()
+    plan = Run(out).plan
+    assert ["rows failed" in span["failed"] for span in first] == [True]
+    assert [span["failed"].partition(":")[0] for span in second] == ["merge"]
+    assert [span["failed"] for span in third] == [""]
+    assert [span["attributes"]["shardmill.state"] for span in (*first, *third)] == ["failed", "done"]
+    trace, root = trace_ids(plan.id, plan.generation)
+    told = [*first, *second, *third]
+    assert {(span["trace"], span["id"]) for span in told} == {(f"{trace:032x}", f"{root:016x}")}
+    assert {span["began"] for span in told} == {first[0]["began"]}
+    assert third[0]["ended"] >= max(span["ended"] for span in spans)
+
+
+def test_a_run_that_is_stopped_is_a_trace_too(tmp_path: Path, write_jsonl: Callable[..., Path]) -> None:
+    spec, out = write_spec(tmp_path, write_jsonl([{"id": "1", "text": "some words"}])), tmp_path / "run"
+    with otlp_collector(tmp_path / "spans.jsonl") as collector:
+        environment = {**os.environ, "OTEL_EXPORTER_OTLP_ENDPOINT": collector.url}
+        assert process("plan", "--spec", spec, "--out", out, env=environment).status == 0
+        for _ in range(2):
+            assert process("stop", out, env=environment).status == 0
+        (run,) = roots(collector)
+    assert (run["failed"], run["attributes"]["shardmill.state"]) == ("", "stopped")
+
+
+def roots(collector: OtlpCollector) -> list[dict[str, Any]]:
+    return [span for span in collector.spans() if span["name"] == "run"]
 
 
 def test_many_shards_have_a_bounded_number_of_spans(monkeypatch: pytest.MonkeyPatch) -> None:

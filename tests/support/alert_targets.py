@@ -63,8 +63,8 @@ def target_server(kind: str, folder: Path) -> Iterator[TargetServer]:
         server.kill()
 
 
-def make_certificate(folder: Path) -> Path:
-    """A certificate for localhost that signs itself, with its key, in one file."""
+def make_certificate(folder: Path, *, ca: bool = True) -> Path:
+    """A certificate for localhost that signs itself, with its key, in one file. Rust's TLS takes none of a `ca`."""
     from datetime import UTC, datetime, timedelta
 
     from cryptography import x509
@@ -79,7 +79,7 @@ def make_certificate(folder: Path) -> Path:
         .not_valid_before(now - timedelta(days=1))
         .not_valid_after(now + timedelta(days=1))
         .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .add_extension(x509.BasicConstraints(ca=ca, path_length=None), critical=True)
         .sign(key, hashes.SHA256())
     )
     encoding, plain = serialization.Encoding.PEM, serialization.NoEncryption()

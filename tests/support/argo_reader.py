@@ -16,10 +16,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from shardmill.engines.kubernetes.api import ApiRefused, ClusterApi, patiently
 from tests.support.waiting import PATIENCE_S
 
 Json = dict[str, Any]
-Kubectl = Callable[..., str]
 # Called with the name of a node and its pod before the pod is created: a test changes there what the pod does.
 Inject = Callable[[str, Json], None]
 
@@ -67,9 +67,9 @@ class ArgoReader:
     """
 
     def __init__(
-        self, kubectl: Kubectl, workflow: Json, template: Json | None, inject: Inject, *, hurry: float = 10.0
+        self, api: ClusterApi, workflow: Json, template: Json | None, inject: Inject, *, hurry: float = 10.0
     ) -> None:
-        self.kubectl, self.inject, self.hurry = kubectl, inject, hurry
+        self.api, self.inject, self.hurry = api, inject, hurry
         self.evicts: set[str] = set()
         self.name, self.namespace = workflow["metadata"]["name"], workflow["metadata"].get("namespace", "default")
         spec = dict(workflow["spec"])
@@ -107,7 +107,7 @@ class ArgoReader:
                 raise AssertionError(
                     f"{name} did not end: {[(n.name, n.phase, n.message) for n in self.nodes.values()]}"
                 )
-            time.sleep(0.6)
+            time.sleep(1.0)
             self._look()
         return node
 
@@ -248,7 +248,7 @@ class ArgoReader:
         metadata = {"name": node.pod, "namespace": self.namespace, "labels": labels, "annotations": notes}
         pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
         self.inject(node.name, pod)
-        self.kubectl("apply", "-f", "-", feed=json.dumps(pod))
+        self._ask("POST", self.api.path("pods"), pod)
         self._pods[node.pod] = pod
         self._pending_since[node.pod] = time.monotonic()
 
@@ -263,7 +263,7 @@ class ArgoReader:
         patience = _seconds(template["pendingTimeout"]) / self.hurry if "pendingTimeout" in template else None
         if phase == "Pending" and patience is not None:
             if time.monotonic() - self._pending_since[node.pod] > patience:
-                self.kubectl("delete", "pod", node.pod, "--wait=false", "--grace-period=0", "--force")
+                self._ask("DELETE", self.api.path("pods", node.pod), {"gracePeriodSeconds": 0})
                 node.end("Failed", "timeout")
             return
         if phase not in ("Succeeded", "Failed"):
@@ -282,10 +282,9 @@ class ArgoReader:
             node.end("Failed", status.get("message"))
 
     def _look(self) -> None:
-        found = json.loads(
-            self.kubectl("get", "pods", "-l", f"workflows.argoproj.io/workflow={self.name}", "-o", "json")
-        )
-        self._pods = {pod["metadata"]["name"]: pod for pod in found["items"]}
+        selected = f"workflows.argoproj.io/workflow={self.name}"
+        found, _ = patiently(lambda: self.api.items(self.api.path("pods"), labelSelector=selected), PATIENCE_S)
+        self._pods = {pod["metadata"]["name"]: pod for pod in found}
         for node in [node for node in self.nodes.values() if node.name.partition(".")[2] in self.evicts]:
             if self._pods.get(node.pod, {}).get("status", {}).get("phase") == "Running":
                 self.evicts.remove(node.name.partition(".")[2])
@@ -294,8 +293,16 @@ class ArgoReader:
     def _evict(self, pod: str) -> None:
         grace = {"gracePeriodSeconds": 1}
         order = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod}, "deleteOptions": grace}
-        path = f"/api/v1/namespaces/{self.namespace}/pods/{pod}/eviction"
-        self.kubectl("create", "--raw", path, "-f", "-", feed=json.dumps(order))
+        self._ask("POST", f"{self.api.path('pods', pod)}/eviction", order)
+
+    def _ask(self, method: str, path: str, body: Json) -> None:
+        """Ask again while the API server is away: a test beside this one may have stopped it."""
+        try:
+            patiently(lambda: self.api.ask(method, path, body), PATIENCE_S)
+        except ApiRefused as error:
+            # The answer to an earlier request was lost.
+            if error.status not in (404, 409):
+                raise
 
     def _fill(self, text: str, given: dict[str, str]) -> str:
         known = {**self.values, **given}

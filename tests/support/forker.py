@@ -18,7 +18,7 @@ _IMPORTED = (
     *("shardmill.tasks.answer.reader", "shardmill.tasks.summarize.extractive", "shardmill.models.decoding.generator"),
     *("transformers.models.bert.modeling_bert", "transformers.models.llama.modeling_llama"),
     *("transformers.models.auto.tokenization_auto", "transformers.models.bert.tokenization_bert"),
-    *("transformers.convert_slow_tokenizer", "shardmill.models.openvino", "openvino"),
+    "transformers.convert_slow_tokenizer",
     *("bm25s", "pyarrow.parquet", "psycopg"),
 )
 
@@ -43,8 +43,9 @@ class Forker:
 
 
 @contextmanager
-def forker() -> Iterator[Forker]:
-    command = [sys.executable, "-m", __name__]
+def forker(without: Sequence[str] = ()) -> Iterator[Forker]:
+    """Modules that the workers are to do `without` are not found there, as if they were not installed."""
+    command = [sys.executable, "-m", __name__, *without]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert process.stdin is not None
     assert process.stdout is not None
@@ -81,6 +82,7 @@ def _fork(function: str, args: Sequence[Any]) -> int:
 
 
 if __name__ == "__main__":
+    sys.modules.update(dict.fromkeys(sys.argv[1:]))  # type: ignore[arg-type]
     for _name in _IMPORTED:
         with suppress(ImportError):
             importlib.import_module(_name)

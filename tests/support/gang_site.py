@@ -39,8 +39,8 @@ class GangSite:
         self.folder, self.workers = folder, list[subprocess.Popen[bytes]]()
         (folder / "seen").mkdir()
 
-    def spec(self, steps: int, *, with_torch: bool = False, **execution: Any) -> Spec:
-        work = {"items": 1, "task": "tests.support.gang_tasks:Counting"}
+    def spec(self, steps: int, *, with_torch: bool = False, task: str = "Counting", **execution: Any) -> Spec:
+        work = {"items": 1, "task": f"tests.support.gang_tasks:{task}"}
         params = {"steps": steps, "seen": str(self.folder / "seen"), "with_torch": with_torch}
         return make_spec({**work, "params": params}, {"lease_s": 4.0, **execution})
 

@@ -101,6 +101,15 @@ class Counting(LongTask):
             yield
 
 
+class FailingBeside(Counting):
+    """Fails in every process but the first."""
+
+    def _add(self, context: Context, group: Group) -> Mapping[str, Any]:
+        if group.rank:
+            raise ValueError("no such item here")
+        return super()._add(context, group)
+
+
 def _hear(link: IO[bytes]) -> list[int]:
     if not (line := link.readline()):
         raise ConnectionError("the other process is gone")

@@ -15,7 +15,7 @@ import signal
 import subprocess
 import sys
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -108,7 +108,17 @@ class KubeCluster:
                         return process.pid
             return 0
 
-        return int(wait_for(find))
+        return int(watch_for(find))
+
+    @contextlib.contextmanager
+    def steady(self, *, alone: bool = False) -> Iterator[None]:
+        """Meanwhile no test beside this one stops the API server: runs are short, and must not end before a request.
+
+        Who is going to stop it is `alone`.
+        """
+        with open(_FOLDER.with_suffix(".steady"), "a") as file:
+            fcntl.flock(file, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
+            yield
 
     @contextlib.contextmanager
     def without_api_server(self) -> Iterator[None]:
@@ -120,6 +130,11 @@ class KubeCluster:
             yield
         finally:
             os.kill(pid, signal.SIGCONT)
+
+
+def watch_for(what: Callable[[], Any]) -> Any:
+    """The first true answer of a cluster or a store. Looking costs what pods on the same cores could use."""
+    return wait_for(what, rest_s=0.3)
 
 
 def is_named() -> bool:

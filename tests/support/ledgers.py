@@ -33,7 +33,7 @@ def make_commit(shard: int, attempt: str = "a1", **changes: Any) -> Commit:
     return replace(record, **changes)
 
 
-def a_plan(text: str = "text", shards: int = 3) -> Plan:
+def a_plan(text: str = "text", shards: int = 3, task: str = "embed") -> Plan:
     stat = SourceStat("jsonl", (SourceFile("/x.jsonl", 30, "t", "e"),), {"id": "string"})
-    work = Work(source=("/x.jsonl",), text=text)
+    work = Work(source=("/x.jsonl",), text=text, task=task)
     return Plan.of(work, stat, {"weights": "1"}, [Shard(i, 0, 10 * i, 10 * i + 10, 10) for i in range(shards)])

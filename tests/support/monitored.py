@@ -1,4 +1,4 @@
-"""A monitor in a process of its own, and large runs that exist in their views alone."""
+"""A monitor in a process of its own, large runs that exist in their views alone, and one that means harm."""
 
 from __future__ import annotations
 
@@ -16,10 +16,14 @@ from shardmill.ledger import History, HistoryPoint, Ledger, RunForecast, RunView
 from shardmill.plan import Plan, Shard, SourceFile, SourceStat
 from shardmill.spec import Work
 from tests.support.cli import command
+from tests.support.ledgers import a_plan
 from tests.support.waiting import PATIENCE_S
 
 WEIGHT_BYTES = 4 << 20
 ROWS, TOKENS = 2400, 480_000
+SCRIPT = "<script>alert(1)</script>"
+BIDI = "left\u202eright\u2066x"
+LONG = "x" * (1 << 20)
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,3 +194,35 @@ def _history(totals: Totals, began: float, now: float, workers: int, draw: rando
         for i, part in enumerate(shape)
     ]
     return History(points, step)
+
+
+def hostile_run(folder: Path) -> Ledger:
+    """A run whose every text is chosen by somebody who means harm."""
+    ledger = Ledger(folder)
+    ledger.create(a_plan(text=SCRIPT + LONG))
+    ledger.put_execution({"engine": SCRIPT})
+    reason = {"count": 3, "file": SCRIPT, "shard": 0, "line_in_shard": 1, "id": {"a": SCRIPT}}
+    beat: dict[str, Any] = {
+        "state": SCRIPT,
+        "host": BIDI,
+        "device": LONG,
+        "pid": 1,
+        "rows": 3,
+        "log": "logs/worker-0.log",
+        "error": SCRIPT,
+        "place": BIDI,
+        "reasons": [{**reason, "reason": SCRIPT, "example": LONG}, {**reason, "reason": BIDI}],
+    }
+    ledger.workers.beat("w" + SCRIPT.replace("/", ""), beat)
+    ledger.workers.beat("outside", {**beat, "log": "../../../secret.log"})
+    ledger.workers.beat("linked", {**beat, "log": "logs/link.log", "error": None})
+    ledger.workers.beat("nonsense", {**beat, "log": ["logs"], "place": {"a": 1}})
+    (folder / "workers" / "bad.json").write_bytes(b'{"id": "\xff\xfe"}')
+    (folder / "logs").mkdir()
+    log = b"one \x1b[31mred\x1b[0m \xff" + f"{BIDI}\n{SCRIPT}\n10%\r50%\rdone\n".encode()
+    (folder / "logs" / "worker-0.log").write_bytes(log)
+    (folder.parents[1] / "secret.log").write_text("a secret")
+    (folder / "logs" / "link.log").symlink_to(folder.parents[1] / "secret.log")
+    (folder / "report.html").write_text(SCRIPT)
+    (folder / "map.html").symlink_to(folder.parents[1] / "secret.log")
+    return ledger

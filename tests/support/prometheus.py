@@ -40,12 +40,17 @@ class PrometheusServer:
 
 
 @contextlib.contextmanager
-def prometheus(folder: Path, monitor_port: int, token: str) -> Iterator[PrometheusServer]:
-    """A server that scrapes every second: the shipped configuration with another target and another token."""
+def prometheus(folder: Path, monitor_port: int, token: str, namespace: str = "") -> Iterator[PrometheusServer]:
+    """A server that scrapes every second: the shipped configuration with another target and another token.
+
+    A `namespace` is a label of all series, as Prometheus gives it to those of a cluster.
+    """
     program = require("prometheus", "prometheus")
     (folder / "token").write_text(token)
     (folder / "rules.yml").write_text((SHIPPED / "rules.yml").read_text())
     text = (SHIPPED / "prometheus.yml").read_text().replace("15s", "1s").replace(":8321", f":{monitor_port}")
+    if namespace:
+        text += f"        labels: {{namespace: {namespace}}}\n"
     (folder / "prometheus.yml").write_text(text)
     port = free_port()
     options = [f"--config.file={folder / 'prometheus.yml'}", f"--storage.tsdb.path={folder / 'data'}"]

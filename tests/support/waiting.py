@@ -11,13 +11,13 @@ from typing import Any
 PATIENCE_S = 240.0
 
 
-def wait_for(what: Callable[[], Any], timeout_s: float = PATIENCE_S) -> Any:
-    """The first true answer."""
+def wait_for(what: Callable[[], Any], timeout_s: float = PATIENCE_S, *, rest_s: float = 0.02) -> Any:
+    """The first true answer. `rest_s` is longer for a question that costs as much as a process."""
     deadline = time.monotonic() + timeout_s
     while time.monotonic() < deadline:
         if found := what():
             return found
-        time.sleep(0.02)
+        time.sleep(rest_s)
     raise AssertionError(f"it did not happen in {timeout_s:.0f} s")
 
 

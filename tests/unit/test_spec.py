@@ -126,6 +126,11 @@ def test_a_wrong_deadline_or_budget_is_named(wrong: dict[str, Any]) -> None:
         make_execution(wrong)
 
 
+def test_what_a_deadline_may_be_is_told() -> None:
+    with pytest.raises(SpecError, match="no duration like 2h, 90min or 1h30m, and no time like 2026-12-31T18:00"):
+        make_execution({"deadline": "soon"})
+
+
 def test_workers_may_be_a_range() -> None:
     made = make_spec({"source": "a", "text": "t"}, {"workers": "2:8"}).execution
     assert (made.min_workers, made.workers) == (2, 8)

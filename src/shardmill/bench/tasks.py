@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
@@ -101,8 +101,12 @@ def bench_tasks(items: int, model: str = MINILM, *, quiet: bool = True) -> Tasks
         asked = (" ".join(text.split()[:_QUESTION_WORDS]) for text in read_texts(source, items))
         write_texts(questions, islice(asked, items), items, quiet=quiet)
         speeds = [speed for kind in kinds for speed in _run_all(kind, source, questions, model, quiet=quiet)]
-    pays = tuple(_pays(name, speeds) for name in TASKS) if len(kinds) > 1 else ()
-    return TasksResult(machine, model, items, tuple(speeds), pays)
+    return TasksResult(machine, model, items, tuple(speeds), compare(speeds))
+
+
+def compare(speeds: Sequence[TaskSpeed]) -> tuple[GpuPays, ...]:
+    """When a GPU pays, for each task; nothing if only one kind of device was measured."""
+    return tuple(_pays(name, speeds) for name in TASKS) if len({speed.kind for speed in speeds}) > 1 else ()
 
 
 def _run_all(kind: str, source: Path, questions: Path, model: str, *, quiet: bool) -> list[TaskSpeed]:
@@ -134,7 +138,7 @@ def _measure(task: str, kind: str, work: Callable[[], Run], *, quiet: bool) -> T
     )
 
 
-def _pays(task: str, speeds: list[TaskSpeed]) -> GpuPays:
+def _pays(task: str, speeds: Sequence[TaskSpeed]) -> GpuPays:
     cpu, gpu = (next(s for s in speeds if (s.task, s.kind) == (task, kind)) for kind in ("cpu", "cuda"))
     cheaper = None
     if cpu.usd_per_hour is not None and gpu.usd_per_hour is not None:

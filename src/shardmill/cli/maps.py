@@ -12,7 +12,7 @@ from shardmill.cli import options as o
 from shardmill.cli.command import Verb, print_json, takes
 from shardmill.cli.results import FAMILY
 from shardmill.cli.specs import read_options
-from shardmill.console import duration, say
+from shardmill.console import count, duration, say
 from shardmill.errors import UsageError
 
 _LAYOUT = "Map"
@@ -76,7 +76,7 @@ def map_(
     if as_json:
         print_json({"map": done.ledger.url, **figures})
         return
-    say(f"{figures['points']:,} points, {duration(time.monotonic() - began)}.")
+    say(f"{count(figures['points'], 'point')}, {duration(time.monotonic() - began)}.")
     if figures["quality"] is not None:
         say(figures["quality"]["verdict"])
     for note in figures["notes"]:

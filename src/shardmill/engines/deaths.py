@@ -24,11 +24,12 @@ class Deaths:
         self._plan = ledger.plan()
         self._in_a_row: Counter[int] = Counter()
         self._progress = Progress()
+        self._given_up: set[int] = set()
 
     def judge(self, seat: int, worker: str, status: int, lines: Sequence[str]) -> WorkerFailed | None:
         """Why no other worker may take this seat, or None if one may. A negative status is a signal.
 
-        Raises if the worker's error is final.
+        Raises if the worker's error is final, or if too few seats are left for those who work on one item together.
         """
         self._ledger.leases.record_death(worker)
         if status == Cure.FINAL or (status == Cure.ELSEWHERE and self._one_machine):
@@ -37,7 +38,13 @@ class Deaths:
         self._in_a_row[seat] = 1 if made_progress else self._in_a_row[seat] + 1
         if self._in_a_row[seat] <= self._forgiven:
             return None
-        return failure(seat, f"died {self._in_a_row[seat]} times in a row ({_describe(status)})", lines)
+        failed = failure(seat, f"died {self._in_a_row[seat]} times in a row ({_describe(status)})", lines)
+        self._given_up.add(seat)
+        settings = self._ledger.execution()
+        least, most = settings.get("min_workers") or 0, settings.get("workers") or 0
+        if least and most - len(self._given_up) < least:
+            raise failed
+        return failed
 
     def forgives_node(self, seat: int) -> bool:
         """Whether another worker may take this seat after one that could not start where it was placed."""

@@ -11,9 +11,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from shardmill.console import Bar
+from shardmill.console import Bar, count
 from shardmill.errors import UsageError
 from shardmill.layout.anchors import Anchors
+from shardmill.layout.fitting import FEWEST
 from shardmill.layout.saved import load_anchors, read_fit
 from shardmill.ledger import Ledger
 from shardmill.maps.clusters import Clusters, find_clusters
@@ -136,7 +137,10 @@ class _Drawing:
         bounds, steps = _to_steps(places)
         fit = read_fit(self._plan.work.params["fit"])
         drawn = fit.anchors if fit.anchors < len(places) else len(places)
-        how = f"{fit.method} of {drawn:,} of {rows.count:,} rows in {fit.dims:,} dimensions, seed {fit.seed}."
+        method = fit.method if fit.anchors >= FEWEST else "PCA"
+        of = f"{drawn:,} of {count(rows.count, 'row')}"
+        how = f"{method} of {of} in {fit.dims:,} dimensions, seed {fit.seed}."
+        equal = ["All vectors are equal: they are one point."] if fit.anchors == 1 < len(places) else []
         levels = [
             MapLevel(
                 tuple(_cluster(steps, labels == number, words) for number, words in enumerate(named)),
@@ -159,10 +163,11 @@ class _Drawing:
             quality=quality,
             marks=tuple(marks),
             lists=rows.lists,
-            notes=(how, *rows.notes),
+            notes=(how, *equal, *rows.notes),
             ids=lambda: iter(rows.ids),
             excerpts=lambda: iter(rows.excerpts),
             neighbours=alike,
+            by_meaning=len(mapped := {file.run for file in self._plan.stat.files}) == 1 and "" not in mapped,
         )
 
     def _figures(self, data: MapData) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from shardmill.maps.page_data import BLOCK_POINTS, MapColumn, MapData, MapLevel
 
 _SCRIPTS = (
     *("bytes", "format", "points", "colours", "painter", "painter2d", "view", "labels", "search", "lists", "legend"),
-    "map",
+    *("monitor", "map"),
 )
 # Base64 of a multiple of three bytes has no padding, so pieces can follow one another.
 _PIECE_BYTES = 3 << 18
@@ -97,6 +97,7 @@ def _head(data: MapData) -> dict[str, Any]:
     return {
         "title": data.title,
         "source": data.source,
+        "by_meaning": data.by_meaning,
         "count": data.count,
         "bounds": data.bounds,
         "levels": [_level(level) for level in data.levels],

@@ -147,6 +147,8 @@ class MapData:
     ids: Callable[[], Iterator[bytes]]
     excerpts: Callable[[], Iterator[bytes]]
     neighbours: NDArray[np.uint32] | None = None
+    by_meaning: bool = False
+    """Whether the monitor could search the points by meaning: they are the rows of one run."""
 
 
 def pack(texts: Sequence[str]) -> bytes:

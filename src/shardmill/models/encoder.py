@@ -200,7 +200,10 @@ def load_transformer(folder: ModelFolder, attention: str) -> Any:
     config = load_config(folder.transformer, folder.config, folder.config_options)
     encoder_only = config.model_type in _ENCODER_HALF
     if getattr(config, "is_encoder_decoder", False) and not encoder_only:
-        raise ModelError(f"{config.model_type} is an encoder-decoder model.", hint="Choose an embedding model.")
+        raise ModelError(
+            f"{config.model_type} is an encoder-decoder model, which writes texts.",
+            hint="It fits `shardmill summarize --method generative`. Choose an embedding model.",
+        )
     return load_weights(AutoModelForTextEncoding if encoder_only else AutoModel, folder.transformer, config, attention)
 
 

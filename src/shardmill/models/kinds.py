@@ -8,6 +8,7 @@ from pathlib import Path
 from shardmill.errors import ModelError
 
 READER, RERANKER = "ForQuestionAnswering", "ForSequenceClassification"
+_WITHOUT_VECTORS = (READER, RERANKER, "ForTokenClassification")
 _NAMES = {READER: "question-answering model", RERANKER: "cross-encoder"}
 # The end of an architecture's name, and where a model of that kind fits.
 _FITS = (
@@ -22,20 +23,42 @@ _FITS = (
 
 def check_kind(folder: Path, wanted: str) -> None:
     """Refuse a folder whose architecture does not end in `wanted`, and say which task its model fits."""
-    try:
-        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-        found = str((config.get("architectures") or [""])[0])
-    except (OSError, ValueError, AttributeError) as error:
-        raise ModelError(
-            f"No config.json that can be read in {folder}.", hint="Pass the folder of a whole model."
-        ) from error
+    found = _architecture(folder)
     if found.endswith(wanted):
         return
-    embeds = (folder / "modules.json").exists()
-    fits = "shardmill embed --model" if embeds else next((verb for end, verb in _FITS if found.endswith(end)), "")
+    fits = "shardmill embed --model" if _has_modules(folder) else _fitting(found)
     raise ModelError(
         f"{folder.name} is no {_NAMES[wanted]}: its architecture is {found or 'not named in config.json'}.",
         hint=f"It fits `{fits}`. Pass a model whose architecture ends in {wanted}."
         if fits
         else f"Pass a model whose architecture ends in {wanted}.",
     )
+
+
+def check_embeds(folder: Path) -> None:
+    """Refuse a folder whose model reads or ranks instead of making vectors, and say which task it fits."""
+    if not _has_modules(folder) and (found := _architecture(folder)).endswith(_WITHOUT_VECTORS):
+        fits = _fitting(found)
+        raise ModelError(
+            f"{folder.name} makes no vectors: its architecture is {found}.",
+            hint=f"It fits `{fits}`. Choose an embedding model." if fits else "Choose an embedding model.",
+        )
+
+
+def _architecture(folder: Path) -> str:
+    try:
+        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        return str((config.get("architectures") or [""])[0])
+    except (OSError, ValueError, AttributeError) as error:
+        raise ModelError(
+            f"No config.json that can be read in {folder}.", hint="Pass the folder of a whole model."
+        ) from error
+
+
+def _fitting(architecture: str) -> str:
+    return next((verb for end, verb in _FITS if architecture.endswith(end)), "")
+
+
+def _has_modules(folder: Path) -> bool:
+    """Only folders of sentence-transformers have the file."""
+    return (folder / "modules.json").exists()

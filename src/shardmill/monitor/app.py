@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import resources
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
 from shardmill._version import __version__
 from shardmill.errors import ShardmillError, missing_extra
-from shardmill.monitor.access import OPEN, Access, Guard
-from shardmill.monitor.description import is_searchable
+from shardmill.monitor.access import OPEN, POLICY, Access, Guard
+from shardmill.monitor.description import find_searched
 from shardmill.monitor.events import EventStream, LiveFeed
 from shardmill.monitor.files import shorten
 from shardmill.monitor.model import LogLines, RunDetail, RunList, SearchAnswer
@@ -19,18 +19,24 @@ from shardmill.monitor.watcher import Watcher
 
 try:
     from fastapi import APIRouter, FastAPI, HTTPException, Query, Request, Response
+    from starlette.background import BackgroundTask
+    from starlette.responses import StreamingResponse
 except ImportError as error:
     raise missing_extra("fastapi", "web") from error
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
+    from shardmill.alerts import AlertDesk
+
 _KINDS = {"html": "text/html", "css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
-# Scripts of such a page run, so that a map can be moved, but as those of no origin: no cookie, no request, no frame.
-_SANDBOX = (
-    "sandbox allow-scripts; default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; "
-    "img-src data: blob:; font-src data:; frame-ancestors 'none'"
-)
+# Scripts of such a page run, so that a map can be moved, but as those of no origin: no cookie, no request, no frame
+# in it. Only a page of ours may frame it.
+_SANDBOXED = {
+    "content-security-policy": "sandbox allow-scripts; default-src 'none'; script-src 'unsafe-inline'; "
+    "style-src 'unsafe-inline'; img-src data: blob:; font-src data:; frame-ancestors 'self'",
+    "x-frame-options": "SAMEORIGIN",
+}
 _Answer = TypeVar("_Answer")
 _STATIC = resources.files("shardmill.monitor") / "static"
 
@@ -41,17 +47,17 @@ def make_app(
     *,
     routers: Sequence[APIRouter] = (),
     searcher: Searcher | None = None,
-    remarks: Callable[[], list[str]] = list,
+    desk: AlertDesk | None = None,
     root_path: str = "",
     worker_link: str = "",
     clock: Callable[[], float] = time.time,
 ) -> ASGIApp:
     """The application over what a watcher saw. `routers` add paths; all of them are behind the token.
 
-    Without a `searcher`, no result can be searched. The page shows `remarks` above the runs, and links a worker to the
+    Without a `searcher`, no result can be searched. The page shows the alerts of a `desk`, and links a worker to the
     page of its pod or job by `worker_link`, in which `{name}` stands for the name.
     """
-    feed = LiveFeed(watcher, clock, searches=searcher is not None, worker_link=worker_link, remarks=remarks)
+    feed = LiveFeed(watcher, clock, searches=searcher is not None, worker_link=worker_link, desk=desk)
     app = FastAPI(
         title="shardmill monitor",
         version=__version__,
@@ -68,6 +74,11 @@ def make_app(
     @app.get("/", include_in_schema=False)
     async def page() -> Response:
         return _asset("index.html")
+
+    @app.get("/map", include_in_schema=False)
+    async def map_page() -> Response:
+        """A frame around the map of a run: it asks for what the map in its sandbox cannot ask for."""
+        return _asset("map.html", {"content-security-policy": f"{POLICY}; frame-src 'self'"})
 
     @app.get("/static/{name}", include_in_schema=False)
     async def static(name: str) -> Response:
@@ -107,7 +118,12 @@ def make_app(
     def file(key: str, name: str) -> Response:
         """A page that lies in the run folder, in a sandbox: whoever wrote it may not act for whoever looks at it."""
         found = _ask(watcher.page, key, name)
-        return Response(found, media_type="text/html; charset=utf-8", headers={"content-security-policy": _SANDBOX})
+        return StreamingResponse(
+            found.pieces(),
+            media_type="text/html; charset=utf-8",
+            headers={"content-length": str(found.size), **_SANDBOXED},
+            background=BackgroundTask(found.close),
+        )
 
     @app.get("/api/runs/{key}/search", response_model=SearchAnswer)
     async def search(
@@ -115,12 +131,13 @@ def make_app(
         q: Annotated[str, Query(min_length=1, max_length=LONGEST_QUERY)],
         k: Annotated[int, Query(ge=1, le=50)] = 10,
     ) -> Response:
-        """The items of a finished run nearest in meaning to a text."""
+        """The items of a finished run nearest in meaning to a text; for a map, those of the run that was mapped."""
         seen = watcher.run(key)
-        if seen is None or searcher is None or not is_searchable(seen):
+        over = None if seen is None else find_searched(seen, watcher.runs())
+        if seen is None or over is None or searcher is None:
             raise HTTPException(404, "This run cannot be searched here.")
         try:
-            hits = await searcher.search(seen.url, q, k)
+            hits = await searcher.search(over.url, q, k, map_url="" if over is seen else seen.url)
         except ShardmillError as error:
             raise HTTPException(503 if error.retryable else 400, explain(error)) from error
         return _json(SearchAnswer.model_validate({"hits": hits}).model_dump_json().encode())
@@ -149,10 +166,10 @@ def _json(data: bytes) -> Response:
     return Response(data, media_type="application/json")
 
 
-def _asset(name: str) -> Response:
+def _asset(name: str, headers: Mapping[str, str] | None = None) -> Response:
     """A file of the page; only files of the package are served, by their name alone."""
     found = next((file for file in _STATIC.iterdir() if file.name == name and file.is_file()), None)
     if found is None:
         raise HTTPException(404, "There is no such page.")
     kind = _KINDS.get(name.rpartition(".")[2], "text/plain")
-    return Response(found.read_bytes(), media_type=kind, headers={"cache-control": "no-cache"})
+    return Response(found.read_bytes(), media_type=kind, headers={"cache-control": "no-cache", **(headers or {})})

@@ -27,7 +27,6 @@ _FEW = 20
 _LONGEST_NAME = 253
 # A longer time without a record is a gap: the run was stopped.
 _GAP_S = 60.0
-_WITHOUT_VECTORS = ("answer", "augment", "generate", "summarize")
 
 
 def summarize_run(seen: RunSeen, now: float) -> RunSummary:
@@ -70,7 +69,7 @@ def is_lost(worker: dict[str, Any]) -> bool:
     return not worker["live"] and worker["state"] not in ("done", "stopped", "failed")
 
 
-def describe_run(seen: RunSeen, now: float, *, searches: bool = False, worker_link: str = "") -> RunDetail:
+def describe_run(seen: RunSeen, now: float, *, searchable: bool = False, worker_link: str = "") -> RunDetail:
     """Everything that is shown of a run which was read at least once."""
     status, plan, execution = seen.status, seen.plan, seen.execution
     assert status is not None
@@ -105,17 +104,23 @@ def describe_run(seen: RunSeen, now: float, *, searches: bool = False, worker_li
         history=_history(seen.history),
         states_version=seen.states_version,
         reports=list(seen.reports),
-        searchable=searches and is_searchable(seen),
+        searchable=searchable,
     )
 
 
-def is_searchable(seen: RunSeen) -> bool:
-    """Whether a finished run may have vectors of texts in its folder, and names no code of others."""
+def find_searched(seen: RunSeen, others: Iterable[RunSeen]) -> RunSeen | None:
+    """The run whose vectors are searched for a run: itself or, for a map, the one of the others that was mapped."""
     status, plan = seen.status, seen.plan
-    if status is None or plan is None:
-        return False
-    made_here = plan.work.to is None and not plan.code and plan.work.task not in _WITHOUT_VECTORS
-    return status.state == "complete" and made_here
+    if status is None or plan is None or status.state != "complete":
+        return None
+    if plan.work.task == "map":
+        mapped = {file.run for file in plan.stat.files}
+        found = [other for other in others if other.plan is not None and {other.plan.id} == mapped]
+        return next((run for other in found if (run := find_searched(other, ())) is not None), None)
+    # A name with a colon is a task of others, of which some make vectors.
+    makes_vectors = plan.work.task == "embed" or ":" in plan.work.task
+    made_here = plan.work.to is None and not plan.code and makes_vectors
+    return seen if made_here else None
 
 
 def _worker(worker: dict[str, Any], typical: float, logs: Collection[str], link: str) -> WorkerSeen:

@@ -6,13 +6,14 @@ import asyncio
 import gzip
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pydantic import BaseModel
 
 from shardmill.errors import missing_extra
-from shardmill.monitor.description import describe_run, summarize_run
-from shardmill.monitor.model import RunList
+from shardmill.monitor.description import describe_run, find_searched, summarize_run
+from shardmill.monitor.model import OpenAlert, RunDetail, RunList
+from shardmill.monitor.reading import RunSeen
 from shardmill.monitor.watcher import Watcher
 
 try:
@@ -22,6 +23,8 @@ except ImportError as error:
 
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
+
+    from shardmill.alerts import AlertDesk
 
 # A client is told that it is not forgotten, and one that takes nothing for this long is let go.
 _ALIVE_S, _PATIENCE_S = 10.0, 30.0
@@ -40,10 +43,10 @@ class LiveFeed:
         *,
         searches: bool = False,
         worker_link: str = "",
-        remarks: Callable[[], list[str]] = list,
+        desk: AlertDesk | None = None,
     ) -> None:
-        self._watcher, self._clock, self._remarks = watcher, clock, remarks
-        self._offers: dict[str, Any] = {"searches": searches, "worker_link": worker_link}
+        self._watcher, self._clock, self._desk = watcher, clock, desk
+        self._searches, self._worker_link = searches, worker_link
         self._made: dict[str, tuple[object, bytes]] = {}
         self._packed: dict[str, tuple[str, bytes]] = {}
         self._bell: asyncio.Future[None] | None = None
@@ -58,11 +61,13 @@ class LiveFeed:
         if seen is None:
             return None
         make: Callable[[], BaseModel] = (
-            (lambda: describe_run(seen, self._clock(), **self._offers))
-            if seen.status is not None
-            else (lambda: summarize_run(seen, self._clock()))
+            (lambda: self._describe(seen)) if seen.status is not None else (lambda: summarize_run(seen, self._clock()))
         )
         return self._keep(f"run {key}", (seen.url, seen.version), make)
+
+    def _describe(self, seen: RunSeen) -> RunDetail:
+        searchable = self._searches and find_searched(seen, self._watcher.runs()) is not None
+        return describe_run(seen, self._clock(), searchable=searchable, worker_link=self._worker_link)
 
     def states(self, key: str) -> tuple[bytes, str] | None:
         """The states of all shards, packed, and their tag; None if there is no such run, or it was never read."""
@@ -78,7 +83,13 @@ class LiveFeed:
     def _list(self) -> BaseModel:
         now = self._clock()
         seen = [summarize_run(run, now) for run in self._watcher.runs()]
-        return RunList(url=self._watcher.url, trouble=self._watcher.trouble, remarks=self._remarks(), runs=seen)
+        return RunList(
+            url=self._watcher.url,
+            trouble=self._watcher.trouble,
+            remarks=self._desk.describe_troubles() if self._desk is not None else [],
+            alerts=[OpenAlert(**alert) for alert in self._desk.open_alerts()] if self._desk is not None else [],
+            runs=seen,
+        )
 
     def _keep(self, name: str, version: object, make: Callable[[], BaseModel]) -> bytes:
         kept = self._made.get(name)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import re
+from collections.abc import Iterator
 from typing import Any
 
 from shardmill.console import clean
@@ -10,7 +12,7 @@ from shardmill.errors import CorruptState, UsageError
 from shardmill.store import LocalStore, Store
 
 _TAIL_BYTES, _TAIL_LINES = 32 << 10, 200
-_LARGEST_PAGE = 64 << 20
+_PIECE_BYTES = 1 << 20
 # Colours and other sequences for terminals.
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
@@ -37,15 +39,26 @@ def read_tail(store: Store, key: str) -> str:
     return "\n".join(lines[1 if start else 0 :][-_TAIL_LINES:]).strip("\n")
 
 
-def read_page(store: Store, key: str) -> bytes:
-    """A page of HTML, of a bounded size."""
-    _refuse_link(store, key)
-    entry = store.head(key)
-    if entry is None:
-        raise UsageError(f"The run has no {key}.")
-    if entry.size > _LARGEST_PAGE:
-        raise UsageError(f"{key} has {entry.size >> 20} MiB; the monitor shows up to {_LARGEST_PAGE >> 20}.")
-    return store.get(key)
+class OpenPage:
+    """A page of HTML of any size: it is sent piece by piece, and all pieces are of the version that was opened."""
+
+    def __init__(self, store: Store, key: str) -> None:
+        _refuse_link(store, key)
+        try:
+            self._file = store.reader(key)
+        except FileNotFoundError:
+            raise UsageError(f"The run has no {key}.") from None
+        self.size = self._file.seek(0, io.SEEK_END)
+        self._file.seek(0)
+
+    def pieces(self) -> Iterator[bytes]:
+        """Read it once, to its end."""
+        with self._file:
+            while piece := self._file.read(_PIECE_BYTES):
+                yield piece
+
+    def close(self) -> None:
+        self._file.close()
 
 
 def _refuse_link(store: Store, key: str) -> None:

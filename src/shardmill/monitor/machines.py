@@ -12,7 +12,7 @@ from shardmill.errors import StoreError, missing_extra
 from shardmill.monitor.backlog import Backlog, count_backlog
 from shardmill.monitor.files import shorten
 from shardmill.monitor.metrics import write_metrics
-from shardmill.monitor.model import ShownText
+from shardmill.monitor.model import OpenAlert, ShownText
 from shardmill.monitor.reading import RunSeen
 from shardmill.monitor.watcher import Watcher
 
@@ -23,16 +23,6 @@ except ImportError as error:
 
 if TYPE_CHECKING:
     from shardmill.alerts import AlertDesk
-
-
-class OpenAlert(BaseModel):
-    """An alert that holds."""
-
-    id: str
-    run: ShownText
-    rule: str
-    text: ShownText
-    raised_at: float
 
 
 class FailingTarget(BaseModel):

@@ -39,15 +39,26 @@ class RunSummary(BaseModel):
     hint: ShownText
 
 
+class OpenAlert(BaseModel):
+    """An alert that holds; `run` is the key of its run."""
+
+    id: str
+    run: ShownText
+    rule: str
+    text: ShownText
+    raised_at: float
+
+
 class RunList(BaseModel):
     """All runs of a folder. `trouble` says why the folder could not be listed the last time.
 
-    `remarks` are what else goes wrong in the monitor.
+    `remarks` are what else goes wrong in the monitor, and `alerts` are those that hold, the oldest first.
     """
 
     url: ShownText
     trouble: ShownText
     remarks: list[ShownText]
+    alerts: list[OpenAlert]
     runs: list[RunSummary]
 
 
@@ -143,12 +154,13 @@ class LogLines(BaseModel):
 
 
 class SearchHit(BaseModel):
-    """One item that was found: its row in the source, its cosine, its id and kept columns."""
+    """One item that was found: its row in the source, its cosine, its id and kept columns, its point on a map."""
 
     row: int
     score: float
     values: dict[str, str]
     span: str = ""
+    point: int | None = None
 
 
 class SearchAnswer(BaseModel):

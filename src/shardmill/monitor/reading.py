@@ -14,7 +14,7 @@ from typing import Any
 from shardmill.costs.outlook import with_outlook
 from shardmill.errors import ShardmillError, UsageError
 from shardmill.ledger import HistoryPoint, Ledger, RunForecast
-from shardmill.monitor.files import read_page, read_tail, shorten
+from shardmill.monitor.files import OpenPage, read_tail, shorten
 from shardmill.monitor.history import Recorded
 from shardmill.plan import Plan
 from shardmill.spec import Execution, make_execution
@@ -113,11 +113,11 @@ class RunReader:
             raise UsageError("This worker has no log in the run folder.")
         return read_tail(self._ledger.store, key)
 
-    def read_page(self, name: str) -> bytes:
+    def open_page(self, name: str) -> OpenPage:
         """A page in the run folder; UsageError if there is none."""
         if name not in REPORTS:
             raise UsageError("There is no such page.")
-        return read_page(self._ledger.store, name)
+        return OpenPage(self._ledger.store, name)
 
     def lose(self) -> RunSeen:
         """The run's folder is no longer there."""

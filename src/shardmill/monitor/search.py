@@ -24,26 +24,26 @@ class Searcher:
     def __init__(self) -> None:
         self._lock = asyncio.Lock()
         self._waiting = 0
-        self._url = ""
+        self._over: tuple[str, ...] = ()
         self._process: asyncio.subprocess.Process | None = None
         self._idle: asyncio.TimerHandle | None = None
 
-    async def search(self, url: str, text: str, k: int) -> list[dict[str, Any]]:
-        """The `k` items nearest to a text. ShardmillError says why there is no answer."""
+    async def search(self, url: str, text: str, k: int, map_url: str = "") -> list[dict[str, Any]]:
+        """The `k` items nearest to a text, with their points on a map. ShardmillError says why there is no answer."""
         if self._waiting >= _WAITING:
             raise StoreError("Too many searches at once.", hint="Try again in a moment.")
         self._waiting += 1
         try:
             async with self._lock:
-                return await self._ask(url, {"text": text, "k": k})
+                return await self._ask((url, map_url) if map_url else (url,), {"text": text, "k": k})
         finally:
             self._waiting -= 1
 
-    async def _ask(self, url: str, request: dict[str, Any]) -> list[dict[str, Any]]:
+    async def _ask(self, over: tuple[str, ...], request: dict[str, Any]) -> list[dict[str, Any]]:
         if self._idle is not None:
             self._idle.cancel()
         try:
-            process = await self._process_for(url)
+            process = await self._process_for(over)
             assert process.stdin is not None
             assert process.stdout is not None
             process.stdin.write(json.dumps(request).encode() + b"\n")
@@ -64,12 +64,12 @@ class Searcher:
         hits: list[dict[str, Any]] = answer["hits"]
         return hits
 
-    async def _process_for(self, url: str) -> asyncio.subprocess.Process:
-        if self._process is None or self._process.returncode is not None or self._url != url:
+    async def _process_for(self, over: tuple[str, ...]) -> asyncio.subprocess.Process:
+        if self._process is None or self._process.returncode is not None or self._over != over:
             await self.close()
             threads = str(max(1, (os.cpu_count() or 2) // 2))
             self._process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", "shardmill.monitor.searching", url),
+                *(sys.executable, "-m", "shardmill.monitor.searching", *over),
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.DEVNULL,
@@ -77,7 +77,7 @@ class Searcher:
                 limit=_LONGEST_ANSWER,
                 start_new_session=True,
             )
-            self._url = url
+            self._over = over
         return self._process
 
     def stop(self) -> None:

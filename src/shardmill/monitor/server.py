@@ -110,7 +110,7 @@ def serve(
                 access,
                 routers=[machine_paths(watcher, desk)],
                 searcher=Searcher() if search else None,
-                remarks=desk.describe_troubles if desk is not None else list,
+                desk=desk,
                 root_path=root_path,
                 worker_link=worker_link,
             ),

@@ -15,6 +15,7 @@ from pathlib import Path
 from types import TracebackType
 
 from shardmill.errors import ShardmillError, UsageError
+from shardmill.monitor.files import OpenPage
 from shardmill.monitor.reading import RunReader, RunSeen, name_key
 from shardmill.store import LocalStore, list_folders, open_store
 
@@ -86,9 +87,9 @@ class Watcher:
         """The last lines of a worker's log. UsageError if there is none."""
         return self._reader(key).read_log(worker)
 
-    def page(self, key: str, name: str) -> bytes:
+    def page(self, key: str, name: str) -> OpenPage:
         """A page that lies in a run folder. UsageError if there is none."""
-        return self._reader(key).read_page(name)
+        return self._reader(key).open_page(name)
 
     def _reader(self, key: str) -> RunReader:
         with self._lock:

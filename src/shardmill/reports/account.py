@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from shardmill._version import __version__
 from shardmill.costs.cost import Cost, read_cost
+from shardmill.errors import ShardmillError
 from shardmill.ledger import Commit, HistoryPoint, Ledger
 from shardmill.plan import Plan
+from shardmill.reports.generation import Generation, read_generation
 from shardmill.reports.training import TrainingAccount, read_training
 from shardmill.status.past import read_past
 from shardmill.status.state import Status
 from shardmill.tuning.study import StudyResult, is_study, read_study
 
+_Read = TypeVar("_Read")
 _ABOUT_ENGINE = ("engine", "workers", "precision", "device", "max_errors", "deadline", "budget_usd")
 
 
@@ -38,7 +41,7 @@ class Account:
 
     `ended_at` is None while workers are at work. `lengths` counts inputs by powers of two of their tokens. `past` is
     empty if the workers recorded no history. `computed` says by which kernel and precision how many rows were made.
-    `study` has the trials and `training` the curve, if the run is one.
+    `study` has the trials, `training` the curve and `generation` the answers, if the run is one of these.
     """
 
     run: str
@@ -59,6 +62,7 @@ class Account:
     proof: dict[str, Any] | None
     study: StudyResult | None = None
     training: TrainingAccount | None = None
+    generation: Generation | None = None
 
     @property
     def verdict(self) -> str:
@@ -104,6 +108,7 @@ class Account:
             "proof": self.proof,
             **({"study": self.study.to_json()} if self.study is not None else {}),
             **({"training": self.training.to_json()} if self.training is not None else {}),
+            **({"generation": self.generation.to_json()} if self.generation is not None else {}),
         }
 
 
@@ -132,8 +137,21 @@ def read_account(ledger: Ledger, plan: Plan, status: Status) -> Account:
         # A proof of an earlier plan in this folder says nothing about this one.
         proof=proof if proof is not None and proof.get("plan") == plan.id else None,
         study=read_study(ledger, plan) if is_study(plan) else None,
-        training=read_training(ledger, plan, status),
+        training=_if_readable(lambda: read_training(ledger, plan, status)),
+        generation=_if_readable(lambda: read_generation(ledger, plan)) if _has_parts(plan, status) else None,
     )
+
+
+def _has_parts(plan: Plan, status: Status) -> bool:
+    return status.state == "complete" and bool(plan.shards) and plan.work.to is None
+
+
+def _if_readable(read: Callable[[], _Read | None]) -> _Read | None:
+    """What the rows say; a run whose parts are damaged or gone still has a report, and `verify` says what is wrong."""
+    try:
+        return read()
+    except (ShardmillError, FileNotFoundError):
+        return None
 
 
 def _devices(workers: Iterable[Mapping[str, Any]]) -> tuple[DeviceUse, ...]:

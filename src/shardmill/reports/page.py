@@ -16,8 +16,8 @@ _VERDICTS = ("passed", "FAILED")
 _STYLE = """
 :root { color-scheme: light dark; --ink: #1c2024; --soft: #60646c; --line: #d9dce1; --paper: #fff; --mark: #2f6fbd;
   --good: #1b7f3c; --bad: #b3261e; --wait: #8a5a00; }
-@media (prefers-color-scheme: dark) { :root { --ink: #edeef0; --soft: #a9adb5; --line: #3a3f47; --paper: #16181c;
-  --mark: #7ab0ee; --good: #5fce86; --bad: #ff8f86; --wait: #e6b450; } }
+@media screen and (prefers-color-scheme: dark) { :root { --ink: #edeef0; --soft: #a9adb5; --line: #3a3f47;
+  --paper: #16181c; --mark: #7ab0ee; --good: #5fce86; --bad: #ff8f86; --wait: #e6b450; } }
 body { margin: 0 auto; max-width: 54rem; padding: 2rem 1.25rem 4rem; color: var(--ink); background: var(--paper);
   font: 15px/1.5 system-ui, -apple-system, "Segoe UI", Roboto, "Liberation Sans", sans-serif; }
 h1 { font-size: 1.35rem; margin: 0 0 .25rem; overflow-wrap: anywhere; }

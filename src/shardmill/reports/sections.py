@@ -9,6 +9,7 @@ from shardmill.console import count, duration
 from shardmill.ledger import HistoryPoint
 from shardmill.plan import RUN
 from shardmill.reports.account import Account
+from shardmill.reports.generation import describe_generation
 from shardmill.reports.shape import Chart, Grid, Section
 from shardmill.reports.study import describe_study
 from shardmill.reports.training import describe_training
@@ -30,16 +31,17 @@ def headline(account: Account) -> tuple[tuple[str, str], ...]:
 
 
 def sections(account: Account) -> list[Section]:
-    made = (_study, _training, _proof, _work, _places, _time, _cost, _throughput, _lengths, _failed, _figures)
-    return [section for make in (*made, _versions) if (section := make(account)) is not None]
+    made = (_task, _proof, _work, _places, _time, _cost, _throughput, _lengths, _failed, _figures, _versions)
+    return [section for make in made if (section := make(account)) is not None]
 
 
-def _study(account: Account) -> Section | None:
-    return None if account.study is None else describe_study(account.study)
-
-
-def _training(account: Account) -> Section | None:
-    return None if account.training is None else describe_training(account.training)
+def _task(account: Account) -> Section | None:
+    """What matters most of a study, a training or generated texts."""
+    if account.study is not None:
+        return describe_study(account.study)
+    if account.training is not None:
+        return describe_training(account.training)
+    return None if account.generation is None else describe_generation(account.generation)
 
 
 def _proof(account: Account) -> Section:

@@ -64,6 +64,19 @@ def search(
     scratch: Path | None = None,
 ) -> list[list[Hit]]:
     """The `k` items nearest to each query vector, nearest first. With `scratch`, the run folder is not written."""
+    return [[*found.values()] for found in search_rows(ledger, plan, queries, k, quiet=quiet, scratch=scratch)]
+
+
+def search_rows(
+    ledger: Ledger,
+    plan: Plan,
+    queries: NDArray[np.float32],
+    k: int,
+    *,
+    quiet: bool = False,
+    scratch: Path | None = None,
+) -> list[dict[int, Hit]]:
+    """The same, each by its row of the result: an item with windows has several."""
     matrix = open_matrix(ledger, plan, quiet=quiet, scratch=scratch)
     if queries.shape[1] != matrix.shape[1]:
         raise UsageError(f"The query has {queries.shape[1]} dimensions, the run has {matrix.shape[1]}.")
@@ -75,11 +88,11 @@ def search(
     spans = [name for name in (WINDOW, START, STOP) if windows and name in schema.names]
     found = []
     for rows, scores in nearest(matrix, queries, k, items if windows else None):
-        hits = []
+        hits = {}
         for row, score in zip(rows, scores, strict=True):
             values = _values(ledger, commits, [*names, *spans], int(row))
             span = {name: values.pop(name) for name in spans}
-            hits.append(Hit(int(items[row]), float(score), values, **span))
+            hits[int(row)] = Hit(int(items[row]), float(score), values, **span)
         found.append(hits)
     return found
 

@@ -28,15 +28,15 @@ from shardmill.errors import (
     WorkerFailed,
     too_many_errors,
 )
-from shardmill.ledger import Ledger, name_person
+from shardmill.ledger import STOPPED, Ledger, name_person
 from shardmill.plan import Plan
 from shardmill.planner import result_schema
 from shardmill.run.planning import open_placer, permit, refuse_another_model, settle_by_task, write_plan
 from shardmill.run.result import Run
 from shardmill.run.working import check_wanted, work
-from shardmill.spec import SERVER, ErrorLimit, Spec, make_execution
+from shardmill.spec import SERVER, ErrorLimit, Execution, Spec, make_execution
 from shardmill.status.state import Status, read_status
-from shardmill.steps import begin_again, finish
+from shardmill.steps import begin_again, end_trace, finish, record_failure
 from shardmill.tasks import open_task
 
 __all__ = ["Run", "StoppedRun", "prepare", "resume", "start", "stop", "work"]
@@ -171,9 +171,16 @@ def stop(place: str | os.PathLike[str], *, patience_s: float = 30.0) -> StoppedR
     before = read_status(ledger, plan)
     if before.state == "complete":
         return StoppedRun(ledger.url, before.state, 0, 0)
+    was_wanted = ledger.state.is_wanted()
     ledger.state.stop(name_person())
-    live = _count_live(before)
-    ended = end_workers(make_execution(settings), ledger.url, plan)
+    stopped = _end_workers(ledger, plan, make_execution(settings), _count_live(before), patience_s)
+    if was_wanted:
+        end_trace(ledger, plan, STOPPED)
+    return stopped
+
+
+def _end_workers(ledger: Ledger, plan: Plan, execution: Execution, live: int, patience_s: float) -> StoppedRun:
+    ended = end_workers(execution, ledger.url, plan)
     if ended is not None:
         return StoppedRun(ledger.url, "stopped", max(live, ended), 0)
     status, deadline = read_status(ledger, plan), time.monotonic() + patience_s
@@ -225,7 +232,7 @@ def _fail(ledger: Ledger, plan: Plan, error: ShardmillError) -> None:
     with suppress(StoreError):
         others = isinstance(error, WorkerFailed) and read_status(ledger, plan).workers
         if error.cure is Cure.FINAL and not any(w["live"] and w["commits"] for w in others or ()):
-            ledger.state.fail(name_person(), error.message, error.hint)
+            record_failure(ledger, name_person(), error.message, error.hint)
 
 
 def _watch(engine: Engine, ledger: Ledger, plan: Plan, spec: Spec, quiet: bool) -> None:

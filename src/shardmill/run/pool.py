@@ -14,15 +14,14 @@ from typing import TypeVar
 
 from shardmill import permission
 from shardmill.console import say
-from shardmill.devices import pick_worker_device
 from shardmill.engines.process import name_worker
 from shardmill.errors import Cure, Preempted, ShardmillError, UsageError
 from shardmill.ledger import WANTED, Ledger
 from shardmill.plan import Plan
+from shardmill.run.loaded import LoadedTask
 from shardmill.spec import Execution, make_execution
 from shardmill.steps import finish
 from shardmill.store import list_folders, open_store
-from shardmill.tasks import open_task
 from shardmill.worker import Worker
 from shardmill.worker.process import work as work_on
 from shardmill.worker.signals import Signals, Stoppable
@@ -108,6 +107,7 @@ class _Pool:
         self.folder, self.served = folder, dict[str, None]()
         self.has_runs = False
         self._device, self._allow_code, self._quiet, self._signals = device, allow_code, quiet, signals
+        self._loaded = LoadedTask()
         self._known: dict[str, tuple[Ledger, Plan]] = {}
         self._left_out: dict[str, ShardmillError] = {}
 
@@ -177,9 +177,8 @@ class _Pool:
                 return finish(offer.ledger, plan, execution, name, stop=stop, waits=False, quiet=self._quiet)
         if not offer.has_shards():
             return False
-        task = open_task(plan.work.task, plan.work.params)
         kind = self._device or execution.device.replace("all", "auto")
-        picked = pick_worker_device(kind, task.gpu_bytes(execution.precision == "float32") or 0)
+        task, picked = self._loaded.take(plan, execution, kind)
         on_stuck = (lambda: os._exit(Cure.HERE)) if self._signals is not None else None
         steps = set[str]()
         worker = Worker(
@@ -190,11 +189,17 @@ class _Pool:
             on_step=lambda step, shard: steps.add(step),
             on_stuck=on_stuck,
             leaves=_Outranked(self, offer),
+            task=task,
         )
         if not self._quiet:
             say(f"Serving {offer.place}.")
-        with self._heeding(worker):
-            return work_on(worker, alone=True, quiet=self._quiet) or "committed" in steps
+        try:
+            with self._heeding(worker):
+                done = work_on(worker, alone=True, quiet=self._quiet)
+        except BaseException:
+            self._loaded.close()
+            raise
+        return done or "committed" in steps
 
     @contextmanager
     def _heeding(self, worker: _Stopped) -> Iterator[_Stopped]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 from shardmill.ledger import Ledger, RunState
+from shardmill.steps import record_failure
 
 SUCCEEDED = "Succeeded"
 
@@ -22,4 +23,4 @@ def report_end(place: str | os.PathLike[str], status: str, by: str) -> RunState 
     said = [worker for worker in ledger.workers.read() if worker.get("error")]
     last = max(said, key=lambda worker: float(worker["at"]), default=None)
     cause = f"{by} ended as {status}" + (f": {last['error']}" if last else ".")
-    return ledger.state.fail(by, cause, "Its pods say more; their last lines are in logs/ of the run folder.")
+    return record_failure(ledger, by, cause, "Its pods say more; their last lines are in logs/ of the run folder.")

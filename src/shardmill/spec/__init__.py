@@ -241,7 +241,10 @@ class Execution(_Model):
         try:
             when = value if isinstance(value, datetime) else datetime.fromisoformat(str(value))
         except ValueError:
-            parse_duration(str(value))
+            try:
+                parse_duration(str(value))
+            except ValueError as error:
+                raise ValueError(f"{error}, and no time like 2026-12-31T18:00") from None
             return str(value)
         return when.astimezone().isoformat()
 
@@ -385,4 +388,5 @@ def _explain(error: ValidationError) -> SpecError:
         models: dict[str, type[_Model]] = {"work": Work, "execution": Execution, "work.to": TableSpec}
         known = models[table].model_fields
         return SpecError(f"[{table}] has no key {name!r}.", hint=nearest(name, [*known]))
-    return SpecError(f"{where}: {first['msg'].removeprefix('Value error, ')} (it is {first['input']!r}).")
+    hint = "Give --workers 1 or more. To end the workers of a run: shardmill stop RUN" if where == "workers" else ""
+    return SpecError(f"{where}: {first['msg'].removeprefix('Value error, ')} (it is {first['input']!r}).", hint=hint)

@@ -16,7 +16,7 @@ def parse_duration(text: str) -> float:
     """
     parts = re.findall(r"(\d+(?:\.\d+)?)\s*(min|[smhd])", text.strip().lower())
     if not parts or "".join(f"{n}{u}" for n, u in parts) != re.sub(r"\s+", "", text.lower()):
-        raise ValueError(f"{text!r} is neither a time like 2026-12-31T18:00 nor a duration like 2h, 90min or 1h30m")
+        raise ValueError(f"{text!r} is no duration like 2h, 90min or 1h30m")
     return sum(float(number) * _UNITS_S[unit] for number, unit in parts)
 
 

@@ -42,11 +42,16 @@ def follow(read: Callable[[], Status], *, as_json: bool = False) -> None:
             print(json.dumps(status.to_json()), flush=True)
         return
     console = Console(highlight=False)
-    with Live(render(status, _WATCHED_WORKERS), console=console, auto_refresh=False) as live:
-        while status.state not in _OVER:
-            time.sleep(_pause_s(status))
-            status = read()
-            live.update(render(status, _WATCHED_WORKERS), refresh=True)
+    try:
+        with Live(render(status, _WATCHED_WORKERS), console=console, auto_refresh=False) as live:
+            while status.state not in _OVER:
+                time.sleep(_pause_s(status))
+                status = read()
+                live.update(render(status, _WATCHED_WORKERS), refresh=True)
+    finally:
+        # Into a file, Live writes the last screen without the end of its last line.
+        if not console.is_terminal:
+            console.line()
 
 
 def _pause_s(status: Status) -> float:
@@ -199,7 +204,7 @@ def _workers(status: Status, most: int) -> list[str]:
             _ROW.format(
                 cut_left(w["id"], 18),
                 *(cut(each, width) for each, width in ((device, 14), (state, 8))),
-                f"{w['rows_per_s']:,.0f}",
+                f"{w['rows_per_s']:,.0f}" if w["live"] else "",
                 f"{memory / 2**20:,.0f}M",
                 use,
                 cut(held, 10),

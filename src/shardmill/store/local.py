@@ -311,7 +311,7 @@ def explain_os_error(error: OSError, place: str) -> StoreError:
     explained = StoreError(f"{place}: {error.strerror or error}.")
     if error.errno in _WRONG_PLACE:
         explained.cure = Cure.FINAL
-        explained.hint = "Check that this is a folder you may read and write to, or choose another with --out."
+        explained.hint = "Check that you may read this folder, and write to it if it is the --out of a run."
     return explained
 
 

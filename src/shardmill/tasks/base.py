@@ -127,6 +127,9 @@ class Task(ABC):
     one_shard: bool = False
     """Whether a worker holds one shard at a time, and nobody repeats a shard beside a slow holder."""
 
+    serves_runs: bool = False
+    """Whether a worker of a pool may open it once for several runs with the same parameters, one after another."""
+
     max_errors: str = ""
     """How many rows may fail, as `--max-errors` says it, if the user does not say; "" for the usual 1 %."""
 

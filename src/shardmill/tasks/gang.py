@@ -5,15 +5,21 @@ from __future__ import annotations
 import os
 import socket
 import struct
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from datetime import timedelta
 from typing import Any, TypeVar
 
+from shardmill.errors import DeviceLost, TaskError
 from shardmill.tasks.context import Context, Group, Stopped
 
 _Made = TypeVar("_Made")
 _SHORTEST_S = 30.0
+# A machine that is late or a broken connection ends a group whose processes all live. It may try so often in a row.
+_TRIES = 3
+_OF_A_COLLECTIVE = (RuntimeError, OSError)
+_ANSWERS_S = 5.0
 _SIOCGIFADDR = 0x8915
 
 
@@ -25,11 +31,14 @@ class GroupChanged(Exception):
 def process_group(group: Group, backend: str = "gloo") -> Iterator[None]:
     """torch.distributed's default group, of these processes."""
     from torch import distributed
+    from torch.distributed import distributed_c10d
 
     timeout = timedelta(seconds=max(_SHORTEST_S, group.timeout_s))
-    distributed.init_process_group(
-        backend, store=_open_store(group, timeout), rank=group.rank, world_size=group.size, timeout=timeout
-    )
+    store = _open_store(group, timeout)
+    # torch names a group by how many were begun in this process. One that failed would count, and the processes of the
+    # next group would look for each other under different names.
+    distributed_c10d._world.group_count = 0
+    distributed.init_process_group(backend, store=store, rank=group.rank, world_size=group.size, timeout=timeout)
     try:
         yield
     finally:
@@ -43,21 +52,39 @@ def run_together(
 ) -> _Made:
     """Call `work` in every process of a group, once they `meet`, until it returns.
 
-    It is called again, and goes on from the last checkpoint, if it raises GroupChanged or if a process is lost.
+    It is called again, and goes on from the last checkpoint, if it raises GroupChanged or if a process is lost; and a
+    few times if the processes lost touch though none is gone.
     """
+    tries, step = 0, -1
     while True:
         with context.join() as group:
             try:
                 with meet(group):
                     return work(group)
-            except Stopped:
+            except (Stopped, DeviceLost, TaskError):
                 raise
             except GroupChanged:
                 continue
-            except Exception:
-                # A collective fails if a process of the group is gone. All else is an error of the task.
-                if not group.is_lost():
+            except Exception as error:
+                # A collective fails if a process of the group is gone. All else is an error of the task; the first
+                # process makes sure of that, and the others leave at once.
+                own = not isinstance(error, _OF_A_COLLECTIVE)
+                if own and group.rank:
                     raise
+                if group.is_lost():
+                    continue
+                if own or group.size == 1:
+                    raise
+                step, before = _kept_step(context), step
+                tries = 1 if step > before else tries + 1
+                if tries > _TRIES:
+                    raise
+                print(f"{type(error).__name__}: {error}", file=sys.stderr, flush=True)
+
+
+def _kept_step(context: Context) -> int:
+    kept = context.checkpoint()
+    return kept.step if kept is not None else -1
 
 
 def _open_store(group: Group, timeout: timedelta) -> Any:
@@ -68,6 +95,8 @@ def _open_store(group: Group, timeout: timedelta) -> Any:
         return HashStore()
     _choose_interface()
     host, _, port = group.address.rpartition(":")
+    if group.listener is None:
+        _reach(host, int(port))
     store = TCPStore(
         host if group.listener is None else "127.0.0.1",
         int(port),
@@ -78,6 +107,16 @@ def _open_store(group: Group, timeout: timedelta) -> Any:
         master_listen_fd=group.listener.detach() if group.listener is not None else None,
     )
     return PrefixStore(str(group.generation), store)
+
+
+def _reach(host: str, port: int) -> None:
+    """See that the first process is there. It listens before its address is known, so it is in another group if not."""
+    try:
+        socket.create_connection((host, port), _ANSWERS_S).close()
+    except ConnectionRefusedError as error:
+        raise GroupChanged from error
+    except OSError:
+        pass  # The network is slow; torch goes on trying.
 
 
 def _choose_interface() -> None:

@@ -95,7 +95,14 @@ class TrainTask(LongTask):
             torch.set_num_threads(device.threads)
 
     def work(self, item: Mapping[str, Any], context: Context) -> Mapping[str, Any]:
-        return run_together(context, lambda group: self._train(item, context, group), self._meet)
+        from shardmill.models.encoder import memory_guard
+
+        def train(group: Group) -> Mapping[str, Any]:
+            # A GPU says that it is lost at any later call.
+            with memory_guard():
+                return self._train(item, context, group)
+
+        return run_together(context, train, self._meet)
 
     def _meet(self, group: Group) -> AbstractContextManager[object]:
         if group.size == 1:

@@ -20,7 +20,7 @@ from shardmill.training.batch import StepBatch
 from shardmill.training.data import Pairs
 from shardmill.training.group import Alone, TrainGroup
 from shardmill.training.measure import Measure
-from shardmill.training.network import Network, Prepared
+from shardmill.training.network import Network, TokenizedTexts
 from shardmill.training.schedule import rate_at
 from shardmill.training.state import LoopContext, LoopState, restore, save
 
@@ -34,7 +34,7 @@ class _Step:
 
     items: NDArray[np.int64]
     batch: StepBatch
-    mine: Prepared
+    mine: TokenizedTexts
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,8 +48,8 @@ class _Part:
 
 
 @dataclass(slots=True)
-class Prepared:
-    """So many texts as mini-batches of ids."""
+class TokenizedTexts:
+    """`count` texts as mini-batches of ids."""
 
     count: int
     parts: list[_Part]
@@ -112,12 +112,12 @@ class Network:
             else:
                 weight.grad.zero_()
 
-    def prepare(self, texts: Sequence[Text]) -> Prepared:
+    def prepare(self, texts: Sequence[Text]) -> TokenizedTexts:
         """Tokenize (prompt, text) pairs. Another thread may do that while this one computes."""
         with self._tokenizing:
-            return Prepared(len(texts), list(self._cut(texts)))
+            return TokenizedTexts(len(texts), list(self._cut(texts)))
 
-    def forward(self, texts: Prepared) -> Pass:
+    def forward(self, texts: TokenizedTexts) -> Pass:
         """Embed texts. Graphs are kept for as many tokens as memory allows."""
         kept, before = 0, _cuda_bytes()
         found: Tensor | None = None

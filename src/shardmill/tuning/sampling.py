@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from shardmill.errors import SpecError, missing_extra
@@ -19,6 +20,10 @@ if TYPE_CHECKING:
     from optuna.trial import FrozenTrial
 
 _NAME = "shardmill"
+# Samplers and pruners of Optuna that note something with each trial, and go by it later.
+_KEEPS_NOTES = ("cmaes", "nsgaii", "nsgaiii", "qmc", "halving", "hyperband")
+# What samplers need that Optuna does not bring.
+_NEEDS = {"cmaes": "cmaes", "qmc": "scipy"}
 
 
 def suggest(settings: StudySettings, generation: int, finished: Sequence[Trial]) -> list[dict[str, Value]]:
@@ -26,7 +31,8 @@ def suggest(settings: StudySettings, generation: int, finished: Sequence[Trial])
 
     The trials are asked for one after another, so that those of a generation differ from each other as well.
     """
-    study = rebuild(settings, finished, _make_sampler(settings, generation))
+    remake = replay if settings.sampler["name"] in _KEEPS_NOTES else rebuild
+    study = remake(settings, finished, _make_sampler(settings, generation))
     first, space = generation * settings.generation, distributions(settings)
     for point in settings.starts[first : first + settings.generation]:
         study.enqueue_trial(point)
@@ -38,23 +44,31 @@ class Judge:
     """Says whether a trial is to be pruned, by its own reports and the trials of finished generations."""
 
     def __init__(
-        self, settings: StudySettings, parameters: Mapping[str, Value], finished: Callable[[], Sequence[Trial]]
+        self,
+        settings: StudySettings,
+        number: int,
+        parameters: Mapping[str, Value],
+        finished: Callable[[], Sequence[Trial]],
     ) -> None:
         optuna = load_optuna()
         self._never = settings.pruner["name"] == "none"
+        self.is_pruned = False
         if self._never:
             return
-        study = rebuild(settings, finished(), optuna.samplers.RandomSampler(0), _make_pruner(settings))
+        past = finished()
+        remake = replay if settings.pruner["name"] in _KEEPS_NOTES else rebuild
+        study = remake(settings, past, optuna.samplers.RandomSampler(0), _make_pruner(settings))
+        # Some pruners go by the number of the trial. Of the others in its generation they learn nothing.
+        fill(study, settings, [Trial(each, SKIPPED, {}) for each in range(len(past), number)])
         study.enqueue_trial(dict(parameters))
         with _quiet():
             self._trial = study.ask(distributions(settings))
 
     def hear(self, step: int, value: float) -> None:
+        """Take in a report of the trial. Some pruners note how far it came, so each is asked about every report."""
         if not self._never:
             self._trial.report(value, step)
-
-    def is_pruned(self) -> bool:
-        return not self._never and self._trial.should_prune()
+            self.is_pruned = self._trial.should_prune()
 
 
 def rebuild(
@@ -69,6 +83,28 @@ def rebuild(
     return study
 
 
+def replay(settings: StudySettings, trials: Sequence[Trial], sampler: BaseSampler, pruner: Any = None) -> Study:
+    """As `rebuild`, for samplers and pruners that note something with each trial that is begun or reports.
+
+    The ended trials are asked for again, a generation at a time, with the parameters that they had.
+    """
+    study, space = rebuild(settings, (), sampler, pruner), distributions(settings)
+    with _quiet():
+        for first in range(0, len(trials), settings.generation):
+            ended = trials[first : first + settings.generation]
+            for trial in ended:
+                study.enqueue_trial(dict(trial.parameters))
+            begun = [study.ask(space) for _ in ended]
+            for asked in begun:
+                _ = asked.relative_params  # Asks the sampler, which is not asked about a trial that was given.
+            for asked, trial in zip(begun, ended, strict=True):
+                for step, value in trial.reports.items() if len(settings.metrics) == 1 else ():
+                    asked.report(value, step)
+                    asked.should_prune()
+                study.tell(asked, list(trial.values) if trial.state == COMPLETE else None, _states()[trial.state])
+    return study
+
+
 def fill(study: Study, settings: StudySettings, trials: Iterable[Trial]) -> None:
     space = distributions(settings)
     for trial in sorted(trials, key=lambda each: each.number):
@@ -77,11 +113,8 @@ def fill(study: Study, settings: StudySettings, trials: Iterable[Trial]) -> None
 
 def freeze(trial: Trial, space: Mapping[str, BaseDistribution]) -> FrozenTrial:
     """A trial as Optuna has it. One that was skipped tried nothing."""
-    optuna = load_optuna()
-    states = optuna.trial.TrialState
-    known = {COMPLETE: states.COMPLETE, PRUNED: states.PRUNED, FAILED: states.FAIL, SKIPPED: states.FAIL}
-    made: FrozenTrial = optuna.trial.create_trial(
-        state=known[trial.state],
+    made: FrozenTrial = load_optuna().trial.create_trial(
+        state=_states()[trial.state],
         values=list(trial.values) if trial.state == COMPLETE else None,
         params=dict(trial.parameters),
         distributions={name: space[name] for name in trial.parameters},
@@ -89,6 +122,11 @@ def freeze(trial: Trial, space: Mapping[str, BaseDistribution]) -> FrozenTrial:
         user_attrs={"reason": trial.reason} if trial.reason else {},
     )
     return made
+
+
+def _states() -> dict[str, Any]:
+    states = load_optuna().trial.TrialState
+    return {COMPLETE: states.COMPLETE, PRUNED: states.PRUNED, FAILED: states.FAIL, SKIPPED: states.FAIL}
 
 
 def distributions(settings: StudySettings) -> dict[str, BaseDistribution]:
@@ -124,8 +162,14 @@ def _make_sampler(settings: StudySettings, generation: int) -> BaseSampler:
         "random": samplers.RandomSampler,
         "grid": samplers.BruteForceSampler,
         "gp": samplers.GPSampler,
+        "cmaes": samplers.CmaEsSampler,
+        "nsgaii": samplers.NSGAIISampler,
+        "nsgaiii": samplers.NSGAIIISampler,
+        "qmc": samplers.QMCSampler,
     }
-    made: BaseSampler = _make("sampler", kinds, {**settings.sampler, "seed": _seed(settings.seed, generation)})
+    # The points of a sequence are of one sequence in all generations.
+    seed = _seed(settings.seed, 0 if settings.sampler["name"] == "qmc" else generation)
+    made: BaseSampler = _make("sampler", kinds, {**settings.sampler, "seed": seed})
     return made
 
 
@@ -135,6 +179,8 @@ def _make_pruner(settings: StudySettings) -> Any:
         "median": pruners.MedianPruner,
         "percentile": pruners.PercentilePruner,
         "patient": lambda **options: pruners.PatientPruner(None, **options),
+        "halving": pruners.SuccessiveHalvingPruner,
+        "hyperband": pruners.HyperbandPruner,
         "threshold": pruners.ThresholdPruner,
         "wilcoxon": pruners.WilcoxonPruner,
     }
@@ -152,6 +198,8 @@ def _make(what: str, kinds: Mapping[str, Callable[..., Any]], options: Mapping[s
 
 def check_options(settings: StudySettings) -> None:
     """Refuse options that the sampler or the pruner does not have."""
+    if (needed := _NEEDS.get(settings.sampler["name"])) and find_spec(needed) is None:
+        raise missing_extra(needed, "tune")
     _make_sampler(settings, 0)
     if settings.pruner["name"] != "none":
         _make_pruner(settings)

@@ -12,8 +12,8 @@ from shardmill.spec import parse_duration
 from shardmill.tuning.space import Choices, NumberRange, Space, Value, parse_space
 
 Direction = Literal["minimize", "maximize"]
-SAMPLERS = ("tpe", "random", "grid", "gp")
-PRUNERS = ("none", "median", "percentile", "patient", "threshold", "wilcoxon")
+SAMPLERS = ("tpe", "random", "grid", "gp", "cmaes", "nsgaii", "nsgaiii", "qmc")
+PRUNERS = ("none", "median", "percentile", "patient", "threshold", "wilcoxon", "halving", "hyperband")
 # Columns of a trial's row that are neither a metric nor a parameter.
 STATE, REPORTS, SECONDS = "state", "reports", "seconds"
 _TAKEN = ("row", STATE, REPORTS, SECONDS)
@@ -68,6 +68,8 @@ class StudySettings(BaseModel):
                 raise SpecError(f"No {what} is called {name!r}.", hint=f"Available: {', '.join(known)}.")
         if len(self.metrics) > 1 and self.pruner["name"] != "none":
             raise SpecError("A study with several metrics cannot prune.", hint="Leave out the pruner.")
+        if len(self.metrics) > 1 and self.sampler["name"] == "cmaes":
+            raise SpecError("CMA-ES has one metric.", hint='For several: sampler = "nsgaii", or "tpe".')
         self._check_space()
         return self
 

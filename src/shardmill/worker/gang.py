@@ -22,6 +22,8 @@ _LOOK_EVERY_S = 0.2
 _UNTIL, _LOOKS = 0.5, 8
 # Who comes while others work waits this share of a lease for more to come, so that all join at once.
 _GATHERS = 0.25
+# A helper that fails so often, without a newer checkpoint of the item, ends its worker: the others would wait for it.
+_FAILURES = 3
 
 
 class GangSeat:
@@ -230,6 +232,7 @@ class Gangs:
         self._read_item, self._on_progress, self._on_further = read_item, on_progress, on_further
         self._seat: GangSeat | None = None
         self._wait_until = 0.0
+        self._failed_at, self._failures = (-1, 0, 0), 0
 
     def place(self) -> dict[str, int]:
         """What a heartbeat says of the gang that the worker belongs to now; empty if there is none."""
@@ -258,12 +261,22 @@ class Gangs:
         except (DeviceLost, MemoryError):
             raise
         except Exception as error:
-            # What is wrong with the item, its own worker says.
+            # What is wrong with the item, its own worker says, unless it happens here alone.
             print(f"{type(error).__name__}: {error}", file=sys.stderr, flush=True)
             self._wait_until = time.monotonic() + self._lease_s * _GATHERS
+            if self._fails_again(gang):
+                raise
         finally:
             seat.close()
             self._seat = None
+
+    def _fails_again(self, gang: Gang) -> bool:
+        """Whether this worker failed too often at one item that got no further meanwhile."""
+        kept = self._ledger.checkpoints.find(gang.shard, gang.row)
+        place = (gang.shard, gang.row, kept.step if kept is not None else 0)
+        self._failures = self._failures + 1 if place == self._failed_at else 1
+        self._failed_at = place
+        return self._failures >= _FAILURES
 
     def _make_seat(self, shard: int, row: int, stopped: Callable[[], bool], *, leads: bool) -> GangSeat:
         return GangSeat(

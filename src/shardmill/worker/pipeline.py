@@ -51,7 +51,7 @@ _KEEP_S = 6.0
 class Worker:
     """Works on a run until all its shards are committed, by this worker or another.
 
-    A worker of a pool `leaves` the run to others as soon as it can claim nothing, or when that function says so.
+    A worker of a pool `leaves` once it can claim nothing, or when that says so; its `task` may be open from before.
     """
 
     def __init__(
@@ -65,6 +65,7 @@ class Worker:
         on_step: Callable[[str, int], None] = lambda step, shard: None,
         on_stuck: Callable[[], None] | None = None,
         leaves: Callable[[], bool] | None = None,
+        task: Task | None = None,
     ) -> None:
         self.ledger, self.device = ledger, device
         self.name = name or f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:12]}"
@@ -74,7 +75,7 @@ class Worker:
         self.plan, settings = ledger.settle()
         self.execution = Execution(**settings)
         work, lease_s = self.plan.work, self.execution.lease_s
-        self.task: Task = open_task(work.task, work.params)
+        self.task: Task = task or open_task(work.task, work.params)
         self.task.join(ledger, self.plan)
         alone = self.task.one_shard
         self.choice = Choice(ledger, self.plan, self.name, kind=device.kind, slot=slot, lease_s=lease_s, alone=alone)
@@ -97,9 +98,8 @@ class Worker:
             leaves=leaves,
             alone=alone,
         )
-        self._sink_wait_s = 0.0
+        self._sink_wait_s, self._state = 0.0, "starting"
         self._gangs = self._open_gangs() if isinstance(self.task, LongTask) and self.task.gang else None
-        self._state = "starting"
         self._search: Search | None = None
         self._failure: BaseException | None = None
         self._pulse = Pulse(

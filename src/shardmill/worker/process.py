@@ -19,21 +19,24 @@ def work(worker: Worker, *, alone: bool = False, quiet: bool = True) -> bool:
 
     A worker that is `alone`, or whose run is detached, also does the steps that follow, or waits until they are done.
     Others leave them to the process that placed them; a branch leaves them to its home. A worker of a pool waits for
-    nobody: False also if others hold the last shards, or do what follows.
+    nobody: False also if others hold the last shards, or do what follows; its task may stay open for the next run.
     """
     with _showing(worker, quiet):
         done = worker.work()
     ledger, in_pool = worker.ledger, worker.leaves is not None
+    stays_open = in_pool and worker.task.serves_runs
     if in_pool and not (done and worker.choice.is_over()):
-        worker.task.close()
+        if not stays_open:
+            worker.task.close()
         return False
     if not done:
         return False
     if ledger.branch.assignment() is not None:
         return True
     if alone or ledger.execution().get("detach"):
-        # A step may open the model again, in another precision.
-        worker.task.close()
+        if not stays_open or is_more_than_swept(worker.plan, worker.execution):
+            # A step may open the model again, in another precision.
+            worker.task.close()
         stop, waits = worker.told_to_stop, not in_pool
         return finish(ledger, worker.plan, worker.execution, worker.name, stop=stop, waits=waits, quiet=quiet)
     if not is_more_than_swept(worker.plan, worker.execution):

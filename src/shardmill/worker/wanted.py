@@ -5,6 +5,7 @@ from __future__ import annotations
 from shardmill.errors import Cure, ModelError, ShardmillError
 from shardmill.ledger import Ledger, Search, find_crash_loop, read_search
 from shardmill.plan import NEW_NUMERICS, Plan, new_numerics
+from shardmill.steps import record_failure
 from shardmill.tasks.base import Task
 from shardmill.worker.pulse import quietly
 
@@ -52,4 +53,4 @@ def fail_run(ledger: Ledger, worker: str, error: BaseException) -> None:
     if not isinstance(error, ShardmillError) or error.cure is not Cure.FINAL:
         return
     if ledger.branch.assignment() is None:
-        quietly(ledger.state.fail, worker, error.message, error.hint)
+        quietly(record_failure, ledger, worker, error.message, error.hint)

@@ -116,6 +116,10 @@ def test_answers_fit_a_schema(folders: dict[str, Path], tmp_path: Path, write_js
     reasons = [error["reason"] for error in short.errors()]
     assert len(reasons) == 3
     assert all("does not fit the schema" in reason and "The answer: {" in reason for reason in reasons)
+    never = {"type": "integer", "minimum": 5, "maximum": 3}
+    with pytest.raises(UsageError, match=r"cannot be used: .*minimum \(5\) is greater than maximum \(3\)") as refused:
+        _run(write_jsonl(ROWS[:3]), tmp_path / "never", **{**params, "response_schema": never})
+    assert "some JSON fits" in refused.value.hint
 
 
 def test_a_server_answers(tmp_path: Path, write_jsonl: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:

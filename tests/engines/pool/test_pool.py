@@ -7,14 +7,16 @@ import subprocess
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
 from shardmill import prepare
+from shardmill.devices import Device
 from shardmill.ledger import Ledger
 from shardmill.run import Run, pool
 from shardmill.run.pool import serve
+from shardmill.testing import FakeTask
 from tests.support.cli import Cli, assert_told, command, process, write_spec
 from tests.support.corpora import fake_rows, fake_spec
 from tests.support.waiting import PATIENCE_S, wait_for
@@ -22,13 +24,30 @@ from tests.support.waiting import PATIENCE_S, wait_for
 Make = Callable[..., Ledger]
 
 
+class CountedTask(FakeTask):
+    """Counts how often it is opened and closed."""
+
+    serves_runs = True
+    calls: ClassVar[list[str]] = []
+
+    def open(self, device: Device) -> None:
+        super().open(device)
+        self.calls.append("open")
+
+    def close(self) -> None:
+        self.calls.append("close")
+
+
 @pytest.fixture
 def make(tmp_path: Path, write_jsonl: Callable[..., Path]) -> Make:
     """Plans a run in the folder of the pool, and wants it."""
 
-    def make(name: str, rows: int = 60, delay_s: float = 0.0, **execution: Any) -> Ledger:
+    def make(
+        name: str, rows: int = 60, delay_s: float = 0.0, task: str = "shardmill.testing:FakeTask", **execution: Any
+    ) -> Ledger:
         source = write_jsonl(fake_rows(rows), name=f"{name}.jsonl")
         spec = fake_spec(source, params={"delay_s": delay_s}, **execution)
+        spec = spec.model_copy(update={"work": spec.work.model_copy(update={"task": task})})
         ledger = prepare(spec, tmp_path / "runs" / name).ledger
         ledger.state.want("anna@desk")
         return ledger
@@ -55,6 +74,28 @@ def test_all_runs_are_served_by_priority_and_finished(make: Make, tmp_path: Path
     assert not stopped.workers.read(), "a stopped run draws no worker"
     again = process("work", tmp_path / "runs")
     assert (again.status, "served: nothing" in again.err) == (0, True)
+
+
+@pytest.mark.parametrize("serves_runs", [True, False])
+def test_a_model_is_loaded_once_for_runs_that_would_load_the_same(
+    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, serves_runs: bool
+) -> None:
+    monkeypatch.setattr(CountedTask, "calls", calls := [])
+    monkeypatch.setattr(CountedTask, "serves_runs", serves_runs)
+    task = f"{__name__}:CountedTask"
+    runs = [
+        make("large", 60, priority=5, task=task),
+        make("small", 40, priority=4, task=task),
+        make("checked", 40, priority=3, task=task, then=["verify"]),
+        make("after", 40, priority=2, task=task),
+        make("other", 40, delay_s=0.001, priority=1, task=task),
+    ]
+    assert len(serve(tmp_path / "runs", allow_code=True).runs) == len(runs)
+    assert {Run(run.url).status().state for run in runs} == {"complete"}
+    own, by_verify = ["open", "close"], ["open"]
+    # It is closed before a step that may load the model itself, and for a run with other parameters.
+    kept, each = [*own, *by_verify, *own, "open"], [*own * 3, *by_verify, *own * 2]
+    assert calls == (kept if serves_runs else each)
 
 
 def test_a_worker_leaves_at_once_what_others_hold(make: Make, shardmill: Cli, tmp_path: Path) -> None:

@@ -100,6 +100,8 @@ def test_few_rows_equal_vectors_and_missing_ones_make_a_map(tmp_path: Path) -> N
     same = _map(write_vectors(tmp_path / "same.parquet", np.ones((25, 4), np.float32)), tmp_path / "same")
     assert len(set(same.column("x").to_pylist())) == 1
     assert (tmp_path / "same" / "map.html").stat().st_size > 1000
+    notes = _figures(tmp_path / "same")["notes"]
+    assert notes[:2] == ["PCA of 1 of 25 rows in 4 dimensions, seed 0.", "All vectors are equal: they are one point."]
     rows: list[Any] = [*clusters(25)]
     rows[3], rows[7], rows[9] = None, np.full(16, np.nan), np.zeros(16)
     table = _map(write_vectors(tmp_path / "nan.parquet", rows), tmp_path / "nan")

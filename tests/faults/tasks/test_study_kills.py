@@ -19,12 +19,15 @@ from tests.support.libraries import needed
 from tests.support.studies import outcomes, run_study, study_spec
 
 needed("optuna")
+needed("cmaes")
 
 processes = multiprocessing.get_context("forkserver")
-processes.set_forkserver_preload(["shardmill.testing", "pyarrow.parquet", "optuna", "tests.support.studies"])
+processes.set_forkserver_preload(["shardmill.testing", "pyarrow.parquet", "optuna", "cmaes", "tests.support.studies"])
 # The time until a lease of a killed worker is free does not matter: its process is seen to be gone.
 EXECUTION = {"lease_s": 5.0, "max_restarts": 1000}
-PRUNER = {"name": "median", "n_startup_trials": 3}
+# By results alone, and with notes that are made again from them.
+PLAIN = {"pruner": {"name": "median", "n_startup_trials": 3}}
+NOTED = {"pruner": {"name": "halving", "min_resource": 1, "reduction_factor": 2}, "sampler": "cmaes"}
 # Each is reached in the first trial of a worker, at the latest as it ends.
 DEATHS = [("staged", 0), ("checkpointed", 3), ("committed", 0), ("checkpointing", 2)]
 
@@ -35,10 +38,13 @@ def _work(run: str, call: str, death: tuple[str, int] | None) -> None:
     Worker(Ledger(run), device=Device("cpu", "cpu"), **how).work()
 
 
-@pytest.mark.parametrize("workers", [1, 3])
-def test_a_killed_study_has_the_same_trials_whatever_the_number_of_workers(workers: int, tmp_path: Path) -> None:
-    expected = outcomes(run_study(tmp_path / "calm", "stepwise", pruner=PRUNER))
-    spec = study_spec("stepwise", EXECUTION, pruner=PRUNER)
+@pytest.mark.parametrize(("workers", "search"), [(1, PLAIN), (3, NOTED)], ids=["plain", "noted"])
+def test_a_killed_study_has_the_same_trials_whatever_the_number_of_workers(
+    workers: int, search: dict[str, Any], tmp_path: Path
+) -> None:
+    expected = outcomes(run_study(tmp_path / "calm", "stepwise", **search))
+    assert {state for _, state, *_ in expected} == {"complete", "pruned"}
+    spec = study_spec("stepwise", EXECUTION, **search)
     permission.allow(spec.work.code)
     ledger = Ledger(tmp_path / "run")
     ledger.create(make_plan(spec, [Device("cpu", "cpu")]))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import signal
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,7 @@ from tests.support.summaries import NEWS
 from tests.support.tables import place, spare_the_disk
 
 TASKS = ["generate", "summarize", "answer"]
+RUNTIME = "openvino"
 SETTINGS = {
     "shard_bytes": 500,
     "lease_s": 5.0,
@@ -44,7 +46,9 @@ COLUMNS = {"generate": ["id", "output"], "summarize": ["id", "summary", "starts"
 
 @pytest.fixture(scope="module")
 def workers() -> Iterator[Forker]:
-    with forker() as made:
+    """Each of fifty workers would compile its model with OpenVINO, for a second of work."""
+    with forker(without=[RUNTIME]) as made, pytest.MonkeyPatch.context() as patched:
+        patched.setitem(sys.modules, RUNTIME, None)
         yield made
 
 
@@ -92,7 +96,7 @@ def _finish(run: str) -> Run:
 
 
 @pytest.fixture(scope="module")
-def undisturbed(folder: Path) -> dict[str, pa.Table]:
+def undisturbed(folder: Path, workers: Forker) -> dict[str, pa.Table]:
     made = {task: _finish(_place(_spec(task, folder), folder / f"undisturbed-{task}")) for task in TASKS}
     assert all(len(run.plan.shards) > 2 for run in made.values())
     return {task: run.table().select(COLUMNS[task]) for task, run in made.items()}

@@ -9,6 +9,7 @@ import pytest
 
 from tests.support.kube_cluster import KubeCluster, is_named, kube_cluster
 from tests.support.services import unavailable
+from tests.support.together import TestSite
 
 
 @pytest.fixture(scope="session")
@@ -28,3 +29,8 @@ def cluster() -> Iterator[KubeCluster]:
 def namespace(cluster: KubeCluster, s3_server: str) -> Iterator[str]:
     with cluster.namespace() as name:
         yield name
+
+
+@pytest.fixture(scope="module")
+def site(cluster: KubeCluster, namespace: str, s3_server: str, tmp_path_factory: pytest.TempPathFactory) -> TestSite:
+    return TestSite(cluster, namespace, s3_server, tmp_path_factory.mktemp("site"))

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import yaml
@@ -19,18 +19,22 @@ from shardmill.engines.kubernetes.api import ClusterApi
 from shardmill.engines.kubernetes.argo import ACCOUNT, EMBED_PARALLEL, NODE_BYTES, ArgoTask, make_rights, make_template
 from shardmill.engines.kubernetes.manifests import job_name
 from shardmill.engines.kubernetes.options import PodOptions
+from shardmill.engines.kubernetes.tuning import TUNE, TUNE_PIPELINE, make_pipeline, make_tuning
 from shardmill.engines.kubernetes.workflow import RunWorkflow, end_workers
+from shardmill.errors import EngineSilent
 from shardmill.ledger import Ledger
 from shardmill.run import Run, start
 from shardmill.spec import make_spec
 from shardmill.store import open_store
-from tests.support.argo_reader import ArgoReader, Json, Kubectl, Unreadable
+from tests.support.argo_reader import ArgoReader, Json, Unreadable
 from tests.support.cli import Cli, assert_told
-from tests.support.kube_cluster import SECRET, KubeCluster
+from tests.support.kube_cluster import SECRET, watch_for
 from tests.support.kube_runs import put_source, spec_of
-from tests.support.waiting import wait_for
+from tests.support.libraries import needed
+from tests.support.together import Ends, TestSite, run_together
 
 pytestmark = pytest.mark.services
+needed("optuna")
 
 DATA = Path(__file__).parents[2] / "data" / "argo"
 TASK = ArgoTask(
@@ -44,6 +48,15 @@ TASK = ArgoTask(
 # A worker that says how it ends and ends so; and one that waits to be deleted.
 EXITS = "import sys; sys.exit(int(sys.argv[1]))"
 WAITS = "import time; time.sleep(600)"
+STUDY = """
+[work]
+task = "shardmill.testing:FakeLong"
+trials = 6
+generation = 3
+metrics = { sum = "maximize" }
+[space]
+steps = { low = 1, high = 6 }
+"""
 FAULTS = """
 import sys, time
 what, retries = sys.argv[1:]
@@ -58,22 +71,23 @@ if retries == "0" and what == "evict":
 """
 
 
-@pytest.fixture(scope="module")
-def kubectl(cluster: KubeCluster, namespace: str) -> Kubectl:
-    return partial(cluster.kubectl, "-n", namespace)
+def _kubectl(site: TestSite) -> Callable[..., str]:
+    return partial(site.cluster.kubectl, "-n", site.namespace)
 
 
-@pytest.fixture(scope="module")
-def options(cluster: KubeCluster, namespace: str) -> PodOptions:
+def _api(site: TestSite) -> ClusterApi:
+    return ClusterApi(namespace=site.namespace)
+
+
+def _options(site: TestSite) -> PodOptions:
     """Light pods without a GPU that reach the bucket."""
-    cluster.apply(*make_rights(namespace))
-    return PodOptions(cluster.image, namespace, gpus=0, memory="512Mi", secret=SECRET, grace_s=15)
+    return PodOptions(site.cluster.image, site.namespace, gpus=0, memory="512Mi", secret=SECRET, grace_s=15)
 
 
-def _workflow(name: str, namespace: str, **values: str) -> Json:
+def _workflow(name: str, namespace: str, template: str = TASK.name, **values: str) -> Json:
     parameters = [{"name": each, "value": value} for each, value in values.items()]
     metadata = {"name": name, "namespace": namespace}
-    spec = {"workflowTemplateRef": {"name": TASK.name}, "arguments": {"parameters": parameters}}
+    spec = {"workflowTemplateRef": {"name": template}, "arguments": {"parameters": parameters}}
     return {"apiVersion": "argoproj.io/v1alpha1", "kind": "Workflow", "metadata": metadata, "spec": spec}
 
 
@@ -93,8 +107,8 @@ def _recorded(which: str) -> list[list[Any]]:
     return [each for each in found if each[0] != "onExit"]
 
 
-def test_a_workflow_ends_as_the_recorded_one(kubectl: Kubectl, options: PodOptions, s3_server: str) -> None:
-    """Worker 1 ends once with 75, worker 2's pod is evicted once; the run is planned, done, merged and verified."""
+def _as_recorded(site: TestSite) -> None:
+    kubectl, options, s3_server = _kubectl(site), _options(site), site.bucket
     template = make_template(TASK, options)
     run, merged = f"{s3_server}/argo/run", f"{s3_server}/argo/merged.parquet"
     workflow = _workflow(
@@ -116,7 +130,7 @@ def test_a_workflow_ends_as_the_recorded_one(kubectl: Kubectl, options: PodOptio
         if name.endswith("work(2:2)(0)"):
             _does(pod, WAITS)
 
-    reader = ArgoReader(kubectl, workflow, template, inject)
+    reader = ArgoReader(_api(site), workflow, template, inject)
     reader.evicts.add("work(2:2)(0)")
     assert reader.run().phase == "Succeeded"
     assert _seen(reader) == _recorded("embed")
@@ -127,8 +141,9 @@ def test_a_workflow_ends_as_the_recorded_one(kubectl: Kubectl, options: PodOptio
     assert open_store(s3_server).head("argo/merged.parquet") is not None
 
 
-def test_an_end_of_a_pod_means_what_it_does_to_argo(kubectl: Kubectl, options: PodOptions, s3_server: str) -> None:
+def _ends_of_pods(site: TestSite) -> None:
     """Three workflows at once: the recorded faults; one worker that is refused; and only such workers."""
+    options, s3_server = _options(site), site.bucket
     faults = yaml.safe_load((DATA / "faults.yaml").read_text())
     faults["metadata"]["namespace"] = options.namespace
 
@@ -149,9 +164,9 @@ def test_an_end_of_a_pod_means_what_it_does_to_argo(kubectl: Kubectl, options: P
     ledger = _plan(f"{s3_server}/argo/refused")
     given = {"source": "-", "text": "text", "run": ledger.url, "merged": "-", "workers": "2"}
     readers = [
-        ArgoReader(kubectl, faults, None, fault),
-        ArgoReader(kubectl, _workflow("some", options.namespace, **given), template, refused(all_of_them=False)),
-        ArgoReader(kubectl, _workflow("none", options.namespace, **given), template, refused(all_of_them=True)),
+        ArgoReader(_api(site), faults, None, fault),
+        ArgoReader(_api(site), _workflow("some", options.namespace, **given), template, refused(all_of_them=False)),
+        ArgoReader(_api(site), _workflow("none", options.namespace, **given), template, refused(all_of_them=True)),
     ]
     readers[0].evicts.add("evict(0)")
     with ThreadPoolExecutor() as pool:
@@ -167,11 +182,11 @@ def test_an_end_of_a_pod_means_what_it_does_to_argo(kubectl: Kubectl, options: P
     assert (state.state, state.cause) == ("failed", f"The workflow {options.namespace}/none ended as Failed.")
 
 
-def test_the_account_of_the_pods_may_do_nothing_but_report(kubectl: Kubectl, options: PodOptions) -> None:
-    who = f"--as=system:serviceaccount:{options.namespace}:{ACCOUNT}"
+def test_the_account_of_the_pods_may_do_nothing_but_report(site: TestSite, rights: None) -> None:
+    kubectl, who = _kubectl(site), f"--as=system:serviceaccount:{site.namespace}:{ACCOUNT}"
     listed = [line.split() for line in kubectl("auth", "can-i", "--list", who).splitlines()[1:]]
-    rights = {words[0]: words[-2:] for words in listed if not words[0].startswith(("[", "selfsubject"))}
-    assert rights == {"workflowtaskresults.argoproj.io": ["[create", "patch]"]}
+    may = {words[0]: words[-2:] for words in listed if not words[0].startswith(("[", "selfsubject"))}
+    assert may == {"workflowtaskresults.argoproj.io": ["[create", "patch]"]}
     with pytest.raises(AssertionError, match="forbidden"):
         kubectl("get", "secrets", who)
 
@@ -184,9 +199,8 @@ def _plan(place: str) -> Ledger:
     return ledger
 
 
-def test_a_run_is_submitted_watched_and_ended_by_its_engine(
-    kubectl: Kubectl, options: PodOptions, s3_server: str, shardmill: Cli
-) -> None:
+def _by_its_engine(site: TestSite) -> None:
+    kubectl, options, s3_server = _kubectl(site), _options(site), site.bucket
     template = make_template(replace(TASK, name=EMBED_PARALLEL), options)
     kubectl("apply", "-f", "-", feed=json.dumps(template))
     engine = {"namespace": options.namespace}
@@ -196,10 +210,10 @@ def test_a_run_is_submitted_watched_and_ended_by_its_engine(
 
     def control() -> None:
         """What Argo's controller would do."""
-        wait_for(lambda: name in kubectl("get", "workflows", "-o", "name"))
+        watch_for(lambda: name in kubectl("get", "workflows", "-o", "name"))
         workflow = json.loads(kubectl("get", "workflow", name, "-o", "json"))
         assert len(json.dumps(workflow)) < 16 << 10
-        root = ArgoReader(kubectl, workflow, template, lambda node, pod: None).run()
+        root = ArgoReader(_api(site), workflow, template, lambda node, pod: None).run()
         phase = json.dumps({"status": {"phase": root.phase}})
         kubectl("patch", "workflow", name, "--type=merge", "-p", phase)
 
@@ -211,16 +225,121 @@ def test_a_run_is_submitted_watched_and_ended_by_its_engine(
     assert run.table(["id"]).num_rows == 60
     assert len(run.status().workers) == 2
     # What ended is replaced by the next run of that name; a stop leaves nothing behind.
-    RunWorkflow(ClusterApi(namespace=options.namespace), place).place(template, 1)
+    RunWorkflow(_api(site), place).place(template, 1)
     assert "phase" not in kubectl("get", "workflow", name, "-o", "json")
     assert end_workers(spec.execution, place, run.plan) == 0
     assert name not in kubectl("get", "workflows", "-o", "name")
 
 
-def test_what_is_wrong_is_said_in_a_line(options: PodOptions, shardmill: Cli, s3_server: str) -> None:
-    source = put_source(s3_server, 10)
+def _study_tuned(site: TestSite) -> None:
+    """The trials of a study on two pods, one of which is evicted once."""
+    options = _options(site)
+    folder = f"{site.bucket}/{site.namespace}/tuning"
+    open_store(folder).put("study.toml", STUDY.encode())
+    given = {"study": f"{folder}/study.toml", "run": f"{folder}/run", "workers": "2"}
+    template = make_tuning(options)
+
+    def inject(name: str, pod: Json) -> None:
+        if name.endswith("work(1:1)(0)"):
+            _does(pod, WAITS)
+
+    reader = ArgoReader(_api(site), _workflow("tune", site.namespace, TUNE, **given), template, inject)
+    reader.evicts.add("work(1:1)(0)")
+    assert reader.run().phase == "Succeeded", _seen(reader)
+    assert {name: reader.nodes[f"tune.{name}"].phase for name in ("plan", "work", "finish", "best", "onExit")} == (
+        dict.fromkeys(("plan", "work", "finish", "best", "onExit"), "Succeeded")
+    )
+    assert len(reader.nodes["tune.work(1:1)"].children) == 2
+    study = Run(f"{folder}/run").study()
+    assert [trial.state for trial in study.trials] == ["complete"] * 6
+    assert study.best[0].parameters == {"steps": max(trial.parameters["steps"] for trial in study.trials)}
+
+
+def _pipeline_ordered(site: TestSite) -> None:
+    """The steps of the pipeline, of which one ends with 75 once and one is refused: what follows it does not begin."""
+    options = _options(site)
+    template = make_pipeline(options)
+    ledger = _plan(f"{site.bucket}/{site.namespace}/pipeline")
+    asked = [each["name"] for each in template["spec"]["arguments"]["parameters"] if "value" not in each]
+    given = {**dict.fromkeys(asked, "-"), "run": ledger.url, "workers": "1"}
+
+    def inject(name: str, pod: Json) -> None:
+        if "onExit" not in name:
+            _does(pod, EXITS, "75" if name.endswith("finish(0)") else "2" if ".embed" in name else "0")
+
+    reader = ArgoReader(_api(site), _workflow("best", site.namespace, TUNE_PIPELINE, **given), template, inject)
+    assert reader.run().phase == "Failed"
+    assert len(reader.nodes["best.finish"].children) == 2
+    assert reader.nodes["best.train"].phase == "Succeeded"
+    assert reader.nodes["best.embed"].message == "retryStrategy.expression evaluated to false"
+    assert not {"best.answer", "best.evaluate"} & reader.nodes.keys()
+    assert ledger.state.look().cause == f"The workflow {site.namespace}/best ended as Failed."
+
+
+def _no_controller(site: TestSite) -> None:
+    """Nobody takes the workflow up: the command says so within a minute, and takes it back."""
+    template = make_template(replace(TASK, name="untaken"), _options(site))
+    _kubectl(site)("apply", "-f", "-", feed=json.dumps(template))
+    engine = {"namespace": site.namespace, "template": "untaken"}
+    spec = spec_of(put_source(site.bucket, 60), engine="argo", workers=2, device="cpu", engine_options=engine)
+    place = f"{site.bucket}/{site.namespace}/untaken"
+    with pytest.raises(EngineSilent, match="No controller has taken up the workflow") as told:
+        start(spec, place)
+    assert "get deployment workflow-controller" in told.value.hint
+    assert job_name(place) not in _kubectl(site)("get", "workflows", "-o", "name")
+    assert Ledger(place).plan().shards
+
+
+@pytest.fixture(scope="module")
+def rights(site: TestSite) -> None:
+    site.cluster.apply(*make_rights(site.namespace))
+
+
+@pytest.fixture(scope="module")
+def ends(site: TestSite, rights: None) -> Ends:
+    return run_together(
+        site, _as_recorded, _ends_of_pods, _by_its_engine, _study_tuned, _pipeline_ordered, _no_controller
+    )
+
+
+def test_a_workflow_ends_as_the_recorded_one(ends: Ends) -> None:
+    """Worker 1 ends once with 75, worker 2's pod is evicted once; the run is planned, done, merged and verified."""
+    ends[_as_recorded].result()
+
+
+def test_an_end_of_a_pod_means_what_it_does_to_argo(ends: Ends) -> None:
+    ends[_ends_of_pods].result()
+
+
+def test_a_run_is_submitted_watched_and_ended_by_its_engine(ends: Ends) -> None:
+    ends[_by_its_engine].result()
+
+
+def test_a_study_is_tuned_by_its_template(ends: Ends) -> None:
+    ends[_study_tuned].result()
+
+
+def test_the_steps_of_the_pipeline_wait_for_each_other(ends: Ends) -> None:
+    ends[_pipeline_ordered].result()
+
+
+def test_a_workflow_that_nobody_takes_up_is_named(ends: Ends) -> None:
+    ends[_no_controller].result()
+
+
+def test_a_workflow_keeps_its_number_of_workers(site: TestSite, capsys: pytest.CaptureFixture[str]) -> None:
+    workflow = RunWorkflow(_api(site), f"{site.bucket}/argo/kept")
+    template = make_template(TASK, _options(site))
+    workflow.place(template, 1)
+    workflow.place(template, 2)
+    assert "goes on with its 1 workers" in capsys.readouterr().err
+    workflow.delete()
+
+
+def test_what_is_wrong_is_said_in_a_line(site: TestSite, ends: Ends, shardmill: Cli) -> None:
+    s3_server, source = site.bucket, put_source(site.bucket, 10)
     run = ["run", source, "--task", "shardmill.testing:FakeTask", "--text", "text", "--engine", "argo"]
-    there = ["--set", f"namespace={options.namespace}", "--out", f"{s3_server}/argo/never"]
+    there = ["--set", f"namespace={site.namespace}", "--out", f"{s3_server}/argo/never"]
     wrong = shardmill(*run, *there, "--set", "template=gpu-embeding-generation-parallel")
     assert_told(wrong, 2, "no template 'gpu-embeding-generation-parallel'")
     assert_told(shardmill(*run, *there, "--set", "image=a"), 2, "has no option 'image'")
@@ -231,7 +350,7 @@ def test_what_is_wrong_is_said_in_a_line(options: PodOptions, shardmill: Cli, s3
 def test_what_the_reader_does_not_know_it_refuses() -> None:
     spec = {"entrypoint": "a", "templates": [{"name": "a", "script": {"image": "b"}}]}
     with pytest.raises(Unreadable, match="script"):
-        ArgoReader(lambda *words, feed="": "", {"metadata": {"name": "w"}, "spec": spec}, None, lambda n, p: None)
+        ArgoReader(cast(ClusterApi, None), {"metadata": {"name": "w"}, "spec": spec}, None, lambda n, p: None)
 
 
 def test_the_bytes_of_a_node_are_those_recorded() -> None:

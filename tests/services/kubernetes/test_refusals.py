@@ -17,15 +17,11 @@ from tests.services.kubernetes.test_rights import config_of
 from tests.support.cli import Said, assert_told, process
 from tests.support.kube_cluster import KubeCluster
 from tests.support.kube_runs import on_pods, put_source
+from tests.support.together import Ends, TestSite, run_together
 
 pytestmark = pytest.mark.services
 
 _SPEC = ("--task", "shardmill.testing:FakeTask", "--text", "text", "--id", "id")
-
-
-@pytest.fixture(scope="module")
-def source(s3_server: str) -> str:
-    return put_source(s3_server, 100)
 
 
 def submit(
@@ -39,8 +35,9 @@ def submit(
     return process(*("run", source, *_SPEC, "--engine", "kubernetes", *device, *words, "--out", place), env=environment)
 
 
-def test_pods_that_cannot_start_are_named_with_the_reason(cluster: KubeCluster, namespace: str, source: str) -> None:
+def _cannot_start(site: TestSite) -> None:
     """All at once: each takes as long as a cluster needs to find out."""
+    cluster, namespace, source = site.cluster, site.namespace, put_source(site.bucket, 100)
     wrong = {"AWS_ACCESS_KEY_ID": "wrong", "AWS_SECRET_ACCESS_KEY": "wrong", "AWS_ALLOW_HTTP": "true"}
     right = cluster.json("-n", namespace, "get", "secret", "bucket")["data"]
     keys = {"data": right, "stringData": wrong, "metadata": {"name": "wrong", "namespace": namespace}}
@@ -61,40 +58,59 @@ def test_pods_that_cannot_start_are_named_with_the_reason(cluster: KubeCluster, 
         assert_told(told[name].result(), 1 if name == "keys" else 2, *words)
         # The folder is whole: another command may go on with it.
         assert Ledger(f"{source}-{name}").plan().shards
-    assert cluster.json("-n", namespace, "get", "jobs,pods")["items"] == []
+    left = [each["metadata"]["name"] for each in cluster.json("-n", namespace, "get", "jobs,pods")["items"]]
+    assert not [name for name in left if name.startswith(tuple(job_name(f"{source}-{case}") for case in cases))]
 
 
-def test_a_quota_that_lets_no_pod_in_is_named(cluster: KubeCluster, s3_server: str, source: str) -> None:
-    with cluster.namespace() as poor:
+def _no_quota(site: TestSite) -> None:
+    source = put_source(site.bucket, 100)
+    with site.cluster.namespace() as poor:
         quota = {"apiVersion": "v1", "kind": "ResourceQuota", "spec": {"hard": {"pods": "0"}}}
-        cluster.apply({**quota, "metadata": {"name": "none", "namespace": poor}})
-        said = submit(cluster, poor, source, f"{source}-quota")
+        site.cluster.apply({**quota, "metadata": {"name": "none", "namespace": poor}})
+        said = submit(site.cluster, poor, source, f"{source}-quota")
         assert_told(said, 2, "exceeded quota: none", "kubectl describe quota")
 
 
-def test_a_cluster_that_lets_nobody_in_is_named(
-    cluster: KubeCluster, namespace: str, source: str, tmp_path: Path
-) -> None:
+def _nobody_let_in(site: TestSite) -> None:
+    cluster, namespace, source = site.cluster, site.namespace, put_source(site.bucket, 100)
     place = f"{source}-refused"
-    assert_told(
-        submit(cluster, namespace, source, place, tmp_path / "none"), 2, "No cluster is configured", "KUBECONFIG"
-    )
-    expired = config_of(cluster, "expired", tmp_path / "expired")
+    none, expired = site.folder / "none", config_of(cluster, "expired", site.folder / "expired")
+    assert_told(submit(cluster, namespace, source, place, none), 2, "No cluster is configured", "KUBECONFIG")
     assert_told(submit(cluster, namespace, source, place, expired), 2, "have expired", "kubectl auth whoami")
-    token = cluster.kubectl("-n", namespace, "create", "token", "default")
-    nobody = config_of(cluster, token, tmp_path / "nobody")
+    nobody = config_of(cluster, cluster.kubectl("-n", namespace, "create", "token", "default"), site.folder / "nobody")
     said = submit(cluster, namespace, source, place, nobody)
     assert_told(said, 2, 'cannot list resource "jobs"', "shardmill kubernetes render role")
+
+
+def _wrong_names(site: TestSite) -> None:
+    """A namespace that is not there, and a name that another run's Job has."""
+    cluster, namespace, source = site.cluster, site.namespace, put_source(site.bucket, 100)
+    place = f"{source}-taken"
     said = submit(cluster, "no-such-namespace", source, place)
     assert_told(said, 2, "There is no namespace 'no-such-namespace'", "kubectl get namespaces")
-
-
-def test_a_name_that_another_run_has_is_left_alone(cluster: KubeCluster, namespace: str, source: str) -> None:
-    place = f"{source}-taken"
-    execution = Execution(**on_pods(cluster, namespace))
-    other = make_job("s3://elsewhere/run", read_pod_options(execution), 1)
+    other = make_job("s3://elsewhere/run", read_pod_options(Execution(**on_pods(cluster, namespace))), 1)
     other["metadata"]["name"] = job_name(place)
     other["spec"]["suspend"] = True
     cluster.apply(other)
     assert_told(submit(cluster, namespace, source, place), 2, "is taken by a Job of s3://elsewhere/run", "kubectl")
-    cluster.kubectl("-n", namespace, "delete", "job", job_name(place))
+
+
+@pytest.fixture(scope="module")
+def ends(site: TestSite) -> Ends:
+    return run_together(site, _cannot_start, _no_quota, _nobody_let_in, _wrong_names)
+
+
+def test_pods_that_cannot_start_are_named_with_the_reason(ends: Ends) -> None:
+    ends[_cannot_start].result()
+
+
+def test_a_quota_that_lets_no_pod_in_is_named(ends: Ends) -> None:
+    ends[_no_quota].result()
+
+
+def test_a_cluster_that_lets_nobody_in_is_named(ends: Ends) -> None:
+    ends[_nobody_let_in].result()
+
+
+def test_a_namespace_and_a_name_that_cannot_be_used_are_named(ends: Ends) -> None:
+    ends[_wrong_names].result()

@@ -13,9 +13,8 @@ from shardmill.engines.kubernetes.rights import NAME, NEEDED, make_role
 from shardmill.run import start, stop
 from tests.support.cli import Cli
 from tests.support.engine_contract import live_workers
-from tests.support.kube_cluster import SECRET, KubeCluster
+from tests.support.kube_cluster import SECRET, KubeCluster, watch_for
 from tests.support.kube_runs import on_pods, put_source, spec_of
-from tests.support.waiting import wait_for
 
 pytestmark = pytest.mark.services
 
@@ -41,10 +40,10 @@ def test_a_command_with_the_shipped_rights_places_watches_and_ends_a_run(
     cluster: KubeCluster, as_submitter: KubeCluster, namespace: str, s3_server: str
 ) -> None:
     cluster.kubectl("label", "namespace", namespace, "pod-security.kubernetes.io/enforce=restricted")
-    source = put_source(s3_server, 900)
+    source = put_source(s3_server, 20_000)
     place = f"{source}-run"
     run = start(spec_of(source, 0.2, workers=2, detach=True, **on_pods(cluster, namespace)), place)
-    (worker, *_) = wait_for(lambda: live_workers(run.ledger))
+    (worker, *_) = watch_for(lambda: live_workers(run.ledger))
     secret = os.environ["AWS_SECRET_ACCESS_KEY"]
     shown = json.dumps([cluster.json("-n", namespace, "get", kind) for kind in ("jobs", "pods", "events")])
     assert job_name(place) in shown

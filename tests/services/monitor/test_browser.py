@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import signal
 import subprocess
@@ -15,7 +16,8 @@ from typing import Any
 import pytest
 
 from shardmill.ledger import Ledger
-from shardmill.run import prepare, start
+from shardmill.run import Run, prepare, start
+from shardmill.run.mapping import make_map as make_map_of
 from shardmill.spec import make_spec
 from shardmill.testing import InProcessEngine
 from tests.support.browser import DESK, PHONE, Watched, chromium
@@ -23,7 +25,7 @@ from tests.support.cli import command
 from tests.support.corpora import fake_rows
 from tests.support.libraries import needed
 from tests.support.maps import make_map, write_map
-from tests.support.monitored import MonitorProcess, monitor, simulate_run
+from tests.support.monitored import MonitorProcess, hostile_run, monitor, simulate_run
 from tests.support.services import unavailable
 from tests.support.waiting import wait_for
 
@@ -32,11 +34,21 @@ needed("playwright.sync_api")
 pytestmark = pytest.mark.services
 
 SCRIPT = "<img src=x onerror=alert(1)>"
+ALERTS = """
+[rules]
+error_rate = "40"
+worker_lost = true
+finished = true
+
+[targets.none]
+kind = "command"
+command = ["true"]
+"""
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A finished run that can be searched, and a large one under way."""
+    """A finished run that can be searched, a large one under way, and one whose texts mean harm."""
     folder = tmp_path_factory.mktemp("browser") / "runs"
     source = folder.parent / "texts.jsonl"
     texts = ["the battery died", "a train at eight", f"the {SCRIPT} tag", "a cup of tea", "rain all week"]
@@ -44,12 +56,15 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     work = {"source": str(source), "text": "text", "id": "id", "keep": "text", "task": "shardmill.testing:FakeTask"}
     start(make_spec(work, {"device": "cpu"}), folder / "found", engine=InProcessEngine())
     simulate_run(folder / "large", shards=100_000, workers=30, lost=2)
+    hostile_run(folder / "hostile")
     return folder
 
 
 @pytest.fixture(scope="module")
 def served(folder: Path) -> Iterator[MonitorProcess]:
-    with monitor(folder) as process:
+    alerts = folder.parent / "alerts.toml"
+    alerts.write_text(ALERTS)
+    with monitor(folder, "--alerts", alerts) as process:
         yield process
 
 
@@ -124,6 +139,22 @@ def test_a_run_from_start_to_finish_with_a_worker_that_is_killed(folder: Path, w
     wait_for(lambda: set(page.evaluate("[...globalThis.shardmill.view.strip.states]")) == {2})
 
 
+def test_the_alerts_that_hold_are_shown(watching: Open) -> None:
+    page = watching("large")
+    page.wait_for_selector("#alerts:not([hidden])")
+    assert page.inner_text("#alerts-count") == "2"
+    said = page.locator("#alerts-list li").all_inner_texts()
+    assert [text.split("\n")[0] for text in said] == ["error rate", "worker lost"]
+    assert "41 of " in said[0]
+    assert "2 workers lost: " in said[1]
+    assert "2 alerts" in page.inner_text('#runs a[href="#run=large"]')
+    # That a run is complete is told, and no trouble.
+    page.click('#runs a[href="#run=found"]')
+    page.locator("#alerts-list").get_by_text("complete: 5 rows").wait_for()
+    assert page.locator("#alerts-list li").count() == 1
+    assert "alert" not in page.inner_text('#runs a[href="#run=found"]')
+
+
 def test_a_result_is_searched(watching: Open) -> None:
     page = watching("found")
     page.get_by_label("Find items by meaning").fill("battery")
@@ -172,9 +203,21 @@ def test_the_keyboard_alone(watching: Open) -> None:
     assert page.get_attribute("#strip", "aria-valuetext") == "shard 2, done"
     page.keyboard.press("End")
     assert page.inner_text("#picked").startswith("Shard 99,999: ")
-    page.locator('#runs a[href="#run=found"]').focus()
+    for _ in reached:
+        page.keyboard.press("Shift+Tab")
+        if page.evaluate("document.activeElement.getAttribute('href')") == "#run=found":
+            break
     page.keyboard.press("Enter")
     wait_for(lambda: page.inner_text("#name") == "found")
+    # From the list to the search box of the run, and through what it found.
+    page.wait_for_selector("#search:not([hidden])")
+    for _ in range(40):
+        page.keyboard.press("Tab")
+        if page.evaluate("document.activeElement.id") == "query":
+            break
+    page.keyboard.type("tea")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("#hits tbody tr")
 
 
 @pytest.mark.parametrize(
@@ -192,6 +235,57 @@ def test_everybody_can_read_it(watching: Open, run: str, viewport: dict[str, int
     page.evaluate(axe.read_text())
     found = page.evaluate("axe.run().then((said) => said.violations)")
     assert [(each["id"], [node["target"] for node in each["nodes"]]) for each in found] == []
+
+
+@pytest.mark.parametrize("viewport", [DESK, PHONE])
+def test_texts_that_mean_harm_are_shown_as_text(watching: Open, viewport: dict[str, int]) -> None:
+    page = watching("hostile", viewport)
+    page.locator("#errors tbody").get_by_text("<script>alert(1)</script>").first.wait_for()
+    assert page.locator("#run script").count() == 0
+    assert "\u202e" not in page.inner_text("body")
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), "no text is wider than the screen"
+    page.get_by_label("Log of w<script>").click()
+    page.locator("#log-text").get_by_text("<script>alert(1)</script>").wait_for()
+    page.keyboard.press("Escape")
+    assert not page.locator("#log").is_visible()
+
+
+def map_in(page: Any) -> Any:
+    """The map in its frame, once it is drawn."""
+    frame = page.locator("#map").element_handle().content_frame()
+    frame.wait_for_url("**/files/map.html*")
+    wait_for(lambda: frame.evaluate("Boolean(globalThis.shardmill?.map.resting)"))
+    return frame
+
+
+def test_a_map_is_searched_by_meaning(folder: Path, served: MonitorProcess, watching: Open) -> None:
+    make_map_of({"source": str(folder / "found")}, {}, folder / "found-map", engine=InProcessEngine())
+    page = watching("found-map")
+    with page.expect_popup() as opened:
+        page.click('#reports a:text("map.html")')
+    shown = opened.value
+    inside = map_in(shown)
+    assert inside.evaluate("origin") == "null"
+    inside.fill("#query", "the battery died")
+    inside.click("#meaning")
+    wait_for(lambda: inside.inner_text("#found-note") == "By meaning, the nearest first.")
+    assert inside.evaluate("[...shardmill.map.list.points]") == [
+        hit.row for hit in Run(folder / "found").search("the battery died", 5)
+    ]
+    wait_for(lambda: "like=the+battery+died" in shown.evaluate("location.hash"))
+    other = watching("found-map")
+    other.goto(shown.url)
+    again = map_in(other)
+    wait_for(lambda: again.inner_text("#found-title") == "Points like “the battery died”")
+
+
+def test_a_map_without_its_run_says_where_it_is_searched(folder: Path, served: MonitorProcess, watching: Open) -> None:
+    write_map(folder / "large" / "map.html", dataclasses.replace(make_map(300), by_meaning=True))
+    page = watching("large")
+    page.goto(f"{served.base}map?run=large")
+    inside = map_in(page)
+    assert "shardmill monitor" in inside.inner_text("#meaning-note")
+    assert not inside.is_visible("#meaning")
 
 
 def test_a_map_in_a_run_folder_is_shown_in_a_sandbox(folder: Path, served: MonitorProcess, watching: Open) -> None:

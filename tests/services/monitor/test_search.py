@@ -11,7 +11,9 @@ import pytest
 
 from shardmill.errors import UsageError
 from shardmill.monitor.search import Searcher
+from shardmill.monitor.searching import number_points
 from shardmill.run import Run, start
+from shardmill.run.mapping import make_map
 from shardmill.spec import make_spec
 from shardmill.testing import InProcessEngine
 from tests.support.corpora import fake_rows
@@ -55,3 +57,26 @@ def test_searches_share_a_process_and_write_nothing_into_the_run(run: Run) -> No
     assert sorted(files(Path(run.ledger.url))) == before
     expected = [hit.row for hit in run.search("text 7", 3)]
     assert len(expected) == 3
+
+
+def test_on_a_map_rows_without_a_place_are_no_points(tmp_path: Path, write_jsonl: Write) -> None:
+    rows = [*fake_rows(4), {"id": "bad", "text": "!nan"}, *fake_rows(3)]
+    work = {"source": str(write_jsonl(rows)), "text": "text", "id": "id", "task": "shardmill.testing:FakeTask"}
+    spec = make_spec(work, {"max_errors": "50%"})
+    run = start(spec, tmp_path / "run", engine=InProcessEngine())
+    mapped = make_map({"source": run.ledger.url}, {}, tmp_path / "map", engine=InProcessEngine())
+
+    async def ask() -> list[int]:
+        searcher = Searcher()
+        try:
+            hits = await searcher.search(run.ledger.url, "text 2", 8, map_url=mapped.ledger.url)
+            assert [hit["row"] - (hit["row"] > 4) for hit in hits] == [hit["point"] for hit in hits]
+            return [hit["point"] for hit in hits]
+        finally:
+            await searcher.close()
+
+    assert sorted(asyncio.run(ask())) == list(range(7))
+    write_jsonl([*rows[1:], rows[0]])
+    start(spec, tmp_path / "run", fresh=True, engine=InProcessEngine())
+    with pytest.raises(UsageError, match="has changed since the map was made"):
+        number_points(mapped, Run(run.ledger.url))

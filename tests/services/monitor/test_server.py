@@ -10,54 +10,21 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from shardmill.ledger import Ledger
 from tests.support.cli import Cli, assert_told
 from tests.support.ledgers import a_plan
 from tests.support.libraries import needed
-from tests.support.monitored import MonitorProcess, monitor, simulate_run
+from tests.support.monitored import SCRIPT, MonitorProcess, hostile_run, monitor, simulate_run
+from tests.support.waiting import PATIENCE_S
 
 httpx = needed("httpx2")
 needed("fastapi")
 pytestmark = pytest.mark.services
 
-SCRIPT = "<script>alert(1)</script>"
-BIDI = "left\u202eright\u2066x"
-LONG = "x" * (1 << 20)
 CLIENTS = 1000
-
-
-def hostile_run(folder: Path) -> Ledger:
-    """A run whose every text is chosen by somebody who means harm."""
-    ledger = Ledger(folder)
-    ledger.create(a_plan(text=SCRIPT + LONG))
-    ledger.put_execution({"engine": SCRIPT})
-    reason = {"count": 3, "file": SCRIPT, "shard": 0, "line_in_shard": 1, "id": {"a": SCRIPT}}
-    beat: dict[str, Any] = {
-        "state": SCRIPT,
-        "host": BIDI,
-        "device": LONG,
-        "pid": 1,
-        "rows": 3,
-        "log": "logs/worker-0.log",
-        "error": SCRIPT,
-        "place": BIDI,
-        "reasons": [{**reason, "reason": SCRIPT, "example": LONG}, {**reason, "reason": BIDI}],
-    }
-    ledger.workers.beat("w" + SCRIPT.replace("/", ""), beat)
-    ledger.workers.beat("outside", {**beat, "log": "../../../secret.log"})
-    ledger.workers.beat("linked", {**beat, "log": "logs/link.log", "error": None})
-    ledger.workers.beat("nonsense", {**beat, "log": ["logs"], "place": {"a": 1}})
-    (folder / "workers" / "bad.json").write_bytes(b'{"id": "\xff\xfe"}')
-    (folder / "logs").mkdir()
-    log = b"one \x1b[31mred\x1b[0m \xff" + f"{BIDI}\n{SCRIPT}\n10%\r50%\rdone\n".encode()
-    (folder / "logs" / "worker-0.log").write_bytes(log)
-    (folder.parents[1] / "secret.log").write_text("a secret")
-    (folder / "logs" / "link.log").symlink_to(folder.parents[1] / "secret.log")
-    (folder / "report.html").write_text(SCRIPT)
-    (folder / "map.html").symlink_to(folder.parents[1] / "secret.log")
-    return ledger
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +40,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MonitorProcess]
 
 @pytest.fixture
 def client(served: MonitorProcess) -> Iterator[Any]:
-    with httpx.Client(base_url=served.base, headers=served.bearer, timeout=60) as client:
+    with httpx.Client(base_url=served.base, headers=served.bearer, timeout=PATIENCE_S) as client:
         yield client
 
 
@@ -144,6 +111,26 @@ def test_a_page_of_others_is_sandboxed(client: Any) -> None:
     assert said.headers["x-content-type-options"] == "nosniff"
 
 
+def test_a_page_of_any_size_is_streamed(
+    client: Any, served: MonitorProcess, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder = next(path for path in tmp_path_factory.getbasetemp().glob("monitored*/runs/large"))
+    size = (80 << 20) + 3
+    with (folder / "map.html").open("wb") as file:
+        file.truncate(size)
+        file.write(b"<!doctype html>")
+    before = psutil.Process(served.process.pid).memory_info().rss
+    with client.stream("GET", "api/runs/large/files/map.html") as said:
+        assert said.status_code == 200
+        assert int(said.headers["content-length"]) == size
+        assert said.headers["content-security-policy"].startswith("sandbox allow-scripts; default-src 'none'")
+        pieces = said.iter_bytes()
+        got = len(first := next(pieces)) + sum(map(len, pieces))
+    assert first.startswith(b"<!doctype html>")
+    assert got == size
+    assert psutil.Process(served.process.pid).memory_info().rss - before < size // 2, "it is never held as a whole"
+
+
 def test_what_machines_read(client: Any) -> None:
     described = client.get("api/openapi.json").json()
     assert {"/api/runs", "/api/runs/{key}", "/api/runs/{key}/shards", "/api/events"} <= set(described["paths"])
@@ -160,7 +147,7 @@ def test_what_machines_read(client: Any) -> None:
 
 
 def test_who_is_let_in(served: MonitorProcess) -> None:
-    with httpx.Client(base_url=served.base, timeout=60) as client:
+    with httpx.Client(base_url=served.base, timeout=PATIENCE_S) as client:
         assert client.get("healthz").text == "ok\n"
         for path in ("", "api/runs", "api/events", "api/openapi.json", "static/page.js", "metrics", "nothing"):
             assert client.get(path).status_code == 401, path
@@ -173,14 +160,14 @@ def test_who_is_let_in(served: MonitorProcess) -> None:
 
 
 def test_a_thousand_slow_clients_do_not_stop_it(served: MonitorProcess, client: Any) -> None:
-    """They ask for events and read nothing; whoever reads is served as before."""
+    """They ask for events and read nothing, or never end their question; whoever reads is served as before."""
     path = urllib.parse.urlsplit(served.base).path
     ask = f"GET {path}api/events?run=large HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {served.token}\r\n\r\n"
     with contextlib.ExitStack() as stack:
-        for _ in range(CLIENTS):
-            slow = stack.enter_context(socket.create_connection(("127.0.0.1", served.port), timeout=60))
+        for number in range(CLIENTS):
+            slow = stack.enter_context(socket.create_connection(("127.0.0.1", served.port), timeout=PATIENCE_S))
             slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-            slow.sendall(ask.encode())
+            slow.sendall(ask.encode()[: len(ask) // 2 if number % 4 == 0 else None])
         assert client.get("api/runs").status_code == 200
         heard = 0
         with client.stream("GET", "api/events?run=large") as stream:

@@ -47,7 +47,7 @@ def test_a_file_with_everything_is_read(tmp_path: Path) -> None:
         ("rate_drop", "rate_dorp", "there is no rule 'rate_dorp'.*Did you mean 'rate_drop'"),
         ("stalled = ", "stuck = ", "there is no rule 'stuck'.*Available: stalled"),
         ("[rules]", "[rulez]", "there is no key 'rulez'.*Did you mean 'rules'"),
-        ('"10min"', '"soon"', "rules.stalled.*neither a time"),
+        ('"10min"', '"soon"', "rules.stalled: 'soon' is no duration like 2h, 90min or 1h30m\\."),
         ('"50%"', '"0.5"', "rules.rate_drop.*no percentage"),
         ("budget = true", "budget = 5", "rules.budget"),
         ("url_variable", "url_variabel", r"\[targets.team\] has no key 'url_variabel'.*'url_variable'"),

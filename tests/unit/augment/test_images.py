@@ -3,11 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +14,6 @@ from hypothesis import strategies as st
 torch = pytest.importorskip("torch")
 
 from shardmill.augment import (  # noqa: E402
-    AugmentationConfig,
     augmentation_tensors,
     gen_augmentation_params,
     get_preset,
@@ -29,7 +23,6 @@ from shardmill.augment.adapters import apply_with_kornia  # noqa: E402
 from shardmill.augment.images import apply, pixel_noise  # noqa: E402
 from shardmill.augment.loading import AugmentedDataset, AugmentedIterable, ElasticSampler, collate  # noqa: E402
 from shardmill.errors import CorruptState, UsageError  # noqa: E402
-from tests.support.waiting import PATIENCE_S  # noqa: E402
 
 ROOT = Path(__file__).parents[3]
 CONFIG = get_preset("moderate")
@@ -169,31 +162,3 @@ def test_the_sampler_shuffles_by_epoch_and_refuses_a_foreign_state() -> None:
             sampler.load_state_dict(state)  # type: ignore[arg-type]
     with pytest.raises(UsageError):
         ElasticSampler(5, rank=2, world_size=2)
-
-
-def start(out: Path, processes: int, pause_s: float = 0.0) -> subprocess.Popen[bytes]:
-    command = [sys.executable, str(ROOT / "examples/train_ddp.py"), "--out", str(out), "--processes", str(processes)]
-    return subprocess.Popen([*command, "--pause-s", str(pause_s)], start_new_session=True)
-
-
-def test_training_killed_on_two_and_resumed_on_three_makes_the_log_of_an_undisturbed_run(tmp_path: Path) -> None:
-    killed, whole = tmp_path / "killed", tmp_path / "whole"
-    running = start(killed, 2, pause_s=0.05)
-    try:
-        deadline = time.monotonic() + PATIENCE_S
-        while len(list(killed.glob("step.*"))) < 10 or not (killed / "checkpoint.pt").exists():
-            assert time.monotonic() < deadline
-            assert running.poll() is None
-            time.sleep(0.02)
-    finally:
-        os.killpg(running.pid, signal.SIGKILL)
-        running.wait()
-    assert not (killed / "log.jsonl").exists()
-    assert start(killed, 3).wait(120) == 0
-    assert start(whole, 1).wait(120) == 0
-    log = (killed / "log.jsonl").read_text()
-    assert log == (whole / "log.jsonl").read_text()
-    assert len(log.splitlines()) == 480
-    config = AugmentationConfig(seed=7)
-    last = json.loads(log.splitlines()[-1])
-    assert last == {"epoch": 1, "id": 239, **gen_augmentation_params(239, config, epoch=1)}

@@ -10,7 +10,7 @@ import pytest
 from shardmill.errors import UsageError
 from shardmill.ledger import HistoryPoint, Ledger
 from shardmill.monitor import reading
-from shardmill.monitor.description import describe_run
+from shardmill.monitor.description import describe_run, find_searched
 from shardmill.monitor.files import shorten
 from shardmill.monitor.reading import RunReader
 from tests.support.counting import CountingStore
@@ -30,6 +30,26 @@ def test_of_many_workers_the_worst_are_told(tmp_path: Path) -> None:
     assert said.outlook.forecast_s == 8600
     assert said.history.at == sorted(said.history.at)
     assert said.history.rows_per_s[-1] > 0, "the past of a large run is that of its view"
+
+
+@pytest.mark.parametrize(
+    ("task", "offered"),
+    [
+        ("embed", True),
+        ("shardmill.testing:FakeTask", True),
+        ("apply", False),
+        ("map", False),
+        ("train", False),
+        ("tune", False),
+    ],
+)
+def test_a_search_is_offered_where_a_task_may_make_vectors(tmp_path: Path, task: str, offered: bool) -> None:
+    Ledger(tmp_path / "run").create(a_plan(task=task))
+    seen = RunReader("run", str(tmp_path / "run")).read()
+    assert seen.status is not None
+    assert find_searched(seen, ()) is None, "it has only begun"
+    done = replace(seen, status=replace(seen.status, state="complete"))
+    assert find_searched(done, ()) == (done if offered else None)
 
 
 def test_a_time_without_workers_is_a_gap(tmp_path: Path) -> None:
@@ -102,11 +122,11 @@ def test_a_page_is_only_read_by_its_name(tmp_path: Path) -> None:
     Ledger(tmp_path / "run").create(a_plan())
     reader = RunReader("run", str(tmp_path / "run"))
     with pytest.raises(UsageError, match=r"has no report\.html"):
-        reader.read_page("report.html")
+        reader.open_page("report.html")
     with pytest.raises(UsageError, match="no such page"):
-        reader.read_page("plan.json")
+        reader.open_page("plan.json")
     (tmp_path / "run" / "report.html").write_text("<p>ok")
-    assert reader.read_page("report.html") == b"<p>ok"
+    assert b"".join(reader.open_page("report.html").pieces()) == b"<p>ok"
     assert reader.read().reports == ("report.html",)
     assert set(reading.REPORTS) == {"report.html", "map.html"}
 

@@ -15,6 +15,7 @@ from shardmill.errors import StoreError
 from shardmill.ledger import Ledger
 from tests.support.ledgers import a_plan, make_commit
 from tests.support.statuses import NOW, a_status
+from tests.support.waiting import wait_for
 
 pytest.importorskip("httpx2")
 pytest.importorskip("fastapi")
@@ -23,6 +24,8 @@ pytest.importorskip("prometheus_client")
 import httpx2
 from prometheus_client import parser
 
+from shardmill.alerts import AlertDesk
+from shardmill.alerts.rules import SeenRun
 from shardmill.monitor.access import Access
 from shardmill.monitor.app import make_app
 from shardmill.monitor.backlog import count_backlog
@@ -49,7 +52,7 @@ def make_run(folder: Path, name: str, *, done: int = 0, held: int = 0) -> Ledger
 
 
 def ask(
-    watcher: Watcher, path: str, *, token: str = TOKEN, after_s: float = 0.0, accept: str = "", remarks: Any = ()
+    watcher: Watcher, path: str, *, token: str = TOKEN, after_s: float = 0.0, accept: str = "", desk: Any = None
 ) -> Any:
     """One answer of an application over a watcher that has read its runs."""
     watcher.start()
@@ -58,8 +61,8 @@ def ask(
         return max(run.read_at or 0.0 for run in watcher.runs()) + after_s
 
     async def get() -> Any:
-        paths = machine_paths(watcher, None, clock)
-        app = make_app(watcher, Access(token=TOKEN), routers=[paths], remarks=lambda: list(remarks))
+        paths = machine_paths(watcher, desk, clock)
+        app = make_app(watcher, Access(token=TOKEN), routers=[paths], desk=desk)
         async with httpx2.AsyncClient(transport=httpx2.ASGITransport(app), base_url="http://127.0.0.1") as client:
             return await client.get(path, headers={"authorization": f"Bearer {token}", "accept": accept})
 
@@ -102,8 +105,24 @@ def test_an_old_reading_is_no_backlog(tmp_path: Path) -> None:
 
 def test_what_goes_wrong_with_alerts_is_said_on_the_page(tmp_path: Path) -> None:
     make_run(tmp_path, "a")
-    said = ask(Watcher(tmp_path), "/api/runs", remarks=["Alerts do not reach <b>"])
-    assert said.json()["remarks"] == ["Alerts do not reach <b>"]
+    path = tmp_path / "alerts.toml"
+    path.write_text('[rules]\nerror_rate = "0"\n[targets."<b>"]\nkind = "command"\ncommand = ["false"]\n')
+    desk = AlertDesk(path, "http://127.0.0.1", page=lambda run: f"#run={run}", clock=lambda: NOW)
+    try:
+        desk.look("a", SeenRun(a_status(rows=50, errors=7, workers=[])))
+        wait_for(desk.troubles)
+        said = ask(Watcher(tmp_path), "/api/runs", desk=desk).json()
+    finally:
+        desk.close()
+    assert said["remarks"] == ["Alerts do not reach <b>: false ended with status 1 (); 1 wait and are sent again."]
+    (alert,) = said["alerts"]
+    assert (alert["run"], alert["rule"], alert["raised_at"]) == ("a", "error_rate", NOW)
+    assert alert["text"] == "7 of 50 rows failed (14.0%)"
+
+
+def test_without_a_file_there_are_no_alerts(tmp_path: Path) -> None:
+    make_run(tmp_path, "a")
+    assert ask(Watcher(tmp_path), "/api/runs").json()["alerts"] == []
     assert ask(Watcher(tmp_path), "/api/alerts").json() == {"watching": False, "open": [], "failing": []}
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
 from rich.console import Console
 
-from shardmill.status.screen import render
+from shardmill.status.screen import follow, render
 from shardmill.status.state import Status
 from tests.support.statuses import NOW, a_status, a_worker
 
@@ -48,7 +49,7 @@ def test_a_deadline_and_a_budget_are_compared_with_the_end() -> None:
 
 def test_of_a_thousand_workers_the_worst_come_first() -> None:
     workers = [a_worker(i) for i in range(1000)]
-    workers[700] |= {"live": False, "beat_age_s": 500.0}
+    workers[700] |= {"live": False, "beat_age_s": 500.0, "rows_per_s": 77.0}
     workers[800] |= {"rows_per_s": 0.0, "open": {}}
     lines = shown(a_status(workers=workers), 5)
     at = next(i for i, line in enumerate(lines) if line.startswith("workers"))
@@ -56,6 +57,7 @@ def test_of_a_thousand_workers_the_worst_come_first() -> None:
     named = [line.split()[0] for line in lines[at + 2 :]]
     assert [name.partition("-0123456789ab")[0].rpartition("-")[2] for name in named] == ["700", "800", "0", "1", "2"]
     assert " lost " in lines[at + 2]
+    assert " 77 " not in lines[at + 2], "a lost worker does nothing now"
 
 
 def test_hostile_texts_are_shown_as_text() -> None:
@@ -70,3 +72,12 @@ def test_what_was_not_recorded_is_said_so() -> None:
     assert "reasons not recorded" in "\n".join(shown(a_status(reasons=None)))
     text = "\n".join(shown(a_status(eta_s=None, eta_low_s=None, eta_high_s=None, usd=None, bound=None)))
     assert "unknown: no worker has a pace yet" in text
+
+
+def test_what_is_watched_ends_with_a_whole_line_also_in_a_file(capsys: pytest.CaptureFixture[str]) -> None:
+    follow(lambda: a_status(state="complete"))
+    assert capsys.readouterr().out.endswith("\n")
+    states = iter([a_status()])
+    with pytest.raises(StopIteration):
+        follow(lambda: next(states))
+    assert capsys.readouterr().out.endswith("\n")

@@ -116,6 +116,12 @@ def test_the_method_is_that_of_the_model(folders: dict[str, Path], tmp_path: Pat
     reader.save_pretrained(tmp_path / "reader")
     with pytest.raises(ModelError, match="finds answers"):
         find_method(str(tmp_path / "reader"), None)
+    with pytest.raises(ModelError, match=r"makes no vectors: .*QuestionAnswering") as refused:
+        open_task("summarize", {"method": "extractive", "model": str(tmp_path / "reader")}).fingerprint()
+    assert "shardmill answer --reader" in refused.value.hint
+    with pytest.raises(ModelError, match="bart is an encoder-decoder model") as refused:
+        open_task("summarize", {"method": "extractive", "model": str(folders["bart"])}).open(Device("cpu", "cpu"))
+    assert "summarize --method generative" in refused.value.hint
     with pytest.raises(SpecError, match="max_tokens is for a model that writes"):
         open_task("summarize", {"max_tokens": 9})
     with pytest.raises(SpecError, match="No model"):

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shardmill.errors import CorruptState, TaskError
+from shardmill.errors import CorruptState, DeviceOutOfMemory, TaskError
 from tests.support.libraries import needed
 from tests.support.training import MemoryContext, a_model, a_network, pairs_of, topic_pairs
 
@@ -101,6 +101,40 @@ def test_a_loss_that_is_not_a_number_names_step_and_items(folder: Path) -> None:
     with torch.no_grad():
         next(iter(made.network.weights().values())).fill_(float("nan"))
     with pytest.raises(TaskError, match=r"loss is nan at step 1 of \d+ \(items \d+"):
+        made.run()
+
+
+def test_a_step_that_does_not_fit_in_memory_is_begun_again_with_less(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted = loop(folder, MemoryContext(), epochs=1).run()
+    made = loop(folder, MemoryContext(), epochs=1)
+    vectors, refused = made.network._encoder.vectors, []
+
+    def cramped(rows: Any, *given: Any, **more: Any) -> Any:
+        if torch.is_grad_enabled() and sum(map(len, rows)) > 100:
+            refused.append(len(rows))
+            raise DeviceOutOfMemory("The batch does not fit in memory.")
+        return vectors(rows, *given, **more)
+
+    monkeypatch.setattr("shardmill.training.network._LEAST_MINI_TOKENS", 16)
+    monkeypatch.setattr(made.network._encoder, "vectors", cramped)
+    made.network._mini_tokens = 2048
+    done = made.run()
+    assert refused
+    np.testing.assert_allclose(
+        [each["loss"] for each in done.curve[1:]], [each["loss"] for each in wanted.curve[1:]], atol=1e-4
+    )
+
+
+def test_a_text_that_never_fits_ends_the_run(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = loop(folder, MemoryContext(), epochs=1, held_out=0.0)
+
+    def refuse(*given: Any, **more: Any) -> Any:
+        raise DeviceOutOfMemory("The batch does not fit in memory.")
+
+    monkeypatch.setattr(made.network._encoder, "vectors", refuse)
+    with pytest.raises(DeviceOutOfMemory, match="A single text does not fit"):
         made.run()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from shardmill.tuning.trial import COMPLETE, FAILED, PRUNED, Trial
 from tests.support.libraries import needed
 
 needed("optuna")
+needed("cmaes")
 
 SPACE = {"x": {"low": -5.0, "high": 5.0}, "n": {"low": 1, "high": 8}, "way": ["a", "b"]}
 
@@ -35,12 +37,44 @@ def run_study(settings: StudySettings, generations: int) -> list[Trial]:
     return trials
 
 
-@pytest.mark.parametrize("sampler", ["tpe", "random"])
-def test_the_same_seed_and_results_give_the_same_trials(sampler: str) -> None:
+@pytest.mark.parametrize("sampler", ["tpe", "random", "cmaes", "qmc"])
+def test_the_same_seed_and_results_give_the_same_trials(sampler: Any) -> None:
     first, again = (run_study(a_study(sampler=sampler), 4) for _ in range(2))
     assert first == again
     assert len({str(trial.parameters) for trial in first}) == 32
     assert first[:8] != run_study(a_study(sampler=sampler, seed=4), 1)
+
+
+def test_a_trial_may_have_tried_what_another_machine_rounded_otherwise() -> None:
+    """What was settled counts, and not what a sampler would have said here."""
+    settings = a_study(sampler="cmaes")
+    trials = run_study(settings, 3)
+    near = [replace(t, parameters={**t.parameters, "x": float(t.parameters["x"]) * 0.9}) for t in trials]
+    assert suggest(settings, 3, near) != suggest(settings, 3, trials)
+
+
+def test_samplers_that_keep_notes_learn_from_generation_to_generation() -> None:
+    space = {"x": {"low": -5.0, "high": 5.0}, "n": {"low": 1, "high": 8}, "way": ["a"]}
+    trials = run_study(a_study(space=space, sampler={"name": "cmaes", "popsize": 8}), 12)
+    spread = [max(abs(float(t.parameters["x"]) - 1) for t in trials[first : first + 8]) for first in (8, 88)]
+    assert spread[1] < spread[0] / 2
+    with pytest.raises(SpecError, match="CMA-ES has one metric"):
+        a_study(sampler="cmaes", metrics={"a": "minimize", "b": "maximize"})
+
+
+@pytest.mark.parametrize("sampler", ["nsgaii", "nsgaiii"])
+def test_several_metrics_by_populations(sampler: str) -> None:
+    settings = a_study(
+        sampler={"name": sampler, "population_size": 8}, metrics={"loss": "minimize", "size": "minimize"}
+    )
+    trials: list[Trial] = []
+    for generation in range(6):
+        asked = suggest(settings, generation, trials)
+        made = [Trial(8 * generation + i, COMPLETE, p, (loss(p), float(p["n"]))) for i, p in enumerate(asked)]
+        trials += [replace(made[0], state=FAILED, values=()), *made[1:]]
+    # Children have what parents had, most of it.
+    assert len({trial.parameters["x"] for trial in trials}) < 48
+    assert suggest(settings, 6, trials) == suggest(settings, 6, trials)
 
 
 def test_results_of_earlier_generations_change_what_is_tried() -> None:
@@ -88,11 +122,42 @@ def test_a_trial_that_is_worse_than_most_is_pruned_by_finished_trials_alone() ->
     settings = a_study(pruner={"name": "median", "n_startup_trials": 2})
     asked = suggest(settings, 0, [])
     past = [Trial(i, COMPLETE, each, (1.0,), {0: 2.0, 1: 1.0}) for i, each in enumerate(asked)]
-    judge = Judge(settings, asked[0], lambda: past)
+    judge = Judge(settings, 8, asked[0], lambda: past)
     judge.hear(0, 1.9)
-    assert not judge.is_pruned()
+    assert not judge.is_pruned
     judge.hear(1, 1.8)
-    assert judge.is_pruned()
+    assert judge.is_pruned
+
+
+def test_a_trial_is_compared_at_the_steps_at_which_half_of_them_go_on() -> None:
+    settings = a_study(pruner={"name": "halving", "min_resource": 2, "reduction_factor": 2})
+    asked = suggest(settings, 0, [])
+    past = [Trial(i, COMPLETE, p, (1.0 + i,), dict.fromkeys(range(9), 1.0 + i)) for i, p in enumerate(asked)]
+    pruned_at = {}
+    for value in (0.5, 3.5, 7.5):
+        judge = Judge(settings, 8, asked[0], lambda: past)
+        for step in range(9):
+            judge.hear(step, value)
+            if judge.is_pruned:
+                pruned_at[value] = step
+                break
+    assert pruned_at == {7.5: 2}
+
+
+def test_the_bracket_of_a_trial_follows_from_its_number() -> None:
+    settings = a_study(pruner={"name": "hyperband", "min_resource": 1, "max_resource": 9, "reduction_factor": 3})
+    asked = suggest(settings, 0, [])
+    past = [Trial(i, COMPLETE, p, (1.0,), dict.fromkeys(range(10), 1.0)) for i, p in enumerate(asked)]
+    ends = []
+    for number in range(8, 24):
+        judge = Judge(settings, number, asked[0], lambda: past)
+        steps = []
+        for step in range(10):
+            judge.hear(step, 5.0)
+            if judge.is_pruned:
+                steps.append(step)
+        ends.append(tuple(steps[:1]))
+    assert len(set(ends)) > 1
 
 
 def test_an_option_that_a_sampler_does_not_have_is_refused() -> None:

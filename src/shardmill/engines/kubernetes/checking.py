@@ -19,7 +19,11 @@ from shardmill.engines.kubernetes.state import PodEnd, end_of_pod, has_begun
 from shardmill.errors import EngineRefused, EngineSilent
 
 _POD_S, _LOOK_S = 55.0, 1.0
-_FRONTS = {"argoproj.io/v1alpha1": "--engine argo", "keda.sh/v1alpha1": "an autoscaled pool"}
+# Another program may have the same group: Argo CD has that of Argo Workflows.
+_FRONTS = {
+    "argoproj.io/v1alpha1": ("workflowtemplates", "--engine argo"),
+    "keda.sh/v1alpha1": ("scaledjobs", "an autoscaled pool"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +51,7 @@ def check_cluster(api: ClusterApi, options: PodOptions | None, place: str) -> It
     fix = f"shardmill kubernetes render role --set namespace={api.namespace} | kubectl apply -f -"
     words = ", ".join(f"{verb} {resource}" for _, resource, verb in missing)
     yield ClusterFact("rights", not missing, f"missing: {words}" if missing else "all that are needed", fix)
-    yield from _fronts(api)
+    yield from find_fronts(api)
     yield _gpus(api, options)
     if options is not None and not missing:
         yield from _check_pod(api, options, place)
@@ -70,13 +74,13 @@ def _may(api: ClusterApi, right: tuple[str, str, str]) -> bool:
     return bool(answer["status"]["allowed"])
 
 
-def _fronts(api: ClusterApi) -> Iterator[ClusterFact]:
+def find_fronts(api: ClusterApi) -> Iterator[ClusterFact]:
     """Kinds of objects that some fronts need; a cluster without them runs Jobs."""
-    for group, front in _FRONTS.items():
-        found = api.find(f"/apis/{group}") is not None
-        yield ClusterFact(
-            group.partition("/")[0], True, "installed" if found else f"not installed: {front} cannot be used"
-        )
+    for group, (kind, front) in _FRONTS.items():
+        offered = (api.find(f"/apis/{group}") or {}).get("resources") or ()
+        there = any(each["name"] == kind for each in offered)
+        said = "installed" if there else f"not installed: {front} cannot be used"
+        yield ClusterFact(group.partition("/")[0], True, said)
 
 
 def _gpus(api: ClusterApi, options: PodOptions | None) -> ClusterFact:

@@ -127,6 +127,8 @@ class RunWorkflow:
             self.delete()
             found = None
         if found is not None:
+            if (placed := _workers_of(found)) != str(workers):
+                say(f"The workflow {self.name} goes on with its {placed or 'own'} workers: Argo cannot change that.")
             return
         made = make_workflow(self.run, template, workers, self.api.namespace)
         try:
@@ -232,6 +234,11 @@ class WorkflowPlacement:
             self._line, self._said_at = line, now
             with contextlib.suppress(StoreError):
                 self._ledger.notes.put_placement(line)
+
+
+def _workers_of(workflow: Json) -> str:
+    parameters = (workflow["spec"].get("arguments") or {}).get("parameters") or ()
+    return next((str(each.get("value")) for each in parameters if each["name"] == "workers"), "")
 
 
 def phase_of(workflow: Json) -> str:

@@ -30,6 +30,8 @@ class MapPage {
     this.legend.use("");
     this.resize();
     new ResizeObserver(() => this.resize()).observe(this.element);
+    this.monitor = new Monitor(this);
+    this.offer();
     this.fromAddress();
     addEventListener("hashchange", () => location.hash !== this.written && this.fromAddress());
     this.readyMs = performance.now();
@@ -63,6 +65,7 @@ class MapPage {
     // No form: where the monitor shows the page, forms are not allowed.
     const find = () => this.search(byId("query").value.trim());
     on("find", find);
+    on("meaning", () => this.searchMeaning(byId("query").value.trim()));
     byId("query").addEventListener("keydown", (event) => event.key === "Enter" && find());
     byId("query").addEventListener("search", () => byId("query").value || this.clear());
     this.element.addEventListener("focus", () => this.focused(this.element.matches(":focus-visible")));
@@ -263,6 +266,34 @@ class MapPage {
     this.toAddress();
   }
 
+  /** A search by meaning, where the monitor can answer it; elsewhere one line that says where. */
+  offer() {
+    const { searches } = this.monitor;
+    byId("meaning").hidden = !searches;
+    byId("meaning-note").hidden = searches || !this.points.head.by_meaning;
+    if (searches && this.wished) this.searchMeaning(this.wished);
+  }
+
+  async searchMeaning(text) {
+    this.wished = "";
+    if (!text) {
+      this.clear();
+      return;
+    }
+    this.clear(false);
+    const own = (this.query = { text, meaning: true });
+    const none = new Uint32Array(0);
+    const title = `Points like “${plain(text)}”`;
+    this.list.show(title, none, "Searching. The first search loads the model.");
+    const { points, trouble } = await this.monitor.ask(text);
+    if (this.query !== own) return;
+    const shown = points.filter((i) => this.points.shown[i]);
+    this.mark(shown);
+    this.list.show(title, shown, trouble || "By meaning, the nearest first.");
+    this.say(trouble || `${counted(shown.length, "point")} found.`);
+    this.toAddress();
+  }
+
   showEntry(name, entry) {
     const points = Uint32Array.from(entry.points);
     this.mark(points);
@@ -297,9 +328,10 @@ class MapPage {
     const { view, legend, labels } = this;
     said.set("at", [view.x, view.y, view.zoom()].map((value) => Number(value.toPrecision(5))).join(","));
     if (legend.way && legend.way !== legend.ways[0]) said.set("colour", legend.way.key);
-    if (this.query) said.set("find", this.query.text);
+    if (this.query) said.set(this.query.meaning ? "like" : "find", this.query.text);
     if (labels.picked >= 0) said.set("point", labels.picked);
     this.written = `#${said}`;
+    this.monitor?.tell({ view: this.written });
     try {
       history.replaceState(null, "", this.written);
     } catch (error) {
@@ -317,6 +349,11 @@ class MapPage {
     if (said.get("find")) {
       byId("query").value = said.get("find");
       this.search(said.get("find"));
+    }
+    if (said.get("like")) {
+      byId("query").value = said.get("like");
+      this.wished = said.get("like");
+      this.offer();
     }
   }
 

@@ -46,8 +46,9 @@ class Controls:
         for tokenizer, broken in ((self._tokenizer, False), (self._breaking, True)):
             at = [i for i, text in enumerate(texts) if (_BREAK in text) is broken]
             if at:
-                read = tokenizer([texts[i] for i in at], return_attention_mask=False, **options)["input_ids"]
-                for i, ids in zip(at, read, strict=True):
+                # A text that is too long is set aside, or cut into windows; transformers would warn of it as well.
+                read = tokenizer([texts[i] for i in at], return_attention_mask=False, verbose=False, **options)
+                for i, ids in zip(at, read["input_ids"], strict=True):
                     found[i] = np.array(ids, np.int32)
                     if broken:
                         found[i] = found[i][found[i] != self._break_id]

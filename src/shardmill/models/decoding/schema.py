@@ -28,7 +28,7 @@ class Grammar:
             raise ModelError("The model has no end token.", hint="Name it in generation_config.json (eos_token_id).")
         grammar = LLMatcher.grammar_from_json_schema(schema, defaults=_SPACING)
         if said := LLMatcher.validate_grammar(grammar):
-            raise UsageError(f"The schema cannot be used: {said.splitlines()[0][:300]}")
+            raise _unusable(said.splitlines()[0])
         try:
             # The model may have more words than its tokenizer, never fewer that count. One end token is enough:
             # no other is part of JSON.
@@ -38,7 +38,7 @@ class Grammar:
         self.words = words
         self._first = LLMatcher(known, grammar)
         if self._first.is_error():
-            raise UsageError(f"The schema cannot be used: {self._first.get_error()[:300]}")
+            raise _unusable(self._first.get_error())
 
     def begin(self) -> Any:
         """A matcher at the start of a text."""
@@ -74,3 +74,7 @@ class Guide:
         if not rows:
             return
         fill_next_token_bitmask_par(self._executor, [(self._matchers[row], row) for row in rows], self.masks)
+
+
+def _unusable(why: str) -> UsageError:
+    return UsageError(f"The schema cannot be used: {why[:300]}", hint="Change it so that some JSON fits it.")

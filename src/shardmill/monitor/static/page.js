@@ -6,12 +6,15 @@ import { RunView } from "./run.js";
 import { Search } from "./search.js";
 
 const LOST_S = 30;
+// What such a rule tells is no trouble, and is seen in the state of the run.
+const NEWS = ["finished", "verified"];
 // A browser allows few connections to one server, so a page that nobody sees gives its stream back after a while.
 const HIDDEN_MS = 60000;
 
 class Page {
   constructor() {
     this.runs = [];
+    this.alerts = null;
     this.key = "";
     this.heardAt = performance.now();
     this.view = new RunView((text) => this.announce(text));
@@ -79,12 +82,15 @@ class Page {
     this.linked("live", "live");
     say(byId("folder"), list.url);
     this.runs = list.runs;
+    this.tell(list.alerts);
+    this.alerts = list.alerts;
     const notice = byId("notice");
     const wrong = list.trouble ? [`The folder cannot be read now: ${list.trouble}`] : [];
     wrong.push(...list.remarks);
     notice.hidden = !wrong.length;
     say(notice, wrong.join(" "));
     this.showList();
+    this.showAlerts();
     if (!this.key && this.runs.length === 1) this.choose();
   }
 
@@ -99,8 +105,20 @@ class Page {
     }
     empty.hidden = true;
     this.view.show(run);
+    this.showAlerts();
     this.search.show(run);
     document.title = `${progress(run.share)} ${run.name} · shardmill`;
+  }
+
+  /** Say which alerts are new to whoever does not see them. */
+  tell(alerts) {
+    const known = new Set((this.alerts ?? alerts).map((alert) => alert.id));
+    const raised = alerts.filter((alert) => !known.has(alert.id) && !NEWS.includes(alert.rule));
+    if (raised.length) this.announce(raised.map((alert) => `Alert, ${alert.run}: ${alert.text}`).join(". "));
+  }
+
+  showAlerts() {
+    this.view.showAlerts((this.alerts ?? []).filter((alert) => alert.run === this.key));
   }
 
   showList() {
@@ -130,6 +148,9 @@ class Page {
       if (run.eta_s !== null) parts.push(`${duration(run.eta_s)} left`);
     }
     if (run.errors) parts.push(`${count(run.errors)} failed`);
+    const alerts = (this.alerts ?? []).filter((alert) => alert.run === run.key && !NEWS.includes(alert.rule)).length;
+    link.classList.toggle("alerted", alerts > 0);
+    if (alerts) parts.push(alerts === 1 ? "1 alert" : `${count(alerts)} alerts`);
     if (run.workers_lost) parts.push(`${run.workers_lost} lost`);
     say(facts, parts.join(" · "));
   }

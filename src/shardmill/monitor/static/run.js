@@ -57,7 +57,7 @@ export class RunView {
     const before = this.run;
     if (!before || before.key !== run.key) return;
     if (before.state !== run.state) this.announce(`${run.name} is ${run.state}`);
-    else if (run.workers_lost > before.workers_lost) this.announce(`${run.workers_lost} workers are lost`);
+    else if (run.workers_lost > before.workers_lost) this.announce(run.workers_lost === 1 ? "1 worker is lost" : `${count(run.workers_lost)} workers are lost`);
     else if (run.trouble && !before.trouble) this.announce(`${run.name}: ${run.trouble}`);
   }
 
@@ -79,6 +79,19 @@ export class RunView {
     const notice = byId("trouble");
     notice.hidden = !parts.length;
     say(notice, parts.join(" "));
+  }
+
+  /** The alerts that hold for this run. */
+  showAlerts(alerts) {
+    byId("alerts").hidden = !alerts.length;
+    say(byId("alerts-count"), count(alerts.length));
+    follow(byId("alerts-list"), alerts, (alert) => alert.id,
+      (alert) => make("li", { "data-rule": alert.rule },
+        make("span", { class: "rule" }, alert.rule.replaceAll("_", " ")), make("span", { class: "said" }), make("span", { class: "quiet" })),
+      (item, alert) => {
+        say(item.children[1], alert.text);
+        say(item.children[2], `since ${clock(alert.raised_at)}`);
+      });
   }
 
   showProgress(run) {
@@ -230,9 +243,13 @@ export class RunView {
       ["Folder", run.url, ""],
     ]);
     follow(byId("reports"), run.reports, (name) => name,
-      (name) => make("a", { href: `api/runs/${encodeURIComponent(run.key)}/files/${name}`, target: "_blank", rel: "noreferrer" }, name),
+      (name) => make("a", { href: pageOf(run.key, name), target: "_blank", rel: "noreferrer" }, name),
       () => {});
   }
+}
+
+function pageOf(key, name) {
+  return name === "map.html" ? `map?run=${encodeURIComponent(key)}` : `api/runs/${encodeURIComponent(key)}/files/${name}`;
 }
 
 function failedShare(run) {

@@ -63,6 +63,8 @@ class EmbedParams(BaseModel):
 class EmbedTask(Task):
     """The `embed` task: one vector per text, or per window of it, in the column `embedding`."""
 
+    serves_runs = True
+
     def __init__(self, **params: Any) -> None:
         self.params = read_params(EmbedParams, params, "embed")
         _check_windows(self.params)

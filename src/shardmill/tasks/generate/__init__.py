@@ -78,6 +78,8 @@ class GenerateParams(BaseModel):
 class GenerateTask(StreamingTask):
     """The `generate` task: the text of an item is the prompt, and its row has the answer and why it ended."""
 
+    serves_runs = True
+
     output = OUTPUT
 
     def __init__(self, **params: Any) -> None:

@@ -10,7 +10,8 @@ import pyarrow as pa
 
 from shardmill.devices import Device
 from shardmill.errors import SpecError
-from shardmill.models.location import MINILM
+from shardmill.models.kinds import check_embeds
+from shardmill.models.location import MINILM, find_model
 from shardmill.tasks.base import Agreement, Combined, Output, Prepared
 from shardmill.tasks.embed import EmbedTask
 from shardmill.tasks.summarize.base import NO_SENTENCE, SummarizeTask
@@ -36,6 +37,7 @@ class ExtractiveSummaries(SummarizeTask):
 
     def fingerprint(self) -> dict[str, str]:
         self.check_rouge()
+        check_embeds(find_model(self.params.model or MINILM).path)
         return {**self._encoder.fingerprint(), "rules": _RULES}
 
     def open(self, device: Device) -> None:

@@ -55,7 +55,7 @@ class TuneTask(LongTask):
         start = self._starts.settle(number)
         if start is None:
             return to_row(self.settings, Trial(number, SKIPPED, {}))
-        judge = Judge(self.settings, start.parameters, lambda: self._starts.before(number))
+        judge = Judge(self.settings, number, start.parameters, lambda: self._starts.before(number))
         limit_s = self.settings.trial_limit_s
         trial = TrialContext(context, judge, metric=self._pruned_by(), device=self._device, limit_s=limit_s)
         try:

@@ -46,7 +46,7 @@ class TrialContext:
         self._context.report(step, figures)
         if value is not None and step not in self.reports:
             self._hear(step, float(value))
-            if self._judge.is_pruned():
+            if self._judge.is_pruned:
                 raise Pruned
         if self._limit_s is not None and self._seconds() > self._limit_s:
             raise Pruned

@@ -19,7 +19,7 @@ from shardmill.plan import Plan
 
 OLDEST = (3, 11)
 _INSTALL_S = 3600.0
-_EXTRAS = {"embed": "embed", "summarize": "summarize", "augment": "augment", "tune": "tune"}
+_EXTRAS = {"embed": "embed", "summarize": "summarize", "augment": "augment", "train": "embed", "tune": "tune"}
 _BROUGHT_BY_DEMO = "all-MiniLM-L6-v2"
 _THEN = (1980, 1, 1, 0, 0, 0)
 

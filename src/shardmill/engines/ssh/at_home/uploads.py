@@ -82,21 +82,25 @@ class Uploads:
         return replace(plan, work=work_there, stat=replace(plan.stat, files=tuple(files))), [*whole, *models]
 
     def _lay_out_params(self, work: str) -> tuple[dict[str, Any], list[Copy]]:
-        """Replace local folders in the task's parameters by their copies on the host."""
-        params, copies = dict(self._plan.work.params), []
+        """Replace local folders in the task's parameters, and in those of a trial's task, by copies on the host."""
         mark = hashlib.sha256(json.dumps(self._plan.fingerprint, sort_keys=True).encode()).hexdigest()[:16]
-        for name, value in params.items():
+        copies: list[Copy] = []
+
+        def lay_out(value: Any) -> Any:
+            if isinstance(value, dict):
+                return {name: lay_out(each) for name, each in value.items()}
             folder = Path(value).expanduser() if isinstance(value, str) and value else None
-            if folder is None or not folder.is_dir():
-                continue
+            if folder is None or not _is_folder(folder):
+                return value
             folder = folder.resolve()
             there = f"{work}/models/{mark}/{folder.name}"
-            params[name] = there
             for path in sorted(folder.rglob("*")):
                 relative = path.relative_to(folder)
                 if path.is_file() and not any(part.startswith(".") for part in relative.parts):
                     copies.append(Copy(path, f"{there}/{relative.as_posix()}", path.stat().st_size))
-        return params, copies
+            return there
+
+        return lay_out(self._plan.work.params), copies
 
     async def send_whole(self, link: Link, copy: Copy) -> None:
         await self._send(link, copy, [(0, copy.size_bytes)])
@@ -166,6 +170,14 @@ def check_reach(plan: Plan, shared: bool, in_store: bool) -> None:
                 hint="Put the source into the store too, or use a local folder as --out: then hosts are sent what they "
                 "read. If they see the source at the same path, write shared = true in the hosts file.",
             )
+
+
+def _is_folder(path: Path) -> bool:
+    """Whether there is a folder; a text that is no path, as a function's code, is none."""
+    try:
+        return path.is_dir()
+    except (OSError, ValueError):
+        return False
 
 
 def _index_key(index: str) -> str:

@@ -8,13 +8,22 @@ from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import Any
 
-from typer.core import TyperCommand, TyperGroup
+from typer.core import TyperCommand, TyperGroup, TyperOption
 
 from shardmill.cli.options import GROUPS, OPTIONS, OTHER
+from shardmill.errors import UsageError
 
 
 class Verb(TyperCommand):
-    """A command whose help shows examples, then options in groups."""
+    """A command whose help shows examples, then options in groups. It takes each option with one value once."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        _, _, order = self.make_parser(ctx).parse_args(list(args))
+        once = [p for p in order if isinstance(p, TyperOption) and not (p.multiple or p.is_flag or p.count)]
+        if again := next((p for i, p in enumerate(once) if p in once[:i]), None):
+            raise UsageError(f"{again.opts[0]} is given twice.", hint="Give it once; a list is written with commas.")
+        rest: list[str] = super().parse_args(ctx, args)
+        return rest
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         for title, records in grouped(self, ctx).items():

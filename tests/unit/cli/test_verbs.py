@@ -150,6 +150,15 @@ def test_no_out(shardmill: Cli, items: Path) -> None:
     assert_told(shardmill("embed", items, "--text", "text"), 2, "No --out was given", "--out runs/mine")
 
 
+def test_an_option_that_is_given_twice(shardmill: Cli, items: Path, tmp_path: Path) -> None:
+    """Of `--keep price --keep brand` only the last would be kept, and nobody would know."""
+    twice = ("--keep", "price", "--keep", "brand")
+    said = shardmill("embed", items, "--text", "body", "--model", "m", "--out", tmp_path / "run", *twice)
+    assert_told(said, 2, "--keep is given twice.", "a list is written with commas")
+    assert not (tmp_path / "run").exists()
+    assert shardmill("hosts", "--help", "--help").status == 0
+
+
 def test_no_text(shardmill: Cli, items: Path, tmp_path: Path) -> None:
     assert_told(shardmill("embed", items, "--out", tmp_path / "run"), 2, "No text was given")
 

@@ -6,18 +6,18 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from shardmill import run as runs
-from shardmill.engines.ssh.at_home.environment import _extras
-from shardmill.engines.ssh.at_home.uploads import UploadProgress, Uploads
-from shardmill.run.applying import apply_work
-from shardmill.run.training import settle_study
-from shardmill.spec import make_spec
-from shardmill.tasks.tune.file import read_study_file
 from tests.support.libraries import needed
 
 for _library in ("asyncssh", "optuna", "torch"):
     needed(_library)
 
+from shardmill import run as runs  # noqa: E402
+from shardmill.engines.ssh.at_home.environment import _extras  # noqa: E402
+from shardmill.engines.ssh.at_home.uploads import UploadProgress, Uploads  # noqa: E402
+from shardmill.run.applying import apply_work  # noqa: E402
+from shardmill.run.training import settle_study  # noqa: E402
+from shardmill.spec import make_spec  # noqa: E402
+from shardmill.tasks.tune.file import read_study_file  # noqa: E402
 from tests.support.training import a_model, topic_pairs  # noqa: E402
 
 

@@ -288,7 +288,10 @@ def make_folder(folder: Path) -> None:
             for made in missing:
                 _sync_folder(made.parent)
         except OSError as error:
-            raise explain_os_error(error, f"{folder} cannot be created") from error
+            explained = explain_os_error(error, f"{folder} cannot be created")
+            if error.errno in _WRONG_PLACE:
+                explained.hint = "Check that you may write there, or choose another with --out."
+            raise explained from error
 
 
 _WRONG_PLACE = (

@@ -81,6 +81,6 @@ def test_a_row_that_loses_its_vector_does_not_keep_that_of_its_former_text(load:
 
 
 def test_a_task_may_declare_such_rows_an_answer(load: Load) -> None:
-    run = load(Answering, "answers")
+    run = load(Answering, "silent_answers")
     assert failed(run.verify(sample=0)) == {}
     assert failed(Table(place_of(run)).verify(sample=0)) == {}

@@ -8,13 +8,13 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import ssl
-import threading
 from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
+
+from tests.support.served import served
 
 _EXPIRES = "2100-01-01T00:00:00Z"
 _STS = "https://sts.amazonaws.com/doc/2011-06-15/"
@@ -61,16 +61,5 @@ def _keys() -> dict[str, str]:
 def aws_identity(account: str, review: Review, certificate: Path | None = None) -> Iterator[str]:
     """A server for one account; with a certificate it speaks TLS, without which no client asks STS."""
     handler = type("Handler", (_Handler,), {"review": staticmethod(review), "account": account})
-    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    if certificate is not None:
-        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-        context.load_cert_chain(certificate)
-        server.socket = context.wrap_socket(server.socket, server_side=True)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    try:
-        yield f"{'https://localhost' if certificate else 'http://127.0.0.1'}:{server.server_port}"
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+    with served(handler, certificate) as port:
+        yield f"{'https://localhost' if certificate else 'http://127.0.0.1'}:{port}"

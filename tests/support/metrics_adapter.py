@@ -9,15 +9,14 @@ from __future__ import annotations
 import contextlib
 import json
 import re
-import ssl
-import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
 from tests.support.prometheus import PrometheusServer
+from tests.support.served import served
 
 GROUP, VERSION = "external.metrics.k8s.io", "v1beta1"
 _ASKED = re.compile(rf"/apis/{GROUP}/{VERSION}/namespaces/(?P<namespace>[^/]+)/(?P<metric>[^/?]+)")
@@ -57,15 +56,5 @@ class _Handler(BaseHTTPRequestHandler):
 def metrics_adapter(rule: dict[str, Any], source: PrometheusServer, certificate: Path) -> Iterator[int]:
     """The server; yields its port, where the API server speaks TLS to it."""
     handler = type("Handler", (_Handler,), {"rule": rule, "source": source})
-    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    context.load_cert_chain(certificate)
-    server.socket = context.wrap_socket(server.socket, server_side=True)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    try:
-        yield server.server_port
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+    with served(handler, certificate) as port:
+        yield port

@@ -35,9 +35,9 @@ def test_a_study_of_train_takes_its_model_along(tmp_path: Path, write_jsonl: Cal
     }
     work, execution = read_study_file(study, {})
     run = runs.prepare(make_spec(settle_study(work), execution), tmp_path / "run")
-    there, copies = Uploads(run.plan, run.ledger.store, UploadProgress()).lay_out("/work", "/work/runs/one")
+    there, copies = Uploads(run.plan, run.ledger.store, UploadProgress()).lay_out("/srv/mill", "/srv/mill/runs/one")
     place = there.work.params["params"]["model"]
-    assert place.startswith("/work/models/")
+    assert place.startswith("/srv/mill/models/")
     assert there.work.params["params"]["columns"] == ["question", "passage"]
     sent = {copy.there: copy.here for copy in copies}
     assert sent[f"{place}/model.safetensors"] == model / "model.safetensors"
@@ -52,6 +52,6 @@ def test_the_text_of_a_function_is_no_folder(tmp_path: Path, write_jsonl: Callab
     source = str(write_jsonl(topic_pairs(4)))
     work, execution = apply_work({"source": source, "params": {"call": f"{code}:same"}}, {})
     run = runs.prepare(make_spec(work, execution), tmp_path / "run")
-    there, copies = Uploads(run.plan, run.ledger.store, UploadProgress()).lay_out("/work", "/work/runs/one")
+    there, copies = Uploads(run.plan, run.ledger.store, UploadProgress()).lay_out("/srv/mill", "/srv/mill/runs/one")
     assert there.work.params == run.plan.work.params
     assert not [copy for copy in copies if "/models/" in copy.there]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from shardmill.console import Bar, say
 from shardmill.devices import Device, place_workers
-from shardmill.errors import SpecError
+from shardmill.errors import SpecError, UsageError
 from shardmill.plan import ITEM, ROW, Plan, Shard, shard_target_bytes
 from shardmill.sizing.profile import Rated, recall_rate, work_digest
 from shardmill.sources import Fields, Source, SourceStat, discover, kept_schema, list_columns, open_source, sort_groups
@@ -17,6 +17,7 @@ from shardmill.sources.range import COLUMN, items_place
 from shardmill.spec import Spec, Work
 from shardmill.tasks import open_task
 from shardmill.tasks.base import Task, number_items
+from shardmill.tasks.context import LongTask
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -35,7 +36,24 @@ def result_schema(plan: Plan) -> pa.Schema:
 def devices_for(spec: Spec) -> list[Device]:
     """One device per worker: as many as asked for, or as many as the task can use."""
     task = open_task(spec.work.task, spec.work.params)
-    return place_workers(spec.execution.device, spec.execution.workers, task.workers_per_gpu)
+    placed = place_workers(spec.execution.device, spec.execution.workers, task.workers_per_gpu)
+    if isinstance(task, LongTask) and task.gang:
+        _check_together(placed)
+    return placed
+
+
+def _check_together(placed: Sequence[Device]) -> None:
+    """Workers that work on one item together talk from GPU to GPU, or from CPU to CPU."""
+    if len({device.kind for device in placed}) > 1:
+        raise UsageError(
+            "--device all: workers on a GPU and on the CPU cannot work on one item together.", hint="Use --device cuda."
+        )
+    if any(device.kind == "cuda" and device.sharing > 1 for device in placed):
+        count = len({device.visible for device in placed})
+        raise UsageError(
+            f"{len(placed)} workers cannot work on one item together on {count} GPU{'s' * (count > 1)}.",
+            hint=f"Give each its own: --workers {count}",
+        )
 
 
 def make_plan(spec: Spec, devices: Sequence[Device], *, like: Plan | None = None, quiet: bool = True) -> Plan:

@@ -17,6 +17,7 @@ from tests.support.tiny_models import bert, fast, pooling, word_piece, write_mod
 needed("torch")
 
 CPU = Device("cpu", "cpu", threads=1)
+GPU = Device("cuda", "a GPU", threads=1, precise=True)
 WORDS = [
     "river",
     "castle",
@@ -70,10 +71,10 @@ def topic_pairs(count: int = 48, seed: int = 1) -> list[dict[str, Any]]:
     return rows
 
 
-def a_network(folder: Path, **options: Any) -> Any:
+def a_network(folder: Path, device: Device = CPU, **options: Any) -> Any:
     from shardmill.training.network import Network
 
-    return Network(read_folder(folder), CPU, **options)
+    return Network(read_folder(folder), device, **options)
 
 
 def pairs_of(rows: list[dict[str, Any]], model: Path | str, **options: Any) -> Any:

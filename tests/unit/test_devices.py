@@ -27,6 +27,8 @@ from shardmill.devices import (
     share_cores,
 )
 from shardmill.errors import UsageError
+from shardmill.planner import devices_for
+from shardmill.spec import Spec
 
 UUIDS = ["GPU-aaaa-1111", "GPU-bbbb-2222", "GPU-cccc-3333"]
 ADDRESSES: list[str | bytes] = ["00000000:3B:00.0", b"00000000:AF:00.0", "00010000:D8:00.0"]
@@ -100,6 +102,22 @@ def test_one_worker_a_gpu_with_its_share_of_the_cores(three_gpus: Any) -> None:
 
 def test_more_workers_than_gpus_go_round(three_gpus: Any) -> None:
     assert _visible(place_workers("cuda", 5)) == ["0", "1", "2", "0", "1"]
+
+
+def _train_on(device: str, workers: int | None) -> list[Device]:
+    params = {"model": "a-model", "columns": ["question", "passage"]}
+    work = {"source": ["pairs.jsonl"], "text": "item", "task": "train", "params": params}
+    return devices_for(Spec.model_validate({"work": work, "execution": {"device": device, "workers": workers}}))
+
+
+def test_workers_that_train_together_have_a_gpu_each(three_gpus: Any) -> None:
+    assert _visible(_train_on("auto", None)) == ["0", "1", "2"]
+    assert _visible(_train_on("cuda", 2)) == ["0", "1"]
+    with pytest.raises(UsageError, match="4 workers cannot work on one item together on 3 GPUs") as refused:
+        _train_on("cuda", 4)
+    assert "--workers 3" in str(refused.value.hint)
+    with pytest.raises(UsageError, match="on a GPU and on the CPU cannot work on one item together"):
+        _train_on("all", 1)
 
 
 def test_fewer_workers_than_gpus_leave_some_alone(three_gpus: Any) -> None:

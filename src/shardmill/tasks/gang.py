@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager, contextmanager
 from datetime import timedelta
 from typing import Any, TypeVar
 
+from shardmill.devices import Device, own_address
 from shardmill.errors import DeviceLost, TaskError
 from shardmill.tasks.context import Context, Group, Stopped
 
@@ -25,6 +26,11 @@ _SIOCGIFADDR = 0x8915
 
 class GroupChanged(Exception):
     """All processes of a group have left it together, after a checkpoint, so that others can join."""
+
+
+def backend_of(device: Device) -> str:
+    """torch's backends for tensors of the CPU and of the device."""
+    return "cpu:gloo,cuda:nccl" if device.kind == "cuda" else "gloo"
 
 
 @contextmanager
@@ -122,8 +128,6 @@ def _reach(host: str, port: int) -> None:
 def _choose_interface() -> None:
     """Let gloo use the interface that others reach; by itself it looks up the name of the host."""
     import fcntl
-
-    from shardmill.devices import own_address
 
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
         for _, name in socket.if_nameindex():

@@ -21,7 +21,7 @@ from shardmill.models.folder import ModelFolder, read_folder
 from shardmill.models.location import Location, check_bundled, find_model
 from shardmill.retrieval.passages import read_record
 from shardmill.tasks.context import TEXT, Context, Group, LongTask, Stopped
-from shardmill.tasks.gang import GroupChanged, process_group, run_together
+from shardmill.tasks.gang import GroupChanged, backend_of, process_group, run_together
 from shardmill.tasks.params import read_params
 from shardmill.training.options import TrainOptions
 
@@ -107,7 +107,7 @@ class TrainTask(LongTask):
     def _meet(self, group: Group) -> AbstractContextManager[object]:
         if group.size == 1:
             return nullcontext()
-        return process_group(group, "cpu:gloo,cuda:nccl" if self._device.kind == "cuda" else "gloo")
+        return process_group(group, backend_of(self._device))
 
     def _train(self, item: Mapping[str, Any], context: Context, group: Group) -> Mapping[str, Any]:
         """Train as one process of a group, from the last checkpoint on."""

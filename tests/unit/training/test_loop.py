@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from shardmill.devices import Device
 from shardmill.errors import CorruptState, DeviceOutOfMemory, TaskError
 from tests.support.libraries import needed
-from tests.support.training import MemoryContext, a_model, a_network, pairs_of, topic_pairs
+from tests.support.training import CPU, GPU, MemoryContext, a_model, a_network, pairs_of, topic_pairs
 
 torch = needed("torch")
 ROWS = topic_pairs(60)
@@ -24,11 +25,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return a_model(tmp_path_factory.mktemp("model"))
 
 
-def loop(folder: Path, context: Any, group: Any = None, rows: Any = ROWS, **options: Any) -> Any:
+def loop(folder: Path, context: Any, group: Any = None, rows: Any = ROWS, device: Device = CPU, **options: Any) -> Any:
     from shardmill.training.loop import TrainingLoop
 
     torch.set_num_threads(1)
-    return TrainingLoop(a_network(folder), pairs_of(rows, folder, **{**USUAL, **options}), context, "digest", group)
+    return TrainingLoop(
+        a_network(folder, device), pairs_of(rows, folder, **{**USUAL, **options}), context, "digest", group
+    )
 
 
 def weights_of(made: Any) -> dict[str, Any]:
@@ -161,6 +164,23 @@ def _take_part(rank: int, folder: Path, place: Path, queue: Any) -> None:
         losses = [each["loss"] for each in made.run().curve if "loss" in each]
         queue.put((size, losses, float(sum(weight.abs().sum() for weight in weights_of(made).values()))))
         distributed.destroy_process_group()
+
+
+@pytest.mark.parametrize("device", [CPU, pytest.param(GPU, marks=pytest.mark.gpu)], ids=["gloo", "nccl"])
+def test_a_group_of_one_trains_as_one_alone(folder: Path, device: Any) -> None:
+    """Each sum and each gathering goes through the backend of its device."""
+    from shardmill.tasks.context import Group
+    from shardmill.tasks.gang import backend_of, process_group
+    from shardmill.training.group import ProcessGroup
+
+    alone = loop(folder, MemoryContext(), device=device)
+    wanted = alone.run()
+    with process_group(Group.alone(), backend_of(device)):
+        together = loop(folder, MemoryContext(), ProcessGroup(), device=device)
+        done = together.run()
+    assert [each["step"] for each in done.curve] == [each["step"] for each in wanted.curve]
+    for name, weight in weights_of(alone).items():
+        torch.testing.assert_close(weights_of(together)[name], weight, atol=1e-4, rtol=1e-4)
 
 
 def test_any_number_of_processes_trains_the_same(folder: Path, tmp_path: Path) -> None:

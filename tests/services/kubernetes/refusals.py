@@ -42,11 +42,15 @@ def cannot_start(site: TestSite) -> None:
     right = cluster.json("-n", namespace, "get", "secret", "bucket")["data"]
     keys = {"data": right, "stringData": wrong, "metadata": {"name": "wrong", "namespace": namespace}}
     cluster.apply({"apiVersion": "v1", "kind": "Secret", **keys})
+    claim = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}, "storageClassName": ""}
+    unbound = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "spec": claim}
+    cluster.apply({**unbound, "metadata": {"name": "unbound", "namespace": namespace}})
     cases: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
         "image": ({"image": "localhost/no-such-image:1"}, ("localhost/no-such-image:1", "--image")),
         "gpus": ({"gpus": 99}, ("asks for 99 nvidia.com/gpu", "no node has more than", "--set gpus=")),
         "secret": ({"secret": "no-such-secret"}, ('secret "no-such-secret" not found', "--set secret=")),
         "claim": ({"cache": "pvc:no-such-claim"}, ('"no-such-claim" not found', "kubectl get pvc")),
+        "unbound": ({"cache": "pvc:unbound"}, ("unbound immediate PersistentVolumeClaims", "kubectl get pvc")),
         "keys": ({"secret": "wrong"}, ("credentials",)),
     }
     with ThreadPoolExecutor(len(cases)) as pool:

@@ -14,10 +14,13 @@ from pathlib import Path
 
 import pytest
 
+from shardmill.engines.kubernetes import workflow
 from shardmill.engines.kubernetes.manifests import job_name
 from shardmill.engines.kubernetes.scaling import PoolSize, make_scaled_job
+from shardmill.errors import EngineRefused
 from shardmill.ledger import Ledger
 from shardmill.run import Run, start, stop
+from shardmill.spec import Execution
 from tests.services.kubernetes import refusals
 from tests.support.cli import command
 from tests.support.engine_contract import LOCALLY, assert_complete, live_workers
@@ -199,3 +202,14 @@ def test_keda_starts_workers_by_the_backlog_and_none_without(ends: Ends) -> None
 @pytest.mark.parametrize("refusal", refusals.ALL, ids=lambda refusal: refusal.__name__)
 def test_what_cannot_work_is_said_in_a_line(ends: Ends, refusal: Scenario) -> None:
     ends[refusal].result()
+
+
+def test_a_cluster_without_argo_is_named(
+    cluster: KubeCluster, namespace: str, monkeypatch: pytest.MonkeyPatch, ends: Ends
+) -> None:
+    """The API server has never heard of the kind."""
+    monkeypatch.setattr(workflow, "TEMPLATES", "absent.example.org/v1/workflowtemplates")
+    execution = Execution(engine="argo", device="cpu", engine_options={"namespace": namespace})
+    with cluster.steady(), pytest.raises(EngineRefused, match="Argo Workflows is not installed") as told:
+        workflow.ArgoEngine(execution)
+    assert "--engine kubernetes" in told.value.hint

@@ -76,7 +76,7 @@ def _deployment_scaled_by_its_autoscaler(site: TestSite) -> None:
         site.folder.mkdir()
         folder = f"{site.bucket}/{own}"
         # It outlasts what an autoscaler needs to decide twice. No lease ends by itself meanwhile.
-        run = want(folder, "run", put_source(site.bucket, 10 * ROWS), lease_s=600.0)
+        run = want(folder, "run", put_source(site.bucket, 8 * ROWS), lease_s=600.0)
         _, port = place_monitor(site, folder)
 
         def scale(most: int, shards_per_worker: int) -> None:

@@ -111,7 +111,7 @@ def wrong_template(site: TestSite) -> None:
             "gpu-embedding-generation-parallel",
         ),
         ("--set=image=a",): ("has no option 'image'",),
-        ("--set=namespace=nowhere",): ("nowhere",),
+        ("--set=namespace=nowhere",): ("There is no namespace 'nowhere'", "kubectl get namespaces"),
     }.items():
         with cluster.steady():
             said = process("run", source, *_SPEC, "--engine", "argo", *given, *more)

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from shardmill import prepare
 from shardmill.engines.kubernetes.monitor import MONITOR, PORT, TOKEN_KEY, make_monitor, service_host
 from shardmill.engines.kubernetes.options import PodOptions
 from shardmill.ledger import Ledger
-from tests.support.kube_cluster import SECRET, watch_for
+from tests.support.kube_cluster import SECRET, KubeCluster, watch_for
 from tests.support.kube_runs import spec_of
-from tests.support.services import free_port
+from tests.support.services import free_port, unavailable
 from tests.support.together import TestSite
+from tests.support.waiting import PATIENCE_S
 
 TOKEN = "a token for the tests alone"
 ROWS = 2_400
@@ -46,3 +51,18 @@ def want(folder: str, name: str, source: str, **execution: Any) -> Ledger:
     ledger = prepare(spec_of(source, delay_s=0.2, **execution), f"{folder}/{name}").ledger
     ledger.state.want("anna@desk")
     return ledger
+
+
+def ensure_keda(cluster: KubeCluster) -> None:
+    """KEDA's operator: the one of the cluster, or one that is started beside it."""
+    if cluster.folder is None:
+        if "keda-operator" not in cluster.kubectl("get", "pods", "-A", "-o", "name"):
+            unavailable("no KEDA on the cluster")
+        return
+    if (cluster.folder / "pids" / "keda").exists():
+        return
+    home = os.environ.get("SHARDMILL_TEST_CLUSTER")
+    if not home:
+        unavailable("no KEDA: SHARDMILL_TEST_CLUSTER names the folder of its program")
+    words = [sys.executable, str(Path(str(home)) / "cluster.py"), "keda", str(cluster.folder)]
+    subprocess.run(words, check=True, capture_output=True, timeout=PATIENCE_S)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -25,9 +24,8 @@ from tests.services.kubernetes import refusals
 from tests.support.cli import command
 from tests.support.engine_contract import LOCALLY, assert_complete, live_workers
 from tests.support.kube_cluster import KubeCluster, watch_for
-from tests.support.kube_pools import ROWS, place_monitor, pool_options, want
+from tests.support.kube_pools import ROWS, ensure_keda, place_monitor, pool_options, want
 from tests.support.kube_runs import assert_committed_once, merge, on_pods, put_source, spec_of
-from tests.support.services import unavailable
 from tests.support.together import Ends, Scenario, TestSite, run_together
 from tests.support.waiting import PATIENCE_S
 
@@ -121,21 +119,6 @@ def _disturb(site: TestSite, alone: ExitStack) -> None:
     assert "OOMKilled" in run.ledger.store.get(f"logs/{starved}.log").decode()
 
 
-def _ensure_keda(cluster: KubeCluster) -> None:
-    """KEDA's operator: the one of the cluster, or one that is started beside it."""
-    if cluster.folder is None:
-        if "keda-operator" not in cluster.kubectl("get", "pods", "-A", "-o", "name"):
-            unavailable("no KEDA on the cluster")
-        return
-    if (cluster.folder / "pids" / "keda").exists():
-        return
-    home = os.environ.get("SHARDMILL_TEST_CLUSTER")
-    if not home:
-        unavailable("no KEDA: SHARDMILL_TEST_CLUSTER names the folder of its program")
-    words = [sys.executable, str(Path(str(home)) / "cluster.py"), "keda", str(cluster.folder)]
-    subprocess.run(words, check=True, capture_output=True, timeout=PATIENCE_S)
-
-
 def _jobs(site: TestSite) -> dict[str, int]:
     """The active pods of each Job that KEDA made."""
     found = site.cluster.json("-n", site.namespace, "get", "jobs")["items"]
@@ -145,7 +128,7 @@ def _jobs(site: TestSite) -> dict[str, int]:
 def _scaled_by_keda(site: TestSite) -> None:
     """0 → 4 → 0; the object is changed in mid-run and nobody is ended; a stopped run draws no worker."""
     with site.cluster.steady():
-        _ensure_keda(site.cluster)
+        ensure_keda(site.cluster)
     with site.cluster.namespace() as own:
         _scale_by_keda(replace(site, namespace=own))
 

@@ -49,7 +49,7 @@ class _Cluster:
 
 
 def gives_up_after(
-    monkeypatch: pytest.MonkeyPatch, pods: list[Any], *events: dict[str, Any], gpus: int = 1, wait_s: float = 0.0
+    monkeypatch: pytest.MonkeyPatch, pods: list[Any], *events: dict[str, Any], gpus: int = 1, wait_s: int = 0
 ) -> float | None:
     """Seconds until it raises; None if it has not within three minutes."""
     options = PodOptions("image", "ml", gpus=gpus, wait_s=wait_s)
@@ -90,7 +90,7 @@ def test_what_cannot_start_is_named_within_a_minute(
     waited_s = gives_up_after(monkeypatch, pods, *events, gpus=gpus)
     assert waited_s is not None
     assert waited_s <= 60 - SPARE_S
-    assert (gives_up_after(monkeypatch, pods, *events, gpus=gpus, wait_s=100.0) or 0) >= 100
+    assert (gives_up_after(monkeypatch, pods, *events, gpus=gpus, wait_s=100) or 0) >= 100
 
 
 def test_a_claim_that_does_not_exist_is_named_as_soon_as_a_missing_secret(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Compiling all of torch at install takes a minute; modules are compiled, and cached, at import instead.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo demo-postgres test quick check screenshots bench-memory bench-plan bench-split clean
+.PHONY: demo demo-postgres test test-cluster quick check screenshots bench-memory bench-plan bench-split clean
 
 demo: $(VENV)/.demo
 	@$(BIN)/python examples/demo.py
@@ -23,7 +23,11 @@ demo-postgres: $(VENV)/.postgres
 JOBS ?= $(shell $(PYTHON) -c 'import os; print(min(8, (os.cpu_count() or 1) + 1))')
 
 test: check $(VENV)/.azurite $(VENV)/.axe $(VENV)/.grafana
-	@$(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadfile --no-loadscope-reorder
+	@$(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadfile --no-loadscope-reorder -m "not by_command"
+
+# All tests of Kubernetes, on the cluster that KUBECONFIG and SHARDMILL_TEST_IMAGE, or SHARDMILL_TEST_CLUSTER, name.
+test-cluster: $(VENV)/.dev
+	@$(BIN)/python -m pytest tests/services/kubernetes
 
 # An answer in under 90 seconds: what needs no server, no process and no model.
 quick: $(VENV)/.dev

@@ -68,6 +68,13 @@ class KubeCluster:
     def pods(self, namespace: str) -> list[Any]:
         return list(self.json("-n", namespace, "get", "pods")["items"])
 
+    def config_with(self, token: str, file: Path) -> Path:
+        """A kubeconfig that differs in its token alone."""
+        config = json.loads(self.kubectl("config", "view", "--raw", "-o", "json"))
+        config["users"][0]["user"] = {"token": token}
+        file.write_text(json.dumps(config))
+        return file
+
     @contextlib.contextmanager
     def namespace(self) -> Iterator[str]:
         """A namespace of its own, with the keys of the tests' S3 server as a Secret."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,7 +28,11 @@ Scenario = Callable[[TestSite], Any]
 Ends = dict[Scenario, "Future[Any]"]
 
 
-def run_together(site: TestSite, *scenarios: Scenario) -> Ends:
-    """Run all scenarios to their ends. `result()` of one returns what it returned or raises what it raised."""
+@contextlib.contextmanager
+def run_together(site: TestSite, *scenarios: Scenario) -> Iterator[Ends]:
+    """Start all scenarios. `result()` of one waits for its end, and returns what it returned or raises what it raised.
+
+    So no test waits for more than its own scenario, however long all of them take.
+    """
     with ThreadPoolExecutor(len(scenarios)) as pool:
-        return {scenario: pool.submit(scenario, site) for scenario in scenarios}
+        yield {scenario: pool.submit(scenario, site) for scenario in scenarios}

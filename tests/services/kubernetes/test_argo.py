@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 import yaml
 
 from shardmill import prepare
 from shardmill.engines.kubernetes.api import ClusterApi
-from shardmill.engines.kubernetes.argo import ACCOUNT, EMBED_PARALLEL, NODE_BYTES, ArgoTask, make_rights, make_template
+from shardmill.engines.kubernetes.argo import EMBED_PARALLEL, ArgoTask, make_rights, make_template
 from shardmill.engines.kubernetes.manifests import job_name
 from shardmill.engines.kubernetes.options import PodOptions
 from shardmill.engines.kubernetes.tuning import TUNE, TUNE_PIPELINE, make_pipeline, make_tuning
@@ -26,14 +26,13 @@ from shardmill.ledger import Ledger
 from shardmill.run import Run, start
 from shardmill.spec import make_spec
 from shardmill.store import open_store
-from tests.support.argo_reader import ArgoReader, Json, Unreadable
-from tests.support.cli import Cli, assert_told
+from tests.support.argo_reader import ArgoReader, Json
 from tests.support.kube_cluster import SECRET, watch_for
 from tests.support.kube_runs import put_source, spec_of
 from tests.support.libraries import needed
 from tests.support.together import Ends, TestSite, run_together
 
-pytestmark = pytest.mark.services
+pytestmark = [pytest.mark.services, pytest.mark.by_command]
 needed("optuna")
 
 DATA = Path(__file__).parents[2] / "data" / "argo"
@@ -182,15 +181,6 @@ def _ends_of_pods(site: TestSite) -> None:
     assert (state.state, state.cause) == ("failed", f"The workflow {options.namespace}/none ended as Failed.")
 
 
-def test_the_account_of_the_pods_may_do_nothing_but_report(site: TestSite, rights: None) -> None:
-    kubectl, who = _kubectl(site), f"--as=system:serviceaccount:{site.namespace}:{ACCOUNT}"
-    listed = [line.split() for line in kubectl("auth", "can-i", "--list", who).splitlines()[1:]]
-    may = {words[0]: words[-2:] for words in listed if not words[0].startswith(("[", "selfsubject"))}
-    assert may == {"workflowtaskresults.argoproj.io": ["[create", "patch]"]}
-    with pytest.raises(AssertionError, match="forbidden"):
-        kubectl("get", "secrets", who)
-
-
 def _plan(place: str) -> Ledger:
     """A run that nobody has begun."""
     spec = make_spec({"source": "range:0:20", "text": "sample_id", "id": "sample_id", "task": "augment"})
@@ -296,10 +286,10 @@ def rights(site: TestSite) -> None:
 
 
 @pytest.fixture(scope="module")
-def ends(site: TestSite, rights: None) -> Ends:
-    return run_together(
-        site, _as_recorded, _ends_of_pods, _by_its_engine, _study_tuned, _pipeline_ordered, _no_controller
-    )
+def ends(site: TestSite, rights: None) -> Iterator[Ends]:
+    scenarios = (_as_recorded, _ends_of_pods, _by_its_engine, _study_tuned, _pipeline_ordered, _no_controller)
+    with run_together(site, *scenarios) as ends:
+        yield ends
 
 
 def test_a_workflow_ends_as_the_recorded_one(ends: Ends) -> None:
@@ -334,25 +324,3 @@ def test_a_workflow_keeps_its_number_of_workers(site: TestSite, capsys: pytest.C
     workflow.place(template, 2)
     assert "goes on with its 1 workers" in capsys.readouterr().err
     workflow.delete()
-
-
-def test_what_is_wrong_is_said_in_a_line(site: TestSite, ends: Ends, shardmill: Cli) -> None:
-    s3_server, source = site.bucket, put_source(site.bucket, 10)
-    run = ["run", source, "--task", "shardmill.testing:FakeTask", "--text", "text", "--engine", "argo"]
-    there = ["--set", f"namespace={site.namespace}", "--out", f"{s3_server}/argo/never"]
-    wrong = shardmill(*run, *there, "--set", "template=gpu-embeding-generation-parallel")
-    assert_told(wrong, 2, "no template 'gpu-embeding-generation-parallel'")
-    assert_told(shardmill(*run, *there, "--set", "image=a"), 2, "has no option 'image'")
-    assert_told(shardmill(*run, *there, "--set", "namespace=nowhere"), 2, "nowhere")
-    assert open_store(s3_server).head("argo/never/plan.json") is None
-
-
-def test_what_the_reader_does_not_know_it_refuses() -> None:
-    spec = {"entrypoint": "a", "templates": [{"name": "a", "script": {"image": "b"}}]}
-    with pytest.raises(Unreadable, match="script"):
-        ArgoReader(cast(ClusterApi, None), {"metadata": {"name": "w"}, "spec": spec}, None, lambda n, p: None)
-
-
-def test_the_bytes_of_a_node_are_those_recorded() -> None:
-    recorded = json.loads((DATA / "recorded.json").read_text())["embed"]
-    assert recorded["bytes"] / len(recorded["nodes"]) <= NODE_BYTES

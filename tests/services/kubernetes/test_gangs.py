@@ -18,7 +18,7 @@ needed("torch")
 from tests.support import training_gang as gang  # noqa: E402
 from tests.support.training import a_model, topic_pairs  # noqa: E402
 
-pytestmark = pytest.mark.services
+pytestmark = [pytest.mark.services, pytest.mark.by_command]
 
 
 def test_a_training_run_loses_a_pod(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import subprocess
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -13,42 +14,15 @@ import pytest
 
 from shardmill.engines.kubernetes.manifests import job_name
 from shardmill.errors import UsageError
-from shardmill.ledger import Ledger
-from shardmill.run import Run, resume, start, stop
+from shardmill.run import resume, start, stop
 from tests.support.cli import command
 from tests.support.engine_contract import LOCALLY, assert_complete, live_workers
 from tests.support.kube_cluster import watch_for
-from tests.support.kube_runs import assert_committed_once, merge, on_pods, put_source, spec_of
+from tests.support.kube_runs import merge, on_pods, put_source, spec_of
 from tests.support.together import Ends, TestSite, run_together
 from tests.support.waiting import PATIENCE_S, hear_ctrl_c
 
-pytestmark = pytest.mark.services
-
-
-def _finished_with_nobody_there(site: TestSite) -> None:
-    cluster, namespace = site.cluster, site.namespace
-    source = put_source(site.bucket, 600)
-    place, merged = f"{source}-run", f"{source}-merged.parquet"
-    options = on_pods(cluster, namespace)["engine_options"]
-    words = [f"--set={name}={value}" for name, value in options.items()]
-    spec = ["--task", "shardmill.testing:FakeTask", "--text", "text", "--id", "id", "--shard-bytes", "4000"]
-    given = ["--engine", "kubernetes", "--device", "cpu", "--workers", "3", "--detach", *words]
-    steps = ["--then", "verify", "--then", f"merge:{merged}"]
-    done = subprocess.run(
-        command("run", source, *spec, *given, *steps, "--out", place),
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-    )
-    assert done.returncode == 0, done.stderr
-    assert "Detached: kubernetes job" in done.stderr
-    ledger = Ledger(place)
-    watch_for(lambda: ledger.state.look().state == "done")
-    assert_complete(Run(place), 600)
-    assert_committed_once(ledger)
-    # The first worker that is done ends the Job, and the others with it.
-    name = job_name(place)
-    watch_for(lambda: cluster.json("-n", namespace, "get", "job", name)["status"].get("succeeded"))
+pytestmark = [pytest.mark.services, pytest.mark.by_command]
 
 
 def _resized_left_and_stopped(site: TestSite) -> None:
@@ -107,13 +81,36 @@ def _moved_both_ways(site: TestSite) -> None:
     assert here.result() == there.result()
 
 
+def _suspended_then_broken(site: TestSite) -> None:
+    cluster, namespace = site.cluster, site.namespace
+    source = put_source(site.bucket, 2_000)
+    place = f"{source}-run"
+    run = start(spec_of(source, 1.0, workers=1, detach=True, max_restarts=1, **on_pods(cluster, namespace)), place)
+    watch_for(lambda: live_workers(run.ledger))
+
+    def suspend(now: bool) -> None:
+        change = f'{{"spec": {{"suspend": {str(now).lower()}}}}}'
+        cluster.kubectl("-n", namespace, "patch", "job", job_name(place), "-p", change)
+
+    suspend(True)
+    watch_for(lambda: not live_workers(run.ledger))
+    watching = subprocess.Popen(command("resume", place), stderr=subprocess.PIPE, text=True)
+    watch_for(lambda: "suspended, waiting to be admitted" in run.ledger.notes.placement()[0])
+    # Settings that no worker can read: each dies of an error that is nobody's wish.
+    run.ledger.put_execution({**run.ledger.execution(), "no_such_setting": 1})
+    suspend(False)
+    _, said = watching.communicate(timeout=PATIENCE_S)
+    assert watching.returncode == 1, said
+    assert "died 2 times in a row" in said
+    assert "no_such_setting" in said
+    assert run.ledger.state.look().state == "failed"
+    assert not [pod for pod in cluster.pods(namespace) if pod["metadata"]["name"].startswith(job_name(place))]
+
+
 @pytest.fixture(scope="module")
-def ends(site: TestSite) -> Ends:
-    return run_together(site, _finished_with_nobody_there, _resized_left_and_stopped, _moved_both_ways)
-
-
-def test_a_run_is_finished_merged_and_verified_with_nobody_there(ends: Ends) -> None:
-    ends[_finished_with_nobody_there].result()
+def ends(site: TestSite) -> Iterator[Ends]:
+    with run_together(site, _resized_left_and_stopped, _moved_both_ways, _suspended_then_broken) as ends:
+        yield ends
 
 
 def test_workers_are_added_and_taken_away_in_mid_run_and_stop_leaves_nothing(ends: Ends) -> None:
@@ -122,3 +119,7 @@ def test_workers_are_added_and_taken_away_in_mid_run_and_stop_leaves_nothing(end
 
 def test_a_run_begun_here_is_finished_on_pods_and_the_other_way_round(ends: Ends) -> None:
     ends[_moved_both_ways].result()
+
+
+def test_a_suspended_job_waits_and_one_that_kills_its_workers_fails(ends: Ends) -> None:
+    ends[_suspended_then_broken].result()

@@ -22,7 +22,7 @@ from tests.support.kube_runs import assert_committed_once, put_source, spec_of
 from tests.support.libraries import needed
 from tests.support.together import Ends, TestSite, run_together
 
-pytestmark = pytest.mark.services
+pytestmark = [pytest.mark.services, pytest.mark.by_command]
 needed("cryptography")
 
 ACCOUNT = "shardmill"
@@ -148,8 +148,9 @@ def _several_workers_in_a_pod(site: TestSite) -> None:
 
 
 @pytest.fixture(scope="module")
-def ends(site: TestSite) -> Ends:
-    return run_together(site, _keys_by_identity, _models_in_an_image, _several_workers_in_a_pod)
+def ends(site: TestSite) -> Iterator[Ends]:
+    with run_together(site, _keys_by_identity, _models_in_an_image, _several_workers_in_a_pod) as ends:
+        yield ends
 
 
 def test_a_pod_reads_and_writes_a_bucket_by_the_identity_of_its_account(ends: Ends) -> None:

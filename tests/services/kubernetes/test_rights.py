@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+from shardmill.engines.kubernetes.argo import ACCOUNT, make_rights
 from shardmill.engines.kubernetes.manifests import job_name
 from shardmill.engines.kubernetes.rights import NAME, NEEDED, make_role
 from shardmill.run import start, stop
@@ -19,19 +21,11 @@ from tests.support.kube_runs import on_pods, put_source, spec_of
 pytestmark = pytest.mark.services
 
 
-def config_of(cluster: KubeCluster, token: str, file: Path) -> Path:
-    """A kubeconfig that differs in its token alone."""
-    config = json.loads(cluster.kubectl("config", "view", "--raw", "-o", "json"))
-    config["users"][0]["user"] = {"token": token}
-    file.write_text(json.dumps(config))
-    return file
-
-
 @pytest.fixture
 def as_submitter(cluster: KubeCluster, namespace: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> KubeCluster:
     """The cluster as it is seen by a command with the rights that are shipped."""
     cluster.apply(*make_role(namespace))
-    config = config_of(cluster, cluster.kubectl("-n", namespace, "create", "token", NAME), tmp_path / "kubeconfig")
+    config = cluster.config_with(cluster.kubectl("-n", namespace, "create", "token", NAME), tmp_path / "kubeconfig")
     monkeypatch.setenv("KUBECONFIG", str(config))
     return KubeCluster(config, cluster.image, cluster.program)
 
@@ -73,6 +67,16 @@ def test_the_accounts_may_do_nothing_else(cluster: KubeCluster, as_submitter: Ku
     assert not set(rights("default")) - anybody
 
 
+def test_the_account_of_argos_pods_may_do_nothing_but_report(cluster: KubeCluster, namespace: str) -> None:
+    cluster.apply(*make_rights(namespace))
+    ask, who = partial(cluster.kubectl, "-n", namespace), f"--as=system:serviceaccount:{namespace}:{ACCOUNT}"
+    listed = [line.split() for line in ask("auth", "can-i", "--list", who).splitlines()[1:]]
+    may = {words[0]: words[-2:] for words in listed if not words[0].startswith(("[", "selfsubject"))}
+    assert may == {"workflowtaskresults.argoproj.io": ["[create", "patch]"]}
+    with pytest.raises(AssertionError, match="forbidden"):
+        ask("get", "secrets", who)
+
+
 def test_a_check_says_what_a_namespace_lacks(
     cluster: KubeCluster,
     namespace: str,
@@ -85,7 +89,9 @@ def test_a_check_says_what_a_namespace_lacks(
     good = shardmill("kubernetes", "check", *given, "--out", f"{s3_server}/runs")
     assert good.status == 0, good
     assert "ok   store        a pod reads and writes" in good.out
-    config = config_of(cluster, cluster.kubectl("-n", namespace, "create", "token", "default"), tmp_path / "kubeconfig")
+    config = cluster.config_with(
+        cluster.kubectl("-n", namespace, "create", "token", "default"), tmp_path / "kubeconfig"
+    )
     monkeypatch.setenv("KUBECONFIG", str(config))
     bad = shardmill("kubernetes", "check", *given)
     assert bad.status == 1

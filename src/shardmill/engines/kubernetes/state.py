@@ -108,9 +108,10 @@ def start_trouble(pod: Json, events: Sequence[Json] = ()) -> StartTrouble | None
     if unplaced.get("status") == "False":
         comes = any(event.get("reason") in _COMES for event in events)
         said = "a node is being made" if comes else _short(unplaced.get("message") or "")
-        gone = "not found" in said or "unbound immediate" in said
-        hint = _WAITS["FailedMount" if gone else "FailedScheduling"]
-        return StartTrouble(str(unplaced.get("reason") or "Unschedulable"), said, hint, volume=gone)
+        # A name before it: a scheduler that cannot preempt ends with "not found", too.
+        missing, unbound = '" not found' in said, "unbound immediate" in said
+        hint = _WAITS["FailedMount" if missing or unbound else "FailedScheduling"]
+        return StartTrouble(str(unplaced.get("reason") or "Unschedulable"), said, hint, missing, unbound)
     return event_trouble(events)
 
 

@@ -78,6 +78,8 @@ class ArgoEngine:
                     "Argo Workflows is not installed on the cluster.",
                     hint="Install it, or use --engine kubernetes, which needs nothing.",
                 ) from error
+            if not known:
+                self._check_namespace()
             install = "Install ours: shardmill kubernetes render argo --spec FILE --out RUN | kubectl apply -f -"
             raise EngineRefused(
                 f"The namespace {api.namespace!r} has no template {name!r}.",
@@ -89,6 +91,15 @@ class ArgoEngine:
                 hint=f"Use {EMBED_PARALLEL}, whose workers do any task: --set template={EMBED_PARALLEL}",
             )
         return found
+
+    def _check_namespace(self) -> None:
+        """Refuse a namespace that does not exist. Its lists are empty; only a request to create something says so."""
+        probe = {"apiVersion": API, "kind": "Workflow", "metadata": {"generateName": "probe-"}, "spec": {}}
+        try:
+            self._api.ask("POST", self._api.path(WORKFLOWS), probe, params={"dryRun": "All"})
+        except ApiRefused as error:
+            if error.status == 404:
+                raise
 
     @property
     def devices(self) -> list[Device]:

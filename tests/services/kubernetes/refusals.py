@@ -7,19 +7,16 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import pytest
-
+from shardmill.engines.kubernetes.argo import TASKS, make_template
 from shardmill.engines.kubernetes.manifests import job_name, make_job
-from shardmill.engines.kubernetes.options import read_pod_options
+from shardmill.engines.kubernetes.options import PodOptions, read_pod_options
 from shardmill.ledger import Ledger
 from shardmill.spec import Execution
-from tests.services.kubernetes.test_rights import config_of
+from shardmill.store import open_store
 from tests.support.cli import Said, assert_told, process
 from tests.support.kube_cluster import KubeCluster
 from tests.support.kube_runs import on_pods, put_source
-from tests.support.together import Ends, TestSite, run_together
-
-pytestmark = pytest.mark.services
+from tests.support.together import Scenario, TestSite
 
 _SPEC = ("--task", "shardmill.testing:FakeTask", "--text", "text", "--id", "id")
 
@@ -32,21 +29,28 @@ def submit(
     words = [f"--set={name}={value}" for name, value in given.items()]
     device = [] if gpus else ["--device", "cpu"]
     environment = {**os.environ, "KUBECONFIG": str(config)} if config else None
-    return process(*("run", source, *_SPEC, "--engine", "kubernetes", *device, *words, "--out", place), env=environment)
+    with cluster.steady():
+        return process(
+            *("run", source, *_SPEC, "--engine", "kubernetes", *device, *words, "--out", place), env=environment
+        )
 
 
-def _cannot_start(site: TestSite) -> None:
+def cannot_start(site: TestSite) -> None:
     """All at once: each takes as long as a cluster needs to find out."""
     cluster, namespace, source = site.cluster, site.namespace, put_source(site.bucket, 100)
     wrong = {"AWS_ACCESS_KEY_ID": "wrong", "AWS_SECRET_ACCESS_KEY": "wrong", "AWS_ALLOW_HTTP": "true"}
     right = cluster.json("-n", namespace, "get", "secret", "bucket")["data"]
     keys = {"data": right, "stringData": wrong, "metadata": {"name": "wrong", "namespace": namespace}}
     cluster.apply({"apiVersion": "v1", "kind": "Secret", **keys})
+    claim = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}, "storageClassName": ""}
+    unbound = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "spec": claim}
+    cluster.apply({**unbound, "metadata": {"name": "unbound", "namespace": namespace}})
     cases: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
         "image": ({"image": "localhost/no-such-image:1"}, ("localhost/no-such-image:1", "--image")),
         "gpus": ({"gpus": 99}, ("asks for 99 nvidia.com/gpu", "no node has more than", "--set gpus=")),
         "secret": ({"secret": "no-such-secret"}, ('secret "no-such-secret" not found', "--set secret=")),
         "claim": ({"cache": "pvc:no-such-claim"}, ('"no-such-claim" not found', "kubectl get pvc")),
+        "unbound": ({"cache": "pvc:unbound"}, ("unbound immediate PersistentVolumeClaims", "kubectl get pvc")),
         "keys": ({"secret": "wrong"}, ("credentials",)),
     }
     with ThreadPoolExecutor(len(cases)) as pool:
@@ -62,7 +66,7 @@ def _cannot_start(site: TestSite) -> None:
     assert not [name for name in left if name.startswith(tuple(job_name(f"{source}-{case}") for case in cases))]
 
 
-def _no_quota(site: TestSite) -> None:
+def no_quota(site: TestSite) -> None:
     source = put_source(site.bucket, 100)
     with site.cluster.namespace() as poor:
         quota = {"apiVersion": "v1", "kind": "ResourceQuota", "spec": {"hard": {"pods": "0"}}}
@@ -71,18 +75,19 @@ def _no_quota(site: TestSite) -> None:
         assert_told(said, 2, "exceeded quota: none", "kubectl describe quota")
 
 
-def _nobody_let_in(site: TestSite) -> None:
+def nobody_let_in(site: TestSite) -> None:
     cluster, namespace, source = site.cluster, site.namespace, put_source(site.bucket, 100)
     place = f"{source}-refused"
-    none, expired = site.folder / "none", config_of(cluster, "expired", site.folder / "expired")
+    none, expired = site.folder / "none", cluster.config_with("expired", site.folder / "expired")
     assert_told(submit(cluster, namespace, source, place, none), 2, "No cluster is configured", "KUBECONFIG")
     assert_told(submit(cluster, namespace, source, place, expired), 2, "have expired", "kubectl auth whoami")
-    nobody = config_of(cluster, cluster.kubectl("-n", namespace, "create", "token", "default"), site.folder / "nobody")
+    token = cluster.kubectl("-n", namespace, "create", "token", "default")
+    nobody = cluster.config_with(token, site.folder / "nobody")
     said = submit(cluster, namespace, source, place, nobody)
     assert_told(said, 2, 'cannot list resource "jobs"', "shardmill kubernetes render role")
 
 
-def _wrong_names(site: TestSite) -> None:
+def wrong_names(site: TestSite) -> None:
     """A namespace that is not there, and a name that another run's Job has."""
     cluster, namespace, source = site.cluster, site.namespace, put_source(site.bucket, 100)
     place = f"{source}-taken"
@@ -95,22 +100,23 @@ def _wrong_names(site: TestSite) -> None:
     assert_told(submit(cluster, namespace, source, place), 2, "is taken by a Job of s3://elsewhere/run", "kubectl")
 
 
-@pytest.fixture(scope="module")
-def ends(site: TestSite) -> Ends:
-    return run_together(site, _cannot_start, _no_quota, _nobody_let_in, _wrong_names)
+def wrong_template(site: TestSite) -> None:
+    cluster, source = site.cluster, put_source(site.bucket, 10)
+    template = make_template(TASKS[-1], PodOptions(cluster.image, site.namespace))
+    cluster.apply(template)
+    given = ("--set", f"namespace={site.namespace}", "--out", f"{source}-never")
+    for more, words in {
+        ("--set=template=gpu-embeding-generation-parallel",): (
+            "no template 'gpu-embeding-generation-parallel'",
+            "gpu-embedding-generation-parallel",
+        ),
+        ("--set=image=a",): ("has no option 'image'",),
+        ("--set=namespace=nowhere",): ("There is no namespace 'nowhere'", "kubectl get namespaces"),
+    }.items():
+        with cluster.steady():
+            said = process("run", source, *_SPEC, "--engine", "argo", *given, *more)
+        assert_told(said, 2, *words)
+    assert open_store(f"{source}-never").head("plan.json") is None
 
 
-def test_pods_that_cannot_start_are_named_with_the_reason(ends: Ends) -> None:
-    ends[_cannot_start].result()
-
-
-def test_a_quota_that_lets_no_pod_in_is_named(ends: Ends) -> None:
-    ends[_no_quota].result()
-
-
-def test_a_cluster_that_lets_nobody_in_is_named(ends: Ends) -> None:
-    ends[_nobody_let_in].result()
-
-
-def test_a_namespace_and_a_name_that_cannot_be_used_are_named(ends: Ends) -> None:
-    ends[_wrong_names].result()
+ALL: tuple[Scenario, ...] = (cannot_start, no_quota, nobody_let_in, wrong_names, wrong_template)

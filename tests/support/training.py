@@ -17,6 +17,18 @@ from tests.support.tiny_models import bert, fast, pooling, word_piece, write_mod
 needed("torch")
 
 CPU = Device("cpu", "cpu", threads=1)
+# What a worker imports before its first step: seconds for each process, once for all that a server forks.
+TRAINING = [
+    "shardmill.testing",
+    "shardmill.training.card",
+    "shardmill.training.loop",
+    "shardmill.training.network",
+    "shardmill.training.result",
+    "shardmill.tasks.train",
+    "torch.distributed",
+    "transformers.models.bert.modeling_bert",
+    "tests.support.training",
+]
 WORDS = [
     "river",
     "castle",

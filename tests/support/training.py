@@ -18,6 +18,18 @@ needed("torch")
 
 CPU = Device("cpu", "cpu", threads=1)
 GPU = Device("cuda", "a GPU", threads=1, precise=True)
+# What a worker imports before its first step: seconds for each process, once for all that a server forks.
+TRAINING = [
+    "shardmill.testing",
+    "shardmill.training.card",
+    "shardmill.training.loop",
+    "shardmill.training.network",
+    "shardmill.training.result",
+    "shardmill.tasks.train",
+    "torch.distributed",
+    "transformers.models.bert.modeling_bert",
+    "tests.support.training",
+]
 WORDS = [
     "river",
     "castle",

@@ -255,6 +255,12 @@ def test_importing_the_package_is_quick_and_light() -> None:
     assert not {"torch", "transformers", "pyarrow", "ray", "psycopg", "obstore"} & set(answers[0][1:])
 
 
+@pytest.mark.parametrize("module", ["shardmill.api", "shardmill.worker.pipeline", "shardmill.monitor"])
+def test_no_command_and_no_worker_loads_pandas_to_begin(module: str) -> None:
+    """pyarrow imports it with the first value made: half a second of each start."""
+    assert "pandas" not in _run(f"import sys, {module}; print(*sys.modules)").split()
+
+
 HELP = """
 import sys
 from shardmill import cli

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,6 @@ from shardmill.postgres.types import sql_type
 
 _HEADER = b"PGCOPY\n\xff\r\n\0" + bytes(8)
 _TRAILER = b"\xff\xff"
-_EMPTY = pa.scalar(b"", pa.large_binary())
 # Days and microseconds from Arrow's epoch, 1970, to PostgreSQL's, 2000.
 _EPOCH_DAYS = 10_957
 _EPOCH_US = _EPOCH_DAYS * 86_400_000_000
@@ -67,7 +67,7 @@ def encode_rows(columns: Sequence[pa.Array], kinds: Sequence[str]) -> pa.LargeBi
     fields = [_repeat(len(columns).to_bytes(2, "big"), count)]
     for column, kind in zip(columns, kinds, strict=True):
         fields += _fields(column, kind)
-    return pc.binary_join_element_wise(*fields, _EMPTY)
+    return pc.binary_join_element_wise(*fields, _empty())
 
 
 def digest_rows(columns: Sequence[pa.Array], kinds: Sequence[str]) -> int:
@@ -131,8 +131,8 @@ def _arrays(column: pa.Array, item: str) -> pa.Array:
     """One-dimensional arrays: a header with the length, then the items as fields."""
     lists = column.cast(pa.large_list(column.type.value_type))
     lists = pa.LargeListArray.from_arrays(*_compact(lists))
-    items = pc.binary_join_element_wise(*_fields(lists.values, item), _EMPTY)
-    joined = pc.binary_join(pa.LargeListArray.from_arrays(lists.offsets, items), _EMPTY)
+    items = pc.binary_join_element_wise(*_fields(lists.values, item), _empty())
+    joined = pc.binary_join(pa.LargeListArray.from_arrays(lists.offsets, items), _empty())
     sizes = pc.list_value_length(lists).to_numpy(zero_copy_only=False)
     head = np.zeros(
         len(column), [("dims", ">i4"), ("nulls", ">i4"), ("kind", ">u4"), ("size", ">i4"), ("first", ">i4")]
@@ -141,13 +141,19 @@ def _arrays(column: pa.Array, item: str) -> pa.Array:
     head["nulls"] = lists.values.null_count > 0
     heads = _slices(head)
     heads = pc.if_else(pa.array(sizes > 0), heads, pc.binary_slice(heads, 0, 12))
-    return _masked(pc.binary_join_element_wise(heads, joined, _EMPTY), column)
+    return _masked(pc.binary_join_element_wise(heads, joined, _empty()), column)
 
 
 def _compact(lists: pa.LargeListArray) -> tuple[pa.Array, pa.Array]:
     """Offsets from 0 and the items they delimit, without items of null rows or of rows outside the slice."""
     sizes = pc.list_value_length(lists).fill_null(0).to_numpy(zero_copy_only=False)
     return pa.array(np.concatenate([[0], np.cumsum(sizes)]), pa.int64()), lists.flatten()
+
+
+@cache
+def _empty() -> pa.LargeBinaryScalar:
+    # Made when needed: pyarrow imports pandas with the first value, half a second.
+    return pa.scalar(b"", pa.large_binary())
 
 
 def _masked(data: pa.Array, column: pa.Array) -> pa.Array:

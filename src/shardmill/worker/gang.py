@@ -20,6 +20,8 @@ from shardmill.worker.pulse import quietly
 _LOOK_EVERY_S = 0.2
 # Who is there says so until half a lease from now, and looks at the others as often: a loss is seen within a lease.
 _UNTIL, _LOOKS = 0.5, 8
+# After a broken step they look this often: a process of the same machine is then seen to be gone within a second.
+_LOOK_AGAIN_S = 1.0
 # Who comes while others work waits this share of a lease for more to come, so that all join at once.
 _GATHERS = 0.25
 # A helper that fails so often, without a newer checkpoint of the item, ends its worker: the others would wait for it.
@@ -57,6 +59,7 @@ class GangSeat:
         self._lost = threading.Event()
         self._changed = threading.Event()
         self._ended = threading.Event()
+        self._stirred = threading.Event()
         self._newcomers_since: float | None = None
         self._step: int | None = None
         self._thread: threading.Thread | None = None
@@ -92,7 +95,7 @@ class GangSeat:
                 gang.generation,
                 self._lease_s,
                 lambda: not self._changed.is_set(),
-                self._lost.wait,
+                self._wait_lost,
                 listener,
             )
         finally:
@@ -105,6 +108,7 @@ class GangSeat:
         if self._thread is None:
             return
         self._ended.set()
+        self._stirred.set()
         self._thread.join()
         quietly(self._gangs.withdraw, self._shard, self._worker)
         if self._leads:
@@ -141,13 +145,25 @@ class GangSeat:
             time.sleep(_LOOK_EVERY_S)
         raise Stopped
 
+    def _wait_lost(self, seconds: float) -> bool:
+        """Whether somebody is gone; the thread looks at once, and often, as a step has just failed."""
+        until = time.monotonic() + seconds
+        while not self._lost.is_set() and (left := until - time.monotonic()) > 0:
+            self._stirred.set()
+            self._lost.wait(min(_LOOK_AGAIN_S, left))
+        return self._lost.is_set()
+
     # the watching thread
 
     def _announce(self) -> None:
         self._gangs.announce(self._shard, self._worker, self._since, self._lease_s * _UNTIL)
 
     def _watch(self) -> None:
-        while not self._ended.wait(self._lease_s / _LOOKS):
+        while True:
+            self._stirred.wait(self._lease_s / _LOOKS)
+            self._stirred.clear()
+            if self._ended.is_set():
+                return
             quietly(self._announce)
             quietly(self._look)
 

@@ -17,11 +17,12 @@ from shardmill.run import Run
 from shardmill.testing import InProcessEngine, crash_at
 from shardmill.worker import Worker
 from tests.support.libraries import needed
-from tests.support.training import a_model, topic_pairs
+from tests.support.training import TRAINING, a_model, topic_pairs
 from tests.support.waiting import PATIENCE_S, wait_for
 
 needed("torch")
-processes = multiprocessing.get_context("spawn")
+processes = multiprocessing.get_context("forkserver")
+processes.set_forkserver_preload(TRAINING)
 CPU = Device("cpu", "cpu", 1)
 
 

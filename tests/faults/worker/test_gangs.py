@@ -48,6 +48,19 @@ def test_one_two_and_three_processes_in_turn_with_kills(with_torch: bool, site: 
     assert run.table().column("generations").to_pylist()[0] >= group[0].generation
 
 
+def test_after_a_broken_step_nobody_waits_for_the_next_look(site: GangSite) -> None:
+    """With a lease of hours, in which the others are looked at every 20 minutes while all goes well."""
+    site.prepare(STEPS, min_workers=3, workers=3, lease_s=10_000.0)
+    site.start(3)
+    group = site.wait_for_size(3)
+    for lost in (1, 0):
+        site.kill(group[lost])
+        site.start()
+        group = site.wait_for_size(3, group[0].generation)
+        assert group[0].first > 0
+    site.finish(STEPS)
+
+
 def test_a_gang_waits_for_its_least_number(site: GangSite) -> None:
     ledger = site.prepare(STEPS, min_workers=2, workers=2)
     site.start()

@@ -167,7 +167,7 @@ class _Drawing:
             ids=lambda: iter(rows.ids),
             excerpts=lambda: iter(rows.excerpts),
             neighbours=alike,
-            by_meaning=len(mapped := {file.run for file in self._plan.stat.files}) == 1 and "" not in mapped,
+            by_meaning=all(file.run for file in self._plan.stat.files),
         )
 
     def _figures(self, data: MapData) -> dict[str, Any]:

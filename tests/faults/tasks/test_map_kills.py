@@ -97,11 +97,14 @@ def _figures(out: Path) -> dict[str, Any]:
 def test_few_rows_equal_vectors_and_missing_ones_make_a_map(tmp_path: Path) -> None:
     few = _map(write_vectors(tmp_path / "few.parquet", clusters(3)), tmp_path / "few")
     assert few.column("x").null_count == 0
-    same = _map(write_vectors(tmp_path / "same.parquet", np.ones((25, 4), np.float32)), tmp_path / "same")
+    assert any(note.startswith("Fewer than 20 different vectors") for note in _figures(tmp_path / "few")["notes"])
+    same = _map(write_vectors(tmp_path / "same.parquet", np.ones((60, 4), np.float32)), tmp_path / "same")
     assert len(set(same.column("x").to_pylist())) == 1
     assert (tmp_path / "same" / "map.html").stat().st_size > 1000
-    notes = _figures(tmp_path / "same")["notes"]
-    assert notes[:2] == ["PCA of 1 of 25 rows in 4 dimensions, seed 0.", "All vectors are equal: they are one point."]
+    figures = _figures(tmp_path / "same")
+    said = ["PCA of 1 of 60 rows in 4 dimensions, seed 0.", "All vectors are equal: they are one point."]
+    assert figures["notes"][:2] == said
+    assert figures["quality"] is None, "a plane of PCA is as good as itself"
     rows: list[Any] = [*clusters(25)]
     rows[3], rows[7], rows[9] = None, np.full(16, np.nan), np.zeros(16)
     table = _map(write_vectors(tmp_path / "nan.parquet", rows), tmp_path / "nan")

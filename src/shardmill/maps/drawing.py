@@ -33,7 +33,7 @@ from shardmill.store import Store, replacing
 
 COORDINATES, PAGE, FIGURES = "coordinates.parquet", "map.html", "map.json"
 _HIDDEN = ("anchors", "text_digest")
-_FEW = f"Fewer than {FEWEST} different vectors: they are on the plane of PCA."
+_FEW = f"Fitted on fewer than {FEWEST} different vectors: it is the plane of PCA."
 
 
 def draw_map(ledger: Ledger, plan: Plan, *, quiet: bool = True) -> dict[str, Any]:

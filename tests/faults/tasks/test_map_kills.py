@@ -97,7 +97,8 @@ def _figures(out: Path) -> dict[str, Any]:
 def test_few_rows_equal_vectors_and_missing_ones_make_a_map(tmp_path: Path) -> None:
     few = _map(write_vectors(tmp_path / "few.parquet", clusters(3)), tmp_path / "few")
     assert few.column("x").null_count == 0
-    assert any(note.startswith("Fitted on fewer than 20 different vectors") for note in _figures(tmp_path / "few")["notes"])
+    notes = _figures(tmp_path / "few")["notes"]
+    assert "Fitted on fewer than 20 different vectors: it is the plane of PCA." in notes
     same = _map(write_vectors(tmp_path / "same.parquet", np.ones((60, 4), np.float32)), tmp_path / "same")
     assert len(set(same.column("x").to_pylist())) == 1
     assert (tmp_path / "same" / "map.html").stat().st_size > 1000

@@ -5,7 +5,8 @@ python -m benchmarks.map_peers --points 100000 --datamapplot ENV --embedding-atl
 ENV are virtual environments with `datamapplot` and with `embedding-atlas`. datamapplot's pages load libraries from the
 network or embed them; those to embed are in `node_modules` (npm install deck.gl@9.1 apache-arrow d3 jquery@3.7.1).
 Each page is served on this machine and opened in Chromium without a GPU. It is open when the picture is the one that
-stays: pictures are taken until none has changed for some seconds.
+stays: pictures are taken until none has changed for some seconds. One of which Chromium cannot take a picture did not
+open.
 """
 
 from __future__ import annotations
@@ -13,7 +14,6 @@ from __future__ import annotations
 import argparse
 import base64
 import functools
-import hashlib
 import http.server
 import json
 import os
@@ -26,6 +26,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from playwright.sync_api import Error
 
 from benchmarks.machine import describe_machine, print_table
 from shardmill.maps.page_data import MapData, unpack
@@ -97,19 +98,28 @@ def make_atlas(environment: Path, rows: Path, folder: Path) -> None:
     subprocess.run([program, rows, *columns, "--export-application", folder], check=True)
 
 
-def opening_s(browser: Any, address: str) -> tuple[float, list[str]]:
-    """Seconds until the picture that stays, and the requests that left this machine."""
-    page = browser.new_page(viewport=DESK)
+def opening_s(address: str, picture: Path | None) -> tuple[float | None, list[str]]:
+    """Seconds until the picture that stays, None if there is none, and the requests that left this machine.
+
+    Each page has a browser of its own: one that fails may take the browser with it.
+    """
     outside: list[str] = []
-    page.on("request", lambda request: _note(request.url, address, outside))
-    began = changed = time.perf_counter()
-    page.goto(address, wait_until="commit")
-    last = ""
-    while time.perf_counter() - changed < _STEADY_S and time.perf_counter() - began < _PATIENCE_S:
-        seen = hashlib.sha256(page.screenshot(timeout=0)).hexdigest()
-        if seen != last:
-            last, changed = seen, time.perf_counter()
-    page.close()
+    with chromium("--enable-unsafe-swiftshader") as browser:
+        page = browser.new_page(viewport=DESK)
+        page.on("request", lambda request: _note(request.url, address, outside))
+        began = changed = time.perf_counter()
+        last = b""
+        try:
+            page.goto(address, wait_until="commit")
+            while time.perf_counter() - changed < _STEADY_S and time.perf_counter() - began < _PATIENCE_S:
+                seen = page.screenshot(timeout=1000 * _PATIENCE_S)
+                if seen != last:
+                    last, changed = seen, time.perf_counter()
+        except Error as error:
+            print(f"{address}: {error.message.splitlines()[0]}")
+            return None, outside
+        if picture is not None:
+            picture.write_bytes(last)
     return changed - began, outside
 
 
@@ -133,7 +143,7 @@ def main() -> None:
     asked = parser.parse_args()
     describe_machine()
     rows = []
-    with tempfile.TemporaryDirectory() as place, chromium("--enable-unsafe-swiftshader") as browser:
+    with tempfile.TemporaryDirectory() as place:
         points, served = Path(place) / "points.parquet", Path(place) / "pages"
         data = make_map(asked.points)
         write_rows(data, points)
@@ -152,20 +162,13 @@ def main() -> None:
             )
             threading.Thread(target=server.serve_forever, daemon=True).start()
             address = f"http://127.0.0.1:{server.server_address[1]}/"
-            took_s, outside = opening_s(browser, address)
-            if asked.pictures:
-                page = browser.new_page(viewport=DESK)
-                page.goto(address)
-                page.wait_for_timeout(1000 * (took_s + _STEADY_S))
-                page.screenshot(path=asked.pictures / f"{name}.png", timeout=0)
-                page.close()
+            took_s, outside = opening_s(address, asked.pictures / f"{name}.png" if asked.pictures else None)
             server.shutdown()
             files = [path for path in (served / name).rglob("*") if path.is_file()]
             size = sum(path.stat().st_size for path in files)
             count = f"{len(files)} files" if len(files) > 1 else "one file"
-            rows.append(
-                [name, count, f"{size / 2**20:.1f} MiB", f"{made_s:.1f} s", f"{took_s:.1f} s", str(len(outside))]
-            )
+            opened = "did not open" if took_s is None else f"{took_s:.1f} s"
+            rows.append([name, count, f"{size / 2**20:.1f} MiB", f"{made_s:.1f} s", opened, str(len(outside))])
     print_table(["page", "what it is", "size", "made in", "opens in", "requests elsewhere"], rows)
 
 

@@ -15,6 +15,9 @@ from PIL import Image
 from playwright.sync_api import sync_playwright
 
 from shardmill.ledger import Ledger
+from shardmill.run import start
+from shardmill.spec import make_spec
+from shardmill.testing import InProcessEngine
 from tests.support.ledgers import a_plan
 from tests.support.maps import make_map, write_map
 from tests.support.monitored import monitor, simulate_run
@@ -52,15 +55,27 @@ def main() -> None:
             take(browser, served, "monitor", {"width": 1240, "height": 800}, "light")
             take(browser, served, "monitor-dark", {"width": 1240, "height": 800}, "dark", "#workers-title")
             take(browser, served, "monitor-phone", {"width": 390, "height": 800}, "light", "#name")
-        page = write_map(Path(place) / "map.html", make_map(60_000)).as_uri()
+        mapped = Path(place) / "maps" / "reviews"
+        _complete(mapped)
+        write_map(mapped / "map.html", make_map(60_000))
         wide = {"width": 1240, "height": 780}
-        take_map(browser, page, "map", wide, "light", "#point=4211", hover=(375, 575))
-        take_map(browser, page, "map-dark", wide, "dark", "#at=0.47,0.42,2.6&colour=column0", brush=True)
-        take_map(browser, page, "map-phone", {"width": 390, "height": 800}, "light", "#find=guitar")
+        with monitor(mapped, "--port", 0) as served:
+            take_map(browser, served, "map", wide, "light", "#point=4211", hover=(545, 628))
+            take_map(browser, served, "map-dark", wide, "dark", "#at=0.47,0.42,2.6&colour=column0", brush=True)
+            take_map(browser, served, "map-phone", {"width": 390, "height": 800}, "light", "#find=guitar")
         browser.close()
     size = sum(path.stat().st_size for path in IMAGES.glob("*.png"))
     assert size < _MOST_BYTES, f"the pictures have {size:,} bytes"
     print(f"{size:,} bytes in {IMAGES}")
+
+
+def _complete(place: Path) -> None:
+    """A small run that can be searched, so that its map offers that."""
+    source = place.parent / "reviews.jsonl"
+    place.parent.mkdir()
+    source.write_text('{"text": "The battery is good."}\n')
+    work = {"source": str(source), "text": "text", "task": "shardmill.testing:FakeTask"}
+    start(make_spec(work, {"device": "cpu"}), place, engine=InProcessEngine())
 
 
 def take(browser: Any, served: Any, name: str, viewport: dict[str, int], scheme: str, top: str = "") -> None:
@@ -87,7 +102,7 @@ def take(browser: Any, served: Any, name: str, viewport: dict[str, int], scheme:
 
 def take_map(
     browser: Any,
-    address: str,
+    served: Any,
     name: str,
     viewport: dict[str, int],
     scheme: str,
@@ -98,22 +113,27 @@ def take_map(
     """One picture of a map: a state of its address, a point under the mouse, a part of a histogram."""
     context = browser.new_context(viewport=viewport, color_scheme=scheme, reduced_motion="reduce")
     page = context.new_page()
-    page.goto(address + state)
-    wait_for(lambda: page.evaluate("Boolean(globalThis.shardmill?.map.resting)"))
+    page.goto(served.entry)
+    page.wait_for_url(served.base)
+    page.goto(f"{served.base}map?run=reviews{state}")
+    inside = page.locator("#map").element_handle().content_frame()
+    inside.wait_for_url("**/map.html*")
+    wait_for(lambda: inside.evaluate("Boolean(globalThis.shardmill?.map.resting)"))
+    inside.locator("#meaning").wait_for()
     if state.startswith("#find"):
-        wait_for(lambda: "not whole texts" in page.inner_text("#found-note"))
+        wait_for(lambda: "not whole texts" in inside.inner_text("#found-note"))
     if state.startswith("#point"):
-        page.click("#card-near")
-        page.locator("#card-similar button").first.wait_for()
+        inside.click("#card-near")
+        inside.locator("#card-similar button").first.wait_for()
     if brush:
-        box = page.locator(".bars").bounding_box()
+        box = inside.locator(".bars").bounding_box()
         page.mouse.move(box["x"] + 0.3 * box["width"], box["y"] + 20)
         page.mouse.down()
         page.mouse.move(box["x"] + box["width"] - 1, box["y"] + 20)
         page.mouse.up()
     if hover:
         page.mouse.move(*hover)
-        page.locator("#tip").wait_for()
+        inside.locator("#tip").wait_for()
     page.wait_for_timeout(1000)
     # Points blend into many colours, of which the frequent ones have to be exact.
     _save(page, name, Image.Quantize.MEDIANCUT)

@@ -33,6 +33,7 @@ from shardmill.store import Store, replacing
 
 COORDINATES, PAGE, FIGURES = "coordinates.parquet", "map.html", "map.json"
 _HIDDEN = ("anchors", "text_digest")
+_FEW = f"Fitted on fewer than {FEWEST} different vectors: it is the plane of PCA."
 
 
 def draw_map(ledger: Ledger, plan: Plan, *, quiet: bool = True) -> dict[str, Any]:
@@ -69,7 +70,8 @@ class _Drawing:
         )
         self._bar.at(0.55, "points that are alike")
         alike = find_alike(codes.codes, near, len(self._anchors.vectors))
-        quality = measure_quality(self._read_again, places, codes.plane, self._anchors.seed)
+        few = len(self._anchors.vectors) < FEWEST
+        quality = None if few else measure_quality(self._read_again, places, codes.plane, self._anchors.seed)
         self._bar.at(0.85, COORDINATES)
         self._write_coordinates(clusters, rows)
         self._bar.at(0.95, PAGE)
@@ -140,7 +142,8 @@ class _Drawing:
         method = fit.method if fit.anchors >= FEWEST else "PCA"
         of = f"{drawn:,} of {count(rows.count, 'row')}"
         how = f"{method} of {of} in {fit.dims:,} dimensions, seed {fit.seed}."
-        equal = ["All vectors are equal: they are one point."] if fit.anchors == 1 < len(places) else []
+        few = [] if fit.anchors >= FEWEST else [_FEW]
+        equal = ["All vectors are equal: they are one point."] if fit.anchors == 1 < len(places) else few
         levels = [
             MapLevel(
                 tuple(_cluster(steps, labels == number, words) for number, words in enumerate(named)),
@@ -167,7 +170,7 @@ class _Drawing:
             ids=lambda: iter(rows.ids),
             excerpts=lambda: iter(rows.excerpts),
             neighbours=alike,
-            by_meaning=len(mapped := {file.run for file in self._plan.stat.files}) == 1 and "" not in mapped,
+            by_meaning=all(file.run for file in self._plan.stat.files),
         )
 
     def _figures(self, data: MapData) -> dict[str, Any]:

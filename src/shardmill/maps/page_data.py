@@ -148,7 +148,7 @@ class MapData:
     excerpts: Callable[[], Iterator[bytes]]
     neighbours: NDArray[np.uint32] | None = None
     by_meaning: bool = False
-    """Whether the monitor could search the points by meaning: they are the rows of one run."""
+    """Whether the monitor could search the points by meaning: they are rows of runs."""
 
 
 def pack(texts: Sequence[str]) -> bytes:

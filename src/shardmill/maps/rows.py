@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from shardmill.console import clean, count
 from shardmill.ledger import Ledger
 from shardmill.maps.clusters import Clusters
-from shardmill.maps.columns import ColumnCodes, is_shown
+from shardmill.maps.columns import MOST_CATEGORIES, ColumnCodes, is_shown
 from shardmill.maps.lists import find_twins, list_duplicates, list_outliers, list_rows
 from shardmill.maps.naming import ClusterWords
 from shardmill.maps.page_data import BLOCK_POINTS, MapColumn, MapList, pack
@@ -177,7 +177,8 @@ class _Reading:
             notes.append(f"{rows} without a place: no vector, or one without a direction.")
         left_out = [codes.name for codes, column in zip(self._codes, columns, strict=True) if column is None]
         if left_out:
-            notes.append(f"No colour: {', '.join(map(clean, left_out))} (no values, or as many as rows).")
+            why = f"no values, more than {MOST_CATEGORIES:,}, or as many as rows"
+            notes.append(f"No colour: {', '.join(map(clean, left_out))} ({why}).")
         return notes
 
 

@@ -131,13 +131,13 @@ def make_app(
         q: Annotated[str, Query(min_length=1, max_length=LONGEST_QUERY)],
         k: Annotated[int, Query(ge=1, le=50)] = 10,
     ) -> Response:
-        """The items of a finished run nearest in meaning to a text; for a map, those of the run that was mapped."""
+        """The items of a finished run nearest in meaning to a text; for a map, those of the runs that were mapped."""
         seen = watcher.run(key)
-        over = None if seen is None else find_searched(seen, watcher.runs())
-        if seen is None or over is None or searcher is None:
+        over = () if seen is None else find_searched(seen, watcher.runs())
+        if seen is None or not over or searcher is None:
             raise HTTPException(404, "This run cannot be searched here.")
         try:
-            hits = await searcher.search(over.url, q, k, map_url="" if over is seen else seen.url)
+            hits = await searcher.search([run.url for run in over], q, k, map_url="" if seen in over else seen.url)
         except ShardmillError as error:
             raise HTTPException(503 if error.retryable else 400, explain(error)) from error
         return _json(SearchAnswer.model_validate({"hits": hits}).model_dump_json().encode())

@@ -108,19 +108,22 @@ def describe_run(seen: RunSeen, now: float, *, searchable: bool = False, worker_
     )
 
 
-def find_searched(seen: RunSeen, others: Iterable[RunSeen]) -> RunSeen | None:
-    """The run whose vectors are searched for a run: itself or, for a map, the one of the others that was mapped."""
+def find_searched(seen: RunSeen, others: Iterable[RunSeen]) -> tuple[RunSeen, ...]:
+    """The runs whose vectors are searched for a run: itself or, for a map, those of the others that were mapped.
+
+    They are in the order of the map. If one of them is not among the others, there is nothing to search.
+    """
     status, plan = seen.status, seen.plan
     if status is None or plan is None or status.state != "complete":
-        return None
+        return ()
     if plan.work.task == "map":
-        mapped = {file.run for file in plan.stat.files}
-        found = [other for other in others if other.plan is not None and {other.plan.id} == mapped]
-        return next((run for other in found if (run := find_searched(other, ())) is not None), None)
+        known = {other.plan.id: other for other in others if other.plan is not None and find_searched(other, ())}
+        mapped = dict.fromkeys(file.run for file in plan.stat.files)
+        return tuple(known[run] for run in mapped) if mapped.keys() <= known.keys() else ()
     # A name with a colon is a task of others, of which some make vectors.
     makes_vectors = plan.work.task == "embed" or ":" in plan.work.task
     made_here = plan.work.to is None and not plan.code and makes_vectors
-    return seen if made_here else None
+    return (seen,) if made_here else ()
 
 
 def _worker(worker: dict[str, Any], typical: float, logs: Collection[str], link: str) -> WorkerSeen:

@@ -66,7 +66,7 @@ class LiveFeed:
         return self._keep(f"run {key}", (seen.url, seen.version), make)
 
     def _describe(self, seen: RunSeen) -> RunDetail:
-        searchable = self._searches and find_searched(seen, self._watcher.runs()) is not None
+        searchable = self._searches and bool(find_searched(seen, self._watcher.runs()))
         return describe_run(seen, self._clock(), searchable=searchable, worker_link=self._worker_link)
 
     def states(self, key: str) -> tuple[bytes, str] | None:

@@ -1,4 +1,4 @@
-"""Search over a finished run, in a process of its own that is started by the first search and ends when idle."""
+"""Search over finished runs, in a process of its own that is started by the first search and ends when idle."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import contextlib
 import json
 import os
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 from shardmill.errors import ShardmillError, StoreError, UsageError
@@ -19,7 +20,7 @@ _LONGEST_ANSWER = 4 << 20
 
 
 class Searcher:
-    """Keeps at most one process, for the run that was searched last. The model and the vectors are its memory alone."""
+    """Keeps at most one process, for the runs searched last. The model and the vectors are its memory alone."""
 
     def __init__(self) -> None:
         self._lock = asyncio.Lock()
@@ -28,14 +29,14 @@ class Searcher:
         self._process: asyncio.subprocess.Process | None = None
         self._idle: asyncio.TimerHandle | None = None
 
-    async def search(self, url: str, text: str, k: int, map_url: str = "") -> list[dict[str, Any]]:
+    async def search(self, urls: Sequence[str], text: str, k: int, map_url: str = "") -> list[dict[str, Any]]:
         """The `k` items nearest to a text, with their points on a map. ShardmillError says why there is no answer."""
         if self._waiting >= _WAITING:
             raise StoreError("Too many searches at once.", hint="Try again in a moment.")
         self._waiting += 1
         try:
             async with self._lock:
-                return await self._ask((url, map_url) if map_url else (url,), {"text": text, "k": k})
+                return await self._ask((map_url, *urls), {"text": text, "k": k})
         finally:
             self._waiting -= 1
 

@@ -25,6 +25,8 @@ _NEAR_S, _FAR_S, _STILL_S, _LOOKED_S = 2.0, 15.0, 30.0, 10.0
 _LIST_EVERY_S = 5.0
 _TICK_S = 0.2
 _READ_AT_ONCE = 8
+# A map holds the runs of further points: their vectors, and the maps that show them.
+_IN_A_MAP = ("points", "vectors")
 # A run that was deleted is shown for this long.
 _GONE_S = 300.0
 
@@ -59,9 +61,10 @@ class Watcher:
 
     def start(self) -> None:
         """Read all runs once, then watch them. UsageError if there is no such folder."""
-        self._list(first=True)
-        for future in [self._submit(watched) for watched in self._every()]:
-            future.result()
+        for first in (True, False):
+            self._list(first=first)
+            for future in [self._submit(watched) for watched in self._every() if watched.read_at is None]:
+                future.result()
         self._thread.start()
 
     def close(self) -> None:
@@ -154,10 +157,11 @@ class Watcher:
         else:
             self.trouble = ""
         with self._lock:
-            for key, url in found.items():
+            keys = {name_key(name): name for name in found}
+            for key, name in keys.items():
                 if key not in self._watched or self._watched[key].gone_at is not None:
-                    self._watched[key] = _Watched(RunReader(_name(url), url, self._clock))
-            lost = [watched for key, watched in self._watched.items() if key not in found]
+                    self._watched[key] = _Watched(RunReader(name, found[name], self._clock))
+            lost = [watched for key, watched in self._watched.items() if key not in keys]
             for watched in lost:
                 watched.gone_at = watched.gone_at or time.monotonic()
                 if time.monotonic() - watched.gone_at >= _GONE_S:
@@ -167,13 +171,32 @@ class Watcher:
         self._changed()
 
     def _find(self) -> dict[str, str]:
-        """The runs that exist, by key: only folders inside this one, and none that a link leads to."""
-        if self._store.head("plan.json") is not None:
-            return {name_key(_name(self.url)): self.url}
-        places = [place for place in list_folders(self.url) if not self._is_link(place)]
+        """The runs that exist, by name: only folders inside this one and in its maps, and none that a link leads to."""
+        one = self._store.head("plan.json") is not None
+        found = {_name(self.url): self.url} if one else self._find_in(self.url)
+        maps = [seen.name for seen in self.runs() if seen.plan is not None and seen.plan.work.task == "map"]
+        for name in [name for name in maps if name in found]:
+            for part in _IN_A_MAP:
+                below = self._find_below(f"{found[name]}/{part}", f"{name}.{part}.")
+                found = {**below, **found}
+        return found
+
+    def _find_in(self, folder: str, before: str = "") -> dict[str, str]:
+        places = [place for place in list_folders(folder) if not self._is_link(place)]
         known = {watched.reader.seen.url for watched in self._every()}
         with_plan = self._pool.map(lambda place: place in known or _is_run(place), places)
-        return {name_key(_name(place)): place for place, is_run in zip(places, with_plan, strict=True) if is_run}
+        return {before + _name(place): place for place, is_run in zip(places, with_plan, strict=True) if is_run}
+
+    def _find_below(self, folder: str, before: str) -> dict[str, str]:
+        """The runs in a part of a map. While it cannot be listed, they are those that were there."""
+        if self._is_link(folder):
+            return {}
+        try:
+            return self._find_in(folder, before)
+        except FileNotFoundError:
+            return {}
+        except (ShardmillError, OSError):
+            return {seen.name: seen.url for seen in self.runs() if seen.name.startswith(before) and not seen.gone}
 
     def _is_link(self, place: str) -> bool:
         return isinstance(self._store, LocalStore) and Path(place).is_symlink()

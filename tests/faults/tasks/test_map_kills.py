@@ -97,11 +97,15 @@ def _figures(out: Path) -> dict[str, Any]:
 def test_few_rows_equal_vectors_and_missing_ones_make_a_map(tmp_path: Path) -> None:
     few = _map(write_vectors(tmp_path / "few.parquet", clusters(3)), tmp_path / "few")
     assert few.column("x").null_count == 0
-    same = _map(write_vectors(tmp_path / "same.parquet", np.ones((25, 4), np.float32)), tmp_path / "same")
+    notes = _figures(tmp_path / "few")["notes"]
+    assert "Fitted on fewer than 20 different vectors: it is the plane of PCA." in notes
+    same = _map(write_vectors(tmp_path / "same.parquet", np.ones((60, 4), np.float32)), tmp_path / "same")
     assert len(set(same.column("x").to_pylist())) == 1
     assert (tmp_path / "same" / "map.html").stat().st_size > 1000
-    notes = _figures(tmp_path / "same")["notes"]
-    assert notes[:2] == ["PCA of 1 of 25 rows in 4 dimensions, seed 0.", "All vectors are equal: they are one point."]
+    figures = _figures(tmp_path / "same")
+    said = ["PCA of 1 of 60 rows in 4 dimensions, seed 0.", "All vectors are equal: they are one point."]
+    assert figures["notes"][:2] == said
+    assert figures["quality"] is None, "a plane of PCA is as good as itself"
     rows: list[Any] = [*clusters(25)]
     rows[3], rows[7], rows[9] = None, np.full(16, np.nan), np.zeros(16)
     table = _map(write_vectors(tmp_path / "nan.parquet", rows), tmp_path / "nan")
@@ -111,9 +115,12 @@ def test_few_rows_equal_vectors_and_missing_ones_make_a_map(tmp_path: Path) -> N
 
 
 def test_a_map_without_texts_says_how_to_show_them(tmp_path: Path) -> None:
-    source = write_vectors(tmp_path / "in.parquet", clusters(25), n=list(range(25)))
+    names = pa.nulls(25, pa.string())
+    source = write_vectors(tmp_path / "in.parquet", clusters(25), n=list(range(25)), name=names)
     _map(source, tmp_path / "map", text=None, id=None)
-    assert any("--text COLUMN" in note for note in _figures(tmp_path / "map")["notes"])
+    notes = _figures(tmp_path / "map")["notes"]
+    assert any("--text COLUMN" in note for note in notes)
+    assert "No colour: name (no values, more than 50,000, or as many as rows)." in notes
 
 
 def test_duplicates_and_empty_texts_are_counted(tmp_path: Path) -> None:

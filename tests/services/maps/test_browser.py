@@ -426,7 +426,7 @@ def test_a_map_of_almost_nothing(browser: Any, tmp_path: Path, n: int) -> None:
     page.goto(address)
     rest(page)
     assert page.inner_text("#count") == ("1 point" if n == 1 else "3 points")
-    assert page.inner_text("#verdict").startswith("Too few points")
+    assert page.inner_text("#verdict").startswith("Too few different points")
     page.evaluate("shardmill.map.pick(0, true)")
     wait_for(lambda: page.inner_text("#card-text") == "(empty text)")
     page.fill("#query", "word")

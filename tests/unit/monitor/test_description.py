@@ -33,7 +33,7 @@ def test_of_many_workers_the_worst_are_told(tmp_path: Path) -> None:
     assert said.history.rows_per_s[-1] > 0, "the past of a large run is that of its view"
 
 
-def test_a_map_is_searched_by_the_run_that_it_is_of(tmp_path: Path) -> None:
+def test_a_map_is_searched_by_the_runs_that_it_is_of(tmp_path: Path) -> None:
     simulate_run(tmp_path / "run", shards=10)
     seen = RunReader("run", str(tmp_path / "run")).read()
     assert seen.status is not None
@@ -41,18 +41,23 @@ def test_a_map_is_searched_by_the_run_that_it_is_of(tmp_path: Path) -> None:
     run = replace(seen, status=replace(seen.status, state="complete"))
     work = seen.plan.work.model_copy(update={"task": "map", "source": ("run:/somewhere/else",)})
 
+    added = Plan.of(seen.plan.work.model_copy(update={"text": "more"}), seen.plan.stat, {}, seen.plan.shards)
+    more = replace(run, name="more", plan=added)
+
     def a_map(*plans: str) -> RunSeen:
         files = tuple(SourceFile(f"/somewhere/{i}.parquet", 9, "", f"run:{plan}:ab") for i, plan in enumerate(plans))
         stat = SourceStat("parquet", files, {})
         return replace(run, name="map", plan=Plan.of(work, stat, {}, seen.plan.shards if seen.plan else ()))
 
-    assert find_searched(run, ()) is run
-    assert find_searched(seen, ()) is None, "it is not complete"
+    assert find_searched(run, ()) == (run,)
+    assert find_searched(seen, ()) == (), "it is not complete"
     one = a_map(seen.plan.id, seen.plan.id)
-    assert find_searched(one, [one, seen]) is None
-    assert find_searched(one, [one, run]) is run, "it is known by its plan, not by its place"
-    assert find_searched(a_map("another"), [run]) is None
-    assert find_searched(a_map(seen.plan.id, "another"), [run]) is None, "of two runs neither is all of it"
+    assert find_searched(one, [one, seen]) == ()
+    assert find_searched(one, [one, run]) == (run,), "it is known by its plan, not by its place"
+    assert find_searched(a_map("another"), [run]) == ()
+    assert find_searched(a_map(seen.plan.id, "another"), [run]) == (), "of two runs neither is all of it"
+    both = a_map(seen.plan.id, added.id, added.id)
+    assert find_searched(both, [more, both, run]) == (run, more), "in the order of the map"
 
 
 @pytest.mark.parametrize(
@@ -70,9 +75,9 @@ def test_a_search_is_offered_where_a_task_may_make_vectors(tmp_path: Path, task:
     Ledger(tmp_path / "run").create(a_plan(task=task))
     seen = RunReader("run", str(tmp_path / "run")).read()
     assert seen.status is not None
-    assert find_searched(seen, ()) is None, "it has only begun"
+    assert find_searched(seen, ()) == (), "it has only begun"
     done = replace(seen, status=replace(seen.status, state="complete"))
-    assert find_searched(done, ()) == (done if offered else None)
+    assert find_searched(done, ()) == ((done,) if offered else ())
 
 
 def test_a_time_without_workers_is_a_gap(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from shardmill.errors import UsageError
+from shardmill.ledger import Ledger
 from shardmill.monitor import watcher as watching
 from shardmill.monitor.description import describe_run, summarize_run
 from shardmill.monitor.reading import RunReader, name_key
@@ -18,6 +19,7 @@ from shardmill.run import Run, start
 from shardmill.spec import make_spec
 from shardmill.testing import InProcessEngine
 from tests.support.corpora import fake_rows
+from tests.support.ledgers import a_plan
 from tests.support.waiting import wait_for
 
 Write = Callable[..., Path]
@@ -78,6 +80,24 @@ def test_runs_come_and_go(run: Run, tmp_path: Path) -> None:
         assert gone.status is not None, "the last good status stays"
         shutil.copytree(folder / "two", folder / "one")
         wait_for(lambda: not watcher.run("one").trouble)  # type: ignore[union-attr]
+
+
+def test_runs_in_a_map_are_watched_too(run: Run, tmp_path: Path) -> None:
+    folder, elsewhere = tmp_path / "runs", tmp_path / "elsewhere"
+    Ledger(folder / "map").create(a_plan(task="map"))
+    shutil.copytree(folder / "one", folder / "map" / "vectors" / "more")
+    shutil.copytree(folder / "one", folder / "one" / "vectors" / "more")
+    (folder / "map" / "vectors" / "none").mkdir()
+    shutil.copytree(folder / "one", elsewhere / "linked")
+    (folder / "map" / "points").symlink_to(elsewhere)
+    (folder / "map" / "vectors" / "linked").symlink_to(elsewhere / "linked")
+    with Watcher(folder) as watcher:
+        assert [seen.name for seen in watcher.runs()] == ["map", "map.vectors.more", "one"]
+        (folder / "map" / "points").unlink()
+        shutil.copytree(folder / "one", folder / "map" / "points" / "more")
+        wait_for(lambda: watcher.run("map.points.more"))
+    with Watcher(folder / "map") as watcher:
+        assert [seen.name for seen in watcher.runs()] == ["map", "map.points.more", "map.vectors.more"]
 
 
 def test_a_damaged_run_is_told_beside_a_good_one(run: Run, tmp_path: Path) -> None:

@@ -143,7 +143,7 @@ function showQuality(quality) {
   const box = byId("quality");
   box.open = innerWidth > NARROW;
   if (!quality) {
-    byId("verdict").textContent = "Too few points to measure how far to trust this map.";
+    byId("verdict").textContent = "Too few different points to measure how far to trust this map.";
     byId("quality-table").hidden = true;
     return;
   }

@@ -51,7 +51,7 @@ def cannot_start(site: TestSite) -> None:
         "secret": ({"secret": "no-such-secret"}, ('secret "no-such-secret" not found', "--set secret=")),
         "claim": ({"cache": "pvc:no-such-claim"}, ('"no-such-claim" not found', "kubectl get pvc")),
         "unbound": ({"cache": "pvc:unbound"}, ("unbound immediate PersistentVolumeClaims", "kubectl get pvc")),
-        "keys": ({"secret": "wrong"}, ("credentials",)),
+        "keys": ({"secret": "wrong"}, ("access is denied", "shardmill kubernetes check", "--set secret=wrong")),
     }
     with ThreadPoolExecutor(len(cases)) as pool:
         told = {

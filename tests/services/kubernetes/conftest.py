@@ -31,6 +31,12 @@ def namespace(cluster: KubeCluster, s3_server: str) -> Iterator[str]:
         yield name
 
 
+@pytest.fixture
+def steady(cluster: KubeCluster) -> Iterator[None]:
+    with cluster.steady():
+        yield
+
+
 @pytest.fixture(scope="module")
 def site(cluster: KubeCluster, namespace: str, s3_server: str, tmp_path_factory: pytest.TempPathFactory) -> TestSite:
     return TestSite(cluster, namespace, s3_server, tmp_path_factory.mktemp("site"))

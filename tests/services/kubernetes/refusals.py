@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import socket
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,7 @@ from shardmill.store import open_store
 from tests.support.cli import Said, assert_told, process
 from tests.support.kube_cluster import KubeCluster
 from tests.support.kube_runs import on_pods, put_source
+from tests.support.services import free_port
 from tests.support.together import Scenario, TestSite
 
 _SPEC = ("--task", "shardmill.testing:FakeTask", "--text", "text", "--id", "id")
@@ -51,7 +54,7 @@ def cannot_start(site: TestSite) -> None:
         "secret": ({"secret": "no-such-secret"}, ('secret "no-such-secret" not found', "--set secret=")),
         "claim": ({"cache": "pvc:no-such-claim"}, ('"no-such-claim" not found', "kubectl get pvc")),
         "unbound": ({"cache": "pvc:unbound"}, ("unbound immediate PersistentVolumeClaims", "kubectl get pvc")),
-        "keys": ({"secret": "wrong"}, ("credentials",)),
+        "keys": ({"secret": "wrong"}, ("access is denied", "shardmill kubernetes check", "--set secret=wrong")),
     }
     with ThreadPoolExecutor(len(cases)) as pool:
         told = {
@@ -87,6 +90,23 @@ def nobody_let_in(site: TestSite) -> None:
     assert_told(said, 2, 'cannot list resource "jobs"', "shardmill kubernetes render role")
 
 
+def nobody_answers(site: TestSite) -> None:
+    """A server that is not there, and one that accepts and says nothing."""
+    source = put_source(site.bucket, 100)
+
+    def submit_to(port: int) -> Said:
+        file = site.cluster.config_with("any", site.folder / f"away-{port}")
+        config = json.loads(file.read_text())
+        config["clusters"][0]["cluster"]["server"] = f"https://127.0.0.1:{port}"
+        file.write_text(json.dumps(config))
+        return submit(site.cluster, site.namespace, source, f"{source}-{port}", file)
+
+    with socket.create_server(("127.0.0.1", 0)) as silent, ThreadPoolExecutor() as pool:
+        ports = (free_port(), silent.getsockname()[1])
+        for port, said in zip(ports, pool.map(submit_to, ports), strict=True):
+            assert_told(said, 74, f"The cluster does not answer at https://127.0.0.1:{port}", "kubectl cluster-info")
+
+
 def wrong_names(site: TestSite) -> None:
     """A namespace that is not there, and a name that another run's Job has."""
     cluster, namespace, source = site.cluster, site.namespace, put_source(site.bucket, 100)
@@ -119,4 +139,4 @@ def wrong_template(site: TestSite) -> None:
     assert open_store(f"{source}-never").head("plan.json") is None
 
 
-ALL: tuple[Scenario, ...] = (cannot_start, no_quota, nobody_let_in, wrong_names, wrong_template)
+ALL: tuple[Scenario, ...] = (cannot_start, no_quota, nobody_let_in, nobody_answers, wrong_names, wrong_template)

@@ -23,7 +23,7 @@ from shardmill.spec import Execution
 from tests.services.kubernetes import refusals
 from tests.support.cli import command
 from tests.support.engine_contract import LOCALLY, assert_complete, live_workers
-from tests.support.kube_cluster import KubeCluster, watch_for
+from tests.support.kube_cluster import watch_for
 from tests.support.kube_pools import ROWS, ensure_keda, place_monitor, pool_options, want
 from tests.support.kube_runs import assert_committed_once, merge, on_pods, put_source, spec_of
 from tests.support.together import Ends, Scenario, TestSite, run_together
@@ -187,12 +187,10 @@ def test_what_cannot_work_is_said_in_a_line(ends: Ends, refusal: Scenario) -> No
     ends[refusal].result()
 
 
-def test_a_cluster_without_argo_is_named(
-    cluster: KubeCluster, namespace: str, monkeypatch: pytest.MonkeyPatch, ends: Ends
-) -> None:
+def test_a_cluster_without_argo_is_named(steady: None, namespace: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The API server has never heard of the kind."""
     monkeypatch.setattr(workflow, "TEMPLATES", "absent.example.org/v1/workflowtemplates")
     execution = Execution(engine="argo", device="cpu", engine_options={"namespace": namespace})
-    with cluster.steady(), pytest.raises(EngineRefused, match="Argo Workflows is not installed") as told:
+    with pytest.raises(EngineRefused, match="Argo Workflows is not installed") as told:
         workflow.ArgoEngine(execution)
     assert "--engine kubernetes" in told.value.hint

@@ -18,6 +18,7 @@ from tests.support.alert_targets import make_certificate
 from tests.support.aws_identity import aws_identity
 from tests.support.engine_contract import assert_complete, live_workers
 from tests.support.kube_cluster import SECRET, KubeCluster, watch_for
+from tests.support.kube_pools import pool_options, want
 from tests.support.kube_runs import assert_committed_once, put_source, spec_of
 from tests.support.libraries import needed
 from tests.support.together import Ends, TestSite, run_together
@@ -147,9 +148,22 @@ def _several_workers_in_a_pod(site: TestSite) -> None:
     assert (status.get("failed", 0), status.get("failedIndexes", "")) == (0, "")
 
 
+def _nothing_to_claim(site: TestSite) -> None:
+    """A worker of a pool in whose folder all runs are stopped ends at once, and well."""
+    cluster, namespace, folder = site.cluster, site.namespace, f"{site.bucket}/{site.namespace}/pool"
+    run = want(folder, "run", put_source(site.bucket, 100))
+    run.state.stop("anna@desk")
+    pod = make_pod(pool_options(site), ["work", folder, "--device", "cpu"], instance="idle")
+    _place(cluster, namespace, "idle", pod)
+    assert _ends(cluster, namespace, {"idle"}) == {"idle": "Succeeded"}
+    assert not run.workers.read()
+
+
 @pytest.fixture(scope="module")
 def ends(site: TestSite) -> Iterator[Ends]:
-    with run_together(site, _keys_by_identity, _models_in_an_image, _several_workers_in_a_pod) as ends:
+    with run_together(
+        site, _keys_by_identity, _models_in_an_image, _several_workers_in_a_pod, _nothing_to_claim
+    ) as ends:
         yield ends
 
 
@@ -163,3 +177,7 @@ def test_an_image_is_a_folder_of_models_that_nobody_changes(ends: Ends) -> None:
 
 def test_a_pod_with_several_gpus_runs_a_worker_on_each(ends: Ends) -> None:
     ends[_several_workers_in_a_pod].result()
+
+
+def test_a_worker_of_a_pool_without_runs_ends_well(ends: Ends) -> None:
+    ends[_nothing_to_claim].result()

@@ -1,4 +1,4 @@
-"""A Deployment of workers on a real cluster: scaled by hand, and by an autoscaler of pods."""
+"""A Deployment of workers on a real cluster: scaled by hand, and by an autoscaler of pods; and what KEDA says."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from typing import Any
 
 import pytest
 
-from shardmill.engines.kubernetes.scaling import POOL, PoolSize, adapter_rule, make_deployment
+from shardmill.engines.kubernetes.monitor import MONITOR, TOKEN_KEY
+from shardmill.engines.kubernetes.scaling import POOL, PoolSize, adapter_rule, make_deployment, make_scaled_job
 from shardmill.ledger import Ledger
 from shardmill.run import Run
 from tests.support.alert_targets import make_certificate
 from tests.support.kube_cluster import watch_for
-from tests.support.kube_pools import ROWS, TOKEN, place_monitor, pool_options, want
+from tests.support.kube_pools import ROWS, TOKEN, ensure_keda, place_monitor, pool_options, want
 from tests.support.kube_runs import assert_committed_once, put_source
 from tests.support.libraries import needed
 from tests.support.metrics_adapter import GROUP, VERSION, metrics_adapter
@@ -99,9 +100,40 @@ def _deployment_scaled_by_its_autoscaler(site: TestSite) -> None:
         assert len(run.workers.read()) > 3
 
 
+def _keda_says_why(site: TestSite) -> None:
+    """What `kubectl describe scaledjob` says of a pool that starts nobody, as the guide has it."""
+    ensure_keda(site.cluster)
+    with site.cluster.namespace() as own:
+        site = replace(site, namespace=own)
+        _look_at_keda(site, f"{site.bucket}/{own}/none")
+
+
+def _look_at_keda(site: TestSite, folder: str) -> None:
+    cluster, own = site.cluster, site.namespace
+
+    def put_token(token: str) -> None:
+        secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": MONITOR, "namespace": own}}
+        cluster.apply({**secret, "stringData": {TOKEN_KEY: token}})
+
+    def watch_for_words(words: str) -> None:
+        watch_for(lambda: words in cluster.kubectl("-n", own, "describe", "scaledjob", POOL))
+
+    host, port = place_monitor(site, folder)
+    objects = make_scaled_job(folder, pool_options(site))
+    objects[1]["spec"]["triggers"][0]["metadata"]["url"] = f"http://{host}:{port}/api/backlog"
+    objects[1]["spec"]["pollingInterval"] = 2
+    cluster.kubectl("-n", own, "delete", "secret", MONITOR)
+    cluster.apply(*objects)
+    watch_for_words("bearer token=<empty> is required")
+    put_token("another token")
+    watch_for_words("error requesting metrics endpoint: /api/backlog: api returned 401")
+    put_token(TOKEN)
+    watch_for_words("Scaling is not performed because triggers are not active")
+
+
 @pytest.fixture(scope="module")
 def ends(site: TestSite) -> Iterator[Ends]:
-    scenarios = [_deployment_scaled_down]
+    scenarios = [_deployment_scaled_down, _keda_says_why]
     if site.cluster.folder is not None:
         scenarios.append(_deployment_scaled_by_its_autoscaler)
     with run_together(site, *scenarios) as ends:
@@ -110,6 +142,10 @@ def ends(site: TestSite) -> Iterator[Ends]:
 
 def test_a_deployment_is_scaled_down_in_mid_shard_and_nothing_is_lost(ends: Ends) -> None:
     ends[_deployment_scaled_down].result()
+
+
+def test_keda_says_why_it_starts_nobody(ends: Ends) -> None:
+    ends[_keda_says_why].result()
 
 
 def test_an_autoscaler_of_pods_adds_and_takes_workers_by_the_metric_and_nothing_is_lost(ends: Ends) -> None:

@@ -18,7 +18,7 @@ from tests.support.engine_contract import live_workers
 from tests.support.kube_cluster import SECRET, KubeCluster, watch_for
 from tests.support.kube_runs import on_pods, put_source, spec_of
 
-pytestmark = pytest.mark.services
+pytestmark = [pytest.mark.services, pytest.mark.usefixtures("steady")]
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from shardmill.engines.kubernetes.options import PodOptions  # noqa: E402
 from shardmill.engines.kubernetes.start import StartWatch  # noqa: E402
 
 # What a command needs before its pods are made, and after they cannot start, is no part of the wait.
-SPARE_S = 15
+SPARE_S = 25
 LOOKS_EVERY_S = 2
 
 

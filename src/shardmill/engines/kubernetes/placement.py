@@ -161,7 +161,10 @@ class JobPlacement:
         if end.reason == OOM:
             self._lower_memory()
         self._each_worker(name, self._ledger.leases.record_death)
-        failed = self._deaths.judge(index_of(pod), name, end.status, lines)
+        try:
+            failed = self._deaths.judge(index_of(pod), name, end.status, lines)
+        except WorkerFailed as error:
+            raise self._seen_from_pods(error) from None
         if failed is None:
             self._failed.pop(index_of(pod), None)
         elif end.reason == OOM:
@@ -171,6 +174,19 @@ class JobPlacement:
             )
         else:
             self._failed[index_of(pod)] = failed
+
+    def _seen_from_pods(self, failed: WorkerFailed) -> WorkerFailed:
+        """An error of the store, with the command that tries the store from a pod: this one has other keys."""
+        if not failed.message.startswith("/".join(self._run.split("/")[:3])):
+            return failed
+        options = self._options
+        given = {"secret": options.secret, "service_account": options.service_account}
+        words = [f"--namespace {self._api.namespace} --image {options.image} --out {self._run}"]
+        words += [f"--set {name}={value}" for name, value in given.items() if value]
+        words += ["--device cpu"] * (not options.gpus)
+        told = WorkerFailed(failed.message, hint=f"Try it from a pod: shardmill kubernetes check {' '.join(words)}")
+        told.cure = failed.cure
+        return told
 
     def _keep_log(self, name: str, end: PodEnd) -> list[str]:
         """The last lines of a pod, which are kept in the run folder: the cluster forgets them with the pod."""

@@ -13,7 +13,7 @@ from shardmill.errors import EngineRefused, EngineSilent
 
 _LOOK_S, _ASKED_ABOUT = 3.0, 3
 # A registry or a volume may need a moment. Beyond this the first worker of a run will not start by itself.
-_LASTING_S, _PASSING_S, _SCALED_S = 12.0, 40.0, 25.0
+_LASTING_S, _PASSING_S, _SCALED_S = 12.0, 30.0, 25.0
 
 
 class StartWatch:

@@ -12,7 +12,7 @@ import pytest
 
 from shardmill.errors import CorruptState, DeviceOutOfMemory, TaskError
 from tests.support.libraries import needed
-from tests.support.training import MemoryContext, a_model, a_network, pairs_of, topic_pairs
+from tests.support.training import TRAINING, MemoryContext, a_model, a_network, pairs_of, topic_pairs
 
 torch = needed("torch")
 ROWS = topic_pairs(60)
@@ -165,9 +165,10 @@ def _take_part(rank: int, folder: Path, place: Path, queue: Any) -> None:
 
 def test_any_number_of_processes_trains_the_same(folder: Path, tmp_path: Path) -> None:
     """60 steps in float32: the loss of each step within 1e-3, and all processes with the same weights."""
-    spawn = multiprocessing.get_context("spawn")
-    queue = spawn.Queue()
-    processes = [spawn.Process(target=_take_part, args=(rank, folder, tmp_path, queue)) for rank in range(3)]
+    server = multiprocessing.get_context("forkserver")
+    server.set_forkserver_preload(TRAINING)
+    queue = server.Queue()
+    processes = [server.Process(target=_take_part, args=(rank, folder, tmp_path, queue)) for rank in range(3)]
     for each in processes:
         each.start()
     told = [queue.get(timeout=500) for _ in range(6)]

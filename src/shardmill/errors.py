@@ -266,10 +266,10 @@ def is_passing(error: BaseException) -> bool:
     return False
 
 
-def too_many_errors(errors: int, rows: int, allowed: str, last: str = "") -> TooManyErrors:
+def too_many_errors(errors: int, rows: int, allowed: str, last: str = "", run: str = "RUN") -> TooManyErrors:
     share = 100 * errors / max(1, rows)
     example = f"; the last: {last.rstrip('.')}" if last else ""
-    hint = "See `shardmill show RUN --errors`. Nothing is lost: with a higher --max-errors the run resumes."
+    hint = f"See `shardmill show {run} --errors`. Nothing is lost: with a higher --max-errors the run resumes."
     if errors >= rows:
         hint = "Every row so far has failed: a higher --max-errors does not help before the cause is mended."
     return TooManyErrors(

@@ -198,7 +198,9 @@ def _sweep(ledger: Ledger, plan: Plan, execution: Execution, step: str, quiet: b
         raise started_over(ledger.url) from None
     errors, rows = sum(c.errors for c in commits), sum(c.rows for c in commits)
     if ErrorLimit.parse(execution.max_errors).exceeded(errors, rows):
-        raise too_many_errors(errors, rows, execution.max_errors)
+        last = next(commit for commit in reversed(commits) if commit.errors)
+        reasons = [failed["reason"] for failed in ledger.errors.read(last)]
+        raise too_many_errors(errors, rows, execution.max_errors, reasons[-1] if reasons else "", ledger.url)
     with suppress(FileNotFoundError):
         return {"deleted": ledger.sweep()}
     return {}

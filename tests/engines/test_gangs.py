@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import threading
@@ -14,6 +15,7 @@ import pytest
 from shardmill import run as runs
 from shardmill.errors import WorkerFailed
 from shardmill.ledger import Ledger
+from shardmill.run import Run
 from tests.support.gang_site import STEPS, GangSite
 from tests.support.libraries import needed
 from tests.support.waiting import PATIENCE_S, wait_for
@@ -58,16 +60,27 @@ def _place(engine: str, ask: Callable[[str], Any]) -> list[str]:
     return ["--engine", "ray", "--address", ask("ray_nodes").address, "--set", "num_cpus=1"]
 
 
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str, Run]:
+    """A source, a model, and the run of both that nobody disturbs."""
+    needed("torch")
+    from tests.support.training import a_model, topic_pairs
+    from tests.support.training_gang import train_undisturbed
+
+    folder = tmp_path_factory.mktemp("training")
+    source, model = folder / "pairs.jsonl", a_model(folder / "model")
+    source.write_text("".join(json.dumps(row) + "\n" for row in topic_pairs(40)))
+    return str(source), str(model), train_undisturbed(str(source), str(model), folder / "whole")
+
+
 @pytest.mark.services
 @pytest.mark.parametrize("engine", ["slurm", "ray"])
 def test_a_training_run_loses_a_process(
-    engine: str, tmp_path: Path, write_jsonl: Callable[..., Path], request: pytest.FixtureRequest
+    engine: str, undisturbed: tuple[str, str, Run], tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    needed("torch")
     from tests.support import training_gang as gang
-    from tests.support.training import a_model, topic_pairs
 
-    source, model = str(write_jsonl(topic_pairs(40))), str(a_model(tmp_path / "model"))
+    source, model, whole = undisturbed
     out = str(tmp_path / "run")
     place = _place(engine, request.getfixturevalue)
     started = gang.start_training(source, model, out, tmp_path / "spec.toml", *place)
@@ -78,4 +91,4 @@ def test_a_training_run_loses_a_process(
         run = gang.finish_training(out, started, lost)
     finally:
         started.kill()
-    gang.assert_same_losses(run, gang.train_undisturbed(source, model, tmp_path / "whole"))
+    gang.assert_same_losses(run, whole)

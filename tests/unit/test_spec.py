@@ -35,7 +35,7 @@ def test_a_spec_cannot_be_changed() -> None:
 
 
 WRONG: list[tuple[dict[str, Any], dict[str, Any], str]] = [
-    ({"text": None}, {}, "No text was given"),
+    ({"text": None}, {}, "No text was given.\n.*--text FIELD"),
     ({"text": " "}, {}, "text: names no field"),
     ({"source": []}, {}, "source:"),
     ({"format": "xml"}, {}, r"format: Input should be 'jsonl', .* \(it is 'xml'\)"),

@@ -18,8 +18,7 @@ from shardmill.monitor.model import (
     WorkerSeen,
 )
 from shardmill.monitor.reading import RunSeen
-from shardmill.status.screen import said_by
-from shardmill.status.state import Status
+from shardmill.status.state import Status, said_by
 
 # Of a thousand workers, the worst are listed.
 _MOST_WORKERS = 100

@@ -372,7 +372,10 @@ def parse_tables(text: str, path: str, known: Sequence[str]) -> dict[str, dict[s
 
 
 def _missing(name: str) -> SpecError:
-    return SpecError(f"No {name} was given.", hint="Set it on the command line or in [work] of the spec.")
+    hint = "Set it on the command line or in [work] of the spec."
+    if name == "text":
+        hint = "Name the field that holds it: --text FIELD, or text in [work] of the spec."
+    return SpecError(f"No {name} was given.", hint=hint)
 
 
 def _explain(error: ValidationError) -> SpecError:

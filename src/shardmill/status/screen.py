@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from rich.console import Console, Group, RenderableType
@@ -165,23 +165,10 @@ def _errors(status: Status) -> list[str]:
     return lines
 
 
-def said_by(worker: Mapping[str, Any]) -> dict[int, str]:
-    """What the long items of a living worker reported last, by shard."""
-    return {
-        int(shard): f"step {at['step']:,}" + "".join(f" · {name} {_figure(x)}" for name, x in at["figures"].items())
-        for shard, at in worker["open"].items()
-        if worker["live"] and isinstance(at.get("step"), int) and isinstance(at.get("figures"), dict)
-    }
-
-
 def _reports(status: Status, most: int) -> list[str]:
     """What long items under way reported last."""
-    said = {shard: text for worker in status.workers for shard, text in said_by(worker).items()}
+    said = status.said()
     return [f"shard    {shard} at {said[shard]}" for shard in sorted(said)[:most]]
-
-
-def _figure(value: Any) -> str:
-    return f"{value:,.6g}" if isinstance(value, int | float) else "no number"
 
 
 def _workers(status: Status, most: int) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -100,6 +101,10 @@ class Status:
         del said["states"]
         return said
 
+    def said(self) -> dict[int, str]:
+        """What long items under way reported last, by shard."""
+        return {shard: text for worker in self.workers for shard, text in said_by(worker).items()}
+
     def describe(self) -> str:
         """What a progress bar says of it."""
         live = [w for w in self.workers if w["live"]]
@@ -108,8 +113,23 @@ class Status:
             return "loading the model"
         if self.placement and not live:
             return self.placement
+        if not self.rows and (said := self.said()):
+            return said[min(said)]
         errors = f" · {self.errors:,} errors" if self.errors else ""
         return f"{self.rows:,} rows · {self.rows_per_s:,.0f}/s{errors} · {duration(self.eta_s)} left"
+
+
+def said_by(worker: Mapping[str, Any]) -> dict[int, str]:
+    """What the long items of a living worker reported last, by shard."""
+    return {
+        int(shard): f"step {at['step']:,}" + "".join(f" · {name} {_figure(x)}" for name, x in at["figures"].items())
+        for shard, at in worker["open"].items()
+        if worker["live"] and isinstance(at.get("step"), int) and isinstance(at.get("figures"), dict)
+    }
+
+
+def _figure(value: Any) -> str:
+    return f"{value:,.6g}" if isinstance(value, int | float) else "no number"
 
 
 def read_status(ledger: Ledger, plan: Plan | None = None) -> Status:

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from shardmill.errors import SourceError, SpecError, too_many_errors
+from shardmill.errors import SourceError, SpecError, TooManyErrors
 from shardmill.spec import ErrorLimit
 from shardmill.store import locate
 from shardmill.training.batch import StepBatch, Text
@@ -22,6 +22,8 @@ from shardmill.training.options import TrainOptions
 ROW, WHY = "row", "why"
 # Texts that a held-out anchor is ranked against, at most.
 _RANKED = 10_000
+# Rows that an error names.
+_NAMED = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,13 +120,26 @@ def read_pairs(place: str, options: TrainOptions, prompts: tuple[str, ...]) -> P
         f"row {row}: {why}" for row, why in zip(table[ROW].to_pylist(), reasons, strict=True) if why is not None
     )
     if ErrorLimit.parse(options.max_errors).exceeded(len(left), table.num_rows):
-        raise too_many_errors(len(left), table.num_rows, options.max_errors, left[0])
+        raise _too_many(left, table.num_rows, options.max_errors)
     table = table.filter(pa.array([why is None for why in reasons]))
     if table.num_rows < 2:
         raise SourceError(
             f"There are too few items to train on: {table.num_rows}.", hint="Give a source with more rows."
         )
     return Pairs(table, options, prompts, left)
+
+
+def _too_many(left: tuple[str, ...], rows: int, allowed: str) -> TooManyErrors:
+    """The limit is part of the work, as the weights depend on what is left out: with another one it is another run."""
+    more = f"; and {len(left) - _NAMED:,} more" if len(left) > _NAMED else ""
+    share = 100 * len(left) / rows
+    return TooManyErrors(
+        f"{len(left):,} of {rows:,} rows cannot be trained on ({share:.1f}%), over --max-errors {allowed}: "
+        f"{'; '.join(left[:_NAMED])}{more}.",
+        hint=f"With --fresh --max-errors {len(left)} they are left out; or mend them."
+        if len(left) < rows
+        else "Name other columns with --columns, or mend the source.",
+    )
 
 
 def _is_number(kind: pa.DataType) -> bool:

@@ -235,7 +235,7 @@ def test_the_limit_holds_for_small_sources_too(tmp_path: Path, write_jsonl: Writ
     rows = fake_rows(20)
     rows[3]["text"] = ""
     source = write_jsonl(rows)
-    with pytest.raises(TooManyErrors, match=r"1 of 20 rows failed \(5.0%\)"):
+    with pytest.raises(TooManyErrors, match=r"1 of 20 rows failed \(5.0%\).*the last: the text is blank"):
         start(fake_spec(source, max_errors="1%"), tmp_path / "run", engine=InProcessEngine())
     run = start(fake_spec(source, max_errors="1"), tmp_path / "run", engine=InProcessEngine())
     _check(run, rows, {3: "blank"})

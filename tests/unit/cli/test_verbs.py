@@ -264,7 +264,7 @@ def test_too_many_errors_end_with_1(shardmill: Cli, tmp_path: Path, write_jsonl:
     source = write_jsonl(rows)
     start(fake_spec(source), tmp_path / "run", engine=InProcessEngine())
     said = shardmill("run", "--spec", write_spec(tmp_path, source), "--out", tmp_path / "run")
-    assert_told(said, 1, "1 of 20 rows failed (5.0%), over --max-errors 1%", "Nothing is lost")
+    assert_told(said, 1, "1 of 20 rows failed (5.0%), over --max-errors 1%; the last: ", "Nothing is lost")
 
 
 def test_a_model_that_is_not_to_be_had(shardmill: Cli, items: Path, tmp_path: Path) -> None:

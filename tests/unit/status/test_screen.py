@@ -81,3 +81,9 @@ def test_what_is_watched_ends_with_a_whole_line_also_in_a_file(capsys: pytest.Ca
     with pytest.raises(StopIteration):
         follow(lambda: next(states))
     assert capsys.readouterr().out.endswith("\n")
+
+
+def test_a_bar_says_how_far_a_single_long_item_is() -> None:
+    at = {"0": {"rows": 0, "bytes": 0, "step": 12, "figures": {"loss": 0.5, "epoch": 0.25}}}
+    assert a_status(rows=0, workers=[a_worker(0, open=at)]).describe() == "step 12 · loss 0.5 · epoch 0.25"
+    assert "12,000/s" in a_status(workers=[a_worker(0, open=at)]).describe()

@@ -109,8 +109,10 @@ def test_pairs_without_a_partner_are_left_out_and_named(
     card = (tmp_path / "run" / "model" / "README.md").read_text()
     assert "3 rows of the source were left out" in card
     assert "- row 3: no text in 'passage'\n" in card
-    with pytest.raises(TooManyErrors, match=r"3 of 40.*row 3"):
+    with pytest.raises(TooManyErrors, match=r"3 of 40.*row 3: no text in 'passage'; row 5: .*row 7: ") as caught:
         train(source, folder, tmp_path / "strict")
+    assert "resumes" not in caught.value.hint
+    assert "--fresh --max-errors 3" in caught.value.hint
 
 
 def test_a_loss_that_is_not_a_number_fails_the_run_with_its_step(

@@ -13,7 +13,7 @@ import pytest
 from shardmill.devices import Device
 from shardmill.errors import CorruptState, DeviceOutOfMemory, TaskError
 from tests.support.libraries import needed
-from tests.support.training import CPU, GPU, MemoryContext, a_model, a_network, pairs_of, topic_pairs
+from tests.support.training import CPU, GPU, TRAINING, MemoryContext, a_model, a_network, pairs_of, topic_pairs
 
 torch = needed("torch")
 ROWS = topic_pairs(60)
@@ -185,9 +185,10 @@ def test_a_group_of_one_trains_as_one_alone(folder: Path, device: Any) -> None:
 
 def test_any_number_of_processes_trains_the_same(folder: Path, tmp_path: Path) -> None:
     """60 steps in float32: the loss of each step within 1e-3, and all processes with the same weights."""
-    spawn = multiprocessing.get_context("spawn")
-    queue = spawn.Queue()
-    processes = [spawn.Process(target=_take_part, args=(rank, folder, tmp_path, queue)) for rank in range(3)]
+    server = multiprocessing.get_context("forkserver")
+    server.set_forkserver_preload(TRAINING)
+    queue = server.Queue()
+    processes = [server.Process(target=_take_part, args=(rank, folder, tmp_path, queue)) for rank in range(3)]
     for each in processes:
         each.start()
     told = [queue.get(timeout=500) for _ in range(6)]

@@ -159,7 +159,11 @@ def test_the_page_of_a_study_shows_its_best_trial_and_charts(tmp_path: Path) -> 
     assert seen.tags.count("circle") == 6 * 4
     assert f"{study.best[0].values[0]:.6g}" in said
     assert "ValueError: no such <b>model</b>" in said
-    assert "| best trial |" in Path(run.report(tmp_path / "study.md")).read_text()
+    text = Path(run.report(tmp_path / "study.md")).read_text()
+    assert "| best trial |" in text
+    assert "| 12 of 12 |" in text
+    assert "\n| items | 12 |\n" in text
+    assert not re.search("per million rows|rows per second|range:0|## Lengths", text), "a trial is no row"
     assert len(json.loads(Path(run.report(tmp_path / "study.json")).read_text())["study"]["trials"]) == 12
 
 
@@ -183,6 +187,8 @@ def test_the_page_of_a_training_run_shows_its_figures_and_curves(tmp_path: Path)
     assert "mrr@10 by step" in said
     assert seen.tags.count("circle") == 3 + 4
     assert f"{row['best']:.4f}, at step {row['best_step']}" in said
+    assert f"{row['before']:.4f} → {row['best']:.4f}" in said
+    assert not re.search("per million rows|rows per second|Lengths", said), "a training is no row"
     told = json.loads(Path(run.report(tmp_path / "run.json")).read_text())["training"]
     assert [each["step"] for each in told["curve"]] == [0, 3, 6, 9]
 
@@ -191,7 +197,7 @@ def test_the_page_of_generated_texts_says_why_they_ended(tmp_path: Path, write_j
     source = write_jsonl([{"id": i, "body": f"Prompt {i}"} for i in range(20)])
     with llm_server() as server:
         params = {"model": MODEL, "endpoint": server.url, "max_tokens": 64}
-        work = {"source": str(source), "text": "{body}", "id": "id", "task": "generate", "params": params}
+        work = {"source": str(source), "text": "Say:\n\n{body}", "id": "id", "task": "generate", "params": params}
         run = start(make_spec(work, {"shard_bytes": 200}), tmp_path / "run", engine=InProcessEngine())
     table = run.table()
     seen = _Tags(Path(run.report(tmp_path / "report.html")).read_text())
@@ -203,6 +209,7 @@ def test_the_page_of_generated_texts_says_why_they_ended(tmp_path: Path, write_j
     assert sum(told["lengths"]) + told["empty"] == 20
     text = Path(run.report(tmp_path / "report.md")).read_text()
     assert f"| tokens made | {told['tokens']:,} |" in text
+    assert "| Say: ↵ {body} |" in text
     for part in (tmp_path / "run" / "parts").iterdir():
         part.unlink()
     assert "generation" not in json.loads(Path(run.report(tmp_path / "report.json")).read_text())

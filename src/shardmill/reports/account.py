@@ -65,6 +65,11 @@ class Account:
     generation: Generation | None = None
 
     @property
+    def has_long_items(self) -> bool:
+        """Whether a row is a trial or a training, so that rates and lengths of rows say nothing."""
+        return self.study is not None or self.plan.work.task == "train"
+
+    @property
     def verdict(self) -> str:
         """Whether the result was proved, in a word or two."""
         if self.state != "complete":

@@ -17,6 +17,7 @@ from shardmill.ledger import ItemReport, ItemReports
 from shardmill.run import Run, prepare, start
 from shardmill.spec import make_spec
 from shardmill.store import open_store
+from shardmill.template import NO_TEXT
 from shardmill.testing import InProcessEngine
 from tests.support.corpora import fake_rows, fake_spec
 from tests.support.libraries import needed
@@ -121,6 +122,14 @@ def test_a_run_that_has_not_begun_has_a_page(tmp_path: Path) -> None:
     text = (tmp_path / "report.md").read_text()
     assert "**not complete** · planned" in text
     assert text.count("Not recorded.") == 2
+
+
+def test_a_task_that_reads_no_text_names_none(tmp_path: Path, write_jsonl: Callable[..., Path]) -> None:
+    work = {"source": str(write_jsonl(fake_rows(3))), "text": NO_TEXT, "task": "shardmill.testing:FakeTask"}
+    made = prepare(make_spec(work), tmp_path / "run")
+    text = Path(made.report(tmp_path / "report.md")).read_text()
+    assert "| source |" in text
+    assert "| text |" not in text
 
 
 def test_a_proof_of_another_plan_proves_nothing(run: Run, tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from shardmill.reports.generation import describe_generation
 from shardmill.reports.shape import Chart, Grid, Section
 from shardmill.reports.study import describe_study, study_figures
 from shardmill.reports.training import describe_training, training_figures
+from shardmill.template import NO_TEXT
 
 _MOST_REASONS, _MOST_FILES = 20, 10
 _LONGEST = 400
@@ -82,7 +83,7 @@ def _source(plan: Plan) -> list[tuple[str, str]]:
     places = ", ".join(work.source[:_MOST_FILES]) + (" …" if len(work.source) > _MOST_FILES else "")
     kind = "runs" if work.source[0].startswith(RUN) else stat.format
     read = f"{count(len(stat.files), 'file')} of {kind}, {stat.size_bytes:,} bytes"
-    return [("source", places), ("read as", read), ("text", _text(work.text))]
+    return [("source", places), ("read as", read), *([] if work.text == NO_TEXT else [("text", _text(work.text))])]
 
 
 def _places(account: Account) -> Section:

@@ -169,7 +169,7 @@ def _devices(workers: Iterable[Mapping[str, Any]]) -> tuple[DeviceUse, ...]:
             len(those),
             len({worker["host"] for worker in those}),
             sum(int(worker["rows"]) for worker in those),
-            sum(float(worker.get("timings", {}).get("device_s", 0.0)) for worker in those),
+            sum(float((worker.get("timings") or {}).get("device_s", 0.0)) for worker in those),
             max(int(worker.get("peak_rss_bytes") or worker["rss_bytes"]) for worker in those),
         )
         for device, those in sorted(by_device.items())

@@ -35,7 +35,8 @@ th, td { text-align: left; vertical-align: top; padding: .28rem .75rem .28rem 0;
   overflow-wrap: anywhere; }
 th { color: var(--soft); font-weight: 500; }
 .number { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
-.facts th { width: 14rem; }
+.facts th { width: min(14rem, 40%); }
+.wide { overflow-x: auto; }
 figure { margin: 1rem 0; break-inside: avoid; }
 figcaption { color: var(--soft); font-size: .88rem; }
 svg { width: 100%; height: auto; display: block; }
@@ -86,7 +87,8 @@ def _grid(grid: Grid) -> str:
 
     head = cells("th", grid.header)
     rows = "".join(f"<tr>{cells('td', row)}</tr>\n" for row in grid.rows)
-    return f"<table>\n<thead><tr>{head}</tr></thead>\n<tbody>\n{rows}</tbody>\n</table>\n"
+    table = f"<table>\n<thead><tr>{head}</tr></thead>\n<tbody>\n{rows}</tbody>\n</table>\n"
+    return f'<div class="wide">\n{table}</div>\n'
 
 
 def _chart(chart: Chart) -> str:

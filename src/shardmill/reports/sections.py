@@ -89,7 +89,7 @@ def _source(plan: Plan) -> list[tuple[str, str]]:
 def _places(account: Account) -> Section:
     rows = tuple(
         (
-            use.device,
+            _cut(use.device),
             f"{use.workers:,}",
             f"{use.hosts:,}",
             f"{use.rows:,}",

@@ -17,6 +17,7 @@ from shardmill.ledger import ItemReport, ItemReports
 from shardmill.run import Run, prepare, start
 from shardmill.spec import make_spec
 from shardmill.store import open_store
+from shardmill.template import NO_TEXT
 from shardmill.testing import InProcessEngine
 from tests.support.corpora import fake_rows, fake_spec
 from tests.support.libraries import needed
@@ -123,6 +124,14 @@ def test_a_run_that_has_not_begun_has_a_page(tmp_path: Path) -> None:
     assert text.count("Not recorded.") == 2
 
 
+def test_a_task_that_reads_no_text_names_none(tmp_path: Path, write_jsonl: Callable[..., Path]) -> None:
+    work = {"source": str(write_jsonl(fake_rows(3))), "text": NO_TEXT, "task": "shardmill.testing:FakeTask"}
+    made = prepare(make_spec(work), tmp_path / "run")
+    text = Path(made.report(tmp_path / "report.md")).read_text()
+    assert "| source |" in text
+    assert "| text |" not in text
+
+
 def test_a_proof_of_another_plan_proves_nothing(run: Run, tmp_path: Path) -> None:
     proof = run.ledger.notes.report()
     assert proof is not None
@@ -159,7 +168,11 @@ def test_the_page_of_a_study_shows_its_best_trial_and_charts(tmp_path: Path) -> 
     assert seen.tags.count("circle") == 6 * 4
     assert f"{study.best[0].values[0]:.6g}" in said
     assert "ValueError: no such <b>model</b>" in said
-    assert "| best trial |" in Path(run.report(tmp_path / "study.md")).read_text()
+    text = Path(run.report(tmp_path / "study.md")).read_text()
+    assert "| best trial |" in text
+    assert "| 12 of 12 |" in text
+    assert "\n| items | 12 |\n" in text
+    assert not re.search("per million rows|rows per second|range:0|## Lengths", text), "a trial is no row"
     assert len(json.loads(Path(run.report(tmp_path / "study.json")).read_text())["study"]["trials"]) == 12
 
 
@@ -183,6 +196,8 @@ def test_the_page_of_a_training_run_shows_its_figures_and_curves(tmp_path: Path)
     assert "mrr@10 by step" in said
     assert seen.tags.count("circle") == 3 + 4
     assert f"{row['best']:.4f}, at step {row['best_step']}" in said
+    assert f"{row['before']:.4f} → {row['best']:.4f}" in said
+    assert not re.search("per million rows|rows per second|Lengths", said), "a training is no row"
     told = json.loads(Path(run.report(tmp_path / "run.json")).read_text())["training"]
     assert [each["step"] for each in told["curve"]] == [0, 3, 6, 9]
 
@@ -191,7 +206,7 @@ def test_the_page_of_generated_texts_says_why_they_ended(tmp_path: Path, write_j
     source = write_jsonl([{"id": i, "body": f"Prompt {i}"} for i in range(20)])
     with llm_server() as server:
         params = {"model": MODEL, "endpoint": server.url, "max_tokens": 64}
-        work = {"source": str(source), "text": "{body}", "id": "id", "task": "generate", "params": params}
+        work = {"source": str(source), "text": "Say:\n\n{body}", "id": "id", "task": "generate", "params": params}
         run = start(make_spec(work, {"shard_bytes": 200}), tmp_path / "run", engine=InProcessEngine())
     table = run.table()
     seen = _Tags(Path(run.report(tmp_path / "report.html")).read_text())
@@ -203,6 +218,7 @@ def test_the_page_of_generated_texts_says_why_they_ended(tmp_path: Path, write_j
     assert sum(told["lengths"]) + told["empty"] == 20
     text = Path(run.report(tmp_path / "report.md")).read_text()
     assert f"| tokens made | {told['tokens']:,} |" in text
+    assert "| Say: ↵ {body} |" in text
     for part in (tmp_path / "run" / "parts").iterdir():
         part.unlink()
     assert "generation" not in json.loads(Path(run.report(tmp_path / "report.json")).read_text())

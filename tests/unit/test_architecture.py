@@ -70,7 +70,7 @@ MAY_IMPORT: dict[str, str] = {
     "costs": "errors console devices sizing models spec plan ledger sources tasks status planner",
     "results": "errors permission console ranges devices store retrieval evaluation models plan ledger sources tasks "
     "sinks",
-    "reports": "_version errors console store plan ledger status costs results tuning",
+    "reports": "_version errors console template store plan ledger status costs results tuning",
     "run": "errors permission calls console devices store template texts spec postgres plan planner ledger engines "
     "sources sinks tasks status costs results layout maps steps worker retrieval reports telemetry training tuning",
     "tables": "errors passwords permission console template devices store models spec plan planner postgres sources "

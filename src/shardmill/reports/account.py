@@ -65,6 +65,11 @@ class Account:
     generation: Generation | None = None
 
     @property
+    def has_long_items(self) -> bool:
+        """Whether a row is a trial or a training, so that rates and lengths of rows say nothing."""
+        return self.study is not None or self.plan.work.task == "train"
+
+    @property
     def verdict(self) -> str:
         """Whether the result was proved, in a word or two."""
         if self.state != "complete":
@@ -164,7 +169,7 @@ def _devices(workers: Iterable[Mapping[str, Any]]) -> tuple[DeviceUse, ...]:
             len(those),
             len({worker["host"] for worker in those}),
             sum(int(worker["rows"]) for worker in those),
-            sum(float(worker.get("timings", {}).get("device_s", 0.0)) for worker in those),
+            sum(float((worker.get("timings") or {}).get("device_s", 0.0)) for worker in those),
             max(int(worker.get("peak_rss_bytes") or worker["rss_bytes"]) for worker in those),
         )
         for device, those in sorted(by_device.items())

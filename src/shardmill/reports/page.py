@@ -10,7 +10,7 @@ from shardmill.reports.account import Account
 from shardmill.reports.sections import headline, sections
 from shardmill.reports.shape import Chart, Grid, Points, Section
 
-_WIDTH, _HEIGHT, _LEFT, _BOTTOM, _TOP = 640, 150, 52, 20, 8
+_WIDTH, _HEIGHT, _LEFT, _BOTTOM, _TOP = 640, 150, 72, 20, 8
 _VERDICTS = ("passed", "FAILED")
 
 _STYLE = """
@@ -26,8 +26,8 @@ p { margin: .35rem 0; }
 .verdict { font-weight: 600; color: var(--wait); }
 .verdict.verified, .passed { color: var(--good); }
 .verdict.failed, .FAILED { color: var(--bad); font-weight: 600; }
-.tiles { display: flex; flex-wrap: wrap; gap: .75rem; margin: 1.25rem 0 0; padding: 0; }
-.tiles div { flex: 1 1 7.5rem; border: 1px solid var(--line); border-radius: 6px; padding: .6rem .8rem; }
+.tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(8rem, 1fr)); gap: .75rem; margin: 1.25rem 0 0; }
+.tiles div { overflow-wrap: anywhere; border: 1px solid var(--line); border-radius: 6px; padding: .6rem .8rem; }
 .tiles dt { color: var(--soft); font-size: .82rem; }
 .tiles dd { margin: 0; font-size: 1.3rem; font-variant-numeric: tabular-nums; }
 table { border-collapse: collapse; width: 100%; margin: .5rem 0; font-size: .92rem; }
@@ -35,7 +35,8 @@ th, td { text-align: left; vertical-align: top; padding: .28rem .75rem .28rem 0;
   overflow-wrap: anywhere; }
 th { color: var(--soft); font-weight: 500; }
 .number { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
-.facts th { width: 14rem; }
+.facts th { width: min(14rem, 40%); }
+.wide { overflow-x: auto; }
 figure { margin: 1rem 0; break-inside: avoid; }
 figcaption { color: var(--soft); font-size: .88rem; }
 svg { width: 100%; height: auto; display: block; }
@@ -45,8 +46,9 @@ svg .data { stroke: var(--mark); fill: none; stroke-width: 1.5; stroke-linejoin:
 svg .area { fill: var(--mark); opacity: .14; }
 svg rect { fill: var(--mark); }
 svg circle { fill: var(--mark); opacity: .6; }
-@media print { body { max-width: none; padding: 0; font-size: 11pt; } h2 { break-after: avoid; }
-  tr, figure { break-inside: avoid; } }
+@media print { body { max-width: none; padding: 0 1px; font-size: 11pt; } h2, p, thead { break-after: avoid; }
+  tr, figure { break-inside: avoid; } tr:nth-child(2), tr:nth-last-child(-n+2) { break-before: avoid; }
+  .tiles { grid-template-columns: repeat(5, 1fr); } .tiles div { padding: .5rem; } .tiles dd { font-size: 1.1rem; } }
 """
 
 
@@ -85,7 +87,8 @@ def _grid(grid: Grid) -> str:
 
     head = cells("th", grid.header)
     rows = "".join(f"<tr>{cells('td', row)}</tr>\n" for row in grid.rows)
-    return f"<table>\n<thead><tr>{head}</tr></thead>\n<tbody>\n{rows}</tbody>\n</table>\n"
+    table = f"<table>\n<thead><tr>{head}</tr></thead>\n<tbody>\n{rows}</tbody>\n</table>\n"
+    return f'<div class="wide">\n{table}</div>\n'
 
 
 def _chart(chart: Chart) -> str:
@@ -137,8 +140,11 @@ def _points(chart: Points) -> str:
         under = {x: chart.labels[int(place)] for x, place in zip(xs, chart.places, strict=True)}
     else:
         under = {min(xs): f"{min(chart.places):.4g}", max(xs): f"{max(chart.places):.4g}"}
+    first, last = min(xs), max(xs)
+    anchors = {x: "middle" if first < x < last or first == last else "start" if x == first else "end" for x in under}
     texts = "".join(
-        f'<text x="{x:.1f}" y="{_HEIGHT - 5}" text-anchor="middle">{_text(text)}</text>' for x, text in under.items()
+        f'<text x="{x:.1f}" y="{_HEIGHT - 5}" text-anchor="{anchors[x]}">{_text(text)}</text>'
+        for x, text in under.items()
     )
     return (
         f'<figure><figcaption>{_text(chart.title)}</figcaption><svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" '

@@ -7,12 +7,13 @@ from datetime import datetime
 
 from shardmill.console import count, duration
 from shardmill.ledger import HistoryPoint
-from shardmill.plan import RUN
+from shardmill.plan import RUN, Plan
 from shardmill.reports.account import Account
 from shardmill.reports.generation import describe_generation
 from shardmill.reports.shape import Chart, Grid, Section
-from shardmill.reports.study import describe_study
-from shardmill.reports.training import describe_training
+from shardmill.reports.study import describe_study, study_figures
+from shardmill.reports.training import describe_training, training_figures
+from shardmill.template import NO_TEXT
 
 _MOST_REASONS, _MOST_FILES = 20, 10
 _LONGEST = 400
@@ -21,13 +22,14 @@ _LONGEST = 400
 def headline(account: Account) -> tuple[tuple[str, str], ...]:
     """The figures that most readers want, with their names."""
     status, cost = account.status, account.cost
-    return (
-        ("rows", f"{status.rows:,}"),
-        ("failed rows", f"{status.errors:,}"),
-        ("time", duration(cost.seconds)),
-        ("rows per second", f"{status.mean_rows_per_s:,.{0 if status.mean_rows_per_s >= 10 else 1}f}"),
-        ("cost", _usd(cost.usd)),
-    )
+    spent = (("time", duration(cost.seconds)), ("cost", _usd(cost.usd)))
+    if account.study is not None:
+        return (*study_figures(account.study), *spent)
+    if account.training is not None:
+        return (*training_figures(account.training), *spent)
+    rate = f"{status.mean_rows_per_s:,.{0 if status.mean_rows_per_s >= 10 else 1}f}"
+    rows = (("rows", f"{status.rows:,}"), ("failed rows", f"{status.errors:,}"))
+    return (*rows, *spent, *(() if account.has_long_items else (("rows per second", rate),)))
 
 
 def sections(account: Account) -> list[Section]:
@@ -59,15 +61,11 @@ def _proof(account: Account) -> Section:
 
 
 def _work(account: Account) -> Section:
-    work, stat = account.plan.work, account.plan.stat
-    places = ", ".join(work.source[:_MOST_FILES]) + (" …" if len(work.source) > _MOST_FILES else "")
-    kind = "runs" if work.source[0].startswith(RUN) else stat.format
+    work = account.plan.work
     facts = [
         ("task", work.task),
         *((name, _text(value)) for name, value in sorted(work.params.items())),
-        ("source", places),
-        ("read as", f"{count(len(stat.files), 'file')} of {kind}, {stat.size_bytes:,} bytes"),
-        ("text", work.text),
+        *_source(account.plan),
         *([("id", ", ".join(work.id))] if work.id else []),
         *([("kept", ", ".join(work.keep))] if work.keep else []),
         *([("table", work.to.table)] if work.to is not None else []),
@@ -78,10 +76,20 @@ def _work(account: Account) -> Section:
     return Section("What ran", facts=tuple(facts))
 
 
+def _source(plan: Plan) -> list[tuple[str, str]]:
+    work, stat = plan.work, plan.stat
+    if stat.format == "range":
+        return [("items", f"{stat.size_bytes:,}")]
+    places = ", ".join(work.source[:_MOST_FILES]) + (" …" if len(work.source) > _MOST_FILES else "")
+    kind = "runs" if work.source[0].startswith(RUN) else stat.format
+    read = f"{count(len(stat.files), 'file')} of {kind}, {stat.size_bytes:,} bytes"
+    return [("source", places), ("read as", read), *([] if work.text == NO_TEXT else [("text", _text(work.text))])]
+
+
 def _places(account: Account) -> Section:
     rows = tuple(
         (
-            use.device,
+            _cut(use.device),
             f"{use.workers:,}",
             f"{use.hosts:,}",
             f"{use.rows:,}",
@@ -91,7 +99,7 @@ def _places(account: Account) -> Section:
         for use in account.devices
     )
     header = ("device", "workers", "hosts", "rows", "time on the device", "most memory of a worker")
-    computed = tuple((how, f"{rows:,}") for how, rows in account.computed.items())
+    computed = () if account.has_long_items else tuple((how, f"{rows:,}") for how, rows in account.computed.items())
     facts = tuple((name.replace("_", " "), _text(value)) for name, value in account.settings.items())
     grids = (Grid(header, rows, (1, 2, 3, 4, 5)), Grid(("computed with", "rows"), computed, (1,)))
     return Section("Where it ran", facts, tuple(grid for grid in grids if grid.rows))
@@ -127,11 +135,12 @@ def _time(account: Account) -> Section:
 def _cost(account: Account) -> Section:
     cost, status = account.cost, account.status
     facts = [("cost", _usd(cost.usd)), ("price", cost.price_of)]
-    if cost.usd_per_million is not None:
+    if cost.usd_per_million is not None and not account.has_long_items:
         facts.append(("per million rows", _usd(cost.usd_per_million)))
     if cost.usd_tokens:
         facts.append(("of it for tokens", _usd(cost.usd_tokens)))
-    facts.append(("tokens read", f"{status.tokens:,}"))
+    if status.tokens or not account.has_long_items:
+        facts.append(("tokens read", f"{status.tokens:,}"))
     if status.tokens_out:
         facts.append(("tokens made", f"{status.tokens_out:,}"))
     if status.budget_usd is not None:
@@ -151,7 +160,7 @@ def _throughput(account: Account) -> Section:
         return Chart(title, values, labels, unit=unit) if any(values) else None
 
     charts = (
-        chart("rows per second", "", lambda point: point.rows / point.seconds),
+        None if account.has_long_items else chart("rows per second", "", lambda point: point.rows / point.seconds),
         chart("tokens read per second", "", lambda point: point.tokens / point.seconds),
         chart("tokens made per second", "", lambda point: point.tokens_out / point.seconds),
         chart("memory of all workers", "GB", lambda point: (point.memory_bytes or 0.0) / 1e9),
@@ -161,8 +170,10 @@ def _throughput(account: Account) -> Section:
     return Section("Throughput over time", charts=tuple(filter(None, charts)))
 
 
-def _lengths(account: Account) -> Section:
+def _lengths(account: Account) -> Section | None:
     counts = account.lengths
+    if account.has_long_items:
+        return None
     first = next((power for power, number in enumerate(counts) if number), None)
     if first is None:
         return Section("Lengths", notes=("Not recorded.",))
@@ -197,7 +208,10 @@ def _place(reason: dict[str, object]) -> str:
     named = reason.get("id")
     ids = ", ".join(map(str, named.values())) if isinstance(named, dict) else ""
     line = f", line {reason['line_in_shard']}" if reason.get("line_in_shard") is not None else ""
-    return f"{reason.get('file')}, shard {reason.get('shard')}{line}{f', id {ids}' if ids else ''}"
+    file = str(reason.get("file"))
+    # Items that are numbers come from no file.
+    before = "" if file.startswith("range:") else f"{file}, "
+    return f"{before}shard {reason.get('shard')}{line}{f', id {ids}' if ids else ''}"
 
 
 def _figures(account: Account) -> Section | None:
@@ -219,7 +233,9 @@ def _text(value: object) -> str:
         return f"{value:,.4g}"
     if isinstance(value, Sequence) and not isinstance(value, str):
         return _cut(", ".join(map(_text, value)))
-    return _cut(f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value))
+    if isinstance(value, int) and not isinstance(value, bool):
+        return f"{value:,}"
+    return _cut(" ↵ ".join(line for line in str(value).splitlines() if line.strip()))
 
 
 def _cut(text: str) -> str:

@@ -8,7 +8,7 @@ from shardmill.console import count, duration
 from shardmill.reports.shape import Chart, Grid, Points, Section
 from shardmill.tuning.space import Choices, NumberRange, Value
 from shardmill.tuning.study import StudyResult
-from shardmill.tuning.trial import COMPLETE, Trial
+from shardmill.tuning.trial import COMPLETE, FAILED, Trial
 
 _MOST_TRIALS, _MOST_SLICES = 100, 12
 
@@ -32,6 +32,16 @@ def describe_study(study: StudyResult) -> Section:
         points=points if len(whole) > 1 else (),
         grids=(_grid(study, [*shown, *rest][:_MOST_TRIALS]),) if study.trials else (),
         notes=(f"{len(study.trials):,} of {count(study.planned, 'trial')} ended: {ended}.",),
+    )
+
+
+def study_figures(study: StudyResult) -> tuple[tuple[str, str], ...]:
+    """What most readers want to know of a study, with names."""
+    metric, best = next(iter(study.settings.metrics)), study.best
+    return (
+        ("trials", f"{len(study.trials):,} of {study.planned:,}"),
+        ("failed trials", f"{study.count(FAILED):,}"),
+        (f"best {metric}", _number(best[0].values[0])) if len(best) == 1 else ("best trials", f"{len(best):,}"),
     )
 
 

@@ -70,6 +70,15 @@ def describe_training(training: TrainingAccount) -> Section:
     )
 
 
+def training_figures(training: TrainingAccount) -> tuple[tuple[str, str], ...]:
+    """What most readers want to know of a training run, with names."""
+    row = training.row
+    if row is None:
+        return (("step", f"{training.curve[-1]['step']:,.0f}"),)
+    better = () if row["best"] is None else ((training.metric, f"{row['before']:.4f} → {row['best']:.4f}"),)
+    return (("items", f"{row['trained_on']:,}"), ("steps", f"{row['steps']:,}"), *better)
+
+
 def _points(title: str, curve: Sequence[Mapping[str, float]], name: str) -> Points:
     found = [(float(each["step"]), each[name]) for each in curve if name in each]
     places, values = tuple(step for step, _ in found), tuple(value for _, value in found)

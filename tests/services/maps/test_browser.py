@@ -414,6 +414,21 @@ def test_hostile_texts_stay_texts(browser: Any, tmp_path: Path) -> None:
     assert watched.complaints == []
 
 
+def test_clusters_without_words_have_their_numbers(browser: Any, tmp_path: Path) -> None:
+    data = make_map(600)
+    bare = [dataclasses.replace(cluster, words=()) for cluster in data.levels[0].clusters]
+    level = dataclasses.replace(data.levels[0], clusters=tuple(bare))
+    address = write_map(tmp_path / "map.html", dataclasses.replace(data, levels=(level,), marks=())).as_uri()
+    watched = Watched(browser, address)
+    page = watched.open(reduced_motion="reduce")
+    page.goto(address)
+    rest(page)
+    assert "cluster 0" in page.inner_text("#legend")
+    assert "cluster 0" in page.inner_text("#labels")
+    watched.close()
+    assert watched.complaints == []
+
+
 @pytest.mark.parametrize("n", [1, 3])
 def test_a_map_of_almost_nothing(browser: Any, tmp_path: Path, n: int) -> None:
     """All points at one place, without columns, clusters, figures, lists or texts."""

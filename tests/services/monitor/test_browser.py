@@ -250,6 +250,14 @@ def test_texts_that_mean_harm_are_shown_as_text(watching: Open, viewport: dict[s
     assert not page.locator("#log").is_visible()
 
 
+@pytest.mark.parametrize("run", ["hostile", "large"])
+def test_a_report_is_no_wider_than_a_phone(folder: Path, tmp_path: Path, browser: Any, run: str) -> None:
+    page = browser.new_page(viewport=PHONE)
+    page.goto(Path(Run(folder / run).report(tmp_path / "report.html")).as_uri())
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    page.close()
+
+
 def map_in(page: Any) -> Any:
     """The map in its frame, once it is drawn."""
     frame = page.locator("#map").element_handle().content_frame()

@@ -164,6 +164,6 @@ const shortened = (text, most) => (text.length > most ? `${text.slice(0, most - 
 /** The first words of a cluster, on one or two lines. */
 function nameLines(words, depth) {
   const few = words.slice(0, innerWidth <= NARROW ? 1 : depth ? 2 : 3).map((word) => shortened(word, 24));
-  if (few.length < 2) return few.length ? few : ["(unnamed)"];
+  if (few.length < 2) return few;
   return few.length === 2 ? [few.join(", ")] : [`${few[0]}, ${few[1]},`, few[2]];
 }

@@ -47,7 +47,7 @@ class Points {
         cluster.px = cluster.x / LAST_STEP;
         cluster.py = 1 - cluster.y / LAST_STEP;
         cluster.reach = counts[c] ? sums[c] / counts[c] / LAST_STEP : 0;
-        cluster.words = cluster.words.map(plain);
+        cluster.words = cluster.words.length ? cluster.words.map(plain) : [`cluster ${c}`];
       });
     }
   }

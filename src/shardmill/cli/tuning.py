@@ -11,7 +11,7 @@ from shardmill.cli.command import Verb, print_json, takes
 from shardmill.cli.inspection import FAMILY as LOOKING
 from shardmill.cli.specs import read_options
 from shardmill.cli.tasks import FAMILY
-from shardmill.console import count, duration, say
+from shardmill.console import clean, count, duration, say
 from shardmill.errors import UsageError
 
 if TYPE_CHECKING:
@@ -99,10 +99,14 @@ def study(
 
 
 def _show(found: StudyResult) -> None:
-    """Print how the trials ended, the best ones, and what mattered."""
+    """Print how the trials ended, why the last failed one did, the best ones, and what mattered."""
+    from shardmill.tuning.trial import FAILED
+
     states = [f"{found.count(state):,} {state}" for state in dict.fromkeys(trial.state for trial in found.trials)]
     ended = f"{len(found.trials):,} of {count(found.planned, 'trial')} ended"
     say(f"{ended}: {', '.join(states)}." if states else f"{ended}.")
+    for trial in [each for each in found.trials if each.state == FAILED][-1:]:
+        say(f"Trial {trial.number} failed: {clean(trial.reason)}")
     for trial in found.best[:_MOST_BEST]:
         print(_describe(found, trial))
     if found.importances:

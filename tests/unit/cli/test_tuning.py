@@ -43,6 +43,13 @@ def test_a_study_without_any_result_fails(tmp_path: Path) -> None:
     assert "error: No trial has a result.\nSee why: shardmill show" in said.err
 
 
+def test_a_study_says_why_its_last_failed_trial_failed(shardmill: Cli, tmp_path: Path) -> None:
+    run_study(tmp_path / "run", "sometimes_broken", trials=6)
+    said = shardmill("study", tmp_path / "run")
+    assert said.status == 0
+    assert "6 of 6 trials ended: 3 complete, 3 failed.\nTrial 5 failed: ValueError: no such <b>model</b>" in said.err
+
+
 def test_an_empty_range_is_one_line(shardmill: Cli, tmp_path: Path) -> None:
     (tmp_path / "study.toml").write_text(STUDY.format(call="quadratic", low=6.0))
     assert_told(

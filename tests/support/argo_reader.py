@@ -92,6 +92,10 @@ class ArgoReader:
         self._pods: dict[str, Json] = {}
         self._pending_since: dict[str, float] = {}
 
+    def begin(self) -> None:
+        """Create the first pods."""
+        self._execute(self.name, self.templates[self.spec["entrypoint"]], {})
+
     def run(self) -> Node:
         """Run the workflow to its end, and its exit handler."""
         entry, deadline = self.spec["entrypoint"], time.monotonic() + PATIENCE_S

@@ -32,7 +32,10 @@ class StoredObject:
 
 
 class GcsServer:
-    def __init__(self) -> None:
+    """With a `token`, it answers only requests that carry it."""
+
+    def __init__(self, token: str = "") -> None:
+        self.token = token
         self.objects: dict[str, StoredObject] = {}
         self.uploads: dict[str, dict[int, bytes]] = {}
         self.lock = threading.Lock()
@@ -43,7 +46,7 @@ class GcsServer:
 
     def environment(self) -> dict[str, str]:
         url = f"http://127.0.0.1:{self._server.server_port}"
-        return {"GOOGLE_BASE_URL": url, "GOOGLE_SERVICE_ACCOUNT_KEY": json.dumps(_KEY)}
+        return {"GOOGLE_BASE_URL": url} | ({} if self.token else {"GOOGLE_SERVICE_ACCOUNT_KEY": json.dumps(_KEY)})
 
     def stop(self) -> None:
         self._server.shutdown()
@@ -59,6 +62,9 @@ class _GcsHandler(BaseHTTPRequestHandler):
         parts = urlsplit(self.path)
         _, _, key = unquote(parts.path).strip("/").partition("/")
         asked = {name: values[0] for name, values in parse_qs(parts.query, keep_blank_values=True).items()}
+        if self.shared.token and self.headers.get("Authorization") != f"Bearer {self.shared.token}":
+            self._answer(403, {}, b"<Error><Code>AccessDenied</Code></Error>")
+            return
         with self.shared.lock:
             self._answer(*getattr(self, f"_{self.command.lower()}")(key, asked, body))
 

@@ -21,7 +21,7 @@ from shardmill.engines.kubernetes.manifests import job_name
 from shardmill.engines.kubernetes.options import PodOptions
 from shardmill.engines.kubernetes.tuning import TUNE, TUNE_PIPELINE, make_pipeline, make_tuning
 from shardmill.engines.kubernetes.workflow import RunWorkflow, end_workers
-from shardmill.errors import EngineSilent
+from shardmill.errors import EngineRefused, EngineSilent
 from shardmill.ledger import Ledger
 from shardmill.run import Run, start
 from shardmill.spec import make_spec
@@ -280,6 +280,31 @@ def _no_controller(site: TestSite) -> None:
     assert Ledger(place).plan().shards
 
 
+def _no_image(site: TestSite) -> None:
+    """The image of the template cannot be pulled: the command says so within a minute, and takes the workflow back."""
+    template = make_template(replace(TASK, name="imageless"), replace(_options(site), image="nowhere.invalid/none:1"))
+    kubectl = _kubectl(site)
+    kubectl("apply", "-f", "-", feed=json.dumps(template))
+    engine = {"namespace": site.namespace, "template": "imageless"}
+    spec = spec_of(put_source(site.bucket, 60), engine="argo", workers=2, device="cpu", engine_options=engine)
+    place = f"{site.bucket}/{site.namespace}/imageless"
+    name = job_name(place)
+
+    def control() -> None:
+        watch_for(lambda: name in kubectl("get", "workflows", "-o", "name"))
+        workflow = json.loads(kubectl("get", "workflow", name, "-o", "json"))
+        ArgoReader(_api(site), workflow, template, lambda node, pod: None).begin()
+
+    controller = threading.Thread(target=control)
+    controller.start()
+    with pytest.raises(EngineRefused, match=r"No pod can start: (ErrImagePull|ImagePullBackOff)") as told:
+        start(spec, place)
+    controller.join()
+    assert "edit workflowtemplate imageless" in told.value.hint
+    assert name not in kubectl("get", "workflows", "-o", "name")
+    assert Ledger(place).plan().shards
+
+
 @pytest.fixture(scope="module")
 def rights(site: TestSite) -> None:
     site.cluster.apply(*make_rights(site.namespace))
@@ -287,7 +312,10 @@ def rights(site: TestSite) -> None:
 
 @pytest.fixture(scope="module")
 def ends(site: TestSite, rights: None) -> Iterator[Ends]:
-    scenarios = (_as_recorded, _ends_of_pods, _by_its_engine, _study_tuned, _pipeline_ordered, _no_controller)
+    scenarios = (
+        *(_as_recorded, _ends_of_pods, _by_its_engine, _study_tuned, _pipeline_ordered),
+        *(_no_controller, _no_image),
+    )
     with run_together(site, *scenarios) as ends:
         yield ends
 
@@ -315,6 +343,10 @@ def test_the_steps_of_the_pipeline_wait_for_each_other(ends: Ends) -> None:
 
 def test_a_workflow_that_nobody_takes_up_is_named(ends: Ends) -> None:
     ends[_no_controller].result()
+
+
+def test_an_image_that_cannot_be_pulled_is_named(ends: Ends) -> None:
+    ends[_no_image].result()
 
 
 def test_a_workflow_keeps_its_number_of_workers(site: TestSite, capsys: pytest.CaptureFixture[str]) -> None:

@@ -16,7 +16,6 @@ needed("lightkube")
 
 from shardmill.engines.kubernetes import start as start_module  # noqa: E402
 from shardmill.engines.kubernetes.api import ClusterApi  # noqa: E402
-from shardmill.engines.kubernetes.options import PodOptions  # noqa: E402
 from shardmill.engines.kubernetes.start import StartWatch  # noqa: E402
 
 # What a command needs before its pods are made, and after they cannot start, is no part of the wait.
@@ -24,9 +23,14 @@ SPARE_S = 25
 LOOKS_EVERY_S = 2
 
 
-def unplaced(message: str) -> dict[str, Any]:
+def unplaced(message: str, gpus: int = 1) -> dict[str, Any]:
     lacks = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
-    return {"metadata": {"name": "wiki-0"}, "status": {"phase": "Pending", "conditions": [lacks]}}
+    limits = {"cpu": "500m", "memory": "8Gi", "nvidia.com/gpu": str(gpus)}
+    return {
+        "metadata": {"name": "wiki-0"},
+        "spec": {"containers": [{"resources": {"limits": limits}}]},
+        "status": {"phase": "Pending", "conditions": [lacks]},
+    }
 
 
 def waiting(reason: str = "ContainerCreating") -> dict[str, Any]:
@@ -49,11 +53,10 @@ class _Cluster:
 
 
 def gives_up_after(
-    monkeypatch: pytest.MonkeyPatch, pods: list[Any], *events: dict[str, Any], gpus: int = 1, wait_s: int = 0
+    monkeypatch: pytest.MonkeyPatch, pods: list[Any], *events: dict[str, Any], wait_s: int = 0
 ) -> float | None:
     """Seconds until it raises; None if it has not within three minutes."""
-    options = PodOptions("image", "ml", gpus=gpus, wait_s=wait_s)
-    watch = StartWatch(cast(ClusterApi, _Cluster(*events)), "wiki", options)
+    watch = StartWatch(cast(ClusterApi, _Cluster(*events)), "wiki", wait_s)
     for now in count(LOOKS_EVERY_S, LOOKS_EVERY_S):
         monkeypatch.setattr(start_module, "time", SimpleNamespace(monotonic=partial(float, now)))
         try:
@@ -73,24 +76,24 @@ MISSING = '0/1 nodes are available: persistentvolumeclaim "x" not found. not fou
 
 
 @pytest.mark.parametrize(
-    ("pods", "events", "gpus"),
+    ("pods", "events"),
     [
-        ([waiting("ErrImagePull")], [], 1),
-        ([waiting("CreateContainerConfigError")], [], 1),
-        ([waiting()], [MOUNT], 1),
-        ([], [QUOTA], 1),
-        ([unplaced(UNBOUND)], [], 1),
-        ([unplaced(MISSING)], [], 1),
-        ([unplaced("0/1 nodes are available: 1 Insufficient nvidia.com/gpu.")], [], 99),
+        ([waiting("ErrImagePull")], []),
+        ([waiting("CreateContainerConfigError")], []),
+        ([waiting()], [MOUNT]),
+        ([], [QUOTA]),
+        ([unplaced(UNBOUND)], []),
+        ([unplaced(MISSING)], []),
+        ([unplaced("0/1 nodes are available: 1 Insufficient nvidia.com/gpu.", 99)], []),
     ],
 )
 def test_what_cannot_start_is_named_within_a_minute(
-    monkeypatch: pytest.MonkeyPatch, pods: list[Any], events: list[Any], gpus: int
+    monkeypatch: pytest.MonkeyPatch, pods: list[Any], events: list[Any]
 ) -> None:
-    waited_s = gives_up_after(monkeypatch, pods, *events, gpus=gpus)
+    waited_s = gives_up_after(monkeypatch, pods, *events)
     assert waited_s is not None
     assert waited_s <= 60 - SPARE_S
-    assert (gives_up_after(monkeypatch, pods, *events, gpus=gpus, wait_s=100) or 0) >= 100
+    assert (gives_up_after(monkeypatch, pods, *events, wait_s=100) or 0) >= 100
 
 
 def test_a_claim_that_does_not_exist_is_named_as_soon_as_a_missing_secret(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -103,5 +106,5 @@ def test_a_claim_that_does_not_exist_is_named_as_soon_as_a_missing_secret(monkey
 
 @pytest.mark.parametrize("event", [{"reason": "TriggeredScaleUp"}, {"reason": "FailedScheduling"}])
 def test_a_cluster_that_is_full_or_grows_is_waited_for(monkeypatch: pytest.MonkeyPatch, event: dict[str, str]) -> None:
-    full = unplaced("0/1 nodes are available: 1 Insufficient nvidia.com/gpu.")
-    assert gives_up_after(monkeypatch, [full], event, gpus=4) is None
+    full = unplaced("0/1 nodes are available: 1 Insufficient nvidia.com/gpu.", 4)
+    assert gives_up_after(monkeypatch, [full], event) is None

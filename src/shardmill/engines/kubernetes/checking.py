@@ -128,7 +128,7 @@ def _judge_pod(end: PodEnd, options: PodOptions, place: str) -> Iterator[Cluster
 
 def _wait_for_pod(api: ClusterApi, job: str, options: PodOptions) -> PodEnd:
     """How the pod of a Job ended; raises why it cannot start."""
-    watch, deadline = StartWatch(api, job, options), time.monotonic() + _POD_S
+    watch, deadline = StartWatch(api, job, options.wait_s), time.monotonic() + _POD_S
     while True:
         pods, _ = api.items(api.path("pods"), labelSelector=f"batch.kubernetes.io/job-name={job}")
         for pod in pods:

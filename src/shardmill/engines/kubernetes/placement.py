@@ -53,7 +53,7 @@ class JobPlacement:
         self._line = ""
         self._pod_mirror = Mirror(api, api.path("pods"), labelSelector=f"batch.kubernetes.io/job-name={job.name}")
         self._job_mirror = Mirror(api, api.path(JOBS), fieldSelector=f"metadata.name={job.name}")
-        self._start = StartWatch(api, job.name, options)
+        self._start = StartWatch(api, job.name, options.wait_s)
         # Shown on the progress bar.
         self.note = ""
 

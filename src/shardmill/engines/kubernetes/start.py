@@ -7,20 +7,23 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from shardmill.engines.kubernetes.api import ApiRefused, ClusterApi, Json
-from shardmill.engines.kubernetes.options import PodOptions
 from shardmill.engines.kubernetes.state import StartTrouble, event_trouble, is_running, start_trouble
 from shardmill.errors import EngineRefused, EngineSilent
 
 _LOOK_S, _ASKED_ABOUT = 3.0, 3
 # A registry or a volume may need a moment. Beyond this the first worker of a run will not start by itself.
 _LASTING_S, _PASSING_S, _SCALED_S = 12.0, 30.0, 25.0
+_OF_EVERY_NODE = ("cpu", "memory", "ephemeral-storage")
 
 
 class StartWatch:
-    """Asks for the events of pods that wait. If no worker has ever begun and none can, it raises."""
+    """Asks for the events of pods that wait. If no worker has ever begun and none can, it raises.
 
-    def __init__(self, api: ClusterApi, job: str, options: PodOptions) -> None:
-        self._api, self._job, self._options = api, job, options
+    It waits `wait_s` for that, or as long as such a trouble usually lasts if that is longer.
+    """
+
+    def __init__(self, api: ClusterApi, job: str, wait_s: float) -> None:
+        self._api, self._job, self._wait_s = api, job, wait_s
         self._since: float | None = None
         self._asked_at = 0.0
         self._events: dict[str, list[Json]] = {}
@@ -41,28 +44,31 @@ class StartWatch:
             self._since = None
             return troubles
         self._since = self._since or time.monotonic()
-        self._give_up(troubles[0], time.monotonic() - self._since)
+        self._give_up(troubles[0], waiting, time.monotonic() - self._since)
         return troubles
 
-    def _give_up(self, trouble: StartTrouble, waited_s: float) -> None:
+    def _give_up(self, trouble: StartTrouble, waiting: Sequence[Json], waited_s: float) -> None:
         waits_s = _LASTING_S if trouble.lasting else _PASSING_S if trouble.volume else _SCALED_S
-        if waited_s < max(waits_s, self._options.wait_s):
+        if waited_s < max(waits_s, self._wait_s):
             return
         if trouble.lasting or trouble.volume:
             raise EngineRefused(f"No pod can start: {trouble}", hint=trouble.hint)
-        if "being made" not in trouble.said and (lack := self._lack_of_gpus()):
+        if "being made" not in trouble.said and waiting and (lack := self._lack_of_gpus(waiting[0])):
             raise EngineRefused(f"No pod can start: {lack}.", hint=trouble.hint)
 
-    def _lack_of_gpus(self) -> str:
+    def _lack_of_gpus(self, pod: Json) -> str:
         """That no node has as many GPUs as a pod asks for; "" if one has, or nodes may not be listed."""
-        wanted, resource = self._options.gpus, self._options.gpu_resource
-        if not wanted:
-            return ""
-        try:
-            most = most_gpus(self._api, resource)
-        except (ApiRefused, EngineSilent):
-            return ""
-        return f"a pod asks for {wanted} {resource}, and no node has more than {most}" if most < wanted else ""
+        limits = (pod["spec"]["containers"][0].get("resources") or {}).get("limits") or {}
+        for resource, wanted in limits.items():
+            if resource in _OF_EVERY_NODE:
+                continue
+            try:
+                most = most_gpus(self._api, resource)
+            except (ApiRefused, EngineSilent):
+                continue
+            if most < int(wanted):
+                return f"a pod asks for {wanted} {resource}, and no node has more than {most}"
+        return ""
 
     def _ask(self, names: Sequence[str]) -> None:
         """Ask for the events of some objects only: a namespace may have thousands."""

@@ -17,7 +17,8 @@ from shardmill.engines.kubernetes.engine import check_reachable
 from shardmill.engines.kubernetes.job import PATIENCE_S
 from shardmill.engines.kubernetes.manifests import job_name
 from shardmill.engines.kubernetes.pod import RUN
-from shardmill.engines.kubernetes.state import start_trouble
+from shardmill.engines.kubernetes.start import StartWatch
+from shardmill.engines.kubernetes.state import StartTrouble, has_begun
 from shardmill.errors import EngineRefused, EngineSilent, StoreError, UsageError, WorkerFailed, nearest
 from shardmill.ledger import Ledger
 from shardmill.plan import Plan
@@ -34,16 +35,23 @@ _FOREGROUND = {"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy":
 
 @dataclass(frozen=True, slots=True)
 class ArgoOptions:
-    """Where the template is installed. What its pods are like is the template's affair."""
+    """Where the template is installed. What its pods are like is the template's affair.
+
+    If no pod can start, the command waits `wait_s` before it gives up.
+    """
 
     template: str = EMBED_PARALLEL
     namespace: str = ""
     context: str = ""
+    wait_s: str = "0"
 
     @classmethod
     def of(cls, execution: Execution) -> ArgoOptions:
         check_options("argo", execution.engine_options, (f.name for f in fields(cls)))
-        return cls(**{name: str(value) for name, value in execution.engine_options.items()})
+        found = cls(**{name: str(value) for name, value in execution.engine_options.items()})
+        if not found.wait_s.isdecimal():
+            raise UsageError(f"wait_s={found.wait_s} is no number of seconds.", hint="For example --set wait_s=600")
+        return found
 
     def connect(self) -> ClusterApi:
         return ClusterApi(self.context, self.namespace)
@@ -110,7 +118,7 @@ class ArgoEngine:
         check_reachable(run)
         workflow = RunWorkflow(self._api, run)
         workflow.place(self._template, self._workers)
-        return WorkflowPlacement(workflow)
+        return WorkflowPlacement(workflow, self.options)
 
 
 class RunWorkflow:
@@ -177,11 +185,12 @@ class RunWorkflow:
 class WorkflowPlacement:
     """Watches the workflow of a run. Argo retries pods; this process reports, and may go at any time."""
 
-    def __init__(self, workflow: RunWorkflow) -> None:
-        self._workflow, self._ledger = workflow, Ledger(workflow.run)
+    def __init__(self, workflow: RunWorkflow, options: ArgoOptions) -> None:
+        self._workflow, self._ledger, self._template = workflow, Ledger(workflow.run), options.template
+        self._start = StartWatch(workflow.api, workflow.name, float(options.wait_s))
         self._began = time.monotonic()
         self._looked_at = self._said_at = 0.0
-        self._goes_on = self._has_pods = False
+        self._goes_on = self._has_pods = self._has_begun = False
         self._line = self.note = ""
 
     def poll(self) -> bool:
@@ -209,11 +218,20 @@ class WorkflowPlacement:
                 f"No controller has taken up the workflow {name} in {_TAKEN_UP_S:.0f} s.",
                 hint="Check Argo's controller: kubectl -n argo get deployment workflow-controller",
             )
-        troubles = [trouble for pod in pods if (trouble := start_trouble(pod)) is not None]
+        troubles = self._look_at_start(pods)
         counts = Counter((pod.get("status") or {}).get("phase", "Pending").lower() for pod in pods)
         said = ", ".join(f"{counts[each]} {each}" for each in ("running", "pending") if counts[each])
         self._say(f"argo workflow {name}: {said or 'no pod yet'}" + (f" ({troubles[0]})" if troubles else ""))
         return True
+
+    def _look_at_start(self, pods: list[Json]) -> list[StartTrouble]:
+        """What is wrong with pods that wait; raises if none can start."""
+        self._has_begun = self._has_begun or any(map(has_begun, pods))
+        try:
+            return self._start.look(pods, self._has_begun, len(pods))
+        except EngineRefused as error:
+            mend = f"Mend the template, then repeat: kubectl -n {self._workflow.api.namespace} edit workflowtemplate "
+            raise EngineRefused(error.message, hint=mend + self._template) from error
 
     def detach(self) -> None:
         """Wait until Argo has taken it up, or raise why not."""

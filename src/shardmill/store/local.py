@@ -8,6 +8,7 @@ import glob
 import hashlib
 import io
 import os
+import time
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -24,6 +25,8 @@ class LocalStore:
         self.root = root.expanduser().absolute()
         self.url = str(self.root)
         self._known: set[str] = {""}
+        # Folders whose lock a paused process has.
+        self._paused: set[Path] = set()
 
     def path(self, key: str) -> Path:
         """The file of a key. A key may come from a file that others wrote, so it must not leave the folder."""
@@ -96,21 +99,35 @@ class LocalStore:
             return False
 
     def replace_if_same(self, key: str, data: bytes, tag: str) -> bool:
-        # The disk is waited for without the lock: whoever is slow or paused while it holds the lock holds up everybody.
+        # The disk is waited for without the lock: whoever is slow while it holds the lock holds up everybody.
         target = self.path(key)
-        with self._explained(key), open(target.parent / _LOCK, "ab") as lock, self._staged(key, data) as staged:
-            if not _wait_for_lock(lock.fileno()):
-                return self._swap(target, staged, tag)
-            try:
-                current = target.read_bytes()
-            except FileNotFoundError:
-                return False
-            if _digest(current) != tag:
-                return False
-            os.replace(staged, target)
-            lock.close()
-            _sync_folder(target.parent)
-            return True
+        with self._explained(key), self._staged(key, data) as staged:
+            while True:
+                with open(target.parent / _LOCK, "ab") as lock:
+                    if not self._wait_for_lock(lock.fileno(), target.parent):
+                        return self._swap(target, staged, tag)
+                    locked = time.monotonic()
+                    try:
+                        current = target.read_bytes()
+                    except FileNotFoundError:
+                        return False
+                    if _digest(current) != tag:
+                        return False
+                    if time.monotonic() - locked > _PAUSED_S / 2:
+                        continue  # This process was paused. Others may have gone on without the lock.
+                    os.replace(staged, target)
+                _sync_folder(target.parent)
+                return True
+
+    def _wait_for_lock(self, file: int, folder: Path) -> bool:
+        """Lock a file until it is closed. False on a mount without locks, or if the process that has it is paused."""
+        until = time.monotonic() + (_PAUSED_S if folder not in self._paused else _BRIEFLY_S)
+        pause_s = 0.0005
+        while (locked := try_lock(file)) is False and time.monotonic() < until:
+            time.sleep(pause_s)
+            pause_s = min(2 * pause_s, _BRIEFLY_S / 10)
+        (self._paused.add if locked is False else self._paused.discard)(folder)
+        return bool(locked)
 
     def _swap(self, target: Path, staged: Path, tag: str) -> bool:
         """Replace an object without a lock: whoever renames it away may replace it. It is absent for a moment."""
@@ -162,7 +179,8 @@ class LocalStore:
         with self._explained(key), contextlib.suppress(FileNotFoundError), contextlib.ExitStack() as held:
             # A replacement under way would bring the object back.
             with contextlib.suppress(FileNotFoundError):
-                _wait_for_lock(held.enter_context(open(self.path(key).parent / _LOCK, "rb+")).fileno())
+                lock = held.enter_context(open(self.path(key).parent / _LOCK, "rb+"))
+                self._wait_for_lock(lock.fileno(), self.path(key).parent)
             self.path(key).unlink()
 
     def delete_all(self, keys: Iterable[str]) -> None:
@@ -235,6 +253,9 @@ class LocalStore:
 _NO_LOCKS = {errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOLCK}
 
 _LOCK = ".lock"
+# A lock is held for a moment. Who has it for this long is paused, and the others go on as if there were no locks. While
+# that lasts, each waits briefly.
+_PAUSED_S, _BRIEFLY_S = 5.0, 0.2
 
 # On ext4, one write of 2 MiB took four times as long as eight of these, because it uses one huge page.
 _WRITE_BYTES = 256 << 10
@@ -264,19 +285,6 @@ class _DurableFile(io.FileIO):
                         _sync_folder(self._store.path(self._key).parent)
             finally:
                 super().close()
-
-
-def _wait_for_lock(file: int) -> bool:
-    """Lock a file until it is closed. False on a mount without locks."""
-    import fcntl
-
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX)
-    except OSError as error:
-        if error.errno not in _NO_LOCKS:
-            raise
-        return False
-    return True
 
 
 def make_folder(folder: Path) -> None:

@@ -7,17 +7,19 @@ import fcntl
 import os
 import subprocess
 import sys
+import time
 import uuid
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import obstore
 import pytest
 
 from shardmill.errors import UsageError
-from shardmill.store import Store, list_folders, locate, open_store, remote, replacing
-from shardmill.store.local import try_lock
+from shardmill.store import Store, list_folders, local, locate, open_store, remote, replacing
+from shardmill.store.local import LocalStore, try_lock
 
 
 @pytest.fixture
@@ -128,6 +130,53 @@ def test_a_folder_without_flock_swaps_too(tmp_path: Path, monkeypatch: pytest.Mo
         test_replace_if_same_has_one_winner(store)
     test_replace_if_same_refuses_what_changed_or_is_gone(store)
     assert [p.name for p in tmp_path.iterdir() if p.name != ".lock"] == []
+
+
+HOLDS = """
+import fcntl, sys
+with open(sys.argv[1], "ab") as lock:
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_a_process_that_is_paused_with_the_lock_holds_nobody_up_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(local, "_PAUSED_S", 0.5)
+    store = open_store(str(tmp_path))
+    store.put("k", b"0")
+    told: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen([sys.executable, "-c", HOLDS, str(tmp_path / ".lock")], **told) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"held\n"
+        for _ in range(5):
+            test_replace_if_same_has_one_winner(store)
+        test_replace_if_same_refuses_what_changed_or_is_gone(store)
+        holder.communicate()
+    test_replace_if_same_has_one_winner(store)
+    assert sorted(p.name for p in tmp_path.iterdir()) == [".lock", "k"]
+
+
+def test_who_was_paused_with_the_lock_looks_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While it was paused another has replaced the object without the lock."""
+    store, other = LocalStore(tmp_path), LocalStore(tmp_path)
+    store.put("k", b"0")
+    tag = store.get_tagged("k")[1]
+    clock, read = [0.0], Path.read_bytes
+
+    def paused(path: Path) -> bytes:
+        found = read(path)
+        if path.name == "k" and not clock[0]:
+            clock[0] = 60.0
+            other.put("k", b"of another")
+        return found
+
+    monkeypatch.setattr(Path, "read_bytes", paused)
+    monkeypatch.setattr(local, "time", SimpleNamespace(monotonic=lambda: clock[0], sleep=time.sleep))
+    assert not store.replace_if_same("k", b"1", tag)
+    assert store.get("k") == b"of another"
 
 
 def test_nobody_waits_for_the_disk_with_the_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -205,6 +205,9 @@ class LongItems:
         if self._stopped() and not isinstance(error, TaskError):
             raise Stopped from error
         if isinstance(error, Stopped):
+            # Who was paused finds another at the head of its gang before it hears that its lease has run out.
+            if not self._shards.hold(shard, got_further=False):
+                return
             raise TaskError(
                 "The task raised Stopped though nothing asked it to stop.", hint="Ask `context.should_stop()` first."
             ) from error

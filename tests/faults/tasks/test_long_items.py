@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -277,6 +278,39 @@ def test_who_lost_its_lease_stops_and_keeps_nothing(tmp_path: Path) -> None:
     assert ledger.leases.read()[0].worker == "heir"
     worker.stop()
     thread.join(PATIENCE_S)
+
+
+class Replaced(FakeLong):
+    """Finds that another leads its gang before it hears that it has lost its lease."""
+
+    taken_by: Callable[[], None]
+
+    def work(self, item: Any, context: Context) -> Any:
+        type(self).taken_by()
+        raise Stopped
+
+
+def test_who_is_replaced_before_it_hears_of_its_lease_ends_as_one_that_lost_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger = _prepare(_spec(1, task=f"{__name__}:Replaced", lease_s=600.0), tmp_path / "run")
+    worker = Worker(Ledger(ledger.url), device=CPU)
+    taken = threading.Event()
+
+    def take() -> None:
+        ledger.leases.record_death(worker.name)
+        assert ledger.claim("heir", 1, lease_s=600.0) is not None
+        taken.set()
+
+    monkeypatch.setattr(Replaced, "taken_by", staticmethod(take), raising=False)
+    with ThreadPoolExecutor(1) as pool:
+        ended = pool.submit(worker.work)
+        assert taken.wait(PATIENCE_S)
+        wait_for(lambda: ended.done() or not worker._shards.held())
+        worker.stop()
+        assert ended.result(PATIENCE_S) is False
+    assert ledger.commits.shards() == set()
+    assert ledger.leases.read()[0].worker == "heir"
 
 
 # more items

@@ -39,6 +39,10 @@ def process_group(group: Group, backend: str = "gloo") -> Iterator[None]:
     from torch import distributed
     from torch.distributed import distributed_c10d
 
+    if "nccl" in backend:
+        # Else nothing is raised when a process is gone: a step goes on with what has not arrived, or torch ends this
+        # process too.
+        os.environ.setdefault("TORCH_NCCL_BLOCKING_WAIT", "1")
     timeout = timedelta(seconds=max(_SHORTEST_S, group.timeout_s))
     store = _open_store(group, timeout)
     # torch names a group by how many were begun in this process. One that failed would count, and the processes of the
@@ -47,8 +51,13 @@ def process_group(group: Group, backend: str = "gloo") -> Iterator[None]:
     distributed.init_process_group(backend, store=store, rank=group.rank, world_size=group.size, timeout=timeout)
     try:
         yield
-    finally:
         distributed.destroy_process_group()
+    except BaseException:
+        # Who lost touch with the others takes no leave: NCCL would wait for those who are gone.
+        leave = distributed_c10d._abort_process_group if "nccl" in backend else distributed.destroy_process_group
+        if distributed.is_initialized():
+            leave()
+        raise
 
 
 def run_together(

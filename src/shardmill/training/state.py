@@ -18,6 +18,7 @@ from shardmill.errors import CorruptState
 
 FORMAT = 1
 _STATE, _WEIGHTS, _OPTIMIZER, _BEST = "state.json", "weights.safetensors", "optimizer.safetensors", "best.safetensors"
+_MOMENTS = ("step", "exp_avg", "exp_avg_sq")
 
 
 class Saved(Protocol):
@@ -95,14 +96,15 @@ def restore(
             moments = load_file(folder / _OPTIMIZER) if state.step else {}
             if found.keys() != weights.keys():
                 raise KeyError("weights")
+            # A fused step counts on the GPU, any other on the CPU.
+            fused = bool(optimizer.defaults.get("fused"))
             with torch.no_grad():
                 for name, weight in weights.items():
                     weight.copy_(found[name])
-                    kinds = ("step", "exp_avg", "exp_avg_sq")
                     if f"{name}.step" in moments:
-                        device = weight.device
+                        places = {"step": weight.device if fused else "cpu"}
                         optimizer.state[weight] = {
-                            kind: moments[f"{name}.{kind}"].to("cpu" if kind == "step" else device) for kind in kinds
+                            kind: moments[f"{name}.{kind}"].to(places.get(kind, weight.device)) for kind in _MOMENTS
                         }
             best = load_file(folder / _BEST) if (folder / _BEST).exists() else {}
         except (OSError, ValueError, TypeError, LookupError, RuntimeError, SafetensorError) as error:

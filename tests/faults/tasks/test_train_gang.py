@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 from shardmill import api
 from shardmill.devices import Device
@@ -17,42 +18,45 @@ from shardmill.run import Run
 from shardmill.testing import InProcessEngine, crash_at
 from shardmill.worker import Worker
 from tests.support.libraries import needed
-from tests.support.training import TRAINING, a_model, topic_pairs
+from tests.support.training import CPU, GPU, TRAINING, a_model, share_gpu, topic_pairs
 from tests.support.waiting import PATIENCE_S, wait_for
 
 needed("torch")
 processes = multiprocessing.get_context("forkserver")
 processes.set_forkserver_preload(TRAINING)
-CPU = Device("cpu", "cpu", 1)
+BACKENDS = [pytest.param(CPU, id="gloo"), pytest.param(GPU, id="nccl", marks=pytest.mark.gpu)]
 
 
-def _work(url: str, name: str, after: int | None) -> None:
+def _work(url: str, device: Device, name: str, after: int | None) -> None:
     """One worker; killed at the given checkpoint if it leads."""
+    share_gpu(name)
     on_step: Any = (lambda step, shard: None) if after is None else crash_at("checkpointed", after)
-    Worker(Ledger(url), device=CPU, name=name, on_step=on_step).work()
+    Worker(Ledger(url), device=device, name=name, on_step=on_step).work()
 
 
-def _start(run: Path, count: int, after: int | None) -> list[Any]:
+def _start(run: Path, device: Device, count: int, after: int | None) -> list[Any]:
     ledger = Ledger(run)
     ledger.plan()
     ledger.put_execution({**ledger.execution(), "min_workers": count})
-    made = [processes.Process(target=_work, args=(str(run), f"{count}-{n}-{after}", after)) for n in range(count)]
+    names = [f"{count}-{n}-{after}" for n in range(count)]
+    made = [processes.Process(target=_work, args=(str(run), device, name, after)) for name in names]
     for each in made:
         each.start()
     return made
 
 
-def test_kills_on_one_two_and_three_processes(tmp_path: Path, write_jsonl: Callable[..., Path]) -> None:
+@pytest.mark.parametrize("device", BACKENDS)
+def test_kills_on_one_two_and_three_processes(device: Device, tmp_path: Path, write_jsonl: Callable[..., Path]) -> None:
     model, source = a_model(tmp_path / "model"), write_jsonl(topic_pairs(60))
     params = {"model": str(model), "columns": "question,passage", "batch": 8, "epochs": 8, "learning_rate": 1e-3}
     params |= {"held_out": 0.0, "evaluate_every": 1, "checkpoint_every": 3}
     work = {"source": str(source), "task": "train", "params": params}
-    whole = api.carry_out(work, {}, tmp_path / "whole", engine=InProcessEngine())
+    whole = api.carry_out(work, {"device": "cpu"}, tmp_path / "whole", engine=InProcessEngine())
 
     run = tmp_path / "killed"
-    api.lay_out(work, {"workers": 3, "min_workers": 1, "lease_s": 5.0}, run)
+    api.lay_out(work, {"workers": 3, "min_workers": 1, "lease_s": 5.0, "device": "cpu"}, run)
     for count in (1, 2, 3):
-        workers = _start(run, count, after=4)
+        workers = _start(run, device, count, after=4)
         wait_for(lambda: not all(each.is_alive() for each in workers))  # noqa: B023
         for each in workers:
             each.kill()
@@ -62,7 +66,7 @@ def test_kills_on_one_two_and_three_processes(tmp_path: Path, write_jsonl: Calla
     found = kept.checkpoints.find(0)
     assert found is not None
     assert 24 < found.step < 64
-    for each in _start(run, 3, after=None):
+    for each in _start(run, device, 3, after=None):
         each.join(PATIENCE_S)
         assert each.exitcode == 0
     curves = [

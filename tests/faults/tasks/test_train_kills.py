@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import psutil
+import pytest
 
 from shardmill.ledger import Ledger
 from shardmill.run import Run
@@ -39,10 +40,16 @@ def _kill_worker(parent: int) -> None:
             child.wait(PATIENCE_S)
 
 
-def test_killed_twice_a_run_ends_with_the_same_bits(tmp_path: Path, write_jsonl: Callable[..., Path]) -> None:
+@pytest.mark.parametrize(
+    ("device", "epochs"), [("cpu", 3), pytest.param("cuda", 20, marks=pytest.mark.gpu)], ids=["cpu", "gpu"]
+)
+def test_killed_twice_a_run_ends_with_the_same_bits(
+    device: str, epochs: int, tmp_path: Path, write_jsonl: Callable[..., Path]
+) -> None:
     model, source = a_model(tmp_path / "model"), write_jsonl(topic_pairs(60))
     words: list[object] = ["train", source, "--columns", "question,passage", "--model", model, "--batch", 4]
-    words += ["--epochs", 3, "--learning-rate", 1e-3, "--checkpoint-every", 4, "--held-out", 0.2]
+    words += ["--epochs", epochs, "--learning-rate", 1e-3, "--checkpoint-every", 4, "--held-out", 0.2]
+    words += ["--device", device]
     killed = subprocess.Popen(command(*words, "--out", tmp_path / "killed"), stderr=subprocess.PIPE, text=True)
     step = 0
     for _ in range(2):

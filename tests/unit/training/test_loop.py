@@ -13,7 +13,17 @@ import pytest
 from shardmill.devices import Device
 from shardmill.errors import CorruptState, DeviceOutOfMemory, TaskError
 from tests.support.libraries import needed
-from tests.support.training import CPU, GPU, TRAINING, MemoryContext, a_model, a_network, pairs_of, topic_pairs
+from tests.support.training import (
+    CPU,
+    GPU,
+    TRAINING,
+    MemoryContext,
+    a_model,
+    a_network,
+    pairs_of,
+    share_gpu,
+    topic_pairs,
+)
 
 torch = needed("torch")
 ROWS = topic_pairs(60)
@@ -65,6 +75,9 @@ def test_the_split_depends_on_seed_and_group_alone(folder: Path) -> None:
     assert {ROWS[i]["title"] for i in held} == {ROWS[::-1][i]["title"] for i in again}
 
 
+DEVICES = [pytest.param(CPU, id="cpu"), pytest.param(GPU, id="gpu", marks=pytest.mark.gpu)]
+
+
 @pytest.mark.parametrize("stop_at", [1, 7, 12])
 def test_a_resumed_run_is_equal_to_the_bit(folder: Path, stop_at: int) -> None:
     whole = loop(folder, MemoryContext())
@@ -78,6 +91,21 @@ def test_a_resumed_run_is_equal_to_the_bit(folder: Path, stop_at: int) -> None:
     assert resumed.run() == wanted
     for name, weight in weights_of(whole).items():
         assert torch.equal(weight, weights_of(resumed)[name]), name
+
+
+@pytest.mark.parametrize("before", DEVICES)
+@pytest.mark.parametrize("after", DEVICES)
+def test_a_run_resumes_on_any_device(folder: Path, before: Any, after: Any) -> None:
+    whole = loop(folder, MemoryContext())
+    wanted = whole.run()
+    context = MemoryContext(stop_at=7)
+    assert loop(folder, context, device=before).run() is None
+    context.stop_at = None
+    resumed = loop(folder, context, device=after)
+    done = resumed.run()
+    assert [each["step"] for each in done.curve] == [each["step"] for each in wanted.curve]
+    for name, weight in weights_of(whole).items():
+        torch.testing.assert_close(weights_of(resumed)[name].cpu(), weight, atol=1e-3, rtol=1e-3)
 
 
 def test_a_checkpoint_of_another_model_is_refused(folder: Path) -> None:
@@ -152,21 +180,28 @@ def test_nothing_held_out_keeps_the_last_weights(folder: Path) -> None:
     assert (done.best, done.before, done.held_out, done.steps) == (None, None, 0, 8)
 
 
-def _take_part(rank: int, folder: Path, place: Path, queue: Any) -> None:
+def _take_part(rank: int, folder: Path, place: Path, queue: Any, device: Device) -> None:
     """Train in a group of one, of two and of three processes, as far as this one is among them."""
     from torch import distributed
 
+    from shardmill.tasks.gang import backend_of
     from shardmill.training.group import ProcessGroup
 
+    share_gpu(str(rank))
     for size in range(rank + 1, 4):
-        distributed.init_process_group("gloo", init_method=f"file://{place}/{size}", rank=rank, world_size=size)
-        made = loop(folder, MemoryContext(), ProcessGroup(), epochs=8, evaluate_every=1, held_out=0.0)
+        distributed.init_process_group(
+            backend_of(device), init_method=f"file://{place}/{size}", rank=rank, world_size=size
+        )
+        made = loop(folder, MemoryContext(), ProcessGroup(), device=device, epochs=8, evaluate_every=1, held_out=0.0)
         losses = [each["loss"] for each in made.run().curve if "loss" in each]
         queue.put((size, losses, float(sum(weight.abs().sum() for weight in weights_of(made).values()))))
         distributed.destroy_process_group()
 
 
-@pytest.mark.parametrize("device", [CPU, pytest.param(GPU, marks=pytest.mark.gpu)], ids=["gloo", "nccl"])
+BACKENDS = [pytest.param(CPU, id="gloo"), pytest.param(GPU, id="nccl", marks=pytest.mark.gpu)]
+
+
+@pytest.mark.parametrize("device", BACKENDS)
 def test_a_group_of_one_trains_as_one_alone(folder: Path, device: Any) -> None:
     """Each sum and each gathering goes through the backend of its device."""
     from shardmill.tasks.context import Group
@@ -183,12 +218,13 @@ def test_a_group_of_one_trains_as_one_alone(folder: Path, device: Any) -> None:
         torch.testing.assert_close(weights_of(together)[name], weight, atol=1e-4, rtol=1e-4)
 
 
-def test_any_number_of_processes_trains_the_same(folder: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("device", BACKENDS)
+def test_any_number_of_processes_trains_the_same(folder: Path, tmp_path: Path, device: Any) -> None:
     """60 steps in float32: the loss of each step within 1e-3, and all processes with the same weights."""
     server = multiprocessing.get_context("forkserver")
     server.set_forkserver_preload(TRAINING)
     queue = server.Queue()
-    processes = [server.Process(target=_take_part, args=(rank, folder, tmp_path, queue)) for rank in range(3)]
+    processes = [server.Process(target=_take_part, args=(rank, folder, tmp_path, queue, device)) for rank in range(3)]
     for each in processes:
         each.start()
     told = [queue.get(timeout=500) for _ in range(6)]

@@ -20,7 +20,7 @@ from shardmill.training.batch import StepBatch
 from shardmill.training.data import Pairs
 from shardmill.training.group import Alone, TrainGroup
 from shardmill.training.measure import Measure
-from shardmill.training.network import Network, TokenizedTexts
+from shardmill.training.network import Network, Pass, TokenizedTexts
 from shardmill.training.schedule import rate_at
 from shardmill.training.state import LoopContext, LoopState, restore, save
 
@@ -28,7 +28,7 @@ _CHECKPOINT_S = 60.0
 _REPORT_S = 5.0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Step:
     """The items of one step, all their texts, and the tokens of those that this process embeds."""
 
@@ -139,22 +139,17 @@ class TrainingLoop:
         order.advance(done)
         items = self._learnt[np.array(list(islice(order, self.options.batch)), np.int64)]
         batch = self.pairs.batch(items)
-        return _Step(items, batch, self.network.prepare(batch.texts[self.group.rank :: self.group.size]))
+        return _Step(items, batch, self._prepare_mine(batch))
+
+    def _prepare_mine(self, batch: StepBatch) -> TokenizedTexts:
+        return self.network.prepare(batch.texts[self.group.rank :: self.group.size])
 
     def _differentiate(self, step: _Step) -> float:
-        """The loss of a step, and the gradients of this process's part; less memory is used if it does not suffice."""
-        while True:
-            try:
-                return self._forward_and_back(step)
-            except DeviceOutOfMemory:
-                if self.group.size > 1:
-                    raise  # The others wait in the middle of the step.
-                self.network.shrink()
-                self._ahead, mine = None, self.network.prepare(step.batch.texts)
-                step = _Step(step.items, step.batch, mine)
+        """The loss of a step, and the gradients of this process's part.
 
-    def _forward_and_back(self, step: _Step) -> float:
-        done = self.network.forward(step.mine)
+        Less memory is used if it does not suffice. The other processes wait meanwhile.
+        """
+        done = self._forward(step)
         vectors = self.group.gather(done.vectors, len(step.batch.texts)).requires_grad_()
         loss = step.batch.loss(vectors, self.options)
         seen = loss.item()
@@ -165,9 +160,33 @@ class TrainingLoop:
             )
         loss.backward()  # type: ignore[no-untyped-call]
         assert vectors.grad is not None
-        self._optimizer.zero_grad(set_to_none=False)  # A process without texts adds zeros.
-        self.network.backward(done, vectors.grad[self.group.rank :: self.group.size])
+        gradients = vectors.grad[self.group.rank :: self.group.size]
+        while not self._backward(done, gradients):
+            del done  # And with it the graphs that it keeps.
+            self._shrink(step)
+            done = self._forward(step)
         return seen
+
+    def _forward(self, step: _Step) -> Pass:
+        while True:
+            try:
+                return self.network.forward(step.mine)
+            except DeviceOutOfMemory:
+                pass  # Until here the error holds on to what it used.
+            self._shrink(step)
+
+    def _backward(self, done: Pass, gradients: Tensor) -> bool:
+        """Whether memory sufficed."""
+        self._optimizer.zero_grad(set_to_none=False)  # A process without texts adds zeros.
+        try:
+            self.network.backward(done, gradients)
+        except DeviceOutOfMemory:
+            return False
+        return True
+
+    def _shrink(self, step: _Step) -> None:
+        self.network.shrink()
+        self._ahead, step.mine = None, self._prepare_mine(step.batch)
 
     def _update(self) -> None:
         self.group.add_up([weight.grad for weight in self._weights.values() if weight.grad is not None])

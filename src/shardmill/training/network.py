@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -149,8 +150,10 @@ class Network:
 
     def embed(self, texts: Sequence[Text]) -> Tensor:
         """The vectors of texts, for evaluation."""
-        with torch.no_grad():
-            return self.forward(self.prepare(texts)).vectors
+        while True:
+            with contextlib.suppress(DeviceOutOfMemory), torch.no_grad():
+                return self.forward(self.prepare(texts)).vectors
+            self.shrink()
 
     def shrink(self) -> None:
         """Use less memory from now on: keep no graphs, then take smaller mini-batches."""

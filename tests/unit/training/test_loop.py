@@ -44,6 +44,17 @@ def loop(folder: Path, context: Any, group: Any = None, rows: Any = ROWS, device
     )
 
 
+def _start(target: Any, count: int, folder: Path, place: Path, what: Any) -> tuple[Any, list[Any]]:
+    """Processes of a group, and the queue to which each says what it saw."""
+    server = multiprocessing.get_context("forkserver")
+    server.set_forkserver_preload(TRAINING)
+    queue = server.Queue()
+    processes = [server.Process(target=target, args=(rank, folder, place, queue, what)) for rank in range(count)]
+    for each in processes:
+        each.start()
+    return queue, processes
+
+
 def weights_of(made: Any) -> dict[str, Any]:
     return {name: weight.detach().clone() for name, weight in made.network.weights().items()}
 
@@ -135,27 +146,89 @@ def test_a_loss_that_is_not_a_number_names_step_and_items(folder: Path) -> None:
         made.run()
 
 
-def test_a_step_that_does_not_fit_in_memory_is_begun_again_with_less(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    wanted = loop(folder, MemoryContext(), epochs=1).run()
-    made = loop(folder, MemoryContext(), epochs=1)
-    vectors, refused = made.network._encoder.vectors, []
+def _cramp(network: Any, where: str) -> list[int]:
+    """Refuse mini-batches of more than 100 tokens on one of the two ways; returns how many texts each of them had."""
+    vectors, backward, refused = network._encoder.vectors, network._encoder.backward, list[int]()
 
-    def cramped(rows: Any, *given: Any, **more: Any) -> Any:
+    def refuse_large(rows: Any) -> None:
         if torch.is_grad_enabled() and sum(map(len, rows)) > 100:
             refused.append(len(rows))
             raise DeviceOutOfMemory("The batch does not fit in memory.")
+
+    def forward(rows: Any, *given: Any, **more: Any) -> Any:
+        refuse_large(rows)
         return vectors(rows, *given, **more)
 
+    def back(found: Any, gradients: Any, rows: Any) -> Any:
+        refuse_large(rows)
+        return backward(found, gradients, rows)
+
+    if where == "forward":
+        network._encoder.vectors = forward
+    else:
+        network._encoder.backward = back
+    network._mini_tokens = 2048
+    return refused
+
+
+def _losses(done: Any) -> list[float]:
+    return [each["loss"] for each in done.curve if "loss" in each]
+
+
+@pytest.mark.parametrize("where", ["forward", "backward"])
+def test_a_step_that_does_not_fit_in_memory_is_begun_again_with_less(
+    folder: Path, where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted = loop(folder, MemoryContext(), epochs=1).run()
+    made = loop(folder, MemoryContext(), epochs=1)
     monkeypatch.setattr("shardmill.training.network._LEAST_MINI_TOKENS", 16)
-    monkeypatch.setattr(made.network._encoder, "vectors", cramped)
-    made.network._mini_tokens = 2048
+    refused = _cramp(made.network, where)
     done = made.run()
     assert refused
-    np.testing.assert_allclose(
-        [each["loss"] for each in done.curve[1:]], [each["loss"] for each in wanted.curve[1:]], atol=1e-4
-    )
+    np.testing.assert_allclose(_losses(done), _losses(wanted), atol=1e-4)
+
+
+def _take_part_cramped(rank: int, folder: Path, place: Path, queue: Any, where: str) -> None:
+    from torch import distributed
+
+    from shardmill.training import network
+    from shardmill.training.group import ProcessGroup
+
+    distributed.init_process_group("gloo", init_method=f"file://{place}/group", rank=rank, world_size=2)
+    network._LEAST_MINI_TOKENS = 16
+    made = loop(folder, MemoryContext(), ProcessGroup(), epochs=1)
+    refused = _cramp(made.network, where) if rank else []
+    losses = _losses(made.run())
+    queue.put((rank, len(refused), losses))
+    distributed.destroy_process_group()
+
+
+def test_a_process_of_a_group_that_has_less_memory_takes_smaller_mini_batches(folder: Path, tmp_path: Path) -> None:
+    wanted = _losses(loop(folder, MemoryContext(), epochs=1).run())
+    queue, processes = _start(_take_part_cramped, 2, folder, tmp_path, "backward")
+    told = sorted(queue.get(timeout=500) for _ in range(2))
+    for each in processes:
+        each.join()
+    assert told[1][1]
+    for _, _, losses in told:
+        np.testing.assert_allclose(losses, wanted, atol=1e-4)
+
+
+def test_an_evaluation_that_does_not_fit_in_memory_takes_smaller_mini_batches(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    network = a_network(folder, CPU)
+    texts = [("", f"river number {n} and so on") for n in range(40)]
+    wanted, vectors = network.embed(texts), network._encoder.vectors
+    monkeypatch.setattr("shardmill.training.network._LEAST_MINI_TOKENS", 16)
+
+    def cramped(rows: Any, *given: Any, **more: Any) -> Any:
+        if sum(map(len, rows)) > 100:
+            raise DeviceOutOfMemory("The batch does not fit in memory.")
+        return vectors(rows, *given, **more)
+
+    monkeypatch.setattr(network._encoder, "vectors", cramped)
+    torch.testing.assert_close(network.embed(texts), wanted, atol=1e-5, rtol=1e-5)
 
 
 def test_a_text_that_never_fits_ends_the_run(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -221,12 +294,7 @@ def test_a_group_of_one_trains_as_one_alone(folder: Path, device: Any) -> None:
 @pytest.mark.parametrize("device", BACKENDS)
 def test_any_number_of_processes_trains_the_same(folder: Path, tmp_path: Path, device: Any) -> None:
     """60 steps in float32: the loss of each step within 1e-3, and all processes with the same weights."""
-    server = multiprocessing.get_context("forkserver")
-    server.set_forkserver_preload(TRAINING)
-    queue = server.Queue()
-    processes = [server.Process(target=_take_part, args=(rank, folder, tmp_path, queue, device)) for rank in range(3)]
-    for each in processes:
-        each.start()
+    queue, processes = _start(_take_part, 3, folder, tmp_path, device)
     told = [queue.get(timeout=500) for _ in range(6)]
     for each in processes:
         each.join()

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from shardmill.augment.loading import ElasticSampler
 from shardmill.errors import DeviceOutOfMemory, TaskError
+from shardmill.models.encoder import memory_guard
 from shardmill.training.batch import StepBatch
 from shardmill.training.data import Pairs
 from shardmill.training.group import Alone, TrainGroup
@@ -151,17 +152,7 @@ class TrainingLoop:
         """
         done = self._forward(step)
         vectors = self.group.gather(done.vectors, len(step.batch.texts)).requires_grad_()
-        loss = step.batch.loss(vectors, self.options)
-        seen = loss.item()
-        if not math.isfinite(seen):
-            raise TaskError(
-                f"The loss is {seen} at step {self.state.step + 1} of {self.steps} (items {_show(step.items)}).",
-                hint="Lower the learning rate, or look at these items.",
-            )
-        loss.backward()  # type: ignore[no-untyped-call]
-        assert vectors.grad is not None
-        gradients = vectors.grad[self.group.rank :: self.group.size]
-        while not self._backward(done, gradients):
+        while (seen := self._backward(step, vectors, done)) is None:
             del done  # And with it the graphs that it keeps.
             self._shrink(step)
             done = self._forward(step)
@@ -175,14 +166,28 @@ class TrainingLoop:
                 pass  # Until here the error holds on to what it used.
             self._shrink(step)
 
-    def _backward(self, done: Pass, gradients: Tensor) -> bool:
-        """Whether memory sufficed."""
+    def _backward(self, step: _Step, vectors: Tensor, done: Pass) -> float | None:
+        """The loss; None if memory did not suffice."""
+        vectors.grad = None
         self._optimizer.zero_grad(set_to_none=False)  # A process without texts adds zeros.
         try:
-            self.network.backward(done, gradients)
+            with memory_guard():
+                loss = step.batch.loss(vectors, self.options)
+                seen = loss.item()
+                self._check(seen, step)
+                loss.backward()  # type: ignore[no-untyped-call]
+                assert vectors.grad is not None
+                self.network.backward(done, vectors.grad[self.group.rank :: self.group.size])
         except DeviceOutOfMemory:
-            return False
-        return True
+            return None
+        return seen
+
+    def _check(self, loss: float, step: _Step) -> None:
+        if not math.isfinite(loss):
+            raise TaskError(
+                f"The loss is {loss} at step {self.state.step + 1} of {self.steps} (items {_show(step.items)}).",
+                hint="Lower the learning rate, or look at these items.",
+            )
 
     def _shrink(self, step: _Step) -> None:
         self.network.shrink()

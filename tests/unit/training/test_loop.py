@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
+import weakref
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,6 +28,8 @@ from tests.support.training import (
 )
 
 torch = needed("torch")
+from shardmill.training.batch import StepBatch  # noqa: E402
+
 ROWS = topic_pairs(60)
 USUAL: dict[str, Any] = {"epochs": 3, "learning_rate": 1e-3, "held_out": 0.2, "split_by": "title", "evaluate_every": 5}
 
@@ -184,6 +188,48 @@ def test_a_step_that_does_not_fit_in_memory_is_begun_again_with_less(
     monkeypatch.setattr("shardmill.training.network._LEAST_MINI_TOKENS", 16)
     refused = _cramp(made.network, where)
     done = made.run()
+    assert refused
+    np.testing.assert_allclose(_losses(done), _losses(wanted), atol=1e-4)
+
+
+def test_what_a_step_without_enough_memory_used_is_freed_before_it_is_begun_again(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = loop(folder, MemoryContext(), epochs=1, held_out=0.0)
+    made.network._mini_tokens = 64
+    vectors, kept, alive = made.network._encoder.vectors, list[Any](), list[int]()
+
+    def fail_third(rows: Any, *given: Any, **more: Any) -> Any:
+        if len(kept) == 2 and not alive:
+            alive.append(-1)
+            raise RuntimeError("[enforce fail at alloc_cpu.cpp] DefaultCPUAllocator: can't allocate memory")
+        if alive == [-1]:
+            alive[0] = sum(each() is not None for each in kept)
+        found = vectors(rows, *given, **more)
+        kept.append(weakref.ref(found))
+        return found
+
+    monkeypatch.setattr(made.network._encoder, "vectors", fail_third)
+    gc.disable()
+    try:
+        made.run()
+    finally:
+        gc.enable()
+    assert alive == [0]
+
+
+def test_a_loss_that_does_not_fit_in_memory_is_computed_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    wanted = loop(folder, MemoryContext(), epochs=1).run()
+    loss, refused = StepBatch.loss, list[int]()
+
+    def refuse_once(self: StepBatch, *given: Any) -> Any:
+        if not refused:
+            refused.append(1)
+            raise RuntimeError("[enforce fail at alloc_cpu.cpp] DefaultCPUAllocator: can't allocate memory")
+        return loss(self, *given)
+
+    monkeypatch.setattr(StepBatch, "loss", refuse_once)
+    done = loop(folder, MemoryContext(), epochs=1).run()
     assert refused
     np.testing.assert_allclose(_losses(done), _losses(wanted), atol=1e-4)
 

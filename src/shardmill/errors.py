@@ -38,7 +38,7 @@ from __future__ import annotations
 import errno
 import json
 from enum import IntEnum
-from typing import Any
+from typing import Any, Self
 
 # Exit statuses besides those of `Cure`, and the prefix of the line with a worker's error.
 EXIT_DONE, EXIT_FAILED, EXIT_TRY_AGAIN = 0, 1, 75
@@ -58,6 +58,8 @@ class ShardmillError(Exception):
 
     # Set below, in one table; one error may differ from its class.
     cure = Cure.FINAL
+    # Whether the run can go on as it was planned, once the hint was followed.
+    resumes = True
     _status: int | None = None
 
     def __init__(self, message: str, *, hint: str = "") -> None:
@@ -85,17 +87,23 @@ class ShardmillError(Exception):
             self._status = int(self.cure)
         return self
 
+    def without_resume(self) -> Self:
+        """This error, after which the run cannot go on as it was planned."""
+        self.resumes = False
+        return self
+
     def as_last_words(self) -> str:
         """The line by which a worker tells whoever placed it why it ended."""
-        return WORKER_FAILED + json.dumps({"message": self.message, "hint": self.hint, "cure": self.cure.name})
+        said = {"message": self.message, "hint": self.hint, "cure": self.cure.name, "resumes": self.resumes}
+        return WORKER_FAILED + json.dumps(said)
 
     def __reduce__(self) -> tuple[object, ...]:
-        return (_rebuild, (type(self), self.message, self.hint, self.cure))
+        return (_rebuild, (type(self), self.message, self.hint, self.cure, self.resumes))
 
 
-def _rebuild(kind: type[ShardmillError], message: str, hint: str, cure: Cure) -> ShardmillError:
+def _rebuild(kind: type[ShardmillError], message: str, hint: str, cure: Cure, resumes: bool) -> ShardmillError:
     error = kind(message, hint=hint)
-    error.cure = cure
+    error.cure, error.resumes = cure, resumes
     return error
 
 
@@ -242,6 +250,11 @@ for _kind, _cure in _CURES.items():
     _kind.cure = _cure
 del _kind, _cure
 
+# What was asked for, or what it was asked of, must change first; where a resume helps all the same, the hint says so.
+UsageError.resumes = StoreChanged.resumes = TooManyErrors.resumes = False
+# These are about the machines, the servers and the database, which the plan does not hold.
+DatabaseError.resumes = MissingExtra.resumes = EngineRefused.resumes = EndpointRefused.resumes = True
+
 _PASSING_ERRNOS = {
     getattr(errno, name)
     for name in (
@@ -269,9 +282,9 @@ def is_passing(error: BaseException) -> bool:
 def too_many_errors(errors: int, rows: int, allowed: str, last: str = "", run: str = "RUN") -> TooManyErrors:
     share = 100 * errors / max(1, rows)
     example = f"; the last: {last.rstrip('.')}" if last else ""
-    hint = f"See `shardmill show {run} --errors`. Nothing is lost: with a higher --max-errors the run resumes."
+    hint = f"See `shardmill show {run} --errors`. Nothing is lost: with a higher --max-errors the same command goes on."
     if errors >= rows:
-        hint = "Every row so far has failed: a higher --max-errors does not help before the cause is mended."
+        hint = "Every row so far has failed. Mend the cause, then start over with --fresh."
     return TooManyErrors(
         f"{errors:,} of {rows:,} rows failed ({share:.1f}%), over --max-errors {allowed}{example}.", hint=hint
     )

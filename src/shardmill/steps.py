@@ -115,10 +115,10 @@ def close_run(ledger: Ledger, plan: Plan, worker: str) -> None:
     end_trace(ledger, plan, DONE)
 
 
-def record_failure(ledger: Ledger, by: str, cause: str, hint: str = "") -> RunState:
+def record_failure(ledger: Ledger, by: str, cause: str, hint: str = "", resumes: bool = True) -> RunState:
     """Say that the run has failed, unless it is over already. Whoever is first to say so also ends its trace."""
     is_news = is_on() and ledger.state.look().state != FAILED
-    decided = ledger.state.fail(by, cause, hint)
+    decided = ledger.state.fail(by, cause, hint, resumes=resumes)
     if is_news and (decided.state, decided.by) == (FAILED, by):
         with suppress(ShardmillError):
             end_trace(ledger, ledger.plan(), FAILED, cause)
@@ -166,7 +166,8 @@ def _held(ledger: Ledger, step: str, worker: str, lease_s: float, stop: threadin
         if error.retryable:
             ledger.steps.release(step, worker)
             raise
-        failure = _end_run(ledger, worker, ledger.steps.fail(step, worker, error.message, error.hint))
+        failed = ledger.steps.fail(step, worker, error.message, error.hint)
+        failure = _end_run(ledger, worker, failed, resumes=error.resumes)
         if step == "sweep":
             raise
         raise failure from error
@@ -181,11 +182,11 @@ def _held(ledger: Ledger, step: str, worker: str, lease_s: float, stop: threadin
         keeper.join()
 
 
-def _end_run(ledger: Ledger, worker: str, failed: Step) -> StepFailed:
+def _end_run(ledger: Ledger, worker: str, failed: Step, *, resumes: bool = True) -> StepFailed:
     """Record that the run has failed at a step, and return the error to raise."""
     what = "" if failed.step == "sweep" else f"{failed.step}: "
     hint = failed.hint or "All shards are committed: `shardmill resume RUN` tries it again."
-    record_failure(ledger, worker, what + failed.error, hint)
+    record_failure(ledger, worker, what + failed.error, hint, resumes=resumes)
     return StepFailed(what + failed.error, hint=hint)
 
 

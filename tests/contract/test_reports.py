@@ -9,6 +9,7 @@ from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 
 from shardmill import api
@@ -23,6 +24,7 @@ from tests.support.corpora import fake_rows, fake_spec
 from tests.support.libraries import needed
 from tests.support.llm_server import MODEL, llm_server
 from tests.support.studies import run_study
+from tests.support.vectors import clusters, write_vectors
 
 HOSTILE = '<script>alert("1")</script>|`[x](javascript:1)`\u202e\x1b[31m'
 
@@ -200,6 +202,42 @@ def test_the_page_of_a_training_run_shows_its_figures_and_curves(tmp_path: Path)
     assert not re.search("per million rows|rows per second|Lengths", said), "a training is no row"
     told = json.loads(Path(run.report(tmp_path / "run.json")).read_text())["training"]
     assert [each["step"] for each in told["curve"]] == [0, 3, 6, 9]
+
+
+def test_the_page_of_a_map_shows_its_clusters_and_how_far_it_can_be_trusted(tmp_path: Path) -> None:
+    needed("umap")
+    needed("fast_hdbscan")
+    from shardmill.run.mapping import make_map
+
+    vectors = [*clusters(400), None]
+    source = write_vectors(tmp_path / "in.parquet", vectors, rows_in_group=50)
+    wanted = {"source": str(source), "text": "body", "id": "id", "sample": 200}
+    run = make_map(wanted, {}, tmp_path / "map", engine=InProcessEngine())
+    table = pq.read_table(tmp_path / "map" / "coordinates.parquet").slice(0, 400)
+    found = Counter(table.column("cluster_1").to_pylist())
+    noise = found.pop(None, 0)
+    told = json.loads(Path(run.report(tmp_path / "map.json")).read_text())["map"]
+    assert (told["points"], told["rows"], told["levels"][0]["noise"]) == (400, 401, noise)
+    assert {number: size for number, _, size in told["levels"][0]["sizes"]} == dict(found)
+    text = Path(run.report(tmp_path / "map.md")).read_text()
+    assert text.splitlines()[4].startswith("| points | clusters | in no cluster | true neighbours kept | time |")
+    assert "## The map" in text
+    assert "| points | 400 of 401 rows |" in text
+    assert "| without a place | 1 |" in text
+    assert re.search(r"\| method \| umap of .* in 16 dimensions, seed 0 \|", text)
+    assert f"| 1 | {len(found)} | {noise} |" in text
+    for name, size in Counter(name for name in table.column("cluster_name_1").to_pylist() if name).items():
+        assert f"| {name} | {size} |" in text
+    said = " ".join(_Tags(Path(run.report(tmp_path / "map.html")).read_text()).texts)
+    assert told["quality"]["verdict"] in said
+    figures = tmp_path / "map" / "map.json"
+    whole = json.loads(figures.read_text())
+    for damaged in ({**whole, "quality": 7}, {**whole, "notes": None}, {**whole, "clusters": [4] * 9}, {}):
+        figures.write_text(json.dumps(damaged))
+        assert "map" not in json.loads(Path(run.report(tmp_path / "map.json")).read_text())
+    figures.write_text(json.dumps(whole))
+    (tmp_path / "map" / "coordinates.parquet").unlink()
+    assert "map" not in json.loads(Path(run.report(tmp_path / "map.json")).read_text())
 
 
 def test_the_page_of_generated_texts_says_why_they_ended(tmp_path: Path, write_jsonl: Callable[..., Path]) -> None:

@@ -9,7 +9,19 @@ import pytest
 
 from docs.generate import STATUSES
 from shardmill import errors
-from shardmill.errors import Cure, Preempted, ShardmillError, StoreError, UsageError, nearest, too_many_errors
+from shardmill.engines.deaths import failure
+from shardmill.errors import (
+    Cure,
+    Preempted,
+    ShardmillError,
+    SpecError,
+    StoreError,
+    StoreFull,
+    UsageError,
+    WorkerFailed,
+    nearest,
+    too_many_errors,
+)
 
 KINDS = [k for k in vars(errors).values() if isinstance(k, type) and issubclass(k, ShardmillError)]
 
@@ -63,6 +75,25 @@ def test_the_cure_of_one_error_crosses_processes() -> None:
     assert pickle.loads(pickle.dumps(error)).cure is Cure.FINAL
 
 
+def test_a_resume_is_offered_only_after_what_it_can_cure() -> None:
+    def leaves(kind: type[ShardmillError]) -> set[type[ShardmillError]]:
+        return {kind, *(leaf for child in kind.__subclasses__() for leaf in leaves(child))}
+
+    ours = {kind for kind in leaves(ShardmillError) if kind.__module__ == "shardmill.errors"}
+    assert sorted(kind.__name__ for kind in ours if not kind.resumes) == [
+        *("CorruptState", "GroupTooLarge", "ModelError", "RunExists", "SourceError", "SpecError", "StaleResume"),
+        *("StoreChanged", "TaskError", "TooManyErrors", "UsageError"),
+    ]
+
+
+def test_whether_a_resume_helps_crosses_processes() -> None:
+    error = WorkerFailed("The shard has no such row.").without_resume()
+    assert not pickle.loads(pickle.dumps(error)).resumes
+    assert not failure(0, "stopped", [error.as_last_words()]).resumes
+    assert not failure(0, "stopped", [SpecError("no such task").as_last_words()]).resumes
+    assert failure(0, "stopped", [StoreFull("no space left").as_last_words()]).resumes
+
+
 def test_the_nearest_word_is_offered() -> None:
     assert nearest("txet", ["id", "text"]) == "Available: id, text. Did you mean 'text'?"
     assert nearest("zzz", ["id", "text"]) == "Available: id, text."
@@ -72,3 +103,10 @@ def test_the_nearest_word_is_offered() -> None:
 def test_too_many_errors_gives_the_share_the_limit_and_an_example() -> None:
     said = str(too_many_errors(30, 1000, "1%", "the text is blank"))
     assert "30 of 1,000 rows failed (3.0%), over --max-errors 1%; the last: the text is blank." in said
+
+
+def test_too_many_errors_say_how_to_go_on_unless_every_row_failed() -> None:
+    some, every = (too_many_errors(errors, 1000, "1%", run="runs/docs").hint for errors in (30, 1000))
+    assert "shardmill show runs/docs --errors" in some
+    assert "with a higher --max-errors the same command goes on" in some
+    assert every == "Every row so far has failed. Mend the cause, then start over with --fresh."

@@ -134,9 +134,13 @@ def carry_out(
 
 def report_run(run: Run, began: float, as_json: bool) -> None:
     """Print the outcome of a run and the next steps."""
-    state = run.status()
+    from shardmill.run.summaries import find_items
+
+    state, items = run.status(), find_items(run)
+    below = items and items.status()
     if as_json:
-        print_json(state.to_json())
+        of = {"of_items": {"run": below.run, "rows": below.rows, "errors": below.errors}} if below else {}
+        print_json({**state.to_json(), **of})
         return
     if state.shards_done < state.shards:
         live = sum(worker["live"] for worker in state.workers)
@@ -150,10 +154,12 @@ def report_run(run: Run, began: float, as_json: bool) -> None:
     counts = f"{count(state.rows, 'row')}{windows} in {count(state.shards, 'shard')}, {count(state.errors, 'error')}"
     if run.plan.work.task == "apply":
         none = f", {count(state.dropped, 'item')} gave none" if state.dropped else ""
-        items = f"{count(state.rows, 'item')} in {count(state.shards, 'shard')} gave {count(state.made, 'row')}"
-        counts = f"{items}{none}, {count(state.errors, 'error')}"
-    say(f"{counts}{cut}, {duration(time.monotonic() - began)}.")
-    say(f"Next: {'   '.join(_next_steps(run))}")
+        gave = f"{count(state.rows, 'item')} in {count(state.shards, 'shard')} gave {count(state.made, 'row')}"
+        counts = f"{gave}{none}, {count(state.errors, 'error')}"
+    source = f", from {count(below.rows, 'item')} with {count(below.errors, 'error')}" if below else ""
+    say(f"{counts}{source}{cut}, {duration(time.monotonic() - began)}.")
+    look = [f"shardmill show {below.run} --errors"] if below and below.errors else []
+    say(f"Next: {'   '.join([*look, *_next_steps(run)])}")
 
 
 def _next_steps(run: Run) -> list[str]:

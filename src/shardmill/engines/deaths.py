@@ -67,8 +67,8 @@ def failure(seat: int, what: str, lines: Sequence[str]) -> WorkerFailed:
         if line.startswith(WORKER_FAILED):
             said = json.loads(line.removeprefix(WORKER_FAILED))
             failed = WorkerFailed(said["message"], hint=said["hint"])
-            # Workers of 0.1.0 do not say it.
-            failed.cure = Cure[said.get("cure", Cure.FINAL.name)]
+            # Workers of 0.1.0 say neither.
+            failed.cure, failed.resumes = Cure[said.get("cure", Cure.FINAL.name)], said.get("resumes", True)
             return failed
     if not lines:
         return WorkerFailed(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from typing import Any
 
 from shardmill.errors import CorruptState, Preempted, ShardmillError, WorkerFailed
 from shardmill.ledger.folder import Folder
@@ -12,12 +13,16 @@ from shardmill.records import read_object
 
 _KEY = "state.json"
 _DAMAGED = "Delete it: the run is then wanted, and can be resumed."
+_START_OVER = "Mend the cause, then start over with --fresh."
 WANTED, STOPPED, FAILED, DONE = "wanted", "stopped", "failed", "done"
 
 
 @dataclass(frozen=True, slots=True)
 class RunState:
-    """What was last decided about a run, by whom and when; a failed run has its cause and the next thing to do."""
+    """What was last decided about a run, by whom and when.
+
+    A failed run has its cause, the next thing to do, and whether it `resumes` after that.
+    """
 
     generation: str
     state: str = WANTED
@@ -25,9 +30,11 @@ class RunState:
     at: float = 0.0
     cause: str = ""
     hint: str = ""
+    resumes: bool = True
 
     def encode(self) -> bytes:
-        cause = {"message": self.cause, "hint": self.hint} if self.cause else None
+        final = {} if self.resumes else {"resumes": False}
+        cause = {"message": self.cause, "hint": self.hint, **final} if self.cause else None
         return encode(
             {"generation": self.generation, "state": self.state, "by": self.by, "at": self.at, "cause": cause}
         )
@@ -39,7 +46,7 @@ class RunState:
         try:
             generation, state, by = (str(said[name]) for name in ("generation", "state", "by"))
             message, hint = (str(cause.get(name, "")) for name in ("message", "hint"))
-            return cls(generation, state, by, float(said["at"]), message, hint)
+            return cls(generation, state, by, float(said["at"]), message, hint, cause.get("resumes") is not False)
         except (LookupError, TypeError, ValueError, AttributeError) as error:
             raise CorruptState(f"{_KEY} is damaged: {type(error).__name__}.", hint=_DAMAGED) from error
 
@@ -89,6 +96,8 @@ class StateRecord:
             return started_over(self._store.url)
         if now.state == STOPPED:
             return Preempted(f"The run was stopped by {now.by}.", hint=resume)
+        if now.state == FAILED and not now.resumes:
+            return WorkerFailed(now.cause, hint=now.hint or _START_OVER).without_resume()
         if now.state == FAILED:
             return WorkerFailed(now.cause, hint=f"{now.hint} {resume}".strip())
         return None
@@ -101,15 +110,16 @@ class StateRecord:
         """Tell all workers of the run to stop, on every host."""
         return self._change(STOPPED, by, unless=(STOPPED, FAILED, DONE))
 
-    def fail(self, by: str, cause: str, hint: str = "") -> RunState:
+    def fail(self, by: str, cause: str, hint: str = "", *, resumes: bool = True) -> RunState:
         """The run cannot go on as it is: its workers stop, and nobody needs to start others."""
-        return self._change(FAILED, by, unless=(STOPPED, FAILED, DONE), cause=cause, hint=hint)
+        said = {"cause": cause, "hint": hint, "resumes": resumes}
+        return self._change(FAILED, by, unless=(STOPPED, FAILED, DONE), **said)
 
     def finish(self, by: str) -> RunState:
         """All shards are committed."""
         return self._change(DONE, by, unless=(DONE,))
 
-    def _change(self, state: str, by: str, *, unless: Collection[str], cause: str = "", hint: str = "") -> RunState:
+    def _change(self, state: str, by: str, *, unless: Collection[str], **said: Any) -> RunState:
         """Change the state unless it is one of these, and return the state that holds then.
 
         The record of another generation is changed only if that generation is over: its plan is no longer here.
@@ -122,7 +132,7 @@ class StateRecord:
                     return now
             elif not self._is_planned(generation):
                 return now or RunState("")
-            new = RunState(generation, state, by, self._clock(), cause, hint)
+            new = RunState(generation, state, by, self._clock(), **said)
             if now is None:
                 changed = self._store.put_if_absent(_KEY, new.encode())
             else:

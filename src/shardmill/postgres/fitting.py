@@ -64,7 +64,7 @@ def once(rows: pa.Table, key: Sequence[str], mode: Conflict) -> pa.Table:
         said = ", ".join(f"{n} {v!r}" for n, v in zip(key, twice, strict=True))
         raise DatabaseError(
             f"The source has {said} twice, and --mode is fail.", hint="--mode update keeps the last, skip the first."
-        )
+        ).without_resume()
     order = enumerate(keys) if mode == "update" else reversed(list(enumerate(keys)))
     kept = {values: row for row, values in order}
     return rows.take(pa.array(sorted(kept.values())))

@@ -19,7 +19,7 @@ _T = TypeVar("_T")
 _LIMITS = {"statement_timeout": "10min", "lock_timeout": "30s"}
 PATIENCE_S = 120.0
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.05, 5.0
-_KEPT = "Loaded rows are kept, and the same command resumes."
+_KEPT = "Loaded rows are kept: once the cause is mended, the same command resumes."
 
 
 class Session:

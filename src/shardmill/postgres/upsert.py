@@ -184,7 +184,7 @@ class Upsert:
             raise DatabaseError(
                 f"{self.target.name}: {detail.rstrip('.')}, and --mode is fail.",
                 hint="--mode update replaces such rows, --mode skip leaves them as they are.",
-            ) from error
+            ).without_resume() from error
         assert found is not None
         new, old, hollow = found
         if hollow and self._changed_only:

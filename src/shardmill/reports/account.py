@@ -14,6 +14,7 @@ from shardmill.errors import ShardmillError
 from shardmill.ledger import Commit, HistoryPoint, Ledger
 from shardmill.plan import Plan
 from shardmill.reports.generation import Generation, read_generation
+from shardmill.reports.map import MapAccount, read_map
 from shardmill.reports.training import TrainingAccount, read_training
 from shardmill.status.past import read_past
 from shardmill.status.state import Status
@@ -41,7 +42,8 @@ class Account:
 
     `ended_at` is None while workers are at work. `lengths` counts inputs by powers of two of their tokens. `past` is
     empty if the workers recorded no history. `computed` says by which kernel and precision how many rows were made.
-    `study` has the trials, `training` the curve and `generation` the answers, if the run is one of these.
+    `study` has the trials, `training` the curve, `map` the clusters and `generation` the answers, if the run is one of
+    these.
     """
 
     run: str
@@ -63,6 +65,7 @@ class Account:
     study: StudyResult | None = None
     training: TrainingAccount | None = None
     generation: Generation | None = None
+    map: MapAccount | None = None
 
     @property
     def has_long_items(self) -> bool:
@@ -114,6 +117,7 @@ class Account:
             **({"study": self.study.to_json()} if self.study is not None else {}),
             **({"training": self.training.to_json()} if self.training is not None else {}),
             **({"generation": self.generation.to_json()} if self.generation is not None else {}),
+            **({"map": self.map.to_json()} if self.map is not None else {}),
         }
 
 
@@ -144,6 +148,7 @@ def read_account(ledger: Ledger, plan: Plan, status: Status) -> Account:
         study=read_study(ledger, plan) if is_study(plan) else None,
         training=_if_readable(lambda: read_training(ledger, plan, status)),
         generation=_if_readable(lambda: read_generation(ledger, plan)) if _has_parts(plan, status) else None,
+        map=_if_readable(lambda: read_map(ledger, plan, status)),
     )
 
 

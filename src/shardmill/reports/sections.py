@@ -10,6 +10,7 @@ from shardmill.ledger import HistoryPoint
 from shardmill.plan import RUN, Plan
 from shardmill.reports.account import Account
 from shardmill.reports.generation import describe_generation
+from shardmill.reports.map import describe_map, map_figures
 from shardmill.reports.shape import Chart, Grid, Section
 from shardmill.reports.study import describe_study, study_figures
 from shardmill.reports.training import describe_training, training_figures
@@ -27,6 +28,8 @@ def headline(account: Account) -> tuple[tuple[str, str], ...]:
         return (*study_figures(account.study), *spent)
     if account.training is not None:
         return (*training_figures(account.training), *spent)
+    if account.map is not None:
+        return (*map_figures(account.map), *spent)
     rate = f"{status.mean_rows_per_s:,.{0 if status.mean_rows_per_s >= 10 else 1}f}"
     rows = (("rows", f"{status.rows:,}"), ("failed rows", f"{status.errors:,}"))
     return (*rows, *spent, *(() if account.has_long_items else (("rows per second", rate),)))
@@ -38,11 +41,13 @@ def sections(account: Account) -> list[Section]:
 
 
 def _task(account: Account) -> Section | None:
-    """What matters most of a study, a training or generated texts."""
+    """What matters most of a study, a training, a map or generated texts."""
     if account.study is not None:
         return describe_study(account.study)
     if account.training is not None:
         return describe_training(account.training)
+    if account.map is not None:
+        return describe_map(account.map)
     return None if account.generation is None else describe_generation(account.generation)
 
 

@@ -232,7 +232,7 @@ def _fail(ledger: Ledger, plan: Plan, error: ShardmillError) -> None:
     with suppress(StoreError):
         others = isinstance(error, WorkerFailed) and read_status(ledger, plan).workers
         if error.cure is Cure.FINAL and not any(w["live"] and w["commits"] for w in others or ()):
-            record_failure(ledger, name_person(), error.message, error.hint)
+            record_failure(ledger, name_person(), error.message, error.hint, resumes=error.resumes)
 
 
 def _watch(engine: Engine, ledger: Ledger, plan: Plan, spec: Spec, quiet: bool) -> None:
@@ -256,7 +256,7 @@ def _watch(engine: Engine, ledger: Ledger, plan: Plan, spec: Spec, quiet: bool) 
                     continue
                 bar.at(status.share, status.describe() + getattr(placement, "note", ""))
                 if limit.exceeded(status.errors, max(status.rows, few)):
-                    raise too_many_errors(status.errors, status.rows, spec.execution.max_errors)
+                    raise too_many_errors(status.errors, status.rows, spec.execution.max_errors, run=ledger.url)
             if (status := watching.ask(lambda: _look(ledger, plan), None)) is not None:
                 bar.at(status.share, f"{status.rows:,} rows · {status.errors:,} errors")
     except (KeyboardInterrupt, SystemExit):

@@ -8,6 +8,7 @@ from typing import Any
 
 from shardmill.engines.base import Engine
 from shardmill.errors import GroupTooLarge, SpecError, UsageError
+from shardmill.ledger import Ledger
 from shardmill.run import Run, start
 from shardmill.spec import make_spec
 from shardmill.tasks.summarize.method import find_method
@@ -72,6 +73,14 @@ def start_groups(
                     hint="Raise max_item_bytes in [work] of a spec, or ask for fewer sentences.",
                 ) from error
             below = made
+
+
+def find_items(run: Run) -> Run | None:
+    """The run over the items, of a run over their groups that `start_groups` made; None for any other."""
+    work, place = run.plan.work, f"{run.ledger.url}-items"
+    if work.task != "summarize" or not work.group_by or Ledger(place).find_plan() is None:
+        return None
+    return Run(place)
 
 
 def _with(kept: Any, name: str) -> tuple[str, ...]:

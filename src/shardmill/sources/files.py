@@ -108,7 +108,7 @@ def _unreadable(place: str, error: OSError) -> SourceError | StoreError:
         )
     return SourceError(
         f"{error.filename or place}: {error.strerror or error}.",
-        hint="Check that it exists and that you may read it.",
+        hint="Check that it exists and that you may read it, then run the same command again.",
     )
 
 

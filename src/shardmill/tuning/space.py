@@ -94,7 +94,13 @@ def _parse_range(name: str, low: Any, high: Any, log: Any, step: Any) -> NumberR
     if step is not None and (step <= 0 or (whole and not isinstance(step, int))):
         raise SpecError(f"space.{name}: step is {step}.", hint="A step is above 0, and whole between whole bounds.")
     if step is not None:
-        high = low + step * math.floor((high - low) / step + 1e-9)
+        steps = math.floor((high - low) / step + 1e-9)
+        if not steps and low < high:
+            raise SpecError(
+                f"space.{name}: step is {step}, and the range from {low} to {high} has no room for it.",
+                hint=f"Write a step of at most {high - low:g}; for one value only, {name} = [{low}].",
+            )
+        high = low + step * steps
     return NumberRange(low, high, log, step) if whole else NumberRange(float(low), float(high), log, step)
 
 

@@ -286,7 +286,10 @@ def read_item(source: Source, plan: Plan, task: Task, shard: int, row: int) -> A
             read = ReadBatch(Claim(shard, ""), row, one, None, ())
             return make_block(read, task, plan.kept).prepared.inputs[0]
         first += len(batch)
-    raise WorkerFailed(f"Shard {shard} has no row {row}.", hint="The source has changed since the run was planned.")
+    raise WorkerFailed(
+        f"Shard {shard} has no row {row}.",
+        hint="The source has changed since the run was planned: start over with --fresh.",
+    ).without_resume()
 
 
 def prepare(task: Task, texts: Sequence[str | None], fields: pa.RecordBatch | None = None) -> Prepared:

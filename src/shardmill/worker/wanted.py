@@ -53,4 +53,4 @@ def fail_run(ledger: Ledger, worker: str, error: BaseException) -> None:
     if not isinstance(error, ShardmillError) or error.cure is not Cure.FINAL:
         return
     if ledger.branch.assignment() is None:
-        quietly(record_failure, ledger, worker, error.message, error.hint)
+        quietly(record_failure, ledger, worker, error.message, error.hint, error.resumes)

@@ -101,7 +101,7 @@ class Writer:
         rows, errors = self._count_others()
         errors, rows = self._tally.errors + errors, self._tally.rows + rows
         if self._limit.exceeded(errors, max(rows, self._few_rows)):
-            raise too_many_errors(errors, rows, self._max_errors, shard.last_reason)
+            raise too_many_errors(errors, rows, self._max_errors, shard.last_reason, self._ledger.url)
 
     def _count_others(self) -> tuple[int, int]:
         """Rows and errors that other workers have committed; read at an error now and then, as each is a request."""

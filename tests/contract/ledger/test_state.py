@@ -56,6 +56,20 @@ def test_who_may_change_what(ledger: Ledger) -> None:
     assert state.is_wanted(), "a worker that is just ending is not disturbed"
 
 
+def test_a_run_that_a_resume_cannot_cure_does_not_offer_one(ledger: Ledger, place: str) -> None:
+    ledger.state.fail("worker-1", "No task is called 'x'.", "Available: embed.", resumes=False)
+    late = Ledger(place)
+    late.plan()
+    refusal = late.state.refusal()
+    assert refusal is not None
+    assert (refusal.hint, refusal.resumes) == ("Available: embed.", False)
+    ledger.state.want("anna")
+    ledger.state.fail("worker-1", "The task gave no rows.", resumes=False)
+    refusal = late.state.refusal()
+    assert refusal is not None
+    assert refusal.hint == "Mend the cause, then start over with --fresh."
+
+
 def test_one_of_many_racing_causes_wins(ledger: Ledger, place: str) -> None:
     def fail(number: int) -> str:
         one = Ledger(place)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from shardmill.run import Run, start
 from shardmill.run.summaries import settle_method, start_groups
 from shardmill.spec import make_spec
 from shardmill.testing import InProcessEngine
+from tests.support.cli import Cli
 from tests.support.generative_models import write_generative
 from tests.support.services import PostgresServer
 from tests.support.summaries import NEWS, write_encoder
@@ -94,6 +96,20 @@ def test_groups_are_a_second_run_over_the_first(tmp_path: Path, write_jsonl: Cal
         start_groups({**work, "params": {**work["params"], "sentences": 1}}, LIMITS, out, engine=InProcessEngine())
     with pytest.raises(UsageError, match="--detach"):
         start_groups(work, {**LIMITS, "detach": True}, out)
+
+
+def test_the_outcome_of_groups_counts_the_items_that_were_set_aside(
+    shardmill: Cli, tmp_path: Path, write_jsonl: Callable[..., Path], model: Path
+) -> None:
+    rows = [*NEWS, {"id": 90, "article": None, "topic": "sea"}]
+    out = tmp_path / "topics"
+    start_groups({**work_of(write_jsonl(rows), model), "group_by": "topic"}, LIMITS, out, engine=InProcessEngine())
+    said = shardmill("resume", out).err
+    assert f" in 1 shard, 0 errors, from {len(rows)} items with 1 error, " in said
+    assert f"Next: shardmill show {out}-items --errors   shardmill verify {out} " in said
+    told = json.loads(shardmill("resume", out, "--json").out)
+    assert told["of_items"] == {"run": f"{out}-items", "rows": len(rows), "errors": 1}
+    assert "of_items" not in json.loads(shardmill("resume", f"{out}-items", "--json").out)
 
 
 def test_a_group_too_large_for_an_item_is_a_tree_of_runs(

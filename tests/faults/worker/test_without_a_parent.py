@@ -87,6 +87,10 @@ def test_a_final_error_of_one_worker_ends_the_run(make: Make) -> None:
     assert state.state == "failed"
     assert "over --max-errors 1%" in state.cause
     assert state.by == ledger.workers.read()[0]["id"]
+    late = work(ledger)
+    assert late.returncode == Cure.FINAL
+    hint = json.loads(late.stderr.removeprefix(WORKER_FAILED))["hint"]
+    assert hint == "Every row so far has failed. Mend the cause, then start over with --fresh."
 
 
 def test_the_worker_that_commits_the_last_shard_says_that_the_run_is_done(make: Make) -> None:

@@ -40,6 +40,8 @@ def test_a_value_is_in_a_range_or_not() -> None:
         ({"x": 3}, "space.x is neither a range nor a list"),
         ({"x": {"low": 0.0, "high": 1.0, "log": True}}, "space.x: low is 0.0"),
         ({"x": {"low": 1, "high": 4, "step": 0}}, "space.x: step is 0"),
+        ({"x": {"low": 0, "high": 0.05, "step": 0.1}}, "space.x: step is 0.1, and the range from 0 to 0.05"),
+        ({"x": {"low": 1, "high": 3, "step": 4}}, "at most 2"),
         ({"x": {"low": 1, "high": 4, "step": 0.5}}, "space.x: step is 0.5"),
         ({"x": {"low": float("nan"), "high": 4}}, "space.x: low is no finite number"),
         ({"x": {"low": 1, "high": float("inf")}}, "space.x: high is no finite number"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ import pytest
 
 from shardmill.devices import Device
 from shardmill.errors import CorruptState, DeviceOutOfMemory, TaskError
+from tests.support.forking import Forking
 from tests.support.libraries import needed
 from tests.support.training import (
     CPU,
@@ -221,8 +221,7 @@ def test_a_group_of_one_trains_as_one_alone(folder: Path, device: Any) -> None:
 @pytest.mark.parametrize("device", BACKENDS)
 def test_any_number_of_processes_trains_the_same(folder: Path, tmp_path: Path, device: Any) -> None:
     """60 steps in float32: the loss of each step within 1e-3, and all processes with the same weights."""
-    server = multiprocessing.get_context("forkserver")
-    server.set_forkserver_preload(TRAINING)
+    server = Forking(TRAINING)
     queue = server.Queue()
     processes = [server.Process(target=_take_part, args=(rank, folder, tmp_path, queue, device)) for rank in range(3)]
     for each in processes:

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from shardmill import permission
 from shardmill import run as runs
 from shardmill.errors import EXIT_DONE
 from shardmill.ledger import Ledger
 from shardmill.run import Run
 from shardmill.spec import Spec, make_spec
 from shardmill.store.local import try_lock
+from tests.support.forking import LIGHT, ForkedWorker
 from tests.support.waiting import PATIENCE_S, wait_for
 
 # Slow steps until all was seen that a test wants to see, then quick ones.
@@ -36,10 +34,12 @@ class GangSite:
     """A run folder, its workers, and who took part in what."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder, self.workers = folder, list[subprocess.Popen[bytes]]()
+        self.folder, self.workers, self.modules = folder, list[ForkedWorker](), LIGHT
         (folder / "seen").mkdir()
 
     def spec(self, steps: int, *, with_torch: bool = False, task: str = "Counting", **execution: Any) -> Spec:
+        if with_torch:
+            self.modules = (*LIGHT, "torch.distributed")
         work = {"items": 1, "task": f"tests.support.gang_tasks:{task}"}
         params = {"steps": steps, "seen": str(self.folder / "seen"), "with_torch": with_torch}
         return make_spec({**work, "params": params}, {"lease_s": 4.0, **execution})
@@ -51,9 +51,7 @@ class GangSite:
         return self.ledger
 
     def start(self, count: int = 1) -> None:
-        environment = {**os.environ, **permission.environment(), "SHARDMILL_THREADS": "1"}
-        argv = [sys.executable, "-m", "shardmill.worker", self.ledger.url]
-        self.workers += [subprocess.Popen(argv, env=environment) for _ in range(count)]
+        self.workers += [ForkedWorker(self.ledger.url, self.modules) for _ in range(count)]
 
     def parts(self) -> list[Part]:
         return sorted(Part(*map(int, path.name.split("."))) for path in (self.folder / "seen").iterdir())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,14 +15,12 @@ from shardmill.sinks.table import prepare
 from shardmill.spec import Spec, make_spec
 from shardmill.worker import Worker
 from tests.support.corpora import fake_rows
+from tests.support.forking import Forking
 from tests.support.services import PostgresServer
 from tests.support.waiting import PATIENCE_S
 
 ROWS = fake_rows(240)
-processes = multiprocessing.get_context("forkserver")
-processes.set_forkserver_preload(
-    ["shardmill.testing", "pyarrow.compute", "shardmill.sources.lines", "shardmill.sinks.postgres", "psycopg"]
-)
+processes = Forking()
 
 
 def table_spec(source: Path, url: str, table: str, **settings: Any) -> Spec:

@@ -21,6 +21,8 @@ CPU = Device("cpu", "cpu", threads=1)
 GPU = Device("cuda", "a GPU", threads=1, precise=True)
 # What a worker imports before its first step: seconds for each process, once for all that a server forks.
 TRAINING = [
+    "pytest",
+    "psutil",
     "shardmill.testing",
     "shardmill.training.card",
     "shardmill.training.loop",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +18,9 @@ from shardmill.spec import Spec, make_spec
 from shardmill.tasks.context import Context, Stopped
 from shardmill.testing import CHECKPOINT_STEPS, STEPS, FakeContext, FakeLong, InProcessEngine, crash_at
 from shardmill.worker import Worker
+from tests.support.forking import Forking
 
-processes = multiprocessing.get_context("forkserver")
-processes.set_forkserver_preload(["shardmill.testing", "pyarrow.parquet"])
+processes = Forking()
 
 LONG = "shardmill.testing:FakeLong"
 

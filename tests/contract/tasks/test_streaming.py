@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -22,9 +21,9 @@ from shardmill.spec import Spec, make_spec
 from shardmill.tasks.base import Output, Task
 from shardmill.testing import STEPS, FakeStream, InProcessEngine, crash_at
 from shardmill.worker import Worker
+from tests.support.forking import Forking
 
-processes = multiprocessing.get_context("forkserver")
-processes.set_forkserver_preload(["shardmill.testing", "pyarrow.parquet", "shardmill.sources.lines"])
+processes = Forking()
 
 STREAM = "shardmill.testing:FakeStream"
 ROWS = [{"id": i, "text": " ".join(f"w{i}.{n}" for n in range(1 + i * 7 % 13)), "tag": f"t{i % 3}"} for i in range(150)]

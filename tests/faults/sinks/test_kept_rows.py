@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import multiprocessing
 import random
 import signal
 import sqlite3
@@ -30,9 +29,9 @@ from shardmill.worker import Worker, block
 from shardmill.worker.runner import Runner
 from tests.support.corpora import fake_rows, fake_spec
 from tests.support.counting import CountingStore
+from tests.support.forking import Forking
 
-processes = multiprocessing.get_context("forkserver")
-processes.set_forkserver_preload(["shardmill.testing", "pyarrow.parquet", "shardmill.sources.lines"])
+processes = Forking()
 
 Hook = Callable[[str, int], None]
 # Every fifth text is bad, in one of three ways.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import signal
 from collections.abc import Callable
@@ -17,9 +16,9 @@ from shardmill.split import Cut, SplitSpec, parse_splits, split
 from shardmill.split.reading import feed_files
 from shardmill.store import open_store
 from tests.support.corpora import fake_rows
+from tests.support.forking import Forking
 
-processes = multiprocessing.get_context("forkserver")
-processes.set_forkserver_preload(["shardmill.split"])
+processes = Forking()
 
 ROWS = fake_rows(300)
 SPECS = {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import signal
 import subprocess
@@ -28,6 +27,7 @@ from shardmill.spec import Spec, make_spec
 from shardmill.tasks.context import Context, Stopped
 from shardmill.testing import FakeLong, InProcessEngine
 from shardmill.worker import Worker
+from tests.support.forking import Forking
 from tests.support.waiting import PATIENCE_S, wait_for
 
 LONG = "shardmill.testing:FakeLong"
@@ -353,8 +353,7 @@ def _grow(url: str, items: int) -> None:
 
 def test_plans_that_grow_at_once_leave_the_largest(tmp_path: Path) -> None:
     ledger = _prepare(_spec(1), tmp_path / "run")
-    context = multiprocessing.get_context("forkserver")
-    growing = [context.Process(target=_grow, args=(ledger.url, items)) for items in (4, 9, 6)]
+    growing = [Forking().Process(target=_grow, args=(ledger.url, items)) for items in (4, 9, 6)]
     for process in growing:
         process.start()
     for process in growing:

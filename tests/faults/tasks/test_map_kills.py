@@ -16,7 +16,7 @@ import pytest
 
 from shardmill.errors import SourceError, UsageError
 from shardmill.testing import InProcessEngine
-from tests.support.cli import assert_told, process
+from tests.support.cli import Cli, assert_told
 from tests.support.libraries import needed
 from tests.support.vectors import clusters, write_vectors
 from tests.support.waiting import PATIENCE_S
@@ -158,14 +158,14 @@ def test_what_cannot_be_mapped_is_told_in_one_line(tmp_path: Path) -> None:
         _map(source, tmp_path / "map", method="tsne")
 
 
-def test_the_command_line_says_where_the_page_is(tmp_path: Path) -> None:
+def test_the_command_line_says_where_the_page_is(tmp_path: Path, shardmill: Cli) -> None:
     source = write_vectors(tmp_path / "in.parquet", clusters(30))
     out = tmp_path / "map"
-    said = process("map", source, "--text", "body", "--id", "id", "--sample", FEW, "--out", out)
+    said = shardmill("map", source, "--text", "body", "--id", "id", "--sample", FEW, "--out", out)
     assert said.status == 0, said.err
     assert "30 points" in said.err
     assert f"Open: {out}/map.html" in said.err
-    again = process("map", source, "--text", "body", "--id", "id", "--sample", FEW, "--out", out, "--json")
+    again = shardmill("map", source, "--text", "body", "--id", "id", "--sample", FEW, "--out", out, "--json")
     assert json.loads(again.out)["points"] == 30
-    assert_told(process("map", source), 2, "No --out was given")
-    assert_told(process("map", source, "--mark", tmp_path / "none.txt", "--out", out), 2, "cannot be read", "--mark")
+    assert_told(shardmill("map", source), 2, "No --out was given")
+    assert_told(shardmill("map", source, "--mark", tmp_path / "none.txt", "--out", out), 2, "cannot be read", "--mark")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +14,14 @@ from shardmill.planner import make_plan
 from shardmill.run import Run
 from shardmill.testing import crash_at
 from shardmill.worker import Worker
+from tests.support.forking import LIGHT, Forking
 from tests.support.libraries import needed
 from tests.support.studies import outcomes, run_study, study_spec
 
 needed("optuna")
 needed("cmaes")
 
-processes = multiprocessing.get_context("forkserver")
-processes.set_forkserver_preload(["shardmill.testing", "pyarrow.parquet", "optuna", "cmaes", "tests.support.studies"])
+processes = Forking((*LIGHT, "optuna", "cmaes", "tests.support.studies"))
 # The time until a lease of a killed worker is free does not matter: its process is seen to be gone.
 EXECUTION = {"lease_s": 5.0, "max_restarts": 1000}
 # By results alone, and with notes that are made again from them.

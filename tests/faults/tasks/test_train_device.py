@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
 import os
 import signal
 from collections.abc import Callable
@@ -21,13 +20,13 @@ from shardmill.run import Run
 from shardmill.tasks import gang
 from shardmill.testing import InProcessEngine
 from shardmill.worker import Worker
+from tests.support.forking import Forking
 from tests.support.libraries import needed
 from tests.support.training import CPU, GPU, TRAINING, a_model, share_gpu, topic_pairs
 from tests.support.waiting import PATIENCE_S, wait_for
 
 needed("torch")
-processes = multiprocessing.get_context("forkserver")
-processes.set_forkserver_preload(TRAINING)
+processes = Forking(TRAINING)
 STEPS = 40
 
 

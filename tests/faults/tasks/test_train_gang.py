@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,13 +16,13 @@ from shardmill.ledger import Ledger
 from shardmill.run import Run
 from shardmill.testing import InProcessEngine, crash_at
 from shardmill.worker import Worker
+from tests.support.forking import Forking
 from tests.support.libraries import needed
 from tests.support.training import CPU, GPU, TRAINING, a_model, share_gpu, topic_pairs
 from tests.support.waiting import PATIENCE_S, wait_for
 
 needed("torch")
-processes = multiprocessing.get_context("forkserver")
-processes.set_forkserver_preload(TRAINING)
+processes = Forking(TRAINING)
 BACKENDS = [pytest.param(CPU, id="gloo"), pytest.param(GPU, id="nccl", marks=pytest.mark.gpu)]
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -24,12 +23,12 @@ from shardmill.tasks.base import Prepared
 from shardmill.testing import STEPS, FakeTask, InProcessEngine, crash_at, fake_vector
 from shardmill.worker import Worker
 from tests.support.corpora import fake_rows, fake_spec
+from tests.support.forking import Forking
 
 Write = Callable[..., Path]
 SIZE = 16
 BOTH = pytest.mark.parametrize("mean", [False, True], ids=["each", "mean"])
-processes = multiprocessing.get_context("forkserver")
-processes.set_forkserver_preload(["shardmill.testing", "pyarrow.parquet", "shardmill.sources.lines"])
+processes = Forking()
 
 
 def some_rows(count: int) -> list[dict[str, str]]:

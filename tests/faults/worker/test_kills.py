@@ -5,7 +5,6 @@ Real processes, really killed by SIGKILL; the fake task keeps torch out, and a f
 
 from __future__ import annotations
 
-import multiprocessing
 import random
 import signal
 from collections.abc import Callable
@@ -22,10 +21,10 @@ from shardmill.run import Run
 from shardmill.testing import STEPS, crash_at, crash_somewhere, fake_vector
 from shardmill.worker import Worker
 from tests.support.corpora import fake_rows, fake_spec
+from tests.support.forking import Forking
 
 CRASHES = 240
-processes = multiprocessing.get_context("forkserver")
-processes.set_forkserver_preload(["shardmill.testing", "pyarrow.parquet", "shardmill.sources.lines"])
+processes = Forking()
 
 ROWS = fake_rows(300)
 

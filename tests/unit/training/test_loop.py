@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import multiprocessing
 import weakref
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +13,7 @@ import pytest
 
 from shardmill.devices import Device
 from shardmill.errors import CorruptState, DeviceOutOfMemory, TaskError
+from tests.support.forking import Forking
 from tests.support.libraries import needed
 from tests.support.training import (
     CPU,
@@ -50,8 +50,7 @@ def loop(folder: Path, context: Any, group: Any = None, rows: Any = ROWS, device
 
 def _start(target: Any, count: int, folder: Path, place: Path, what: Any) -> tuple[Any, list[Any]]:
     """Processes of a group, and the queue to which each says what it saw."""
-    server = multiprocessing.get_context("forkserver")
-    server.set_forkserver_preload(TRAINING)
+    server = Forking(TRAINING)
     queue = server.Queue()
     processes = [server.Process(target=target, args=(rank, folder, place, queue, what)) for rank in range(count)]
     for each in processes:

@@ -21,7 +21,7 @@ from types import ModuleType
 from typing import Any, TypeVar, overload
 
 from shardmill import permission
-from shardmill.errors import SpecError, UsageError
+from shardmill.errors import SpecError, Terminated, UsageError
 
 _Kind = TypeVar("_Kind", bound=Callable[..., Any])
 _MOST_BYTES = 1 << 20
@@ -131,6 +131,18 @@ def fingerprint_call(call: str, code: str = "") -> dict[str, str]:
     return found
 
 
+@contextlib.contextmanager
+def no_exit() -> Iterator[None]:
+    """Make an ordinary error of a sys.exit in code of users: a process that ends with status 0 seems to be done."""
+    try:
+        yield
+    except Terminated:
+        raise
+    except SystemExit as error:
+        said = "" if error.code is None else repr(error.code)
+        raise RuntimeError(f"it ends the process: sys.exit({said})") from error
+
+
 def refuse_while_importing() -> None:
     """Refuse to start a run from the body of a file that is only imported for its function."""
     if file := _importing.get():
@@ -142,10 +154,14 @@ def refuse_while_importing() -> None:
 
 def _import(module: str, call: str) -> ModuleType:
     try:
-        with _marked(module):
+        with _marked(module), no_exit():
             return importlib.import_module(module)
     except ImportError as error:
         raise _missing(call, error) from error
+    except Exception as error:
+        if isinstance(error, UsageError):
+            raise
+        raise SpecError(f"{module} cannot be imported: {type(error).__name__}: {error}.") from error
 
 
 def _missing(call: str, why: object) -> SpecError:
@@ -166,7 +182,7 @@ def _run_code(file: str, code: str) -> ModuleType:
     module.__file__ = shown
     sys.modules[name] = module
     try:
-        with _marked(file):
+        with _marked(file), no_exit():
             exec(compile(code, shown, "exec"), module.__dict__)
     except Exception as error:
         del sys.modules[name]

@@ -193,6 +193,10 @@ class Preempted(NotComplete):
     _status = EXIT_TRY_AGAIN
 
 
+class Terminated(SystemExit):
+    """A signal ends this process; code of users did not."""
+
+
 class EngineSilent(ShardmillError):
     pass
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any, ClassVar, TypedDict
 
 import pyarrow as pa
@@ -56,6 +57,20 @@ def fail_at_ninety(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     if any(row["id"] == "k90" for row in rows):
         raise LookupError("no luck")
     return [{"letters": len(row["text"])} for row in rows]
+
+
+def exit_at_ninety(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    if any(row["id"] == "k90" for row in rows):
+        sys.exit(0)
+    return [{"letters": len(row["text"])} for row in rows]
+
+
+def frame_of_dicts(rows: list[dict[str, Any]]) -> pa.Table:
+    return pa.table({"letters": [len(row["text"]) for row in rows]})
+
+
+def dicts_of_batch(batch: pa.RecordBatch) -> list[dict[str, int]]:
+    return [{"letters": len(text)} for text in batch["text"].to_pylist()]
 
 
 def nothing(rows: list[dict[str, Any]]) -> list[Piece | None]:

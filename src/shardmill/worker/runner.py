@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from shardmill.batching import Budget, plan_batches
+from shardmill.calls import no_exit
 from shardmill.errors import (
     Cure,
     DeviceLost,
@@ -156,7 +157,8 @@ class Runner:
         self.load.add(costs, self._cost(costs))
         started = time.perf_counter()
         try:
-            fetch = self.task.begin(inputs)
+            with no_exit():
+                fetch = self.task.begin(inputs)
         except Exception as error:
             failed = error
 
@@ -198,7 +200,8 @@ class Runner:
     def _fetch(self, fetch: Callable[[], Output], rows: int) -> Output:
         started = time.perf_counter()
         try:
-            output = fetch()
+            with no_exit():
+                output = fetch()
         finally:
             self.device_s += time.perf_counter() - started
         if output.counts is not None and (len(output.counts) != rows or output.counts.sum() != output.rows.num_rows):

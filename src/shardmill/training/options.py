@@ -10,6 +10,9 @@ Loss = Literal["in-batch", "cosent", "cosine", "triplet"]
 # The column of mined negatives.
 NEGATIVE = "negative"
 LABELLED = ("cosent", "cosine")
+# What a model is measured by on held-out items.
+DEPTH = 10
+MRR, SPEARMAN = f"mrr@{DEPTH}", "spearman"
 
 
 def _as_names(value: object) -> object:
@@ -18,7 +21,12 @@ def _as_names(value: object) -> object:
 
 
 def _as_numbers(value: object) -> object:
-    return tuple(int(part) for part in value.split(",")) if isinstance(value, str) and value.strip() else value
+    if not isinstance(value, str) or not value.strip():
+        return value
+    try:
+        return tuple(int(part) for part in value.split(","))
+    except ValueError as error:
+        raise ValueError(f"dims is {value}, and not whole numbers with commas between them") from error
 
 
 class TrainOptions(BaseModel):
@@ -40,7 +48,7 @@ class TrainOptions(BaseModel):
     hard_negatives: str = ""
     loss: Loss | None = None
     temperature: float = Field(default=0.05, gt=0)
-    dims: Annotated[tuple[int, ...], BeforeValidator(_as_numbers)] = ()
+    dims: Annotated[tuple[Annotated[int, Field(ge=1)], ...], BeforeValidator(_as_numbers)] = ()
     batch: int = Field(default=64, ge=1)
     epochs: int = Field(default=1, ge=1)
     learning_rate: float = Field(default=5e-5, gt=0)
@@ -76,6 +84,11 @@ class TrainOptions(BaseModel):
     @property
     def objective(self) -> Loss:
         return self.loss or ("cosent" if self.label else "in-batch")
+
+    @property
+    def metric(self) -> str:
+        """What held-out items are measured by; "" if none are held out."""
+        return (SPEARMAN if self.label else MRR) if self.held_out else ""
 
     @property
     def split_column(self) -> str:

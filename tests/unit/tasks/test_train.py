@@ -115,6 +115,19 @@ def test_pairs_without_a_partner_are_left_out_and_named(
     assert "--fresh --max-errors 3" in caught.value.hint
 
 
+def test_labels_that_are_texts_are_numbers_or_left_out(
+    folder: Path, tmp_path: Path, write_jsonl: Callable[..., Path]
+) -> None:
+    rows: list[Any] = [{**row, "score": str(row["score"])} for row in ROWS]
+    rows[3] = {**rows[3], "score": "good"}
+    run = train(write_jsonl(rows), folder, tmp_path / "run", label="score", max_errors="1")
+    (row,) = run.table().to_pylist()
+    assert (row["unusable"], row["metric"]) == (1, "spearman")
+    assert "- row 3: no number in 'score'\n" in (tmp_path / "run" / "model" / "README.md").read_text()
+    with pytest.raises(SpecError, match="'score' holds string, not numbers"):
+        train(write_jsonl([{**row, "score": "good"} for row in ROWS]), folder, tmp_path / "none", label="score")
+
+
 def test_a_loss_that_is_not_a_number_fails_the_run_with_its_step(
     folder: Path, tmp_path: Path, write_jsonl: Callable[..., Path]
 ) -> None:
@@ -139,6 +152,10 @@ def test_one_row_is_too_few(folder: Path, tmp_path: Path, write_jsonl: Callable[
         ({"prompts": {"title": "x"}}, "none of the columns"),
         ({"columns": ["question", "question"]}, "named twice"),
         ({"dims": [64]}, "has 32 dimensions, not 64"),
+        ({"dims": [16, 0]}, "dims"),
+        ({"dims": "16,-4"}, "dims"),
+        ({"dims": "16,many"}, "dims is 16,many, and not whole numbers"),
+        ({"prompts": {"Title": "x"}}, "train task: a prompt is for Title"),
         ({"bach": 3}, "bach"),
     ],
 )

@@ -221,6 +221,15 @@ def test_code_that_a_folder_brings_needs_permission(source: Path, tmp_path: Path
     assert mark.exists()
 
 
+def test_an_argument_may_have_the_name_of_a_parameter_of_the_task(source: Path, tmp_path: Path, shardmill: Cli) -> None:
+    file = tmp_path / "coded.py"
+    file.write_text("def f(rows, code, columns):\n    return [{'n': code + columns} for row in rows]\n")
+    given = ("--param", "code=3", "--param", "columns=4")
+    said = shardmill("apply", source, "--call", f"{file}:f", *given, "--out", tmp_path / "run")
+    assert said.status == 0, said
+    assert set(Run(tmp_path / "run").table().column("n").to_pylist()) == {7}
+
+
 def test_what_fell_away_is_said(source: Path, tmp_path: Path, shardmill: Cli) -> None:
     call = "tests.support.functions:split"
     said = shardmill("apply", source, "--call", call, "--batch", "7", "--column", "text", "--out", tmp_path / "run")

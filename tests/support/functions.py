@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import Any, ClassVar, TypedDict
 
@@ -11,6 +12,10 @@ import pyarrow.compute as pc
 
 class Piece(TypedDict):
     piece: str
+    letters: int
+
+
+class Letters(TypedDict):
     letters: int
 
 
@@ -62,6 +67,12 @@ def fail_at_ninety(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def exit_at_ninety(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     if any(row["id"] == "k90" for row in rows):
         sys.exit(0)
+    return [{"letters": len(row["text"])} for row in rows]
+
+
+def vanish_at_two(rows: list[dict[str, Any]]) -> list[Letters]:
+    if any(row["id"] == "k2" for row in rows):
+        os._exit(0)
     return [{"letters": len(row["text"])} for row in rows]
 
 

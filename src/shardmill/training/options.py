@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+
+from shardmill.spec import ErrorLimit
 
 Loss = Literal["in-batch", "cosent", "cosine", "triplet"]
 # The column of mined negatives.
@@ -27,6 +29,11 @@ def _as_numbers(value: object) -> object:
         return tuple(int(part) for part in value.split(","))
     except ValueError as error:
         raise ValueError(f"dims is {value}, and not whole numbers with commas between them") from error
+
+
+def _as_limit(value: str) -> str:
+    ErrorLimit.parse(value)
+    return value
 
 
 class TrainOptions(BaseModel):
@@ -60,7 +67,7 @@ class TrainOptions(BaseModel):
     max_tokens: int | None = Field(default=None, ge=1)
     held_out: float = Field(default=0.1, ge=0, lt=1)
     split_by: str = ""
-    max_errors: str = "1%"
+    max_errors: Annotated[str, AfterValidator(_as_limit)] = "1%"
     evaluate_every: int | None = Field(default=None, ge=1)
     checkpoint_every: int | None = Field(default=None, ge=1)
 

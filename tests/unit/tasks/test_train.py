@@ -20,6 +20,7 @@ from shardmill.sources import ALL, Fields, discover, open_source, sort_groups
 from shardmill.store import open_store
 from shardmill.tasks.train import TrainTask
 from shardmill.testing import FakeContext, InProcessEngine
+from tests.support.cli import Cli
 from tests.support.libraries import needed
 from tests.support.training import CPU, a_model, a_network, topic_pairs
 
@@ -136,6 +137,18 @@ def test_a_loss_that_is_not_a_number_fails_the_run_with_its_step(
     assert "resumes" not in caught.value.hint
 
 
+def test_that_nothing_was_held_out_is_said(
+    folder: Path, tmp_path: Path, write_jsonl: Callable[..., Path], shardmill: Cli
+) -> None:
+    source = write_jsonl([ROWS[0]] * 4)
+    train(source, folder, tmp_path / "run")
+    words = ["train", source, "--columns", "question,passage", "--model", folder, "--batch", 8]
+    said = shardmill(*words, "--learning-rate", 0.001, "--held-out", 0.2, "--out", tmp_path / "run")
+    assert said.status == 0, said
+    assert "4 items in 1 step" in said.err
+    assert "No item was held out, so the model was not measured" in said.err
+
+
 def test_one_row_is_too_few(folder: Path, tmp_path: Path, write_jsonl: Callable[..., Path]) -> None:
     with pytest.raises(SourceError, match="too few items to train on: 1") as caught:
         train(write_jsonl(ROWS[:1]), folder, tmp_path / "run")
@@ -152,6 +165,7 @@ def test_one_row_is_too_few(folder: Path, tmp_path: Path, write_jsonl: Callable[
         ({"prompts": {"title": "x"}}, "none of the columns"),
         ({"columns": ["question", "question"]}, "named twice"),
         ({"dims": [64]}, "has 32 dimensions, not 64"),
+        ({"max_errors": "few"}, "max_errors 'few' is neither a percentage"),
         ({"dims": [16, 0]}, "dims"),
         ({"dims": "16,-4"}, "dims"),
         ({"dims": "16,many"}, "dims is 16,many, and not whole numbers"),

@@ -21,7 +21,7 @@ from types import ModuleType
 from typing import Any, TypeVar, overload
 
 from shardmill import permission
-from shardmill.errors import SpecError, Terminated, UsageError
+from shardmill.errors import SpecError, UsageError, no_exit
 
 _Kind = TypeVar("_Kind", bound=Callable[..., Any])
 _MOST_BYTES = 1 << 20
@@ -129,18 +129,6 @@ def fingerprint_call(call: str, code: str = "") -> dict[str, str]:
         package = module.partition(".")[0]
         found["package"] = f"{package} {importlib.metadata.version(package)}"
     return found
-
-
-@contextlib.contextmanager
-def no_exit() -> Iterator[None]:
-    """Make an ordinary error of a sys.exit in code of users: a process that ends with status 0 seems to be done."""
-    try:
-        yield
-    except Terminated:
-        raise
-    except SystemExit as error:
-        said = "" if error.code is None else repr(error.code)
-        raise RuntimeError(f"it ends the process: sys.exit({said})") from error
 
 
 def refuse_while_importing() -> None:

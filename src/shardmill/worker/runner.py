@@ -11,7 +11,6 @@ import numpy as np
 import pyarrow as pa
 
 from shardmill.batching import Budget, plan_batches
-from shardmill.calls import no_exit
 from shardmill.errors import (
     Cure,
     DeviceLost,
@@ -20,6 +19,7 @@ from shardmill.errors import (
     EndpointSilent,
     TaskError,
     WorkerFailed,
+    no_exit,
 )
 from shardmill.ledger import Claim, Ledger, Suspects
 from shardmill.tasks.base import Output, Task

@@ -15,9 +15,9 @@ import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, Field
 
 from shardmill.arrowtypes import arrow_type, type_text
-from shardmill.calls import fingerprint_call, load_call, no_exit
+from shardmill.calls import fingerprint_call, load_call
 from shardmill.devices import Device
-from shardmill.errors import ShardmillError, SpecError
+from shardmill.errors import ShardmillError, SpecError, no_exit
 from shardmill.plan import ROW
 from shardmill.tasks.apply.columns import columns_by_annotation, columns_of
 from shardmill.tasks.apply.results import Given, find_given, give, take_back

@@ -21,7 +21,7 @@ from types import ModuleType
 from typing import Any, TypeVar, overload
 
 from shardmill import permission
-from shardmill.errors import SpecError, UsageError
+from shardmill.errors import SpecError, UsageError, no_exit
 
 _Kind = TypeVar("_Kind", bound=Callable[..., Any])
 _MOST_BYTES = 1 << 20
@@ -142,10 +142,14 @@ def refuse_while_importing() -> None:
 
 def _import(module: str, call: str) -> ModuleType:
     try:
-        with _marked(module):
+        with _marked(module), no_exit():
             return importlib.import_module(module)
     except ImportError as error:
         raise _missing(call, error) from error
+    except Exception as error:
+        if isinstance(error, UsageError):
+            raise
+        raise SpecError(f"{module} cannot be imported: {type(error).__name__}: {error}.") from error
 
 
 def _missing(call: str, why: object) -> SpecError:
@@ -166,7 +170,7 @@ def _run_code(file: str, code: str) -> ModuleType:
     module.__file__ = shown
     sys.modules[name] = module
     try:
-        with _marked(file):
+        with _marked(file), no_exit():
             exec(compile(code, shown, "exec"), module.__dict__)
     except Exception as error:
         del sys.modules[name]

@@ -37,6 +37,8 @@ from __future__ import annotations
 
 import errno
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from enum import IntEnum
 from typing import Any, Self
 
@@ -301,3 +303,19 @@ def nearest(word: str, choices: list[str]) -> str:
     close = difflib.get_close_matches(word, choices, n=1, cutoff=0.5)
     guess = f" Did you mean {close[0]!r}?" if close else ""
     return f"Available: {', '.join(choices[:20])}{', …' if len(choices) > 20 else ''}.{guess}"
+
+
+class Terminated(SystemExit):
+    """A signal ends this process; code of users did not."""
+
+
+@contextmanager
+def no_exit() -> Iterator[None]:
+    """Make an ordinary error of a sys.exit in code of users: a process that ends with status 0 seems to be done."""
+    try:
+        yield
+    except Terminated:
+        raise
+    except SystemExit as error:
+        said = "" if error.code is None else repr(error.code)
+        raise RuntimeError(f"it ends the process: sys.exit({said})") from error

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from typing import Any, ClassVar, TypedDict
 
 import pyarrow as pa
@@ -10,6 +12,10 @@ import pyarrow.compute as pc
 
 class Piece(TypedDict):
     piece: str
+    letters: int
+
+
+class Letters(TypedDict):
     letters: int
 
 
@@ -56,6 +62,26 @@ def fail_at_ninety(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     if any(row["id"] == "k90" for row in rows):
         raise LookupError("no luck")
     return [{"letters": len(row["text"])} for row in rows]
+
+
+def exit_at_ninety(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    if any(row["id"] == "k90" for row in rows):
+        sys.exit(0)
+    return [{"letters": len(row["text"])} for row in rows]
+
+
+def vanish_at_two(rows: list[dict[str, Any]]) -> list[Letters]:
+    if any(row["id"] == "k2" for row in rows):
+        os._exit(0)
+    return [{"letters": len(row["text"])} for row in rows]
+
+
+def frame_of_dicts(rows: list[dict[str, Any]]) -> pa.Table:
+    return pa.table({"letters": [len(row["text"]) for row in rows]})
+
+
+def dicts_of_batch(batch: pa.RecordBatch) -> list[dict[str, int]]:
+    return [{"letters": len(text)} for text in batch["text"].to_pylist()]
 
 
 def nothing(rows: list[dict[str, Any]]) -> list[Piece | None]:

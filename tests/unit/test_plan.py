@@ -60,6 +60,16 @@ def test_other_work_has_another_id_and_says_what_changed(source: Path, work: dic
     _match(said, differences(old, new))
 
 
+def test_of_another_task_no_more_is_said_than_its_name_and_its_source(source: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other.jsonl"
+    shutil.copy(source, other)
+    drawn = _plan(other, task="shardmill.testing:FakeStream", text="title")
+    assert differences(_plan(source), drawn) == [
+        "the task was 'shardmill.testing:FakeTask' and is 'shardmill.testing:FakeStream'",
+        "the source had items.jsonl and has other.jsonl",
+    ]
+
+
 def _match(said: str, changes: list[str]) -> None:
     assert re.search(said, "; ".join(changes)), changes
 

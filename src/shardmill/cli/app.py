@@ -30,7 +30,7 @@ from shardmill.cli import (
 )
 from shardmill.cli.command import Verbs
 from shardmill.console import say
-from shardmill.errors import EXIT_TRY_AGAIN, ShardmillError
+from shardmill.errors import EXIT_TRY_AGAIN, ShardmillError, Terminated
 
 # The status that typer returns on Ctrl-C.
 _INTERRUPTED = 130
@@ -80,7 +80,7 @@ def root(
 
 
 def _terminate(*_: object) -> NoReturn:
-    raise SystemExit(EXIT_TRY_AGAIN)
+    raise Terminated(EXIT_TRY_AGAIN)
 
 
 def main() -> None:

@@ -9,7 +9,7 @@ import typer
 
 from shardmill.cli import options as o
 from shardmill.cli.command import Verb, print_json, takes
-from shardmill.cli.specs import read_options
+from shardmill.cli.specs import parameters, read_options
 from shardmill.cli.tasks import FAMILY, carry_out
 from shardmill.console import count, duration, say
 from shardmill.errors import UsageError
@@ -59,6 +59,7 @@ def apply(
     """Call a function with every item of a source, in batches. The same command resumes an interrupted run."""
     from shardmill.run.applying import apply_work
 
+    given = parameters(options.pop("param"))
     work, execution = read_options(spec, {**options, "text": text})
     own = {"call": call or None, "column": column, "batch": batch}
     arguments = work.pop("params", {})
@@ -66,7 +67,7 @@ def apply(
         name: arguments.pop(name) for name in ("call", "code", "fields", "columns", "arguments") if name in arguments
     }
     work["params"] = {**kept, **{name: value for name, value in own.items() if value}}
-    work, execution = apply_work(work, execution, arguments)
+    work, execution = apply_work(work, execution, {**arguments, **given})
     carry_out(work, execution, out, resume, as_json)
 
 

@@ -14,13 +14,18 @@ def read_options(spec: Any, options: dict[str, Any]) -> tuple[dict[str, Any], di
     named = {name: options.pop(name, None) for name in ("hosts", "partition", "address", "image")}
     engine = dict(key_values(options.pop("set_", None), "--set", "account=mine"))
     engine |= {name: value for name, value in named.items() if value is not None}
-    params = {key: _toml_value(value) for key, value in key_values(options.pop("param", None), "--param", "dims=256")}
+    params = parameters(options.pop("param", None))
     work, execution = sort_options({**options, "params": params, "engine_options": engine or None})
     tables = read_spec(spec) if spec else {"work": {}, "execution": {}}
     for name in ("params", "to"):
         if whole := {**tables["work"].get(name, {}), **work.get(name, {})}:
             work[name] = whole
     return {**tables["work"], **work}, {**tables["execution"], **execution}
+
+
+def parameters(given: list[str] | None) -> dict[str, Any]:
+    """The values of --param by their keys."""
+    return {key: _toml_value(value) for key, value in key_values(given, "--param", "dims=256")}
 
 
 def key_values(given: list[str] | None, flag: str, example: str) -> list[tuple[str, str]]:

@@ -77,4 +77,6 @@ def _carry_out(
     if row["best"] is not None:
         said = f"{row['metric']} on {count(row['held_out'], 'held-out item')}"
         say(f"{said}: {row['before']:.4f} -> {row['best']:.4f} (step {row['best_step']:,}).")
+    elif run.plan.work.params.get("held_out") != 0:
+        say("No item was held out, so the model was not measured: there are too few, or all are of one group.")
     say(f"Next: shardmill embed SOURCE --text FIELD --model {run.ledger.url}/model --out RUN")

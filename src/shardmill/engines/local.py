@@ -20,7 +20,7 @@ from shardmill.engines.adopted import Adopted, find_left
 from shardmill.engines.deaths import Deaths, failure
 from shardmill.engines.process import MODULE, name_worker, worker_environment
 from shardmill.engines.stuck import find_stuck
-from shardmill.errors import StoreError, WorkerFailed
+from shardmill.errors import EXIT_DONE, StoreError, WorkerFailed
 from shardmill.ledger import Ledger
 
 _LOOK_EVERY_S = 5.0
@@ -179,7 +179,9 @@ class LocalPlacement:
                     path = None
 
     def _ended(self, seat: _Seat, status: int) -> None:
-        if self._deaths.is_peaceful(status):
+        # Native code of a task may end a worker with the status of one that is done.
+        vanished = status == EXIT_DONE and not self._deaths.all_done()
+        if self._deaths.is_peaceful(status) and not vanished:
             seat.process = None
             return
         if seat.listener is not None:

@@ -11,6 +11,8 @@ _SHOWN = 200
 
 def differences(old: Plan, new: Plan) -> list[str]:
     """What changed between two plans, in words; empty if a run of one can resume with the other."""
+    if old.work.task != new.work.task:
+        return [f"the task was {old.work.task!r} and is {new.work.task!r}", *_source_changes(old, new)]
     changes = []
     before, after = (plan.work.model_dump(mode="json", exclude={"to": {"url"}}) for plan in (old, new))
     for name in before:
@@ -34,7 +36,7 @@ def differences(old: Plan, new: Plan) -> list[str]:
             what = f"function {new.work.params.get('call')}" if name == "function" else f"model's {name}"
             changes.append(f"the {what} changed ({was} -> {is_})")
     if not (had and has) or new.work.group_by:
-        changes += _database_changes(old.stat, new.stat) if old.work.query else _file_changes(old.stat, new.stat)
+        changes += _source_changes(old, new)
     if not changes and old.stat.columns != new.stat.columns:
         changes.append(f"the types of the columns were {old.stat.columns} and are {new.stat.columns}")
     return changes
@@ -43,6 +45,10 @@ def differences(old: Plan, new: Plan) -> list[str]:
 def _shown(value: Any) -> str:
     text = repr(value)
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
+
+
+def _source_changes(old: Plan, new: Plan) -> list[str]:
+    return _database_changes(old.stat, new.stat) if old.work.query else _file_changes(old.stat, new.stat)
 
 
 def _database_changes(old: SourceStat, new: SourceStat) -> list[str]:

@@ -124,6 +124,9 @@ class LongTask(Task):
     max_errors = "50%"
     few_rows = 10
 
+    metrics: tuple[str, ...] | None = None
+    """The names under which its row may say, in `metric` and `best`, what it measured; None if it does not tell."""
+
     gang: bool = False
     """Whether workers without an item help another with its own: `work` calls `context.join()`."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
 
 from shardmill.errors import SpecError
 
@@ -16,6 +17,13 @@ def read_params(kind: type[_Params], params: dict[str, Any], task: str) -> _Para
     try:
         return kind(**params)
     except ValidationError as error:
-        wrong = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg'].lower()}" for e in error.errors())
+        wrong = "; ".join(map(_describe, error.errors()))
         known = ", ".join(kind.model_fields)
         raise SpecError(f"Bad parameters of the {task} task: {wrong}.", hint=f"Its parameters are {known}.") from error
+
+
+def _describe(wrong: ErrorDetails) -> str:
+    """What is wrong with a parameter, or with several of them together; what our own checks say, as they say it."""
+    if "error" in (about := wrong.get("ctx", {})):
+        return str(about["error"])
+    return f"{'.'.join(map(str, wrong['loc']))}: {wrong['msg'].lower()}"

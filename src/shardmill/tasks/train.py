@@ -59,6 +59,7 @@ class TrainTask(LongTask):
 
     def __init__(self, **params: Any) -> None:
         self.options = read_params(TrainOptions, params, "train")
+        self.metrics = (self.options.metric,) if self.options.metric else ()
         self._device = Device("cpu", "cpu")
 
     @cached_property

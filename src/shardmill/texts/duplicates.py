@@ -23,7 +23,10 @@ HASHES = 128
 _SEED = 1
 # A candidate that is not similar costs a comparison, a pair that is no candidate is missed.
 _WEIGHTS = (0.02, 0.98)
-_WORDS = re.compile(r"\w+")
+# Signs of vowels and accents are part of a word in many scripts, though no letters.
+_SIGNS = "".join(sign for sign in map(chr, range(0x300, 0x20000)) if unicodedata.category(sign) in ("Mn", "Mc"))
+_ASCII_WORDS = re.compile(r"\w+")
+_WORDS = re.compile(rf"\w[\w{_SIGNS}]*")
 _SHINGLE = 3
 # The lower bits of an item's number are its number in the shard.
 SHARD_BITS = 32
@@ -35,7 +38,8 @@ def normalize(text: str) -> str:
     >>> normalize("It’s  FINE, really!")
     'it s fine really'
     """
-    return " ".join(_WORDS.findall(unicodedata.normalize("NFKC", text).lower()))
+    words = _ASCII_WORDS if text.isascii() else _WORDS
+    return " ".join(words.findall(unicodedata.normalize("NFKC", text).lower()))
 
 
 def shingles(normalized: str) -> list[bytes]:

@@ -101,10 +101,12 @@ def read_pairs(place: str, options: TrainOptions, prompts: tuple[str, ...]) -> P
     with store.reader(name) as data, pq.ParquetFile(data) as file:
         table = file.read()
     for column in options.columns:
-        if not pa.types.is_string(table[column].type) and not pa.types.is_large_string(table[column].type):
+        if not _is_text(table[column].type):
             raise SpecError(
                 f"The column {column!r} holds {table[column].type}, not text.", hint="Name other ones with --columns."
             )
+    if options.label and _is_text(table[options.label].type):
+        table = _with_numbers(table, options.label)
     if options.label and not _is_number(table[options.label].type):
         raise SpecError(
             f"The label {options.label!r} holds {table[options.label].type}, not numbers.", hint="Name another one."
@@ -140,6 +142,28 @@ def _too_many(left: tuple[str, ...], rows: int, allowed: str) -> TooManyErrors:
         if len(left) < rows
         else "Name other columns with --columns, or mend the source.",
     )
+
+
+def _with_numbers(table: pa.Table, name: str) -> pa.Table:
+    """The table with a column of texts as numbers, null where a text is none; unchanged if no text is one.
+
+    One label that is no number, in a source without types, makes texts of all of them.
+    """
+    numbers = [_as_number(text) for text in table[name].to_pylist()]
+    if not any(number is not None for number in numbers):
+        return table
+    return table.set_column(table.schema.get_field_index(name), name, pa.array(numbers, pa.float64()))
+
+
+def _as_number(text: str | None) -> float | None:
+    try:
+        return None if text is None else float(text)
+    except ValueError:
+        return None
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
 def _is_number(kind: pa.DataType) -> bool:

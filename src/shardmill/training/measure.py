@@ -15,9 +15,8 @@ from shardmill.training.data import Pairs, Ranking
 from shardmill.training.group import TrainGroup
 from shardmill.training.losses import cosines
 from shardmill.training.network import Network
+from shardmill.training.options import DEPTH, MRR, SPEARMAN
 
-DEPTH = 10
-MRR, SPEARMAN = f"mrr@{DEPTH}", "spearman"
 # Texts embedded together, so that their tokens are not all in memory at once.
 _TOGETHER = 4096
 

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+
+from shardmill.spec import ErrorLimit
 
 Loss = Literal["in-batch", "cosent", "cosine", "triplet"]
 # The column of mined negatives.
 NEGATIVE = "negative"
 LABELLED = ("cosent", "cosine")
+# What a model is measured by on held-out items.
+DEPTH = 10
+MRR, SPEARMAN = f"mrr@{DEPTH}", "spearman"
 
 
 def _as_names(value: object) -> object:
@@ -18,7 +23,17 @@ def _as_names(value: object) -> object:
 
 
 def _as_numbers(value: object) -> object:
-    return tuple(int(part) for part in value.split(",")) if isinstance(value, str) and value.strip() else value
+    if not isinstance(value, str) or not value.strip():
+        return value
+    try:
+        return tuple(int(part) for part in value.split(","))
+    except ValueError as error:
+        raise ValueError(f"dims is {value}, and not whole numbers with commas between them") from error
+
+
+def _as_limit(value: str) -> str:
+    ErrorLimit.parse(value)
+    return value
 
 
 class TrainOptions(BaseModel):
@@ -40,7 +55,7 @@ class TrainOptions(BaseModel):
     hard_negatives: str = ""
     loss: Loss | None = None
     temperature: float = Field(default=0.05, gt=0)
-    dims: Annotated[tuple[int, ...], BeforeValidator(_as_numbers)] = ()
+    dims: Annotated[tuple[Annotated[int, Field(ge=1)], ...], BeforeValidator(_as_numbers)] = ()
     batch: int = Field(default=64, ge=1)
     epochs: int = Field(default=1, ge=1)
     learning_rate: float = Field(default=5e-5, gt=0)
@@ -52,7 +67,7 @@ class TrainOptions(BaseModel):
     max_tokens: int | None = Field(default=None, ge=1)
     held_out: float = Field(default=0.1, ge=0, lt=1)
     split_by: str = ""
-    max_errors: str = "1%"
+    max_errors: Annotated[str, AfterValidator(_as_limit)] = "1%"
     evaluate_every: int | None = Field(default=None, ge=1)
     checkpoint_every: int | None = Field(default=None, ge=1)
 
@@ -76,6 +91,11 @@ class TrainOptions(BaseModel):
     @property
     def objective(self) -> Loss:
         return self.loss or ("cosent" if self.label else "in-batch")
+
+    @property
+    def metric(self) -> str:
+        """What held-out items are measured by; "" if none are held out."""
+        return (SPEARMAN if self.label else MRR) if self.held_out else ""
 
     @property
     def split_column(self) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from shardmill.errors import DeviceLost, DeviceOutOfMemory, ShardmillError, TaskError
+from shardmill.errors import DeviceLost, DeviceOutOfMemory, ShardmillError, TaskError, no_exit
 from shardmill.ledger import Claim, ItemCheckpoints, ItemReport, ItemReports, Ledger, StoredCheckpoint, Suspects
 from shardmill.tasks.context import Group, LongTask
 from shardmill.worker.block import CONTRACT, Block
@@ -185,7 +185,8 @@ class LongItems:
         )
         began = time.perf_counter()
         try:
-            made = self._task.work(block.prepared.inputs[row], context)
+            with no_exit():
+                made = self._task.work(block.prepared.inputs[row], context)
             block.take_in(np.array([row]), _as_row(made, self._task.output))
             self._on_rows(block, 1, 1)
         except Exception as error:

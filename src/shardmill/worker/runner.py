@@ -19,6 +19,7 @@ from shardmill.errors import (
     EndpointSilent,
     TaskError,
     WorkerFailed,
+    no_exit,
 )
 from shardmill.ledger import Claim, Ledger, Suspects
 from shardmill.tasks.base import Output, Task
@@ -156,7 +157,8 @@ class Runner:
         self.load.add(costs, self._cost(costs))
         started = time.perf_counter()
         try:
-            fetch = self.task.begin(inputs)
+            with no_exit():
+                fetch = self.task.begin(inputs)
         except Exception as error:
             failed = error
 
@@ -198,7 +200,8 @@ class Runner:
     def _fetch(self, fetch: Callable[[], Output], rows: int) -> Output:
         started = time.perf_counter()
         try:
-            output = fetch()
+            with no_exit():
+                output = fetch()
         finally:
             self.device_s += time.perf_counter() - started
         if output.counts is not None and (len(output.counts) != rows or output.counts.sum() != output.rows.num_rows):

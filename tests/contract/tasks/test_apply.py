@@ -130,7 +130,7 @@ def test_a_row_dropped_by_another_function_is_found_by_the_sample(source: Path, 
     run = run_over(source, functions.split, tmp_path / "run")
     functions_before, functions.split.__code__ = functions.split.__code__, functions.nothing.__code__
     try:
-        failed = {check.name for check in run.verify().checks if not check.ok}
+        failed = {check.name for check in run.verify(sample=1_000).checks if not check.ok}
     finally:
         functions.split.__code__ = functions_before
     assert failed == {"sample"}
@@ -177,6 +177,20 @@ def test_rows_that_belong_to_no_item_end_the_run(made: Any, said: str, source: P
         run_over(source, made, tmp_path / "run", lease_s=5)
 
 
+def test_a_row_that_ends_the_process_is_set_aside_alone(source: Path, tmp_path: Path) -> None:
+    """A worker that ends with status 0 looks like one that is done."""
+    run = run_over(source, functions.exit_at_ninety, tmp_path / "run", max_errors="2")
+    table = verified(run)
+    assert [row["id"] for row in table.to_pylist() if row["letters"] is None] == ["k90"]
+    assert [error["reason"] for error in run.errors()] == ["RuntimeError: it ends the process: sys.exit(0)"]
+
+
+def test_a_function_of_dicts_may_return_a_frame_and_one_of_frames_a_list(source: Path, tmp_path: Path) -> None:
+    for made in (functions.frame_of_dicts, functions.dicts_of_batch):
+        table = verified(run_over(source, made, tmp_path / made.__name__))
+        assert table.column("letters").to_pylist() == [row["letters"] for row in EXPECTED]
+
+
 def test_a_changed_function_is_refused_by_name(source: Path, tmp_path: Path) -> None:
     file = tmp_path / "mine.py"
     file.write_text("def f(rows):\n    return [{'n': 1} for row in rows]\n")
@@ -207,6 +221,15 @@ def test_code_that_a_folder_brings_needs_permission(source: Path, tmp_path: Path
     assert mark.exists()
 
 
+def test_an_argument_may_have_the_name_of_a_parameter_of_the_task(source: Path, tmp_path: Path, shardmill: Cli) -> None:
+    file = tmp_path / "coded.py"
+    file.write_text("def f(rows, code, columns):\n    return [{'n': code + columns} for row in rows]\n")
+    given = ("--param", "code=3", "--param", "columns=4")
+    said = shardmill("apply", source, "--call", f"{file}:f", *given, "--out", tmp_path / "run")
+    assert said.status == 0, said
+    assert set(Run(tmp_path / "run").table().column("n").to_pylist()) == {7}
+
+
 def test_what_fell_away_is_said(source: Path, tmp_path: Path, shardmill: Cli) -> None:
     call = "tests.support.functions:split"
     said = shardmill("apply", source, "--call", call, "--batch", "7", "--column", "text", "--out", tmp_path / "run")
@@ -230,6 +253,11 @@ def test_what_fell_away_is_said(source: Path, tmp_path: Path, shardmill: Cli) ->
         ("f = 3", "is not a function or class"),
         ("def f(rows):\n    return [{'id': 1} for row in rows]", "has the name of one of the result's own columns"),
         ("def f(rows):\n    return [{'row': 1} for row in rows]", "returns a column 'row'"),
+        ("import sys\ndef f(rows):\n    sys.exit()", r"it ends the process: sys\.exit\(\)"),
+        ("def f(rows):\n    return [{} for row in rows]", "returned rows without a column"),
+        ("import sys\nsys.exit(0)", r"bad\.py cannot be imported: .* sys\.exit\(0\)"),
+        ("def f(rows):\n    return None", "returned nothing for a batch of 64 items"),
+        ("def f(rows):\n    return [({'a': 1} for _ in range(2)) for row in rows]", "returned a generator for an item"),
     ],
 )
 def test_a_bad_function_is_refused_before_anything_runs(code: str, said: str, source: Path, tmp_path: Path) -> None:

@@ -85,3 +85,17 @@ def test_a_study_of_training_that_cannot_train_is_refused(
     study.write_text(study.read_text().replace("batch = [8, 16]", "batches = [8, 16]"))
     with pytest.raises(SpecError, match="batches: extra inputs are not permitted"):
         tune(study, tmp_path / "run")
+
+
+def test_a_metric_that_no_trial_would_have_is_refused_before_any_trains(
+    model: Path, tmp_path: Path, write_jsonl: Callable[..., Path]
+) -> None:
+    pairs = write_jsonl(ROWS)
+    for metric in ("mrr@5", "spearman", "curve"):
+        with pytest.raises(SpecError, match=f"The task 'train' has no metric '{metric}'") as caught:
+            tune(study_file(model, pairs, tmp_path, metric), tmp_path / "run")
+        assert "mrr@10, loss" in caught.value.hint
+    study = study_file(model, pairs, tmp_path)
+    study.write_text(study.read_text().replace("held_out = 0.2", "held_out = 0.0"))
+    with pytest.raises(SpecError, match="has no metric 'mrr@10'"):
+        tune(study, tmp_path / "run")

@@ -20,6 +20,7 @@ from shardmill.sources import ALL, Fields, discover, open_source, sort_groups
 from shardmill.store import open_store
 from shardmill.tasks.train import TrainTask
 from shardmill.testing import FakeContext, InProcessEngine
+from tests.support.cli import Cli
 from tests.support.libraries import needed
 from tests.support.training import CPU, a_model, a_network, topic_pairs
 
@@ -115,12 +116,37 @@ def test_pairs_without_a_partner_are_left_out_and_named(
     assert "--fresh --max-errors 3" in caught.value.hint
 
 
+def test_labels_that_are_texts_are_numbers_or_left_out(
+    folder: Path, tmp_path: Path, write_jsonl: Callable[..., Path]
+) -> None:
+    rows: list[Any] = [{**row, "score": str(row["score"])} for row in ROWS]
+    rows[3] = {**rows[3], "score": "good"}
+    run = train(write_jsonl(rows), folder, tmp_path / "run", label="score", max_errors="1")
+    (row,) = run.table().to_pylist()
+    assert (row["unusable"], row["metric"]) == (1, "spearman")
+    assert "- row 3: no number in 'score'\n" in (tmp_path / "run" / "model" / "README.md").read_text()
+    with pytest.raises(SpecError, match="'score' holds string, not numbers"):
+        train(write_jsonl([{**row, "score": "good"} for row in ROWS]), folder, tmp_path / "none", label="score")
+
+
 def test_a_loss_that_is_not_a_number_fails_the_run_with_its_step(
     folder: Path, tmp_path: Path, write_jsonl: Callable[..., Path]
 ) -> None:
     with pytest.raises(TooManyErrors, match="The loss is nan at step") as caught:
         train(write_jsonl(ROWS), folder, tmp_path / "run", learning_rate=1e30, warmup=0, held_out=0, epochs=3)
     assert "resumes" not in caught.value.hint
+
+
+def test_that_nothing_was_held_out_is_said(
+    folder: Path, tmp_path: Path, write_jsonl: Callable[..., Path], shardmill: Cli
+) -> None:
+    source = write_jsonl([ROWS[0]] * 4)
+    train(source, folder, tmp_path / "run")
+    words = ["train", source, "--columns", "question,passage", "--model", folder, "--batch", 8]
+    said = shardmill(*words, "--learning-rate", 0.001, "--held-out", 0.2, "--out", tmp_path / "run")
+    assert said.status == 0, said
+    assert "4 items in 1 step" in said.err
+    assert "No item was held out, so the model was not measured" in said.err
 
 
 def test_one_row_is_too_few(folder: Path, tmp_path: Path, write_jsonl: Callable[..., Path]) -> None:
@@ -139,6 +165,11 @@ def test_one_row_is_too_few(folder: Path, tmp_path: Path, write_jsonl: Callable[
         ({"prompts": {"title": "x"}}, "none of the columns"),
         ({"columns": ["question", "question"]}, "named twice"),
         ({"dims": [64]}, "has 32 dimensions, not 64"),
+        ({"max_errors": "few"}, "max_errors 'few' is neither a percentage"),
+        ({"dims": [16, 0]}, "dims"),
+        ({"dims": "16,-4"}, "dims"),
+        ({"dims": "16,many"}, "dims is 16,many, and not whole numbers"),
+        ({"prompts": {"Title": "x"}}, "train task: a prompt is for Title"),
         ({"bach": 3}, "bach"),
     ],
 )

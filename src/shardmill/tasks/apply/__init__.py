@@ -6,7 +6,7 @@ task = ApplyTask(call="words:count", fields=["body"], columns={"words": "int64"}
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property, partial
 from typing import Any, get_args
 
@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from shardmill.arrowtypes import arrow_type, type_text
 from shardmill.calls import fingerprint_call, load_call
 from shardmill.devices import Device
-from shardmill.errors import ShardmillError, SpecError
+from shardmill.errors import ShardmillError, SpecError, no_exit
 from shardmill.plan import ROW
 from shardmill.tasks.apply.columns import columns_by_annotation, columns_of
 from shardmill.tasks.apply.results import Given, find_given, give, take_back
@@ -81,7 +81,8 @@ class ApplyTask(Task):
         columns = columns_by_annotation(self._made, self.params.call)
         if columns is None:
             self.open(Device("cpu", "the CPU"))
-            columns = columns_of(self._try_rows(first()), self.params.call)
+            rows = first()
+            columns = columns_of(self._try_rows(rows), rows.num_rows, self._given, self.params.call)
         if ROW in columns:
             raise SpecError(f"{self.params.call} returns a column {ROW!r}, which a result has of its own.")
         return {"columns": {name: type_text(kind) for name, kind in columns.items()}}
@@ -113,7 +114,8 @@ class ApplyTask(Task):
             arguments.setdefault("device", where)
         try:
             made: Any = self._made
-            opened: Any = made(**arguments) if inspect.isclass(made) else partial(made, **arguments)
+            with no_exit():
+                opened: Any = made(**arguments) if inspect.isclass(made) else partial(made, **arguments)
             self._call = opened
         except TypeError as error:
             raise SpecError(
@@ -140,7 +142,9 @@ class ApplyTask(Task):
 
     def _run(self, rows: pa.RecordBatch) -> Any:
         assert self._call is not None
-        return self._call(give(rows, self._given, self.params.call))
+        with no_exit():
+            made = self._call(give(rows, self._given, self.params.call))
+            return list(made) if isinstance(made, Iterator) else made
 
     def bytes_per_s(self, kind: str) -> float:
         return _APPLIED_BYTES_PER_S[kind]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import inspect
 import types
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Union, get_args, get_origin, get_type_hints, is_typeddict
 
 import pyarrow as pa
@@ -13,7 +13,7 @@ import pyarrow as pa
 from shardmill.arrowtypes import arrow_type
 from shardmill.errors import SpecError
 from shardmill.plan import ROW
-from shardmill.tasks.apply.results import as_table, hints_of
+from shardmill.tasks.apply.results import Given, as_table, check_list, hints_of, is_list, rows_of
 
 _KINDS = {
     str: pa.string(),
@@ -66,36 +66,30 @@ def _said_type(kind: Any, name: str, call: str) -> pa.DataType:
     raise SpecError(f"{call}: the column {name!r} has the type {kind}.", hint="Use a Python or an Arrow type.")
 
 
-def columns_of(results: list[Any], call: str) -> dict[str, pa.DataType]:
+def columns_of(results: list[Any], items: int, given: Given, call: str) -> dict[str, pa.DataType]:
     """The columns of first results; refuses those whose rows differ and columns that are null in all of them."""
     try:
-        found = _schema_of(results, call)
+        found = _schema_of(results, items, given, call)
     except (pa.ArrowException, TypeError) as error:
         raise SpecError(f"The first result of {call} has no columns: {error}.", hint=_NAME_THEM) from error
+    if not found:
+        raise SpecError(f"{call} returned rows without a column.", hint=_NAME_THEM)
     for name, kind in found.items():
         if pa.types.is_null(kind):
             raise SpecError(f"{call}: the column {name!r} is null in the first result.", hint=_NAME_THEM)
     return found
 
 
-def _schema_of(results: list[Any], call: str) -> dict[str, pa.DataType]:
-    if not isinstance(results[0], list | tuple | Iterator):
+def _schema_of(results: list[Any], items: int, given: Given, call: str) -> dict[str, pa.DataType]:
+    if not is_list(results[0], given):
         first = as_table(results[0], call).schema
         return {field.name: _plain(field.type) for field in first if field.name != ROW}
-    rows = [row for result in results for entry in result for row in _rows_of(entry)]
+    rows = [row for result in results for entry in check_list(result, items, call) for row in rows_of(entry, call)]
     if not rows:
         raise SpecError(f"{call} returned no row for the first items of the source.", hint=_NAME_THEM)
-    if not all(isinstance(row, Mapping) for row in rows):
-        raise SpecError(f"{call} returned a {type(rows[0]).__name__} for an item, not a dict.", hint=_NAME_THEM)
     if len({frozenset(row) for row in rows}) > 1:
         raise SpecError(f"{call} returned rows with different columns in its first result.", hint=_NAME_THEM)
     return {str(name): pa.array([row[name] for row in rows]).type for name in rows[0]}
-
-
-def _rows_of(entry: Any) -> list[Any]:
-    if entry is None:
-        return []
-    return list(entry) if isinstance(entry, list | tuple) else [entry]
 
 
 def _plain(kind: pa.DataType) -> pa.DataType:

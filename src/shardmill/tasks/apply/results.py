@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, get_origin, get_type_hints
 
 import numpy as np
@@ -81,7 +81,7 @@ def take_back(result: Any, items: int, output: pa.Schema, given: Given, call: st
 
     Raises ValueError if the rows have other columns than planned, which is the fault of some of them.
     """
-    if given == "dicts":
+    if is_list(result, given):
         rows, counts = list_rows(result, items, call)
         return _fit_dicts(rows, output, call), counts
     table, counts = order_rows(as_table(result, call), items, call)
@@ -92,23 +92,39 @@ def take_back(result: Any, items: int, output: pa.Schema, given: Given, call: st
     return (batches[0] if batches else pa.RecordBatch.from_pylist([], schema=output)), counts
 
 
-def list_rows(result: Any, items: int, call: str) -> tuple[list[Mapping[str, Any]], Counts]:
-    """The rows of a list with an entry per item."""
+def is_list(result: Any, given: Given) -> bool:
+    """Whether a result is taken for a list with an entry per item, and not for a frame."""
+    return isinstance(result, list | tuple) or (given == "dicts" and _kind(result) not in _FRAMES)
+
+
+def check_list(result: Any, items: int, call: str) -> list[Any]:
+    """A result as a list."""
     if not isinstance(result, Iterable) or isinstance(result, Mapping | str):
         raise TaskError(f"{call} returned {_name(result)} for a batch of {items} items.", hint=_ENTRIES)
-    entries = result if isinstance(result, list) else list(result)
+    return result if isinstance(result, list) else list(result)
+
+
+def list_rows(result: Any, items: int, call: str) -> tuple[list[Mapping[str, Any]], Counts]:
+    """The rows of a list with an entry per item."""
+    entries = check_list(result, items, call)
     if len(entries) != items:
         raise TaskError(f"{call} returned {len(entries)} entries for a batch of {items} items.", hint=_ENTRIES)
     if {*map(type, entries)} == {dict}:
         return entries, np.ones(items, np.int64)
     counts, rows = np.zeros(items, np.int64), list[Mapping[str, Any]]()
     for i, entry in enumerate(entries):
-        several = [] if entry is None else [entry] if isinstance(entry, Mapping) else entry
-        if not isinstance(several, list | tuple) or not all(isinstance(row, Mapping) for row in several):
-            raise TaskError(f"{call} returned {_name(entry)} for an item.", hint=_ENTRIES)
+        several = rows_of(entry, call)
         counts[i] = len(several)
         rows += several
     return rows, counts
+
+
+def rows_of(entry: Any, call: str) -> Sequence[Mapping[str, Any]]:
+    """The rows of an item."""
+    several = [] if entry is None else [entry] if isinstance(entry, Mapping) else entry
+    if not isinstance(several, list | tuple) or not all(isinstance(row, Mapping) for row in several):
+        raise TaskError(f"{call} returned {_name(entry)} for an item.", hint=_ENTRIES)
+    return several
 
 
 def _fit_dicts(rows: list[Mapping[str, Any]], output: pa.Schema, call: str) -> pa.RecordBatch:
@@ -133,7 +149,7 @@ def as_table(result: Any, call: str) -> pa.Table:
         return result
     if isinstance(result, pa.RecordBatch):
         return pa.Table.from_batches([result])
-    kind = f"{type(result).__module__.partition('.')[0]}.{type(result).__name__}"
+    kind = _kind(result)
     if kind == "pandas.DataFrame":
         return pa.Table.from_pandas(result, preserve_index=False)
     if kind == "polars.DataFrame":
@@ -155,6 +171,11 @@ def order_rows(table: pa.Table, items: int, call: str) -> tuple[pa.Table, Counts
         order = np.argsort(numbers, kind="stable")
         table, numbers = table.take(pa.array(order)), numbers[order]
     return table.drop_columns([ROW]), np.bincount(numbers.astype(np.int64), minlength=items)
+
+
+def _kind(value: Any) -> str:
+    """The library and name of a type: "pandas.DataFrame"."""
+    return f"{type(value).__module__.partition('.')[0]}.{type(value).__name__}"
 
 
 def _name(value: Any) -> str:

@@ -6,6 +6,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import pyarrow as pa
+
 from shardmill.calls import fingerprint_call, load_call
 from shardmill.devices import Device
 from shardmill.errors import SpecError, TaskError, UsageError
@@ -59,10 +61,11 @@ class TaskObjective(Objective):
     def __init__(self, settings: StudySettings) -> None:
         self._name, self._params = settings.task, settings.params
         task = self._make(settings.example)
+        known = _names_of_metrics(task)
         for metric in settings.metrics:
-            if metric not in task.output.names and _BEST not in task.output.names:
+            if metric not in known and (task.metrics is not None or _BEST not in task.output.names):
                 raise SpecError(
-                    f"The task {self._name!r} has no metric {metric!r}.", hint=f"It has {', '.join(task.output.names)}."
+                    f"The task {self._name!r} has no metric {metric!r}.", hint=f"It has {', '.join(known)}."
                 )
         self._fingerprint = task.fingerprint
 
@@ -90,6 +93,12 @@ class TaskObjective(Objective):
             if error.retryable or isinstance(error, TaskError):
                 raise
             raise TaskError(error.message, hint=error.hint) from error
+
+
+def _names_of_metrics(task: LongTask) -> list[str]:
+    """What it measures, and the columns of its row that are numbers, the loss first."""
+    numbers = [each.name for each in task.output if pa.types.is_floating(each.type) or pa.types.is_integer(each.type)]
+    return [*(task.metrics or ()), *sorted(numbers, key=lambda name: name != "loss")]
 
 
 def _metrics(row: Mapping[str, Any]) -> dict[str, Any]:

@@ -66,7 +66,8 @@ def tune(
         for note in dict.fromkeys(note for worker in run.status().workers for note in worker["notes"]):
             say(note)
         _show(found)
-        say(f"Next: shardmill report {run.ledger.url}   shardmill study {run.ledger.url} --journal study.log")
+        if found.best:
+            say(f"Next: shardmill report {run.ledger.url}   shardmill study {run.ledger.url} --journal study.log")
     if len(found.trials) == found.planned and not found.best:
         raise UsageError("No trial has a result.", hint=f"See why: shardmill show {run.ledger.url} --errors")
 

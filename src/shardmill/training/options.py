@@ -49,7 +49,7 @@ class TrainOptions(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     model: str = Field(min_length=1)
-    columns: Annotated[tuple[str, ...], BeforeValidator(_as_names)] = Field(min_length=2, max_length=3)
+    columns: Annotated[tuple[str, ...], BeforeValidator(_as_names)]
     label: str = ""
     prompts: dict[str, str] = {}
     hard_negatives: str = ""
@@ -73,6 +73,8 @@ class TrainOptions(BaseModel):
 
     @model_validator(mode="after")
     def _fit(self) -> TrainOptions:
+        if len(self.columns) not in (2, 3):
+            raise ValueError(f"columns names {len(self.columns)}, not two or three")
         if self.label and len(self.columns) != 2:
             raise ValueError(f"a label goes with two columns, not with {', '.join(self.columns)}")
         if len({*self.columns, self.label}) != len(self.columns) + 1:

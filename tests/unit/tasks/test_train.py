@@ -158,7 +158,7 @@ def test_one_row_is_too_few(folder: Path, tmp_path: Path, write_jsonl: Callable[
 @pytest.mark.parametrize(
     ("params", "words"),
     [
-        ({"columns": ["question"]}, "at least 2"),
+        ({"columns": ["question"]}, "columns names 1, not two or three"),
         ({"columns": ["question", "passage"], "loss": "triplet"}, "needs three columns"),
         ({"loss": "cosent"}, "needs a label"),
         ({"loss": "in-batch", "label": "score"}, "takes no label"),

@@ -37,6 +37,7 @@ from __future__ import annotations
 
 import errno
 import json
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import IntEnum
@@ -279,6 +280,15 @@ def is_passing(error: BaseException) -> bool:
             return True
         seen = seen.__cause__ or seen.__context__
     return False
+
+
+def free_frames(error: BaseException) -> None:
+    """Free what the failed calls hold: their frames live as long as the error, or longer in cycles with it."""
+    seen: BaseException | None = error
+    while seen is not None:
+        traceback.clear_frames(seen.__traceback__)
+        seen.__traceback__ = None
+        seen = seen.__cause__ or seen.__context__
 
 
 def too_many_errors(errors: int, rows: int, allowed: str, last: str = "", run: str = "RUN") -> TooManyErrors:

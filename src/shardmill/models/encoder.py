@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from shardmill.errors import DeviceLost, DeviceOutOfMemory, ModelError
+from shardmill.errors import DeviceLost, DeviceOutOfMemory, ModelError, free_frames
 from shardmill.models.code import loading_options, may_run_code, refused_code
 from shardmill.models.compiling import compile_whole, eager_if
 from shardmill.models.folder import Dense, LayerNorm, ModelFolder, Normalize, Pooling, Step
@@ -157,10 +157,12 @@ def memory_guard() -> Iterator[None]:
     try:
         yield
     except torch.OutOfMemoryError as error:
+        free_frames(error)
         torch.cuda.empty_cache()
         raise DeviceOutOfMemory("The batch does not fit in the GPU's memory.") from error
     except RuntimeError as error:
         if "DefaultCPUAllocator" in str(error):
+            free_frames(error)
             raise DeviceOutOfMemory("The batch does not fit in memory.") from error
         if "CUDA error" in str(error):
             raise DeviceLost(f"The GPU cannot be used any more: {str(error).partition(chr(10))[0]}") from error

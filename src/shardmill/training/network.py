@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from shardmill.devices import Device
 from shardmill.errors import DeviceOutOfMemory, TaskError
-from shardmill.models.encoder import Encoder, free_memory, memory_guard
+from shardmill.models.encoder import Encoder, memory_guard
 from shardmill.models.folder import ModelFolder
 from shardmill.models.golden import GOLDEN
 from shardmill.models.kernels import training_encoder
@@ -157,7 +157,6 @@ class Network:
 
     def shrink(self) -> None:
         """Use less memory from now on: keep no graphs, then take smaller mini-batches."""
-        free_memory()
         if self._room_bytes:
             self._room_bytes = 0.0
         elif self._mini_tokens > _LEAST_MINI_TOKENS:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
@@ -19,6 +18,7 @@ from shardmill.errors import (
     EndpointSilent,
     TaskError,
     WorkerFailed,
+    free_frames,
     no_exit,
 )
 from shardmill.ledger import Claim, Ledger, Suspects
@@ -297,14 +297,6 @@ class Runner:
         except BaseException:
             self.ledger.suspects.put(block.claim.shard, Suspects(poison=suspects.poison))
             raise
-
-
-def free_frames(error: BaseException) -> None:
-    """Free the memory held by the frames of the failed calls, which live as long as their error."""
-    seen: BaseException | None = error
-    while seen is not None:
-        traceback.clear_frames(seen.__traceback__)
-        seen = seen.__cause__ or seen.__context__
 
 
 def _of_inputs(output: Output, places: Rows) -> tuple[pa.RecordBatch, Rows | None]:

@@ -7,12 +7,12 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from shardmill.errors import Cure, DeviceOutOfMemory, TaskError, WorkerFailed
+from shardmill.errors import Cure, DeviceOutOfMemory, TaskError, WorkerFailed, free_frames
 from shardmill.tasks.base import Output, Task
 from shardmill.worker.batch import Batch
 from shardmill.worker.block import CONTRACT, Block
 from shardmill.worker.channel import AllDone, ShardEnd, Stopped
-from shardmill.worker.runner import NOT_OF_A_ROW, Runner, free_frames
+from shardmill.worker.runner import NOT_OF_A_ROW, Runner
 
 Item = Block | ShardEnd | AllDone
 

@@ -25,6 +25,8 @@ from shardmill.ledger import Ledger
 from shardmill.planner import devices_for, make_plan
 from shardmill.run import Run, resume, start, stop
 from shardmill.spec import Spec
+from shardmill.spec import make_spec as spec_of
+from tests.support import functions
 from tests.support.corpora import fake_rows, fake_spec
 from tests.support.waiting import PATIENCE_S, wait_for
 
@@ -71,6 +73,16 @@ def a_worker_that_always_dies_stops_the_run(engine: Execution, tmp_path: Path) -
             finish(placement)
     finally:
         placement.stop()
+
+
+def a_row_that_ends_its_worker_is_set_aside(engine: Execution, tmp_path: Path) -> None:
+    """With status 0, as native code may: such a worker has not done its work, though its status says so."""
+    source = tmp_path / "rows.jsonl"
+    source.write_text("".join(json.dumps(row) + "\n" for row in fake_rows(4)))
+    work = {"source": str(source), "id": "id", "task": functions.vanish_at_two}
+    run = start(spec_of(work, {**engine, "max_errors": "1"}), tmp_path / "run")
+    assert run.table().column("letters").null_count == 1
+    assert [(e["row"], "crashed every worker" in e["reason"]) for e in run.errors()] == [(2, True)]
 
 
 def a_stopped_run_is_resumed(engine: Execution, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from shardmill.errors import EXIT_DONE, EXIT_TRY_AGAIN, WORKER_FAILED, Cure, WorkerFailed
-from shardmill.ledger import Ledger, Progress, got_on, read_search
+from shardmill.ledger import ENDED, Ledger, Progress, got_on, read_search
 
 _LINES_SHOWN = 8
 
@@ -51,9 +51,13 @@ class Deaths:
         self._in_a_row[seat] += 1
         return self._in_a_row[seat] <= self._forgiven
 
-    def is_peaceful(self, status: int) -> bool:
+    def is_peaceful(self, worker: str, status: int) -> bool:
         """Whether a worker finished, was told to stop, or ended when the run was already complete."""
-        return status in (EXIT_DONE, EXIT_TRY_AGAIN) or self.all_done()
+        if status == EXIT_TRY_AGAIN or self.all_done():
+            return True
+        # Native code of a task may end a worker with the status of one that is done.
+        beat = self._ledger.workers.find(worker) if status == EXIT_DONE else None
+        return status == EXIT_DONE and (beat is None or beat["state"] in ENDED)
 
     def all_done(self) -> bool:
         """Whether the run is complete. A library may crash at process exit, when all is already committed."""

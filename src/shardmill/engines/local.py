@@ -20,7 +20,7 @@ from shardmill.engines.adopted import Adopted, find_left
 from shardmill.engines.deaths import Deaths, failure
 from shardmill.engines.process import MODULE, name_worker, worker_environment
 from shardmill.engines.stuck import find_stuck
-from shardmill.errors import EXIT_DONE, StoreError, WorkerFailed
+from shardmill.errors import StoreError, WorkerFailed
 from shardmill.ledger import Ledger
 
 _LOOK_EVERY_S = 5.0
@@ -88,7 +88,7 @@ class LocalPlacement:
         """Wait until each worker can be found by its heartbeat, or raise why one has ended before."""
         for seat in self._seats:
             while seat.process is not None and self._ledger.workers.find(seat.worker) is None:
-                if (status := seat.process.poll()) is not None and not self._deaths.is_peaceful(status):
+                if (status := seat.process.poll()) is not None and not self._deaths.is_peaceful(seat.worker, status):
                     raise failure(seat.number, f"ended with status {status}", self._last_lines(seat))
                 time.sleep(_BEAT_LOOK_S)
 
@@ -179,9 +179,7 @@ class LocalPlacement:
                     path = None
 
     def _ended(self, seat: _Seat, status: int) -> None:
-        # Native code of a task may end a worker with the status of one that is done.
-        vanished = status == EXIT_DONE and not self._deaths.all_done()
-        if self._deaths.is_peaceful(status) and not vanished:
+        if self._deaths.is_peaceful(seat.worker, status):
             seat.process = None
             return
         if seat.listener is not None:

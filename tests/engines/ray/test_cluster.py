@@ -102,6 +102,10 @@ def test_a_worker_that_always_dies_stops_the_run(engine: dict[str, Any], tmp_pat
     contract.a_worker_that_always_dies_stops_the_run(engine, tmp_path)
 
 
+def test_a_row_that_ends_its_worker_is_set_aside(engine: dict[str, Any], tmp_path: Path) -> None:
+    contract.a_row_that_ends_its_worker_is_set_aside(engine, tmp_path)
+
+
 def test_detached_actors_finish_a_run_alone(engine: dict[str, Any], tmp_path: Path) -> None:
     contract.detached_workers_finish_a_run_alone(engine, tmp_path)
 

@@ -297,6 +297,10 @@ def test_a_controller_that_is_away_for_a_while_is_waited_for(
     assert Run(run).verify().verified
 
 
+def test_a_row_that_ends_its_worker_is_set_aside(slurm: SlurmCluster, tmp_path: Path) -> None:
+    contract.a_row_that_ends_its_worker_is_set_aside(_ON_SLURM, tmp_path)
+
+
 def test_detached_tasks_finish_a_run_alone(slurm: SlurmCluster, tmp_path: Path) -> None:
     contract.detached_workers_finish_a_run_alone(_ON_SLURM, tmp_path)
 

@@ -23,6 +23,7 @@ from shardmill.errors import HostError, ShardmillError, WorkerFailed
 from shardmill.ledger import Ledger
 from shardmill.run import Run, resume, start, stop
 from shardmill.testing import FakeTask
+from tests.support import engine_contract as contract
 from tests.support.corpora import fake_rows, fake_spec
 from tests.support.proof import assert_complete
 from tests.support.sshd import TestHost, make_key
@@ -178,6 +179,10 @@ def test_a_worker_that_dies_at_once_every_time_ends_the_run(
     assert "died 2 times in a row" in error.message
     assert "the driver is broken" in error.message
     assert hosts[0].workers() == []
+
+
+def test_a_row_that_ends_its_worker_is_set_aside(tmp_path: Path, hosts: list[TestHost]) -> None:
+    contract.a_row_that_ends_its_worker_is_set_aside(cluster(tmp_path, hosts[:1]), tmp_path)
 
 
 def test_a_full_disk_on_a_host_is_said(tmp_path: Path, write_jsonl: Write, hosts: list[TestHost]) -> None:

@@ -15,10 +15,10 @@ from shardmill.ledger import Ledger, Suspects
 from shardmill.planner import make_plan
 from shardmill.run import Run, start
 from shardmill.sinks.parquet import ParquetSink
-from shardmill.spec import Spec, make_spec
+from shardmill.spec import Spec
 from shardmill.testing import FakeTask, InProcessEngine, fake_vector
 from shardmill.worker import Worker
-from tests.support import functions
+from tests.support import engine_contract as contract
 from tests.support.corpora import fake_rows, fake_spec
 
 Write = Callable[..., Path]
@@ -219,14 +219,8 @@ def test_a_row_that_kills_its_worker_is_hunted_down(tmp_path: Path, write_jsonl:
     assert list(run.ledger.store.list("suspects/")) == []
 
 
-def test_a_row_that_ends_its_worker_with_status_0_is_hunted_down_too(tmp_path: Path, write_jsonl: Write) -> None:
-    """Native code may call exit(0): such a worker has not done its work, though its status says so."""
-    spec = make_spec(
-        {"source": str(write_jsonl(fake_rows(4))), "id": "id", "task": functions.vanish_at_two}, {"max_errors": "1"}
-    )
-    run = start(spec, tmp_path / "run")
-    assert run.table().column("letters").null_count == 1
-    assert [(e["row"], "crashed every worker" in e["reason"]) for e in run.errors()] == [(2, True)]
+def test_a_row_that_ends_its_worker_with_status_0_is_hunted_down_too(tmp_path: Path) -> None:
+    contract.a_row_that_ends_its_worker_is_set_aside({}, tmp_path)
 
 
 def test_too_many_errors_stop_the_run_and_lose_nothing(tmp_path: Path, write_jsonl: Write) -> None:

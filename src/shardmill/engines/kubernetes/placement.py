@@ -155,7 +155,7 @@ class JobPlacement:
         if end.disrupted:
             self._each_worker(name, self._ledger.excuse)
             return
-        if self._deaths.is_peaceful(end.status):
+        if self._deaths.is_peaceful(name, end.status):
             return
         lines = self._keep_log(name, end)
         if end.reason == OOM:

@@ -211,7 +211,7 @@ class RayPlacement:
             self._failed = trouble
 
     def _ended(self, seat: _Seat, status: int, lines: Sequence[str]) -> None:
-        peaceful = self._deaths.is_peaceful(status)
+        peaceful = self._deaths.is_peaceful(seat.worker, status)
         failed = None if peaceful else self._deaths.judge(seat.number, seat.worker, status, lines)
         # Only now: after a store error, the next poll judges this death again.
         _kill(seat)

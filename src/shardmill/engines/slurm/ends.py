@@ -10,8 +10,8 @@ from shardmill.engines.slurm.options import SlurmOptions
 from shardmill.errors import EXIT_TRY_AGAIN, StoreError, WorkerFailed
 from shardmill.ledger import Ledger
 
-# Cancelled on purpose, or done: the seat stays empty.
-OVER = {"CANCELLED", "DEADLINE", "REVOKED", "COMPLETED"}
+# On purpose: the seat stays empty.
+CANCELLED = {"CANCELLED", "DEADLINE", "REVOKED"}
 NOT_ITS_FAULT = {"NODE_FAIL", "PREEMPTED", "BOOT_FAIL"}
 
 _TOLD_TO = {EXIT_TRY_AGAIN, -signal.SIGUSR1, -signal.SIGTERM}

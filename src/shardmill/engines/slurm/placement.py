@@ -188,11 +188,14 @@ class SlurmPlacement:
         lost = seat.running_since > 0.0 or self._was_silent
         if task is not None:
             seat.seen = task
-        over = task.state in ends.OVER if task is not None else not lost
+        over = task.state in ends.CANCELLED or self._is_done(seat, task) if task is not None else not lost
         if not over and self._ledger.state.is_wanted() and not self._deaths.all_done():
             state, status = (task.state, task.status) if task is not None else ("", -signal.SIGKILL)
             self._judge(seat, state, status, last_lines(self._logs, seat.job, seat.index))
         seat.job = 0
+
+    def _is_done(self, seat: _Seat, task: ArrayTask) -> bool:
+        return task.state == "COMPLETED" and self._deaths.is_peaceful(self._worker(seat), task.status)
 
     def _judge(self, seat: _Seat, state: str, status: int, lines: Sequence[str]) -> None:
         """Decide whether the seat of a failed worker is queued again."""

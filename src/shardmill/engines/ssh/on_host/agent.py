@@ -165,7 +165,7 @@ class Agent:
             ended = seat.take_end()
             if ended is not None and ended.status == EXIT_TRY_AGAIN and wanted:
                 raise HostError("its workers were told to stop.", hint="Run the same command again: it resumes.")
-            if ended is not None and not self._deaths.is_peaceful(ended.status):
+            if ended is not None and not self._deaths.is_peaceful(ended.worker, ended.status):
                 failed = self._deaths.judge(seat.number, ended.worker, ended.status, ended.lines)
                 if failed is not None:
                     self._failed = failed

@@ -152,7 +152,7 @@ def test_rows_with_other_columns_than_the_first_are_set_aside(source: Path, tmp_
     assert [row["id"] for row in table.to_pylist() if row["letters"] is None] == ["k90", "k91"]
     errors = [error for commit in run.ledger.commits.read().values() for error in run.ledger.errors.read(commit)]
     assert [error["id"]["id"] for error in errors] == ["k90", "k91"]
-    assert "returned the columns other; its first result had letters" in errors[0]["reason"]
+    assert "returned the columns other; the plan has letters" in errors[0]["reason"]
 
 
 def test_too_many_such_rows_end_the_run(source: Path, tmp_path: Path) -> None:

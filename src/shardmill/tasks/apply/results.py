@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from shardmill.errors import SpecError, TaskError
 from shardmill.plan import ROW
+from shardmill.tasks.apply.fitting import cast_column, fit_values
 
 Counts = NDArray[np.int64]
 Given = Literal["dicts", "batch", "table", "pandas", "polars"]
@@ -87,8 +88,8 @@ def take_back(result: Any, items: int, output: pa.Schema, given: Given, call: st
     table, counts = order_rows(as_table(result, call), items, call)
     if set(table.schema.names) != set(output.names) or len(table.schema.names) != len(output.names):
         raise ValueError(_other_columns(call, table.schema.names, output))
-    fitted = table.select(output.names).cast(output).combine_chunks()
-    batches = fitted.to_batches()
+    columns = [cast_column(table.column(field.name), field, call) for field in output]
+    batches = pa.Table.from_arrays(columns, schema=output).combine_chunks().to_batches()
     return (batches[0] if batches else pa.RecordBatch.from_pylist([], schema=output)), counts
 
 
@@ -135,12 +136,13 @@ def _fit_dicts(rows: list[Mapping[str, Any]], output: pa.Schema, call: str) -> p
         columns = []
     if len(columns) != len(names) or {*map(len, rows)} - {len(names)}:
         raise ValueError(_other_columns(call, next(row for row in rows if row.keys() != names), output))
-    arrays = [pa.array(values, field.type) for values, field in zip(columns, output, strict=True)]
+    arrays = [fit_values(values, field, call) for values, field in zip(columns, output, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, schema=output)
 
 
-def _other_columns(call: str, names: Iterable[str], output: pa.Schema) -> str:
-    return f"{call} returned the columns {', '.join(names) or 'none'}; its first result had {', '.join(output.names)}"
+def _other_columns(call: str, names: Iterable[Any], output: pa.Schema) -> str:
+    said = ", ".join(map(str, names)) or "none"
+    return f"{call} returned the columns {said}; the plan has {', '.join(output.names)}"
 
 
 def as_table(result: Any, call: str) -> pa.Table:

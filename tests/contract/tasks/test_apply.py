@@ -258,6 +258,35 @@ def test_what_fell_away_is_said(source: Path, tmp_path: Path, shardmill: Cli) ->
         ("import sys\nsys.exit(0)", r"bad\.py cannot be imported: .* sys\.exit\(0\)"),
         ("def f(rows):\n    return None", "returned nothing for a batch of 64 items"),
         ("def f(rows):\n    return [({'a': 1} for _ in range(2)) for row in rows]", "returned a generator for an item"),
+        ("def f(rows):\n    return [{'a': 1} for row in rows[1:]]", "returned 63 entries for a batch of 64 items"),
+        (
+            "import pyarrow as pa\ndef f(t: pa.Table):\n    return t[1:].drop('row')",
+            "returned 63 rows for a batch of 64",
+        ),
+        ("import pyarrow as pa\ndef f(t: pa.Table):\n    return pa.table([t[0], t[1]], ['a', 'a'])", "two columns 'a'"),
+        ("def f(rows):\n    return [{1: 'a'} for row in rows]", "a column named 1, which is no text"),
+        (
+            "def f(rows):\n    return [{'a': 2**70} for row in rows]",
+            "the column 'a' of its first result has no one type",
+        ),
+        ("def f(rows):\n    return [{'a': {1, 'b'}} for row in rows]", "the column 'a' of its first result"),
+        ("def f(rows):\n    return [{'a': []} for row in rows]", r"the column 'a' is list<item: null> in the first"),
+        ("def f(rows):\n    return [{'a': {}} for row in rows]", "the column 'a' cannot be written as struct<>"),
+        ("def f(rows):\n    return [{'window': 1} for row in rows]", "returns a column 'window'"),
+        ("def f(rows):\n    return [{'item_in_shard': 1} for row in rows]", "returns a column 'item_in_shard'"),
+        ("async def f(rows):\n    return []", r"is async.\n.*asyncio\.run"),
+        ("def f(row):\n    return {'a': row['id']}", "It is given a list of dicts with the keys id, text"),
+        ("def f(rows, limit):\n    return []", r"missing a required argument: 'limit'.\n.*--param"),
+        ("class f:\n    pass", "a class that cannot be called"),
+        (
+            "class f:\n  def __init__(self):\n    raise OSError('no GPU')\n  def __call__(self, rows):\n    pass",
+            r"cannot be made: OSError: no GPU.\n.*columns = ",
+        ),
+        ("f = max", r"The parameters of bad\.py:f are unknown"),
+        ("def f(rows: 'Batch'):\n    return []", r"cannot be read: name 'Batch' is not defined.\n.*TYPE_CHECKING"),
+        ("def f(rows):\n    return []\nf.columns = ['a']", "names columns without their types"),
+        ("def f(rows):\n    return []\nf.columns = {}", "names no column"),
+        ("def f(rows):\n    return []\nf.agreement = 'often'", "has the agreement 'often'"),
     ],
 )
 def test_a_bad_function_is_refused_before_anything_runs(code: str, said: str, source: Path, tmp_path: Path) -> None:
@@ -266,6 +295,16 @@ def test_a_bad_function_is_refused_before_anything_runs(code: str, said: str, so
     with pytest.raises((SpecError, TaskError, UsageError), match=said):
         start_file(source, f"{file}:f", tmp_path / "run")
     assert not (tmp_path / "run" / "plan.json").exists()
+
+
+def test_a_frame_with_two_columns_of_a_name_is_refused(source: Path, tmp_path: Path) -> None:
+    needed("pandas")
+    file = tmp_path / "twice.py"
+    file.write_text(
+        "import pandas as pd\ndef f(t: pd.DataFrame):\n    return pd.concat([t[['id']], t[['id']]], axis=1)"
+    )
+    with pytest.raises(SpecError, match="Duplicate column names"):
+        start_file(source, f"{file}:f", tmp_path / "run")
 
 
 def test_a_file_that_starts_its_run_when_imported_is_told_so(source: Path, tmp_path: Path) -> None:

@@ -18,9 +18,8 @@ from shardmill.arrowtypes import arrow_type, type_text
 from shardmill.calls import fingerprint_call, load_call
 from shardmill.devices import Device
 from shardmill.errors import ShardmillError, SpecError, no_exit
-from shardmill.plan import ROW
-from shardmill.tasks.apply.columns import columns_by_annotation, columns_of
-from shardmill.tasks.apply.results import Given, find_given, give, take_back
+from shardmill.tasks.apply.columns import check_columns, columns_by_annotation, columns_of
+from shardmill.tasks.apply.results import Given, find_given, give, say_given, signature_of, take_back
 from shardmill.tasks.base import Agreement, Output, Prepared, Task
 from shardmill.tasks.params import read_params
 
@@ -78,49 +77,65 @@ class ApplyTask(Task):
         return fingerprint_call(self.params.call, self.params.code)
 
     def settle(self, first: Callable[[], pa.RecordBatch]) -> dict[str, Any]:
+        self.agreement("")
         columns = columns_by_annotation(self._made, self.params.call)
         if columns is None:
-            self.open(Device("cpu", "the CPU"))
-            rows = first()
-            columns = columns_of(self._try_rows(rows), rows.num_rows, self._given, self.params.call)
-        if ROW in columns:
-            raise SpecError(f"{self.params.call} returns a column {ROW!r}, which a result has of its own.")
+            columns = self._find_columns(first)
+        check_columns(columns, self.params.call)
         return {"columns": {name: type_text(kind) for name, kind in columns.items()}}
 
-    def _try_rows(self, rows: pa.RecordBatch) -> list[Any]:
+    def _find_columns(self, first: Callable[[], pa.RecordBatch]) -> dict[str, pa.DataType]:
+        given, rows = self._given, first()
+        try:
+            self.open(Device("cpu", "the CPU"))
+        except ShardmillError:
+            raise
+        except Exception as error:
+            raise SpecError(
+                f"{self.params.call} cannot be made: {type(error).__name__}: {error}.",
+                hint="It is made here to see its columns. It is not if it says them: columns = {…} in the class.",
+            ) from error
+        try:
+            return columns_of(self._try_rows(rows), given, self.params.call)
+        finally:
+            self.close()
+
+    def _try_rows(self, rows: pa.RecordBatch) -> list[tuple[int, Any]]:
         """Results of the first rows: of all together or, if that fails, of each that does not fail alone."""
         try:
-            return [self._run(rows)]
+            return [(rows.num_rows, self._run(rows))]
         except ShardmillError:
             raise
         except Exception as error:
             found = []
             for i in range(rows.num_rows):
                 try:
-                    found.append(self._run(rows.slice(i, 1)))
+                    found.append((1, self._run(rows.slice(i, 1))))
                 except Exception:
                     continue
             if found:
                 return found
             raise SpecError(
                 f"{self.params.call} fails on each of the first {rows.num_rows} rows: {type(error).__name__}: {error}.",
-                hint="Call it by hand with such a batch.",
+                hint=f"It is given {say_given(rows, self._given)}.",
             ) from error
 
     def open(self, device: Device) -> None:
         arguments = dict(self.params.arguments)
         where = "cpu" if device.kind == "cpu" else f"{device.kind}:{device.index}"
-        if "device" in inspect.signature(self._made).parameters:
+        made: Any = self._made
+        signature = signature_of(made, self.params.call)
+        if "device" in signature.parameters:
             arguments.setdefault("device", where)
         try:
-            made: Any = self._made
-            with no_exit():
-                opened: Any = made(**arguments) if inspect.isclass(made) else partial(made, **arguments)
-            self._call = opened
+            signature.bind(*(() if inspect.isclass(made) else [None]), **arguments)
         except TypeError as error:
             raise SpecError(
-                f"{self.params.call} cannot be made: {error}.", hint="Pass arguments with --param."
+                f"{self.params.call} cannot be called with these arguments: {error}.",
+                hint="Give those that it has besides the batch: --param KEY=VALUE.",
             ) from error
+        with no_exit():
+            self._call = made(**arguments) if inspect.isclass(made) else partial(made, **arguments)
 
     def close(self) -> None:
         if inspect.isclass(self._made) and callable(close := getattr(self._call, "close", None)):

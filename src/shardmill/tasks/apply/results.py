@@ -29,8 +29,12 @@ _NUMBERS = f"Keep the column {ROW!r} of the batch in the result: it says which i
 
 def find_given(made: Any, call: str) -> Given:
     """What the first parameter is annotated with; a list of dicts if with nothing."""
+    if inspect.isclass(made) and not any("__call__" in vars(each) for each in made.__mro__):
+        raise SpecError(f"{call} is a class that cannot be called.", hint="Give it def __call__(self, rows).")
     function = made.__call__ if inspect.isclass(made) else made
-    parameters = [p for p in inspect.signature(function).parameters.values() if p.name != "self"]
+    if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
+        raise SpecError(f"{call} is async.", hint="Name a function that calls it: return asyncio.run(…).")
+    parameters = [p for p in signature_of(function, call).parameters.values() if p.name != "self"]
     if not parameters:
         raise SpecError(f"{call} takes no batch.", hint="Its first parameter is the batch.")
     if parameters[0].annotation is inspect.Parameter.empty:
@@ -48,11 +52,29 @@ def find_given(made: Any, call: str) -> Given:
     )
 
 
+def signature_of(function: Callable[..., Any], call: str) -> inspect.Signature:
+    try:
+        return inspect.signature(function)
+    except (TypeError, ValueError) as error:
+        raise SpecError(f"The parameters of {call} are unknown.", hint="Call it in a function of your own.") from error
+
+
 def hints_of(function: Callable[..., Any], call: str) -> dict[str, Any]:
     try:
         return get_type_hints(function)
     except Exception as error:
-        raise SpecError(f"The annotations of {call} cannot be read: {error}.") from error
+        raise SpecError(
+            f"The annotations of {call} cannot be read: {error}.",
+            hint="Import what they name, not under TYPE_CHECKING alone.",
+        ) from error
+
+
+def say_given(rows: pa.RecordBatch, given: Given) -> str:
+    """What `give` gives, in words."""
+    if given == "dicts":
+        return f"a list of dicts with the keys {', '.join(rows.schema.names) or '(none)'}"
+    kind = next(name for name, each in _FRAMES.items() if each == given)
+    return f"a {kind} with the columns {', '.join([*rows.schema.names, ROW])}"
 
 
 def give(rows: pa.RecordBatch, given: Given, call: str) -> Any:

@@ -145,6 +145,18 @@ def test_a_class_is_made_once_per_worker_with_its_arguments(source: Path, tmp_pa
     ]
 
 
+def test_a_class_is_closed_by_the_worker_that_made_it(source: Path, tmp_path: Path) -> None:
+    mark, file = tmp_path / "closed", tmp_path / "closing.py"
+    file.write_text(
+        "class Closing:\n    columns = {'n': 'int64'}\n"
+        "    def __call__(self, rows):\n        return [{'n': 1} for row in rows]\n"
+        f"    def close(self):\n        open({str(mark)!r}, 'a').write('closed ')\n        raise OSError('in vain')\n"
+    )
+    run = start_file(source, f"{file}:Closing", tmp_path / "run")
+    assert mark.read_text() == "closed "
+    assert run.table().num_rows == 120
+
+
 def test_rows_with_other_columns_than_the_first_are_set_aside(source: Path, tmp_path: Path) -> None:
     run = run_over(source, functions.change_its_mind, tmp_path / "run", max_errors="2%")
     table = verified(run)

@@ -135,11 +135,17 @@ class ApplyTask(Task):
                 hint="Give those that it has besides the batch: --param KEY=VALUE.",
             ) from error
         with no_exit():
-            self._call = made(**arguments) if inspect.isclass(made) else partial(made, **arguments)
+            opened: Any = made(**arguments) if inspect.isclass(made) else partial(made, **arguments)
+        self._call = opened
 
     def close(self) -> None:
-        if inspect.isclass(self._made) and callable(close := getattr(self._call, "close", None)):
-            close()
+        if not (inspect.isclass(self._made) and callable(close := getattr(self._call, "close", None))):
+            return
+        try:
+            with no_exit():
+                close()
+        except Exception as error:
+            raise SpecError(f"The close of {self.params.call} failed: {type(error).__name__}: {error}.") from error
 
     def probe(self) -> None:
         """Nothing: the function is not called with what is no item."""

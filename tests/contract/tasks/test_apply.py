@@ -136,6 +136,27 @@ def test_a_row_dropped_by_another_function_is_found_by_the_sample(source: Path, 
     assert failed == {"sample"}
 
 
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ("return [{'n': float(os.environ['SEEN'])} for row in rows]", 'agreement="none"'),
+        ("return [[{'n': 1}] * int(os.environ['SEEN']) for row in rows]", 'agreement="none"'),
+        ("return [{'n': 6 // (3 - int(os.environ['SEEN']))} for row in rows]", "again: ZeroDivisionError"),
+    ],
+)
+def test_verify_says_what_a_function_does_now(
+    body: str, said: str, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "seen.py"
+    file.write_text(f"import os\ndef f(rows):\n    {body}\n")
+    monkeypatch.setenv("SEEN", "2")
+    run = start_file(source, f"{file}:f", tmp_path / "run")
+    monkeypatch.setenv("SEEN", "3")
+    failed = [check for check in run.verify().checks if not check.ok]
+    assert [check.name for check in failed] == ["sample"]
+    assert said in failed[0].seen
+
+
 def test_a_class_is_made_once_per_worker_with_its_arguments(source: Path, tmp_path: Path) -> None:
     functions.Numbered.made = 0
     run = run_over(source, functions.Numbered, tmp_path / "run", {"times": 3})

@@ -22,6 +22,7 @@ from shardmill.tasks.apply.columns import check_columns, columns_by_annotation, 
 from shardmill.tasks.apply.results import Given, find_given, give, say_given, signature_of, take_back
 from shardmill.tasks.base import Agreement, Output, Prepared, Task
 from shardmill.tasks.params import read_params
+from shardmill.template import TextTemplate
 
 _TEXT = "text"
 _BATCH_ROWS = 1024
@@ -33,8 +34,9 @@ class ApplyParams(BaseModel):
     """The parameters of the task.
 
     `call` names the function, `code` is its module's text if it is sent along. `fields` are the columns it is given,
-    all of the source if they are missing; with `text`, also the item's text as a column of that name; with `number`, a
-    column `item` that numbers the items of the run. `columns` are those it returns, by annotation or first result if
+    all of the source if they are missing; with `text`, also the item's text as a column of that name; with `template`,
+    such a column instead of the fields it is made of, empty for items without a value; with `number`, a column
+    `shardmill_item` that numbers the items of the run. `columns` are those it returns, by annotation or first result if
     they are missing. `arguments` are further keyword arguments.
     """
 
@@ -43,6 +45,7 @@ class ApplyParams(BaseModel):
     call: str = Field(min_length=1)
     code: str = ""
     text: bool = False
+    template: str = ""
     number: bool = False
     fields: tuple[str, ...] | None = None
     columns: dict[str, str] | None = None
@@ -155,7 +158,22 @@ class ApplyTask(Task):
         if self.params.text:
             columns = {name: given.column(name) for name in given.schema.names if name != _TEXT}
             given = pa.record_batch({**columns, _TEXT: pa.array(texts, pa.string())})
-        return Prepared(given, np.ones(len(texts), np.int64))
+        bad: dict[int, str] = {}
+        if self.params.template:
+            given, bad = self._with_texts(given)
+        return Prepared(given, np.ones(len(texts), np.int64), bad)
+
+    def _with_texts(self, given: pa.RecordBatch) -> tuple[pa.RecordBatch, dict[int, str]]:
+        """A column of texts instead of the fields that they are made of; what is no text is bad."""
+        template = TextTemplate.parse(self.params.template)
+        texts, bad = [], dict[int, str]()
+        for i, row in enumerate(given.select(list(template.names)).to_pylist()):
+            text, why = template.render(row)
+            texts.append(text or "")
+            if text is None and any(str(value).strip() for value in row.values() if value is not None):
+                bad[i] = why or ""
+        others = {name: given.column(name) for name in given.schema.names if name not in template.names}
+        return pa.record_batch({**others, _TEXT: pa.array(texts, pa.string())}), bad
 
     def run(self, inputs: Any) -> Output:
         rows, counts = take_back(self._run(inputs), inputs.num_rows, self.output, self._given, self.params.call)

@@ -198,6 +198,12 @@ def test_a_row_that_fails_is_set_aside_alone(source: Path, tmp_path: Path) -> No
     assert [row["id"] for row in table.to_pylist() if row["letters"] is None] == ["k90"]
 
 
+def test_a_function_out_of_memory_gets_smaller_batches(source: Path, tmp_path: Path) -> None:
+    run = run_over(source, functions.hold_few, tmp_path / "run")
+    assert [row["id"] for row in verified(run).to_pylist() if row["letters"] is None] == ["k90"]
+    assert "even alone: tests.support.functions:hold_few: MemoryError" in next(iter(run.errors()))["reason"]
+
+
 @pytest.mark.parametrize(
     ("made", "said"),
     [

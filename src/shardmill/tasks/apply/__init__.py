@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from shardmill.arrowtypes import arrow_type, type_text
 from shardmill.calls import fingerprint_call, load_call
 from shardmill.devices import Device
-from shardmill.errors import ShardmillError, SpecError, no_exit
+from shardmill.errors import DeviceOutOfMemory, ShardmillError, SpecError, no_exit
 from shardmill.tasks.apply.columns import check_columns, columns_by_annotation, columns_of
 from shardmill.tasks.apply.results import Given, find_given, give, say_given, signature_of, take_back
 from shardmill.tasks.base import Agreement, Output, Prepared, Task
@@ -25,6 +25,7 @@ from shardmill.tasks.params import read_params
 from shardmill.template import TextTemplate
 
 _TEXT = "text"
+_TORCH_OUT_OF_MEMORY = "OutOfMemoryError"
 _BATCH_ROWS = 1024
 # An order of magnitude for a function of some microseconds per row.
 _APPLIED_BYTES_PER_S = {"cpu": 1e6, "cuda": 1e7}
@@ -176,7 +177,13 @@ class ApplyTask(Task):
         return pa.record_batch({**others, _TEXT: pa.array(texts, pa.string())}), bad
 
     def run(self, inputs: Any) -> Output:
-        rows, counts = take_back(self._run(inputs), inputs.num_rows, self.output, self._given, self.params.call)
+        try:
+            result = self._run(inputs)
+        except Exception as error:
+            if not isinstance(error, MemoryError) and type(error).__name__ != _TORCH_OUT_OF_MEMORY:
+                raise
+            raise DeviceOutOfMemory(f"{self.params.call}: {type(error).__name__}: {error}") from error
+        rows, counts = take_back(result, inputs.num_rows, self.output, self._given, self.params.call)
         return Output(rows, counts=counts)
 
     def _run(self, rows: pa.RecordBatch) -> Any:

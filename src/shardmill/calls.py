@@ -26,6 +26,10 @@ from shardmill.errors import SpecError, UsageError, no_exit
 _Kind = TypeVar("_Kind", bound=Callable[..., Any])
 _MOST_BYTES = 1 << 20
 _HINT = "Write --call package.module:function, or --call file.py:function."
+_ONE_FILE = (
+    "One file is sent. What it imports must be installed on every machine, or be in the folder where the command is "
+    "started. A file of a package is named by its module: --call package.module:function."
+)
 # The file whose code is being run, as it is imported.
 _importing: ContextVar[str] = ContextVar("importing", default="")
 
@@ -176,7 +180,8 @@ def _run_code(file: str, code: str) -> ModuleType:
         del sys.modules[name]
         if isinstance(error, UsageError):
             raise
-        raise SpecError(f"{file} cannot be imported: {type(error).__name__}: {error}.") from error
+        hint = _ONE_FILE if isinstance(error, ImportError) else ""
+        raise SpecError(f"{file} cannot be imported: {type(error).__name__}: {error}.", hint=hint) from error
     return module
 
 

@@ -363,6 +363,15 @@ def test_a_function_that_no_worker_can_import_is_refused() -> None:
         shardmill.task(lambda rows: rows)
 
 
+def test_columns_are_given_whatever_their_names(tmp_path: Path) -> None:
+    """A folder that had just been made was said to hold a different run."""
+    source, file = tmp_path / "odd.csv", tmp_path / "seen.py"
+    source.write_text('id,"x,y",,a b\nk,1,2,3\n')
+    file.write_text("def f(rows):\n    return [{'seen': list(row)} for row in rows]\n")
+    run = shardmill.apply(str(source), f"{file}:f", out=tmp_path / "run", workers=1)
+    assert verified(run).column("seen").to_pylist() == [["id", "x,y", "", "a b"]]
+
+
 def test_text_and_columns_are_given_as_asked(source: Path, tmp_path: Path) -> None:
     file = tmp_path / "seen.py"
     file.write_text("def f(rows):\n    return [{'seen': sorted(row), 'said': row['text']} for row in rows]\n")

@@ -146,7 +146,7 @@ def refuse_while_importing() -> None:
 
 def _import(module: str, call: str) -> ModuleType:
     try:
-        with _marked(module), no_exit():
+        with _marked(module), in_bounds():
             return importlib.import_module(module)
     except ImportError as error:
         raise _missing(call, error) from error
@@ -174,7 +174,7 @@ def _run_code(file: str, code: str) -> ModuleType:
     module.__file__ = shown
     sys.modules[name] = module
     try:
-        with _marked(file), no_exit():
+        with _marked(file), in_bounds():
             exec(compile(code, shown, "exec"), module.__dict__)
     except Exception as error:
         del sys.modules[name]
@@ -183,6 +183,13 @@ def _run_code(file: str, code: str) -> ModuleType:
         hint = _ONE_FILE if isinstance(error, ImportError) else ""
         raise SpecError(f"{file} cannot be imported: {type(error).__name__}: {error}.", hint=hint) from error
     return module
+
+
+@contextlib.contextmanager
+def in_bounds() -> Iterator[None]:
+    """Call code of users: it does not end the process, and what it prints is not taken for the answer of a command."""
+    with no_exit(), contextlib.redirect_stdout(sys.stderr):
+        yield
 
 
 @contextlib.contextmanager

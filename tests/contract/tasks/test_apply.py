@@ -269,6 +269,15 @@ def test_an_argument_may_have_the_name_of_a_parameter_of_the_task(source: Path, 
     assert set(Run(tmp_path / "run").table().column("n").to_pylist()) == {7}
 
 
+def test_what_a_function_prints_is_no_part_of_json(source: Path, tmp_path: Path, shardmill: Cli) -> None:
+    file = tmp_path / "talk.py"
+    file.write_text("print('hello')\ndef f(rows):\n    print('hi')\n    return [{'n': 1} for row in rows]\n")
+    said = shardmill("apply", source, "--call", f"{file}:f", "--out", tmp_path / "run", "--json")
+    assert json.loads(said.out)["run"] == str(tmp_path / "run")
+    assert json.loads(shardmill("verify", tmp_path / "run", "--allow-code", "--json").out)["verified"]
+    assert "hello\nhi\n" in said.err
+
+
 def test_what_fell_away_is_said(source: Path, tmp_path: Path, shardmill: Cli) -> None:
     call = "tests.support.functions:split"
     said = shardmill("apply", source, "--call", call, "--batch", "7", "--column", "text", "--out", tmp_path / "run")

@@ -15,9 +15,9 @@ import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, Field
 
 from shardmill.arrowtypes import arrow_type, type_text
-from shardmill.calls import fingerprint_call, load_call
+from shardmill.calls import fingerprint_call, in_bounds, load_call
 from shardmill.devices import Device
-from shardmill.errors import DeviceOutOfMemory, ShardmillError, SpecError, no_exit
+from shardmill.errors import DeviceOutOfMemory, ShardmillError, SpecError
 from shardmill.tasks.apply.columns import check_columns, columns_by_annotation, columns_of
 from shardmill.tasks.apply.results import Given, find_given, give, say_given, signature_of, take_back
 from shardmill.tasks.base import Agreement, Output, Prepared, Task
@@ -138,7 +138,7 @@ class ApplyTask(Task):
                 f"{self.params.call} cannot be called with these arguments: {error}.",
                 hint="Give those that it has besides the batch: --param KEY=VALUE.",
             ) from error
-        with no_exit():
+        with in_bounds():
             opened: Any = made(**arguments) if inspect.isclass(made) else partial(made, **arguments)
         self._call = opened
 
@@ -146,7 +146,7 @@ class ApplyTask(Task):
         if not (inspect.isclass(self._made) and callable(close := getattr(self._call, "close", None))):
             return
         try:
-            with no_exit():
+            with in_bounds():
                 close()
         except Exception as error:
             raise SpecError(f"The close of {self.params.call} failed: {type(error).__name__}: {error}.") from error
@@ -188,7 +188,7 @@ class ApplyTask(Task):
 
     def _run(self, rows: pa.RecordBatch) -> Any:
         assert self._call is not None
-        with no_exit():
+        with in_bounds():
             made = self._call(give(rows, self._given, self.params.call))
             return list(made) if isinstance(made, Iterator) else made
 

@@ -75,6 +75,8 @@ def remove_duplicates(
     """
     if not 0 < threshold <= 1:
         raise UsageError(f"The threshold is {threshold}.", hint="Give a share above 0, up to 1: --threshold 0.8")
+    if not work.get("text"):
+        raise UsageError("No text was given.", hint="Name the field whose texts are compared: --text body")
     if execution.get("detach"):
         raise UsageError(
             "--detach does not go with dedup: a step is planned when the one before is done.",

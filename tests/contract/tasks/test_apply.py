@@ -356,6 +356,19 @@ def test_a_frame_with_two_columns_of_a_name_is_refused(source: Path, tmp_path: P
         start_file(source, f"{file}:f", tmp_path / "run")
 
 
+@pytest.mark.parametrize("value", [float("nan"), {1, 2}, b"x", {1: 2}, Path("x"), object(), [object()]])
+def test_an_argument_that_workers_would_get_as_another_is_refused(value: Any, source: Path, tmp_path: Path) -> None:
+    call, out = "tests.support.functions:Numbered", tmp_path / "run"
+    with pytest.raises(UsageError, match=r"The argument 'times' is .* does not reach workers as it is"):
+        shardmill.apply(str(source), call, arguments={"times": value}, out=out)
+    assert not out.exists()
+
+
+def test_a_batch_of_no_items_is_refused(source: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="A batch of 0 items"):
+        shardmill.apply(str(source), "tests.support.functions:measure", batch=0, out=tmp_path / "run")
+
+
 def test_a_file_that_starts_its_run_when_imported_is_told_so(source: Path, tmp_path: Path) -> None:
     file = tmp_path / "script.py"
     file.write_text(

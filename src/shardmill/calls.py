@@ -26,6 +26,10 @@ from shardmill.errors import SpecError, UsageError, no_exit
 _Kind = TypeVar("_Kind", bound=Callable[..., Any])
 _MOST_BYTES = 1 << 20
 _HINT = "Write --call package.module:function, or --call file.py:function."
+_ONE_FILE = (
+    "One file is sent. What it imports must be installed on every machine, or be in the folder where the command is "
+    "started. A file of a package is named by its module: --call package.module:function."
+)
 # The file whose code is being run, as it is imported.
 _importing: ContextVar[str] = ContextVar("importing", default="")
 
@@ -142,7 +146,7 @@ def refuse_while_importing() -> None:
 
 def _import(module: str, call: str) -> ModuleType:
     try:
-        with _marked(module), no_exit():
+        with _marked(module), in_bounds():
             return importlib.import_module(module)
     except ImportError as error:
         raise _missing(call, error) from error
@@ -170,14 +174,22 @@ def _run_code(file: str, code: str) -> ModuleType:
     module.__file__ = shown
     sys.modules[name] = module
     try:
-        with _marked(file), no_exit():
+        with _marked(file), in_bounds():
             exec(compile(code, shown, "exec"), module.__dict__)
     except Exception as error:
         del sys.modules[name]
         if isinstance(error, UsageError):
             raise
-        raise SpecError(f"{file} cannot be imported: {type(error).__name__}: {error}.") from error
+        hint = _ONE_FILE if isinstance(error, ImportError) else ""
+        raise SpecError(f"{file} cannot be imported: {type(error).__name__}: {error}.", hint=hint) from error
     return module
+
+
+@contextlib.contextmanager
+def in_bounds() -> Iterator[None]:
+    """Call code of users: it does not end the process, and what it prints is not taken for the answer of a command."""
+    with no_exit(), contextlib.redirect_stdout(sys.stderr):
+        yield
 
 
 @contextlib.contextmanager

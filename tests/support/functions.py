@@ -9,6 +9,8 @@ from typing import Any, ClassVar, TypedDict
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from shardmill import task
+
 
 class Piece(TypedDict):
     piece: str
@@ -45,10 +47,12 @@ def repeat_twice(table: pa.Table) -> pa.Table:
     return pa.concat_tables([table, table]).select(["text", "row"])
 
 
+@task(columns={"text": "string"})
 def lose_some(table: pa.Table) -> pa.Table:
     return table.select(["text"]).slice(1)
 
 
+@task(columns={"text": "string"})
 def too_few(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [{"text": row["text"]} for row in rows[1:]]
 
@@ -67,6 +71,13 @@ def fail_at_ninety(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def exit_at_ninety(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     if any(row["id"] == "k90" for row in rows):
         sys.exit(0)
+    return [{"letters": len(row["text"])} for row in rows]
+
+
+def hold_few(rows: list[dict[str, Any]]) -> list[Letters]:
+    """Has memory for four rows at a time, and for none of `k90`."""
+    if len(rows) > 4 or any(row["id"] == "k90" for row in rows):
+        raise MemoryError
     return [{"letters": len(row["text"])} for row in rows]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -27,11 +28,28 @@ def apply_work(
         params["fields"] = [
             name for each in ([columns] if isinstance(columns, str) else columns) for name in each.split(",")
         ]
-    if batch := params.pop("batch", None):
+    if (batch := params.pop("batch", None)) is not None:
+        if batch < 1:
+            raise UsageError(f"A batch of {batch} items is none.", hint="Give 1 or more: --batch 1024")
         execution = {**execution, "batch_tokens": batch}
     if work.get("text"):
         params["text"] = True
     if arguments:
+        for name, value in arguments.items():
+            if not _is_plain(value):
+                raise UsageError(
+                    f"The argument {name!r} is {value!r}, which does not reach workers as it is.",
+                    hint="Give a text, a number, true or false, a list, or a dict whose keys are texts.",
+                )
         params["arguments"] = {**params.get("arguments", {}), **arguments}
     made = {"text": NO_TEXT, **work, "task": task, "params": {**called, **params}}
     return made, {"device": "cpu", **execution}
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether a value is the same after it was in the plan, which is JSON; a tuple is a list there."""
+    if isinstance(value, list | tuple):
+        return all(map(_is_plain, value))
+    if isinstance(value, dict):
+        return all(isinstance(name, str) and _is_plain(each) for name, each in value.items())
+    return value is None or isinstance(value, str | int) or (isinstance(value, float) and math.isfinite(value))

@@ -11,21 +11,24 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from shardmill.console import say
 from shardmill.engines.base import Engine
 from shardmill.errors import UsageError
 from shardmill.ledger import Ledger
+from shardmill.plan import ITEM, ROW
 from shardmill.run import start
 from shardmill.run.result import Run
 from shardmill.sources import list_columns
 from shardmill.spec import make_spec
-from shardmill.template import NO_TEXT
+from shardmill.template import NO_TEXT, TextTemplate
+from shardmill.texts.columns import NUMBER, SIGNATURE
 from shardmill.texts.duplicates import SHARD_BITS, Numbers, join_pairs, pack_items, similarity
 
 PAIRS = "duplicates.parquet"
 _CALLS = "shardmill.texts.duplicates"
 # All numbers of a group are one text.
 _GROUP_BYTES = 1 << 30
-_OWN = ("item", "digest", "signature")
+_OWN = ("digest", ROW, ITEM, NUMBER, SIGNATURE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +75,8 @@ def remove_duplicates(
     """
     if not 0 < threshold <= 1:
         raise UsageError(f"The threshold is {threshold}.", hint="Give a share above 0, up to 1: --threshold 0.8")
+    if not work.get("text"):
+        raise UsageError("No text was given.", hint="Name the field whose texts are compared: --text body")
     if execution.get("detach"):
         raise UsageError(
             "--detach does not go with dedup: a step is planned when the one before is done.",
@@ -80,24 +85,26 @@ def remove_duplicates(
     place = os.fspath(out).rstrip("/")
     each = {"device": "cpu", **execution, "then": ()}
     how: dict[str, Any] = {"fresh": fresh, "quiet": quiet, "engine": engine}
-    kept = _columns_to_keep(work)
-    own = {name: work[name] for name in ("source", "query", "format", "id", "text", "max_item_bytes") if work.get(name)}
-    signed = start(
-        _spec({**own, "keep": kept}, "exact_signatures" if exact else "Signatures", each, [], text=True, number=True),
-        f"{place}-signatures",
-        resume=resume,
-        **how,
-    )
+    kept = _columns_to_keep(work, quiet)
+    own = {name: work[name] for name in ("source", "query", "format", "id", "max_item_bytes") if work.get(name)}
+    fields = TextTemplate.parse(work["text"]).names
+    call = "exact_signatures" if exact else "Signatures"
+    spec = _spec({**own, "text": NO_TEXT, "keep": kept}, call, each, fields, template=work["text"], number=True)
+    signed = start(spec, f"{place}-signatures", resume=resume, **how)
     grouped, key = signed, "digest"
     if not exact:
         source = {"source": f"run:{signed.ledger.url}", "text": NO_TEXT}
-        arguments = {"threshold": threshold}
-        fields = ["item", "signature"]
-        grouped = start(_spec(source, "Bands", each, fields, arguments), f"{place}-bands", **how)
+        spec = _spec(source, "Bands", each, [NUMBER, SIGNATURE], {"threshold": threshold})
+        grouped = start(spec, f"{place}-bands", **how)
         key = "key"
-    groups: dict[str, Any] = {"source": f"run:{grouped.ledger.url}", "text": "{item}", "group_by": key, "id": key}
+    groups: dict[str, Any] = {
+        "source": f"run:{grouped.ledger.url}",
+        "text": f"{{{NUMBER}}}",
+        "group_by": key,
+        "id": key,
+    }
     groups |= {"max_item_bytes": _GROUP_BYTES}
-    # Items without a text are one group, which has no numbers.
+    # Rows that failed are one group, which has no numbers.
     paired = start(_spec(groups, "pair_up", {**each, "max_errors": "1"}, [], text=True), f"{place}-pairs", **how)
     found = _find_duplicates(signed, paired, None if exact else threshold)
     names = [name for name in signed.plan.kept if name not in signed.plan.work.id]
@@ -106,7 +113,7 @@ def remove_duplicates(
         last,
         "WithoutDuplicates",
         {**each, "then": execution.get("then", ())},
-        ["item", "digest"],
+        [NUMBER, "digest"],
         {"dropped": pack_items(found.column("dropped").to_numpy())},
     )
     run = start(spec, place, **how)
@@ -127,16 +134,19 @@ def _spec(
     return make_spec({**work, "task": "apply", "params": params}, execution)
 
 
-def _columns_to_keep(work: dict[str, Any]) -> list[str]:
+def _columns_to_keep(work: dict[str, Any], quiet: bool) -> list[str]:
     """The columns that the user named, or all that the source has."""
     if keep := work.get("keep"):
         return [part for each in ([keep] if isinstance(keep, str) else keep) for part in each.split(",")]
     source = work.get("source") or ()
     places = [source] if isinstance(source, str) else list(source)
-    found = list_columns(places, work.get("query", ""), work.get("format"))
     ids = work.get("id") or ()
-    taken = {*_OWN, *(ids.split(",") if isinstance(ids, str) else ids)}
-    return [name for name in found if name not in taken]
+    columns = list_columns(places, work.get("query", ""), work.get("format"))
+    found = [name for name in columns if name not in (ids.split(",") if isinstance(ids, str) else ids)]
+    for name in found:
+        if name in _OWN and not quiet:
+            say(f"The column {name!r} is left out: the result has one of its own. Rename it in the source to keep it.")
+    return [name for name in found if name not in _OWN]
 
 
 def _find_duplicates(signed: Run, paired: Run, threshold: float | None) -> pa.Table:
@@ -157,15 +167,15 @@ def _find_duplicates(signed: Run, paired: Run, threshold: float | None) -> pa.Ta
 
 def _signatures_of(run: Run, wanted: Numbers, *, near: bool) -> tuple[Numbers, Any, pa.Array]:
     """Numbers, digests and signatures of these items, in order; nothing else is held in memory."""
-    names = ["item", "digest", *(["signature"] if near else [])]
+    names = [NUMBER, "digest", *([SIGNATURE] if near else [])]
     batches = [batch.filter(_among(batch, wanted)) for batch in run.batches(names)]
     found = pa.Table.from_batches(batches).combine_chunks()
-    signatures = found.column("signature").combine_chunks() if near else pa.array([], pa.binary())
-    return found.column("item").to_numpy(), found.column("digest").to_numpy(), signatures
+    signatures = found.column(SIGNATURE).combine_chunks() if near else pa.array([], pa.binary())
+    return found.column(NUMBER).to_numpy(), found.column("digest").to_numpy(), signatures
 
 
 def _among(batch: pa.RecordBatch, wanted: Numbers) -> pa.Array:
-    return pa.array(np.isin(batch.column("item").fill_null(-1).to_numpy(), wanted))
+    return pa.array(np.isin(batch.column(NUMBER).fill_null(-1).to_numpy(), wanted))
 
 
 def _write_pairs(signed: Run, ledger: Ledger, found: pa.Table) -> None:

@@ -43,12 +43,18 @@ def _as_tuple(value: Any) -> Any:
     return tuple(part.strip() for v in value for part in str(v).split(",") if part.strip())
 
 
+def _as_columns(value: Any) -> Any:
+    """Comma-separated names, or a list of names as they are: a column of a source may have a comma in its name."""
+    return tuple(map(str, value)) if isinstance(value, list | tuple) else _as_tuple(value)
+
+
 def _as_places(value: Any) -> Any:
     """Places without passwords: a spec is stored and shown."""
     return tuple(withhold(str(v)) for v in ([value] if isinstance(value, str | Path) else value))
 
 
 Names = Annotated[tuple[str, ...], BeforeValidator(_as_tuple)]
+Columns = Annotated[tuple[str, ...], BeforeValidator(_as_columns)]
 Places = Annotated[tuple[str, ...], BeforeValidator(_as_places)]
 
 
@@ -107,7 +113,7 @@ class Work(_Model):
     id: Names = ()
     keep: Names = ()
     group_by: str = ""
-    fields: Names = ()
+    fields: Columns = ()
     task: str = "embed"
     params: dict[str, Any] = {}
     max_item_bytes: int = Field(default=32 << 20, ge=1 << 10)

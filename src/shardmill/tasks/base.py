@@ -16,6 +16,7 @@ from shardmill.devices import Device
 from shardmill.errors import TaskError
 from shardmill.ledger import Ledger
 from shardmill.plan import START, STOP, WINDOW, Plan
+from shardmill.texts.columns import NUMBER
 
 __all__ = ["START", "STOP", "WINDOW", "Agreement", "Combined", "Output", "Prepared", "StreamingTask", "Task"]
 
@@ -63,9 +64,9 @@ class Output:
 
 
 def number_items(fields: pa.RecordBatch | None, shard: int, first: int, items: int) -> pa.RecordBatch:
-    """Fields of `items` items, with a column `item`: the number of the shard, and that of the item in it."""
+    """Fields of `items` items, with a column `shardmill_item`: the number of the shard, and that of the item in it."""
     numbers = pa.array((np.int64(shard) << 32) + np.arange(first, first + items))
-    return pa.record_batch({"item": numbers}) if fields is None else fields.append_column("item", numbers)
+    return pa.record_batch({NUMBER: numbers}) if fields is None else fields.append_column(NUMBER, numbers)
 
 
 class Combined(Protocol):
@@ -116,7 +117,7 @@ class Task(ABC):
     """Columns of the source that `prepare` gets besides the text."""
 
     numbers_items: bool = False
-    """Whether `prepare` gets, besides its fields, a column `item`: numbers that grow along the items of a run."""
+    """Whether `prepare` gets, besides its fields, a column of numbers that grow along the run's items."""
 
     rows_vary: bool = False
     """Whether an input may give several rows or none, as `Output.counts` says; such a task has one input per text."""

@@ -15,6 +15,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from shardmill.errors import missing_extra
+from shardmill.texts.columns import NUMBER, SIGNATURE
 
 Numbers = NDArray[np.int64]
 
@@ -28,6 +29,8 @@ _SIGNS = "".join(sign for sign in map(chr, range(0x300, 0x20000)) if unicodedata
 _ASCII_WORDS = re.compile(r"\w+")
 _WORDS = re.compile(rf"\w[\w{_SIGNS}]*")
 _SHINGLE = 3
+# Bands for a threshold so high that datasketch has none: a pair at 1 shares all.
+_TWO_BANDS = (2, HASHES // 2)
 # The lower bits of an item's number are its number in the shard.
 SHARD_BITS = 32
 
@@ -55,13 +58,13 @@ def digest_text(normalized: str, item: int) -> str:
 
 def exact_signatures(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """The number of each item and the digest of its text."""
-    return [{"item": row["item"], "digest": digest_text(normalize(row["text"]), row["item"])} for row in rows]
+    return [{NUMBER: row[NUMBER], "digest": digest_text(normalize(row["text"]), row[NUMBER])} for row in rows]
 
 
 class Signatures:
     """The same with a MinHash signature, null for a text without words."""
 
-    columns: ClassVar = {"item": "int64", "digest": "string", "signature": f"fixed_size_binary[{4 * HASHES}]"}
+    columns: ClassVar = {NUMBER: "int64", "digest": "string", SIGNATURE: f"fixed_size_binary[{4 * HASHES}]"}
 
     def __init__(self) -> None:
         self._library = _datasketch()
@@ -73,9 +76,9 @@ class Signatures:
         )
         return [
             {
-                "item": row["item"],
-                "digest": digest_text(text, row["item"]),
-                "signature": np.asarray(each.hashvalues, "<u4").tobytes() if text else None,
+                NUMBER: row[NUMBER],
+                "digest": digest_text(text, row[NUMBER]),
+                SIGNATURE: np.asarray(each.hashvalues, "<u4").tobytes() if text else None,
             }
             for row, text, each in zip(rows, texts, made, strict=True)
         ]
@@ -84,14 +87,18 @@ class Signatures:
 class Bands:
     """One row per band of a signature: items that share one are candidates."""
 
-    columns: ClassVar = {"item": "int64", "key": "string"}
+    columns: ClassVar = {NUMBER: "int64", "key": "string"}
 
     def __init__(self, threshold: float) -> None:
-        chosen = _datasketch().MinHashLSH(threshold=threshold, num_perm=HASHES, weights=_WEIGHTS)
+        library = _datasketch()
+        try:
+            chosen = library.MinHashLSH(threshold=threshold, num_perm=HASHES, weights=_WEIGHTS)
+        except ValueError:
+            chosen = library.MinHashLSH(params=_TWO_BANDS, num_perm=HASHES)
         self._bands, self._rows = chosen.b, chosen.r
 
     def __call__(self, rows: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
-        return [[{"item": row["item"], "key": key} for key in self._keys(row["signature"])] for row in rows]
+        return [[{NUMBER: row[NUMBER], "key": key} for key in self._keys(row[SIGNATURE])] for row in rows]
 
     def _keys(self, signature: bytes | None) -> Iterator[str]:
         size = 4 * self._rows
@@ -121,7 +128,7 @@ class WithoutDuplicates:
         self._dropped = {int(shard): _unpack(bits) for shard, bits in dropped.items()}
 
     def __call__(self, rows: list[dict[str, Any]]) -> list[dict[str, Any] | None]:
-        return [None if self._is_dropped(row["item"]) else {"digest": row["digest"]} for row in rows]
+        return [None if self._is_dropped(row[NUMBER]) else {"digest": row["digest"]} for row in rows]
 
     def _is_dropped(self, item: int | None) -> bool:
         if item is None:

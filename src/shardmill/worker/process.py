@@ -25,18 +25,18 @@ def work(worker: Worker, *, alone: bool = False, quiet: bool = True) -> bool:
         done = worker.work()
     ledger, in_pool = worker.ledger, worker.leaves is not None
     stays_open = in_pool and worker.task.serves_runs
+    if not stays_open:
+        quietly(worker.task.close)
     if in_pool and not (done and worker.choice.is_over()):
-        if not stays_open:
-            worker.task.close()
         return False
     if not done:
         return False
     if ledger.branch.assignment() is not None:
         return True
     if alone or ledger.execution().get("detach"):
-        if not stays_open or is_more_than_swept(worker.plan, worker.execution):
+        if stays_open and is_more_than_swept(worker.plan, worker.execution):
             # A step may open the model again, in another precision.
-            worker.task.close()
+            quietly(worker.task.close)
         stop, waits = worker.told_to_stop, not in_pool
         return finish(ledger, worker.plan, worker.execution, worker.name, stop=stop, waits=waits, quiet=quiet)
     if not is_more_than_swept(worker.plan, worker.execution):

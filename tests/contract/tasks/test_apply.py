@@ -136,6 +136,27 @@ def test_a_row_dropped_by_another_function_is_found_by_the_sample(source: Path, 
     assert failed == {"sample"}
 
 
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ("return [{'n': float(os.environ['SEEN'])} for row in rows]", 'agreement="none"'),
+        ("return [[{'n': 1}] * int(os.environ['SEEN']) for row in rows]", 'agreement="none"'),
+        ("return [{'n': 6 // (3 - int(os.environ['SEEN']))} for row in rows]", "again: ZeroDivisionError"),
+    ],
+)
+def test_verify_says_what_a_function_does_now(
+    body: str, said: str, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "seen.py"
+    file.write_text(f"import os\ndef f(rows):\n    {body}\n")
+    monkeypatch.setenv("SEEN", "2")
+    run = start_file(source, f"{file}:f", tmp_path / "run")
+    monkeypatch.setenv("SEEN", "3")
+    failed = [check for check in run.verify().checks if not check.ok]
+    assert [check.name for check in failed] == ["sample"]
+    assert said in failed[0].seen
+
+
 def test_a_class_is_made_once_per_worker_with_its_arguments(source: Path, tmp_path: Path) -> None:
     functions.Numbered.made = 0
     run = run_over(source, functions.Numbered, tmp_path / "run", {"times": 3})
@@ -145,6 +166,18 @@ def test_a_class_is_made_once_per_worker_with_its_arguments(source: Path, tmp_pa
     ]
 
 
+def test_a_class_is_closed_by_the_worker_that_made_it(source: Path, tmp_path: Path) -> None:
+    mark, file = tmp_path / "closed", tmp_path / "closing.py"
+    file.write_text(
+        "class Closing:\n    columns = {'n': 'int64'}\n"
+        "    def __call__(self, rows):\n        return [{'n': 1} for row in rows]\n"
+        f"    def close(self):\n        open({str(mark)!r}, 'a').write('closed ')\n        raise OSError('in vain')\n"
+    )
+    run = start_file(source, f"{file}:Closing", tmp_path / "run")
+    assert mark.read_text() == "closed "
+    assert run.table().num_rows == 120
+
+
 def test_rows_with_other_columns_than_the_first_are_set_aside(source: Path, tmp_path: Path) -> None:
     run = run_over(source, functions.change_its_mind, tmp_path / "run", max_errors="2%")
     table = verified(run)
@@ -152,7 +185,7 @@ def test_rows_with_other_columns_than_the_first_are_set_aside(source: Path, tmp_
     assert [row["id"] for row in table.to_pylist() if row["letters"] is None] == ["k90", "k91"]
     errors = [error for commit in run.ledger.commits.read().values() for error in run.ledger.errors.read(commit)]
     assert [error["id"]["id"] for error in errors] == ["k90", "k91"]
-    assert "returned the columns other; its first result had letters" in errors[0]["reason"]
+    assert "returned the columns other; the plan has letters" in errors[0]["reason"]
 
 
 def test_too_many_such_rows_end_the_run(source: Path, tmp_path: Path) -> None:
@@ -163,6 +196,12 @@ def test_too_many_such_rows_end_the_run(source: Path, tmp_path: Path) -> None:
 def test_a_row_that_fails_is_set_aside_alone(source: Path, tmp_path: Path) -> None:
     table = verified(run_over(source, functions.fail_at_ninety, tmp_path / "run"))
     assert [row["id"] for row in table.to_pylist() if row["letters"] is None] == ["k90"]
+
+
+def test_a_function_out_of_memory_gets_smaller_batches(source: Path, tmp_path: Path) -> None:
+    run = run_over(source, functions.hold_few, tmp_path / "run")
+    assert [row["id"] for row in verified(run).to_pylist() if row["letters"] is None] == ["k90"]
+    assert "even alone: tests.support.functions:hold_few: MemoryError" in next(iter(run.errors()))["reason"]
 
 
 @pytest.mark.parametrize(
@@ -230,6 +269,15 @@ def test_an_argument_may_have_the_name_of_a_parameter_of_the_task(source: Path, 
     assert set(Run(tmp_path / "run").table().column("n").to_pylist()) == {7}
 
 
+def test_what_a_function_prints_is_no_part_of_json(source: Path, tmp_path: Path, shardmill: Cli) -> None:
+    file = tmp_path / "talk.py"
+    file.write_text("print('hello')\ndef f(rows):\n    print('hi')\n    return [{'n': 1} for row in rows]\n")
+    said = shardmill("apply", source, "--call", f"{file}:f", "--out", tmp_path / "run", "--json")
+    assert json.loads(said.out)["run"] == str(tmp_path / "run")
+    assert json.loads(shardmill("verify", tmp_path / "run", "--allow-code", "--json").out)["verified"]
+    assert "hello\nhi\n" in said.err
+
+
 def test_what_fell_away_is_said(source: Path, tmp_path: Path, shardmill: Cli) -> None:
     call = "tests.support.functions:split"
     said = shardmill("apply", source, "--call", call, "--batch", "7", "--column", "text", "--out", tmp_path / "run")
@@ -249,7 +297,8 @@ def test_what_fell_away_is_said(source: Path, tmp_path: Path, shardmill: Cli) ->
         ("def f():\n    return []", "takes no batch"),
         ("def f(rows: int):\n    return []", "takes a batch of type builtins.int"),
         ("def g(rows):\n    return []", "cannot be found"),
-        ("import nowhere_at_all", "cannot be imported: ModuleNotFoundError"),
+        ("import nowhere_at_all", r"cannot be imported: ModuleNotFoundError.*\n.*must be installed on every machine"),
+        ("from . import near", r"cannot be imported: ImportError.*\n.*--call package\.module:function"),
         ("f = 3", "is not a function or class"),
         ("def f(rows):\n    return [{'id': 1} for row in rows]", "has the name of one of the result's own columns"),
         ("def f(rows):\n    return [{'row': 1} for row in rows]", "returns a column 'row'"),
@@ -258,6 +307,35 @@ def test_what_fell_away_is_said(source: Path, tmp_path: Path, shardmill: Cli) ->
         ("import sys\nsys.exit(0)", r"bad\.py cannot be imported: .* sys\.exit\(0\)"),
         ("def f(rows):\n    return None", "returned nothing for a batch of 64 items"),
         ("def f(rows):\n    return [({'a': 1} for _ in range(2)) for row in rows]", "returned a generator for an item"),
+        ("def f(rows):\n    return [{'a': 1} for row in rows[1:]]", "returned 63 entries for a batch of 64 items"),
+        (
+            "import pyarrow as pa\ndef f(t: pa.Table):\n    return t[1:].drop('row')",
+            "returned 63 rows for a batch of 64",
+        ),
+        ("import pyarrow as pa\ndef f(t: pa.Table):\n    return pa.table([t[0], t[1]], ['a', 'a'])", "two columns 'a'"),
+        ("def f(rows):\n    return [{1: 'a'} for row in rows]", "a column named 1, which is no text"),
+        (
+            "def f(rows):\n    return [{'a': 2**70} for row in rows]",
+            "the column 'a' of its first result has no one type",
+        ),
+        ("def f(rows):\n    return [{'a': {1, 'b'}} for row in rows]", "the column 'a' of its first result"),
+        ("def f(rows):\n    return [{'a': []} for row in rows]", r"the column 'a' is list<item: null> in the first"),
+        ("def f(rows):\n    return [{'a': {}} for row in rows]", "the column 'a' cannot be written as struct<>"),
+        ("def f(rows):\n    return [{'window': 1} for row in rows]", "returns a column 'window'"),
+        ("def f(rows):\n    return [{'item_in_shard': 1} for row in rows]", "returns a column 'item_in_shard'"),
+        ("async def f(rows):\n    return []", r"is async.\n.*asyncio\.run"),
+        ("def f(row):\n    return {'a': row['id']}", "It is given a list of dicts with the keys id, text"),
+        ("def f(rows, limit):\n    return []", r"missing a required argument: 'limit'.\n.*--param"),
+        ("class f:\n    pass", "a class that cannot be called"),
+        (
+            "class f:\n  def __init__(self):\n    raise OSError('no GPU')\n  def __call__(self, rows):\n    pass",
+            r"cannot be made: OSError: no GPU.\n.*columns = ",
+        ),
+        ("f = max", r"The parameters of bad\.py:f are unknown"),
+        ("def f(rows: 'Batch'):\n    return []", r"cannot be read: name 'Batch' is not defined.\n.*TYPE_CHECKING"),
+        ("def f(rows):\n    return []\nf.columns = ['a']", "names columns without their types"),
+        ("def f(rows):\n    return []\nf.columns = {}", "names no column"),
+        ("def f(rows):\n    return []\nf.agreement = 'often'", "has the agreement 'often'"),
     ],
 )
 def test_a_bad_function_is_refused_before_anything_runs(code: str, said: str, source: Path, tmp_path: Path) -> None:
@@ -266,6 +344,29 @@ def test_a_bad_function_is_refused_before_anything_runs(code: str, said: str, so
     with pytest.raises((SpecError, TaskError, UsageError), match=said):
         start_file(source, f"{file}:f", tmp_path / "run")
     assert not (tmp_path / "run" / "plan.json").exists()
+
+
+def test_a_frame_with_two_columns_of_a_name_is_refused(source: Path, tmp_path: Path) -> None:
+    needed("pandas")
+    file = tmp_path / "twice.py"
+    file.write_text(
+        "import pandas as pd\ndef f(t: pd.DataFrame):\n    return pd.concat([t[['id']], t[['id']]], axis=1)"
+    )
+    with pytest.raises(SpecError, match="Duplicate column names"):
+        start_file(source, f"{file}:f", tmp_path / "run")
+
+
+@pytest.mark.parametrize("value", [float("nan"), {1, 2}, b"x", {1: 2}, Path("x"), object(), [object()]])
+def test_an_argument_that_workers_would_get_as_another_is_refused(value: Any, source: Path, tmp_path: Path) -> None:
+    call, out = "tests.support.functions:Numbered", tmp_path / "run"
+    with pytest.raises(UsageError, match=r"The argument 'times' is .* does not reach workers as it is"):
+        shardmill.apply(str(source), call, arguments={"times": value}, out=out)
+    assert not out.exists()
+
+
+def test_a_batch_of_no_items_is_refused(source: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="A batch of 0 items"):
+        shardmill.apply(str(source), "tests.support.functions:measure", batch=0, out=tmp_path / "run")
 
 
 def test_a_file_that_starts_its_run_when_imported_is_told_so(source: Path, tmp_path: Path) -> None:
@@ -282,6 +383,15 @@ def test_a_file_that_starts_its_run_when_imported_is_told_so(source: Path, tmp_p
 def test_a_function_that_no_worker_can_import_is_refused() -> None:
     with pytest.raises(UsageError, match="not a function or class of a module"):
         shardmill.task(lambda rows: rows)
+
+
+def test_columns_are_given_whatever_their_names(tmp_path: Path) -> None:
+    """A folder that had just been made was said to hold a different run."""
+    source, file = tmp_path / "odd.csv", tmp_path / "seen.py"
+    source.write_text('id,"x,y",,a b\nk,1,2,3\n')
+    file.write_text("def f(rows):\n    return [{'seen': list(row)} for row in rows]\n")
+    run = shardmill.apply(str(source), f"{file}:f", out=tmp_path / "run", workers=1)
+    assert verified(run).column("seen").to_pylist() == [["id", "x,y", "", "a b"]]
 
 
 def test_text_and_columns_are_given_as_asked(source: Path, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from shardmill.errors import UsageError
+from shardmill.errors import TooManyErrors, UsageError
 from shardmill.run import Run
 from shardmill.run.duplicates import Deduplicated, remove_duplicates
 from shardmill.testing import InProcessEngine, crash_at
@@ -96,12 +96,36 @@ def test_texts_without_words_stay(write_jsonl: Write, tmp_path: Path) -> None:
         {"id": str(i), "body": text} for i, text in enumerate(["!!!", "one two", "?!", "One, two.", "", "...", None])
     ]
     for exact in (True, False):
-        work = {"source": str(write_jsonl(rows)), "text": "body", "id": "id"}
-        done = remove_duplicates(
-            work, {"max_errors": "100%"}, tmp_path / f"run{exact}", exact=exact, engine=InProcessEngine()
-        )
+        done = dedup(write_jsonl(rows), tmp_path / f"run{exact}", exact=exact)
         assert pairs_of(done) == {3: 1}
+        assert Run(f"{done.run.ledger.url}-signatures").status().errors == 0
         assert done.run.table(["id"]).column("id").to_pylist() == ["0", "1", "2", "4", "5", "6"]
+
+
+def test_what_is_no_text_is_a_failed_row(write_jsonl: Write, tmp_path: Path) -> None:
+    source = write_jsonl([{"id": str(i), "body": i} for i in range(20)])
+    with pytest.raises(TooManyErrors, match="'body' is a number, not text"):
+        dedup(source, tmp_path / "run")
+
+
+def test_columns_of_a_source_stay_whatever_their_names(shardmill: Cli, write_jsonl: Write, tmp_path: Path) -> None:
+    """Columns named as those of the runs on the way fell away without a word."""
+    row = {"item": "one two three", "signature": "s", "key": "k", "kept": 1, "text": "t", "digest": "d", "row": 7}
+    source = write_jsonl([row, row, {**row, "item": "other"}])
+    said = shardmill("dedup", source, "--text", "item", "--out", tmp_path / "run")
+    assert said.status == 0, said
+    for name in ("digest", "row"):
+        assert f"The column '{name}' is left out" in said.err
+    table = Run(tmp_path / "run").table()
+    assert table.schema.names == ["row", "item", "signature", "key", "kept", "text", "digest"]
+    assert table.column("item").to_pylist() == ["one two three", "other"]
+
+
+@pytest.mark.parametrize("threshold", [0.999, 1.0])
+def test_the_highest_thresholds(threshold: float, write_jsonl: Write, tmp_path: Path) -> None:
+    rows, copies = planted(30)
+    done = dedup(write_jsonl(rows), tmp_path / "run", threshold=threshold)
+    assert pairs_of(done) == {dropped: kept for dropped, kept in copies.items() if kept % 3 == 0}
 
 
 def test_duplicates_of_duplicates_are_one_group(write_jsonl: Write, tmp_path: Path) -> None:

@@ -15,16 +15,17 @@ import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, Field
 
 from shardmill.arrowtypes import arrow_type, type_text
-from shardmill.calls import fingerprint_call, load_call
+from shardmill.calls import fingerprint_call, in_bounds, load_call
 from shardmill.devices import Device
-from shardmill.errors import ShardmillError, SpecError, no_exit
-from shardmill.plan import ROW
-from shardmill.tasks.apply.columns import columns_by_annotation, columns_of
-from shardmill.tasks.apply.results import Given, find_given, give, take_back
+from shardmill.errors import DeviceOutOfMemory, ShardmillError, SpecError
+from shardmill.tasks.apply.columns import check_columns, columns_by_annotation, columns_of
+from shardmill.tasks.apply.results import Given, find_given, give, say_given, signature_of, take_back
 from shardmill.tasks.base import Agreement, Output, Prepared, Task
 from shardmill.tasks.params import read_params
+from shardmill.template import TextTemplate
 
 _TEXT = "text"
+_TORCH_OUT_OF_MEMORY = "OutOfMemoryError"
 _BATCH_ROWS = 1024
 # An order of magnitude for a function of some microseconds per row.
 _APPLIED_BYTES_PER_S = {"cpu": 1e6, "cuda": 1e7}
@@ -34,8 +35,9 @@ class ApplyParams(BaseModel):
     """The parameters of the task.
 
     `call` names the function, `code` is its module's text if it is sent along. `fields` are the columns it is given,
-    all of the source if they are missing; with `text`, also the item's text as a column of that name; with `number`, a
-    column `item` that numbers the items of the run. `columns` are those it returns, by annotation or first result if
+    all of the source if they are missing; with `text`, also the item's text as a column of that name; with `template`,
+    such a column instead of the fields it is made of, empty for items without a value; with `number`, a column
+    `shardmill_item` that numbers the items of the run. `columns` are those it returns, by annotation or first result if
     they are missing. `arguments` are further keyword arguments.
     """
 
@@ -44,6 +46,7 @@ class ApplyParams(BaseModel):
     call: str = Field(min_length=1)
     code: str = ""
     text: bool = False
+    template: str = ""
     number: bool = False
     fields: tuple[str, ...] | None = None
     columns: dict[str, str] | None = None
@@ -78,53 +81,75 @@ class ApplyTask(Task):
         return fingerprint_call(self.params.call, self.params.code)
 
     def settle(self, first: Callable[[], pa.RecordBatch]) -> dict[str, Any]:
+        self.agreement("")
         columns = columns_by_annotation(self._made, self.params.call)
         if columns is None:
-            self.open(Device("cpu", "the CPU"))
-            rows = first()
-            columns = columns_of(self._try_rows(rows), rows.num_rows, self._given, self.params.call)
-        if ROW in columns:
-            raise SpecError(f"{self.params.call} returns a column {ROW!r}, which a result has of its own.")
+            columns = self._find_columns(first)
+        check_columns(columns, self.params.call)
         return {"columns": {name: type_text(kind) for name, kind in columns.items()}}
 
-    def _try_rows(self, rows: pa.RecordBatch) -> list[Any]:
+    def _find_columns(self, first: Callable[[], pa.RecordBatch]) -> dict[str, pa.DataType]:
+        given, rows = self._given, first()
+        try:
+            self.open(Device("cpu", "the CPU"))
+        except ShardmillError:
+            raise
+        except Exception as error:
+            raise SpecError(
+                f"{self.params.call} cannot be made: {type(error).__name__}: {error}.",
+                hint="It is made here to see its columns. It is not if it says them: columns = {…} in the class.",
+            ) from error
+        try:
+            return columns_of(self._try_rows(rows), given, self.params.call)
+        finally:
+            self.close()
+
+    def _try_rows(self, rows: pa.RecordBatch) -> list[tuple[int, Any]]:
         """Results of the first rows: of all together or, if that fails, of each that does not fail alone."""
         try:
-            return [self._run(rows)]
+            return [(rows.num_rows, self._run(rows))]
         except ShardmillError:
             raise
         except Exception as error:
             found = []
             for i in range(rows.num_rows):
                 try:
-                    found.append(self._run(rows.slice(i, 1)))
+                    found.append((1, self._run(rows.slice(i, 1))))
                 except Exception:
                     continue
             if found:
                 return found
             raise SpecError(
                 f"{self.params.call} fails on each of the first {rows.num_rows} rows: {type(error).__name__}: {error}.",
-                hint="Call it by hand with such a batch.",
+                hint=f"It is given {say_given(rows, self._given)}.",
             ) from error
 
     def open(self, device: Device) -> None:
         arguments = dict(self.params.arguments)
         where = "cpu" if device.kind == "cpu" else f"{device.kind}:{device.index}"
-        if "device" in inspect.signature(self._made).parameters:
+        made: Any = self._made
+        signature = signature_of(made, self.params.call)
+        if "device" in signature.parameters:
             arguments.setdefault("device", where)
         try:
-            made: Any = self._made
-            with no_exit():
-                opened: Any = made(**arguments) if inspect.isclass(made) else partial(made, **arguments)
-            self._call = opened
+            signature.bind(*(() if inspect.isclass(made) else [None]), **arguments)
         except TypeError as error:
             raise SpecError(
-                f"{self.params.call} cannot be made: {error}.", hint="Pass arguments with --param."
+                f"{self.params.call} cannot be called with these arguments: {error}.",
+                hint="Give those that it has besides the batch: --param KEY=VALUE.",
             ) from error
+        with in_bounds():
+            opened: Any = made(**arguments) if inspect.isclass(made) else partial(made, **arguments)
+        self._call = opened
 
     def close(self) -> None:
-        if inspect.isclass(self._made) and callable(close := getattr(self._call, "close", None)):
-            close()
+        if not (inspect.isclass(self._made) and callable(close := getattr(self._call, "close", None))):
+            return
+        try:
+            with in_bounds():
+                close()
+        except Exception as error:
+            raise SpecError(f"The close of {self.params.call} failed: {type(error).__name__}: {error}.") from error
 
     def probe(self) -> None:
         """Nothing: the function is not called with what is no item."""
@@ -134,15 +159,36 @@ class ApplyTask(Task):
         if self.params.text:
             columns = {name: given.column(name) for name in given.schema.names if name != _TEXT}
             given = pa.record_batch({**columns, _TEXT: pa.array(texts, pa.string())})
-        return Prepared(given, np.ones(len(texts), np.int64))
+        bad: dict[int, str] = {}
+        if self.params.template:
+            given, bad = self._with_texts(given)
+        return Prepared(given, np.ones(len(texts), np.int64), bad)
+
+    def _with_texts(self, given: pa.RecordBatch) -> tuple[pa.RecordBatch, dict[int, str]]:
+        """A column of texts instead of the fields that they are made of; what is no text is bad."""
+        template = TextTemplate.parse(self.params.template)
+        texts, bad = [], dict[int, str]()
+        for i, row in enumerate(given.select(list(template.names)).to_pylist()):
+            text, why = template.render(row)
+            texts.append(text or "")
+            if text is None and any(str(value).strip() for value in row.values() if value is not None):
+                bad[i] = why or ""
+        others = {name: given.column(name) for name in given.schema.names if name not in template.names}
+        return pa.record_batch({**others, _TEXT: pa.array(texts, pa.string())}), bad
 
     def run(self, inputs: Any) -> Output:
-        rows, counts = take_back(self._run(inputs), inputs.num_rows, self.output, self._given, self.params.call)
+        try:
+            result = self._run(inputs)
+        except Exception as error:
+            if not isinstance(error, MemoryError) and type(error).__name__ != _TORCH_OUT_OF_MEMORY:
+                raise
+            raise DeviceOutOfMemory(f"{self.params.call}: {type(error).__name__}: {error}") from error
+        rows, counts = take_back(result, inputs.num_rows, self.output, self._given, self.params.call)
         return Output(rows, counts=counts)
 
     def _run(self, rows: pa.RecordBatch) -> Any:
         assert self._call is not None
-        with no_exit():
+        with in_bounds():
             made = self._call(give(rows, self._given, self.params.call))
             return list(made) if isinstance(made, Iterator) else made
 

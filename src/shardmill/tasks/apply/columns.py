@@ -9,11 +9,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Union, get_args, get_origin, get_type_hints, is_typeddict
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from shardmill.arrowtypes import arrow_type
 from shardmill.errors import SpecError
-from shardmill.plan import ROW
-from shardmill.tasks.apply.results import Given, as_table, check_list, hints_of, is_list, rows_of
+from shardmill.plan import ITEM, ROW, WINDOW
+from shardmill.tasks.apply.results import Given, as_table, hints_of, is_list, list_rows, order_rows, signature_of
 
 _KINDS = {
     str: pa.string(),
@@ -25,6 +26,7 @@ _KINDS = {
     datetime.datetime: pa.timestamp("us"),
 }
 _NAME_THEM = 'Say them: @shardmill.task(columns={"words": "int64"}), or return a list of a TypedDict.'
+_PLAIN_VALUES = "Return texts, numbers, dates, lists or dicts, of one kind in each column."
 
 
 def columns_by_annotation(made: Any, call: str) -> dict[str, pa.DataType] | None:
@@ -34,8 +36,10 @@ def columns_by_annotation(made: Any, call: str) -> dict[str, pa.DataType] | None
         return {field.name: field.type for field in said}
     if isinstance(said, Mapping):
         return {str(name): _said_type(kind, str(name), call) for name, kind in said.items()}
+    if isinstance(said, list | tuple | set | str):
+        raise SpecError(f"{call} names columns without their types: {said!r}.", hint=_NAME_THEM)
     function = made.__call__ if inspect.isclass(made) else made
-    if inspect.signature(function).return_annotation is inspect.Signature.empty:
+    if signature_of(function, call).return_annotation is inspect.Signature.empty:
         return None
     row = _find_row(hints_of(function, call).get("return"))
     if row is None:
@@ -66,30 +70,70 @@ def _said_type(kind: Any, name: str, call: str) -> pa.DataType:
     raise SpecError(f"{call}: the column {name!r} has the type {kind}.", hint="Use a Python or an Arrow type.")
 
 
-def columns_of(results: list[Any], items: int, given: Given, call: str) -> dict[str, pa.DataType]:
-    """The columns of first results; refuses those whose rows differ and columns that are null in all of them."""
-    try:
-        found = _schema_of(results, items, given, call)
-    except (pa.ArrowException, TypeError) as error:
-        raise SpecError(f"The first result of {call} has no columns: {error}.", hint=_NAME_THEM) from error
+def columns_of(results: Sequence[tuple[int, Any]], given: Given, call: str) -> dict[str, pa.DataType]:
+    """The columns of first results, each with the number of its items, if they tell the type of every value."""
+    if is_list(results[0][1], given):
+        found = _columns_of_rows([row for items, each in results for row in list_rows(each, items, call)[0]], call)
+    else:
+        found = _columns_of_frame(*results[0], call)
     if not found:
         raise SpecError(f"{call} returned rows without a column.", hint=_NAME_THEM)
     for name, kind in found.items():
-        if pa.types.is_null(kind):
-            raise SpecError(f"{call}: the column {name!r} is null in the first result.", hint=_NAME_THEM)
+        if _has_null(kind):
+            raise SpecError(f"{call}: the column {name!r} is {kind} in the first result.", hint=_NAME_THEM)
     return found
 
 
-def _schema_of(results: list[Any], items: int, given: Given, call: str) -> dict[str, pa.DataType]:
-    if not is_list(results[0], given):
-        first = as_table(results[0], call).schema
-        return {field.name: _plain(field.type) for field in first if field.name != ROW}
-    rows = [row for result in results for entry in check_list(result, items, call) for row in rows_of(entry, call)]
+def check_columns(columns: Mapping[str, pa.DataType], call: str) -> None:
+    """Refuse names that a result has of its own, and types that no file can hold."""
+    if taken := [name for name in (ROW, WINDOW, ITEM) if name in columns]:
+        raise SpecError(
+            f"{call} returns a column {taken[0]!r}, which a result has of its own.", hint="Give it another name."
+        )
+    if not columns:
+        raise SpecError(f"{call} names no column.", hint=_NAME_THEM)
+    for name, kind in columns.items():
+        try:
+            pq.ParquetWriter(pa.BufferOutputStream(), pa.schema([(name, kind)])).close()
+        except pa.ArrowException as error:
+            raise SpecError(
+                f"{call}: the column {name!r} cannot be written as {kind}: {error}", hint=_PLAIN_VALUES
+            ) from error
+
+
+def _columns_of_frame(items: int, result: Any, call: str) -> dict[str, pa.DataType]:
+    try:
+        table = as_table(result, call)
+    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+        raise SpecError(f"The first result of {call} is no table: {error}.", hint=_PLAIN_VALUES) from error
+    names = table.schema.names
+    if twice := [name for i, name in enumerate(names) if name in names[:i]]:
+        raise SpecError(f"{call} returned two columns {twice[0]!r}.", hint="Give each a name of its own.")
+    order_rows(table, items, call)
+    return {field.name: _plain(field.type) for field in table.schema if field.name != ROW}
+
+
+def _columns_of_rows(rows: Sequence[Mapping[Any, Any]], call: str) -> dict[str, pa.DataType]:
     if not rows:
         raise SpecError(f"{call} returned no row for the first items of the source.", hint=_NAME_THEM)
     if len({frozenset(row) for row in rows}) > 1:
         raise SpecError(f"{call} returned rows with different columns in its first result.", hint=_NAME_THEM)
-    return {str(name): pa.array([row[name] for row in rows]).type for name in rows[0]}
+    found = {}
+    for name in rows[0]:
+        if not isinstance(name, str):
+            raise SpecError(f"{call} returned a column named {name!r}, which is no text.", hint=f'Name it "{name}".')
+        try:
+            found[name] = pa.array([row[name] for row in rows]).type
+        except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+            raise SpecError(
+                f"{call}: the column {name!r} of its first result has no one type: {error}.", hint=_PLAIN_VALUES
+            ) from error
+    return found
+
+
+def _has_null(kind: pa.DataType) -> bool:
+    """Whether no value has told a part of this type, as for lists that are all empty."""
+    return bool(pa.types.is_null(kind)) or any(_has_null(kind.field(i).type) for i in range(kind.num_fields))
 
 
 def _plain(kind: pa.DataType) -> pa.DataType:

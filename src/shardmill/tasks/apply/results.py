@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from shardmill.errors import SpecError, TaskError
 from shardmill.plan import ROW
+from shardmill.tasks.apply.fitting import cast_column, fit_values
 
 Counts = NDArray[np.int64]
 Given = Literal["dicts", "batch", "table", "pandas", "polars"]
@@ -28,8 +29,12 @@ _NUMBERS = f"Keep the column {ROW!r} of the batch in the result: it says which i
 
 def find_given(made: Any, call: str) -> Given:
     """What the first parameter is annotated with; a list of dicts if with nothing."""
+    if inspect.isclass(made) and not any("__call__" in vars(each) for each in made.__mro__):
+        raise SpecError(f"{call} is a class that cannot be called.", hint="Give it def __call__(self, rows).")
     function = made.__call__ if inspect.isclass(made) else made
-    parameters = [p for p in inspect.signature(function).parameters.values() if p.name != "self"]
+    if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
+        raise SpecError(f"{call} is async.", hint="Name a function that calls it: return asyncio.run(…).")
+    parameters = [p for p in signature_of(function, call).parameters.values() if p.name != "self"]
     if not parameters:
         raise SpecError(f"{call} takes no batch.", hint="Its first parameter is the batch.")
     if parameters[0].annotation is inspect.Parameter.empty:
@@ -47,11 +52,29 @@ def find_given(made: Any, call: str) -> Given:
     )
 
 
+def signature_of(function: Callable[..., Any], call: str) -> inspect.Signature:
+    try:
+        return inspect.signature(function)
+    except (TypeError, ValueError) as error:
+        raise SpecError(f"The parameters of {call} are unknown.", hint="Call it in a function of your own.") from error
+
+
 def hints_of(function: Callable[..., Any], call: str) -> dict[str, Any]:
     try:
         return get_type_hints(function)
     except Exception as error:
-        raise SpecError(f"The annotations of {call} cannot be read: {error}.") from error
+        raise SpecError(
+            f"The annotations of {call} cannot be read: {error}.",
+            hint="Import what they name, not under TYPE_CHECKING alone.",
+        ) from error
+
+
+def say_given(rows: pa.RecordBatch, given: Given) -> str:
+    """What `give` gives, in words."""
+    if given == "dicts":
+        return f"a list of dicts with the keys {', '.join(rows.schema.names) or '(none)'}"
+    kind = next(name for name, each in _FRAMES.items() if each == given)
+    return f"a {kind} with the columns {', '.join([*rows.schema.names, ROW])}"
 
 
 def give(rows: pa.RecordBatch, given: Given, call: str) -> Any:
@@ -87,8 +110,8 @@ def take_back(result: Any, items: int, output: pa.Schema, given: Given, call: st
     table, counts = order_rows(as_table(result, call), items, call)
     if set(table.schema.names) != set(output.names) or len(table.schema.names) != len(output.names):
         raise ValueError(_other_columns(call, table.schema.names, output))
-    fitted = table.select(output.names).cast(output).combine_chunks()
-    batches = fitted.to_batches()
+    columns = [cast_column(table.column(field.name), field, call) for field in output]
+    batches = pa.Table.from_arrays(columns, schema=output).combine_chunks().to_batches()
     return (batches[0] if batches else pa.RecordBatch.from_pylist([], schema=output)), counts
 
 
@@ -135,12 +158,13 @@ def _fit_dicts(rows: list[Mapping[str, Any]], output: pa.Schema, call: str) -> p
         columns = []
     if len(columns) != len(names) or {*map(len, rows)} - {len(names)}:
         raise ValueError(_other_columns(call, next(row for row in rows if row.keys() != names), output))
-    arrays = [pa.array(values, field.type) for values, field in zip(columns, output, strict=True)]
+    arrays = [fit_values(values, field, call) for values, field in zip(columns, output, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, schema=output)
 
 
-def _other_columns(call: str, names: Iterable[str], output: pa.Schema) -> str:
-    return f"{call} returned the columns {', '.join(names) or 'none'}; its first result had {', '.join(output.names)}"
+def _other_columns(call: str, names: Iterable[Any], output: pa.Schema) -> str:
+    said = ", ".join(map(str, names)) or "none"
+    return f"{call} returned the columns {said}; the plan has {', '.join(output.names)}"
 
 
 def as_table(result: Any, call: str) -> pa.Table:

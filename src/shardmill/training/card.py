@@ -17,7 +17,7 @@ _NOT_PARAMETERS = ("model", "columns", "label", "checkpoint_every", "max_errors"
 def write_card(pairs: Pairs, done: Outcome, model: str, versions: Mapping[str, str]) -> str:
     """Markdown with the front matter that model hubs read."""
     options = pairs.options
-    columns = ", ".join(f"`{name}`" for name in (*options.columns, *filter(None, [options.label])))
+    columns = ", ".join(map(_code, (*options.columns, *filter(None, [options.label]))))
     parts = [
         _front(model),
         f"# {_plain(model)}, fine-tuned",
@@ -65,7 +65,7 @@ def _thin(rows: list[Any]) -> list[Any]:
 
 def _data(pairs: Pairs, done: Outcome) -> str:
     said = [f"{done.items:,} items were trained on, {done.held_out:,} were held out"]
-    said[0] += f", by `{_plain(pairs.options.split_column)}`." if done.held_out else "."
+    said[0] += f", by {_code(pairs.options.split_column)}." if done.held_out else "."
     if pairs.left_out:
         said.append(f"{len(pairs.left_out):,} rows of the source were left out:\n")
         said += [f"- {_plain(why)}" for why in pairs.left_out[:_SHOWN]]
@@ -92,6 +92,11 @@ def _show(value: Any) -> str:
     if isinstance(value, dict):
         return _plain("; ".join(f"{name}: {each!r}" for name, each in value.items()))
     return _plain(", ".join(map(str, value)) if isinstance(value, tuple) else str(value))
+
+
+def _code(name: str) -> str:
+    """A name as it is written, for which Markdown has no escapes; one that could end the mark is plain text."""
+    return _plain(name) if "`" in name or "\n" in name else f"`{name}`"
 
 
 def _plain(text: str) -> str:

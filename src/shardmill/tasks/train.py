@@ -7,8 +7,6 @@ import json
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -161,10 +159,11 @@ class TrainTask(LongTask):
 
         from shardmill.training.card import write_card
         from shardmill.training.result import write_model
+        from shardmill.training.state import scratch_folder
 
         versions = {"torch": torch.__version__, "transformers": transformers.__version__}
         card = write_card(pairs, done, self._location.name, versions)
         given = pairs.prompts if self.options.prompts else ()
-        with TemporaryDirectory(prefix="shardmill-") as made:
-            write_model(network, self._location.path, Path(made), given, card)
-            context.publish(Path(made))
+        with scratch_folder() as folder:
+            write_model(network, self._location.path, folder, given, card)
+            context.publish(folder)

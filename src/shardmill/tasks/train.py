@@ -125,6 +125,7 @@ class TrainTask(LongTask):
             seed=self.options.seed,
             compiled=pairs.table.nbytes * self.options.epochs >= _COMPILE_FROM_BYTES,
         )
+        self._check_prompts(network, prompts)
         if self.options.hard_negatives:
             from shardmill.training.negatives import mine_negatives
 
@@ -147,6 +148,16 @@ class TrainTask(LongTask):
             "best_step": done.best_step,
             "curve": json.dumps(done.curve),
         }
+
+    def _check_prompts(self, network: Network, prompts: tuple[str, ...]) -> None:
+        """Refuse a prompt after which no text fits: all texts of its column would be the same to the model."""
+        for name, prompt in zip(self.options.columns, prompts, strict=True):
+            limit = network.tokenizer.limit
+            if prompt and limit is not None and network.tokenizer.encode(["a"], f"{prompt} ").truncated:
+                raise SpecError(
+                    f"The prompt of {name!r} fills all {limit} tokens of a text and leaves no room for it.",
+                    hint="Shorten the --prompt, or raise --max-tokens up to the model's limit.",
+                )
 
     def _digest(self, pairs: Pairs) -> str:
         """A digest of all that the weights depend on but the rows themselves, which the plan stands for."""

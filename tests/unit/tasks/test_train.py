@@ -158,6 +158,25 @@ def test_that_nothing_was_held_out_is_said(
     assert "No item was held out, so the model was not measured" in said.err
 
 
+def test_pairs_without_columns_of_the_usual_names_say_what_to_type(
+    folder: Path, tmp_path: Path, write_jsonl: Callable[..., Path], shardmill: Cli
+) -> None:
+    said = shardmill("train", write_jsonl(ROWS), "--model", folder, "--out", tmp_path / "run")
+    assert said.status == 2, said
+    assert "no field 'anchor'" in said.err
+    assert "Available: question, passage, negative, score, title. Name the columns" in said.err
+    assert "--columns FIRST,SECOND" in said.err
+
+
+def test_a_prompt_that_leaves_no_room_is_refused(
+    folder: Path, tmp_path: Path, write_jsonl: Callable[..., Path]
+) -> None:
+    source = write_jsonl(ROWS)
+    with pytest.raises(SpecError, match="prompt of 'question' fills all 64 tokens"):
+        train(source, folder, tmp_path / "run", prompts={"question": "river " * 80})
+    train(source, folder, tmp_path / "short", prompts={"question": "river " * 40})
+
+
 def test_one_row_is_too_few(folder: Path, tmp_path: Path, write_jsonl: Callable[..., Path]) -> None:
     with pytest.raises(SourceError, match="too few items to train on: 1") as caught:
         train(write_jsonl(ROWS[:1]), folder, tmp_path / "run")

@@ -173,7 +173,11 @@ class TrainTask(LongTask):
         from shardmill.training.state import scratch_folder
 
         versions = {"torch": torch.__version__, "transformers": transformers.__version__}
-        card = write_card(pairs, done, self._location.name, versions)
+        origin = self._location
+        # The result of a training run has the name of the run.
+        parts = [part for part in self.options.model.split("/") if part.strip(".")]
+        name = "/".join(parts[-2:]) if origin.name == "model" else origin.name
+        card = write_card(pairs, done, name, versions, origin.hub)
         given = pairs.prompts if self.options.prompts else ()
         with scratch_folder() as folder:
             write_model(network, self._location.path, folder, given, card)

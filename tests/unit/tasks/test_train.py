@@ -122,6 +122,9 @@ def test_a_card_names_columns_as_they_are(folder: Path, tmp_path: Path, write_js
     card = (tmp_path / "run" / "model" / "README.md").read_text()
     assert "(`the_question`, `passage`)" in card
     assert "held out, by `the_group`." in card
+    again = {"columns": ["the_question", "passage"]}
+    train(write_jsonl(rows), tmp_path / "run" / "model", tmp_path / "again", **again)
+    assert "# run/model, fine-tuned" in (tmp_path / "again" / "model" / "README.md").read_text()
 
 
 def test_labels_that_are_texts_are_numbers_or_left_out(

@@ -12,7 +12,7 @@ from shardmill.cli.command import Verb, print_json, takes
 from shardmill.cli.specs import key_values, read_options
 from shardmill.cli.tasks import FAMILY
 from shardmill.console import count, say
-from shardmill.errors import SpecError, UsageError
+from shardmill.errors import SourceError, SpecError, UsageError
 
 
 def add_to(app: typer.Typer) -> None:
@@ -54,7 +54,14 @@ def train(
         raise SpecError(f"{spec}: its task is {task!r}.", hint=f"shardmill run --spec {spec} runs any task.")
     if not work.get("params", {}).get("model"):
         raise UsageError("No model was given.", hint="Pass an embedding model: --model all-MiniLM-L6-v2")
-    _carry_out(work, execution, out, resume, as_json, code)
+    try:
+        _carry_out(work, execution, out, resume, as_json, code)
+    except SourceError as error:
+        from shardmill.run.training import COLUMNS
+
+        if "columns" not in work["params"] and any(repr(name) in error.message for name in COLUMNS):
+            error.hint = f"{error.hint.partition(' Did you')[0]} Name the columns of the pairs: --columns FIRST,SECOND"
+        raise
 
 
 def _carry_out(

@@ -21,11 +21,12 @@ _UNWANTED = ["*.bin", "*.onnx", "*.md", "onnx/*", "openvino/*"]
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """A model's folder, and its name, which is the same on every machine."""
+    """A model's folder, and its name, which is the same on every machine; `hub` is its name there, if it has one."""
 
     name: str
     path: Path
     sha256: str = ""
+    hub: str = ""
 
 
 def find_model(name: str) -> Location:
@@ -40,12 +41,12 @@ def find_model(name: str) -> Location:
     if folder.is_dir() and (name not in _BUNDLED_NAMES or _holds_model(folder)):
         return Location(folder.resolve().name, folder.resolve())
     if name in _BUNDLED_NAMES and (bundled := _bundled()):
-        return Location(MINILM, bundled, _BUNDLED_SHA256)
+        return Location(MINILM, bundled, _BUNDLED_SHA256, _repository(MINILM))
     if folder.is_absolute() or name.startswith(("./", "../", "~")) or name.count("/") > 1 or not name.strip():
         raise ModelError(
             f"No model folder at {name!r}.", hint="Pass a folder with config.json, its URL, or a hub name."
         )
-    return Location(name, _download(name))
+    return Location(name, _download(name), hub=_repository(name))
 
 
 def check_bundled(location: Location) -> None:
@@ -78,16 +79,19 @@ def _bundled() -> Path | None:
     return folder if (folder / "model.safetensors").is_file() else None
 
 
+def _repository(name: str) -> str:
+    return name if "/" in name else f"sentence-transformers/{name}"
+
+
 def _download(name: str) -> Path:
     try:
         from huggingface_hub import snapshot_download
         from huggingface_hub.utils.tqdm import disable_progress_bars
     except ImportError as error:
         raise missing_extra("huggingface-hub", "embed") from error
-    repository = name if "/" in name else f"sentence-transformers/{name}"
     disable_progress_bars()
     try:
-        return Path(snapshot_download(repository, allow_patterns=_WANTED, ignore_patterns=_UNWANTED))
+        return Path(snapshot_download(_repository(name), allow_patterns=_WANTED, ignore_patterns=_UNWANTED))
     except Exception as error:
         if is_passing(error):
             raise HubBusy(

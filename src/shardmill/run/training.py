@@ -32,7 +32,8 @@ def settle_training(work: dict[str, Any], execution: dict[str, Any]) -> tuple[di
         "params": {**params, "columns": list(options.columns)},
     }
     others = {name: value for name, value in execution.items() if name != "max_errors"}
-    return settled, {"workers": 1, **others}
+    # SSH hosts say themselves how many workers they have.
+    return settled, others if others.get("engine") == "ssh" else {"workers": 1, **others}
 
 
 def settle_study(work: dict[str, Any]) -> dict[str, Any]:

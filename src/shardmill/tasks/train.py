@@ -7,8 +7,6 @@ import json
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -127,6 +125,7 @@ class TrainTask(LongTask):
             seed=self.options.seed,
             compiled=pairs.table.nbytes * self.options.epochs >= _COMPILE_FROM_BYTES,
         )
+        self._check_prompts(network, prompts)
         if self.options.hard_negatives:
             from shardmill.training.negatives import mine_negatives
 
@@ -150,6 +149,16 @@ class TrainTask(LongTask):
             "curve": json.dumps(done.curve),
         }
 
+    def _check_prompts(self, network: Network, prompts: tuple[str, ...]) -> None:
+        """Refuse a prompt after which no text fits: all texts of its column would be the same to the model."""
+        for name, prompt in zip(self.options.columns, prompts, strict=True):
+            limit = network.tokenizer.limit
+            if prompt and limit is not None and network.tokenizer.encode(["a"], f"{prompt} ").truncated:
+                raise SpecError(
+                    f"The prompt of {name!r} fills all {limit} tokens of a text and leaves no room for it.",
+                    hint="Shorten the --prompt, or raise --max-tokens up to the model's limit.",
+                )
+
     def _digest(self, pairs: Pairs) -> str:
         """A digest of all that the weights depend on but the rows themselves, which the plan stands for."""
         said = [self.fingerprint(), self.options.model_dump(mode="json", exclude={"checkpoint_every"}), len(pairs)]
@@ -161,10 +170,15 @@ class TrainTask(LongTask):
 
         from shardmill.training.card import write_card
         from shardmill.training.result import write_model
+        from shardmill.training.state import scratch_folder
 
         versions = {"torch": torch.__version__, "transformers": transformers.__version__}
-        card = write_card(pairs, done, self._location.name, versions)
+        origin = self._location
+        # The result of a training run has the name of the run.
+        parts = [part for part in self.options.model.split("/") if part.strip(".")]
+        name = "/".join(parts[-2:]) if origin.name == "model" else origin.name
+        card = write_card(pairs, done, name, versions, origin.hub)
         given = pairs.prompts if self.options.prompts else ()
-        with TemporaryDirectory(prefix="shardmill-") as made:
-            write_model(network, self._location.path, Path(made), given, card)
-            context.publish(Path(made))
+        with scratch_folder() as folder:
+            write_model(network, self._location.path, folder, given, card)
+            context.publish(folder)

@@ -14,12 +14,12 @@ _SHOWN = 20
 _NOT_PARAMETERS = ("model", "columns", "label", "checkpoint_every", "max_errors")
 
 
-def write_card(pairs: Pairs, done: Outcome, model: str, versions: Mapping[str, str]) -> str:
-    """Markdown with the front matter that model hubs read."""
+def write_card(pairs: Pairs, done: Outcome, model: str, versions: Mapping[str, str], hub: str = "") -> str:
+    """Markdown with the front matter that model hubs read; `hub` is the name of the `model` there, if it has one."""
     options = pairs.options
-    columns = ", ".join(f"`{name}`" for name in (*options.columns, *filter(None, [options.label])))
+    columns = ", ".join(map(_code, (*options.columns, *filter(None, [options.label]))))
     parts = [
-        _front(model),
+        _front(hub),
         f"# {_plain(model)}, fine-tuned",
         f"Trained by shardmill on {done.items:,} items ({columns}) from {_plain(model)}.",
         _figures(done),
@@ -35,11 +35,11 @@ def write_card(pairs: Pairs, done: Outcome, model: str, versions: Mapping[str, s
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def _front(model: str) -> str:
-    said = {
+def _front(hub: str) -> str:
+    said: dict[str, Any] = {
         "library_name": "sentence-transformers",
         "pipeline_tag": "sentence-similarity",
-        "base_model": model,
+        **({"base_model": hub} if hub else {}),
         "tags": ["sentence-transformers", "sentence-similarity", "feature-extraction", "shardmill"],
     }
     return "\n".join(["---", *(f"{name}: {json.dumps(value)}" for name, value in said.items()), "---"])
@@ -65,7 +65,7 @@ def _thin(rows: list[Any]) -> list[Any]:
 
 def _data(pairs: Pairs, done: Outcome) -> str:
     said = [f"{done.items:,} items were trained on, {done.held_out:,} were held out"]
-    said[0] += f", by `{_plain(pairs.options.split_column)}`." if done.held_out else "."
+    said[0] += f", by {_code(pairs.options.split_column)}." if done.held_out else "."
     if pairs.left_out:
         said.append(f"{len(pairs.left_out):,} rows of the source were left out:\n")
         said += [f"- {_plain(why)}" for why in pairs.left_out[:_SHOWN]]
@@ -76,6 +76,8 @@ def _data(pairs: Pairs, done: Outcome) -> str:
 def _parameters(pairs: Pairs) -> dict[str, Any]:
     options = pairs.options
     said = options.model_dump(exclude=set(_NOT_PARAMETERS), exclude_none=True)
+    # A card is shown to others, whom a path of this machine tells nothing.
+    said["hard_negatives"] = options.hard_negatives.rstrip("/").rpartition("/")[2]
     return {**{name: value for name, value in said.items() if value not in ("", (), {})}, "loss": options.objective}
 
 
@@ -92,6 +94,11 @@ def _show(value: Any) -> str:
     if isinstance(value, dict):
         return _plain("; ".join(f"{name}: {each!r}" for name, each in value.items()))
     return _plain(", ".join(map(str, value)) if isinstance(value, tuple) else str(value))
+
+
+def _code(name: str) -> str:
+    """A name as it is written, for which Markdown has no escapes; one that could end the mark is plain text."""
+    return _plain(name) if "`" in name or "\n" in name else f"`{name}`"
 
 
 def _plain(text: str) -> str:

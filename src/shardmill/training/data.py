@@ -55,7 +55,8 @@ class Pairs:
         wanted = round(self.options.held_out * len(self))
         if not wanted:
             return every, every[:0]
-        groups = self.table[self.options.split_column].combine_chunks().dictionary_encode()
+        # Rows without a value are one group.
+        groups = self.table[self.options.split_column].combine_chunks().dictionary_encode("encode")
         codes = groups.indices.to_numpy(zero_copy_only=False)
         names, sizes = groups.dictionary.to_pylist(), np.bincount(codes)
         order = np.array(sorted(range(len(names)), key=lambda i: _draw(self.options.seed, str(names[i]))))
@@ -109,7 +110,8 @@ def read_pairs(place: str, options: TrainOptions, prompts: tuple[str, ...]) -> P
         table = _with_numbers(table, options.label)
     if options.label and not _is_number(table[options.label].type):
         raise SpecError(
-            f"The label {options.label!r} holds {table[options.label].type}, not numbers.", hint="Name another one."
+            f"The label {options.label!r} holds {table[options.label].type}, not numbers.",
+            hint="Name another column with --label.",
         )
     reasons = table[WHY].to_pylist()
     for column in options.columns:
@@ -128,7 +130,42 @@ def read_pairs(place: str, options: TrainOptions, prompts: tuple[str, ...]) -> P
         raise SourceError(
             f"There are too few items to train on: {table.num_rows}.", hint="Give a source with more rows."
         )
-    return Pairs(table, options, prompts, left)
+    pairs = Pairs(table, options, prompts, left)
+    _check_labels(pairs)
+    _check_differences(pairs)
+    return pairs
+
+
+def _check_labels(pairs: Pairs) -> None:
+    if pairs.options.objective != "cosine":
+        return
+    seen = pc.min_max(pairs.table[pairs.options.label].cast(pa.float64())).as_py()
+    if seen["min"] < -1 or seen["max"] > 1:
+        raise SpecError(
+            f"{pairs.options.label!r} has labels from {seen['min']:g} to {seen['max']:g}; --loss cosine wants cosines, "
+            "from -1 to 1.",
+            hint="Leave out --loss: cosent needs their order alone. Or scale them.",
+        )
+
+
+def _check_differences(pairs: Pairs) -> None:
+    """Refuse items that all agree where the loss needs a difference: it would be zero at every step."""
+    options = pairs.options
+    needed = options.columns if options.learns_from_others else ()
+    if options.objective == "cosent":
+        needed = (options.label,)
+    if not needed:
+        return
+    what = "label" if options.label else "text"
+    learnt, held = pairs.split()
+    for name in needed:
+        if pc.count_distinct(pairs.table[name].take(pa.array(learnt))).as_py() == 1:
+            raise SourceError(
+                f"All {len(learnt):,} items to train on have the same {what} in {name!r}: there is nothing to learn.",
+                hint=f"Lower --held-out, which took {len(held):,} items, or give more rows."
+                if len(held)
+                else "Give a source with more rows, or name other columns.",
+            )
 
 
 def _too_many(left: tuple[str, ...], rows: int, allowed: str) -> TooManyErrors:
@@ -140,7 +177,7 @@ def _too_many(left: tuple[str, ...], rows: int, allowed: str) -> TooManyErrors:
         f"{'; '.join(left[:_NAMED])}{more}.",
         hint=f"With --fresh --max-errors {len(left)} they are left out; or mend them."
         if len(left) < rows
-        else "Name other columns with --columns, or mend the source.",
+        else "Name other columns with --columns or --label, or mend the source.",
     )
 
 
@@ -167,7 +204,8 @@ def _is_text(kind: pa.DataType) -> bool:
 
 
 def _is_number(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
+    types = pa.types
+    return any(fits(kind) for fits in (types.is_integer, types.is_floating, types.is_decimal, types.is_boolean))
 
 
 def _blame(reasons: list[str | None], rows: pa.ChunkedArray, why: str) -> None:

@@ -186,7 +186,7 @@ class TrainingLoop:
         if not math.isfinite(loss):
             raise TaskError(
                 f"The loss is {loss} at step {self.state.step + 1} of {self.steps} (items {_show(step.items)}).",
-                hint="Lower the learning rate, or look at these items.",
+                hint="Lower --learning-rate, raise --temperature, or look at these items.",
             )
 
     def _shrink(self, step: _Step) -> None:

@@ -50,6 +50,9 @@ def mine_negatives(pairs: Pairs, place: str, weights: str, network: Network, gro
 def _choose(ranked: list[tuple[str, float]], right: set[str], place: str, anchor: str) -> str:
     others = [(text, score) for text, score in ranked if text not in right]
     if not others:
-        raise TaskError(f"{place} has no passage that is a negative of {anchor[:60]!r}.")
+        raise TaskError(
+            f"{place} has no passage that is a negative of {anchor[:60]!r}.",
+            hint="Embed more passages, or leave out --hard-negatives.",
+        )
     ceiling = _CEILING * max((score for text, score in ranked if text in right), default=float("inf"))
     return next((text for text, score in others if score < ceiling), others[-1][0])

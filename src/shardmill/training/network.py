@@ -172,7 +172,10 @@ class Network:
         for prompt, rows in by_prompt.items():
             encoded = self.tokenizer.encode([texts[i][1] for i in rows], prompt)
             for k, reason in encoded.bad.items():
-                raise TaskError(f"The text {texts[rows[k]][1][:40]!r} cannot be trained on: {reason}.")
+                raise TaskError(
+                    f"The text {texts[rows[k]][1][:40]!r} cannot be trained on: {reason}.",
+                    hint="Take it out of the source, and start over with --fresh.",
+                )
             tokens = encoded.rows
             skip = self.tokenizer.prompt_tokens(prompt)
             for chosen in token_batches(tokens.lengths, self._mini_tokens):

@@ -63,7 +63,7 @@ class TrainOptions(BaseModel):
     warmup: float = Field(default=0.1, ge=0, lt=1)
     schedule: Literal["linear", "cosine", "constant"] = "linear"
     clip: float = Field(default=1.0, gt=0)
-    seed: int = Field(default=0, ge=0)
+    seed: int = Field(default=0, ge=0, lt=1 << 63)
     max_tokens: int | None = Field(default=None, ge=1)
     held_out: float = Field(default=0.1, ge=0, lt=1)
     split_by: str = ""
@@ -85,6 +85,8 @@ class TrainOptions(BaseModel):
             raise ValueError(f"hard negatives go with two columns, none called {NEGATIVE}, and no label")
         if self.objective == "triplet" and len(self.columns) != 3 and not self.hard_negatives:
             raise ValueError("the loss triplet needs three columns")
+        if self.batch == 1 and (self.learns_from_others or self.objective == "cosent"):
+            raise ValueError(f"a batch of 1 teaches nothing: the loss {self.objective} compares the items of a batch")
         unknown = [name for name in self.prompts if name not in self.columns]
         if unknown:
             raise ValueError(f"a prompt is for {unknown[0]}, which is none of the columns {', '.join(self.columns)}")
@@ -93,6 +95,11 @@ class TrainOptions(BaseModel):
     @property
     def objective(self) -> Loss:
         return self.loss or ("cosent" if self.label else "in-batch")
+
+    @property
+    def learns_from_others(self) -> bool:
+        """Whether the only wrong texts of an item are those of other items."""
+        return self.objective == "in-batch" and len(self.columns) == 2 and not self.hard_negatives
 
     @property
     def metric(self) -> str:

@@ -21,7 +21,10 @@ _ROLES = ("query", "document")
 
 
 def write_model(network: Network, origin: Path, folder: Path, prompts: tuple[str, ...], card: str) -> None:
-    """Write the network's weights beside everything else of the folder that it was loaded from."""
+    """Write the network's weights beside everything else of the folder that it was loaded from.
+
+    `prompts` become those of the model, also empty ones; without any, it keeps its own.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     for file in sorted(origin.rglob("*")):
         part = file.relative_to(origin)
@@ -40,7 +43,7 @@ def write_model(network: Network, origin: Path, folder: Path, prompts: tuple[str
             save_file(tensors, folder / step.weights.resolve().relative_to(origin.resolve()))
     if not (folder / "modules.json").exists():
         _name_modules(network, folder)
-    if any(prompts):
+    if prompts:
         _store_prompts(folder, prompts)
     (folder / "README.md").write_text(card, encoding="utf-8")
 

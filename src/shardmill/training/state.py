@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import TemporaryDirectory, gettempdir
 from typing import Any, Protocol
 
 import torch
@@ -14,7 +16,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from shardmill.errors import CorruptState
+from shardmill.errors import CorruptState, StoreFull
 
 FORMAT = 1
 _STATE, _WEIGHTS, _OPTIMIZER, _BEST = "state.json", "weights.safetensors", "optimizer.safetensors", "best.safetensors"
@@ -58,6 +60,23 @@ class LoopState:
         return max((each["figure"] for each in self.curve if each["step"] and "figure" in each), default=None)
 
 
+@contextmanager
+def scratch_folder() -> Iterator[Path]:
+    """A folder for files on their way to or from a store. That its disk is full is no fault of the item."""
+    try:
+        with TemporaryDirectory(prefix="shardmill-") as made:
+            yield Path(made)
+    except (OSError, SafetensorError) as error:
+        full = (errno.ENOSPC, errno.EDQUOT)
+        # safetensors has the number of the system's error in its text alone.
+        if getattr(error, "errno", None) not in full and not any(f"(os error {each})" in str(error) for each in full):
+            raise
+        raise StoreFull(
+            f"{gettempdir()}: no space left on the disk for a model on its way.",
+            hint="Free some space, or set TMPDIR to another folder, and run the same command again: it resumes.",
+        ) from error
+
+
 def save(
     context: LoopContext, state: LoopState, weights: Mapping[str, Tensor], optimizer: Any, best: Mapping[str, Tensor]
 ) -> None:
@@ -67,8 +86,7 @@ def save(
         for name, weight in weights.items()
         for kind, value in optimizer.state.get(weight, {}).items()
     }
-    with TemporaryDirectory(prefix="shardmill-") as made:
-        folder = Path(made)
+    with scratch_folder() as folder:
         files: dict[str, Path | bytes] = {_STATE: json.dumps(asdict(state)).encode()}
         for name, tensors in ((_WEIGHTS, weights), (_OPTIMIZER, moments), (_BEST, best)):
             if tensors:
@@ -81,8 +99,7 @@ def restore(
     saved: Saved, digest: str, weights: Mapping[str, Tensor], optimizer: Any
 ) -> tuple[LoopState, dict[str, Tensor]]:
     """Put a checkpoint's weights and moments in place; returns its state and its best weights."""
-    with TemporaryDirectory(prefix="shardmill-") as made:
-        folder = Path(made)
+    with scratch_folder() as folder:
         saved.fetch(folder)
         try:
             values = json.loads((folder / _STATE).read_text())

@@ -217,7 +217,8 @@ class LongItems:
             if not isinstance(error, DeviceLost):
                 self._clear(block)
             raise error
-        said = error.message if isinstance(error, ShardmillError) else f"{type(error).__name__}: {error}"
+        ours = isinstance(error, ShardmillError)
+        said = " ".join(str(error).splitlines()) if ours else f"{type(error).__name__}: {error}"
         block.bad.setdefault(row, said[:500])
 
     # the search for items that kill

@@ -116,6 +116,17 @@ def test_pairs_without_a_partner_are_left_out_and_named(
     assert "--fresh --max-errors 3" in caught.value.hint
 
 
+def test_a_card_names_columns_as_they_are(folder: Path, tmp_path: Path, write_jsonl: Callable[..., Path]) -> None:
+    rows = [{"the_question": row["question"], "passage": row["passage"], "the_group": row["title"]} for row in ROWS]
+    train(write_jsonl(rows), folder, tmp_path / "run", columns=["the_question", "passage"], split_by="the_group")
+    card = (tmp_path / "run" / "model" / "README.md").read_text()
+    assert "(`the_question`, `passage`)" in card
+    assert "held out, by `the_group`." in card
+    again = {"columns": ["the_question", "passage"]}
+    train(write_jsonl(rows), tmp_path / "run" / "model", tmp_path / "again", **again)
+    assert "# run/model, fine-tuned" in (tmp_path / "again" / "model" / "README.md").read_text()
+
+
 def test_labels_that_are_texts_are_numbers_or_left_out(
     folder: Path, tmp_path: Path, write_jsonl: Callable[..., Path]
 ) -> None:
@@ -135,18 +146,38 @@ def test_a_loss_that_is_not_a_number_fails_the_run_with_its_step(
     with pytest.raises(TooManyErrors, match="The loss is nan at step") as caught:
         train(write_jsonl(ROWS), folder, tmp_path / "run", learning_rate=1e30, warmup=0, held_out=0, epochs=3)
     assert "resumes" not in caught.value.hint
+    assert "Lower --learning-rate" in str(caught.value)
 
 
 def test_that_nothing_was_held_out_is_said(
     folder: Path, tmp_path: Path, write_jsonl: Callable[..., Path], shardmill: Cli
 ) -> None:
-    source = write_jsonl([ROWS[0]] * 4)
-    train(source, folder, tmp_path / "run")
-    words = ["train", source, "--columns", "question,passage", "--model", folder, "--batch", 8]
+    source = write_jsonl([{**row, "title": "one"} for row in ROWS[:4]])
+    train(source, folder, tmp_path / "run", split_by="title")
+    words = ["train", source, "--columns", "question,passage", "--split-by", "title", "--model", folder, "--batch", 8]
     said = shardmill(*words, "--learning-rate", 0.001, "--held-out", 0.2, "--out", tmp_path / "run")
     assert said.status == 0, said
     assert "4 items in 1 step" in said.err
     assert "No item was held out, so the model was not measured" in said.err
+
+
+def test_pairs_without_columns_of_the_usual_names_say_what_to_type(
+    folder: Path, tmp_path: Path, write_jsonl: Callable[..., Path], shardmill: Cli
+) -> None:
+    said = shardmill("train", write_jsonl(ROWS), "--model", folder, "--out", tmp_path / "run")
+    assert said.status == 2, said
+    assert "no field 'anchor'" in said.err
+    assert "Available: question, passage, negative, score, title. Name the columns" in said.err
+    assert "--columns FIRST,SECOND" in said.err
+
+
+def test_a_prompt_that_leaves_no_room_is_refused(
+    folder: Path, tmp_path: Path, write_jsonl: Callable[..., Path]
+) -> None:
+    source = write_jsonl(ROWS)
+    with pytest.raises(SpecError, match="prompt of 'question' fills all 64 tokens"):
+        train(source, folder, tmp_path / "run", prompts={"question": "river " * 80})
+    train(source, folder, tmp_path / "short", prompts={"question": "river " * 40})
 
 
 def test_one_row_is_too_few(folder: Path, tmp_path: Path, write_jsonl: Callable[..., Path]) -> None:
@@ -171,6 +202,9 @@ def test_one_row_is_too_few(folder: Path, tmp_path: Path, write_jsonl: Callable[
         ({"dims": "16,many"}, "dims is 16,many, and not whole numbers"),
         ({"prompts": {"Title": "x"}}, "train task: a prompt is for Title"),
         ({"bach": 3}, "bach"),
+        ({"batch": 1}, "a batch of 1 teaches nothing: the loss in-batch compares"),
+        ({"batch": 1, "label": "score"}, "a batch of 1 teaches nothing: the loss cosent compares"),
+        ({"seed": 1 << 63}, "seed: input should be less than 9223372036854775808"),
     ],
 )
 def test_wrong_parameters_are_refused_before_anything_runs(

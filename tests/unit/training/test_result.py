@@ -64,3 +64,15 @@ def test_prompts_of_columns_become_those_of_the_model(tmp_path: Path) -> None:
     made = SentenceTransformer(str(tmp_path / "model"), device="cpu")
     wanted = network.embed([("query: ", "a castle")]).numpy()
     np.testing.assert_allclose(made.encode(["a castle"], prompt_name="query"), wanted, atol=1e-5)
+
+
+def test_a_model_trained_without_its_prompts_has_none(tmp_path: Path) -> None:
+    from shardmill.training.result import write_model as write_result
+
+    own = {"prompts": {"query": "query: ", "document": "passage: "}}
+    origin = write_model(tmp_path / "origin", bert(), [pooling("mean")], whole=own, scale=1)
+    network = a_network(origin)
+    write_result(network, origin, tmp_path / "same", (), "")
+    assert read_folder(tmp_path / "same").prompts == own["prompts"]
+    write_result(network, origin, tmp_path / "none", ("", ""), "")
+    assert read_folder(tmp_path / "none").prompts == {"query": "", "document": ""}

@@ -64,6 +64,8 @@ class SshEngine:
         if not common:
             check_together(self._cluster, self._execution.min_workers or 1)
         home = Home(ledger, self._execution.lease_s)
+        if not common and home.plan.work.task == "train":
+            raise _cannot_leave_model(self._cluster)
         check_reach(home.plan, self._cluster.shared, is_url(ledger.url))
         if not common and not self.quiet:
             self._announce(home.plan)
@@ -89,6 +91,15 @@ def check_together(cluster: Cluster, least: int) -> None:
             hint="Use hosts with a shared disk or a run in an object store, or Slurm, Ray or Kubernetes; or lower "
             "min_workers.",
         )
+
+
+def _cannot_leave_model(cluster: Cluster) -> SpecError:
+    names = ", ".join(host.name for host in cluster.hosts)
+    return SpecError(
+        f"train leaves its checkpoints and its model in the run folder, which {names} do not reach.",
+        hint="If they share a disk with this machine, say shared = true in the hosts file; or put the run in an object "
+        "store (--out s3://…); or use Slurm, Ray or Kubernetes.",
+    )
 
 
 async def look_at(cluster: Cluster) -> dict[str, Looked | HostLost]:

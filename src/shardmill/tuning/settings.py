@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
 from shardmill.errors import SpecError
 from shardmill.spec import parse_duration
@@ -45,9 +45,17 @@ class StudySettings(BaseModel):
 
     @field_validator("sampler", "pruner", mode="before")
     @classmethod
-    def _named(cls, value: Any) -> Any:
+    def _named(cls, value: Any, about: ValidationInfo) -> Any:
         """A name alone, or a table with the name and options of Optuna's class."""
-        return {"name": value} if isinstance(value, str) else value
+        if isinstance(value, Mapping) and "name" in value:
+            return value
+        if not isinstance(value, str):
+            what, first = about.field_name, "tpe" if about.field_name == "sampler" else "median"
+            raise SpecError(
+                f"The {what} has no name (it is {value!r}).",
+                hint=f'Write {what} = "{first}", or {what} = {{ name = "{first}", … }} with options.',
+            )
+        return {"name": value}
 
     @field_validator("time_limit", "trial_time_limit")
     @classmethod

@@ -10,6 +10,7 @@ from shardmill.calls import describe_call
 from shardmill.errors import SpecError, UsageError, nearest
 from shardmill.tasks.params import read_params
 from shardmill.tuning.file import read_tables
+from shardmill.tuning.rehearsal import rehearse
 from shardmill.tuning.settings import StudySettings
 from shardmill.tuning.study import TASK
 
@@ -39,6 +40,7 @@ def read_study_file(
     settings = read_params(StudySettings, {**given, "space": tables.get("space", {})}, TASK)
     if source and not settings.task:
         raise SpecError("A study of an objective reads no source.", hint=f"Leave out {', '.join(source)}.")
+    rehearse(settings)
     work = {
         **source,
         "items": trials,

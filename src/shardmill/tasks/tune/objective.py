@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import pyarrow as pa
@@ -52,7 +53,8 @@ class CalledObjective(Objective):
         self._call: Callable[[dict[str, Value], TrialContext], Any] = load_call(self._name, self._code)
 
     def run(self, item: Mapping[str, Any], parameters: dict[str, Value], context: TrialContext) -> Any:
-        return self._call(parameters, context)
+        with _as_its_own():
+            return self._call(parameters, context)
 
 
 class TaskObjective(Objective):
@@ -82,17 +84,26 @@ class TaskObjective(Objective):
         self._device = device
 
     def run(self, item: Mapping[str, Any], parameters: dict[str, Value], context: TrialContext) -> Any:
-        try:
+        with _as_its_own():
             task = self._make(parameters)
             task.open(self._device)
             try:
                 return _metrics(task.work(item, context))
             finally:
                 task.close()
-        except UsageError as error:
-            if error.retryable or isinstance(error, TaskError):
-                raise
-            raise TaskError(error.message, hint=error.hint) from error
+
+
+@contextmanager
+def _as_its_own() -> Iterator[None]:
+    """What a trial asked for in vain, memory or something of shardmill, fails the trial and not the study."""
+    try:
+        yield
+    except MemoryError as error:
+        raise TaskError(f"MemoryError: {error}") from error
+    except UsageError as error:
+        if error.retryable or isinstance(error, TaskError):
+            raise
+        raise TaskError(error.message, hint=error.hint) from error
 
 
 def _names_of_metrics(task: LongTask) -> list[str]:

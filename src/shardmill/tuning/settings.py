@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
-from shardmill.errors import SpecError
+from shardmill.errors import SpecError, nearest
 from shardmill.spec import parse_duration
 from shardmill.tuning.space import Choices, NumberRange, Space, Value, parse_space
 
@@ -59,9 +59,12 @@ class StudySettings(BaseModel):
 
     @field_validator("time_limit", "trial_time_limit")
     @classmethod
-    def _duration(cls, value: str | None) -> str | None:
+    def _duration(cls, value: str | None, about: ValidationInfo) -> str | None:
         if value is not None:
-            parse_duration(value)
+            try:
+                parse_duration(value)
+            except ValueError as error:
+                raise SpecError(f"{about.field_name}: {error}.", hint=f'Write {about.field_name} = "2h".') from error
         return value
 
     @model_validator(mode="after")
@@ -70,6 +73,11 @@ class StudySettings(BaseModel):
             raise SpecError(
                 "A study needs a call or a task, one of them.",
                 hint='Write call = "package.module:objective" or task = "train" in [work].',
+            )
+        if self.call and self.params:
+            raise SpecError(
+                "[work.params] are those of a task, and the study has a call.",
+                hint="Write fixed values into the objective, or as a list of one in [space].",
             )
         for what, known in (("sampler", SAMPLERS), ("pruner", PRUNERS)):
             if (name := getattr(self, what).get("name")) not in known:
@@ -93,9 +101,11 @@ class StudySettings(BaseModel):
             _check_countable(space)
         for point in self.start:
             for name, value in point.items():
-                if name not in space or not space[name].holds(_plain(space[name], value)):
+                if name not in space:
+                    raise SpecError(f"The start {name} = {value!r} is not in the space.", hint=nearest(name, [*space]))
+                if not space[name].holds(_plain(space[name], value)):
                     raise SpecError(
-                        f"The start {name} = {value!r} is not in the space.", hint=f"It has {', '.join(space)}."
+                        f"The start {name} = {value!r} is not in the space.", hint=f"{name} is {space[name]}."
                     )
 
     @property

@@ -84,7 +84,8 @@ def test_a_resumed_trial_has_the_reports_before_its_checkpoint(tmp_path: Path) -
 
 def a_trial(folder: Path, goal: str, context: FakeContext, **changes: Any) -> Mapping[str, Any]:
     """The row of a trial whose objective is this code."""
-    (folder / "goal.py").write_text(f"import numpy as np\n\ndef goal(parameters, context):\n    {goal}\n    return 1.0\n")
+    code = f"import numpy as np\n\ndef goal(parameters, context):\n    {goal}\n    return 1.0\n"
+    (folder / "goal.py").write_text(code)
     work, _ = read_study_file(STUDY, {"call": f"{folder}/goal.py:goal", **changes})
     permission.allow(make_spec(work).work.code)
     task = TuneTask(**work["params"])
@@ -203,6 +204,14 @@ def test_options_replace_keys_of_the_file(tmp_path: Path) -> None:
         ("[work]\ncall = 'a:b'\ntrials = 3\n[space]\nvalue = [1]\n", "'value' is the name of another column"),
         ("[work]\ncall = 'a:b'\ntrials = 3\ntime_limit = 'soon'\n[space]\nx = [1]\n", "time_limit"),
         ("[work]\ncall = 'a:b'\ntrials = 3\nmetrics = {loss = 'up'}\n[space]\nx = [1]\n", "metrics.loss"),
+        ("[work]\ncall = 'a:b'\ntrials = 3\ntime_limit = '2'\n[space]\nx = [1]\n", "^time_limit: '2' is no duration"),
+        ("[work]\ncall = 'a:b'\ntrials = 3\nparams = {a = 1}\n[space]\nx = [1]\n", "the study has a call"),
+        ("[work]\ncall = 'a:b'\ntrials = 3\nstart = [{y = 1}]\n[space]\nx = [1]\n", "(?s)start y = 1 .*Available: x"),
+        ("[work]\ncall = 'a:b'\ntrials = 3\nstart = [{x = 2}]\n[space]\nx = [1]\n", "(?s)start x = 2 .*x is one of 1"),
+        (
+            "[work]\ncall = 'a:b'\ntrials = 5\nsampler = 'grid'\n[space]\nx = {low = 0.0, high = 0.3, step = 0.1}\n",
+            "trials is 5, and a grid over this space has 4 combinations",
+        ),
         ("[wrok]\n", r"unknown table \[wrok\]"),
     ],
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
@@ -116,6 +116,12 @@ class StudySettings(BaseModel):
     def example(self) -> dict[str, Value]:
         """Some point of the space: what a task must accept."""
         return {n: each.values[0] if isinstance(each, Choices) else each.low for n, each in self.ranges.items()}
+
+    def corners(self) -> Iterator[tuple[str, Value, dict[str, Value]]]:
+        """Every choice and both ends of every range, each as its name, its value, and the example with it."""
+        for name, each in self.ranges.items():
+            for value in each.values if isinstance(each, Choices) else (each.low, each.high):
+                yield name, value, {**self.example, name: value}
 
     @property
     def starts(self) -> list[dict[str, Value]]:

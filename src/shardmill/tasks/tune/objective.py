@@ -67,7 +67,8 @@ class TaskObjective(Objective):
         for metric in settings.metrics:
             if metric not in known and (task.metrics is not None or _BEST not in task.output.names):
                 raise SpecError(
-                    f"The task {self._name!r} has no metric {metric!r}.", hint=f"It has {', '.join(known)}."
+                    f"The task {self._name!r} has no metric {metric!r}.",
+                    hint=f"It has {', '.join(known)}. Write {_example(known[0])} in [work]." if known else "",
                 )
         self._fingerprint = task.fingerprint
 
@@ -110,6 +111,10 @@ def _names_of_metrics(task: LongTask) -> list[str]:
     """What it measures, and the columns of its row that are numbers, the loss first."""
     numbers = [each.name for each in task.output if pa.types.is_floating(each.type) or pa.types.is_integer(each.type)]
     return [*(task.metrics or ()), *sorted(numbers, key=lambda name: name != "loss")]
+
+
+def _example(metric: str) -> str:
+    return f'metrics = {{ "{metric}" = "{"minimize" if metric == "loss" else "maximize"}" }}'
 
 
 def _metrics(row: Mapping[str, Any]) -> dict[str, Any]:

@@ -46,3 +46,8 @@ def stepwise(parameters: dict[str, Any], context: Any) -> float:
 
 def always_broken(parameters: dict[str, Any], context: Any) -> float:
     raise ValueError("never")
+
+
+def one_best(parameters: dict[str, Any], context: Any) -> dict[str, float]:
+    """Two metrics that agree, so that one trial beats all others."""
+    return {"value": float(parameters["x"]), "speed": 2 * float(parameters["x"])}

@@ -178,6 +178,21 @@ def test_the_page_of_a_study_shows_its_best_trial_and_charts(tmp_path: Path) -> 
     assert len(json.loads(Path(run.report(tmp_path / "study.json")).read_text())["study"]["trials"]) == 12
 
 
+def test_the_page_of_a_long_study_says_what_it_leaves_out(tmp_path: Path) -> None:
+    needed("optuna")
+    space = {"way": [f"{n}-{'long' * 20}" for n in range(24)], "x": {"low": 0.0, "high": 1.0}, "n": [1, 2]}
+    metrics = {"value": "minimize", "speed": "minimize"}
+    work = {"call": "tests.support.objectives:one_best", "trials": 110, "generation": 55, "metrics": metrics}
+    study = {"work": {**work, "sampler": "random"}, "space": space}
+    run = api.tune_study(study, {}, {"device": "cpu"}, tmp_path / "run", engine=InProcessEngine())
+    page = Path(run.report(tmp_path / "study.html")).read_text()
+    assert "The table has 100 of them, the best first. All: shardmill study RUN --json" in page
+    assert page.count('<th scope="row">speed</th>') == 1
+    under = re.findall(r'text-anchor="\w+">(\d+-long[^<]*)</text>', page)
+    assert 2 < len(under) <= 10
+    assert max(map(len, under)) < 20
+
+
 def test_the_page_of_a_training_run_shows_its_figures_and_curves(tmp_path: Path) -> None:
     needed("torch")
     from tests.support.training import a_model, topic_pairs

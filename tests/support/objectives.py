@@ -44,5 +44,21 @@ def stepwise(parameters: dict[str, Any], context: Any) -> float:
     return float(value / 6)
 
 
+def always_far(parameters: dict[str, Any], context: Any) -> float:
+    context.report(0, {"value": 9.0})
+    return 9.0
+
+
+def noisily_broken(parameters: dict[str, Any], context: Any) -> float:
+    if context.number == 1:
+        raise ValueError("two\nlines \x1b[31mred")
+    return 1.0
+
+
 def always_broken(parameters: dict[str, Any], context: Any) -> float:
     raise ValueError("never")
+
+
+def one_best(parameters: dict[str, Any], context: Any) -> dict[str, float]:
+    """Two metrics that agree, so that one trial beats all others."""
+    return {"value": float(parameters["x"]), "speed": 2 * float(parameters["x"])}

@@ -15,7 +15,7 @@ import shardmill
 from shardmill.cli import options as o
 from shardmill.cli.command import Verb, print_json, takes
 from shardmill.cli.specs import read_options
-from shardmill.console import say
+from shardmill.console import clean, say
 
 if TYPE_CHECKING:
     from shardmill.devices import Device
@@ -197,15 +197,20 @@ def show(
 ) -> None:
     """Show one shard of a run, or the rows that failed."""
     from shardmill.status.shard import describe_shard
+    from shardmill.tuning.study import is_study
 
     opened = shardmill.Run(run)
     if shard is not None and not errors:
         print_json(describe_shard(opened.ledger, opened.plan, shard))
         return
-    found = islice(opened.errors(), limit)
+    found = list(islice(opened.errors(), limit))
     if as_json:
-        print_json(list(found))
+        print_json(found)
         return
+    of_study = is_study(opened.plan)
     for record in found:
         line = record["line"] or f"{record['line_in_shard']} of shard {record['shard']}"
-        print(f"{record['file']}:{line}: {record['reason']}")
+        where = f"trial {record['shard']}" if of_study else f"{record['file']}:{line}"
+        print(clean(f"{where}: {record['reason']}"))
+    if not found and limit:
+        say(f"No {'trial' if of_study else 'row'} has failed.")

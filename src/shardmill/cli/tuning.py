@@ -69,7 +69,16 @@ def tune(
         if found.best:
             say(f"Next: shardmill report {run.ledger.url}   shardmill study {run.ledger.url} --journal study.log")
     if len(found.trials) == found.planned and not found.best:
-        raise UsageError("No trial has a result.", hint=f"See why: shardmill show {run.ledger.url} --errors")
+        raise UsageError("No trial has a result.", hint=_why(found, run.ledger.url))
+
+
+def _why(found: StudyResult, url: str) -> str:
+    """Where to look if no trial has a result."""
+    from shardmill.tuning.trial import FAILED
+
+    if found.count(FAILED):
+        return f"See why: shardmill show {url} --errors"
+    return "All were pruned: with another --out, loosen the pruner or trial_time_limit."
 
 
 _STUDY = """\
@@ -111,7 +120,7 @@ def _show(found: StudyResult) -> None:
     for trial in found.best[:_MOST_BEST]:
         print(_describe(found, trial))
     if found.importances:
-        print("matters  " + "  ".join(f"{name} {share:.0%}" for name, share in found.importances.items()))
+        print(clean("matters  " + "  ".join(f"{name} {share:.0%}" for name, share in found.importances.items())))
 
 
 def _describe(found: StudyResult, trial: Trial) -> str:
@@ -120,4 +129,4 @@ def _describe(found: StudyResult, trial: Trial) -> str:
         f"{name} {value:.6g}" if isinstance(value, float) else f"{name} {value}"
         for name, value in trial.parameters.items()
     )
-    return f"best     trial {trial.number}  {values}  ({duration(trial.seconds)})\n         {tried}"
+    return f"best     trial {trial.number}  {clean(values)}  ({duration(trial.seconds)})\n         {clean(tried)}"

@@ -12,6 +12,8 @@ from shardmill.reports.shape import Chart, Grid, Points, Section
 
 _WIDTH, _HEIGHT, _LEFT, _BOTTOM, _TOP = 640, 150, 72, 20, 8
 _VERDICTS = ("passed", "FAILED")
+# Texts under a chart: so many at most, and so wide a letter.
+_MOST_LABELS, _LETTER = 10, 6.2
 
 _STYLE = """
 :root { color-scheme: light dark; --ink: #1c2024; --soft: #60646c; --line: #d9dce1; --paper: #fff; --mark: #2f6fbd;
@@ -37,6 +39,7 @@ th { color: var(--soft); font-weight: 500; }
 .number { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
 .facts th { width: min(14rem, 40%); }
 .wide { overflow-x: auto; }
+@media screen { .wide th, .wide td { overflow-wrap: break-word; max-width: 18rem; } }
 figure { margin: 1rem 0; break-inside: avoid; }
 figcaption { color: var(--soft); font-size: .88rem; }
 svg { width: 100%; height: auto; display: block; }
@@ -88,7 +91,7 @@ def _grid(grid: Grid) -> str:
     head = cells("th", grid.header)
     rows = "".join(f"<tr>{cells('td', row)}</tr>\n" for row in grid.rows)
     table = f"<table>\n<thead><tr>{head}</tr></thead>\n<tbody>\n{rows}</tbody>\n</table>\n"
-    return f'<div class="wide">\n{table}</div>\n'
+    return f'<div class="wide" tabindex="0">\n{table}</div>\n'
 
 
 def _chart(chart: Chart) -> str:
@@ -103,8 +106,12 @@ def _chart(chart: Chart) -> str:
             f'<rect x="{_LEFT + i * step + 1:.1f}" y="{y:.1f}" width="{max(step - 2, 1):.1f}" height="{base - y:.1f}"/>'
             for i, y in tops
         )
-        every = max(1, len(chart.labels) // 10)
-        marks = [(_LEFT + (i + 0.5) * step, text, "middle") for i, text in enumerate(chart.labels) if i % every == 0]
+        every = math.ceil(len(chart.labels) / _MOST_LABELS)
+        marks = [
+            (_LEFT + (i + 0.5) * step, _shorten(text, every * step), "middle")
+            for i, text in enumerate(chart.labels)
+            if i % every == 0
+        ]
     else:
         places = [(_LEFT + (i + 0.5) * step, base - height * value / top) for i, value in enumerate(chart.values)]
         line = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
@@ -137,7 +144,11 @@ def _points(chart: Points) -> str:
     line = " ".join(f"{x:.1f},{y(value):.1f}" for x, value in zip(xs, chart.line, strict=False))
     drawn = f'<polyline class="data" points="{line}"/>{dots}' if line else dots
     if chart.labels:
-        under = {x: chart.labels[int(place)] for x, place in zip(xs, chart.places, strict=True)}
+        seen = sorted(dict(zip(xs, chart.places, strict=True)).items())
+        every = math.ceil(len(seen) / _MOST_LABELS)
+        # The first and the last text reach inwards, and their neighbours to both sides.
+        room = every * width / (len(seen) + 1)
+        under = {x: _shorten(chart.labels[int(place)], room) for x, place in seen[::every]}
     else:
         under = {min(xs): f"{min(chart.places):.4g}", max(xs): f"{max(chart.places):.4g}"}
     first, last = min(xs), max(xs)
@@ -153,6 +164,12 @@ def _points(chart: Points) -> str:
         f'<text x="{_LEFT - 6}" y="{_TOP + 8}" text-anchor="end">{high:.4g}</text>'
         f'<text x="{_LEFT - 6}" y="{_TOP + height}" text-anchor="end">{low:.4g}</text>{drawn}{texts}</svg></figure>\n'
     )
+
+
+def _shorten(text: str, room: float) -> str:
+    """A text that fits under its part of a chart."""
+    letters = max(3, int(room / _LETTER))
+    return text if len(text) <= letters else f"{text[: letters - 1]}…"
 
 
 def _text(text: str) -> str:

@@ -31,7 +31,7 @@ def describe_study(study: StudyResult) -> Section:
         charts=_importances(study),
         points=points if len(whole) > 1 else (),
         grids=(_grid(study, [*shown, *rest][:_MOST_TRIALS]),) if study.trials else (),
-        notes=(f"{len(study.trials):,} of {count(study.planned, 'trial')} ended: {ended}.",),
+        notes=(f"{len(study.trials):,} of {count(study.planned, 'trial')} ended: {ended}.", *_cut(study)),
     )
 
 
@@ -49,12 +49,17 @@ def _facts(study: StudyResult) -> tuple[tuple[str, str], ...]:
     if len(study.best) != 1:
         return (("best trials", ", ".join(str(trial.number) for trial in study.best[:_MOST_TRIALS]) or "none"),)
     best = study.best[0]
-    metric = next(iter(study.settings.metrics))
     return (
         ("best trial", str(best.number)),
-        (metric, _number(best.values[0])),
+        *((name, _number(value)) for name, value in zip(study.settings.metrics, best.values, strict=True)),
         *((name, _number(value)) for name, value in best.parameters.items()),
     )
+
+
+def _cut(study: StudyResult) -> tuple[str, ...]:
+    if len(study.trials) <= _MOST_TRIALS:
+        return ()
+    return (f"The table has {_MOST_TRIALS} of them, the best first. All: shardmill study RUN --json",)
 
 
 def _importances(study: StudyResult) -> tuple[Chart, ...]:

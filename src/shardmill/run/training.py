@@ -38,12 +38,22 @@ def settle_training(work: dict[str, Any], execution: dict[str, Any]) -> tuple[di
 
 def settle_study(work: dict[str, Any]) -> dict[str, Any]:
     """The work of a study; if its trials are training runs, all of them get the rows of its source."""
-    if work["params"].get("task") != "train":
+    if (task := work["params"].get("task")) != "train":
+        if work.get("source"):
+            raise SpecError(
+                f"Only a study of train reads a source, and this one is of {task!r}.",
+                hint='Write task = "train", or leave out the source.',
+            )
         return work
     if not work.get("source"):
         raise SpecError("No source was given.", hint='Name the pairs: source = "pairs.jsonl" in [work].')
     settings = StudySettings(**work["params"])
     settled, _ = settle_training({"params": {**settings.params, **settings.example}}, {})
+    for name, value, point in settings.corners():
+        try:
+            settle_training({"params": {**settings.params, **point}}, {})
+        except SpecError as error:
+            raise SpecError(f"space.{name} = {value!r}: {error.message}", hint=error.hint) from error
     fixed = {"columns": settled["params"]["columns"], **settings.params}
     read = {name: settled[name] for name in ("text", "fields", "group_by")}
     return {**work, **read, "params": {**work["params"], "params": fixed}}

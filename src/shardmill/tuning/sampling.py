@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
+import inspect
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from shardmill.errors import SpecError, missing_extra
+from shardmill.errors import ShardmillError, SpecError, TaskError, missing_extra, nearest
 from shardmill.tuning.settings import StudySettings
 from shardmill.tuning.space import Choices, NumberRange, Value
 from shardmill.tuning.trial import COMPLETE, FAILED, PRUNED, SKIPPED, Trial
@@ -31,6 +34,15 @@ def suggest(settings: StudySettings, generation: int, finished: Sequence[Trial])
 
     The trials are asked for one after another, so that those of a generation differ from each other as well.
     """
+    try:
+        return _suggest(settings, generation, finished)
+    except ShardmillError:
+        raise
+    except Exception as error:
+        raise TaskError(f"The sampler {settings.sampler['name']!r} failed: {type(error).__name__}: {error}") from error
+
+
+def _suggest(settings: StudySettings, generation: int, finished: Sequence[Trial]) -> list[dict[str, Value]]:
     remake = replay if settings.sampler["name"] in _KEEPS_NOTES else rebuild
     study = remake(settings, finished, _make_sampler(settings, generation))
     first, space = generation * settings.generation, distributions(settings)
@@ -108,7 +120,8 @@ def replay(settings: StudySettings, trials: Sequence[Trial], sampler: BaseSample
 def fill(study: Study, settings: StudySettings, trials: Iterable[Trial]) -> None:
     space = distributions(settings)
     for trial in sorted(trials, key=lambda each: each.number):
-        study.add_trial(freeze(trial, space))
+        # A trial of several metrics has no reports in Optuna: TPE fails on them.
+        study.add_trial(freeze(trial if len(settings.metrics) == 1 else replace(trial, reports={}), space))
 
 
 def freeze(trial: Trial, space: Mapping[str, BaseDistribution]) -> FrozenTrial:
@@ -169,7 +182,9 @@ def _make_sampler(settings: StudySettings, generation: int) -> BaseSampler:
     }
     # The points of a sequence are of one sequence in all generations.
     seed = _seed(settings.seed, 0 if settings.sampler["name"] == "qmc" else generation)
-    made: BaseSampler = _make("sampler", kinds, {**settings.sampler, "seed": seed})
+    # That choices are drawn at random is documented, and no warning to each worker.
+    quiet = {"warn_independent_sampling": False} if settings.sampler["name"] in _NEEDS else {}
+    made: BaseSampler = _make("sampler", kinds, {**quiet, **settings.sampler, "seed": seed})
     return made
 
 
@@ -178,7 +193,7 @@ def _make_pruner(settings: StudySettings) -> Any:
     kinds = {
         "median": pruners.MedianPruner,
         "percentile": pruners.PercentilePruner,
-        "patient": lambda **options: pruners.PatientPruner(None, **options),
+        "patient": functools.partial(pruners.PatientPruner, None),
         "halving": pruners.SuccessiveHalvingPruner,
         "hyperband": pruners.HyperbandPruner,
         "threshold": pruners.ThresholdPruner,
@@ -189,20 +204,30 @@ def _make_pruner(settings: StudySettings) -> Any:
 
 def _make(what: str, kinds: Mapping[str, Callable[..., Any]], options: Mapping[str, Any]) -> Any:
     own = {name: value for name, value in options.items() if name != "name"}
+    known = [name for name in inspect.signature(kinds[options["name"]]).parameters if name != "seed"]
+    said = f"The {what} {options['name']!r} cannot be made:"
+    if unknown := sorted(own.keys() - {*known, "seed"}):
+        raise SpecError(f"{said} it has no option {unknown[0]!r}.", hint=nearest(unknown[0], known))
     try:
         with _quiet():
             return kinds[options["name"]](**own)
     except (TypeError, ValueError, ImportError) as error:
-        raise SpecError(f"The {what} {options['name']!r} cannot be made: {error}.") from error
+        raise SpecError(f"{said} {str(error).rstrip('.')}.", hint=f"Its options are {', '.join(known)}.") from error
 
 
 def check_options(settings: StudySettings) -> None:
     """Refuse options that the sampler or the pruner does not have."""
     if (needed := _NEEDS.get(settings.sampler["name"])) and find_spec(needed) is None:
         raise missing_extra(needed, "tune")
+    if "seed" in settings.sampler:
+        raise SpecError(
+            "The sampler has no seed of its own.", hint=f"Write seed = {settings.sampler['seed']} in [work]."
+        )
     _make_sampler(settings, 0)
     if settings.pruner["name"] != "none":
         _make_pruner(settings)
+    elif len(settings.pruner) > 1:
+        raise SpecError("The pruner 'none' has no options.", hint="Leave out the pruner, or name another.")
 
 
 def _seed(seed: int, generation: int) -> int:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
-from shardmill.errors import SpecError
+from shardmill.errors import SpecError, nearest
 from shardmill.spec import parse_duration
 from shardmill.tuning.space import Choices, NumberRange, Space, Value, parse_space
 
@@ -45,15 +45,26 @@ class StudySettings(BaseModel):
 
     @field_validator("sampler", "pruner", mode="before")
     @classmethod
-    def _named(cls, value: Any) -> Any:
+    def _named(cls, value: Any, about: ValidationInfo) -> Any:
         """A name alone, or a table with the name and options of Optuna's class."""
-        return {"name": value} if isinstance(value, str) else value
+        if isinstance(value, Mapping) and "name" in value:
+            return value
+        if not isinstance(value, str):
+            what, first = about.field_name, "tpe" if about.field_name == "sampler" else "median"
+            raise SpecError(
+                f"The {what} has no name (it is {value!r}).",
+                hint=f'Write {what} = "{first}", or {what} = {{ name = "{first}", … }} with options.',
+            )
+        return {"name": value}
 
     @field_validator("time_limit", "trial_time_limit")
     @classmethod
-    def _duration(cls, value: str | None) -> str | None:
+    def _duration(cls, value: str | None, about: ValidationInfo) -> str | None:
         if value is not None:
-            parse_duration(value)
+            try:
+                parse_duration(value)
+            except ValueError as error:
+                raise SpecError(f"{about.field_name}: {error}.", hint=f'Write {about.field_name} = "2h".') from error
         return value
 
     @model_validator(mode="after")
@@ -62,6 +73,11 @@ class StudySettings(BaseModel):
             raise SpecError(
                 "A study needs a call or a task, one of them.",
                 hint='Write call = "package.module:objective" or task = "train" in [work].',
+            )
+        if self.call and self.params:
+            raise SpecError(
+                "[work.params] are those of a task, and the study has a call.",
+                hint="Write fixed values into the objective, or as a list of one in [space].",
             )
         for what, known in (("sampler", SAMPLERS), ("pruner", PRUNERS)):
             if (name := getattr(self, what).get("name")) not in known:
@@ -85,9 +101,11 @@ class StudySettings(BaseModel):
             _check_countable(space)
         for point in self.start:
             for name, value in point.items():
-                if name not in space or not space[name].holds(_plain(space[name], value)):
+                if name not in space:
+                    raise SpecError(f"The start {name} = {value!r} is not in the space.", hint=nearest(name, [*space]))
+                if not space[name].holds(_plain(space[name], value)):
                     raise SpecError(
-                        f"The start {name} = {value!r} is not in the space.", hint=f"It has {', '.join(space)}."
+                        f"The start {name} = {value!r} is not in the space.", hint=f"{name} is {space[name]}."
                     )
 
     @property
@@ -98,6 +116,12 @@ class StudySettings(BaseModel):
     def example(self) -> dict[str, Value]:
         """Some point of the space: what a task must accept."""
         return {n: each.values[0] if isinstance(each, Choices) else each.low for n, each in self.ranges.items()}
+
+    def corners(self) -> Iterator[tuple[str, Value, dict[str, Value]]]:
+        """Every choice and both ends of every range, each as its name, its value, and the example with it."""
+        for name, each in self.ranges.items():
+            for value in each.values if isinstance(each, Choices) else (each.low, each.high):
+                yield name, value, {**self.example, name: value}
 
     @property
     def starts(self) -> list[dict[str, Value]]:

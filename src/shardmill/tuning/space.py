@@ -11,6 +11,7 @@ from shardmill.errors import SpecError, nearest
 
 Value = float | int | str | bool
 _KEYS = ("low", "high", "log", "step")
+_LARGEST = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +26,9 @@ class NumberRange:
     @property
     def kind(self) -> str:
         return "int64" if isinstance(self.low, int) and isinstance(self.high, int) else "double"
+
+    def __str__(self) -> str:
+        return f"from {self.low} to {self.high}{f' by {self.step}' if self.step else ''}"
 
     def holds(self, value: Any) -> bool:
         """Whether a value is in the range, on its steps."""
@@ -46,11 +50,27 @@ class Choices:
         kinds = {type(value) for value in self.values}
         return names[kinds.pop()] if len(kinds) == 1 and not kinds & {float} else "double"
 
+    def __str__(self) -> str:
+        return f"one of {', '.join(map(repr, self.values))}"
+
     def holds(self, value: Any) -> bool:
         return any(type(value) is type(own) and value == own for own in self.values)
 
 
 Space = Mapping[str, NumberRange | Choices]
+
+
+def count_points(space: Space) -> int:
+    """The number of combinations in a space whose ranges have steps or whole numbers.
+
+    >>> count_points({"layers": NumberRange(1, 6, step=2), "way": Choices(("a", "b"))})
+    6
+    """
+    sizes = (
+        len(each.values) if isinstance(each, Choices) else round((each.high - each.low) / (each.step or 1)) + 1
+        for each in space.values()
+    )
+    return math.prod(sizes)
 
 
 def parse_space(table: Mapping[str, Any]) -> dict[str, NumberRange | Choices]:
@@ -79,6 +99,7 @@ def _parse(name: str, each: Any) -> NumberRange | Choices:
 
 def _parse_range(name: str, low: Any, high: Any, log: Any, step: Any) -> NumberRange:
     for key, value in (("low", low), ("high", high), *((("step", step),) if step is not None else ())):
+        _check_size(name, key, value)
         if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
             raise SpecError(f"space.{name}: {key} is no finite number (it is {value!r}).")
     if not isinstance(log, bool):
@@ -87,6 +108,8 @@ def _parse_range(name: str, low: Any, high: Any, log: Any, step: Any) -> NumberR
         raise SpecError(
             f"space.{name}: the range from {low} to {high} is empty.", hint="Write the smaller bound first."
         )
+    if not math.isfinite(high - low):
+        raise SpecError(f"space.{name}: the range from {low} to {high} is too wide.", hint="Write smaller bounds.")
     if log and (low <= 0 or step is not None):
         wrong = f"low is {low}" if low <= 0 else f"step is {step}"
         raise SpecError(f"space.{name}: {wrong}.", hint="A range on a log scale begins above 0 and has no step.")
@@ -107,11 +130,27 @@ def _parse_range(name: str, low: Any, high: Any, log: Any, step: Any) -> NumberR
 def _parse_choices(name: str, values: tuple[Any, ...]) -> Choices:
     if not values:
         raise SpecError(f"space.{name} has no choice.", hint='List the values: ["one", "two"].')
+    for value in values:
+        if not isinstance(value, bool | int | float | str):
+            raise SpecError(
+                f"space.{name}: {value!r} cannot be a choice.", hint="Use texts, numbers, or true and false."
+            )
+        _check_size(name, "a choice", value)
     kinds = {type(value) for value in values}
-    if not kinds <= {bool, int, float, str} or len(kinds - {float} if kinds <= {int, float} else kinds) > 1:
+    if len(kinds - {float} if kinds <= {int, float} else kinds) > 1:
         raise SpecError(f"space.{name} has choices of several types.", hint="Use texts, numbers, or true and false.")
     if kinds & {float} and not all(map(math.isfinite, values)):
         raise SpecError(f"space.{name} has a choice that is no finite number.")
     if len(set(values)) < len(values):
-        raise SpecError(f"space.{name} has a choice twice.")
+        twice = next(value for i, value in enumerate(values) if value in values[:i])
+        raise SpecError(f"space.{name} has a choice twice: {twice!r}.", hint="Leave one of them out.")
     return Choices(tuple(map(float, values)) if float in kinds else values)
+
+
+def _check_size(name: str, what: str, value: Any) -> None:
+    """Trials are rows of a table, with columns of 64 bits."""
+    if isinstance(value, int) and abs(value) > _LARGEST:
+        raise SpecError(
+            f"space.{name}: {what} is beyond {_LARGEST:,}, where whole numbers end.",
+            hint="Write smaller ones, or numbers with a point: 1.0e20.",
+        )

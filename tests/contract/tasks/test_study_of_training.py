@@ -87,6 +87,43 @@ def test_a_study_of_training_that_cannot_train_is_refused(
         tune(study, tmp_path / "run")
 
 
+@pytest.mark.parametrize(
+    ("space", "said"),
+    [
+        ("batch = [8, 0]", "space.batch = 0: .*batch: input should be greater than or equal to 1"),
+        ("batch = [8.0, 8.5]", "space.batch = 8.5: "),
+        ("warmup = { low = 0.0, high = 7.0 }", "space.warmup = 7.0: "),
+        ('loss = ["in-batch", "cosnet"]', "space.loss = 'cosnet': "),
+    ],
+)
+def test_every_choice_and_both_ends_of_a_range_are_shown_to_train_before_any_trains(
+    space: str, said: str, model: Path, tmp_path: Path, write_jsonl: Callable[..., Path]
+) -> None:
+    study = study_file(model, write_jsonl(ROWS), tmp_path)
+    study.write_text(study.read_text().replace("batch = [8, 16]", space))
+    with pytest.raises(SpecError, match=said):
+        tune(study, tmp_path / "run")
+    assert not (tmp_path / "run" / "plan.json").exists()
+
+
+def test_a_source_is_for_train_alone(model: Path, tmp_path: Path, write_jsonl: Callable[..., Path]) -> None:
+    study = study_file(model, write_jsonl(ROWS), tmp_path)
+    study.write_text(study.read_text().replace('task = "train"', 'task = "trian"'))
+    with pytest.raises(SpecError, match="Only a study of train reads a source, and this one is of 'trian'") as caught:
+        tune(study, tmp_path / "run")
+    assert 'task = "train"' in caught.value.hint
+
+
+def test_a_study_of_training_without_a_metric_is_told_how_to_name_one(
+    model: Path, tmp_path: Path, write_jsonl: Callable[..., Path]
+) -> None:
+    study = study_file(model, write_jsonl(ROWS), tmp_path)
+    study.write_text(study.read_text().replace('metrics = { "mrr@10" = "maximize" }', ""))
+    with pytest.raises(SpecError, match="has no metric 'value'") as caught:
+        tune(study, tmp_path / "run")
+    assert 'metrics = { "mrr@10" = "maximize" }' in caught.value.hint
+
+
 def test_a_metric_that_no_trial_would_have_is_refused_before_any_trains(
     model: Path, tmp_path: Path, write_jsonl: Callable[..., Path]
 ) -> None:

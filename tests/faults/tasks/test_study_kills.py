@@ -14,6 +14,7 @@ from shardmill.planner import make_plan
 from shardmill.run import Run
 from shardmill.testing import crash_at
 from shardmill.worker import Worker
+from tests.support.cli import process
 from tests.support.forking import LIGHT, Forking
 from tests.support.libraries import needed
 from tests.support.studies import outcomes, run_study, study_spec
@@ -63,3 +64,42 @@ def test_a_killed_study_has_the_same_trials_whatever_the_number_of_workers(
     assert killed >= 2 * workers
     assert outcomes(Run(ledger.url)) == expected
     assert Run(ledger.url).verify().verified
+
+
+BAD = """
+import os
+from shardmill.errors import SourceError
+
+def goal(parameters, context):
+    if context.number == 1:
+        {fault}
+    return parameters["x"]
+"""
+STUDY = """
+[work]
+call = "{folder}/goals.py:goal"
+trials = 4
+generation = 2
+[space]
+x = {{ low = 0.0, high = 1.0 }}
+[execution]
+device = "cpu"
+"""
+
+
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [
+        ('raise MemoryError("Unable to allocate 1 TiB")', "MemoryError: Unable to allocate 1 TiB"),
+        ("os._exit(7)", "it crashed every worker that ran it"),
+        ('raise SourceError("no such file")', "no such file"),
+    ],
+    ids=["memory", "exit", "refused"],
+)
+def test_a_trial_that_ends_its_worker_is_set_aside_and_the_study_goes_on(fault: str, said: str, tmp_path: Path) -> None:
+    (tmp_path / "goals.py").write_text(BAD.format(fault=fault))
+    (tmp_path / "study.toml").write_text(STUDY.format(folder=tmp_path))
+    told = process("tune", tmp_path / "study.toml", "--out", tmp_path / "run")
+    assert told.status == 0, told.err
+    assert "4 of 4 trials ended: 3 complete, 1 failed." in told.err
+    assert f"Trial 1 failed: {said}" in told.err

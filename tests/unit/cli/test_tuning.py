@@ -50,6 +50,29 @@ def test_a_study_says_why_its_last_failed_trial_failed(shardmill: Cli, tmp_path:
     assert "6 of 6 trials ended: 3 complete, 3 failed.\nTrial 5 failed: ValueError: no such <b>model</b>" in said.err
 
 
+def test_a_study_whose_trials_were_all_pruned_says_so(tmp_path: Path) -> None:
+    text = STUDY.format(call="always_far", low=-5.0)
+    pruned = text.replace("[space]", "pruner = { name = 'threshold', upper = 1.0 }\n[space]")
+    (tmp_path / "study.toml").write_text(pruned)
+    said = process("tune", tmp_path / "study.toml", "--out", tmp_path / "run")
+    assert said.status == 2
+    assert "error: No trial has a result.\nAll were pruned: with another --out, loosen the pruner" in said.err
+
+
+def test_failed_trials_are_listed_by_their_number_and_in_one_line_each(shardmill: Cli, tmp_path: Path) -> None:
+    run_study(tmp_path / "run", "noisily_broken", trials=3)
+    assert shardmill("show", tmp_path / "run", "--errors").out == "trial 1: ValueError: two\ufffdlines \ufffd[31mred\n"
+    run_study(tmp_path / "other", trials=2)
+    assert shardmill("show", tmp_path / "other", "--errors").err == "No trial has failed.\n"
+
+
+def test_names_in_a_study_do_not_control_the_terminal(shardmill: Cli, tmp_path: Path) -> None:
+    run_study(tmp_path / "run", "noisily_broken", trials=3, metrics={"a\x1b[31m\nb": "minimize"})
+    said = shardmill("study", tmp_path / "run")
+    assert "a\ufffd[31m\ufffdb 1" in said.out
+    assert "\x1b" not in said.out
+
+
 def test_an_empty_range_is_one_line(shardmill: Cli, tmp_path: Path) -> None:
     (tmp_path / "study.toml").write_text(STUDY.format(call="quadratic", low=6.0))
     assert_told(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -79,6 +80,51 @@ def test_a_resumed_trial_has_the_reports_before_its_checkpoint(tmp_path: Path) -
     assert [step for step, _ in json.loads(resumed["reports"])] == list(range(6))
     assert resumed["value"] == pytest.approx(row["value"])
     assert resumed["seconds"] >= 100
+
+
+def a_trial(folder: Path, goal: str, context: FakeContext, **changes: Any) -> Mapping[str, Any]:
+    """The row of a trial whose objective is this code."""
+    code = f"import numpy as np\n\ndef goal(parameters, context):\n    {goal}\n    return 1.0\n"
+    (folder / "goal.py").write_text(code)
+    work, _ = read_study_file(STUDY, {"call": f"{folder}/goal.py:goal", **changes})
+    permission.allow(make_spec(work).work.code)
+    task = TuneTask(**work["params"])
+    ledger = Ledger(folder / "run")
+    task.join(ledger, ledger.create(a_plan()))
+    task.open(Device("cpu", "cpu"))
+    return task.work({}, context)
+
+
+def test_steps_and_figures_may_be_of_numpy(tmp_path: Path) -> None:
+    goal = "[context.report(step, {'value': np.float32(0.5)}) for step in np.arange(3)]; context.keep(np.int64(2), {})"
+    context = FakeContext()
+    assert json.loads(a_trial(tmp_path, goal, context, pruner="median")["reports"]) == [[0, 0.5], [1, 0.5], [2, 0.5]]
+    assert context.kept is not None
+    assert context.kept.step == 2
+
+
+@pytest.mark.parametrize("pruner", ["none", "median"])
+@pytest.mark.parametrize(
+    ("goal", "said"),
+    [
+        ("context.report(0.3, 1)", r"report\(0\.3, 1\): the step is no whole number from 0"),
+        ("context.report(-1, {'value': 1.0})", "the step is no whole number from 0"),
+        ("context.report(1, 0.3)", r"report\(1, 0\.3\): the figures are no dict"),
+        ("context.report(1, {'value': 'low'})", "value is 'low' at step 1"),
+        ("context.report(1, {'value': 1.0, 'note': 'x'})", "note is 'x' at step 1"),
+        ("context.report(1, {'value': float('nan')})", "value is nan at step 1"),
+        ("context.keep(1, {'trial.json': b'mine'})", "'trial.json' is a file of the study"),
+    ],
+)
+def test_what_a_trial_reports_and_keeps_is_checked(pruner: str, goal: str, said: str, tmp_path: Path) -> None:
+    with pytest.raises(TaskError, match=said):
+        a_trial(tmp_path, goal, FakeContext(), pruner=pruner)
+
+
+def test_figures_besides_the_metric_may_be_nan(tmp_path: Path) -> None:
+    context = FakeContext()
+    a_trial(tmp_path, "context.report(1, {'value': 1.0, 'other': float('nan')})", context)
+    assert len(context.reports) == 1
 
 
 def test_a_trial_over_its_time_is_pruned_with_its_last_report(tmp_path: Path) -> None:
@@ -158,6 +204,14 @@ def test_options_replace_keys_of_the_file(tmp_path: Path) -> None:
         ("[work]\ncall = 'a:b'\ntrials = 3\n[space]\nvalue = [1]\n", "'value' is the name of another column"),
         ("[work]\ncall = 'a:b'\ntrials = 3\ntime_limit = 'soon'\n[space]\nx = [1]\n", "time_limit"),
         ("[work]\ncall = 'a:b'\ntrials = 3\nmetrics = {loss = 'up'}\n[space]\nx = [1]\n", "metrics.loss"),
+        ("[work]\ncall = 'a:b'\ntrials = 3\ntime_limit = '2'\n[space]\nx = [1]\n", "^time_limit: '2' is no duration"),
+        ("[work]\ncall = 'a:b'\ntrials = 3\nparams = {a = 1}\n[space]\nx = [1]\n", "the study has a call"),
+        ("[work]\ncall = 'a:b'\ntrials = 3\nstart = [{y = 1}]\n[space]\nx = [1]\n", "(?s)start y = 1 .*Available: x"),
+        ("[work]\ncall = 'a:b'\ntrials = 3\nstart = [{x = 2}]\n[space]\nx = [1]\n", "(?s)start x = 2 .*x is one of 1"),
+        (
+            "[work]\ncall = 'a:b'\ntrials = 5\nsampler = 'grid'\n[space]\nx = {low = 0.0, high = 0.3, step = 0.1}\n",
+            "trials is 5, and a grid over this space has 4 combinations",
+        ),
         ("[wrok]\n", r"unknown table \[wrok\]"),
     ],
 )

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from shardmill.errors import SpecError
+from shardmill.tuning.rehearsal import rehearse
 from shardmill.tuning.sampling import Judge, check_options, suggest
 from shardmill.tuning.settings import StudySettings
 from shardmill.tuning.space import Value
@@ -118,6 +119,18 @@ def test_failed_and_pruned_trials_are_part_of_the_past() -> None:
     assert len(suggest(a_study(generation=2), 1, ended)) == 2
 
 
+@pytest.mark.parametrize("sampler", ["tpe", "gp", "qmc", {"name": "nsgaii", "population_size": 4}])
+def test_a_trial_that_a_time_limit_ended_may_have_several_metrics(sampler: Any) -> None:
+    if sampler == "gp":
+        needed("torch")
+    settings = a_study(sampler=sampler, metrics={"loss": "minimize", "speed": "maximize"})
+    tried = [each for generation in range(2) for each in suggest(settings, generation, [])]
+    ended = [Trial(i, COMPLETE, each, (float(i), 1.0)) for i, each in enumerate(tried)]
+    ended[3] = Trial(3, PRUNED, tried[3], (3.0,), {0: 4.0, 1: 3.0})
+    ended[7] = Trial(7, PRUNED, tried[7])
+    assert len(suggest(settings, 2, ended)) == 8
+
+
 def test_a_trial_that_is_worse_than_most_is_pruned_by_finished_trials_alone() -> None:
     settings = a_study(pruner={"name": "median", "n_startup_trials": 2})
     asked = suggest(settings, 0, [])
@@ -167,6 +180,45 @@ def test_an_option_that_a_sampler_does_not_have_is_refused() -> None:
         a_study(sampler="tpee")
     with pytest.raises(SpecError, match="several metrics cannot prune"):
         a_study(metrics={"a": "minimize", "b": "maximize"}, pruner="median")
+
+
+@pytest.mark.parametrize(
+    ("sampler", "said", "hint"),
+    [
+        ({"name": "tpe", "n_startup": 4}, "has no option 'n_startup'", "Did you mean 'n_startup_trials'"),
+        ({"name": "nsgaii", "population_size": 1}, "greater than or equal to 2.", "Its options are population_size"),
+        ({"name": "tpe", "n_startup_trials": "x"}, "The sampler 'tpe' failed: TypeError", "Leave out n_startup_trials"),
+        ({"name": "tpe", "gamma": 0.1}, "'float' object is not callable", "Leave out gamma"),
+        ({"name": "tpe", "n_startup_trials": 40, "weights": "x"}, "'str' object is not callable", "weights"),
+        ({"name": "cmaes", "sigma0": "x"}, "The sampler 'cmaes' failed", "Leave out sigma0"),
+        ({"name": "nsgaii", "elite_population_selection_strategy": "x"}, "not callable", "Leave out elite"),
+        ({"name": "tpe", "seed": 4}, "no seed of its own", "Write seed = 4 in"),
+    ],
+)
+def test_options_that_a_sampler_fails_by_later_are_refused_at_once(sampler: Any, said: str, hint: str) -> None:
+    with pytest.raises(SpecError) as caught:
+        rehearse(a_study(sampler=sampler))
+    assert said in caught.value.message
+    assert ".." not in caught.value.message
+    assert hint in caught.value.hint
+
+
+@pytest.mark.parametrize("sampler", ["tpe", "random", "cmaes", "qmc", "nsgaii", "nsgaiii"])
+def test_samplers_that_work_pass_the_rehearsal_in_silence(sampler: str, capfd: pytest.CaptureFixture[str]) -> None:
+    rehearse(a_study(sampler=sampler, start=[{"n": 2}]))
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("sampler", [3, ["tpe"], {}, {"nme": "tpe"}])
+def test_a_sampler_without_a_name_is_told_how_to_write_it(sampler: Any) -> None:
+    with pytest.raises(SpecError, match="The sampler has no name") as caught:
+        a_study(sampler=sampler)
+    assert 'sampler = { name = "tpe", … }' in caught.value.hint
+
+
+def test_no_pruner_has_no_options() -> None:
+    with pytest.raises(SpecError, match="The pruner 'none' has no options"):
+        check_options(a_study(pruner={"name": "none", "patience": 3}))
 
 
 def test_with_several_metrics_the_best_are_those_that_none_beats() -> None:

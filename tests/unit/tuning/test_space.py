@@ -47,7 +47,13 @@ def test_a_value_is_in_a_range_or_not() -> None:
         ({"x": {"low": 1, "high": float("inf")}}, "space.x: high is no finite number"),
         ({"x": {"low": 1, "high": 2, "logg": True}}, "space.x has no key 'logg'"),
         ({"x": ["a", 1]}, "space.x has choices of several types"),
-        ({"x": ["a", "a"]}, "space.x has a choice twice"),
+        ({"x": ["a", "a"]}, "space.x has a choice twice: 'a'"),
+        ({"x": [[8, 16], [8]]}, r"space.x: \[8, 16\] cannot be a choice"),
+        ({"x": [{"a": 1}]}, "cannot be a choice"),
+        ({"x": {"low": 1, "high": 10**20}}, "space.x: high is beyond 9,223,372,036,854,775,807"),
+        ({"x": {"low": 1, "high": 10**400}}, "where whole numbers end"),
+        ({"x": [1, 10**20]}, "space.x: a choice is beyond"),
+        ({"x": {"low": -1e308, "high": 1e308}}, "space.x: the range from -1e\\+308 to 1e\\+308 is too wide"),
     ],
 )
 def test_a_space_that_cannot_be_searched_is_refused_in_one_line(table: dict[str, Any], said: str) -> None:

@@ -8,6 +8,7 @@ import time
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import Any
 
 from shardmill.errors import TaskError
 from shardmill.tasks.context import Checkpoint, Context, Group
@@ -40,9 +41,16 @@ class TrialContext:
 
     def report(self, step: int, figures: Mapping[str, float]) -> None:
         """Say how far the trial is. The first metric of the study, if among the figures, decides about pruning."""
+        step = _whole(step, f"report({step!r}, {figures!r})")
+        if not isinstance(figures, Mapping):
+            raise TaskError(
+                f"report({step}, {figures!r}): the figures are no dict.",
+                hint=f'Write context.report({step}, {{"{self._metric}": …}}).',
+            )
+        for name, each in figures.items():
+            if not hasattr(each, "__float__") or (name == self._metric and not math.isfinite(each)):
+                raise TaskError(f"{name} is {each!r} at step {step}.")
         value = figures.get(self._metric)
-        if value is not None and not math.isfinite(value):
-            raise TaskError(f"{self._metric} is {value} at step {step}.")
         self._context.report(step, figures)
         if value is not None and step not in self.reports:
             self._hear(step, float(value))
@@ -57,8 +65,10 @@ class TrialContext:
 
     def keep(self, step: int, files: Mapping[str, Path | bytes]) -> None:
         """Make these files the trial's checkpoint."""
+        if _OWN_FILE in files:
+            raise TaskError(f"{_OWN_FILE!r} is a file of the study.", hint="Keep yours by another name.")
         own = {"reports": list(self.reports.items()), "seconds": self._seconds()}
-        self._context.keep(step, {**files, _OWN_FILE: json.dumps(own).encode()})
+        self._context.keep(_whole(step, f"keep({step!r}, …)"), {**files, _OWN_FILE: json.dumps(own).encode()})
 
     def publish(self, folder: Path) -> None:
         """Nothing: of a trial only its figures stay. The best parameters are trained again, on all there is."""
@@ -82,3 +92,10 @@ class TrialContext:
 
     def _seconds(self) -> float:
         return self.seconds_before + time.monotonic() - self._began
+
+
+def _whole(step: Any, said: str) -> int:
+    """A step as a plain integer, which may have been one of NumPy."""
+    if isinstance(step, bool) or not hasattr(step, "__index__") or int(step) < 0:
+        raise TaskError(f"{said}: the step is no whole number from 0.", hint="The step comes first, then the figures.")
+    return int(step)

@@ -7,10 +7,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from shardmill.calls import describe_call
+from shardmill.console import count
 from shardmill.errors import SpecError, UsageError, nearest
 from shardmill.tasks.params import read_params
 from shardmill.tuning.file import read_tables
+from shardmill.tuning.rehearsal import rehearse
 from shardmill.tuning.settings import StudySettings
+from shardmill.tuning.space import count_points
 from shardmill.tuning.study import TASK
 
 # What a task reads that a trial runs.
@@ -39,6 +42,12 @@ def read_study_file(
     settings = read_params(StudySettings, {**given, "space": tables.get("space", {})}, TASK)
     if source and not settings.task:
         raise SpecError("A study of an objective reads no source.", hint=f"Leave out {', '.join(source)}.")
+    if settings.sampler["name"] == "grid" and trials > (points := count_points(settings.ranges)):
+        raise SpecError(
+            f"trials is {trials}, and a grid over this space has {count(points, 'combination')}.",
+            hint=f"Write trials = {points} in [work], or pass --trials {points}.",
+        )
+    rehearse(settings)
     work = {
         **source,
         "items": trials,

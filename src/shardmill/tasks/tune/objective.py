@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import pyarrow as pa
@@ -52,7 +53,8 @@ class CalledObjective(Objective):
         self._call: Callable[[dict[str, Value], TrialContext], Any] = load_call(self._name, self._code)
 
     def run(self, item: Mapping[str, Any], parameters: dict[str, Value], context: TrialContext) -> Any:
-        return self._call(parameters, context)
+        with _as_its_own():
+            return self._call(parameters, context)
 
 
 class TaskObjective(Objective):
@@ -65,7 +67,8 @@ class TaskObjective(Objective):
         for metric in settings.metrics:
             if metric not in known and (task.metrics is not None or _BEST not in task.output.names):
                 raise SpecError(
-                    f"The task {self._name!r} has no metric {metric!r}.", hint=f"It has {', '.join(known)}."
+                    f"The task {self._name!r} has no metric {metric!r}.",
+                    hint=f"It has {', '.join(known)}. Write {_example(known[0])} in [work]." if known else "",
                 )
         self._fingerprint = task.fingerprint
 
@@ -82,23 +85,36 @@ class TaskObjective(Objective):
         self._device = device
 
     def run(self, item: Mapping[str, Any], parameters: dict[str, Value], context: TrialContext) -> Any:
-        try:
+        with _as_its_own():
             task = self._make(parameters)
             task.open(self._device)
             try:
                 return _metrics(task.work(item, context))
             finally:
                 task.close()
-        except UsageError as error:
-            if error.retryable or isinstance(error, TaskError):
-                raise
-            raise TaskError(error.message, hint=error.hint) from error
+
+
+@contextmanager
+def _as_its_own() -> Iterator[None]:
+    """What a trial asked for in vain, memory or something of shardmill, fails the trial and not the study."""
+    try:
+        yield
+    except MemoryError as error:
+        raise TaskError(f"MemoryError: {error}") from error
+    except UsageError as error:
+        if error.retryable or isinstance(error, TaskError):
+            raise
+        raise TaskError(error.message, hint=error.hint) from error
 
 
 def _names_of_metrics(task: LongTask) -> list[str]:
     """What it measures, and the columns of its row that are numbers, the loss first."""
     numbers = [each.name for each in task.output if pa.types.is_floating(each.type) or pa.types.is_integer(each.type)]
     return [*(task.metrics or ()), *sorted(numbers, key=lambda name: name != "loss")]
+
+
+def _example(metric: str) -> str:
+    return f'metrics = {{ "{metric}" = "{"minimize" if metric == "loss" else "maximize"}" }}'
 
 
 def _metrics(row: Mapping[str, Any]) -> dict[str, Any]:

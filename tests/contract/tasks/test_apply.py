@@ -335,6 +335,8 @@ def test_what_fell_away_is_said(source: Path, tmp_path: Path, shardmill: Cli) ->
         ("def f(rows: 'Batch'):\n    return []", r"cannot be read: name 'Batch' is not defined.\n.*TYPE_CHECKING"),
         ("def f(rows):\n    return []\nf.columns = ['a']", "names columns without their types"),
         ("def f(rows):\n    return []\nf.columns = {}", "names no column"),
+        ("def f(rows):\n    return []\nf.columns = {'a': {'x': int}}", r"'a' has the type {.*\n.*list\[str\]"),
+        ("def f(rows):\n    return []\nf.columns = {'a': 'list<string>'}", r"the type 'list<string>'.\n.*list\[str\]"),
         ("def f(rows):\n    return []\nf.agreement = 'often'", "has the agreement 'often'"),
     ],
 )
@@ -392,6 +394,18 @@ def test_columns_are_given_whatever_their_names(tmp_path: Path) -> None:
     file.write_text("def f(rows):\n    return [{'seen': list(row)} for row in rows]\n")
     run = shardmill.apply(str(source), f"{file}:f", out=tmp_path / "run", workers=1)
     assert verified(run).column("seen").to_pylist() == [["id", "x,y", "", "a b"]]
+
+
+def test_a_typed_dict_may_have_others(source: Path, tmp_path: Path) -> None:
+    file = tmp_path / "typed.py"
+    file.write_text(
+        "from typing import TypedDict\nclass Inner(TypedDict):\n    x: int\n"
+        "class Outer(TypedDict):\n    one: Inner\n    more: list[Inner] | None\n"
+        "def f(rows) -> list[Outer]:\n    return [{'one': {'x': 1}, 'more': None} for row in rows]\n"
+    )
+    run = start_file(source, f"{file}:f", tmp_path / "run")
+    inner = pa.struct([("x", pa.int64())])
+    assert [run.table().schema.field(n).type for n in ("one", "more")] == [inner, pa.list_(pa.field("element", inner))]
 
 
 def test_text_and_columns_are_given_as_asked(source: Path, tmp_path: Path) -> None:

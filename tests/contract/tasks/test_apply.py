@@ -269,6 +269,17 @@ def test_an_argument_may_have_the_name_of_a_parameter_of_the_task(source: Path, 
     assert set(Run(tmp_path / "run").table().column("n").to_pylist()) == {7}
 
 
+def test_a_spec_may_name_a_function_by_its_file(source: Path, tmp_path: Path, shardmill: Cli) -> None:
+    file, spec = tmp_path / "mine.py", tmp_path / "mine.toml"
+    file.write_text("def f(rows):\n    return [{'n': len(row['text'])} for row in rows]\n")
+    spec.write_text(f'[work]\nsource = "{source}"\ntask = "apply"\nparams = {{ call = "{file}:f" }}\n')
+    assert shardmill("plan", "--spec", spec).status == 0
+    for verb in ("run", "apply"):
+        said = shardmill(verb, "--spec", spec, "--out", tmp_path / verb)
+        assert said.status == 0, said
+    assert Run(tmp_path / "run").table() == Run(tmp_path / "apply").table()
+
+
 def test_what_a_function_prints_is_no_part_of_json(source: Path, tmp_path: Path, shardmill: Cli) -> None:
     file = tmp_path / "talk.py"
     file.write_text("print('hello')\ndef f(rows):\n    print('hi')\n    return [{'n': 1} for row in rows]\n")

@@ -82,6 +82,12 @@ def describe_call(made: str | Callable[..., Any]) -> dict[str, str]:
     return _of_file(Path(file), name)
 
 
+def settle_call(params: Mapping[str, Any]) -> dict[str, Any]:
+    """Parameters that name a function, with the text of its file if they name it by one."""
+    described = describe_call(params["call"]) if params.get("call") and not params.get("code") else {}
+    return {**params, **described}
+
+
 def _is_path(module: str) -> bool:
     return module.endswith(".py") or "/" in module
 

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from shardmill.calls import describe_call
+from shardmill.calls import describe_call, settle_call
 from shardmill.errors import SpecError, nearest
 from shardmill.passwords import clean_url, withhold
 from shardmill.permission import KEY_VARIABLE, calls_among, code_among, key_name
@@ -304,12 +304,9 @@ def sort_options(values: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, A
 def make_spec(work: dict[str, Any], execution: dict[str, Any] | None = None) -> Spec:
     """Build a spec from plain values; None means the default. The task may be a function: `shardmill.task`."""
     if callable(work.get("task")):
-        work = {
-            "text": NO_TEXT,
-            **work,
-            "task": "apply",
-            "params": {**describe_call(work["task"]), **work.get("params", {})},
-        }
+        work = {**work, "task": "apply", "params": {**describe_call(work["task"]), **work.get("params", {})}}
+    if work.get("task") == "apply":
+        work = {**work, "params": settle_call(work.get("params") or {}), "text": work.get("text") or NO_TEXT}
         execution = {"device": "cpu", **(execution or {})}
     work, execution = settle_server(work, execution or {})
     try:

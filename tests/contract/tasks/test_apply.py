@@ -269,6 +269,17 @@ def test_an_argument_may_have_the_name_of_a_parameter_of_the_task(source: Path, 
     assert set(Run(tmp_path / "run").table().column("n").to_pylist()) == {7}
 
 
+def test_a_spec_may_name_a_function_by_its_file(source: Path, tmp_path: Path, shardmill: Cli) -> None:
+    file, spec = tmp_path / "mine.py", tmp_path / "mine.toml"
+    file.write_text("def f(rows):\n    return [{'n': len(row['text'])} for row in rows]\n")
+    spec.write_text(f'[work]\nsource = "{source}"\ntask = "apply"\nparams = {{ call = "{file}:f" }}\n')
+    assert shardmill("plan", "--spec", spec).status == 0
+    for verb in ("run", "apply"):
+        said = shardmill(verb, "--spec", spec, "--out", tmp_path / verb)
+        assert said.status == 0, said
+    assert Run(tmp_path / "run").table() == Run(tmp_path / "apply").table()
+
+
 def test_what_a_function_prints_is_no_part_of_json(source: Path, tmp_path: Path, shardmill: Cli) -> None:
     file = tmp_path / "talk.py"
     file.write_text("print('hello')\ndef f(rows):\n    print('hi')\n    return [{'n': 1} for row in rows]\n")
@@ -335,6 +346,8 @@ def test_what_fell_away_is_said(source: Path, tmp_path: Path, shardmill: Cli) ->
         ("def f(rows: 'Batch'):\n    return []", r"cannot be read: name 'Batch' is not defined.\n.*TYPE_CHECKING"),
         ("def f(rows):\n    return []\nf.columns = ['a']", "names columns without their types"),
         ("def f(rows):\n    return []\nf.columns = {}", "names no column"),
+        ("def f(rows):\n    return []\nf.columns = {'a': {'x': int}}", r"'a' has the type {.*\n.*list\[str\]"),
+        ("def f(rows):\n    return []\nf.columns = {'a': 'list<string>'}", r"the type 'list<string>'.\n.*list\[str\]"),
         ("def f(rows):\n    return []\nf.agreement = 'often'", "has the agreement 'often'"),
     ],
 )
@@ -392,6 +405,18 @@ def test_columns_are_given_whatever_their_names(tmp_path: Path) -> None:
     file.write_text("def f(rows):\n    return [{'seen': list(row)} for row in rows]\n")
     run = shardmill.apply(str(source), f"{file}:f", out=tmp_path / "run", workers=1)
     assert verified(run).column("seen").to_pylist() == [["id", "x,y", "", "a b"]]
+
+
+def test_a_typed_dict_may_have_others(source: Path, tmp_path: Path) -> None:
+    file = tmp_path / "typed.py"
+    file.write_text(
+        "from typing import TypedDict\nclass Inner(TypedDict):\n    x: int\n"
+        "class Outer(TypedDict):\n    one: Inner\n    more: list[Inner] | None\n"
+        "def f(rows) -> list[Outer]:\n    return [{'one': {'x': 1}, 'more': None} for row in rows]\n"
+    )
+    run = start_file(source, f"{file}:f", tmp_path / "run")
+    inner = pa.struct([("x", pa.int64())])
+    assert [run.table().schema.field(n).type for n in ("one", "more")] == [inner, pa.list_(pa.field("element", inner))]
 
 
 def test_text_and_columns_are_given_as_asked(source: Path, tmp_path: Path) -> None:

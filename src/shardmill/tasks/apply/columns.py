@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from shardmill.arrowtypes import arrow_type
-from shardmill.errors import SpecError
+from shardmill.errors import SourceError, SpecError
 from shardmill.plan import ITEM, ROW, WINDOW
 from shardmill.tasks.apply.results import Given, as_table, hints_of, is_list, list_rows, order_rows, signature_of
 
@@ -26,6 +26,10 @@ _KINDS = {
     datetime.datetime: pa.timestamp("us"),
 }
 _NAME_THEM = 'Say them: @shardmill.task(columns={"words": "int64"}), or return a list of a TypedDict.'
+_TYPES = (
+    f"Use {', '.join(kind.__name__ for kind in _KINDS)}, a list such as list[str], a TypedDict, a name such as "
+    '"int64", or a type of pyarrow.'
+)
 _PLAIN_VALUES = "Return texts, numbers, dates, lists or dicts, of one kind in each column."
 
 
@@ -58,16 +62,21 @@ def _said_type(kind: Any, name: str, call: str) -> pa.DataType:
     if isinstance(kind, pa.DataType):
         return kind
     if isinstance(kind, str):
-        return arrow_type(kind)
+        try:
+            return arrow_type(kind)
+        except SourceError as error:
+            raise SpecError(f"{call}: the column {name!r} has the type {kind!r}.", hint=_TYPES) from error
+    if is_typeddict(kind):
+        return pa.struct([(part, _said_type(each, name, call)) for part, each in get_type_hints(kind).items()])
     if get_origin(kind) in (Union, types.UnionType):
         others = [each for each in get_args(kind) if each is not type(None)]
         if len(others) == 1:
             return _said_type(others[0], name, call)
     if get_origin(kind) in (list, Sequence, tuple) and (inner := get_args(kind)):
         return pa.list_(_said_type(inner[0], name, call))
-    if kind in _KINDS:
+    if isinstance(kind, type) and kind in _KINDS:
         return _KINDS[kind]
-    raise SpecError(f"{call}: the column {name!r} has the type {kind}.", hint="Use a Python or an Arrow type.")
+    raise SpecError(f"{call}: the column {name!r} has the type {kind}.", hint=_TYPES)
 
 
 def columns_of(results: Sequence[tuple[int, Any]], given: Given, call: str) -> dict[str, pa.DataType]:

@@ -130,6 +130,9 @@ class TrainTask(LongTask):
             from shardmill.training.negatives import mine_negatives
 
             weights = self.fingerprint()["weights"]
+            kept = context.checkpoint()
+            step = kept.step if kept is not None else 0
+            network.on_part = lambda: context.report(step, {})
             pairs = mine_negatives(pairs, self.options.hard_negatives, weights, network, processes)
         done = TrainingLoop(network, pairs, context, self._digest(pairs), processes, group.is_current).run()
         if done is None:

@@ -27,6 +27,8 @@ from shardmill.training.state import LoopContext, LoopState, restore, save
 
 _CHECKPOINT_S = 60.0
 _REPORT_S = 5.0
+# An evaluation, or a step of a large batch, may take longer than a worker may be silent.
+_SILENT_S = 20.0
 
 
 @dataclass(slots=True)
@@ -84,14 +86,19 @@ class TrainingLoop:
         self.steps = self._steps_per_epoch * self.options.epochs
         self._ahead: Future[_Step] | None = None
         self._kept = self._reported = time.monotonic()
+        self._repeated, self._figures = self._reported, {"epoch": 0.0}
 
     def run(self) -> Outcome | None:
         """Train to the end, from the last checkpoint on; None, after a checkpoint, if it was asked to stop.
 
         It also ends so if one of the processes sees that the group does not go on as it is.
         """
-        with ThreadPoolExecutor(1) as threads:
-            return self._run(threads)
+        self.network.on_part = self._beat
+        try:
+            with ThreadPoolExecutor(1) as threads:
+                return self._run(threads)
+        finally:
+            del self.network.on_part  # Else the two would keep one another in memory.
 
     def _run(self, threads: ThreadPoolExecutor) -> Outcome | None:
         if (saved := self.context.checkpoint()) is not None:
@@ -224,8 +231,16 @@ class TrainingLoop:
 
     def _report(self, figures: dict[str, float]) -> None:
         self._reported = time.monotonic()
+        self._figures = {"epoch": self.state.step / self._steps_per_epoch, **figures}
         if self.group.rank == 0:
-            self.context.report(self.state.step, {"epoch": self.state.step / self._steps_per_epoch, **figures})
+            self.context.report(self.state.step, self._figures)
+
+    def _beat(self) -> None:
+        """Say again what was said last: the run goes on."""
+        now = time.monotonic()
+        if self.group.rank == 0 and now - max(self._reported, self._repeated) >= _SILENT_S:
+            self._repeated = now
+            self.context.report(self.state.step, self._figures)
 
     def _is_time_to_keep(self) -> bool:
         every = self.options.checkpoint_every

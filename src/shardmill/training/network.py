@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -65,7 +65,12 @@ class Pass:
 
 
 class Network:
-    """A model of a folder in float32, without dropout; a GPU computes the transformer in bfloat16 unless `precise`."""
+    """A model of a folder in float32, without dropout; a GPU computes the transformer in bfloat16 unless `precise`.
+
+    `on_part` is called after each mini-batch.
+    """
+
+    on_part: Callable[[], None] = staticmethod(lambda: None)
 
     def __init__(
         self,
@@ -134,6 +139,7 @@ class Network:
                 kept += part.tokens
                 if before and kept >= self._mini_tokens:
                     self._token_bytes = (_cuda_bytes() - before) / kept
+            self.on_part()
         if found is None:
             found = next(self.modules.parameters()).new_zeros(0, self.folder.width)
         return Pass(found, texts.parts)
@@ -147,6 +153,7 @@ class Network:
                 if vectors is None:
                     vectors = self._encoder.vectors(part.ids, part.skip, autocast=self._autocast)
                 self._encoder.backward(vectors, mine, part.ids)
+            self.on_part()
 
     def embed(self, texts: Sequence[Text]) -> Tensor:
         """The vectors of texts, for evaluation."""

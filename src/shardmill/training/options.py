@@ -81,7 +81,7 @@ class TrainOptions(BaseModel):
             raise ValueError(f"a column is named twice: {', '.join(filter(None, (*self.columns, self.label)))}")
         if (self.objective in LABELLED) != bool(self.label):
             raise ValueError(f"the loss {self.objective} {'needs a' if not self.label else 'takes no'} label")
-        if self.hard_negatives and (self.label or len(self.columns) != 2 or NEGATIVE in self.columns):
+        if self.hard_negatives and (self.label or len(self.columns) != 2 or NEGATIVE in (*self.columns, self.split_by)):
             raise ValueError(f"hard negatives go with two columns, none called {NEGATIVE}, and no label")
         if self.objective == "triplet" and len(self.columns) != 3 and not self.hard_negatives:
             raise ValueError("the loss triplet needs three columns")

@@ -97,3 +97,8 @@ def test_a_wrong_text_of_each_item_is_enough_to_learn_from(tmp_path: Path) -> No
     rows = changed(passage="the same")
     assert len(read(tmp_path, rows, columns=("question", "passage", "negative"), held_out=0)) == 24
     assert len(read(tmp_path, rows, hard_negatives="run", held_out=0)) == 24
+
+
+def test_groups_of_mined_negatives_are_refused() -> None:
+    with pytest.raises(ValueError, match="none called negative"):
+        TrainOptions(model="m", columns=("question", "passage"), hard_negatives="run", split_by="negative")

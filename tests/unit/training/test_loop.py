@@ -349,3 +349,20 @@ def test_any_number_of_processes_trains_the_same(folder: Path, tmp_path: Path, d
     assert len(curves[1]) >= 60
     for size in (2, 3):
         np.testing.assert_allclose(curves[size], curves[1], atol=1e-3)
+
+
+def test_a_long_evaluation_and_a_long_step_say_that_they_go_on(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker that says nothing for a quarter of an hour is taken for stuck."""
+    from shardmill.training import loop, network
+
+    monkeypatch.setattr(loop, "_SILENT_S", 0.0)
+    monkeypatch.setattr(network, "_MINI_TOKENS", {"cpu": 64})
+    pairs = pairs_of(ROWS, folder, held_out=0.3, batch=16)
+    context = MemoryContext(stop_at=1)
+    assert loop.TrainingLoop(a_network(folder), pairs, context, "digest").run() is None
+    said = [step for step, _ in context.reports]
+    assert said == [0] * len(said)
+    first = next(i for i, (_, figures) in enumerate(context.reports) if "mrr@10" in figures)
+    assert first > 5
+    assert len(said) - first > 5
+    assert all(figures.keys() == {"epoch", "mrr@10"} for _, figures in context.reports[first:])

@@ -6,6 +6,8 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import shardmill
@@ -13,9 +15,11 @@ from shardmill import api
 from shardmill.errors import SpecError
 from shardmill.models.fingerprint import digest_folder
 from shardmill.tables.asking import make_searchable
-from shardmill.testing import InProcessEngine
+from shardmill.tasks.context import TEXT
+from shardmill.tasks.train import TrainTask
+from shardmill.testing import FakeContext, InProcessEngine
 from tests.support.libraries import needed
-from tests.support.training import a_model, a_network, pairs_of, topic_pairs
+from tests.support.training import CPU, a_model, a_network, pairs_of, topic_pairs
 
 needed("torch")
 needed("bm25s")
@@ -70,6 +74,19 @@ def test_a_run_trains_on_them(folder: Path, tmp_path: Path, write_jsonl: Callabl
     assert run.table()["trained_on"].to_pylist()[0] > 20
     assert "negatives" in run.plan.fingerprint
     assert isinstance(run, shardmill.Run)
+
+
+def test_mining_says_that_it_goes_on(folder: Path, tmp_path: Path, write_jsonl: Callable[..., Path]) -> None:
+    place = make_searchable(passages(folder, tmp_path / "passages", write_jsonl))
+    table = pa.table(
+        {"row": range(len(ROWS))} | {name: [row[name] for row in ROWS] for name in ("question", "passage")}
+    )
+    pq.write_table(table.append_column("why", pa.nulls(len(ROWS), pa.string())), tmp_path / "rows.parquet")
+    context = FakeContext()
+    task = TrainTask(model=str(folder), columns="question,passage", batch=8, hard_negatives=place)
+    task.open(CPU)
+    task.work({TEXT: str(tmp_path / "rows.parquet")}, context)
+    assert context.reports[0] == (0, {})
 
 
 def test_a_run_of_another_model_is_refused(folder: Path, tmp_path: Path, write_jsonl: Callable[..., Path]) -> None:

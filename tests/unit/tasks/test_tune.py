@@ -222,7 +222,7 @@ def test_options_replace_keys_of_the_file(tmp_path: Path) -> None:
         ("[work]\ncall = 'a:b'\ntrials = 3\nstart = [{x = 2}]\n[space]\nx = [1]\n", "(?s)start x = 2 .*x is one of 1"),
         (
             "[work]\ncall = 'a:b'\ntrials = 5\nsampler = 'grid'\n[space]\nx = {low = 0.0, high = 0.3, step = 0.1}\n",
-            "trials is 5, and a grid over this space has 4 combinations",
+            "trials is 5, and the grid of this space has 4",
         ),
         ("[wrok]\n", r"unknown table \[wrok\]"),
     ],

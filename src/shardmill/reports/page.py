@@ -12,7 +12,7 @@ from shardmill.reports.shape import Chart, Grid, Points, Section
 
 _WIDTH, _HEIGHT, _LEFT, _BOTTOM, _TOP = 640, 150, 72, 20, 8
 _VERDICTS = ("passed", "FAILED")
-# Texts under a chart: so many at most, and so wide a letter.
+# The most texts under a chart, and the width of a letter there.
 _MOST_LABELS, _LETTER = 10, 6.2
 
 _STYLE = """

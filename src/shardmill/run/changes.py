@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from shardmill.plan import NEW_NUMERICS, NUMERICS, Plan, SourceStat, new_numerics, without_server
@@ -16,7 +17,8 @@ def differences(old: Plan, new: Plan) -> list[str]:
     changes = []
     before, after = (plan.work.model_dump(mode="json", exclude={"to": {"url"}}) for plan in (old, new))
     for name in before:
-        if name in ("source", "params", "items"):
+        # A wave is the generation of a study, which is one of its parameters.
+        if name in ("source", "params", "items", "wave"):
             continue
         if before[name] != after[name]:
             changes.append(f"{name} was {before[name]!r} and is {after[name]!r}")
@@ -25,20 +27,35 @@ def differences(old: Plan, new: Plan) -> list[str]:
         changes.append(f"the run had {had:,} items and has {has or 0:,}: they can be raised, not lowered")
     given, wanted = (without_server(each["params"]) for each in (before, after))
     # The code of a function is in the fingerprint, by its digest.
-    for name in sorted({*given, *wanted} - {"code"}):
-        if given.get(name) != wanted.get(name):
-            changes.append(f"{name} was {_shown(given.get(name))} and is {_shown(wanted.get(name))}")
+    changes += _param_changes({**given, "code": ""}, {**wanted, "code": ""})
+    if not changes and before["wave"] != after["wave"]:
+        changes.append(f"wave was {before['wave']!r} and is {after['wave']!r}")
     if new_numerics(old.fingerprint, new.fingerprint):
         changes.append(NEW_NUMERICS)
     for name in sorted({*old.fingerprint, *new.fingerprint} - {NUMERICS}):
         if old.fingerprint.get(name) != new.fingerprint.get(name):
             was, is_ = old.fingerprint.get(name), new.fingerprint.get(name)
-            what = f"function {new.work.params.get('call')}" if name == "function" else f"model's {name}"
+            names = {"function": f"function {new.work.params.get('call')}", "optuna": "version of Optuna"}
+            what = names.get(name, f"model's {name}")
             changes.append(f"the {what} changed ({was} -> {is_})")
     if not (had and has) or new.work.group_by:
         changes += _source_changes(old, new)
     if not changes and old.stat.columns != new.stat.columns:
         changes.append(f"the types of the columns were {old.stat.columns} and are {new.stat.columns}")
+    return changes
+
+
+def _param_changes(given: Mapping[str, Any], wanted: Mapping[str, Any], inside: str = "") -> list[str]:
+    """The parameters that differ; of tables with many, such as a space, those inside that do."""
+    changes = []
+    for name in sorted({*given, *wanted}):
+        was, is_ = given.get(name), wanted.get(name)
+        if was == is_:
+            continue
+        if isinstance(was, Mapping) and isinstance(is_, Mapping) and len(repr((was, is_))) > _SHOWN:
+            changes += _param_changes(was, is_, f"{inside}{name}.")
+        else:
+            changes.append(f"{inside}{name} was {_shown(was)} and is {_shown(is_)}")
     return changes
 
 

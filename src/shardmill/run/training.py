@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from shardmill.console import say
 from shardmill.errors import SpecError, UsageError
 from shardmill.run.result import Run
 from shardmill.sources import ALL
@@ -67,6 +68,8 @@ def best_training(place: str) -> dict[str, Any]:
         raise UsageError(f"{place} is no study of train, but of {study.settings.call or study.settings.task}.")
     if not study.best:
         raise UsageError(f"No trial of {place} has a result.", hint=f"See: shardmill study {place}")
+    if (among := len(study.best)) > 1:
+        say(f"Of {place}, {among} trials are best, as none beats another: trial {study.best[0].number} is trained.")
     work = run.plan.work
     read = {name: value for name in ("query", "format") if (value := getattr(work, name))}
     return {**read, "source": list(work.source), "params": {**study.settings.params, **study.best[0].parameters}}

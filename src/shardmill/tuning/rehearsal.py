@@ -13,9 +13,11 @@ _STARTUP, _POPULATION, _MOST = 10, 50, 500
 
 
 def rehearse(settings: StudySettings) -> None:
-    """Ask the sampler for one trial after invented ones, enough for it to learn from."""
+    """Ask a sampler with options for one trial after invented ones, enough for it to learn from."""
     check_options(settings)
     options = settings.sampler
+    if len(options) == 1:
+        return
     least = _POPULATION if options["name"].startswith("nsga") else _STARTUP
     waits = [n for name in _WAITS if isinstance(n := options.get(name), int)]
     enough = min(_MOST, 1 + max([least, *waits]))
@@ -29,5 +31,5 @@ def rehearse(settings: StudySettings) -> None:
         suggest(settings.model_copy(update={"generation": 1, "start": []}), enough, ended)
     except TaskError as error:
         own = ", ".join(name for name in options if name != "name")
-        hint = f"Leave out {own}, or give it as Optuna's documentation says." if own else "Mend the ranges in [space]."
+        hint = f"Leave out {own}, or give it as Optuna's documentation says."
         raise SpecError(error.message, hint=hint) from error

@@ -207,7 +207,7 @@ def _make(what: str, kinds: Mapping[str, Callable[..., Any]], options: Mapping[s
     known = [name for name in inspect.signature(kinds[options["name"]]).parameters if name != "seed"]
     said = f"The {what} {options['name']!r} cannot be made:"
     if unknown := sorted(own.keys() - {*known, "seed"}):
-        raise SpecError(f"{said} it has no option {unknown[0]!r}.", hint=nearest(unknown[0], known))
+        raise SpecError(f"{said} it has no option {unknown[0]!r}.", hint=nearest(unknown[0], known) if known else "")
     try:
         with _quiet():
             return kinds[options["name"]](**own)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
@@ -56,6 +56,22 @@ class StudySettings(BaseModel):
                 hint=f'Write {what} = "{first}", or {what} = {{ name = "{first}", … }} with options.',
             )
         return {"name": value}
+
+    @field_validator("metrics", mode="before")
+    @classmethod
+    def _directions(cls, value: Any) -> Any:
+        wrong = [] if isinstance(value, Mapping) and value else [("metrics", value)]
+        wrong += [] if wrong else [(f"metrics.{n}", way) for n, way in value.items() if way not in get_args(Direction)]
+        for name, seen in wrong:
+            raise SpecError(f"{name} is {seen!r}.", hint='Write metrics = { loss = "minimize" }, or "maximize".')
+        return value
+
+    @field_validator("start", mode="before")
+    @classmethod
+    def _points(cls, value: Any) -> Any:
+        if not isinstance(value, list | tuple) or not all(isinstance(point, Mapping) for point in value):
+            raise SpecError(f"start is {value!r}.", hint="Write a list of points: start = [{ rate = 0.01 }].")
+        return value
 
     @field_validator("time_limit", "trial_time_limit")
     @classmethod

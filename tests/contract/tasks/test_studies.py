@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
 
-from shardmill import permission
+from shardmill import api, permission
 from shardmill.devices import Device
 from shardmill.errors import StaleResume, UsageError
 from shardmill.ledger import Ledger
 from shardmill.planner import make_plan
 from shardmill.run import Run
 from shardmill.store import open_store
+from shardmill.testing import InProcessEngine
 from shardmill.worker import Worker
 from tests.support.libraries import needed
 from tests.support.objectives import quadratic
@@ -117,6 +119,24 @@ def test_a_study_with_another_space_does_not_resume(tmp_path: Path) -> None:
     run_study(tmp_path / "run", trials=2)
     with pytest.raises(StaleResume):
         run_study(tmp_path / "run", trials=2, seed=9)
+
+
+def test_a_change_of_a_large_space_is_named_by_its_parameter(tmp_path: Path) -> None:
+    space = {f"parameter_{n:02}": {"low": 0.0, "high": 1.0} for n in range(20)}
+    more = {"parameter_19": {"low": 0.0, "high": 2.0}}
+    study = {"work": {"call": "tests.support.objectives:always_far", "trials": 2, "generation": 4}, "space": space}
+
+    def tune(tables: dict[str, Any]) -> Run:
+        return api.tune_study(tables, {}, {"device": "cpu"}, tmp_path / "run", engine=InProcessEngine())
+
+    tune(study)
+    with pytest.raises(StaleResume) as caught:
+        tune({**study, "space": space | more})
+    assert "space.parameter_19 was {'low': 0.0, 'high': 1.0} and is {'low': 0.0, 'high': 2.0}." in caught.value.message
+    assert "parameter_18" not in caught.value.message
+    with pytest.raises(StaleResume) as caught:
+        tune({**study, "work": {**study["work"], "generation": 8}})
+    assert caught.value.message.endswith("holds a different run: generation was 4 and is None.")
 
 
 def test_what_is_no_study_has_no_trials(tmp_path: Path) -> None:

@@ -106,6 +106,17 @@ def test_every_choice_and_both_ends_of_a_range_are_shown_to_train_before_any_tra
     assert not (tmp_path / "run" / "plan.json").exists()
 
 
+def test_of_several_best_trials_the_first_is_trained_and_named(
+    model: Path, tmp_path: Path, write_jsonl: Callable[..., Path], capfd: pytest.CaptureFixture[str]
+) -> None:
+    study = study_file(model, write_jsonl(ROWS), tmp_path)
+    text = study.read_text().replace('"mrr@10" = "maximize"', 'trained_on = "minimize", held_out = "maximize"')
+    study.write_text(text.replace("trials = 4", "trials = 2"))
+    assert [trial.number for trial in tune(study, tmp_path / "run").study().best] == [0, 1]
+    best_training(str(tmp_path / "run"))
+    assert "2 trials are best, as none beats another: trial 0 is trained." in " ".join(capfd.readouterr().err.split())
+
+
 def test_a_source_is_for_train_alone(model: Path, tmp_path: Path, write_jsonl: Callable[..., Path]) -> None:
     study = study_file(model, write_jsonl(ROWS), tmp_path)
     study.write_text(study.read_text().replace('task = "train"', 'task = "trian"'))

@@ -205,12 +205,24 @@ def test_options_replace_keys_of_the_file(tmp_path: Path) -> None:
         ("[work]\ncall = 'a:b'\ntrials = 3\ntime_limit = 'soon'\n[space]\nx = [1]\n", "time_limit"),
         ("[work]\ncall = 'a:b'\ntrials = 3\nmetrics = {loss = 'up'}\n[space]\nx = [1]\n", "metrics.loss"),
         ("[work]\ncall = 'a:b'\ntrials = 3\ntime_limit = '2'\n[space]\nx = [1]\n", "^time_limit: '2' is no duration"),
+        (
+            "[work]\ncall = 'a:b'\ntrials = 3\nmetrics = {}\n[space]\nx = [1]\n",
+            r"(?s)^metrics is \{\}.*Write metrics = ",
+        ),
+        (
+            "[work]\ncall = 'a:b'\ntrials = 3\nmetrics = 'loss'\n[space]\nx = [1]\n",
+            "(?s)^metrics is 'loss'.*Write metrics =",
+        ),
+        (
+            "[work]\ncall = 'a:b'\ntrials = 3\nstart = {x = 1}\n[space]\nx = [1]\n",
+            "(?s)^start is .*Write a list of points",
+        ),
         ("[work]\ncall = 'a:b'\ntrials = 3\nparams = {a = 1}\n[space]\nx = [1]\n", "the study has a call"),
         ("[work]\ncall = 'a:b'\ntrials = 3\nstart = [{y = 1}]\n[space]\nx = [1]\n", "(?s)start y = 1 .*Available: x"),
         ("[work]\ncall = 'a:b'\ntrials = 3\nstart = [{x = 2}]\n[space]\nx = [1]\n", "(?s)start x = 2 .*x is one of 1"),
         (
             "[work]\ncall = 'a:b'\ntrials = 5\nsampler = 'grid'\n[space]\nx = {low = 0.0, high = 0.3, step = 0.1}\n",
-            "trials is 5, and a grid over this space has 4 combinations",
+            "trials is 5, and the grid of this space has 4",
         ),
         ("[wrok]\n", r"unknown table \[wrok\]"),
     ],

@@ -203,8 +203,18 @@ def test_options_that_a_sampler_fails_by_later_are_refused_at_once(sampler: Any,
     assert hint in caught.value.hint
 
 
-@pytest.mark.parametrize("sampler", ["tpe", "random", "cmaes", "qmc", "nsgaii", "nsgaiii"])
-def test_samplers_that_work_pass_the_rehearsal_in_silence(sampler: str, capfd: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    "sampler",
+    [
+        "tpe",
+        {"name": "tpe", "multivariate": True},
+        {"name": "cmaes", "popsize": 6},
+        {"name": "qmc", "scramble": True},
+        {"name": "nsgaii", "population_size": 6},
+        {"name": "nsgaiii", "mutation_prob": 0.1},
+    ],
+)
+def test_samplers_that_work_pass_the_rehearsal_in_silence(sampler: Any, capfd: pytest.CaptureFixture[str]) -> None:
     rehearse(a_study(sampler=sampler, start=[{"n": 2}]))
     assert capfd.readouterr() == ("", "")
 

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from shardmill.calls import describe_call
-from shardmill.console import count
 from shardmill.errors import SpecError, UsageError, nearest
 from shardmill.tasks.params import read_params
 from shardmill.tuning.file import read_tables
@@ -44,7 +43,7 @@ def read_study_file(
         raise SpecError("A study of an objective reads no source.", hint=f"Leave out {', '.join(source)}.")
     if settings.sampler["name"] == "grid" and trials > (points := count_points(settings.ranges)):
         raise SpecError(
-            f"trials is {trials}, and a grid over this space has {count(points, 'combination')}.",
+            f"trials is {trials}, and the grid of this space has {points}.",
             hint=f"Write trials = {points} in [work], or pass --trials {points}.",
         )
     rehearse(settings)

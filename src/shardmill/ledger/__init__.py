@@ -2,7 +2,7 @@
 
 Only a commit proves progress. Everything else here is a hint that saves time. A `Ledger` consists of parts with one job
 each: `commits`, `segments`, `leases`, `branch`, `workers`, `history`, `suspects`, `errors`, `kept`,
-`checkpoints`, `reports`, `gangs`, `notes`, `steps`, `state` and `overview`, over one `folder`.
+`checkpoints`, `reports`, `published`, `gangs`, `notes`, `steps`, `state` and `overview`, over one `folder`.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from shardmill.ledger.ledger import Ledger
 from shardmill.ledger.overview import is_large, view_every_s
 from shardmill.ledger.process import name_person, name_process, process_alive
 from shardmill.ledger.progress import Progress, Search, find_crash_loop, read_search
+from shardmill.ledger.published import MODEL
 from shardmill.ledger.record import (
     Assignment,
     Claim,
@@ -36,6 +37,7 @@ __all__ = [
     "DONE",
     "ENDED",
     "FAILED",
+    "MODEL",
     "STOPPED",
     "WANTED",
     "Assignment",

@@ -13,7 +13,7 @@ import pyarrow as pa
 from shardmill import permission
 from shardmill.console import Bar
 from shardmill.errors import ShardmillError
-from shardmill.ledger import Commit, Ledger
+from shardmill.ledger import MODEL, Commit, Ledger
 from shardmill.plan import NEW_NUMERICS, NUMERICS, Plan, SourceFile, new_numerics
 from shardmill.results.ids import IdHashes, check_ids
 from shardmill.results.parts import SeenInParts, digest, read_errors, read_part_once
@@ -50,6 +50,7 @@ def verify(
         checks += expected.check(seen.rows, seen.dims)
         checks.append(_check_errors(commits, seen.errors, seen.unreadable_errors))
         checks.append(check_ids(ledger, plan, seen.sound, seen.ids, hashes))
+        checks += _check_published(ledger)
         if whole:
             checks.append(_check_items(plan, commits))
         figures = _measure(ledger, plan, commits) if whole and len(seen.sound) == len(plan.shards) else {}
@@ -230,6 +231,26 @@ def _check_errors(commits: dict[int, Commit], found: int, unreadable: str) -> Ch
     if unreadable:
         return Check("errors", False, f"the records cannot be read: {unreadable}")
     return Check("errors", found == counted, f"{found:,} records of {counted:,} failed rows")
+
+
+def _check_published(ledger: Ledger) -> Iterator[Check]:
+    """What the run left beside its rows is there, as it was left."""
+    try:
+        files = ledger.published.digests()
+        wrong = [key for key, expected in files.items() if _digest_of(ledger, key) != expected]
+    except ShardmillError as error:
+        yield Check(MODEL, False, error.message)
+        return
+    if files:
+        lost = f"{wrong[0]} is missing or was changed; with --fresh it is made again" if wrong else "as they were made"
+        yield Check(MODEL, not wrong, f"{len(files)} files, {lost}")
+
+
+def _digest_of(ledger: Ledger, key: str) -> str | None:
+    try:
+        return digest(ledger.store, key)
+    except FileNotFoundError:
+        return None
 
 
 def _check_items(plan: Plan, commits: dict[int, Commit]) -> Check:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -52,6 +54,40 @@ def test_reports_stay_and_checkpoints_go(tmp_path: Path) -> None:
     points = run.ledger.reports.read(3).points
     assert [(p.step, p.figures) for p in points] == [(n, {"sum": _sum(3, n)}) for n in (1, 2, 3, 4)]
     assert not list(run.ledger.store.list("checkpoints/"))
+
+
+class Publishing(FakeLong):
+    """Leaves a folder beside its row."""
+
+    def work(self, item: Mapping[str, Any], context: Context) -> Mapping[str, Any]:
+        with TemporaryDirectory() as made:
+            (Path(made) / "deep").mkdir()
+            (Path(made) / "card.md").write_text("a card")
+            (Path(made) / "deep" / "weights").write_bytes(b"12345")
+            context.publish(Path(made))
+        return super().work(item, context)
+
+
+def _lose(folder: Path) -> None:
+    (folder / "card.md").unlink()
+
+
+def _change(folder: Path) -> None:
+    (folder / "deep" / "weights").write_bytes(b"12346")
+
+
+@pytest.mark.parametrize(("harm", "said"), [(_lose, "model/card.md"), (_change, "model/deep/weights")])
+def test_verify_finds_what_is_gone_or_changed_beside_the_rows(
+    harm: Callable[[Path], None], said: str, tmp_path: Path
+) -> None:
+    run = _start(_spec(items=1, task=f"{__name__}:Publishing"), tmp_path / "run")
+    assert {c.name: c.ok for c in run.verify().checks}["model"]
+    harm(tmp_path / "run" / "model")
+    report = run.verify()
+    assert not report.verified
+    assert [c.seen for c in report.checks if not c.ok] == [
+        f"2 files, {said} is missing or was changed; with --fresh it is made again"
+    ]
 
 
 def test_an_item_is_set_aside_by_its_error(tmp_path: Path) -> None:

@@ -151,10 +151,10 @@ class Run:
         return read_study(self.ledger, self.plan)
 
     def write_journal(self, out: str | os.PathLike[str]) -> None:
-        """Write the ended trials of a study as a journal of Optuna, for optuna-dashboard."""
+        """Write the ended trials of a study as a journal of Optuna, for optuna-dashboard. It is named as the folder."""
         from shardmill.tuning.journal import write_journal
 
-        write_journal(self.study(), os.fspath(out), self.plan.id)
+        write_journal(self.study(), os.fspath(out), self.ledger.url.rpartition("/")[2])
 
     def evaluate(
         self,

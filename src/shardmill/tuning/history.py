@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from shardmill.errors import CorruptState
@@ -47,7 +47,7 @@ class TrialHistory:
             return
         for shard, commit in self._ledger.commits.read().items():
             if shard not in self._seen:
-                self._seen[shard] = self._read(shard, commit)
+                self._seen[shard] = replace(self._read(shard, commit), ended_at=commit.finished_at)
 
     def _read(self, shard: int, commit: Commit) -> Trial:
         import pyarrow.parquet as pq

@@ -8,6 +8,7 @@ import inspect
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from datetime import datetime, timedelta
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
@@ -134,6 +135,9 @@ def freeze(trial: Trial, space: Mapping[str, BaseDistribution]) -> FrozenTrial:
         intermediate_values=dict(trial.reports),
         user_attrs={"reason": trial.reason} if trial.reason else {},
     )
+    if trial.ended_at:
+        made.datetime_complete = datetime.fromtimestamp(trial.ended_at)
+        made.datetime_start = made.datetime_complete - timedelta(seconds=trial.seconds)
     return made
 
 

@@ -15,7 +15,8 @@ COMPLETE, PRUNED, FAILED, SKIPPED = "complete", "pruned", "failed", "skipped"
 class Trial:
     """A trial that has ended. `values` has one number per metric, `reports` the first metric by step.
 
-    A pruned trial has the last report as its value; a failed or skipped one has none.
+    A pruned trial has the last report as its value; a failed or skipped one has none. `ended_at` is when it was
+    committed, in seconds since 1970; 0 if that is not known.
     """
 
     number: int
@@ -25,3 +26,4 @@ class Trial:
     reports: Mapping[int, float] = field(default_factory=dict)
     reason: str = ""
     seconds: float = 0.0
+    ended_at: float = 0.0

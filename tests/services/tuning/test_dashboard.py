@@ -60,7 +60,7 @@ def _answers(url: str) -> bool:
 def test_the_dashboard_shows_the_study_and_its_trials(study: Run, dashboard: str) -> None:
     wait_for(lambda: _answers(dashboard))
     (listed,) = _ask(f"{dashboard}/api/studies")["study_summaries"]
-    assert listed["study_name"] == study.plan.id
+    assert listed["study_name"] == Path(study.ledger.url).name
     assert listed["directions"] == ["minimize"]
     detail = _ask(f"{dashboard}/api/studies/{listed['study_id']}")
     assert detail["objective_names"] == ["loss"]
@@ -78,7 +78,10 @@ def test_a_journal_is_read_by_optuna_itself(study: Run, tmp_path: Path) -> None:
     optuna = needed("optuna")
     study.write_journal(tmp_path / "study.log")
     storage = optuna.storages.JournalStorage(optuna.storages.journal.JournalFileBackend(str(tmp_path / "study.log")))
-    loaded = optuna.load_study(study_name=study.plan.id, storage=storage)
+    loaded = optuna.load_study(study_name=Path(study.ledger.url).name, storage=storage)
     best = study.study().best[0]
     assert (loaded.best_trial.number, loaded.best_value) == (best.number, best.values[0])
     assert loaded.best_params == dict(best.parameters)
+    commit = study.ledger.commits.read()[best.number]
+    assert loaded.best_trial.datetime_complete.timestamp() == pytest.approx(commit.finished_at)
+    assert loaded.best_trial.duration.total_seconds() == pytest.approx(best.seconds, abs=1e-5)

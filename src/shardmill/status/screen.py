@@ -95,12 +95,13 @@ def _figures(status: Status) -> list[str]:
     tokens = f"{shortened(status.tokens)} read" + (
         f", {shortened(status.tokens_out)} made" if status.tokens_out else ""
     )
-    lines = [
-        f"items    {status.rows:,}{of} · {_rate(status, status.rows_per_s, status.mean_rows_per_s)}",
-        f"tokens   {tokens} · {_rate(status, status.tokens_per_s, status.mean_tokens_per_s)}{truncated}",
-        "shards   "
-        + " · ".join(f"{states.get(name, 0):,} {name}" for name in ("waiting", "running", "done", "failed")),
-    ]
+    lines = [f"items    {status.rows:,}{of} · {_rate(status, status.rows_per_s, status.mean_rows_per_s)}"]
+    # Many tasks read none.
+    if status.tokens or status.tokens_per_s:
+        lines.append(f"tokens   {tokens} · {_rate(status, status.tokens_per_s, status.mean_tokens_per_s)}{truncated}")
+    lines.append(
+        "shards   " + " · ".join(f"{states.get(name, 0):,} {name}" for name in ("waiting", "running", "done", "failed"))
+    )
     if status.state not in _OVER:
         lines += [f"end      {_end(status)}", *_deadline(status)]
     lines += _money_lines(status)

@@ -74,6 +74,12 @@ def test_what_was_not_recorded_is_said_so() -> None:
     assert "unknown: no worker has a pace yet" in text
 
 
+def test_a_task_that_reads_no_tokens_has_no_line_of_them() -> None:
+    assert any(line.startswith("tokens") for line in shown(a_status()))
+    silent = a_status(tokens=0, tokens_out=0, tokens_per_s=0.0, mean_tokens_per_s=0.0)
+    assert not any(line.startswith("tokens") for line in shown(silent))
+
+
 def test_what_is_watched_ends_with_a_whole_line_also_in_a_file(capsys: pytest.CaptureFixture[str]) -> None:
     follow(lambda: a_status(state="complete"))
     assert capsys.readouterr().out.endswith("\n")

@@ -6,10 +6,13 @@ import gc
 import weakref
 
 import pytest
-import torch
 
 from shardmill.errors import DeviceOutOfMemory
-from shardmill.models.encoder import memory_guard
+from tests.support.libraries import needed
+
+torch = needed("torch")
+
+from shardmill.models.encoder import memory_guard  # noqa: E402
 
 
 @pytest.mark.parametrize("kind", [torch.OutOfMemoryError, RuntimeError])

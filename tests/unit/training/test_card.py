@@ -7,10 +7,14 @@ from pathlib import Path
 import pytest
 
 from shardmill.models.location import find_model
-from shardmill.training.card import write_card
-from shardmill.training.data import Pairs
-from shardmill.training.loop import Outcome
+from tests.support.libraries import needed
 from tests.support.training import pairs_of, topic_pairs
+
+needed("torch")
+
+from shardmill.training.card import write_card  # noqa: E402
+from shardmill.training.data import Pairs  # noqa: E402
+from shardmill.training.loop import Outcome  # noqa: E402
 
 CURVE = ({"step": 0, "figure": 0.5}, {"step": 3, "loss": 0.1, "figure": 0.75})
 DONE = Outcome(3, 20, 4, "mrr@10", 0.5, 0.75, 3, CURVE)

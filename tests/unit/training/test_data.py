@@ -12,9 +12,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from shardmill.errors import SourceError, SpecError, TooManyErrors
-from shardmill.training.data import Pairs, read_pairs
 from shardmill.training.options import TrainOptions
+from tests.support.libraries import needed
 from tests.support.training import topic_pairs
+
+needed("torch")
+
+from shardmill.training.data import Pairs, read_pairs  # noqa: E402
 
 ROWS = topic_pairs(24)
 

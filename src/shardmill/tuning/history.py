@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, replace
@@ -50,10 +49,12 @@ class TrialHistory:
                 self._seen[shard] = replace(self._read(shard, commit), ended_at=commit.finished_at)
 
     def _read(self, shard: int, commit: Commit) -> Trial:
+        import pyarrow as pa
         import pyarrow.parquet as pq
 
         columns = list(self._settings.columns)
-        rows = pq.read_table(io.BytesIO(self._ledger.store.get(commit.part)), columns=columns).to_pylist()
+        # A thread of Arrow's may let go of a Python file as late as at the end of the interpreter, which aborts it.
+        rows = pq.read_table(pa.BufferReader(self._ledger.store.get(commit.part)), columns=columns).to_pylist()
         if len(rows) != 1:
             raise CorruptState(f"{self._ledger.url}/{commit.part} has {len(rows)} rows, and a trial has one.")
         if rows[0][STATE] in _STATES:

@@ -117,22 +117,24 @@ def test_of_several_best_trials_the_first_is_trained_and_named(
     assert "2 trials are best, as none beats another: trial 0 is trained." in " ".join(capfd.readouterr().err.split())
 
 
-def test_a_source_is_for_train_alone(model: Path, tmp_path: Path, write_jsonl: Callable[..., Path]) -> None:
-    study = study_file(model, write_jsonl(ROWS), tmp_path)
-    study.write_text(study.read_text().replace('task = "train"', 'task = "trian"'))
-    with pytest.raises(SpecError, match="Only a study of train reads a source, and this one is of 'trian'") as caught:
-        tune(study, tmp_path / "run")
-    assert 'task = "train"' in caught.value.hint
+METRIC = 'metrics = { "mrr@10" = "maximize" }'
 
 
-def test_a_study_of_training_without_a_metric_is_told_how_to_name_one(
-    model: Path, tmp_path: Path, write_jsonl: Callable[..., Path]
+@pytest.mark.parametrize(
+    ("written", "instead", "said"),
+    [
+        ('task = "train"', 'task = "trian"', "Only a study of train reads a source, and this one is of 'trian'"),
+        (METRIC, "", "has no metric 'value'"),
+    ],
+)
+def test_what_was_written_wrong_is_told_with_what_to_write(
+    written: str, instead: str, said: str, model: Path, tmp_path: Path, write_jsonl: Callable[..., Path]
 ) -> None:
     study = study_file(model, write_jsonl(ROWS), tmp_path)
-    study.write_text(study.read_text().replace('metrics = { "mrr@10" = "maximize" }', ""))
-    with pytest.raises(SpecError, match="has no metric 'value'") as caught:
+    study.write_text(study.read_text().replace(written, instead))
+    with pytest.raises(SpecError, match=said) as caught:
         tune(study, tmp_path / "run")
-    assert 'metrics = { "mrr@10" = "maximize" }' in caught.value.hint
+    assert written in caught.value.hint
 
 
 def test_a_metric_that_no_trial_would_have_is_refused_before_any_trains(

@@ -2,11 +2,13 @@
 
     PYTHONPATH=CHECKOUT/src python tests/data/earlier/make.py tests/data/earlier/VERSION
 
-All texts are invented here. Host names and paths are made neutral: see README.md beside the result.
+Each version has its own set. All texts are invented here. Host names and paths are made neutral: see README.md beside
+the result.
 """
 
 from __future__ import annotations
 
+import getpass
 import gzip
 import json
 import os
@@ -16,6 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -154,10 +157,10 @@ def split_until_killed(source: str, out: str) -> None:
     """Three chunks are written and on record, the metadata is not."""
     import signal
 
-    from shardmill.split.reading import feed_files
-    from shardmill.split.spec import Cut, SplitSpec
-    from shardmill.split.splitter import split
     from shardmill.store import open_store
+    from shardmill.verbs.split.reading import feed_files
+    from shardmill.verbs.split.spec import Cut, SplitSpec
+    from shardmill.verbs.split.splitter import split
 
     seen = []
 
@@ -218,16 +221,36 @@ def make_augment(home: Path) -> None:
 
 
 def make_neutral(home: Path) -> None:
-    """The work folder becomes /data in what is text; nothing else names this machine."""
+    """The work folder becomes /data in what is text, the user someone; nothing else names this machine."""
+    boot = Path("/proc/sys/kernel/random/boot_id")
+    others = {str(home): PLACE, f"{getpass.getuser()}@{HOST}": f"someone@{HOST}"}
+    others |= {boot.read_text().strip(): "00000000-0000-4000-8000-000000000000"} if boot.is_file() else {}
+
+    def replace(said: bytes) -> bytes:
+        for name, neutral in others.items():
+            said = said.replace(name.encode(), neutral.encode())
+        return said
+
     for path in [p for p in home.rglob("*") if p.is_file()]:
-        if path.name.endswith((".json", ".jsonl", ".log", ".toml")):
+        if path.name.endswith((".json", ".jsonl", ".log", ".toml", ".html")) or ".json." in path.name:
             before = path.read_bytes()
-            after = before.replace(str(home).encode(), PLACE.encode())
+            after = replace(before)
             if after != before:
                 path.write_bytes(after)
         if path.name.endswith(".sql.gz"):
-            text = gzip.decompress(path.read_bytes()).replace(str(home).encode(), PLACE.encode())
-            path.write_bytes(gzip.compress(text, mtime=0))
+            path.write_bytes(gzip.compress(replace(gzip.decompress(path.read_bytes())), mtime=0))
+
+
+def refuse_paths(home: Path) -> None:
+    """No file names the work folder, and no column of a Parquet file."""
+    import pyarrow.parquet as pq
+
+    for path in [p for p in home.rglob("*") if p.is_file()]:
+        said = path.read_bytes()
+        if path.suffix == ".parquet" and said[4:].endswith(b"PAR1"):
+            said += str((pq.read_schema(path).metadata, pq.read_table(path).to_pylist())).encode()
+        if str(home).encode() in said:
+            raise SystemExit(f"{path} names {home}")
 
 
 def be_neutral() -> Path:
@@ -239,16 +262,33 @@ def be_neutral() -> Path:
     return custom
 
 
-MAKERS = (make_run_embed, make_run_half, make_run_windows, make_run_suspects, make_splits, make_table, make_augment)
+FIRST = (make_run_embed, make_run_half, make_run_windows, make_run_suspects, make_splits, make_table, make_augment)
+
+
+def find_makers(version: str) -> tuple[Callable[[Path], None], ...]:
+    """The first set has the runs of that version's verbs; later ones have a run of every verb besides."""
+    if version == "0.1.0":
+        return FIRST
+    from make_verbs import make_verbs
+
+    # A finished `embed` is among those of every verb, with a model that is small enough to be kept.
+    return (*(make for make in FIRST if make is not make_run_embed), make_articles, make_verbs)
+
+
+def make_articles(home: Path) -> None:
+    """The source of a run with which the keys of its files are compared."""
+    write(home / "sources/articles.jsonl", articles(56))
 
 
 def main(out: Path) -> None:
     """Make all of it in a folder of its own, and put it in the place of what `out` holds, but for its README."""
+    makers = find_makers(out.name)
     home = Path(tempfile.mkdtemp(prefix="sm-"))
     custom = be_neutral()
-    for make in MAKERS:
+    for make in makers:
         make(home)
     make_neutral(home)
+    refuse_paths(home)
     for old in (p for p in out.glob("*") if p.name != "README.md"):
         shutil.rmtree(old) if old.is_dir() else old.unlink()
     shutil.copytree(home, out, dirs_exist_ok=True)

@@ -15,27 +15,27 @@ from shardmill._version import __version__
 
 _HOMES = {
     "Run": "shardmill.run",
-    "answer": "shardmill.api",
-    "apply": "shardmill.api",
-    "ask": "shardmill.api",
-    "calculate_optimal_chunks": "shardmill.sizing.chunks",
-    "dedup": "shardmill.api",
-    "embed": "shardmill.api",
-    "generate": "shardmill.api",
-    "load": "shardmill.api",
-    "map": "shardmill.api",
+    "answer": "shardmill.verbs.functions",
+    "apply": "shardmill.verbs.functions",
+    "ask": "shardmill.verbs.functions",
+    "calculate_optimal_chunks": "shardmill.plan.sizing.chunks",
+    "dedup": "shardmill.verbs.functions",
+    "embed": "shardmill.verbs.functions",
+    "generate": "shardmill.verbs.functions",
+    "load": "shardmill.verbs.functions",
+    "map": "shardmill.verbs.functions",
     "prepare": "shardmill.run",
     "start": "shardmill.run",
-    "summarize": "shardmill.api",
-    "task": "shardmill.calls",
-    "train": "shardmill.api",
-    "tune": "shardmill.api",
-    "StreamingDatasetSplitter": "shardmill.split",
-    "Spec": "shardmill.spec",
-    "make_spec": "shardmill.spec",
+    "summarize": "shardmill.verbs.functions",
+    "task": "shardmill.core.functions",
+    "train": "shardmill.verbs.functions",
+    "tune": "shardmill.verbs.functions",
+    "StreamingDatasetSplitter": "shardmill.verbs.split",
+    "Spec": "shardmill.plan.spec",
+    "make_spec": "shardmill.plan.spec",
     "work": "shardmill.run",
-    "ShardmillError": "shardmill.errors",
-    "UsageError": "shardmill.errors",
+    "ShardmillError": "shardmill.core.errors",
+    "UsageError": "shardmill.core.errors",
 }
 
 __all__ = [
@@ -65,13 +65,13 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from shardmill.api import answer, apply, ask, dedup, embed, generate, load, map, summarize, train, tune
-    from shardmill.calls import task
-    from shardmill.errors import ShardmillError, UsageError
+    from shardmill.core.errors import ShardmillError, UsageError
+    from shardmill.core.functions import task
+    from shardmill.plan.sizing.chunks import calculate_optimal_chunks
+    from shardmill.plan.spec import Spec, make_spec
     from shardmill.run import Run, prepare, start, work
-    from shardmill.sizing.chunks import calculate_optimal_chunks
-    from shardmill.spec import Spec, make_spec
-    from shardmill.split import StreamingDatasetSplitter
+    from shardmill.verbs.functions import answer, apply, ask, dedup, embed, generate, load, map, summarize, train, tune
+    from shardmill.verbs.split import StreamingDatasetSplitter
 
 
 def __getattr__(name: str) -> Any:

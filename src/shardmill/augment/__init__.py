@@ -2,6 +2,8 @@
 
 config = get_preset("moderate")
 gen_augmentation_params(42, config, epoch=3)  # {"rotation": -1.7, "brightness": 1.1, "noise": 0.02, …}
+
+Design: docs/design/augmentation.md
 """
 
 from shardmill.augment.config import PRESETS, AugmentationConfig, Parameter, choice, get_preset, log_uniform, uniform

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from shardmill.augment.images import as_tensors, pixel_noise
-from shardmill.errors import missing_extra
+from shardmill.core.errors import missing_extra
 
 
 def apply_with_kornia(

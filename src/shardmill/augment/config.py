@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal, get_args
 
-from shardmill.errors import SpecError, nearest
+from shardmill.core.errors import SpecError, nearest
 
 Value = float | int | str | bool
 Kind = Literal["uniform", "log-uniform", "normal", "choice"]

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 
 from shardmill.augment.config import AugmentationConfig, Value
 from shardmill.augment.streams import AugmentationStream
-from shardmill.errors import CorruptState, UsageError
+from shardmill.core.errors import CorruptState, UsageError
 
 Tables = Iterator[tuple[Any, Any]]
 

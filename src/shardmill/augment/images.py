@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from shardmill import random as randoms
 from shardmill.augment.config import STANDARD
-from shardmill.errors import UsageError
-from shardmill.random.philox import LOW, philox
+from shardmill.core import random as randoms
+from shardmill.core.errors import UsageError
+from shardmill.core.random.philox import LOW, philox
 
 _PIXELS = "augment/pixels"
 _NEUTRAL = {"rotation": 0.0, "brightness": 1.0, "noise": 0.0, "scale": 1.0, "contrast": 1.0}

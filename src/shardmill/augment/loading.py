@@ -12,8 +12,8 @@ from torch.utils.data import Dataset, IterableDataset, Sampler, get_worker_info
 from shardmill.augment.config import AugmentationConfig
 from shardmill.augment.params import check_rank, gen_augmentation_params
 from shardmill.augment.streams import check_state
-from shardmill.errors import CorruptState, UsageError
-from shardmill.random import make_key, permute
+from shardmill.core.errors import CorruptState, UsageError
+from shardmill.core.random import make_key, permute
 
 _ORDER = "augment/order"
 _AHEAD = 4096

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shardmill import random as randoms
 from shardmill.augment.config import STANDARD, AugmentationConfig, Parameter, Value
-from shardmill.errors import UsageError
-from shardmill.random import COARSE, FINE, PhiloxKey, make_key
+from shardmill.core import random as randoms
+from shardmill.core.errors import UsageError
+from shardmill.core.random import COARSE, FINE, PhiloxKey, make_key
 
 if TYPE_CHECKING:
     import torch
@@ -123,7 +123,7 @@ class _Arrays:
 def _tensors() -> Any:
     import torch
 
-    from shardmill.random import tensors
+    from shardmill.core.random import tensors
 
     class Tensors:
         draw5 = staticmethod(tensors.draw5)

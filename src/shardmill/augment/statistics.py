@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from shardmill.errors import UsageError
+from shardmill.core.errors import UsageError
 
 
 @dataclass(frozen=True, slots=True)

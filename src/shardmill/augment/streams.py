@@ -13,7 +13,7 @@ import numpy as np
 
 from shardmill.augment.config import STANDARD, AugmentationConfig, Value
 from shardmill.augment.params import Columns, augmentation_table, check_rank
-from shardmill.errors import CorruptState, UsageError
+from shardmill.core.errors import CorruptState, UsageError
 
 CHUNK_SIZE = 10_000
 LAST = 1 << 64

@@ -12,10 +12,10 @@ from dataclasses import asdict, dataclass
 import numpy as np
 
 from shardmill.augment import AugmentationConfig, augmentation_table, get_preset, stream_augmentation_chain
-from shardmill.batching import BatchConfig, BatchProcessor, BatchStrategy
 from shardmill.bench.machine import describe_machine
 from shardmill.bench.measure import measure_memory, measure_time
-from shardmill.errors import UsageError
+from shardmill.core.batching import BatchConfig, BatchProcessor, BatchStrategy
+from shardmill.core.errors import UsageError
 
 _COLUMNS_AT_A_TIME = 1 << 13
 

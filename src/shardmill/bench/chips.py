@@ -6,7 +6,7 @@ import threading
 import time
 from types import TracebackType
 
-from shardmill.sizing.catalogue import load_catalogue
+from shardmill.plan.sizing.catalogue import load_catalogue
 
 _LOOK_EVERY_S = 0.2
 

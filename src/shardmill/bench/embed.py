@@ -10,26 +10,27 @@ from dataclasses import asdict, dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 from statistics import mean
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from shardmill.api import embed
 from shardmill.bench.bounds import STAGES, Bound, find_bound
 from shardmill.bench.chips import Watch, peak_tflops
 from shardmill.bench.flops import count_arithmetic
 from shardmill.bench.machine import Machine, describe_machine
 from shardmill.bench.peers import MOST_TEXTS, Peer, lowest_cosine, run_peers
 from shardmill.bench.texts import mixed_texts, own_texts, read_texts, write_texts
-from shardmill.devices import gpus
-from shardmill.errors import SourceError, UsageError, missing_extra
+from shardmill.core.devices import gpus, parse_device
+from shardmill.core.errors import SourceError, UsageError, missing_extra
 from shardmill.models.folder import read_folder
-from shardmill.models.location import MINILM, find_model
+from shardmill.models.location import find_model
+from shardmill.models.names import MINILM
 from shardmill.run import Run
 from shardmill.sinks.parquet import vectors
 from shardmill.tasks import open_task
 from shardmill.tasks.base import Task
+from shardmill.verbs.functions import embed
 
 MADE_TEXTS = "docstrings of the standard library, cut to log-normal lengths"
 DEFAULT_TEXTS = {"cpu": 2_000, "cuda": 200_000}
@@ -37,7 +38,7 @@ DEFAULT_TEXTS = {"cpu": 2_000, "cuda": 200_000}
 
 @dataclass(frozen=True, slots=True)
 class EmbedBench:
-    """What to measure. Without a source the texts are generated; `device` is auto, cpu, cuda or one GPU: cuda:0."""
+    """What to measure. Without a source the texts are generated; `device` is as for `embed`."""
 
     model: str = MINILM
     device: str = "auto"
@@ -46,7 +47,7 @@ class EmbedBench:
     text: str | None = None
     workers: int | None = None
     batch_tokens: int | None = None
-    precision: str | None = None
+    precision: Literal["auto", "float32"] | None = None
     peers: bool = False
 
     def __post_init__(self) -> None:
@@ -141,15 +142,17 @@ def bench_embed(asked: EmbedBench, *, quiet: bool = True) -> EmbedResult:
 
 @contextmanager
 def pinned(device: str) -> Iterator[str]:
-    """Yield the kind of device, cpu or cuda. For cuda:N, this process and its workers see only that GPU meanwhile."""
-    kind, _, number = device.partition(":")
-    if kind not in ("auto", "cpu", "cuda") or (number and (kind != "cuda" or not number.isdigit())):
-        raise UsageError(f"--device {device}: no such device.", hint="Choose auto, cpu, cuda or one GPU: cuda:0")
+    """Yield the kind of device, cpu or cuda. For cuda:0,2, this process and its workers see only those GPUs."""
+    try:
+        kind, numbers = parse_device(device)
+    except ValueError as error:
+        raise UsageError(f"--device: {error}.") from None
     found = gpus() if kind != "cpu" else []
-    if kind == "cuda" and int(number or 0) >= len(found):
+    if kind == "cuda" and max(numbers, default=0) >= len(found):
         seen = f"{len(found)} NVIDIA GPUs were found" if found else "no NVIDIA GPU was found"
         raise UsageError(f"--device {device}: {seen}.", hint="Run nvidia-smi to see why, or use --device cpu.")
-    chosen = {"CUDA_VISIBLE_DEVICES": found[int(number)].visible, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"} if number else {}
+    visible = ",".join(found[number].visible for number in numbers)
+    chosen = {"CUDA_VISIBLE_DEVICES": visible, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"} if numbers else {}
     before = {name: os.environ.get(name) for name in chosen}
     os.environ.update(chosen)
     try:
@@ -175,7 +178,7 @@ def _run(asked: EmbedBench, kind: str, source: Path, out: Path, *, quiet: bool) 
             id="id",
             out=out,
             model=asked.model,
-            device=kind,
+            device="all" if asked.device == "all" else kind,
             workers=asked.workers,
             batch_tokens=asked.batch_tokens,
             precision=asked.precision,
@@ -194,7 +197,8 @@ def measure(
     stages = {name: sum(c.timings[name] for c in commits) / len(workers) for name in STAGES}
     loads = [w["load"] for w in workers if w["load"]]
     padded, pairs = (sum(load[name] for load in loads) for name in ("padded_tokens", "token_pairs"))
-    peak_share, peak_note = _share_of_peak(asked.model, kind, len(workers), tokens, pairs, work_s)
+    computed_on = "all" if asked.device == "all" else kind
+    peak_share, peak_note = _share_of_peak(asked.model, computed_on, len(workers), tokens, pairs, work_s)
     idle_s, idle_between_s = (mean(w[name] for w in workers) for name in ("idle_s", "idle_between_s"))
     proof = run.verify(quiet=quiet)
     return EmbedResult(

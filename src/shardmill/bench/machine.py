@@ -8,7 +8,7 @@ import platform
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 
-from shardmill.devices import cores, cpu_model, gpus
+from shardmill.core.devices import cores, cpu_model, gpus
 
 _LIBRARIES = (
     *("shardmill", "torch", "transformers", "tokenizers", "sentence-transformers"),

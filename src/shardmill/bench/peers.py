@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shardmill.console import Bar
-from shardmill.errors import ShardmillError
+from shardmill.core.console import Bar
+from shardmill.core.errors import ShardmillError
 
 Vectors = NDArray[Any]
 

@@ -14,7 +14,7 @@ from rich.text import Text
 from shardmill.bench.bounds import STAGES
 from shardmill.bench.embed import EmbedResult
 from shardmill.bench.peers import NAME, Peer
-from shardmill.errors import missing_extra
+from shardmill.core.errors import missing_extra
 from shardmill.store import LocalStore
 
 FILES = ("bench.json", "bench.png", "bench.svg")

@@ -15,18 +15,18 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from shardmill.api import answer, embed, summarize
 from shardmill.bench.machine import Machine, describe_machine
 from shardmill.bench.report import check_plotting
 from shardmill.bench.texts import mixed_texts, read_texts, write_texts
-from shardmill.costs.prices import find_price
-from shardmill.devices import gpus
-from shardmill.errors import UsageError
-from shardmill.models.location import MINILM
+from shardmill.core.devices import gpus
+from shardmill.core.errors import UsageError
+from shardmill.models.names import MINILM
+from shardmill.plan.sizing.catalogue import load_catalogue
 from shardmill.run import Run
-from shardmill.sizing.catalogue import load_catalogue
+from shardmill.run.costs.prices import find_price
 from shardmill.store import LocalStore
 from shardmill.tasks import open_task
+from shardmill.verbs.functions import answer, embed, summarize
 
 TASKS = ("embed", "summarize", "answer")
 _FILES = ("tasks.json", "tasks.png", "tasks.svg")

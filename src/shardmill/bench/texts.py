@@ -13,8 +13,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from shardmill.console import Bar
-from shardmill.errors import SourceError
+from shardmill.core.console import Bar
+from shardmill.core.errors import SourceError
 from shardmill.sources import Fields, discover, open_source
 
 CountTokens = Callable[[list[str]], NDArray[np.int64]]

@@ -1,7 +1,7 @@
-"""The command line: verbs by family, options declared once. Data goes to stdout, messages to stderr; no logic is here.
+"""The command line: each verb as a command. Data goes to stdout, messages to stderr; no logic is here.
 
-`options` declares the options that verbs share, `command` prints help in groups with examples, and each other module
-holds a family of verbs. The verb of a new task belongs in `tasks`.
+`app` is the program, `group` lists the verbs from their declarations, `command` makes a command of a verb's options.
+`declared` and `machines` declare the commands that are no verbs of a task; the other modules are what these do.
 """
 
 from __future__ import annotations

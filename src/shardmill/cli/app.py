@@ -1,38 +1,22 @@
-"""All verbs together, and their exit statuses."""
+"""The command `shardmill`: all verbs together, and their exit statuses."""
 
 from __future__ import annotations
 
 import os
 import signal
 import sys
-from typing import Annotated, Any, NoReturn
+from typing import Any, NoReturn
 
-import typer
+import click
 
 import shardmill
-from shardmill.cli import (
-    answers,
-    bench,
-    calls,
-    generation,
-    going_on,
-    hosts,
-    inspection,
-    manifests,
-    maps,
-    monitor,
-    results,
-    split,
-    summaries,
-    tasks,
-    training,
-    tuning,
-)
-from shardmill.cli.command import Verbs
-from shardmill.console import say
-from shardmill.errors import EXIT_TRY_AGAIN, ShardmillError, Terminated
+from shardmill.cli.completion import install_completion, show_completion
+from shardmill.cli.group import Verbs, main_group
+from shardmill.core.console import say
+from shardmill.core.dialect import set_dialect
+from shardmill.core.errors import EXIT_TRY_AGAIN, ShardmillError, Terminated
+from shardmill.plugins import find, names
 
-# The status that typer returns on Ctrl-C.
 _INTERRUPTED = 130
 
 # Options that were renamed or moved: verb and old flag -> message.
@@ -43,40 +27,31 @@ _MOVED = {
     ("split", "--workers"): "--workers is --chunks now: the number of chunks.",
 }
 
-app = typer.Typer(
-    name="shardmill",
-    cls=Verbs,
-    help="Run a model over every item of a dataset: split, run, lose nothing, prove the result.",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-)
-_FAMILIES = (
-    *(tasks, generation, summaries, calls, training, tuning, going_on),
-    *(inspection, monitor, results, answers, maps, split),
-)
-for family in _FAMILIES:
-    family.add_to(app)
-app.add_typer(bench.app, rich_help_panel="Machines")
-app.add_typer(hosts.app, rich_help_panel="Machines")
-app.add_typer(manifests.app, rich_help_panel="Machines")
 
-
-def _print_version(wanted: bool) -> None:
-    if wanted:
+def _print_version(ctx: click.Context, param: click.Parameter, wanted: bool) -> None:
+    if wanted and not ctx.resilient_parsing:
         print(shardmill.__version__)
-        raise typer.Exit
+        ctx.exit()
 
 
-@app.callback()
-def root(
-    debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks.")] = False,
-    version: Annotated[
-        bool, typer.Option("--version", is_eager=True, callback=_print_version, help="Print the version.")
-    ] = False,
-) -> None:
-    if debug:
+def _debug(ctx: click.Context, param: click.Parameter, wanted: bool) -> None:
+    if wanted:
         os.environ["SHARDMILL_DEBUG"] = "1"
+
+
+def _at_root(*flags: str, help: str, call: Any) -> click.Option:
+    return click.Option([*flags], is_flag=True, is_eager=True, expose_value=False, callback=call, help=help)
+
+
+app: Verbs = main_group(
+    help="Run a model over every item of a dataset: split, run, lose nothing, prove the result.",
+    params=[
+        _at_root("--debug", help="Show tracebacks.", call=_debug),
+        _at_root("--version", help="Print the version.", call=_print_version),
+        _at_root("--install-completion", help="Complete commands and options in this shell.", call=install_completion),
+        _at_root("--show-completion", help="Print what --install-completion adds.", call=show_completion),
+    ],
+)
 
 
 def _terminate(*_: object) -> NoReturn:
@@ -85,31 +60,58 @@ def _terminate(*_: object) -> NoReturn:
 
 def main() -> None:
     signal.signal(signal.SIGTERM, _terminate)
+    set_dialect("command")
     # A task of the user's own may be in this folder, as it is for `python -m shardmill` and for every worker.
     sys.path.append("")
     try:
         status = app(standalone_mode=False, prog_name="shardmill")
     except ShardmillError as error:
         _fail(str(error), error, error.exit_status)
-    except (KeyboardInterrupt, typer.Abort):
+    except (KeyboardInterrupt, click.Abort):
         status = _INTERRUPTED
     except Exception as error:
         _usage(error)
     if status == _INTERRUPTED:
-        say("Stopped. The same command resumes." if sys.argv[1:2] and sys.argv[1] in tasks.RESUMING else "Stopped.")
+        say("Stopped. The same command resumes." if _resumes() else "Stopped.")
     sys.exit(status)
+
+
+def _verb() -> str:
+    """The verb that was typed."""
+    return next((word for word in sys.argv[1:] if not word.startswith("-")), "")
+
+
+def _resumes() -> bool:
+    try:
+        verb = find("verbs", _verb())
+    except ShardmillError:
+        return False
+    return verb is not None and bool(verb.resumes)
 
 
 def _usage(error: Any) -> NoReturn:
     """Report an error of the command-line parser; any other exception is a bug of ours."""
-    if hasattr(error, "show"):
-        verb = next((word for word in sys.argv[1:] if not word.startswith("-")), "")
-        moved = _MOVED.get((verb, getattr(error, "option_name", "")))
+    if isinstance(error, click.ClickException):
+        moved = _MOVED.get((_verb(), getattr(error, "option_name", "")))
         if moved:
             _fail(moved, error, 2)
+        if isinstance(error, click.NoSuchOption) and (others := _verbs_with(error.option_name)):
+            _fail(f"{_verb()} has no option {error.option_name}. It is an option of {', '.join(others)}.", error, 2)
         error.show()
-        sys.exit(getattr(error, "exit_code", 2))
+        sys.exit(error.exit_code)
     _fail(f"{type(error).__name__}: {error}\nThis is a bug in shardmill; --debug shows where.", error, 1)
+
+
+def _verbs_with(flag: str) -> list[str]:
+    """A few verbs that have an option, by its flag."""
+    from shardmill.plan.options import declared
+
+    found = []
+    for name in names("verbs"):
+        model = find("verbs", name).part("options")
+        if any(flag in (each.about.flags or (each.flag,)) for each in declared(model)):
+            found.append(name)
+    return found[:3]
 
 
 def _fail(text: str, error: Exception, status: int) -> NoReturn:

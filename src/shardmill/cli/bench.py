@@ -1,113 +1,153 @@
-"""Verbs that measure the speed of this machine on a task, with a real run."""
+"""Commands that measure the speed of this machine on a task, with a real run."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
 
-import typer
+import click
 
-from shardmill.cli import options as o
-from shardmill.cli.command import Verb, Verbs, print_json, takes
-from shardmill.console import say
-
-app = typer.Typer(
-    name="bench",
-    cls=Verbs,
-    help="Measure the speed of this machine on a task, with a real run.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-)
+from shardmill.core.console import print_json, say
+from shardmill.models.names import MINILM
+from shardmill.plan.execution import Batching, Computing, OnDevices
+from shardmill.plan.options import MODEL, OTHER, PLACE, RESULT, SOURCE, CallOptions, option
+from shardmill.plan.shared import Printing
+from shardmill.plan.values import Place
+from shardmill.run.request import Request
 
 
-@app.command(
-    "embed", cls=Verb, epilog="shardmill bench embed --peers\nshardmill bench embed --model M --device cuda --out b"
-)
-@takes("model", "text", "batch_tokens", "precision")
-def embed(
-    workers: Annotated[int | None, typer.Option(help="Number of workers.", min=1, show_default=False)] = None,
-    device: Annotated[str, typer.Option("--device", help="auto, cpu, cuda, or one GPU: cuda:0.")] = "auto",
-    peers: Annotated[bool, typer.Option("--peers", help="Run sentence-transformers on the same texts too.")] = False,
-    texts: Annotated[
-        int | None, typer.Option(help="Number of texts.  [default: 2,000 on a CPU, 200,000 on a GPU]")
-    ] = None,
-    source: Annotated[str | None, typer.Option(help="Your own texts, from any source.  [default: generated]")] = None,
-    out: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="Write bench.json, bench.png and bench.svg there.")
-    ] = None,
-    as_json: o.AsJson = False,
-    **options: Any,
-) -> None:
-    """Embed file to file in a temporary folder; show the speed, where the time went and what limits it."""
+class BenchModel(CallOptions):
+    """The model that is measured."""
+
+    model: str = option(
+        MINILM,
+        "A sentence-transformers folder, its URL (s3://…), or a hub name.",
+        group=MODEL,
+        metavar="MODEL",
+        common=True,
+        min_length=1,
+    )
+
+
+class BenchTexts(CallOptions):
+    """The texts that are embedded, and how."""
+
+    source: str | None = option(
+        None, "Your own texts, from any source.", group=SOURCE, metavar="SOURCE", common=True, shown="generated"
+    )
+    text: str | None = option(
+        None,
+        'The text: a field, several ("title,body") or a template ("{title}: {body}").',
+        group=SOURCE,
+        metavar="FIELD",
+        common=True,
+    )
+    texts: int | None = option(
+        None,
+        "Number of texts.",
+        group=SOURCE,
+        metavar="N",
+        common=True,
+        shown="2,000 on a CPU, 200,000 on a GPU",
+    )
+    workers: int | None = option(None, "Number of workers.", group=PLACE, metavar="N", common=True, ge=1)
+    peers: bool = option(False, "Run sentence-transformers on the same texts too.", common=True)
+    out: Place = option(
+        "", "Write bench.json, bench.png and bench.svg there.", group=RESULT, metavar="FOLDER", common=True
+    )
+
+
+class BenchEmbedOptions(BenchModel, BenchTexts, OnDevices, Computing, Batching, Printing):
+    """What `bench embed` takes."""
+
+
+class AugmentSamples(CallOptions):
+    """How many parameters are generated."""
+
+    samples: int = option(
+        1_000_000,
+        "Number of samples, as columns; slower methods get fewer.",
+        group=OTHER,
+        metavar="N",
+        common=True,
+        ge=1,
+    )
+    preset: str = option("moderate", "mild, moderate or aggressive.", metavar="PRESET", common=True)
+    iterations: int = option(5, "Measurements per method; the median counts.", metavar="N", common=True, ge=1)
+    out: Place = option("", "Write an HTML page there.", group=RESULT, metavar="FILE", common=True)
+
+
+class BenchAugmentOptions(AugmentSamples, Printing):
+    """What `bench augment` takes."""
+
+
+class TaskItems(CallOptions):
+    """How many items each task gets."""
+
+    items: int = option(1_000, "Number of items for each task and device.", metavar="N", common=True)
+    out: Place = option(
+        "", "Write tasks.json, tasks.png and tasks.svg there.", group=RESULT, metavar="FOLDER", common=True
+    )
+
+
+class BenchTasksOptions(BenchModel, TaskItems, Printing):
+    """What `bench tasks` takes."""
+
+
+def embed(request: Request) -> None:
+    """Embed from file to file, and show the speed, where the time went and what limits it."""
     from shardmill.bench.embed import EmbedBench, bench_embed
-    from shardmill.bench.report import check_plotting, print_result, save
-    from shardmill.store import make_folder
+    from shardmill.bench.report import print_result, save
 
-    if out is not None:
-        check_plotting()
-        make_folder(out)
-    given = {"workers": workers, "texts": texts, "source": source, **options}
-    asked = EmbedBench(device=device, peers=peers, **{k: v for k, v in given.items() if v is not None})
-    result = bench_embed(asked, quiet=as_json)
-    if out is not None:
-        written = save(result, out)
-        say(f"Written: {', '.join(map(str, written))}")
-    if as_json:
-        print_json(result.to_json())
-    else:
-        print_result(result)
-    if not result.verified:
-        raise typer.Exit(1)
+    options = request.options
+    _prepare(options.out)
+    names = ("model", "device", "texts", "source", "text", "workers", "batch_tokens", "precision", "peers")
+    given = {name: getattr(options, name) for name in names if name in options.model_fields_set}
+    result = bench_embed(EmbedBench(**given), quiet=options.as_json)
+    if options.out:
+        say(f"Written: {', '.join(map(str, save(result, Path(options.out))))}")
+    print_json(result.to_json()) if options.as_json else print_result(result)
+    _end(verified=result.verified)
 
 
-@app.command("augment", cls=Verb, epilog="shardmill bench augment --samples 1000000 --out bench.html")
-def augment(
-    samples: Annotated[
-        int, typer.Option(min=1, help="Number of samples, as columns; slower methods get fewer.")
-    ] = 1_000_000,
-    preset: Annotated[str, typer.Option(help="mild, moderate or aggressive.")] = "moderate",
-    iterations: Annotated[int, typer.Option(min=1, help="Measurements per method; the median counts.")] = 5,
-    out: Annotated[Path | None, typer.Option(metavar="FILE", help="Write an HTML page there.")] = None,
-    as_json: o.AsJson = False,
-) -> None:
-    """Show how fast augmentation parameters are generated: as columns, as dicts, in batches, and by reseeding."""
+def augment(request: Request) -> None:
+    """Show how fast augmentation parameters are generated."""
     from shardmill.bench.augment import bench_augment
     from shardmill.store import locate, make_folder
 
-    if out is not None:
-        make_folder(out.parent)
-    runner = bench_augment(samples, preset, iterations)
-    if out is not None:
-        store, name = locate(out)
+    options = request.options
+    if options.out:
+        make_folder(Path(options.out).parent)
+    runner = bench_augment(options.samples, options.preset, options.iterations)
+    if options.out:
+        store, name = locate(Path(options.out))
         store.put(name, runner.report("html").encode())
-        say(f"Written: {out}")
-    print(runner.report("json" if as_json else "table"))
+        say(f"Written: {options.out}")
+    print(runner.report("json" if options.as_json else "table"))
 
 
-@app.command("tasks", cls=Verb, epilog="shardmill bench tasks\nshardmill bench tasks --items 20000 --out b")
-@takes("model")
-def tasks(
-    items: Annotated[int, typer.Option(help="Number of items for each task and device.")] = 1_000,
-    out: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="Write tasks.json, tasks.png and tasks.svg there.")
-    ] = None,
-    as_json: o.AsJson = False,
-    **options: Any,
-) -> None:
-    """Run embed, summarize and answer on the CPU and on a GPU; show speed and price, and from when on a GPU pays."""
-    from shardmill.bench.report import check_plotting
+def tasks(request: Request) -> None:
+    """Run embed, summarize and answer on the CPU and on a GPU."""
     from shardmill.bench.tasks import bench_tasks, print_tasks, save_tasks
-    from shardmill.store import make_folder
 
-    if out is not None:
+    options = request.options
+    _prepare(options.out)
+    result = bench_tasks(options.items, options.model, quiet=options.as_json)
+    if options.out:
+        say(f"Written: {', '.join(map(str, save_tasks(result, Path(options.out))))}")
+    print_json(result.to_json()) if options.as_json else print_tasks(result)
+    _end(verified=result.verified)
+
+
+def _prepare(out: str) -> None:
+    """Check that figures can be drawn and written, before anything is measured."""
+    if out:
+        from shardmill.bench.report import check_plotting
+        from shardmill.store import make_folder
+
         check_plotting()
-        make_folder(out)
-    result = bench_tasks(items, **{k: v for k, v in options.items() if v is not None}, quiet=as_json)
-    if out is not None:
-        say(f"Written: {', '.join(map(str, save_tasks(result, out)))}")
-    if as_json:
-        print_json(result.to_json())
-    else:
-        print_tasks(result)
-    if not result.verified:
-        raise typer.Exit(1)
+        make_folder(Path(out))
+
+
+def _end(*, verified: bool) -> None:
+    if not verified:
+        raise click.exceptions.Exit(1)

@@ -2,36 +2,38 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
+import click
 from rich.console import Console
 from rich.table import Table
 
 from shardmill._version import __version__
-from shardmill.cli import options as o
-from shardmill.cli.command import Verb, Verbs, print_json
-from shardmill.console import say
-from shardmill.errors import ShardmillError
+from shardmill.core.console import print_json, say
+from shardmill.core.errors import ShardmillError
+from shardmill.plan.options import CallOptions, option
+from shardmill.plan.shared import Printing
+from shardmill.plan.values import Place
+from shardmill.run.request import Request
 
 if TYPE_CHECKING:
     from shardmill.engines.ssh.cluster import Host
-
-app = typer.Typer(
-    name="hosts",
-    cls=Verbs,
-    help="Check, stop and clean the hosts of --engine ssh.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-)
-File = Annotated[str, o.argument("FILE", "The hosts file, cluster.toml.")]
 
 _COLUMNS = ("host", "python", "shardmill", "disk free", "GPUs", "driver", "clock", "")
 _LATE_S = 5.0
 
 
-@app.command(cls=Verb, epilog="shardmill hosts check cluster.toml")
-def check(file: File, as_json: o.AsJson = False) -> None:
+class HostsFile(CallOptions):
+    """The hosts."""
+
+    file: Place = option(..., "The hosts file, cluster.toml.", metavar="FILE", argument=True)
+
+
+class HostsOptions(HostsFile, Printing):
+    """What commands about hosts take."""
+
+
+def check(request: Request) -> None:
     """Show what each host has, and whether it can be used as its entry asks."""
     from shardmill.engines.ssh.at_home.environment import check_look
 
@@ -57,42 +59,42 @@ def check(file: File, as_json: o.AsJson = False) -> None:
             return {**seen, "trouble": str(error)}
         return {**seen, "trouble": ""}
 
-    results = _each(file, look)
-    if as_json:
+    results = _each(request.options.file, look)
+    if request.options.as_json:
         print_json(results)
     else:
         _show(results)
     if any(result["trouble"] for result in results):
-        raise typer.Exit(1)
+        raise click.exceptions.Exit(1)
 
 
-@app.command(cls=Verb, epilog="shardmill hosts stop cluster.toml")
-def stop(file: File, as_json: o.AsJson = False) -> None:
+def stop(request: Request) -> None:
     """End the workers of all runs on the hosts. Finished parts stay there, and the runs can resume."""
-    _act(file, "stop", as_json)
+    _act(request, "stop")
 
 
-@app.command(cls=Verb, epilog="shardmill hosts clean cluster.toml")
-def clean(file: File, as_json: o.AsJson = False) -> None:
+def clean(request: Request) -> None:
     """Stop the workers and remove the work folders: environments, models, copies of sources, logs."""
-    _act(file, "clean", as_json)
+    _act(request, "clean")
 
 
-def _act(file: str, action: str, as_json: bool) -> None:
+def _act(request: Request, action: str) -> None:
+    as_json = request.options.as_json
+
     async def act(host: Host) -> dict[str, Any]:
         from shardmill.engines.ssh.at_home.link import connect
 
         async with connect(host) as link:
             return {**await link.remote(action), "trouble": ""}
 
-    results = _each(file, act)
+    results = _each(request.options.file, act)
     if as_json:
         print_json(results)
     for result in results if not as_json else ():
         freed = f", {result['freed_bytes'] / 2**20:,.0f} MiB freed" if "freed_bytes" in result else ""
         say(result["trouble"] or f"{result['host']}: {result['stopped']} workers stopped{freed}.")
     if any(result["trouble"] for result in results):
-        raise typer.Exit(1)
+        raise click.exceptions.Exit(1)
 
 
 def _each(file: str, do: Any) -> list[dict[str, Any]]:

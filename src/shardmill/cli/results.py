@@ -1,58 +1,53 @@
-"""Verbs for the result of a run: verify it, write it as one file, search it."""
+"""Commands for the result of a run: verify it, write it as one file, report on it, search it."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+import sys
+from typing import TYPE_CHECKING, Any, Literal
 
-import typer
-from rich.console import Console
+from shardmill.core.console import print_json, say
+from shardmill.core.errors import EXIT_FAILED
+from shardmill.plan.options import CallOptions, option
+from shardmill.plan.shared import OfRun, Printing
 
-import shardmill
-from shardmill.cli import options as o
-from shardmill.cli.command import Verb, print_json
-from shardmill.console import say
+if TYPE_CHECKING:
+    from shardmill.run.request import Request
 
-FAMILY = "Use the result"
 OF_A_TABLE = "Tables only"
 
 
-Texts = Annotated[list[str], o.argument("TEXT", "The text to search for; each text is one search.")]
-Hybrid = Annotated[bool, o.option(OF_A_TABLE, "--hybrid", help="Search by meaning and by words, fused by rank.")]
-Words = Annotated[bool, o.option(OF_A_TABLE, "--words", help="Search by words alone, with web search syntax.")]
-Where = Annotated[str, o.option(OF_A_TABLE, metavar="SQL", help="Only rows that match a condition: 'rating <= 2'.")]
-Sql = Annotated[bool, o.option(OF_A_TABLE, "--sql", help="Print the SQL for psql and run nothing.")]
+class OfResult(CallOptions):
+    """A result: a run or a table."""
+
+    run: str = option(
+        ..., "The run folder, or a table: postgresql://HOST/DATABASE/TABLE.", metavar="RUN", argument=True
+    )
 
 
-def add_to(app: typer.Typer) -> None:
-    app.command("verify", cls=Verb, rich_help_panel=FAMILY, epilog=_VERIFY)(verify)
-    app.command("merge", cls=Verb, rich_help_panel=FAMILY, epilog=_MERGE)(merge)
-    app.command("report", cls=Verb, rich_help_panel=FAMILY, epilog=_REPORT)(report)
-    app.command("search", cls=Verb, rich_help_panel=FAMILY, epilog=_SEARCH)(search)
+class Trusting(CallOptions):
+    """Permission to run what a folder or table names."""
+
+    allow_code: bool = option(False, "Import code that the run or table names, and run its commands.")
 
 
-_VERIFY = """\
-shardmill verify runs/reviews
-shardmill verify runs/wiki --rows 250010 --dims 1024
-shardmill verify postgresql:///docs/documents"""
+class VerifyOptions(OfResult, Trusting, Printing):
+    """What `verify` takes."""
+
+    sample: int = option(64, "Rows to recompute in float32; 0 for none.", metavar="N", common=True, ge=0)
+    rows: int | None = option(None, "Rows that the result must have.", metavar="N", common=True, ge=0)
+    dims: int | None = option(None, "Dimensions that each vector must have.", metavar="N", common=True, ge=1)
 
 
-def verify(
-    run: o.Result,
-    sample: Annotated[int, typer.Option(min=0, help="Rows to recompute in float32; 0 for none.")] = 64,
-    rows: Annotated[int | None, typer.Option(min=0, help="Rows that the result must have.")] = None,
-    dims: Annotated[int | None, typer.Option(min=1, help="Dimensions that each vector must have.")] = None,
-    allow_code: o.AllowCode = False,
-    as_json: o.AsJson = False,
-) -> None:
-    """Verify a result: commits, digests, counts, ids, vectors, and a recomputed sample.
+def verify(request: Request) -> None:
+    from rich.console import Console
 
-    For a table: columns, key, rows, vectors, index recall, and a recomputed sample.
-    """
-    from shardmill.tables.table import open_result
+    from shardmill.run.result import Run
+    from shardmill.run.table import open_result
 
-    result = open_result(run, allow_code=allow_code)
-    report = result.verify(sample=sample, rows=rows, dims=dims, quiet=as_json)
-    if as_json:
+    options: VerifyOptions = request.options
+    result = open_result(options.run, allow_code=options.allow_code)
+    report = result.verify(sample=options.sample, rows=options.rows, dims=options.dims, quiet=options.as_json)
+    if options.as_json:
         print_json(report.to_json())
     else:
         console = Console(highlight=False, soft_wrap=True)
@@ -61,81 +56,80 @@ def verify(
             console.print(f"{check.name:<10} {check.seen}", markup=False)
         verdict = "Verified" if report.verified else "NOT verified"
         console.print(f"{verdict}: {report.rows:,} rows, {report.errors:,} errors, {report.seconds} s.", markup=False)
-        if isinstance(result, shardmill.Run):
-            say(f"Next: shardmill report {run} --out report.html")
+        if isinstance(result, Run):
+            say(f"Next: shardmill report {options.run} --out report.html")
     if not report.verified:
-        raise typer.Exit(1)
+        sys.exit(EXIT_FAILED)
 
 
-_MERGE = """\
-shardmill merge runs/reviews --out reviews.parquet
-shardmill merge runs/reviews --out vectors.npy"""
+class MergeOptions(OfRun, Printing):
+    """What `merge` takes."""
+
+    out: str = option(..., "A .parquet or .npy file.", metavar="FILE", common=True)
 
 
-def merge(
-    run: o.Run,
-    out: Annotated[str, typer.Option(metavar="FILE", help="A .parquet or .npy file.", show_default=False)],
-    as_json: o.AsJson = False,
-) -> None:
-    """Write the result as one file, in source order."""
-    merged = shardmill.Run(run).merge(out, quiet=as_json)
-    if as_json:
+def merge(request: Request) -> None:
+    from shardmill.run.result import Run
+
+    options: MergeOptions = request.options
+    merged = Run(options.run).merge(options.out, quiet=options.as_json)
+    if options.as_json:
         print_json({"files": merged.files, "rows": merged.rows, "bytes": merged.bytes})
     else:
         say(f"{merged.rows:,} rows, {merged.bytes:,} bytes: {', '.join(merged.files)}")
 
 
-_REPORT = """\
-shardmill report runs/reviews --out report.html
-shardmill report runs/reviews --out report.md
-shardmill report s3://bucket/runs/reviews"""
+class ReportOptions(OfRun):
+    """What `report` takes."""
+
+    out: str = option("", "The file.", metavar="FILE", common=True, shown="report.html in the run folder")
+    format: str = option("", "html, md or json.", metavar="FORMAT", common=True, shown="by the file's name")
 
 
-def report(
-    run: o.Run,
-    out: Annotated[str, typer.Option("--out", metavar="FILE", help="Default: report.html in the run folder.")] = "",
-    format: Annotated[str, typer.Option("--format", metavar="html|md|json", help="Default: by the file's name.")] = "",
-) -> None:
-    """Write one page about a run: what ran, on what, how long, what it cost, what failed, and the proof."""
-    say(shardmill.Run(run).report(out, format))
+def report(request: Request) -> None:
+    from shardmill.run.result import Run
+
+    say(Run(request.options.run).report(request.options.out, request.options.format))
 
 
-_SEARCH = """\
-shardmill search runs/reviews "battery dies after an hour"
-shardmill search embedded:shop/user_reviews "battery dies fast" --hybrid --where "rating <= 2\""""
+class SearchOptions(OfResult, Trusting, Printing):
+    """What `search` takes."""
+
+    text: tuple[str, ...] = option(
+        ..., "The text to search for; each text is one search.", metavar="TEXT…", argument=True, min_length=1
+    )
+    k: int = option(5, "Number of hits.", metavar="N", flags=("-k",), common=True)
+    hybrid: bool = option(False, "Search by meaning and by words, fused by rank.", group=OF_A_TABLE, common=True)
+    words: bool = option(False, "Search by words alone, with web search syntax.", group=OF_A_TABLE, common=True)
+    where: str = option(
+        "", "Only rows that match a condition: 'rating <= 2'.", group=OF_A_TABLE, metavar="SQL", common=True
+    )
+    sql: bool = option(False, "Print the SQL for psql and run nothing.", group=OF_A_TABLE, common=True)
 
 
-def search(
-    run: o.Result,
-    text: Texts,
-    k: Annotated[int, typer.Option("-k", help="Number of hits.")] = 5,
-    hybrid: Hybrid = False,
-    words: Words = False,
-    where: Where = "",
-    sql: Sql = False,
-    allow_code: o.AllowCode = False,
-    as_json: o.AsJson = False,
-) -> None:
-    """Find the rows nearest in meaning."""
-    from shardmill.tables.table import Table, check_options, choose_mode, open_result
+def search(request: Request) -> None:
+    from shardmill.run.table import Table, check_options, choose_mode, open_result
 
-    mode = choose_mode(hybrid, words)
-    check_options(run, mode, where, sql)
-    result = open_result(run, allow_code=allow_code)
+    options: SearchOptions = request.options
+    texts = list(options.text)
+    mode = choose_mode(options.hybrid, options.words)
+    check_options(options.run, mode, options.where, options.sql)
+    result = open_result(options.run, allow_code=options.allow_code)
     found: list[list[Any]]
     if not isinstance(result, Table):
-        found = [*result.search_many(text, k, quiet=as_json)]
-    elif sql:
-        print("\n\n".join(result.show_sql(text, k, mode=mode, where=where)))
+        found = [*result.search_many(texts, options.k, quiet=options.as_json)]
+    elif options.sql:
+        print("\n\n".join(result.show_sql(texts, options.k, mode=mode, where=options.where)))
         return
     else:
-        found = [*result.search_many(text, k, mode=mode, where=where)]
-    if as_json:
-        answers = [{"text": t, "hits": [h.to_json() for h in hits]} for t, hits in zip(text, found, strict=True)]
+        found = [*result.search_many(texts, options.k, mode=mode, where=options.where)]
+    if options.as_json:
+        answers = [{"text": t, "hits": [h.to_json() for h in hits]} for t, hits in zip(texts, found, strict=True)]
         print_json(answers if len(answers) > 1 else answers[0])
         return
-    for query, hits in zip(text, found, strict=True):
+    digits: Literal[3, 4] = 4 if options.hybrid else 3
+    for query, hits in zip(texts, found, strict=True):
         print(query)
         for hit in hits:
             values = "  ".join(" ".join(str(v).split())[:100] for v in hit.values.values() if v not in (None, [], {}))
-            print(f"  {hit.score:.{4 if hybrid else 3}f}  {values or f'row {hit.row}'}  {hit.span}".rstrip())
+            print(f"  {hit.score:.{digits}f}  {values or f'row {hit.row}'}  {hit.span}".rstrip())

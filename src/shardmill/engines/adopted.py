@@ -7,7 +7,7 @@ import subprocess
 import time
 from dataclasses import dataclass
 
-from shardmill.errors import EXIT_DONE, EXIT_TRY_AGAIN
+from shardmill.core.errors import EXIT_DONE, EXIT_TRY_AGAIN
 from shardmill.ledger import ENDED, Ledger, process_alive
 
 _ENDED = {"done": EXIT_DONE, "stopped": EXIT_TRY_AGAIN}

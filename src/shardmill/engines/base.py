@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
-from shardmill.devices import Device
-from shardmill.errors import SpecError, nearest
+from shardmill.core.devices import Device
+from shardmill.core.errors import SpecError, nearest
 
 
 class Placement(Protocol):

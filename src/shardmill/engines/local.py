@@ -15,12 +15,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
-from shardmill.devices import Device
+from shardmill.core.devices import Device
+from shardmill.core.errors import StoreError, WorkerFailed
 from shardmill.engines.adopted import Adopted, find_left
 from shardmill.engines.deaths import Deaths, failure
 from shardmill.engines.process import MODULE, name_worker, worker_environment
 from shardmill.engines.stuck import find_stuck
-from shardmill.errors import StoreError, WorkerFailed
 from shardmill.ledger import Ledger
 
 _LOOK_EVERY_S = 5.0

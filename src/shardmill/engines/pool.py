@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from shardmill.console import say
-from shardmill.devices import Device
+from shardmill.core.console import say
+from shardmill.core.devices import Device
 from shardmill.engines.base import check_options
 from shardmill.ledger import Ledger
-from shardmill.spec import Execution
+from shardmill.plan.spec import Execution
 
 
 class PoolEngine:

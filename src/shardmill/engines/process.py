@@ -6,8 +6,8 @@ import os
 import socket
 import uuid
 
-from shardmill import passwords, permission
-from shardmill.devices import Device, format_cpus
+from shardmill.core import passwords, permission
+from shardmill.core.devices import Device, format_cpus
 
 MODULE = "shardmill.worker"
 # The variable with the file that a cluster reads the cause of a worker's end from.

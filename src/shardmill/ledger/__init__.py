@@ -3,6 +3,8 @@
 Only a commit proves progress. Everything else here is a hint that saves time. A `Ledger` consists of parts with one job
 each: `commits`, `segments`, `leases`, `branch`, `workers`, `history`, `suspects`, `errors`, `kept`,
 `checkpoints`, `reports`, `published`, `gangs`, `notes`, `steps`, `state` and `overview`, over one `folder`.
+
+Design: docs/design/commits-and-leases.md, docs/design/many-workers.md
 """
 
 from __future__ import annotations

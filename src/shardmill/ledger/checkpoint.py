@@ -15,10 +15,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any
 
-from shardmill.errors import CorruptState, TaskError
+from shardmill.core.errors import CorruptState, TaskError
+from shardmill.core.records import read_record
 from shardmill.ledger.folder import Folder
 from shardmill.ledger.record import CheckpointRecord, encode
-from shardmill.records import read_record
 from shardmill.store import Store, replacing
 
 KIND = "checkpoints"

@@ -5,12 +5,12 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Collection, Iterable, Iterator
 
-from shardmill.errors import CorruptState, NotComplete
+from shardmill.core.errors import CorruptState, NotComplete
+from shardmill.core.records import read_record
 from shardmill.ledger.folder import LISTED_AT_ONCE, Folder
 from shardmill.ledger.record import Commit, encode
 from shardmill.ledger.state import started_over
 from shardmill.plan import Plan
-from shardmill.records import read_record
 from shardmill.store import LocalStore
 
 # What a byte of a shard says: nothing was seen of it, a segment says that it is done, its commit was seen.

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from shardmill.errors import CorruptState
+from shardmill.core.errors import CorruptState
+from shardmill.core.records import read_object, read_record
 from shardmill.ledger.folder import Folder
 from shardmill.ledger.record import Claim, Commit, Suspects, encode
-from shardmill.records import read_object, read_record
 from shardmill.store import Store
 
 _NUMBERS = ("line_in_shard", "row_in_shard", "shard")

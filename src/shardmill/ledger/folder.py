@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
 
-from shardmill.errors import CorruptState
+from shardmill.core.errors import CorruptState
 from shardmill.plan import Plan
 from shardmill.store import LocalStore, Store, make_folder
 

@@ -11,10 +11,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from shardmill.errors import CorruptState
+from shardmill.core.errors import CorruptState
+from shardmill.core.records import check_record, read_object
 from shardmill.ledger.folder import Folder
 from shardmill.ledger.record import encode
-from shardmill.records import check_record, read_object
 
 MOST_POINTS = 120
 _STEP_S = 5.0

@@ -12,10 +12,10 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from shardmill.errors import CorruptState
+from shardmill.core.errors import CorruptState
+from shardmill.core.records import read_record
 from shardmill.ledger.folder import Folder
 from shardmill.ledger.record import KeptRows, encode
-from shardmill.records import read_record
 
 KIND = "kept"
 _DIGEST_BYTES = 64

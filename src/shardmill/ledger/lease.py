@@ -8,13 +8,13 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from shardmill.errors import CorruptState
+from shardmill.core.errors import CorruptState
+from shardmill.core.records import read_record
 from shardmill.ledger.commit import Commits
 from shardmill.ledger.folder import Folder
 from shardmill.ledger.process import name_process, process_alive
 from shardmill.ledger.record import Claim, Lease, encode
 from shardmill.ledger.worker import WorkerRecords, was_told_to_stop
-from shardmill.records import read_record
 
 # When no shard is free, at most this many leases are read.
 _ASKED_LEASES = 16

@@ -12,7 +12,8 @@ from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import Any
 
-from shardmill.errors import CorruptState, Preempted, UsageError
+from shardmill.core.errors import CorruptState, Preempted, UsageError
+from shardmill.core.records import read_object
 from shardmill.ledger.branch import Branch
 from shardmill.ledger.checkpoint import CheckpointRecords
 from shardmill.ledger.commit import Commits
@@ -35,7 +36,6 @@ from shardmill.ledger.step import StepRecords
 from shardmill.ledger.trial import TrialRecords
 from shardmill.ledger.worker import WorkerRecords
 from shardmill.plan import Plan, ShardRows
-from shardmill.records import read_object
 from shardmill.store import Store, locate, open_store, replacing
 
 _ROLLED_UP = ("segments/", "rolled/")

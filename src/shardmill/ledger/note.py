@@ -6,9 +6,9 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from shardmill.errors import CorruptState
+from shardmill.core.errors import CorruptState
+from shardmill.core.records import read_object, read_record
 from shardmill.ledger.record import RunForecast, encode
-from shardmill.records import read_object, read_record
 from shardmill.store import Store
 
 

@@ -7,7 +7,7 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-from shardmill.errors import CorruptState
+from shardmill.core.errors import CorruptState
 from shardmill.ledger.branch import Branch
 from shardmill.ledger.commit import Commits
 from shardmill.ledger.failure import SuspectRecords

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from shardmill.errors import WorkerFailed
+from shardmill.core.errors import WorkerFailed
 from shardmill.ledger.ledger import Ledger
 from shardmill.ledger.worker import got_on, is_live, was_told_to_stop
 

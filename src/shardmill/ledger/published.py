@@ -5,9 +5,9 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+from shardmill.core.records import read_object
 from shardmill.ledger.folder import Folder
 from shardmill.ledger.record import encode
-from shardmill.records import read_object
 from shardmill.store import replacing
 from shardmill.store.digests import DigestFile
 

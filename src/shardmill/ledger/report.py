@@ -5,10 +5,10 @@ from __future__ import annotations
 import contextlib
 from dataclasses import dataclass, field
 
-from shardmill.errors import CorruptState
+from shardmill.core.errors import CorruptState
+from shardmill.core.records import read_record
 from shardmill.ledger.folder import Folder
 from shardmill.ledger.record import encode
-from shardmill.records import read_record
 
 MOST_REPORTS = 240
 

@@ -13,12 +13,12 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from shardmill.errors import CorruptState
+from shardmill.core.errors import CorruptState
+from shardmill.core.records import check_record, read_object
 from shardmill.ledger.branch import Branch
 from shardmill.ledger.commit import Commits
 from shardmill.ledger.folder import LISTED_AT_ONCE, Folder
 from shardmill.ledger.record import DoneShard, encode
-from shardmill.records import check_record, read_object
 
 SEALED_AT_ONCE = 1000
 

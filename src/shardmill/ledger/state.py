@@ -6,10 +6,10 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any
 
-from shardmill.errors import CorruptState, Preempted, ShardmillError, WorkerFailed
+from shardmill.core.errors import CorruptState, Preempted, ShardmillError, WorkerFailed
+from shardmill.core.records import read_object
 from shardmill.ledger.folder import Folder
 from shardmill.ledger.record import encode
-from shardmill.records import read_object
 
 _KEY = "state.json"
 _DAMAGED = "Delete it: the run is then wanted, and can be resumed."

@@ -9,10 +9,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from shardmill.core.records import read_record
 from shardmill.ledger.folder import Folder
 from shardmill.ledger.process import name_process, process_alive
 from shardmill.ledger.record import Step, encode
-from shardmill.records import read_record
 
 FREE, TAKEN, DONE, FAILED = "free", "taken", "done", "failed"
 # After this many deaths, for instance for lack of memory, a step has failed.

@@ -8,10 +8,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from shardmill.errors import CorruptState
+from shardmill.core.errors import CorruptState
+from shardmill.core.records import read_record
 from shardmill.ledger.folder import Folder
 from shardmill.ledger.record import encode
-from shardmill.records import read_record
 
 KIND = "trials"
 _SENT = "trials.json"

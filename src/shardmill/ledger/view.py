@@ -15,11 +15,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from shardmill.errors import CorruptState
+from shardmill.core.errors import CorruptState
+from shardmill.core.records import check_record, read_object
 from shardmill.ledger.history import History
 from shardmill.ledger.record import DoneShard, encode
 from shardmill.ledger.worker import complete_beat
-from shardmill.records import check_record, read_object
 
 # The state of a shard, as one byte.
 WAITING, RUNNING, COMMITTED, CONVICTED = range(4)
@@ -116,7 +116,7 @@ class RunView:
             beats = [complete_beat(dict(zip(said["fields"], row, strict=False))) for row in said["workers"]]
             unlisted = {str(device): float(seconds) for device, seconds in said["unlisted"].items()}
             if not all(map(math.isfinite, (said["at"], said["every_s"], *unlisted.values()))):
-                raise ValueError("a time that is none")
+                raise ValueError("a time that is not a number")
             return cls(
                 generation=str(said["generation"]),
                 at=float(said["at"]),

@@ -7,12 +7,12 @@ import random
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from shardmill.errors import CorruptState
+from shardmill.core.errors import CorruptState
+from shardmill.core.records import read_object
 from shardmill.ledger.folder import Folder
 from shardmill.ledger.process import process_alive
 from shardmill.ledger.record import encode
 from shardmill.ledger.segment import Series
-from shardmill.records import read_object
 
 # The age at which a record is rolled up: of a worker that ended well, and of one that failed or fell silent.
 _ENDED_WELL = ("done", "stopped")

@@ -7,8 +7,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from shardmill import permission
-from shardmill.errors import ModelError, missing_extra
+from shardmill.core import permission
+from shardmill.core.errors import ModelError, missing_extra
 
 _CONFIGS = ("config.json", "tokenizer_config.json")
 

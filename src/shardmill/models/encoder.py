@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from shardmill.errors import DeviceLost, DeviceOutOfMemory, ModelError, free_frames
+from shardmill.core.errors import DeviceLost, DeviceOutOfMemory, ModelError, free_frames
 from shardmill.models.code import loading_options, may_run_code, refused_code
 from shardmill.models.compiling import compile_whole, eager_if
 from shardmill.models.folder import Dense, LayerNorm, ModelFolder, Normalize, Pooling, Step

@@ -11,9 +11,9 @@ import uuid
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path, PurePosixPath
 
-from shardmill.cache import cache_folder
-from shardmill.console import Bar
-from shardmill.errors import ModelError, StoreError
+from shardmill.core.cache import cache_folder
+from shardmill.core.console import Bar
+from shardmill.core.errors import ModelError, StoreError
 from shardmill.models.fingerprint import digest_folder
 from shardmill.store import Entry, Store, open_store
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from shardmill.errors import ModelError
+from shardmill.core.errors import ModelError
 
 # In the order in which sentence-transformers concatenates the vectors of a model with several modes.
 _POOLING_FLAGS = {

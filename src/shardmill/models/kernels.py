@@ -12,15 +12,15 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from shardmill.devices import Device
-from shardmill.errors import DeviceOutOfMemory, MissingExtra, ModelError
+from shardmill.core.devices import Device
+from shardmill.core.errors import DeviceOutOfMemory, MissingExtra, ModelError
 from shardmill.models.encoder import Clock, Encoder
 from shardmill.models.folder import ModelFolder
 from shardmill.models.golden import agree, reach_past_window
 from shardmill.models.memory import MemoryKey, free_cuda_bytes, identify_model, learn_model, measure_cuda
 from shardmill.models.packed import PackedEncoder
 from shardmill.models.window import find_window
-from shardmill.sizing.memory import PACKED_BUDGET_TOKENS, PADDED_BUDGET_TOKENS
+from shardmill.plan.sizing.memory import PACKED_BUDGET_TOKENS, PADDED_BUDGET_TOKENS
 
 Rows = Sequence[NDArray[np.int32]]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from shardmill.errors import ModelError
+from shardmill.core.errors import ModelError
 
 READER, RERANKER = "ForQuestionAnswering", "ForSequenceClassification"
 _WITHOUT_VECTORS = (READER, RERANKER, "ForTokenClassification")

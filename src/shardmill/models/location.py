@@ -8,11 +8,11 @@ from fnmatch import fnmatch
 from importlib.util import find_spec
 from pathlib import Path
 
-from shardmill.errors import HubBusy, ModelError, is_passing, missing_extra
+from shardmill.core.errors import HubBusy, ModelError, is_passing, missing_extra
 from shardmill.models.fetching import fetch_model
+from shardmill.models.names import MINILM
 from shardmill.store import is_url
 
-MINILM = "all-MiniLM-L6-v2"
 _BUNDLED_NAMES = (MINILM, f"sentence-transformers/{MINILM}", "demo")
 _BUNDLED_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 _WANTED = ["*.json", "*.txt", "*.safetensors", "*.model", "*.spm", "*.jinja", "tokenizer*", "vocab*", "merges*", "*.py"]

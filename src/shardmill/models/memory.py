@@ -15,10 +15,10 @@ from dataclasses import astuple, dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from shardmill.cache import Cache
-from shardmill.errors import DeviceOutOfMemory
+from shardmill.core.cache import Cache
+from shardmill.core.errors import DeviceOutOfMemory
 from shardmill.models.folder import ModelFolder
-from shardmill.sizing.memory import USABLE, MemoryModel
+from shardmill.plan.sizing.memory import USABLE, MemoryModel
 
 # Small probes are quick and leave memory to the other users of the device.
 _PROBE_LENGTH = 2048

@@ -19,7 +19,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from shardmill.errors import DeviceOutOfMemory, ModelError, missing_extra
+from shardmill.core.errors import DeviceOutOfMemory, ModelError, missing_extra
 from shardmill.models.encoder import apply_step, load_step, load_transformer, memory_guard, pool, quiet
 from shardmill.models.folder import ModelFolder
 from shardmill.models.golden import LOWEST_TOKEN_COSINES

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
-from shardmill.errors import ModelError
+from shardmill.core.errors import ModelError
 from shardmill.models import gradients
 from shardmill.models.compiling import compile_layers, eager_if
 from shardmill.models.encoder import Encoder

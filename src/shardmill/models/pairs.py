@@ -14,8 +14,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from shardmill.devices import Device
-from shardmill.errors import DeviceOutOfMemory, ModelError
+from shardmill.core.devices import Device
+from shardmill.core.errors import DeviceOutOfMemory, ModelError
 from shardmill.models.encoder import memory_guard, quiet
 from shardmill.models.kinds import READER, RERANKER, check_kind
 from shardmill.models.ragged import token_batches

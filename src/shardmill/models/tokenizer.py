@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shardmill.errors import ModelError, missing_extra
+from shardmill.core.errors import ModelError, missing_extra
 from shardmill.models.code import loading_options
 from shardmill.models.folder import ModelFolder
 from shardmill.models.ragged import Ragged, ragged, starts_of

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from shardmill.errors import DatabaseError
+from shardmill.core.errors import DatabaseError
 from shardmill.postgres.connect import explained, limit
 from shardmill.postgres.definition import DIGEST
 from shardmill.postgres.indexes import existing_indexes

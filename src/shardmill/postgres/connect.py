@@ -9,8 +9,8 @@ import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from shardmill.errors import DatabaseError, DatabaseLost, ShardmillError, missing_extra
-from shardmill.passwords import redact, withheld
+from shardmill.core.errors import DatabaseError, DatabaseLost, ShardmillError, missing_extra
+from shardmill.core.passwords import redact, withheld
 
 if TYPE_CHECKING:
     import psycopg

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from shardmill.errors import SpecError
+from shardmill.core.errors import SpecError
 from shardmill.postgres.target import Target, quoted
 
 DIGEST, SEARCH = "text_digest", "search"

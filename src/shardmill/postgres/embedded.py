@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from shardmill.errors import DatabaseError, UsageError, missing_extra
-from shardmill.passwords import withhold
+from shardmill.core.errors import DatabaseError, UsageError, missing_extra
+from shardmill.core.passwords import withhold
 from shardmill.postgres.connect import connect
 from shardmill.postgres.target import Target
 

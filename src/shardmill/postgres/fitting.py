@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from shardmill.errors import DatabaseError
+from shardmill.core.errors import DatabaseError
 from shardmill.postgres.connect import first_line, load
 from shardmill.postgres.session import about_rows
 from shardmill.postgres.target import Conflict

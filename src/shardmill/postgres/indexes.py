@@ -7,7 +7,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from shardmill.errors import DatabaseLost, SpecError
+from shardmill.core.errors import DatabaseLost, SpecError
 from shardmill.postgres.connect import connect, explained, limit, load
 from shardmill.postgres.definition import SEARCH
 from shardmill.postgres.tables import lock_table, one, vector_schema

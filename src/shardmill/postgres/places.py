@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from urllib.parse import unquote
 
-from shardmill.errors import UsageError
+from shardmill.core.errors import UsageError
 from shardmill.postgres.connect import SCHEMES, is_postgres
 from shardmill.postgres.embedded import is_embedded, resolve
 

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from shardmill.errors import UsageError
+from shardmill.core.errors import UsageError
+from shardmill.core.fusion import RRF
 from shardmill.postgres.connect import explained, limit
 from shardmill.postgres.definition import SEARCH, literal
 from shardmill.postgres.indexes import existing_indexes
 from shardmill.postgres.tables import one, vector_schema, vector_version
 from shardmill.postgres.target import Target, quoted
-from shardmill.retrieval.fusion import RRF
 
 if TYPE_CHECKING:
     import psycopg

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from shardmill.errors import DatabaseError, DatabaseLost, ShardmillError
+from shardmill.core.errors import DatabaseError, DatabaseLost, ShardmillError
 from shardmill.postgres.connect import connect, explain, limit, load
 
 if TYPE_CHECKING:

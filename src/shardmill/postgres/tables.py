@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from shardmill.errors import DatabaseError, SpecError, StaleResume
+from shardmill.core.errors import DatabaseError, SpecError, StaleResume
 from shardmill.postgres.connect import address, explained, limit, load
 from shardmill.postgres.definition import DIGEST, SEARCH, definition, own_columns, validate
 from shardmill.postgres.target import Target, quoted

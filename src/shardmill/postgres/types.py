@@ -6,7 +6,7 @@ import re
 
 import pyarrow as pa
 
-from shardmill.errors import DatabaseError
+from shardmill.core.errors import DatabaseError
 
 _SQL: dict[pa.DataType, str] = {
     pa.bool_(): "boolean",

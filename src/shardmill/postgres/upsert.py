@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from shardmill.errors import DatabaseError
+from shardmill.core.errors import DatabaseError
 from shardmill.postgres.connect import load
 from shardmill.postgres.copy import digest_row, digest_rows, encode, rows_of, sent_type
 from shardmill.postgres.definition import DIGEST

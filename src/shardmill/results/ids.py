@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from shardmill.errors import ShardmillError
+from shardmill.core.errors import ShardmillError
 from shardmill.ledger import Commit, Ledger
 from shardmill.plan import ITEM, Plan
 from shardmill.results.merge import schema_of

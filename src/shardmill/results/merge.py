@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from shardmill.console import Bar
-from shardmill.errors import ShardmillError, UsageError
+from shardmill.core.console import Bar
+from shardmill.core.errors import ShardmillError, UsageError
 from shardmill.ledger import Commit, Ledger
 from shardmill.plan import ITEM, ROW, Plan
 from shardmill.results.windows import count_items, has_items, has_windows, item_numbers

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from shardmill.errors import ShardmillError
+from shardmill.core.errors import ShardmillError
 from shardmill.ledger import Commit, Ledger
 from shardmill.plan import Plan
 from shardmill.results.empty import EmptyRows

@@ -13,15 +13,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from shardmill import permission
-from shardmill.console import Bar
-from shardmill.errors import CorruptState, UsageError
+from shardmill.core import permission
+from shardmill.core.console import Bar
+from shardmill.core.errors import CorruptState, UsageError
 from shardmill.ledger import Commit, Ledger
-from shardmill.plan import START, STOP, WINDOW, Plan, Shard
-from shardmill.results.merge import part_schema, vector_field
-from shardmill.results.windows import count_items, has_windows
-from shardmill.retrieval.graph import VectorGraph, measure_recall, write_graph
-from shardmill.retrieval.passages import (
+from shardmill.models.retrieval.graph import VectorGraph, measure_recall, write_graph
+from shardmill.models.retrieval.passages import (
     RECORD,
     SCHEMA,
     PassageGroup,
@@ -31,7 +28,11 @@ from shardmill.retrieval.passages import (
     local_folder,
     send_files,
 )
-from shardmill.retrieval.words import write_words
+from shardmill.models.retrieval.words import write_words
+from shardmill.plan import START, STOP, WINDOW, Plan, Shard
+from shardmill.plugins import find_verb
+from shardmill.results.merge import part_schema, vector_field
+from shardmill.results.windows import count_items, has_windows
 from shardmill.sinks.parquet import read_part, vectors
 from shardmill.sources import Fields, Source, open_source
 
@@ -72,7 +73,7 @@ def write_passages(ledger: Ledger, plan: Plan, *, graph: bool = False, quiet: bo
 
 
 def _check_kind(ledger: Ledger, plan: Plan) -> None:
-    if plan.work.task != "embed":
+    if not find_verb(plan.work.task).makes_vectors:
         raise UsageError(
             f"{ledger.url} is a run of the task {plan.work.task!r}, not of embed: it has no vectors to search.",
             hint="Embed the passages first: shardmill embed SOURCE --text FIELD --out RUN",

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
-from shardmill.devices import cores
+from shardmill.core.devices import cores
 
 _Asked = TypeVar("_Asked")
 _Answer = TypeVar("_Answer")

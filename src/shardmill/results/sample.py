@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from shardmill.errors import ShardmillError
+from shardmill.core.errors import ShardmillError
+from shardmill.core.ranges import split_evenly
 from shardmill.ledger import Commit, Ledger
 from shardmill.models.golden import lowest_cosine
 from shardmill.plan import Plan, Shard
-from shardmill.ranges import split_evenly
+from shardmill.plugins import find_verb
 from shardmill.results.report import Check
 from shardmill.results.windows import count_items, has_items, has_windows, item_numbers
 from shardmill.sinks.parquet import is_vector, read_part
@@ -52,12 +53,12 @@ def check_sample(ledger: Ledger, plan: Plan, commits: dict[int, Commit], sample:
                 differ.add(where)
             else:
                 may_draw = own or name not in plan.kept
-                said = _IF_IT_DRAWS if may_draw and plan.work.task == "apply" else f" ({fit:.6f})"
+                said = _IF_IT_DRAWS if may_draw and find_verb(plan.work.task).runs_code else f" ({fit:.6f})"
                 return Check("sample", False, f"{where}: {name} does not match the source{said}")
     except (ShardmillError, FileNotFoundError) as error:
         return Check("sample", False, str(error).partition("\n")[0])
     except Exception as error:
-        if plan.work.task != "apply" and ":" not in plan.work.task:
+        if not find_verb(plan.work.task).runs_code:
             raise
         return Check("sample", False, f"the task fails when rows are computed again: {type(error).__name__}: {error}")
     done = len(compared - left_out - differ)

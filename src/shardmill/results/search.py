@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shardmill.errors import UsageError
+from shardmill.core.errors import UsageError
 from shardmill.ledger import Commit, Ledger
+from shardmill.models.retrieval.vectors import nearest
 from shardmill.plan import ROW, Plan
 from shardmill.results.merge import part_schema, read_rows, vector_field, write_vectors
 from shardmill.results.windows import has_windows
-from shardmill.retrieval.vectors import nearest
 from shardmill.sinks.parquet import read_part
 from shardmill.store import LocalStore
 from shardmill.tasks.base import START, STOP, WINDOW

@@ -10,11 +10,13 @@ from typing import Any
 
 import pyarrow as pa
 
-from shardmill import permission
-from shardmill.console import Bar
-from shardmill.errors import ShardmillError
+from shardmill.core import permission
+from shardmill.core.console import Bar
+from shardmill.core.errors import ShardmillError
 from shardmill.ledger import MODEL, Commit, Ledger
 from shardmill.plan import NEW_NUMERICS, NUMERICS, Plan, SourceFile, new_numerics
+from shardmill.plugins import check_packages
+from shardmill.results.delivery import check_delivery
 from shardmill.results.ids import IdHashes, check_ids
 from shardmill.results.parts import SeenInParts, digest, read_errors, read_part_once
 from shardmill.results.pool import in_order
@@ -35,6 +37,7 @@ def verify(
     """Check a run against its plan, its source and what is expected; `sample` rows are computed again in float32."""
     # What a server answered is not asked for again.
     permission.check(plan.code, sends_keys=False)
+    check_packages(plan.packages)
     began = time.monotonic()
     expected = expected or Expected()
     checks: list[Check] = []
@@ -51,6 +54,8 @@ def verify(
         checks.append(_check_errors(commits, seen.errors, seen.unreadable_errors))
         checks.append(check_ids(ledger, plan, seen.sound, seen.ids, hashes))
         checks += _check_published(ledger)
+        if whole and (address := ledger.execution().get("into")):
+            checks.append(check_delivery(ledger, plan, str(address), commits))
         if whole:
             checks.append(_check_items(plan, commits))
         figures = _measure(ledger, plan, commits) if whole and len(seen.sound) == len(plan.shards) else {}

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from shardmill.devices import Device, pick_worker_device
+from shardmill.core.devices import Device, pick_worker_device
 from shardmill.plan import Plan
-from shardmill.spec import Execution
+from shardmill.plan.spec import Execution
 from shardmill.tasks import open_task
 from shardmill.tasks.base import Task
 from shardmill.tasks.foreign import ForeignTask

@@ -5,21 +5,22 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 
-from shardmill import permission
-from shardmill.calls import refuse_while_importing
-from shardmill.devices import Device
-from shardmill.engines import LOCAL, check_detachable, open_engine
+from shardmill.core import permission
+from shardmill.core.devices import Device
+from shardmill.core.errors import RunExists, SpecError, StaleResume, UsageError
+from shardmill.core.functions import refuse_while_importing
+from shardmill.core.telemetry import open_trace
+from shardmill.engines import LOCAL, check_detachable, check_device, find_kind, open_engine
 from shardmill.engines.base import Engine, check_options
-from shardmill.errors import RunExists, SpecError, StaleResume, UsageError
 from shardmill.ledger import Ledger
 from shardmill.plan import NEW_NUMERICS, Plan, new_numerics
-from shardmill.planner import devices_for, make_plan, result_schema
+from shardmill.plan.spec import Spec
 from shardmill.run.changes import differences
-from shardmill.spec import Spec
-from shardmill.status.state import read_status
+from shardmill.run.planner import devices_for, make_plan, result_schema
+from shardmill.run.status.state import read_status
+from shardmill.sinks.delivery import find_sink
 from shardmill.tasks import open_task
 from shardmill.tasks.context import LongTask
-from shardmill.telemetry import open_trace
 
 
 def permit(spec: Spec, *, of_model: bool) -> None:
@@ -81,11 +82,27 @@ def write_plan(
 def open_placer(spec: Spec, engine: Engine | None, quiet: bool) -> tuple[Engine | None, list[Device]]:
     """The engine, unless it is the local one, and the devices of its workers; their number sets the size of shards."""
     check_detachable(spec.execution)
+    check_device(spec.execution)
+    _check_reach(spec)
     if engine is None and spec.execution.engine != LOCAL:
         engine = open_engine(spec.execution, quiet)
         return engine, list(engine.devices)
     check_options(LOCAL, spec.execution.engine_options, ())
     return engine, devices_for(spec)
+
+
+def _check_reach(spec: Spec) -> None:
+    """Refuse a store that the workers do not reach, or that cannot be delivered to."""
+    if not (address := spec.execution.into):
+        return
+    sink = find_sink(address)
+    if spec.work.to is not None:
+        raise UsageError("Both --to and --into are given.", hint="Rows go into one of them.")
+    if sink.reach == "machine" and not find_kind(spec.execution.engine).stays_here:
+        raise UsageError(
+            f"The sink {sink.name!r} reaches one machine; the engine {spec.execution.engine!r} runs workers on others.",
+            hint=f"Deliver it here afterwards: shardmill resume RUN --engine local --into {address}",
+        )
 
 
 def refuse_another_model(ledger: Ledger, plan: Plan) -> None:

@@ -12,19 +12,20 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TypeVar
 
-from shardmill import permission
-from shardmill.console import say
+from shardmill.core import permission
+from shardmill.core.console import say
+from shardmill.core.errors import Cure, Preempted, ShardmillError, UsageError
 from shardmill.engines.process import name_worker
-from shardmill.errors import Cure, Preempted, ShardmillError, UsageError
 from shardmill.ledger import WANTED, Ledger
 from shardmill.plan import Plan
+from shardmill.plan.spec import Execution, make_execution
+from shardmill.plugins import check_packages
 from shardmill.run.loaded import LoadedTask
-from shardmill.spec import Execution, make_execution
-from shardmill.steps import finish
 from shardmill.store import list_folders, open_store
 from shardmill.worker import Worker
 from shardmill.worker.process import work as work_on
 from shardmill.worker.signals import Signals, Stoppable
+from shardmill.worker.steps import finish
 
 # A worker in the middle of a run looks this often for one of higher priority; an idle one, for any.
 _LOOK_EVERY_S = 15.0
@@ -171,6 +172,7 @@ class _Pool:
         if self._allow_code:
             permission.allow(plan.code)
         permission.check(plan.code)
+        check_packages(plan.packages)
         if offer.ledger.is_over(len(plan.shards)):
             with self._heeding(_Finishing()) as finishing:
                 name, stop = name_worker(os.getpid()), finishing.told_to_stop

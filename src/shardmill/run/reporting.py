@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from shardmill.ledger import Ledger, RunState
-from shardmill.steps import record_failure
+from shardmill.worker.steps import record_failure
 
 SUCCEEDED = "Succeeded"
 

@@ -3,30 +3,31 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from shardmill import permission
-from shardmill.console import card, say
-from shardmill.errors import ShardmillError, UsageError, nearest
+from shardmill.core import permission
+from shardmill.core.console import card, say
+from shardmill.core.errors import ShardmillError, UsageError, nearest
+from shardmill.core.telemetry import timed_step
 from shardmill.ledger import Ledger
 from shardmill.plan import ROW, Plan
-from shardmill.status.screen import to_card
-from shardmill.status.state import Status
+from shardmill.plugins import find_verb, load_part, names
+from shardmill.run.status.screen import to_card
+from shardmill.run.status.state import Status
 from shardmill.tasks import open_here, open_task
-from shardmill.telemetry import timed_step
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from shardmill.costs.cost import Cost
-    from shardmill.results.evaluation import Evaluation
+    from shardmill.models.retrieval.passages import PassageRecord
     from shardmill.results.merge import Merged
     from shardmill.results.search import Hit
     from shardmill.results.verify import Report
-    from shardmill.retrieval.passages import PassageRecord
-    from shardmill.tuning.study import StudyResult
+    from shardmill.run.costs.cost import Cost
+    from shardmill.verbs.answer.evaluation import Evaluation
+    from shardmill.verbs.tune.study import StudyResult
 
 
 class Run:
@@ -57,7 +58,7 @@ class Run:
 
         A run of a thousand shards or more is shown by the view that its workers write now and then.
         """
-        from shardmill.costs.outlook import look
+        from shardmill.run.costs.outlook import look
 
         return look(self.ledger, self.plan)
 
@@ -75,7 +76,7 @@ class Run:
 
     def cost(self, usd_per_hour: float | None = None) -> Cost:
         """What the run has cost so far, at `usd_per_hour` or the catalogue's price."""
-        from shardmill.costs.cost import read_cost
+        from shardmill.run.costs.cost import read_cost
 
         return read_cost(self.ledger, self.plan, usd_per_hour)
 
@@ -84,7 +85,7 @@ class Run:
 
         Without `out` it is report.html, or what the format is called, in the run's folder. Returns its place.
         """
-        from shardmill.reports import write_report
+        from shardmill.run.reports import write_report
 
         return write_report(self.ledger, self.plan, self.status(), os.fspath(out), format)
 
@@ -146,15 +147,12 @@ class Run:
 
     def study(self) -> StudyResult:
         """The trials of a study that have ended, the best ones, and which parameters matter."""
-        from shardmill.tuning.study import read_study
-
-        return read_study(self.ledger, self.plan)
+        found: StudyResult = self._own("study")(self.ledger, self.plan)
+        return found
 
     def write_journal(self, out: str | os.PathLike[str]) -> None:
         """Write the ended trials of a study as a journal of Optuna, for optuna-dashboard. It is named as the folder."""
-        from shardmill.tuning.journal import write_journal
-
-        write_journal(self.study(), os.fspath(out), self.ledger.url.rpartition("/")[2])
+        self._own("write_journal")(self.study(), os.fspath(out), self.ledger.url.rpartition("/")[2])
 
     def evaluate(
         self,
@@ -165,9 +163,21 @@ class Run:
         impossible: str = "is_impossible",
     ) -> Evaluation:
         """Compare a run of the answer task with a gold file, whose columns have these names."""
-        from shardmill.results.evaluation import GoldFields, evaluate
+        columns = {"answers": answers, "passages": passages, "impossible": impossible}
+        found: Evaluation = self._own("evaluate")(self.ledger, self.plan, os.fspath(gold), **columns)
+        return found
 
-        return evaluate(self.ledger, self.plan, os.fspath(gold), GoldFields(answers, passages, impossible))
+    def _own(self, method: str) -> Callable[..., Any]:
+        """The function behind a method that only runs of some verbs have."""
+        task = self.plan.work.task
+        if place := find_verb(task).methods.get(method):
+            found: Callable[..., Any] = load_part(place)
+            return found
+        having = [name for name in names("verbs") if method in find_verb(name).methods]
+        raise UsageError(
+            f"{self.ledger.url} is a run of the task {task!r}, not of {' or '.join(having)}.",
+            hint="".join(f"See: shardmill {name} --help" for name in having[:1]),
+        )
 
     def errors(self) -> Iterator[dict[str, Any]]:
         """The rows that failed, with their line in the file and row in the source where known."""

@@ -9,22 +9,23 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from shardmill import permission
-from shardmill.devices import cores, pick_worker_device
+from shardmill.core import permission
+from shardmill.core.devices import cores, pick_worker_device
+from shardmill.core.errors import Cure, Preempted, ShardmillError
 from shardmill.engines import LOCAL
 from shardmill.engines.local import LocalEngine
 from shardmill.engines.process import TERMINATION_LOG, name_worker
-from shardmill.errors import Cure, Preempted, ShardmillError
 from shardmill.ledger import Ledger
 from shardmill.plan import Plan
-from shardmill.planner import devices_for
+from shardmill.plan.spec import Execution, Spec
+from shardmill.plugins import check_packages
+from shardmill.run.planner import devices_for
 from shardmill.run.result import Run
-from shardmill.spec import Execution, Spec
-from shardmill.steps import finish
 from shardmill.tasks import open_task
 from shardmill.worker import Worker
 from shardmill.worker.process import work as work_on
 from shardmill.worker.signals import Signals
+from shardmill.worker.steps import finish
 
 _POLL_S = 0.1
 
@@ -55,6 +56,7 @@ def work(
     if allow_code:
         permission.allow(plan.code)
     permission.check(plan.code)
+    check_packages(plan.packages)
     check_wanted(ledger)
     if ledger.is_over(len(plan.shards)):
         # The model is not loaded for nothing.

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -73,6 +74,32 @@ class Staged(Protocol):
     def seal(self, lines: int) -> Sealed | None: ...
     def commit(self, record: Commit) -> bool: ...
     def abandon(self) -> None: ...
+
+
+class Delivery(ABC):
+    """A store beside the run folder, to which the shards of a finished run are delivered, each exactly once.
+
+    It is made with its address, the name of the run and the columns of its rows, and may be made again at any time by
+    another process. The rows stay in the run folder, too, so that what it holds can be proved.
+    """
+
+    def __init__(self, address: str, run: str, schema: pa.Schema) -> None:
+        self.address, self.run, self.schema = address, run, schema
+
+    @abstractmethod
+    def delivered(self) -> Mapping[int, str]:
+        """The shards of this run that it has, each with the digest that it was delivered with."""
+
+    @abstractmethod
+    def deliver(self, shard: int, digest: str, rows: Iterator[pa.RecordBatch]) -> None:
+        """Take all rows of a shard and its digest, in place of what it has of that shard; all of it or nothing."""
+
+    @abstractmethod
+    def read(self, shard: int) -> Iterator[pa.RecordBatch]:
+        """The rows of a shard, in the order in which they came, with the columns of the schema."""
+
+    def close(self) -> None:  # noqa: B027
+        """Let go of the store."""
 
 
 class Sink(Protocol):

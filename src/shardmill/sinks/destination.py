@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from shardmill.errors import SpecError
+from shardmill.core.errors import SpecError
 from shardmill.plan import START, STOP, WINDOW, Plan
+from shardmill.plan.spec import Work
 from shardmill.postgres.definition import DIGEST
 from shardmill.postgres.links import Reference
 from shardmill.postgres.presets import Field, TablePreset, find_preset
@@ -16,7 +17,6 @@ from shardmill.postgres.target import Conflict, TableColumn, Target, quoted
 from shardmill.postgres.types import sql_type
 from shardmill.sinks.digests import make_salt
 from shardmill.sinks.parquet import is_vector
-from shardmill.spec import Work
 
 
 def target_of(plan: Plan, schema: pa.Schema, text: Sequence[str] = ()) -> Target:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 import pyarrow as pa
 
-from shardmill.errors import StoreError
+from shardmill.core.errors import StoreError
 from shardmill.ledger import Claim, KeptName, KeptRecords, KeptRows, next_kept
 from shardmill.plan import Plan
 from shardmill.sinks.base import COUNTS, Finished, Sealed

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from shardmill.errors import CorruptState
+from shardmill.core.errors import CorruptState
 from shardmill.ledger import Claim, Commit, Ledger
 from shardmill.plan import ITEM
 from shardmill.sinks.base import ErrorRecord, Finished, Sealed

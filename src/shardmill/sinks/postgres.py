@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from shardmill.errors import DatabaseError, DatabaseLost
+from shardmill.core.errors import DatabaseError, DatabaseLost
 from shardmill.ledger import Claim, Commit, Ledger
 from shardmill.plan import Plan
 from shardmill.postgres.batches import BatchLedger, BatchRecord, ShardProgress

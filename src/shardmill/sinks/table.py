@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from shardmill.console import Bar, say
-from shardmill.errors import DatabaseError, SpecError
+from shardmill.core.console import Bar, say
+from shardmill.core.errors import DatabaseError, SpecError
+from shardmill.core.template import TextTemplate
 from shardmill.ledger import Commit
 from shardmill.plan import WINDOW, Plan
+from shardmill.plan.spec import TableSpec, Work
 from shardmill.postgres import connect, is_postgres, reading
 from shardmill.postgres.batches import BatchLedger, ShardProgress, create_ledger
 from shardmill.postgres.copy import add_digests
@@ -22,8 +24,6 @@ from shardmill.postgres.tables import create, one, register, types_of
 from shardmill.postgres.target import Target, all_null, quoted
 from shardmill.postgres.upsert import Upsert
 from shardmill.sinks.destination import preset_of, target_of
-from shardmill.spec import TableSpec, Work
-from shardmill.template import TextTemplate
 
 if TYPE_CHECKING:
     import psycopg

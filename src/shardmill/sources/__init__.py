@@ -3,6 +3,8 @@
 `discover` describes a source, and `open_source` returns its reader: a `Source`, whose contract is in `base`. All file
 formats are in one table, in `formats`. Workers, the planner, engines, `split`, `costs` and `results` import this
 package. It imports neither tasks nor sinks.
+
+Design: docs/design/planning-and-sources.md
 """
 
 from __future__ import annotations
@@ -102,9 +104,9 @@ def open_source(stat: SourceStat, fields: Fields, max_item_bytes: int = MAX_ITEM
         from shardmill.sources.range import RangeSource
 
         return RangeSource(stat)
-    from shardmill.sources.formats import find_format
+    from shardmill.sources.formats import find_reader
 
-    return find_format(stat.format).reader().open_source(stat, fields, max_item_bytes)
+    return find_reader(stat.format).open_source(stat, fields, max_item_bytes)
 
 
 def sort_groups(
@@ -130,7 +132,7 @@ def kept_schema(plan: Plan) -> pa.Schema:
     """The id and kept columns of every row of this plan."""
     import pyarrow as pa
 
-    from shardmill.arrowtypes import arrow_type
+    from shardmill.core.arrowtypes import arrow_type
 
     return pa.schema([pa.field(name, arrow_type(kind)) for name, kind in plan.kept.items()])
 

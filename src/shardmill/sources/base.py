@@ -5,14 +5,15 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
+from shardmill.core.ranges import Range
 from shardmill.plan import Shard, SourceFile, SourceStat
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from shardmill.spec import Work
+    from shardmill.plan.spec import Work
 
 MAX_ITEM_BYTES = 32 << 20
 # In place of a column to group by: all rows are one item.
@@ -93,6 +94,31 @@ class ItemBatch:
             )
 
 
+class Reader(Protocol):
+    """The functions of a module that reads a format. `stat.format` selects among the formats of one module."""
+
+    def describe(self, stat: SourceStat, fields: Fields) -> dict[str, str]:
+        """The types of the id and kept columns, which `stat` lacks so far; refuses fields that the files lack."""
+
+    def open_source(self, stat: SourceStat, fields: Fields, max_item_bytes: int) -> Source:
+        """Open the files, to cut them into shards and read them."""
+
+    def count_rows(self, stat: SourceStat, file: SourceFile) -> int:
+        """Count the rows of a file that is not empty; if the format consists of lines, the lines that a run reads."""
+
+    def sample(self, stat: SourceStat) -> pa.Schema | list[Row] | None:
+        """A schema, or rows sampled from the whole source, to infer columns from; None if the first rows are enough."""
+
+    def extents(self, stat: SourceStat, shard: Shard, number: int) -> list[Range]:
+        """The bytes that a shard needs of the uncompressed file with this number. Optional: without it, all are needed.
+
+        A host without a common disk is sent these. Bytes after them may be read ahead, but are not used.
+        """
+
+    def iter_rows(self, stat: SourceStat, file: SourceFile) -> Iterator[tuple[Row | bytes, int]]:
+        """Yield whole rows of a file, or their JSON, each with the bytes of content read so far. Not for lines."""
+
+
 class Source(ABC):
     """An open source. A subclass implements `shards` and `read`.
 
@@ -110,4 +136,15 @@ class Source(ABC):
         """Read the items of one shard, in order; refuses a source that changed since planning."""
 
 
-__all__ = ["ALL", "MAX_ITEM_BYTES", "Fields", "ItemBatch", "Row", "Shard", "Source", "SourceFile", "SourceStat"]
+__all__ = [
+    "ALL",
+    "MAX_ITEM_BYTES",
+    "Fields",
+    "ItemBatch",
+    "Reader",
+    "Row",
+    "Shard",
+    "Source",
+    "SourceFile",
+    "SourceStat",
+]

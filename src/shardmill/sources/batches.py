@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 
+from shardmill.core.template import TextTemplate
 from shardmill.sources.base import ItemBatch
 from shardmill.sources.columns import Column
-from shardmill.template import TextTemplate
 
 BATCH_ROWS = 1024
 BATCH_BYTES = 4 << 20

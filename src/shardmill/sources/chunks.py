@@ -6,7 +6,7 @@ import json
 import re
 from typing import Any
 
-from shardmill.errors import SourceError
+from shardmill.core.errors import SourceError
 from shardmill.store import Entry, Store
 
 METADATA = "chunk-metadata.json"

@@ -16,8 +16,8 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from shardmill.arrowtypes import arrow_type
-from shardmill.errors import SourceError
+from shardmill.core.arrowtypes import arrow_type
+from shardmill.core.errors import SourceError
 from shardmill.sources.base import Fields, ItemBatch, Shard, Source, SourceStat
 from shardmill.sources.files import stat_file
 from shardmill.sources.grouped import ITEMS, LEFT_OUT, OnProgress

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from shardmill.arrowtypes import NAMED, arrow_type
+from shardmill.core.arrowtypes import NAMED, arrow_type
+from shardmill.core.template import is_unicode
 from shardmill.sources.base import Fields, SourceStat
-from shardmill.template import is_unicode
 
 Convert = Callable[[object], object]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from shardmill.plan import SourceFile, SourceStat
 from shardmill.sources.files import check_unchanged
-from shardmill.sources.formats import find_format
+from shardmill.sources.formats import find_format, find_reader
 from shardmill.store import is_url
 
 
@@ -18,4 +18,4 @@ def count_lines(stat: SourceStat, file: SourceFile) -> int | None:
     format = find_format(stat.format)
     if is_url(file.place) and not format.counted_remotely:
         return None
-    return format.reader().count_rows(stat, file)
+    return find_reader(stat.format).count_rows(stat, file)

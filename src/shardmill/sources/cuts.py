@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from shardmill.ranges import Range, split_evenly
+from shardmill.core.ranges import Range, split_evenly
 from shardmill.sources.base import SourceFile
 from shardmill.sources.files import BLOCK_BYTES, WINDOW_BYTES
 from shardmill.store import ReadRange

@@ -6,7 +6,8 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import replace
 
-from shardmill.errors import SourceError, nearest
+from shardmill.core.errors import SourceError, nearest
+from shardmill.core.template import TextTemplate
 from shardmill.sources.arrow.saved import choose_saved
 from shardmill.sources.base import Fields, SourceFile, SourceStat
 from shardmill.sources.chunks import HEAD
@@ -14,14 +15,13 @@ from shardmill.sources.compressed.detection import COMPRESSED_SUFFIXES, find_com
 from shardmill.sources.compressed.entries import OnProgress, find_entries
 from shardmill.sources.content import open_ranges
 from shardmill.sources.files import WINDOW_BYTES, empty_source, file_name, open_packed
-from shardmill.sources.formats import FOLDERS, NAMES, SUFFIXES, find_format
+from shardmill.sources.formats import FOLDERS, find_format, find_reader, format_names, suffixes
 from shardmill.sources.parsing import BOM
 from shardmill.sources.places import Found, expand
 from shardmill.sources.run import FORMAT as RUN_FORMAT
 from shardmill.sources.run import find_parts, is_run
 from shardmill.sources.signatures import refuse_other_kinds
 from shardmill.store import ReadRange, is_url
-from shardmill.template import TextTemplate
 
 
 def discover_files(places: Sequence[str], fields: Fields, format: str | None, on_progress: OnProgress) -> SourceStat:
@@ -29,15 +29,15 @@ def discover_files(places: Sequence[str], fields: Fields, format: str | None, on
     TextTemplate.parse(fields.text)
     kind, files = find_files(places, format)
     found = SourceStat(kind, find_entries(files, on_progress), {})
-    return replace(found, columns=find_format(kind).reader().describe(found, fields))
+    return replace(found, columns=find_reader(kind).describe(found, fields))
 
 
 def find_files(places: Sequence[str], format: str | None = None) -> tuple[str, tuple[SourceFile, ...]]:
     """The format and the files at the places, in order."""
     if not places:
         raise SourceError("no source given.", hint="Name a file, a folder, a glob or a URL.")
-    if format is not None and format not in NAMES:
-        raise SourceError(f"{format!r} is not a supported format.", hint=nearest(format, NAMES))
+    if format is not None and format not in format_names():
+        raise SourceError(f"{format!r} is not a supported format.", hint=nearest(format, format_names()))
     if any(map(is_run, places)):
         return RUN_FORMAT, find_parts(places, format)
     found = {f.place: f for place in places for f in _choose(place, expand(place), format)}
@@ -59,14 +59,14 @@ def _choose(place: str, found: list[Found], format: str | None) -> list[Found]:
         return saved
     if found and found[0].named:
         return found
-    kinds = {f.place: SUFFIXES.get(_suffix(f.place), ()) for f in found}
+    kinds = {f.place: suffixes().get(_suffix(f.place), ()) for f in found}
     chosen = [f for f in found if kinds[f.place] and (format is None or format in kinds[f.place])]
     if not chosen and format:
         chosen = [f for f in found if not kinds[f.place]]
     if not chosen:
         raise SourceError(
             f"{place} has no readable file: {len(found)} files, none of a known format.",
-            hint=f"Known suffixes: {', '.join(SUFFIXES)}. Name another format with --format.",
+            hint=f"Known suffixes: {', '.join(suffixes())}. Name another format with --format.",
         )
     return chosen
 
@@ -92,13 +92,13 @@ def _one_format(files: Sequence[SourceFile]) -> str:
     first: dict[str, SourceFile] = {}
     for file in files:
         suffix = _suffix(file.place)
-        if suffix not in SUFFIXES:
+        if suffix not in suffixes():
             raise SourceError(
                 f"{file_name(file.place)}: the name does not tell its format.",
-                hint=f"Known suffixes: {', '.join(SUFFIXES)}. Name the format with --format {'|'.join(NAMES)}.",
+                hint=f"Known suffixes: {', '.join(suffixes())}. Name it with --format {'|'.join(format_names())}.",
             )
-        if file.size_bytes or len(SUFFIXES[suffix]) == 1:
-            first.setdefault(_kind(file, SUFFIXES[suffix]), file)
+        if file.size_bytes or len(suffixes()[suffix]) == 1:
+            first.setdefault(_kind(file, suffixes()[suffix]), file)
     if len(first) > 1:
         a, b, *_ = first.values()
         raise SourceError(

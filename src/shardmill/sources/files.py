@@ -6,7 +6,7 @@ import contextlib
 import os
 from collections.abc import Iterator, Sequence
 
-from shardmill.errors import SourceError, StaleResume, StoreChanged, StoreError, is_passing
+from shardmill.core.errors import SourceError, StaleResume, StoreChanged, StoreError, is_passing
 from shardmill.sources.base import SourceFile
 from shardmill.store import Entry, ReadRange, is_exact, is_url, locate
 

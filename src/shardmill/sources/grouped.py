@@ -18,9 +18,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from shardmill.arrowtypes import arrow_type
-from shardmill.errors import GroupTooLarge, SourceError
-from shardmill.ranges import split_weighted
+from shardmill.core.arrowtypes import arrow_type
+from shardmill.core.errors import GroupTooLarge, SourceError
+from shardmill.core.ranges import split_weighted
 from shardmill.sources.base import Fields, ItemBatch, Shard, Source, SourceFile, SourceStat
 from shardmill.sources.batches import BATCH_BYTES, BATCH_ROWS
 from shardmill.sources.files import stat_file

@@ -9,8 +9,8 @@ from dataclasses import replace
 
 import pyarrow as pa
 
+from shardmill.core.ranges import Range
 from shardmill.plan import STREAM_END
-from shardmill.ranges import Range
 from shardmill.sources.base import ItemBatch, Shard, Source, SourceStat
 from shardmill.sources.batches import BATCH_BYTES, BATCH_ROWS
 from shardmill.sources.files import check_read, check_unchanged

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 
+from shardmill.core.ranges import Range
+from shardmill.core.template import TextTemplate
 from shardmill.sources.base import Fields, ItemBatch, Row, Shard, Source, SourceFile, SourceStat
 from shardmill.sources.batches import BatchBuilder
 from shardmill.sources.columns import build_columns
@@ -12,7 +14,6 @@ from shardmill.sources.cuts import count_lines, cut_evenly, find_line_start, ite
 from shardmill.sources.grouping import FileSource, Piece
 from shardmill.sources.parsing import BOM, BadLine, over_limit, parse_json, parse_text
 from shardmill.sources.sampling import describe_lines, describe_text, sample_rows
-from shardmill.template import TextTemplate
 
 ParseLine = Callable[[bytes], Mapping[str, object]]
 
@@ -33,6 +34,14 @@ def count_rows(stat: SourceStat, file: SourceFile) -> int:
 
 def sample(stat: SourceStat) -> list[Row] | None:
     return sample_rows(stat.files)[1] if stat.format == "jsonl" else None
+
+
+def extents(stat: SourceStat, shard: Shard, number: int) -> list[Range]:
+    """From the byte before the range, which shows whether a line starts there, to the end of the last line."""
+    file = stat.files[number]
+    with open_ranges(file) as read:
+        stop = find_line_start(read, shard.stop, file.end) or file.end
+    return [(max(0, shard.start - 1), stop)]
 
 
 class LineSource(FileSource):

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator, Sequence
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from shardmill.errors import SourceError
-from shardmill.ranges import split_weighted
+from shardmill.core.errors import SourceError
+from shardmill.core.ranges import split_weighted
 from shardmill.sources.arrow.rows import (
     RowMaker,
     check_names,

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from shardmill.errors import SourceError, nearest
+from shardmill.core.errors import SourceError, nearest
 from shardmill.sources.chunks import listed_chunks
 from shardmill.sources.files import readable, stat_file
 from shardmill.store import Entry, is_url, open_store

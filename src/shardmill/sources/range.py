@@ -8,11 +8,11 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 
-from shardmill.errors import SourceError
+from shardmill.core.errors import SourceError
+from shardmill.core.ranges import split_evenly
+from shardmill.core.template import NO_TEXT
 from shardmill.plan import Shard, SourceFile, SourceStat
-from shardmill.ranges import split_evenly
 from shardmill.sources.base import Fields, ItemBatch, Source
-from shardmill.template import NO_TEXT
 
 FORMAT = "range"
 COLUMN = "sample_id"

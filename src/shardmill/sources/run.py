@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from shardmill.errors import NotComplete, SourceError
+from shardmill.core.errors import NotComplete, SourceError
+from shardmill.core.passwords import withhold
 from shardmill.ledger import FAILED, Commit, Ledger
-from shardmill.passwords import withhold
 from shardmill.plan import RUN, SourceFile
 from shardmill.store import Entry
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 
-from shardmill.errors import SourceError, nearest
+from shardmill.core.errors import SourceError, nearest
+from shardmill.core.template import TextTemplate, kind_of
 from shardmill.sources.base import Fields, Row, SourceFile
 from shardmill.sources.columns import chosen_types, column_names, infer_type
 from shardmill.sources.content import open_ranges
 from shardmill.sources.files import empty_source, file_name
 from shardmill.sources.parsing import BOM, BadLine, parse_json
 from shardmill.store import ReadRange
-from shardmill.template import TextTemplate, kind_of
 
 _HEAD_BYTES, _HEAD_ROWS = 1 << 20, 1000
 _WINDOW_BYTES, _WINDOW_ROWS = 256 << 10, 250

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from shardmill.errors import SourceError
+from shardmill.core.errors import SourceError
 from shardmill.sources.base import SourceFile
 from shardmill.sources.files import file_name
-from shardmill.sources.formats import FORMATS
+from shardmill.sources.formats import every_format
 
 HEAD_BYTES = 512
-_READ = [format for format in FORMATS if format.magic]
 _OTHERS = {
     b"PK\x03\x04": "a zip archive",
     b"\x1f\x8b": "gzip",
@@ -24,11 +23,12 @@ _OTHERS = {
 
 def refuse_other_kinds(files: Sequence[SourceFile], heads: Sequence[bytes], kind: str) -> None:
     """Refuse files whose first bytes are not those of UTF-8 text; `heads` holds these bytes, decompressed."""
+    read = [format for format in every_format() if format.magic]
     for file, head in zip(files, heads, strict=True):
-        for format in _READ:
+        for format in read:
             if head.startswith(format.magic) and not file.compression:
                 raise _other(file, format.title, kind, f"Rename it, or use --format {format.name}.")
-        for magic, what in {**_OTHERS, **{format.magic: format.title for format in _READ}}.items():
+        for magic, what in {**_OTHERS, **{format.magic: format.title for format in read}}.items():
             if head.startswith(magic):
                 raise _other(file, what, kind, "Extract or convert it first.")
         if head[257:262] == b"ustar":

@@ -1,4 +1,7 @@
-"""Objects by key: on a local disk (durable), in memory, in S3, GCS or Azure."""
+"""Objects by key: on a local disk (durable), in memory, in S3, GCS or Azure.
+
+Design: docs/design/stores.md
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
-from shardmill.errors import UsageError
+from shardmill.core.errors import UsageError
 from shardmill.store.base import Entry, Store, is_exact
 from shardmill.store.clients import SCHEMES
 from shardmill.store.local import LocalStore, make_folder

@@ -9,7 +9,7 @@ from datetime import timedelta
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
-from shardmill.errors import UsageError
+from shardmill.core.errors import UsageError
 from shardmill.store.troubles import no_credentials
 
 BUCKETS = {"s3", "s3a", "gs", "az", "adl", "azure", "abfs", "abfss"}

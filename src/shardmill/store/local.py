@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any
 
-from shardmill.errors import CorruptState, Cure, StoreChanged, StoreError, StoreFull
+from shardmill.core.errors import CorruptState, Cure, StoreChanged, StoreError, StoreFull
 from shardmill.store.base import Entry
 
 

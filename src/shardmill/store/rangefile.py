@@ -6,7 +6,7 @@ import io
 from collections.abc import Callable
 from typing import Any
 
-from shardmill.errors import ShardmillError
+from shardmill.core.errors import ShardmillError
 
 ReadRange = Callable[[int, int], bytes]
 _FIRST_READ_BYTES = 256 << 10

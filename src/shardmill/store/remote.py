@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import IO, Any, BinaryIO, TypeVar
 
-from shardmill.errors import StoreChanged, StoreError
+from shardmill.core.errors import StoreChanged, StoreError
 from shardmill.store import clients
 from shardmill.store.base import MODIFIED, Entry, is_exact
 from shardmill.store.clients import Clients, connect

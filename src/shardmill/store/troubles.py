@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from shardmill.errors import Cure, StoreError
+from shardmill.core.errors import Cure, StoreError
 
 _STATUS = re.compile(r"status code: (\d{3})")
 _CODE = re.compile(r"<Code>(\w+)</Code>")

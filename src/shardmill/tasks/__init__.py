@@ -1,27 +1,18 @@
-"""Tasks, the work done on every item: built-in ones such as `embed`, and `package.module:Class` for your own."""
+"""Tasks, the work done on every item: built-in ones such as `embed`, and `package.module:Class` for your own.
+
+Design: docs/design/tasks.md
+"""
 
 from __future__ import annotations
 
-import importlib
 from typing import Any
 
-from shardmill import permission
-from shardmill.devices import Device, pick_device
-from shardmill.errors import DeviceLost, DeviceOutOfMemory, SpecError, nearest
+from shardmill.core import permission
+from shardmill.core.devices import Device, pick_device
+from shardmill.core.errors import DeviceLost, DeviceOutOfMemory, SpecError, nearest
+from shardmill.plugins import find_verb, load_part, names
 from shardmill.tasks.base import Task
 from shardmill.tasks.foreign import ForeignTask
-
-_BUILT_IN = {
-    "apply": "shardmill.tasks.apply:ApplyTask",
-    "answer": "shardmill.tasks.answer:AnswerTask",
-    "augment": "shardmill.tasks.augment:AugmentTask",
-    "embed": "shardmill.tasks.embed:EmbedTask",
-    "generate": "shardmill.tasks.generate:GenerateTask",
-    "map": "shardmill.tasks.map:MapTask",
-    "summarize": "shardmill.tasks.summarize:SummarizeTask",
-    "train": "shardmill.tasks.train:TrainTask",
-    "tune": "shardmill.tasks.tune:TuneTask",
-}
 
 
 def open_task(name: str, params: dict[str, Any]) -> Task:
@@ -29,13 +20,13 @@ def open_task(name: str, params: dict[str, Any]) -> Task:
 
     A class of others is imported only with permission: the name may come from a run folder.
     """
-    target = _BUILT_IN.get(name, name)
-    module_name, _, attribute = target.partition(":")
-    if not attribute:
-        raise SpecError(f"No task is called {name!r}.", hint=nearest(name, [*_BUILT_IN, "package.module:Class"]))
+    target = name if ":" in name else find_verb(name).task
+    if not target:
+        having = [verb for verb in names("verbs") if find_verb(verb).task]
+        raise SpecError(f"No task is called {name!r}.", hint=nearest(name, [*having, "package.module:Class"]))
     permission.check(permission.code_among(name, ()))
     try:
-        kind = getattr(importlib.import_module(module_name), attribute)
+        kind = load_part(target)
     except (ImportError, AttributeError) as error:
         raise SpecError(f"The task {name!r} cannot be imported: {error}.") from error
     wanted = ("fingerprint", "open", "prepare", "run")

@@ -1,4 +1,7 @@
-"""The contract of a task, the work done on every item."""
+"""The contract of a task, the work done on every item.
+
+Design: docs/design/tasks.md
+"""
 
 from __future__ import annotations
 
@@ -12,11 +15,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from shardmill.devices import Device
-from shardmill.errors import TaskError
+from shardmill.core.devices import Device
+from shardmill.core.errors import TaskError
 from shardmill.ledger import Ledger
-from shardmill.plan import START, STOP, WINDOW, Plan
-from shardmill.texts.columns import NUMBER
+from shardmill.plan import NUMBER, START, STOP, WINDOW, Plan
 
 __all__ = ["START", "STOP", "WINDOW", "Agreement", "Combined", "Output", "Prepared", "StreamingTask", "Task"]
 
@@ -167,6 +169,9 @@ class Task(ABC):
 
     device_clock: Mapping[str, float] | None = None
     """`busy_s` and `idle_s` of the GPU, for the worker's record."""
+
+    folder: Any = None
+    """The folder of its model, from which memory and speed are estimated; None if it has none."""
 
     embed_query: Callable[[str], NDArray[np.float32]] | None = None
     """A method that returns the vector of a search query; None if the result cannot be searched."""

@@ -1,4 +1,7 @@
-"""Tasks that run for hours on one item: what they get of their run, and what they owe it."""
+"""Tasks that run for hours on one item: what they get of their run, and what they owe it.
+
+Design: docs/design/training-and-studies.md
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from typing import Any, Protocol
 import numpy as np
 import pyarrow as pa
 
-from shardmill.errors import TaskError
+from shardmill.core.errors import TaskError
 from shardmill.tasks.base import Agreement, Output, Prepared, Task
 
 # The key of an item's text beside the columns that the task names in `fields`.

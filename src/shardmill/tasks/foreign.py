@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from shardmill.devices import Device
+from shardmill.core.devices import Device
 from shardmill.tasks.base import Output, Prepared, Task
 
 _PARTS = frozenset(name for name in {**vars(Task), **Task.__annotations__} if not name.startswith("_")) - {"written"}

@@ -11,8 +11,8 @@ from contextlib import AbstractContextManager, contextmanager
 from datetime import timedelta
 from typing import Any, TypeVar
 
-from shardmill.devices import Device, own_address
-from shardmill.errors import DeviceLost, TaskError
+from shardmill.core.devices import Device, own_address
+from shardmill.core.errors import DeviceLost, TaskError
 from shardmill.tasks.context import Context, Group, Stopped
 
 _Made = TypeVar("_Made")

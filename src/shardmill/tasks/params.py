@@ -7,13 +7,17 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from shardmill.errors import SpecError
+from shardmill.core.errors import SpecError
+from shardmill.plan.options import Options, declared
 
 _Params = TypeVar("_Params", bound=BaseModel)
 
 
 def read_params(kind: type[_Params], params: dict[str, Any], task: str) -> _Params:
-    """Make the parameters of a task, or say which are wrong and which there are."""
+    """Make the parameters of a task, or say which are wrong or missing, and which there are."""
+    for each in declared(kind) if issubclass(kind, Options) else ():
+        if each.about.needed and not params.get(each.name):
+            raise SpecError(f"The {task} task needs {each.name}.", hint=f"Give it: {each.flag} {each.about.metavar}")
     try:
         return kind(**params)
     except ValidationError as error:

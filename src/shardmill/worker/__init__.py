@@ -1,4 +1,7 @@
-"""One process on one device: claims shards, reads, prepares, runs, writes, commits."""
+"""One process on one device: claims shards, reads, prepares, runs, writes, commits.
+
+Design: docs/design/the-worker.md
+"""
 
 from __future__ import annotations
 

@@ -7,16 +7,16 @@ import random
 import sys
 from typing import TYPE_CHECKING
 
-from shardmill.errors import EXIT_DONE, EXIT_TRY_AGAIN, Cure, Preempted, ShardmillError
+from shardmill.core.errors import EXIT_DONE, EXIT_TRY_AGAIN, Cure, Preempted, ShardmillError
 from shardmill.worker.signals import Signals
 
 if TYPE_CHECKING:
-    from shardmill.devices import Device
+    from shardmill.core.devices import Device
 
 
 def device_from_environment() -> Device:
     """The device that the engine chose for this process, which is pinned to the device's CPUs from now on."""
-    from shardmill.devices import Device, cores, gpus, parse_cpus, pin
+    from shardmill.core.devices import Device, cores, gpus, parse_cpus, pin
 
     kind = os.environ.get("SHARDMILL_DEVICE", "cpu")
     name = os.environ.get("SHARDMILL_DEVICE_NAME") or next((g.name for g in gpus() if kind == "cuda"), kind)

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from shardmill.errors import Cure, ShardmillError, TaskError, WorkerFailed
+from shardmill.core.errors import Cure, ShardmillError, TaskError, WorkerFailed
 from shardmill.ledger import Claim, Suspects
 from shardmill.plan import Plan
 from shardmill.sinks.base import Sink

@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from shardmill.devices import own_address
-from shardmill.errors import DeviceLost
+from shardmill.core.devices import own_address
+from shardmill.core.errors import DeviceLost
 from shardmill.ledger import Gang, Ledger, StoredCheckpoint
 from shardmill.tasks.context import Group, LongTask, Stopped
 from shardmill.worker.pulse import quietly

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from shardmill.errors import DeviceLost, DeviceOutOfMemory, ShardmillError, TaskError, no_exit
+from shardmill.core.errors import DeviceLost, DeviceOutOfMemory, ShardmillError, TaskError, no_exit
 from shardmill.ledger import Claim, ItemCheckpoints, ItemReport, ItemReports, Ledger, StoredCheckpoint, Suspects
 from shardmill.tasks.context import Group, LongTask
 from shardmill.worker.block import CONTRACT, Block

@@ -7,7 +7,7 @@ import os
 import time
 from typing import Any
 
-from shardmill.devices import Device
+from shardmill.core.devices import Device
 
 # A shorter time says little.
 _LEAST_S = 0.5

@@ -18,13 +18,14 @@ from collections.abc import Callable
 from dataclasses import asdict, replace
 from typing import Any
 
-from shardmill.batching import Budget
-from shardmill.devices import Device, cores, format_cpus
-from shardmill.errors import DeviceLost
+from shardmill.core.batching import Budget
+from shardmill.core.devices import Device, cores, format_cpus
+from shardmill.core.errors import DeviceLost
 from shardmill.ledger import Claim, Ledger, Search, Suspects
+from shardmill.plan.spec import Execution
+from shardmill.plugins import check_packages
 from shardmill.sinks.base import Sink, Staged
 from shardmill.sources import Fields, Source, open_source
-from shardmill.spec import Execution
 from shardmill.tasks import open_task
 from shardmill.tasks.base import Task
 from shardmill.tasks.context import LongTask
@@ -73,6 +74,7 @@ class Worker:
         self._on_stuck = on_stuck or self.stop
         self._watched = parent is not None and not os.environ.get("SHARDMILL_DETACHED")
         self.plan, settings = ledger.settle()
+        check_packages(self.plan.packages)
         self.execution = Execution(**settings)
         work, lease_s = self.plan.work, self.execution.lease_s
         self.task: Task = task or open_task(work.task, work.params)

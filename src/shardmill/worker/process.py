@@ -6,10 +6,10 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from shardmill.console import Bar
-from shardmill.steps import close_run, finish, is_more_than_swept
+from shardmill.core.console import Bar
 from shardmill.worker.pipeline import Worker
 from shardmill.worker.pulse import quietly
+from shardmill.worker.steps import close_run, finish, is_more_than_swept
 
 _SHOW_EVERY_S = 0.5
 

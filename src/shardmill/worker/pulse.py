@@ -12,7 +12,7 @@ from typing import Any
 
 from shardmill.ledger import History, HistoryPoint, Ledger, idle_s, view_every_s
 from shardmill.plan import Plan
-from shardmill.spec import Execution
+from shardmill.plan.spec import Execution
 
 # How often the history of a worker is written.
 _HISTORY_EVERY_S = 120.0

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 
-from shardmill.batching import Budget, plan_batches
-from shardmill.errors import (
+from shardmill.core.batching import Budget, plan_batches
+from shardmill.core.errors import (
     Cure,
     DeviceLost,
     DeviceOutOfMemory,

@@ -10,7 +10,7 @@ import threading
 import time
 from typing import Protocol
 
-from shardmill.errors import EXIT_TRY_AGAIN
+from shardmill.core.errors import EXIT_TRY_AGAIN
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
 # Engines kill a worker that has not ended ten seconds after they told it to stop.

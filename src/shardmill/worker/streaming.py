@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from shardmill.errors import Cure, DeviceOutOfMemory, TaskError, WorkerFailed, free_frames
+from shardmill.core.errors import Cure, DeviceOutOfMemory, TaskError, WorkerFailed, free_frames
 from shardmill.tasks.base import Output, Task
 from shardmill.worker.batch import Batch
 from shardmill.worker.block import CONTRACT, Block

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from shardmill.errors import Cure, ModelError, ShardmillError
+from shardmill.core.errors import Cure, ModelError, ShardmillError
 from shardmill.ledger import Ledger, Search, find_crash_loop, read_search
 from shardmill.plan import NEW_NUMERICS, Plan, new_numerics
-from shardmill.steps import record_failure
 from shardmill.tasks.base import Task
 from shardmill.worker.pulse import quietly
+from shardmill.worker.steps import record_failure
 
 
 def check_wanted(ledger: Ledger, worker: str, max_restarts: int, *, watched: bool) -> Search | None:

@@ -8,16 +8,16 @@ from collections.abc import Callable, Mapping
 
 import pyarrow as pa
 
-from shardmill.errors import too_many_errors
+from shardmill.core.errors import too_many_errors
+from shardmill.core.telemetry import open_trace
 from shardmill.ledger import Commit, Ledger
 from shardmill.plan import Plan
+from shardmill.plan.spec import ErrorLimit
 from shardmill.sinks.base import Sink
 from shardmill.sinks.keeping import Keeper
 from shardmill.sinks.parquet import ParquetSink
 from shardmill.sources import kept_schema
-from shardmill.spec import ErrorLimit
 from shardmill.tasks.base import Task
-from shardmill.telemetry import open_trace
 from shardmill.worker.block import TEXT_DIGEST, Block
 from shardmill.worker.channel import ShardEnd
 from shardmill.worker.pulse import quietly

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-from shardmill.errors import EngineRefused, EngineSilent, UsageError, is_passing, missing_extra, nearest
+from shardmill.core.errors import EngineRefused, EngineSilent, UsageError, is_passing, missing_extra, nearest
 
 try:
     import httpx2

@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from shardmill.core.errors import EXIT_FAILED, Cure
 from shardmill.engines.kubernetes.manifests import job_name
 from shardmill.engines.kubernetes.options import PodOptions
 from shardmill.engines.kubernetes.pod import RUN, make_labels, make_pod
-from shardmill.errors import EXIT_FAILED, Cure
 
 API = "argoproj.io/v1alpha1"
 EMBED, EMBED_PARALLEL = "gpu-embedding-generation", "gpu-embedding-generation-parallel"

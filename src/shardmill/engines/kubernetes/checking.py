@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from shardmill.core.errors import EngineRefused, EngineSilent
 from shardmill.engines.deaths import failure
 from shardmill.engines.kubernetes.api import ClusterApi, Json
 from shardmill.engines.kubernetes.job import JOBS, RunJob
@@ -16,7 +17,6 @@ from shardmill.engines.kubernetes.pod import RUN, make_pod
 from shardmill.engines.kubernetes.rights import HELPFUL, NEEDED
 from shardmill.engines.kubernetes.start import StartWatch, most_gpus
 from shardmill.engines.kubernetes.state import PodEnd, end_of_pod, has_begun
-from shardmill.errors import EngineRefused, EngineSilent
 
 _POD_S, _LOOK_S = 55.0, 1.0
 # Another program may have the same group: Argo CD has that of Argo Workflows.

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from shardmill import passwords, permission
-from shardmill.devices import Device
+from shardmill.core import passwords, permission
+from shardmill.core.devices import Device
+from shardmill.core.errors import UsageError
 from shardmill.engines.kubernetes.api import ClusterApi, patiently
 from shardmill.engines.kubernetes.job import JOBS, RunJob
 from shardmill.engines.kubernetes.manifests import job_name, make_job
 from shardmill.engines.kubernetes.options import read_pod_options
 from shardmill.engines.kubernetes.placement import JobPlacement
-from shardmill.errors import UsageError
 from shardmill.ledger import Ledger
 from shardmill.plan import Plan
-from shardmill.spec import Execution
+from shardmill.plan.spec import Execution
 
 _ANSWERS_S = 20.0
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import time
 
+from shardmill.core.errors import EngineRefused, EngineSilent
 from shardmill.engines.kubernetes.api import ApiRefused, ClusterApi, Json, patiently
 from shardmill.engines.kubernetes.pod import GENERATION, RUN
 from shardmill.engines.kubernetes.state import job_end
-from shardmill.errors import EngineRefused, EngineSilent
 
 JOBS = "batch/v1/jobs"
 # How long the API server may be away while something has to be said to it.

@@ -7,9 +7,9 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from shardmill.core.errors import EXIT_DONE, EXIT_TRY_AGAIN, Cure
 from shardmill.engines.kubernetes.options import PodOptions
 from shardmill.engines.kubernetes.pod import CONTAINER, GENERATION, RUN, make_labels, make_pod
-from shardmill.errors import EXIT_DONE, EXIT_TRY_AGAIN, Cure
 
 # Failures of an index are counted over the whole run and never forgotten; workers themselves notice a crash loop.
 _FAILURES_PER_INDEX = 1000

@@ -6,8 +6,8 @@ import queue
 import threading
 from dataclasses import dataclass
 
+from shardmill.core.errors import EngineRefused, EngineSilent, ShardmillError
 from shardmill.engines.kubernetes.api import ClusterApi, Json, ResourceGone, pause
-from shardmill.errors import EngineRefused, EngineSilent, ShardmillError
 
 GONE = "DELETED"
 

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+from shardmill.core.errors import SpecError
 from shardmill.engines.base import check_options
-from shardmill.errors import SpecError
-from shardmill.spec import Execution
+from shardmill.plan.spec import Execution
 
 _QUANTITY = re.compile(r"\d+(\.\d+)?(m|[kKMGTPE]i?)?")
 _NAME = re.compile(r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?")

@@ -7,7 +7,8 @@ import queue
 import time
 from collections.abc import Callable
 
-from shardmill.console import say
+from shardmill.core.console import say
+from shardmill.core.errors import EngineRefused, EngineSilent, StoreError, WorkerFailed
 from shardmill.engines.deaths import Deaths
 from shardmill.engines.kubernetes.api import ApiRefused, ClusterApi, Json
 from shardmill.engines.kubernetes.job import JOBS, RunJob
@@ -25,9 +26,8 @@ from shardmill.engines.kubernetes.state import (
     job_end,
 )
 from shardmill.engines.stuck import find_stuck
-from shardmill.errors import EngineRefused, EngineSilent, StoreError, WorkerFailed
 from shardmill.ledger import Ledger
-from shardmill.spec import Execution
+from shardmill.plan.spec import Execution
 
 _LOOK_S, _STUCK_LOOK_S, _SAY_AGAIN_S = 2.0, 10.0, 20.0
 # How long a command that leaves its workers waits for the first of them, unless the Job is suspended.

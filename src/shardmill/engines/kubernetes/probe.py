@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 
-from shardmill.errors import StoreError
+from shardmill.core.errors import StoreError
 from shardmill.store import open_store
 
 

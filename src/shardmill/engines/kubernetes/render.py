@@ -7,14 +7,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from shardmill.core.errors import SpecError, missing_extra, nearest
 from shardmill.engines.kubernetes.argo import EMBED_PARALLEL, TASKS, ArgoTask, make_cron, make_rights, make_template
 from shardmill.engines.kubernetes.manifests import make_job
 from shardmill.engines.kubernetes.monitor import make_monitor
 from shardmill.engines.kubernetes.options import PodOptions, read_pod_options
 from shardmill.engines.kubernetes.scaling import PoolSize, make_scaled_job
 from shardmill.engines.kubernetes.tuning import make_pipeline, make_tuning
-from shardmill.errors import SpecError, missing_extra, nearest
-from shardmill.spec import Spec
+from shardmill.plan.spec import Spec
 
 KINDS = ("job", "argo", "pool", "cron")
 # Options of the fronts, beside those of the pod.

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from shardmill.core.errors import SpecError
 from shardmill.engines.kubernetes.monitor import MONITOR, PORT, TOKEN_KEY, service_host
 from shardmill.engines.kubernetes.options import PodOptions
 from shardmill.engines.kubernetes.pod import make_labels, make_pod
-from shardmill.errors import SpecError
 
 POOL = "shardmill-pool"
 METRIC = "shardmill_backlog_shards"

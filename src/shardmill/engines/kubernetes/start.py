@@ -6,9 +6,9 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 
+from shardmill.core.errors import EngineRefused, EngineSilent
 from shardmill.engines.kubernetes.api import ApiRefused, ClusterApi, Json
 from shardmill.engines.kubernetes.state import StartTrouble, event_trouble, is_running, start_trouble
-from shardmill.errors import EngineRefused, EngineSilent
 
 _LOOK_S, _ASKED_ABOUT = 3.0, 3
 # A registry or a volume may need a moment. Beyond this the first worker of a run will not start by itself.

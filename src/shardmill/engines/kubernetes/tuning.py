@@ -37,18 +37,19 @@ def make_pipeline(options: PodOptions) -> dict[str, Any]:
     """A study of `train`; its best trial trained; a source embedded by that model; answers over it measured."""
     value = "{{workflow.parameters.%s}}"
     device, light = _device(options), replace(options, gpus=0)
-    steps = {
-        "train": ["train", f"--study={_RUN}", device, f"--out={value % 'best'}"],
-        "embed": [
+    # A step has the name of the verb that it runs, its first argument.
+    steps = (
+        ["train", f"--study={_RUN}", device, f"--out={value % 'best'}"],
+        [
             *("embed", f"--text={value % 'text'}", f"--id={value % 'id'}", f"--model={value % 'best'}/model", device),
             *(f"--out={value % 'passages'}", "--then=verify", "--", value % "source"),
         ],
-        "answer": [
+        [
             *("answer", f"--over={value % 'passages'}", f"--text={value % 'question'}", f"--id={value % 'id'}", device),
             *(f"--out={value % 'answers'}", "--", value % "questions"),
         ],
-    }
-    made = [make_step(name, options, arguments) for name, arguments in steps.items()]
+    )
+    made = [make_step(arguments[0], options, arguments) for arguments in steps]
     measured = make_step("evaluate", light, ["evaluate", f"--gold={value % 'gold'}", "--", value % "answers"])
     whole = make_dag("pipeline", [*_TRIALS, *_BEST])
     return _make(TUNE_PIPELINE, "pipeline", _PIPELINE, [whole, *_trial_steps(options), *made, measured], options)

@@ -7,9 +7,10 @@ import time
 from collections import Counter
 from dataclasses import dataclass, fields
 
-from shardmill import passwords
-from shardmill.console import say
-from shardmill.devices import Device
+from shardmill.core import passwords
+from shardmill.core.console import say
+from shardmill.core.devices import Device
+from shardmill.core.errors import EngineRefused, EngineSilent, StoreError, UsageError, WorkerFailed, nearest
 from shardmill.engines.base import check_options
 from shardmill.engines.kubernetes.api import ApiRefused, ClusterApi, Json, patiently
 from shardmill.engines.kubernetes.argo import API, EMBED_PARALLEL, PLANNED, make_workflow
@@ -19,10 +20,9 @@ from shardmill.engines.kubernetes.manifests import job_name
 from shardmill.engines.kubernetes.pod import RUN
 from shardmill.engines.kubernetes.start import StartWatch
 from shardmill.engines.kubernetes.state import StartTrouble, has_begun
-from shardmill.errors import EngineRefused, EngineSilent, StoreError, UsageError, WorkerFailed, nearest
 from shardmill.ledger import Ledger
 from shardmill.plan import Plan
-from shardmill.spec import Execution
+from shardmill.plan.spec import Execution
 
 WORKFLOWS, TEMPLATES = f"{API}/workflows", f"{API}/workflowtemplates"
 _ENDED = ("Succeeded", "Failed", "Error")

@@ -1,6 +1,9 @@
-"""Workers on a Ray cluster: one actor per worker, placed by Ray; each actor starts an ordinary worker process."""
+"""Workers on a Ray cluster: one actor per worker, placed by Ray; each actor starts an ordinary worker process.
 
-from shardmill.errors import missing_extra
+Design: docs/design/engines.md
+"""
+
+from shardmill.core.errors import missing_extra
 
 try:
     import ray  # noqa: F401

@@ -15,7 +15,7 @@ from typing import Any
 
 import ray
 
-from shardmill.errors import UsageError
+from shardmill.core.errors import UsageError
 
 _ANSWER_S = 5.0
 # An HTTP/2 preface; a gRPC server answers it with a SETTINGS frame.

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from shardmill.devices import Device
+from shardmill.core.devices import Device
+from shardmill.core.errors import SpecError
 from shardmill.engines.ray.cluster import Resources, amounts, bundles, describe, fits, group, node_types, nodes, total
 from shardmill.engines.ray.options import RayOptions
-from shardmill.errors import SpecError
 
 # CPUs of a worker by default, at most: enough to feed a GPU, and a fair share of a large machine.
 _CPUS = 4

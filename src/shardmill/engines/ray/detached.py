@@ -11,7 +11,7 @@ from typing import Any
 import ray
 from ray.exceptions import RayError
 
-from shardmill.devices import Device
+from shardmill.core.devices import Device
 from shardmill.engines.process import name_worker
 from shardmill.engines.ray.post import Birth, End, Post
 from shardmill.ledger import ENDED, Ledger

@@ -14,7 +14,8 @@ from typing import Any
 import ray
 from ray.exceptions import ActorDiedError, RayActorError, RayError, RuntimeEnvSetupError
 
-from shardmill.devices import Device
+from shardmill.core.devices import Device
+from shardmill.core.errors import ShardmillError, SpecError, StoreError, UsageError
 from shardmill.engines.adopted import end_of
 from shardmill.engines.deaths import Deaths
 from shardmill.engines.process import handed_on, name_worker
@@ -25,9 +26,8 @@ from shardmill.engines.ray.gauges import Gauges
 from shardmill.engines.ray.options import RayOptions, read_options
 from shardmill.engines.ray.post import Birth, End, Post, installed
 from shardmill.engines.stuck import find_stuck
-from shardmill.errors import ShardmillError, SpecError, StoreError, UsageError
 from shardmill.ledger import Ledger
-from shardmill.spec import Execution
+from shardmill.plan.spec import Execution
 
 _LOOK_EVERY_S = 5.0
 _STOP_S, _KILL_S = 10.0, 2.0

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from shardmill.core.errors import SpecError
 from shardmill.engines.base import check_options
-from shardmill.errors import SpecError
 
 _PLACEMENTS = ("DEFAULT", "SPREAD")
 _NAMES = ("address", "num_gpus", "num_cpus", "resources", "placement", "placement_group", "runtime_env", "wait_s")

@@ -15,9 +15,9 @@ from importlib import metadata
 
 import ray
 
-from shardmill.devices import Device, gpus
+from shardmill.core.devices import Device, gpus
+from shardmill.core.errors import ShardmillError, UsageError
 from shardmill.engines.process import MODULE, worker_environment
-from shardmill.errors import ShardmillError, UsageError
 from shardmill.ledger import Ledger
 
 _LINES_KEPT = 20

@@ -6,8 +6,8 @@ import os
 import signal
 from pathlib import Path
 
+from shardmill.core.errors import EXIT_TRY_AGAIN, StoreError, WorkerFailed
 from shardmill.engines.slurm.options import SlurmOptions
-from shardmill.errors import EXIT_TRY_AGAIN, StoreError, WorkerFailed
 from shardmill.ledger import Ledger
 
 # On purpose: the seat stays empty.

@@ -6,14 +6,14 @@ import hashlib
 import re
 import time
 
-from shardmill import passwords
-from shardmill.devices import Device
+from shardmill.core import passwords
+from shardmill.core.devices import Device
+from shardmill.core.errors import EngineSilent, UsageError
 from shardmill.engines.slurm.commands import ArrayTask, cancel, check_installed, tasks
 from shardmill.engines.slurm.options import read_options
 from shardmill.engines.slurm.placement import SlurmPlacement
-from shardmill.errors import EngineSilent, UsageError
 from shardmill.plan import Plan
-from shardmill.spec import Execution
+from shardmill.plan.spec import Execution
 
 _END_S = 60.0
 _LOOK_S = 0.5

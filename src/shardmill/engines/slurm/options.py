@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
+from shardmill.core.errors import SpecError
 from shardmill.engines.base import check_options
-from shardmill.errors import SpecError
 
 _FLAGS = {"partition", "account", "qos", "time", "gres", "mem"}
 
@@ -19,7 +19,7 @@ class SlurmOptions:
     """`gres` is per worker. `setup` are shell lines run before the worker, `wrap` is put before its command.
 
     A worker gets a signal `signal_s` before the time limit. At most `array_limit` tasks run at once. `logs` is a folder
-    that nodes and this machine both see, for a run whose own folder is none.
+    that nodes and this machine both see, for a run whose own folder is in a store.
     """
 
     partition: str = ""

@@ -10,7 +10,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from shardmill.devices import format_cpus
+from shardmill.core.devices import format_cpus
+from shardmill.core.errors import (
+    EngineRefused,
+    EngineSilent,
+    ShardmillError,
+    StoreError,
+    WorkerFailed,
+)
 from shardmill.engines.deaths import Deaths
 from shardmill.engines.slurm import commands, ends
 from shardmill.engines.slurm.commands import ArrayTask
@@ -18,15 +25,8 @@ from shardmill.engines.slurm.ends import last_lines, log_folder
 from shardmill.engines.slurm.options import SlurmOptions
 from shardmill.engines.slurm.reasons import describe
 from shardmill.engines.slurm.script import make_script, worker_ending
-from shardmill.errors import (
-    EngineRefused,
-    EngineSilent,
-    ShardmillError,
-    StoreError,
-    WorkerFailed,
-)
 from shardmill.ledger import Ledger, got_on, idle_s
-from shardmill.spec import Execution
+from shardmill.plan.spec import Execution
 
 # Poll often while tasks change state, rarely otherwise: squeue puts load on the cluster.
 _LOOK_S, _LOOK_AT_MOST_S = 2.0, 15.0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 
-from shardmill.devices import Device
+from shardmill.core.devices import Device
 from shardmill.engines.process import MODULE, worker_environment
 from shardmill.engines.slurm.options import SlurmOptions
 

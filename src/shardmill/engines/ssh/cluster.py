@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from shardmill.errors import SpecError, nearest
+from shardmill.core.errors import SpecError, nearest
 
 _TABLES = ("hosts", "defaults", "shared", "known_hosts")
 WORK = "~/.cache/shardmill-work"

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 
-from shardmill.console import say
-from shardmill.devices import Device
+from shardmill.core.console import say
+from shardmill.core.devices import Device
+from shardmill.core.errors import HostLost, SpecError
 from shardmill.engines.base import check_options
 from shardmill.engines.ssh.at_home.environment import check_look
 from shardmill.engines.ssh.at_home.home import Home
@@ -17,11 +18,11 @@ from shardmill.engines.ssh.at_home.link import Looked, connect
 from shardmill.engines.ssh.at_home.placement import SshPlacement
 from shardmill.engines.ssh.at_home.uploads import check_reach, is_remote
 from shardmill.engines.ssh.cluster import Cluster, Host, read_cluster
-from shardmill.errors import HostLost, SpecError
 from shardmill.ledger import Ledger
 from shardmill.plan import Plan
+from shardmill.plan.spec import Execution
+from shardmill.plugins import find_verb
 from shardmill.sources.spans import is_ranged
-from shardmill.spec import Execution
 from shardmill.store import is_url
 
 _MIB = 1 << 20
@@ -64,7 +65,7 @@ class SshEngine:
         if not common:
             check_together(self._cluster, self._execution.min_workers or 1)
         home = Home(ledger, self._execution.lease_s)
-        if not common and home.plan.work.task == "train":
+        if not common and find_verb(home.plan.work.task).publishes:
             raise _cannot_leave_model(self._cluster)
         check_reach(home.plan, self._cluster.shared, is_url(ledger.url))
         if not common and not self.quiet:

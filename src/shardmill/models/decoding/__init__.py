@@ -13,4 +13,6 @@
 Without a model loaded, `generative.read_generative(folder)` refuses a model of another kind. `generator.limit` is the
 longest prompt in tokens, `generator.name` the path that was chosen and why, `generator.precision` its type. `encode`
 may run in another thread than `stream`.
+
+Design: docs/design/generation-and-answers.md
 """

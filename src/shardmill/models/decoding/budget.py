@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass
 from typing import Any
 
-from shardmill.devices import Device
+from shardmill.core.devices import Device
 from shardmill.models.decoding.pages import PAGE_TOKENS, PageShape, pages_for
 from shardmill.models.memory import free_cuda_bytes
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from shardmill.errors import ModelError
+from shardmill.core.errors import ModelError
 from shardmill.models.folder import read_transformer_config
 
 _CAUSAL = ("ForCausalLM", "LMHeadModel")

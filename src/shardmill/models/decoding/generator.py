@@ -11,8 +11,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from shardmill.devices import Device
-from shardmill.errors import DeviceLost, DeviceOutOfMemory, ModelError
+from shardmill.core.devices import Device
+from shardmill.core.errors import DeviceLost, DeviceOutOfMemory, ModelError
 from shardmill.models.decoding.budget import free_bytes, plan_budget
 from shardmill.models.decoding.choice import Rules
 from shardmill.models.decoding.generative import GenerativeFolder, check_size, read_generative

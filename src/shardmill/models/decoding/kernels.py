@@ -120,7 +120,7 @@ def _store(
 
 
 def store(k: Tensor, v: Tensor, keys: Tensor, values: Tensor, places: Tensor) -> None:
-    """Keep the keys and values of some tokens, (tokens, heads, width), at their places; a place below 0 is none."""
+    """Keep the keys and values of some tokens, (tokens, heads, width), at their places; a place below 0 is skipped."""
     tokens, heads, width = k.shape
     _store[(tokens,)](
         k, v, keys, values, places,

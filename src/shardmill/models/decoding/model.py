@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from shardmill.errors import ModelError
+from shardmill.core.errors import ModelError
 from shardmill.models.compiling import compile_layers
 from shardmill.models.decoding.attention import ATTENTION, Held, Turn, mark_cross, register, running
 from shardmill.models.decoding.pages import PAGE_TOKENS, PageShape, count_within, send

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from shardmill.errors import UsageError
+from shardmill.core.errors import UsageError
 
 # A text, or a conversation: messages with a "role" and a "content" each.
 Asked = str | Sequence[Mapping[str, str]]
@@ -16,7 +16,8 @@ Asked = str | Sequence[Mapping[str, str]]
 class GenerationOptions:
     """How to answer. The likeliest tokens are taken, unless there are `beams` or a `temperature`.
 
-    `seed` and the item decide the draws. A text ends before the first of `stops`. `schema` is a JSON schema, as text.
+    `seed` and the item decide the draws. Without a `repetition_penalty` it is the model's own.
+    A text ends before the first of `stops`. `schema` is a JSON schema, as text.
     """
 
     max_new_tokens: int = 256
@@ -25,6 +26,7 @@ class GenerationOptions:
     temperature: float | None = None
     top_k: int = 0
     top_p: float = 1.0
+    repetition_penalty: float | None = None
     seed: int = 0
     stops: tuple[str, ...] = ()
     schema: str | None = None
@@ -36,6 +38,8 @@ class GenerationOptions:
             raise UsageError(f"A temperature of {self.temperature} is not between 0 and 100.")
         if self.top_k < 0 or not 0 < self.top_p <= 1:
             raise UsageError("top_k is 0 (no limit) or more, and top_p is above 0 and at most 1.")
+        if self.repetition_penalty is not None and not self.repetition_penalty > 0:
+            raise UsageError(f"The repetition penalty must be more than 0 (got {self.repetition_penalty}).")
         if self.beams > 1 and (self.temperature is not None or self.schema is not None):
             raise UsageError("Beams go with neither a temperature nor a schema.", hint="Leave one of them out.")
         if not all(self.stops):

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from shardmill.errors import DeviceOutOfMemory
+from shardmill.core.errors import DeviceOutOfMemory
 
 PAGE_TOKENS = 64
 

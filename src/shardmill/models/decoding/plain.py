@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from shardmill.errors import DeviceOutOfMemory
+from shardmill.core.errors import DeviceOutOfMemory
 from shardmill.models.decoding.choice import Rules, draw, forbid
 from shardmill.models.decoding.prompt import Made, Prompt
 from shardmill.models.decoding.schema import Grammar, Guide
@@ -85,7 +85,7 @@ class PlainStream(Generic[Key]):
         config.update(
             max_new_tokens=prompts[0].limit, max_length=None, num_beams=self.beams, pad_token_id=self.pad,
             do_sample=False, temperature=1.0, top_k=50, top_p=1.0, num_return_sequences=1,
-            return_dict_in_generate=False,
+            return_dict_in_generate=False, repetition_penalty=self.rules.repetition,
         )  # fmt: skip
         first = 1 if self.crossed else longest
         told = self.model.generate(

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shardmill.errors import ModelError, UsageError, missing_extra
+from shardmill.core.errors import ModelError, UsageError, missing_extra
 
 _BITS = 32
 # One blank after a comma and a colon, as most models write JSON: free spacing lets a model write blanks for ever.

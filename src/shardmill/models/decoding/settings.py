@@ -34,7 +34,7 @@ def read_rules(config: Any, options: GenerationOptions, *, crossed: bool) -> tup
         last=min(_many(config.forced_eos_token_id), default=None),
         never=_many(config.suppress_tokens),
         never_first=_many(config.begin_suppress_tokens),
-        repetition=float(config.repetition_penalty or 1.0),
+        repetition=float(options.repetition_penalty or config.repetition_penalty or 1.0),
         no_repeat=int(config.no_repeat_ngram_size or 0),
         masked=options.schema is not None,
     )

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from shardmill.errors import DeviceOutOfMemory
+from shardmill.core.errors import DeviceOutOfMemory
 from shardmill.models.decoding.prompt import Made, Prompt
 from shardmill.models.decoding.seats import Seats
 from shardmill.models.encoder import memory_guard

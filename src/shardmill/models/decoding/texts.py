@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shardmill.errors import ModelError, missing_extra
+from shardmill.core.errors import ModelError, missing_extra
+from shardmill.core.random import COARSE, SLOTS, draw5, make_key
 from shardmill.models.code import loading_options
 from shardmill.models.decoding.controls import Controls
 from shardmill.models.decoding.generative import GenerativeFolder, find_limit
 from shardmill.models.decoding.options import Asked, GenerationOptions
 from shardmill.models.decoding.prompt import Completion, Encoded, Made, Prompt
-from shardmill.random import COARSE, SLOTS, draw5, make_key
 
 _NO_LIMIT = 1 << 31
 _NOT_UNICODE = "the text is not valid Unicode"

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from shardmill.errors import ModelError
+from shardmill.core.errors import ModelError
 from shardmill.models.decoding.attention import Held
 from shardmill.models.decoding.model import Decoder
 from shardmill.models.decoding.pages import Pages, pages_for, places_of, send, table_of

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
-from shardmill.errors import SourceError
+from shardmill.core.errors import SourceError
 from shardmill.sources.base import SourceFile
 from shardmill.sources.content import open_ranges
 from shardmill.sources.files import file_name

@@ -6,14 +6,14 @@ from collections.abc import Iterable, Iterator
 
 import pyarrow as pa
 
-from shardmill.arrowtypes import type_text
-from shardmill.errors import SourceError, nearest
+from shardmill.core.arrowtypes import type_text
+from shardmill.core.errors import SourceError, nearest
+from shardmill.core.template import TextTemplate
 from shardmill.sources.base import Fields, ItemBatch, Row, SourceFile, SourceStat
 from shardmill.sources.batches import make_kept
 from shardmill.sources.columns import Column, build_columns, chosen_types, column_names
 from shardmill.sources.files import file_name
 from shardmill.sources.parsing import over_limit
-from shardmill.template import TextTemplate
 
 
 class RowMaker:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from shardmill.errors import SourceError
+from shardmill.core.errors import SourceError
 from shardmill.sources.files import readable
 from shardmill.sources.places import Found
 from shardmill.store import is_url, open_store

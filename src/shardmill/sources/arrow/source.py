@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator, Sequence
 
 import pyarrow as pa
 
-from shardmill.errors import SourceError
-from shardmill.ranges import split_evenly, split_weighted
+from shardmill.core.errors import SourceError
+from shardmill.core.ranges import split_evenly, split_weighted
 from shardmill.sources.arrow.messages import END, Message, MessageIndex, index_file
 from shardmill.sources.arrow.rows import (
     RowMaker,

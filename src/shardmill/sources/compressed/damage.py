@@ -7,7 +7,7 @@ import lzma
 from collections.abc import Callable, Iterator
 from typing import Protocol
 
-from shardmill.errors import ShardmillError, SourceError
+from shardmill.core.errors import ShardmillError, SourceError
 from shardmill.sources.base import SourceFile
 from shardmill.sources.files import file_name
 from shardmill.store import RangeFile

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
-from shardmill.errors import SourceError
+from shardmill.core.errors import SourceError
 from shardmill.sources.base import SourceFile
 from shardmill.sources.compressed.damage import explained
 from shardmill.sources.compressed.unpacking import open_stream

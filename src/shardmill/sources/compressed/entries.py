@@ -13,8 +13,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
-from shardmill.devices import cores
-from shardmill.errors import SourceError
+from shardmill.core.devices import cores
+from shardmill.core.errors import SourceError
 from shardmill.sources.base import SourceFile
 from shardmill.sources.compressed.damage import damaged
 from shardmill.sources.compressed.detection import MAGIC, is_skippable

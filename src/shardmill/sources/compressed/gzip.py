@@ -7,7 +7,7 @@ import io
 import struct
 from typing import IO, NamedTuple
 
-from shardmill.errors import SourceError
+from shardmill.core.errors import SourceError
 from shardmill.sources.base import SourceFile
 from shardmill.sources.compressed.damage import Stream, damaged
 from shardmill.store import RangeFile, ReadRange, locate

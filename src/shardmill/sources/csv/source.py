@@ -7,7 +7,9 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from shardmill.errors import SourceError, nearest
+from shardmill.core.errors import SourceError, nearest
+from shardmill.core.ranges import Range
+from shardmill.core.template import TextTemplate
 from shardmill.sources.base import MAX_ITEM_BYTES, Fields, ItemBatch, Row, Shard, Source, SourceFile, SourceStat
 from shardmill.sources.batches import BatchBuilder
 from shardmill.sources.columns import build_columns, chosen_types, column_names
@@ -18,7 +20,6 @@ from shardmill.sources.cuts import Line, count_lines, cut_evenly, iter_lines, we
 from shardmill.sources.files import BLOCK_BYTES, WINDOW_BYTES, empty_source, file_name
 from shardmill.sources.grouping import FileSource, Piece
 from shardmill.sources.parsing import BOM
-from shardmill.template import TextTemplate
 
 DELIMITERS = {"csv": ",", "tsv": "\t"}
 
@@ -158,6 +159,12 @@ def _has_rows(file: SourceFile, header: Header) -> bool:
             if not block:
                 break
     return False
+
+
+def extents(stat: SourceStat, shard: Shard, number: int) -> list[Range]:
+    """The header and the range."""
+    header = read_header(stat.files[number], DELIMITERS[stat.format])
+    return [(0, header.stop if header else 0), (shard.start, shard.stop)]
 
 
 def count_rows(stat: SourceStat, file: SourceFile) -> int:

@@ -7,8 +7,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from shardmill.errors import SourceError
-from shardmill.ranges import Range, split_weighted
+from shardmill.core.errors import SourceError
+from shardmill.core.ranges import Range, split_weighted
+from shardmill.core.template import TextTemplate
 from shardmill.sources.base import MAX_ITEM_BYTES, Fields, ItemBatch, Row, Shard, Source, SourceFile, SourceStat
 from shardmill.sources.batches import BatchBuilder
 from shardmill.sources.chunks import HEAD, TAIL
@@ -21,7 +22,6 @@ from shardmill.sources.json.scan import ElementScanner
 from shardmill.sources.parsing import BOM, BadLine, over_limit, parse_json
 from shardmill.sources.sampling import describe_rows
 from shardmill.store import ReadRange
-from shardmill.template import TextTemplate
 
 _MOST_CUTS = 1 << 16
 _SAMPLE_BYTES, _SAMPLE_ROWS = 32 << 20, 500

@@ -11,8 +11,9 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 
-from shardmill.errors import SourceError
-from shardmill.ranges import split_evenly
+from shardmill.core.errors import SourceError
+from shardmill.core.ranges import split_evenly
+from shardmill.core.template import TextTemplate, kind_of
 from shardmill.sources.base import Fields, ItemBatch, Row, Shard, Source, SourceFile, SourceStat
 from shardmill.sources.batches import BatchBuilder
 from shardmill.sources.columns import build_columns
@@ -23,7 +24,6 @@ from shardmill.sources.pickle.safe import load
 from shardmill.sources.pickle.standin import Array, RefusedPickle
 from shardmill.sources.sampling import describe_rows
 from shardmill.store import locate
-from shardmill.template import TextTemplate, kind_of
 
 MOST_BYTES = 2 << 30
 _MOST_VALUES, _DEEPEST = 100_000, 50

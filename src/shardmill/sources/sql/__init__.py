@@ -10,9 +10,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from shardmill import permission
-from shardmill.errors import SourceError
-from shardmill.passwords import withhold
+from shardmill.core import permission
+from shardmill.core.errors import SourceError
+from shardmill.core.passwords import withhold
 from shardmill.plan import Shard, SourceStat
 from shardmill.postgres import is_postgres
 from shardmill.sources.base import Fields

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote as quote_path
 
-from shardmill import permission
-from shardmill.errors import DatabaseError, DatabaseLost, ShardmillError, SpecError
+from shardmill.core import permission
+from shardmill.core.errors import DatabaseError, DatabaseLost, ShardmillError, SpecError
 from shardmill.plan import KeyValue
 from shardmill.sources.sql.base import UNKNOWN, Rows
 from shardmill.sources.sql.query import MARK, column, select

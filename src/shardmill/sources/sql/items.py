@@ -11,12 +11,12 @@ from typing import Any
 
 import pyarrow as pa
 
+from shardmill.core.template import Rendered, TextTemplate
 from shardmill.sources.base import ItemBatch
 from shardmill.sources.batches import make_kept
 from shardmill.sources.columns import Column, infer_type
 from shardmill.sources.parsing import over_limit
 from shardmill.sources.sql.base import Rows
-from shardmill.template import Rendered, TextTemplate
 
 _MISFITS = (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError, TypeError, ValueError)
 

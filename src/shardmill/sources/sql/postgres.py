@@ -8,7 +8,7 @@ import struct
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from shardmill.errors import DatabaseError, ShardmillError
+from shardmill.core.errors import DatabaseError, ShardmillError
 from shardmill.plan import KeyValue
 from shardmill.postgres import explain, load, reading
 from shardmill.sources.sql.base import BINARY, Rows

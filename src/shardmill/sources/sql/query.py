@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from shardmill.errors import SourceError
+from shardmill.core.errors import SourceError
 from shardmill.plan import KeyValue
 
 # Placeholder for a value in a statement, which each database replaces. SQL text cannot contain it otherwise.

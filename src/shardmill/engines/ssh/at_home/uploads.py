@@ -13,10 +13,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from shardmill.core.errors import HostError, SpecError
+from shardmill.core.ranges import Range, join, subtract
 from shardmill.engines.ssh.at_home.link import Link, lost
-from shardmill.errors import HostError, SpecError
 from shardmill.plan import Plan
-from shardmill.ranges import Range, join, subtract
 from shardmill.sources.files import check_unchanged
 from shardmill.sources.spans import extents, is_ranged
 from shardmill.store import LocalStore, Store, is_url
@@ -173,7 +173,7 @@ def check_reach(plan: Plan, shared: bool, in_store: bool) -> None:
 
 
 def _is_folder(path: Path) -> bool:
-    """Whether there is a folder; a text that is no path, as a function's code, is none."""
+    """Whether a path is a folder. A text that cannot be a path, such as code, is not."""
     try:
         return path.is_dir()
     except (OSError, ValueError):

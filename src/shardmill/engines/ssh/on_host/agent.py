@@ -18,14 +18,14 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from shardmill.devices import Device, place_workers
+from shardmill.core.devices import Device, place_workers
+from shardmill.core.errors import EXIT_TRY_AGAIN, HostError, ShardmillError, WorkerFailed
+from shardmill.core.ranges import Range, join, subtract
 from shardmill.engines.deaths import Deaths
 from shardmill.engines.process import name_worker, worker_environment
 from shardmill.engines.ssh.on_host.seats import Seat, end, wait
 from shardmill.engines.stuck import find_stuck
-from shardmill.errors import EXIT_TRY_AGAIN, HostError, ShardmillError, WorkerFailed
 from shardmill.ledger import Assignment, Ledger, name_person
-from shardmill.ranges import Range, join, subtract
 
 _END_S, _STOP_S = 2.0, 10.0
 _READ_BYTES = 1 << 20

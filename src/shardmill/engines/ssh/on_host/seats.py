@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from shardmill.devices import Device
+from shardmill.core.devices import Device
+from shardmill.core.errors import HostError
 from shardmill.engines.process import MODULE
-from shardmill.errors import HostError
 from shardmill.store.local import try_lock
 
 # The shell stays to save the worker's exit status for a later agent.

@@ -1,0 +1,3 @@
+"""The verbs as functions; `shardmill` itself has them, too."""
+
+from shardmill.verbs.functions import *  # noqa: F403

@@ -1,1 +1,0 @@
-"""The time and cost of a run, before and after it: forecasts, measured rates, the bill."""

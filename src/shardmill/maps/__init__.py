@@ -1,1 +1,0 @@
-"""Maps: every item of a result as a point, near the points of items like it."""

@@ -1,0 +1,244 @@
+"""Texts in, vectors out, with any sentence-transformers model. Tasks that need vectors of texts use it.
+
+embedder = TextEmbedder("all-MiniLM-L6-v2")
+embedder.open(Device("cpu", "cpu", threads=4))
+vectors = embedder.embed_texts(["a text"])
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shardmill.core.devices import Device
+from shardmill.core.errors import ModelError, missing_extra
+from shardmill.models.code import names_of_code
+from shardmill.models.fingerprint import digest_folder
+from shardmill.models.folder import ModelFolder, read_folder
+from shardmill.models.golden import GOLDEN
+from shardmill.models.location import Location, check_bundled, find_model
+from shardmill.models.names import MINILM
+from shardmill.models.ragged import token_batches
+from shardmill.models.window import numerics_revision
+
+if TYPE_CHECKING:
+    from shardmill.models.kernels import Kernel
+    from shardmill.models.tokenizer import Tokenizer, Tokens
+
+# Weights up to N bytes; workers that share a GPU; cores that each of them needs.
+_SHARING = ((150 << 20, 4, 2), (600 << 20, 2, 4))
+
+NOT_FINITE = "the model gave NaN or infinity for this text"
+
+
+class TextEmbedder:
+    """A model that embeds, opened once in each worker; `dims` keeps the first dimensions, `prompt` is put before texts.
+
+    Nothing is read before it is asked for. `batch_budget` and `padded` are known after `open`.
+    """
+
+    def __init__(
+        self, model: str = MINILM, *, dims: int | None = None, prompt: str | None = None, max_tokens: int | None = None
+    ) -> None:
+        self._name, self._dims, self._prompt_name, self._max_tokens = model, dims, prompt, max_tokens
+        self.batch_budget = 1
+        self.padded = True
+        self._choice = ""
+        self._redone = 0
+        self._device = Device("cpu", "cpu")
+        self._kernel: Kernel | None = None
+
+    @cached_property
+    def location(self) -> Location:
+        """Where the model is."""
+        return find_model(self._name)
+
+    @cached_property
+    def folder(self) -> ModelFolder:
+        """The model's folder."""
+        return read_folder(self.location.path)
+
+    @cached_property
+    def tokenizer(self) -> Tokenizer:
+        """The model's tokenizer, which cuts texts at the maximum length."""
+        from shardmill.models.tokenizer import load_tokenizer
+
+        return load_tokenizer(self.folder, self._max_tokens)
+
+    @cached_property
+    def prompt(self) -> str:
+        """The text that is put before every text."""
+        return self.folder.prompt_text(self._prompt_name)
+
+    @cached_property
+    def skip(self) -> int:
+        """The tokens of the prompt that pooling leaves out."""
+        return self.tokenizer.prompt_tokens(self.prompt)
+
+    @property
+    def dims(self) -> int:
+        """The number of dimensions of a vector."""
+        wanted, there = self._dims or self.folder.truncate_width, self.folder.width
+        if self._dims is not None and self._dims > there:
+            raise ModelError(f"{self.location.name} has {there} dimensions, not {wanted}.", hint="Lower dims.")
+        return min(wanted or there, there)
+
+    @property
+    def normalizes(self) -> bool:
+        """Whether the model normalizes its vectors to length one."""
+        return self.folder.normalizes
+
+    @property
+    def model_code(self) -> tuple[str, ...]:
+        """The names of code that comes with the model."""
+        return names_of_code(self.location.path)
+
+    def fingerprint(self) -> dict[str, str]:
+        """What the vectors depend on: the weights, the configuration, and how the windows of attention are computed."""
+        revision = numerics_revision({**self.folder.config, **self.folder.config_options})
+        return {"model": self.location.name, **digest_folder(self.location.path), **revision}
+
+    def open(self, device: Device) -> None:
+        """Load the model, and choose its kernel for this device by comparing vectors of known sentences."""
+        try:
+            import torch
+
+            from shardmill.models.encoder import quiet
+            from shardmill.models.kernels import choose_kernel
+        except ImportError as error:
+            raise missing_extra(error.name or "torch", "embed") from error
+        check_bundled(self.location)
+        if device.index:
+            torch.cuda.set_device(device.index)
+        # With a GPU, torch has no CPU work to parallelize, and every copy would wake its threads.
+        torch.set_num_threads(device.threads if device.kind == "cpu" else 1)
+        with quiet():
+            golden = self._golden()
+            choice = choose_kernel(
+                self.folder,
+                device,
+                pad_id=self.tokenizer.pad_id,
+                limit=self.tokenizer.limit,
+                golden=golden,
+                skip=self.skip,
+            )
+        self._device, self._kernel = device, choice.kernel
+        self.batch_budget, self.padded = choice.batch_budget, choice.kernel.padded
+        self._choice = choice.why
+
+    def close(self) -> None:
+        """Free the device."""
+        from shardmill.models.encoder import free_memory
+
+        self._kernel = None
+        free_memory()
+
+    def _golden(self) -> list[NDArray[np.int32]]:
+        tokens = self.tokenizer.encode(GOLDEN, self.prompt)
+        if tokens.bad:
+            raise ModelError(
+                f"{self.location.name} cannot embed plain English: {next(iter(tokens.bad.values()))}.",
+                hint="Its tokenizer does not belong to its weights: fetch the model again.",
+            )
+        return list(tokens.rows)
+
+    @property
+    def notes(self) -> list[str]:
+        """Sentences for the worker's record about how the vectors were computed."""
+        kernel = [f"Kernel: {self._choice}."] if self._choice else []
+        again = f"{self._redone:,} texts gave NaN in half precision and were computed in float32."
+        return [*kernel, *([again] if self._redone else [])]
+
+    @property
+    def numerics(self) -> dict[str, str]:
+        """The kernel and its precision, for the commits."""
+        return {"kernel": self._kernel.name, "precision": self._kernel.precision} if self._kernel is not None else {}
+
+    @property
+    def device_clock(self) -> dict[str, float] | None:
+        """Seconds in which the GPU was busy with batches, and idle between them; None without a GPU."""
+        clock = getattr(self._kernel, "clock", None)
+        return {"busy_s": round(clock.busy_s, 3), "idle_s": round(clock.idle_s, 3)} if clock and clock.busy_s else None
+
+    @property
+    def _weights_bytes(self) -> int:
+        return sum(f.stat().st_size for f in self.folder.transformer.glob("*.safetensors"))
+
+    def gpu_bytes(self, precise: bool) -> int:
+        """In float32, and once more in half precision if that is compared with it."""
+        dtype = self.folder.config.get("dtype") or self.folder.config.get("torch_dtype")
+        weights = self._weights_bytes // (2 if dtype in ("float16", "bfloat16") else 4)
+        return weights * (4 if precise else 6)
+
+    def workers_per_gpu(self, cores: int) -> int:
+        """Several workers share a GPU if the model is small: it finishes before one worker tokenizes the next batch."""
+        weights_bytes = self._weights_bytes
+        for limit_bytes, workers, cores_each in _SHARING:
+            if weights_bytes <= limit_bytes:
+                return max(1, min(workers, cores // cores_each))
+        return 1
+
+    def encode(self, texts: Sequence[str | None]) -> Tokens:
+        """The tokens of texts, after the prompt; None has none."""
+        return self.tokenizer.encode(texts, self.prompt)
+
+    def begin(self, rows: Sequence[NDArray[np.int32]], skip: int | None = None) -> Callable[[], NDArray[np.float32]]:
+        """Start a batch of tokens and return a function that waits for its vectors; the device works in the background.
+
+        `skip` is the number of tokens of another prompt than its own.
+        """
+        if self._kernel is None:
+            raise RuntimeError("call open() before run()")
+        if not rows:
+            return lambda: np.empty((0, self.dims), np.float32)
+        skipped = self.skip if skip is None else skip
+        fetch = self._kernel.begin(rows, skipped)
+        return lambda: self._finish(rows, skipped, fetch())
+
+    def _finish(
+        self, rows: Sequence[NDArray[np.int32]], skip: int, vectors: NDArray[np.float32]
+    ) -> NDArray[np.float32]:
+        """Recompute in float32 what overflowed in half precision, and truncate to the requested dimensions."""
+        again = [] if self._kernel is None or self._kernel.precision == "float32" else not_finite(vectors)
+        for i in again:
+            vectors[i] = self._exact.encode([rows[i]], skip)[0]
+        self._redone += len(again)
+        if self.dims == vectors.shape[1]:
+            return vectors
+        vectors = np.ascontiguousarray(vectors[:, : self.dims])
+        if self.normalizes:
+            vectors /= np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
+        return vectors
+
+    @cached_property
+    def _exact(self) -> Kernel:
+        from shardmill.models.kernels import plain_kernel
+
+        return plain_kernel(self.folder, self._device, self.tokenizer.pad_id)
+
+    def embed_queries(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """One vector per search query, after the model's own query prompt only; NaN for one without tokens."""
+        return self._embed_all(texts, self.folder.prompts.get("query", ""))
+
+    def embed_texts(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """One vector per text, cut at the model's limit, as items are embedded; NaN for one without tokens."""
+        return self._embed_all(texts, self.prompt)
+
+    def _embed_all(self, texts: Sequence[str], prompt: str) -> NDArray[np.float32]:
+        rows = self.tokenizer.encode(texts, prompt).rows
+        skip = self.tokenizer.prompt_tokens(prompt)
+        made = np.full((len(texts), self.dims), np.nan, np.float32)
+        there = np.flatnonzero(rows.lengths)
+        for batch in token_batches(rows.lengths[there], self.batch_budget):
+            made[there[batch]] = self.begin([rows[int(i)] for i in there[batch]], skip)()
+        return made
+
+
+def not_finite(vectors: NDArray[Any]) -> list[int]:
+    """The rows that have NaN or infinity."""
+    rows: list[int] = np.flatnonzero(~np.isfinite(vectors).all(axis=1)).tolist()
+    return rows

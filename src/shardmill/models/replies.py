@@ -1,0 +1,300 @@
+"""Prompts in, replies out: by a model of this process, or by a server. Tasks that need a text written use these."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+from shardmill.core.devices import Device
+from shardmill.core.errors import DeviceOutOfMemory, SpecError, missing_extra
+from shardmill.core.permission import KEY_VARIABLE
+from shardmill.models.answer_schema import AnswerSchema, SecondTries
+from shardmill.models.code import names_of_code
+from shardmill.models.decoding.generative import GenerativeFolder, read_generative
+from shardmill.models.decoding.options import Asked, GenerationOptions
+from shardmill.models.fingerprint import digest_folder
+from shardmill.models.location import Location, find_model
+
+if TYPE_CHECKING:
+    from shardmill.models.decoding.generator import Generator
+    from shardmill.models.decoding.prompt import Completion, Prompt
+    from shardmill.models.endpoints import Endpoint
+
+Key = TypeVar("Key", bound=Hashable)
+
+# The seats of a model limit its rows by themselves; the worker's budget takes effect once memory has run out.
+_NO_LIMIT = 1 << 31
+# Requests that a server may be asked at once.
+_MOST_REQUESTS = 4096
+# Operations per second that a usual device spends on reading and on writing one token after another, and the bytes
+# and tokens of a usual prompt; only for the size of shards.
+_READING, _WRITING = {"cpu": 1e11, "cuda": 1e14}, {"cpu": 2e10, "cuda": 1e13}
+_PROMPT_BYTES, _PROMPT_TOKENS = 2_000, 500
+_SERVER_BYTES_PER_S = 50_000.0
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """An answer and why it ended; `fault` says why it must be set aside."""
+
+    text: str
+    finish_reason: str
+    tokens_in: int
+    tokens_out: int
+    fault: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedPrompts:
+    """A prompt for each text with its cost, why a text is refused, and how many tokens they have, where it is known."""
+
+    prompts: list[Any]
+    costs: list[int]
+    bad: dict[int, str]
+    tokens: int = 0
+
+
+class Replies(Protocol):
+    """A model that replies. `counts_tokens` says whether the tokens of a prompt are known when it is encoded."""
+
+    counts_tokens: bool
+    most_cost: int
+
+    @property
+    def model_code(self) -> tuple[str, ...]: ...
+    def fingerprint(self) -> dict[str, str]: ...
+    def open(self, device: Device) -> None: ...
+    def close(self) -> None: ...
+    def encode(self, asked: Sequence[Asked | None]) -> EncodedPrompts: ...
+    def stream(self, prompts: Iterator[tuple[Key, Any] | None]) -> Iterator[list[tuple[Key, Reply]]]: ...
+    @property
+    def notes(self) -> list[str]: ...
+    @property
+    def numerics(self) -> dict[str, str]: ...
+    def gpu_bytes(self, precise: bool) -> int | None: ...
+    def bytes_per_s(self, kind: str, max_tokens: int) -> float: ...
+
+
+def open_replies(
+    model: str,
+    options: GenerationOptions,
+    schema: AnswerSchema | None = None,
+    *,
+    endpoint: str = "",
+    key_variable: str = KEY_VARIABLE,
+) -> Replies:
+    """The model that replies: a folder, or with an endpoint a server's, whose key is in an environment variable."""
+    if endpoint:
+        # A server is asked again with another seed, not with more tokens.
+        return RemoteModel(model, endpoint, key_variable, options, schema)
+    return LocalModel(model, replace(options, max_new_tokens=most_new_tokens(options.max_new_tokens, schema)), schema)
+
+
+def most_new_tokens(asked: int, schema: AnswerSchema | None) -> int:
+    """The tokens that a reply of a folder has at most: one that does not fit the schema is tried with twice as many."""
+    return asked if schema is None else 2 * asked
+
+
+class LocalModel:
+    """A model folder. With a schema, an answer that was cut off is tried again with twice the tokens."""
+
+    counts_tokens = True
+    most_cost = _NO_LIMIT
+
+    def __init__(self, model: str, options: GenerationOptions, schema: AnswerSchema | None = None) -> None:
+        self._name, self._options, self._schema = model, options, schema
+        self._generator: Generator | None = None
+
+    @cached_property
+    def _location(self) -> Location:
+        return find_model(self._name)
+
+    @cached_property
+    def folder(self) -> GenerativeFolder:
+        return read_generative(self._location.path)
+
+    @property
+    def generator(self) -> Generator:
+        assert self._generator is not None, "open comes first"
+        return self._generator
+
+    @property
+    def model_code(self) -> tuple[str, ...]:
+        return names_of_code(self.folder.root)
+
+    def fingerprint(self) -> dict[str, str]:
+        return {"model": self._location.name, **digest_folder(self.folder.root)}
+
+    def open(self, device: Device) -> None:
+        try:
+            from shardmill.models.decoding.generator import Generator
+        except ImportError as error:
+            raise missing_extra(error.name or "torch", "generate") from error
+        self._generator = Generator.open(self.folder.root, device, self._options)
+
+    def close(self) -> None:
+        from shardmill.models.encoder import free_memory
+
+        self._generator = None
+        free_memory()
+
+    def encode(self, asked: Sequence[Asked | None]) -> EncodedPrompts:
+        encoded = self.generator.encode(asked)
+        sizes = [0 if prompt is None else len(prompt.ids) for prompt in encoded.prompts]
+        costs = [size and size + self._options.max_new_tokens for size in sizes]
+        return EncodedPrompts([self._first_try(prompt) for prompt in encoded.prompts], costs, encoded.bad, sum(sizes))
+
+    def _first_try(self, prompt: Prompt | None) -> Prompt | None:
+        return prompt if prompt is None or self._schema is None else replace(prompt, limit=max(1, prompt.limit // 2))
+
+    def stream(self, prompts: Iterator[tuple[Key, Any] | None]) -> Iterator[list[tuple[Key, Reply]]]:
+        again: deque[tuple[Key, Prompt]] = deque()
+        under_way: dict[Key, Prompt] = {}
+        for group in self.generator.stream(_with_retries(prompts, again, under_way)):
+            replies = []
+            for key, made in group:
+                prompt = under_way.pop(key)
+                reply = self._judge(made)
+                longer = replace(prompt, limit=self._options.max_new_tokens)
+                if reply.fault and reply.finish_reason == "length" and longer.limit > prompt.limit:
+                    again.append((key, longer))
+                else:
+                    replies.append((key, reply))
+            if replies:
+                yield replies
+
+    def _judge(self, made: Completion | DeviceOutOfMemory) -> Reply:
+        if isinstance(made, DeviceOutOfMemory):
+            return Reply("", "", 0, 0, fault=f"it does not fit into the device's memory, even alone: {made.message}")
+        why = self._schema.why_invalid(made.text) if self._schema is not None else None
+        fault = SecondTries(self._schema).reason(why, made.text) if why and self._schema is not None else ""
+        return Reply(made.text, made.reason, made.tokens_in, made.tokens_out, fault)
+
+    @property
+    def notes(self) -> list[str]:
+        return [f"Kernel: {self._generator.name}."] if self._generator is not None else []
+
+    @property
+    def numerics(self) -> dict[str, str]:
+        if self._generator is None:
+            return {}
+        return {"kernel": self._generator.name.partition(",")[0], "precision": self._generator.precision}
+
+    def gpu_bytes(self, precise: bool) -> int:
+        return self.folder.parameters * (6 if precise else 4)
+
+    def bytes_per_s(self, kind: str, max_tokens: int) -> float:
+        each = 2 * self.folder.parameters
+        seconds = each * _PROMPT_TOKENS / _READING[kind] + each * max_tokens / 2 / _WRITING[kind]
+        return _PROMPT_BYTES / max(seconds, 1e-6)
+
+
+def _with_retries(
+    prompts: Iterator[tuple[Key, Any] | None], again: deque[tuple[Key, Any]], under_way: dict[Key, Any]
+) -> Iterator[tuple[Key, Any] | None]:
+    """Prompts and those to try again; it ends only when none is under way."""
+    more = True
+    while more or under_way or again:
+        if again:
+            key, prompt = again.popleft()
+        else:
+            given = None
+            if more:
+                try:
+                    given = next(prompts)
+                except StopIteration:
+                    more = False
+                    continue
+            if given is None:
+                yield None
+                continue
+            key, prompt = given
+        under_way[key] = prompt
+        yield key, prompt
+
+
+class RemoteModel:
+    """A model behind an OpenAI-compatible server."""
+
+    counts_tokens = False
+    most_cost = _MOST_REQUESTS
+    model_code = ()
+
+    def __init__(
+        self, model: str, endpoint: str, key_variable: str, options: GenerationOptions, schema: AnswerSchema | None
+    ) -> None:
+        if options.beams > 1 or options.top_k:
+            raise SpecError(
+                "Beams and top_k are not part of the protocol of an endpoint.", hint="Leave out --beams and --top-k."
+            )
+        self._model, self._url, self._key_variable = model, endpoint, key_variable
+        self._options, self._schema = options, schema
+
+    @cached_property
+    def _endpoint(self) -> Endpoint:
+        from shardmill.models.endpoints import Endpoint
+
+        return Endpoint(self._url, self._model, key_variable=self._key_variable)
+
+    def fingerprint(self) -> dict[str, str]:
+        return {"model": self._model}
+
+    def open(self, device: Device) -> None:
+        self._endpoint.check()
+
+    def close(self) -> None:
+        pass
+
+    def encode(self, asked: Sequence[Asked | None]) -> EncodedPrompts:
+        return EncodedPrompts([self._request(each) for each in asked], [int(each is not None) for each in asked], {})
+
+    def _request(self, asked: Asked | None) -> Any:
+        from shardmill.models.endpoints import PromptRequest
+
+        if asked is None:
+            return None
+        messages = [{"role": "user", "content": asked}] if isinstance(asked, str) else list(asked)
+        if self._options.system and messages[0].get("role") != "system":
+            messages.insert(0, {"role": "system", "content": self._options.system})
+        return PromptRequest(
+            messages,
+            max_tokens=self._options.max_new_tokens,
+            temperature=self._options.temperature or 0.0,
+            top_p=self._options.top_p,
+            repetition_penalty=self._options.repetition_penalty,
+            seed=self._options.seed,
+            stop=self._options.stops,
+            schema=self._schema.value if self._schema is not None else None,
+        )
+
+    def stream(self, prompts: Iterator[tuple[Key, Any] | None]) -> Iterator[list[tuple[Key, Reply]]]:
+        from shardmill.models.endpoints import PromptRefusal, fit_schema
+
+        revise = fit_schema(SecondTries(self._schema)) if self._schema is not None else None
+        for group in self._endpoint.stream(prompts, revise):
+            yield [
+                (
+                    key,
+                    Reply("", "", got.tokens_in, got.tokens_out, fault=got.reason)
+                    if isinstance(got, PromptRefusal)
+                    else Reply(got.text, got.finish_reason, got.tokens_in, got.tokens_out),
+                )
+                for key, got in group
+            ]
+
+    @property
+    def notes(self) -> list[str]:
+        return self._endpoint.notes
+
+    @property
+    def numerics(self) -> dict[str, str]:
+        return {"kernel": "endpoint"}
+
+    def gpu_bytes(self, precise: bool) -> None:
+        return None
+
+    def bytes_per_s(self, kind: str, max_tokens: int) -> float:
+        return _SERVER_BYTES_PER_S

@@ -1,0 +1,47 @@
+"""The request and the list of shards made from it: spec, plan, and the arithmetic of sizes."""
+
+from __future__ import annotations
+
+from shardmill.plan.plan import (
+    ITEM,
+    NEW_NUMERICS,
+    NUMBER,
+    NUMERICS,
+    ROW,
+    RUN,
+    START,
+    STOP,
+    STREAM_END,
+    WINDOW,
+    KeyValue,
+    Plan,
+    Shard,
+    ShardRows,
+    SourceFile,
+    SourceStat,
+    new_numerics,
+    shard_target_bytes,
+    without_server,
+)
+
+__all__ = [
+    "ITEM",
+    "NEW_NUMERICS",
+    "NUMBER",
+    "NUMERICS",
+    "ROW",
+    "RUN",
+    "START",
+    "STOP",
+    "STREAM_END",
+    "WINDOW",
+    "KeyValue",
+    "Plan",
+    "Shard",
+    "ShardRows",
+    "SourceFile",
+    "SourceStat",
+    "new_numerics",
+    "shard_target_bytes",
+    "without_server",
+]

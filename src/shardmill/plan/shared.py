@@ -1,0 +1,221 @@
+"""Options of what is read and kept, and of a call, declared once. `Work` of a spec is made of them, too."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import field_validator
+
+from shardmill.plan.execution import (
+    Batching,
+    Computing,
+    Delivering,
+    Detaching,
+    ErrorLimits,
+    Following,
+    NamedEngineOptions,
+    Placing,
+    ShardLimits,
+)
+from shardmill.plan.options import MODEL, OTHER, RESULT, SOURCE, TABLE, CallOptions, TableOptions, WorkOptions, option
+from shardmill.plan.values import NAMES, PLACES, Address, Names, Place, Places
+
+
+class Reading(WorkOptions):
+    """What is read: all of a source, or what a query selects."""
+
+    source: Places = option(
+        (),
+        "Files, folders, globs, URLs, or run:RUN; with --query, a database.",
+        metavar="SOURCE",
+        argument=True,
+        common=True,
+        accepts=PLACES,
+        needed=True,
+        min_length=1,
+    )
+    query: str = option(
+        "", "The SELECT to read from the database, cut by its first --id column.", group=SOURCE, metavar="SELECT"
+    )
+    format: str | None = option(
+        None,
+        "jsonl, text, csv, tsv, parquet, arrow, json (an array), pickle or datasets.",
+        group=SOURCE,
+        metavar="FORMAT",
+        shown="by file name",
+    )
+
+
+class ReadingTexts(Reading):
+    """What is read, and which text of an item the task gets."""
+
+    text: str = option(
+        "",
+        'The text: a field, several ("title,body") or a template ("{title}: {body}").',
+        group=SOURCE,
+        metavar="FIELD",
+        common=True,
+        needed=True,
+        min_length=1,
+    )
+
+    @field_validator("text")
+    @classmethod
+    def _not_blank(cls, value: str) -> str:
+        if not value.strip():
+            raise ValueError("names no field")
+        return value
+
+
+class Keeping(WorkOptions):
+    """Which columns of the source go into the result."""
+
+    id: Names = option(
+        (),
+        "The field or fields that identify an item.",
+        group=RESULT,
+        metavar="FIELDS",
+        common=True,
+        accepts=NAMES,
+    )
+    keep: Names = option(
+        (),
+        "Columns to carry into the result; price:double sets a type.",
+        group=RESULT,
+        metavar="COLUMNS",
+        common=True,
+        accepts=NAMES,
+    )
+
+
+class TableRows(TableOptions):
+    """The table, and what happens to rows that it has."""
+
+    table: str = option(
+        "", "The table: name or schema.name. Created if missing.", group=TABLE, metavar="TABLE", common=True
+    )
+    mode: Literal["update", "skip", "fail"] = option(
+        "update", "If the key already exists: update, skip or fail.", group=TABLE, metavar="MODE"
+    )
+    changed_only: bool = option(False, "Make only rows that are new, or made from something new.", group=TABLE)
+
+
+class Storing(TableRows):
+    """The table that the result goes into, and where it is."""
+
+    to: Address = option(
+        "", "postgresql://USER@HOST/DATABASE or embedded:PATH.", group=TABLE, metavar="URL", key="url", common=True
+    )
+
+
+class TableColumns(TableOptions):
+    """The columns of the table, and the products that its rows refer to."""
+
+    vector: Literal["vector", "halfvec"] = option(
+        "vector", "Type of the vectors: vector or halfvec.", group=TABLE, metavar="TYPE"
+    )
+    metadata: Places = option(
+        (),
+        "With --schema: files of products, which are loaded first; repeatable.",
+        group=TABLE,
+        metavar="FILE",
+        accepts=PLACES,
+        repeats=True,
+    )
+    unknown_products: Literal["quarantine", "null"] = option(
+        "quarantine",
+        "What happens to reviews of products that --metadata lacks: quarantine, or null.",
+        group=TABLE,
+        metavar="HOW",
+    )
+
+
+class TableLayout(TableColumns):
+    """The same, with a known schema."""
+
+    schema_: str = option(
+        "",
+        "A known schema: amazon-reviews-2023 or amazon-reviews-2014.",
+        group=TABLE,
+        metavar="SCHEMA",
+        key="preset",
+        common=True,
+    )
+
+
+class TableKeys(TableRows, TableColumns):
+    """Keys of `[work.to]` that are options, too."""
+
+
+class Printing(CallOptions):
+    """What a command prints."""
+
+    as_json: bool = option(False, "Print JSON to stdout.", flags=("--json",), only="command")
+
+
+class OfRun(CallOptions):
+    """A run, by its folder."""
+
+    run: Place = option(..., "The run folder: a path or a URL.", metavar="RUN", argument=True)
+
+
+class Resuming(Printing):
+    """What a call does with a run that exists."""
+
+    resume: bool = option(False, "Only resume an existing run.", group=OTHER, only="command")
+    fresh: bool = option(False, "Delete an existing run and start over.", group=OTHER, common=True)
+    quiet: bool | None = option(
+        None, "Whether to show no progress.", group=OTHER, only="python", shown="True, except in a notebook"
+    )
+
+
+class IntoFolder(CallOptions):
+    """Where the run folder is."""
+
+    out: Place = option(
+        "",
+        "The run folder, created if missing: a path or a URL.",
+        group=RESULT,
+        metavar="RUN",
+        common=True,
+        accepts="Place",
+    )
+
+
+class FromSpec(CallOptions):
+    """A file with the tables of a spec."""
+
+    spec: str = option("", "A TOML file with [work] and [execution].", group=OTHER, metavar="FILE", only="command")
+
+
+class Starting(IntoFolder, Resuming):
+    """What a call does with a run folder."""
+
+
+class Calling(Starting, FromSpec):
+    """The same, with a spec."""
+
+
+class RunOptions(
+    Placing,
+    NamedEngineOptions,
+    Detaching,
+    Following,
+    Delivering,
+    ErrorLimits,
+    Computing,
+    Batching,
+    ShardLimits,
+    Calling,
+):
+    """Options of every verb that runs a task over the items of a source."""
+
+
+class TaskOptions(ReadingTexts, Keeping, RunOptions):
+    """Options of a verb that has none of its own."""
+
+
+class AllowingCode(CallOptions):
+    """Permission to run code that comes with a model."""
+
+    allow_code: bool = option(False, "Run the code that comes with the model, if it has some.", group=MODEL)

@@ -1,0 +1,35 @@
+"""The declarations that come with shardmill, by group and name, as an entry point of a package would name them."""
+
+from __future__ import annotations
+
+# Verbs with a folder of their own, in the order of lists.
+_RUNNING = ("embed", "load", "generate", "summarize", "answer", "apply", "dedup", "train", "tune", "augment", "run")
+_ANSWER, _DECLARED, _MACHINES = "shardmill.verbs.answer", "shardmill.cli.declared", "shardmill.cli.machines"
+
+BUILTIN: dict[str, dict[str, str]] = {
+    "verbs": {
+        **{name: f"shardmill.verbs.{name}:VERB" for name in _RUNNING},
+        **{name: f"{_DECLARED}:{name.upper()}" for name in ("resume", "work", "stop", "plan", "status")},
+        "runs": f"{_DECLARED}:LIST_RUNS",
+        **{name: f"{_DECLARED}:{name.upper()}" for name in ("show", "cost", "monitor")},
+        "study": "shardmill.verbs.tune:STUDY",
+        **{name: f"{_DECLARED}:{name.upper()}" for name in ("verify", "merge", "report", "search")},
+        **{name: f"{_ANSWER}:{name.upper()}" for name in ("ask", "index", "evaluate")},
+        "map": "shardmill.verbs.map:VERB",
+        "split": "shardmill.verbs.split:VERB",
+        **{f"bench {name}": f"{_MACHINES}:BENCH_{name.upper()}" for name in ("embed", "augment", "tasks")},
+        **{f"hosts {name}": f"{_MACHINES}:HOSTS_{name.upper()}" for name in ("check", "stop", "clean")},
+        **{f"kubernetes {name}": f"{_MACHINES}:{name.upper()}" for name in ("render", "check", "probe", "report")},
+        "plugins": f"{_DECLARED}:PLUGINS",
+    },
+    "sources": {
+        name: f"shardmill.sources.kinds:{name.upper()}"
+        for name in ("jsonl", "text", "csv", "tsv", "parquet", "arrow", "json", "pickle")
+    },
+    # Parts and tables of PostgreSQL are written by the workers themselves; what is delivered to comes from packages.
+    "sinks": {},
+    "engines": {
+        name: f"shardmill.engines.kinds:{name.upper()}"
+        for name in ("local", "ssh", "slurm", "ray", "kubernetes", "argo", "pool")
+    },
+}

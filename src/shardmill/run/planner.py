@@ -1,0 +1,176 @@
+"""From a spec to its plan: examines the source, the model and the devices, and cuts the shards.
+
+Design: docs/design/planning-and-sources.md
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from shardmill.core.console import Bar, say
+from shardmill.core.devices import Device, place_workers
+from shardmill.core.errors import SpecError, UsageError
+from shardmill.plan import ITEM, ROW, Plan, Shard, shard_target_bytes
+from shardmill.plan.sizing.profile import Rated, recall_rate, work_digest
+from shardmill.plan.spec import Spec, Work
+from shardmill.sources import Fields, Source, SourceStat, discover, kept_schema, list_columns, open_source, sort_groups
+from shardmill.sources.range import COLUMN, items_place
+from shardmill.tasks import open_task
+from shardmill.tasks.base import Task, number_items
+from shardmill.tasks.context import LongTask
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+# What a task is shown of the source to settle its parameters.
+_FIRST_ROWS, _FIRST_BYTES = 64, 16 << 20
+
+
+def result_schema(plan: Plan) -> pa.Schema:
+    """The columns of a plan's result: those kept from the source, then those of the task."""
+    import pyarrow as pa
+
+    return pa.schema([*kept_schema(plan), *open_task(plan.work.task, plan.work.params).written])
+
+
+def devices_for(spec: Spec) -> list[Device]:
+    """One device per worker: as many as asked for, or as many as the task can use."""
+    task = open_task(spec.work.task, spec.work.params)
+    placed = place_workers(spec.execution.device, spec.execution.workers, task.workers_per_gpu)
+    if isinstance(task, LongTask) and task.gang:
+        _check_together(placed)
+    return placed
+
+
+def _check_together(placed: Sequence[Device]) -> None:
+    """Workers that work on one item together talk from GPU to GPU, or from CPU to CPU."""
+    if len({device.kind for device in placed}) > 1:
+        raise UsageError(
+            "--device all: workers on a GPU and on the CPU cannot work on one item together.", hint="Use --device cuda."
+        )
+    if any(device.kind == "cuda" and device.sharing > 1 for device in placed):
+        count = len({device.visible for device in placed})
+        raise UsageError(
+            f"{len(placed)} workers cannot work on one item together on {count} GPU{'s' * (count > 1)}.",
+            hint=f"Give each its own: --workers {count}",
+        )
+
+
+def make_plan(spec: Spec, devices: Sequence[Device], *, like: Plan | None = None, quiet: bool = True) -> Plan:
+    """Make the plan of a spec: examine the source, take the model's fingerprint, cut the shards.
+
+    If the plan `like` has the same query and key, its shards are reused: the rows of a query may have changed. The
+    groups that it has sorted are reused too.
+    """
+    task, work = _settle_fields(spec.work, like)
+    work = work.model_copy(update={"fields": tuple(dict.fromkeys((*work.fields, *task.fields)))})
+    if work.counts_alone and work.items:
+        work = work.model_copy(update={"source": (items_place(work.items),), "text": COLUMN})
+    fields = Fields.of(work)
+    with _LateBar("scanning for seek points", quiet) as bar:
+        stat = discover(work.source, fields, work.format, bar.at)
+    if work.group_by:
+        if like is not None and _has_groups(like, work, stat):
+            pairs = zip(stat.files, like.stat.files, strict=True)
+            files = tuple(replace(here, entries=(), index=before.index) for here, before in pairs)
+            return Plan.of(work, replace(stat, files=files), task.fingerprint(), _repeat(like.shards, work))
+        with _LateBar("sorting into groups", quiet) as bar:
+            stat = sort_groups(stat, fields, work.max_item_bytes, bar.at)
+    if any(name not in work.params for name in task.settles):
+        found = task.settle(lambda: _first_rows(open_source(stat, fields, work.max_item_bytes), task))
+        work = work.model_copy(update={"params": {**work.params, **found}})
+        task = open_task(work.task, work.params)
+    _check_names(task, Plan.of(work, stat, {}, ()).kept)
+    if like is not None and like.work.query and like.work.query == work.query and like.work.id == work.id:
+        return Plan.of(work, stat, task.fingerprint(), like.shards)
+    source, fingerprint = open_source(stat, fields, work.max_item_bytes), task.fingerprint()
+    digest = work_digest(work.task, fingerprint, work.params)
+    rates = [_rate(task, device, digest, spec.execution.precision) for device in devices]
+    target = 1 if work.items else spec.execution.shard_bytes or shard_target_bytes(stat.size_bytes, rates)
+    shards = _repeat(source.shards(target), work)
+    if not quiet:
+        _print_notes(source, len(shards), len(devices))
+    return Plan.of(work, stat, fingerprint, shards)
+
+
+def _repeat(shards: Sequence[Shard], work: Work) -> Sequence[Shard]:
+    """The one shard of all rows as often as there are items of it; else the shards as they are."""
+    if not (work.items and work.group_by):
+        return shards
+    return [replace(shards[0], index=index) for index in range(work.items)]
+
+
+def _settle_fields(work: Work, like: Plan | None) -> tuple[Task, Work]:
+    """The task and its work, with parameters that the existing plan `like` settled, or all columns as its fields."""
+    task, params = open_task(work.task, work.params), dict(work.params)
+    missing = [name for name in task.settles if name not in params]
+    if not missing:
+        return task, work
+    if like is not None and {n: v for n, v in like.work.params.items() if n not in missing} == params:
+        params |= {name: like.work.params[name] for name in missing if name in like.work.params}
+    elif "fields" in missing:
+        params["fields"] = [] if work.group_by else list(list_columns(work.source, work.query, work.format))
+    return open_task(work.task, params), work.model_copy(update={"params": params})
+
+
+def _first_rows(source: Source, task: Task) -> pa.RecordBatch:
+    """The fields of the first rows, and their text."""
+    for shard in source.shards(_FIRST_BYTES):
+        for batch in source.read(shard):
+            texts = batch.texts.to_pylist()
+            if good := [row for row, text in enumerate(texts) if text is not None][:_FIRST_ROWS]:
+                fields = batch.kept.select(list(task.fields)) if task.fields else None
+                fields = number_items(fields, 0, 0, len(batch)) if task.numbers_items else fields
+                rows: pa.RecordBatch = task.prepare(texts, fields).inputs.take(good)
+                return rows
+    raise SpecError("The source has no rows to tell the columns of the result by.", hint="Name them: columns=…")
+
+
+def _rate(task: Task, device: Device, digest: str, precision: str) -> float:
+    """Source bytes per second of a worker: as measured by an earlier run on this machine, or as the task expects."""
+    measured = recall_rate(Rated.on(device.name, digest, precision))
+    return measured.bytes_per_s * device.share if measured is not None else task.bytes_per_s(device.kind)
+
+
+def _has_groups(like: Plan, work: Work, stat: SourceStat) -> bool:
+    """Whether a plan has the groups of the same rows, sorted when it was made."""
+    same = ("group_by", "text", "keep", "fields", "max_item_bytes")
+    if any(getattr(like.work, name) != getattr(work, name) for name in same) or like.stat.columns != stat.columns:
+        return False
+    old, new = ([(f.name, f.size_bytes, f.tag, f.edges) for f in each.files] for each in (like.stat, stat))
+    return old == new and bool(like.stat.files[0].index)
+
+
+def _print_notes(source: Source, shards: int, workers: int) -> None:
+    """Print the source's notes on how it is cut."""
+    notes = list(source.notes)
+    if notes and shards < workers:
+        notes.append(f"Only {shards} of the {workers} workers will have work.")
+    for note in notes:
+        say(note)
+
+
+class _LateBar(ExitStack):
+    """A progress bar that appears at its first update."""
+
+    def __init__(self, label: str, quiet: bool) -> None:
+        super().__init__()
+        self._label, self._quiet = label, quiet
+        self._bar: Bar | None = None
+
+    def at(self, share: float, note: str) -> None:
+        self._bar = self._bar or self.enter_context(Bar(self._label, quiet=self._quiet))
+        self._bar.at(share, note)
+
+
+def _check_names(task: Task, columns: Iterable[str]) -> None:
+    taken = {ROW, *task.written.names, *([ITEM] if task.rows_vary else [])}
+    for name in columns:
+        if name in taken:
+            raise SpecError(
+                f"The column {name!r} has the name of one of the result's own columns.",
+                hint="Leave it out of --id and --keep, or rename it in the source.",
+            )

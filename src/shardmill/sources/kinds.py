@@ -1,0 +1,36 @@
+"""The formats of files that come with shardmill, as declarations; none of their readers is imported here."""
+
+from __future__ import annotations
+
+from shardmill.plugins.base import SourceKind
+
+_HERE = "shardmill.sources"
+
+JSONL = SourceKind(
+    name="jsonl",
+    suffixes=(".jsonl", ".ndjson", ".json"),
+    reader=f"{_HERE}.lines",
+    unit="line",
+    compressible=True,
+)
+TEXT = SourceKind(name="text", suffixes=(".txt", ".text"), reader=f"{_HERE}.lines", unit="line", compressible=True)
+CSV = SourceKind(name="csv", suffixes=(".csv",), reader=f"{_HERE}.csv.source", unit="record", compressible=True)
+TSV = SourceKind(name="tsv", suffixes=(".tsv",), reader=f"{_HERE}.csv.source", unit="record", compressible=True)
+PARQUET = SourceKind(
+    name="parquet",
+    suffixes=(".parquet", ".pq"),
+    reader=f"{_HERE}.parquet",
+    counted_remotely=True,
+    magic=b"PAR1",
+    title="Parquet",
+)
+ARROW = SourceKind(
+    name="arrow",
+    suffixes=(".arrow", ".arrows", ".feather"),
+    reader=f"{_HERE}.arrow.source",
+    counted_remotely=True,
+    magic=b"ARROW1",
+    title="an Arrow file",
+)
+JSON = SourceKind(name="json", suffixes=(".json",), reader=f"{_HERE}.json.array", compressible=True)
+PICKLE = SourceKind(name="pickle", suffixes=(".pkl", ".pickle"), reader=f"{_HERE}.pickle.source")

@@ -1,1 +1,0 @@
-"""The state of a run, read from its folder alone, and how a terminal shows it."""

@@ -1,0 +1,275 @@
+"""What a source, a sink, a task and an engine owe, as functions that the tests of a plug-in call.
+
+Each returns the number of checks that it made, and raises AssertionError with what is wrong. Our own run through them.
+
+    def test_mail_archives(tmp_path):
+        check_source([archive], rows=[{"id": "<1@x>", "body": "Hello"}], text="body", id="id")
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from shardmill.core.devices import Device
+from shardmill.core.errors import ShardmillError, SourceError
+from shardmill.sinks.base import Delivery
+from shardmill.sources import Fields, Shard, SourceStat, count_lines, discover, open_source
+from shardmill.sources.spans import extents, is_ranged
+from shardmill.tasks.base import Task
+
+_TARGETS = (97, 1_000, 1 << 40)
+_NOWHERE = "no_such_field_of_any_source"
+
+
+class _Checks:
+    """Counts what holds, and says what does not."""
+
+    def __init__(self) -> None:
+        self.made = 0
+
+    def that(self, holds: bool, what: str) -> None:
+        self.made += 1
+        assert holds, what
+
+
+def check_source(
+    places: Sequence[str | os.PathLike[str]],
+    *,
+    rows: Sequence[Mapping[str, Any]],
+    text: str,
+    id: str = "",
+    format: str | None = None,
+) -> int:
+    """Check that a source gives exactly these rows, however it is cut, and refuses what it cannot give.
+
+    `rows` have the field `text` and, if it is named, the field `id`, in the order of the source.
+    """
+    checks = _Checks()
+    names = [os.fspath(place) for place in places]
+    fields = Fields(text, id=(id,) if id else ())
+    stat = discover(names, fields, format)
+    checks.that(bool(stat.files) and stat.size_bytes > 0, "a source has files, and they have a size")
+    wanted = [(row[text], row.get(id) if id else None) for row in rows]
+    for target in _TARGETS:
+        source = open_source(stat, fields)
+        shards = source.shards(target)
+        said = f"cut into shards of {target:,} bytes"
+        checks.that([shard.index for shard in shards] == list(range(len(shards))), f"{said}: numbered in order")
+        checks.that(all(shard.weight_bytes > 0 for shard in shards), f"{said}: each has a weight")
+        found = [_items(stat, fields, shard) for shard in shards]
+        checks.that([item for items in found for item in items] == wanted, f"{said}: every row once, in order")
+        checks.that(found == [_items(stat, fields, shard) for shard in shards], f"{said}: read again, the same")
+        for shard in shards:
+            lines = [line for batch in source.read(shard) for line in batch.lines]
+            rising = shard.files > 1 or all(a < b for a, b in zip([0, *lines], lines, strict=False))
+            checks.that(rising, f"{said}: the lines of shard {shard.index} rise from 1")
+    counted = [count_lines(stat, file) for file in stat.files]
+    checks.that(None in counted or sum(filter(None, counted)) >= len(rows), "the rows of a file can be counted again")
+    _check_extents(checks, stat, fields, wanted)
+    _check_refusals(checks, names, stat, fields, format)
+    return checks.made
+
+
+def _items(stat: SourceStat, fields: Fields, shard: Shard) -> list[tuple[str | None, Any]]:
+    found = []
+    for batch in open_source(stat, fields).read(shard):
+        kept = batch.kept.column(0).to_pylist() if fields.id else [None] * len(batch)
+        found += list(zip(batch.texts.to_pylist(), kept, strict=True))
+    return found
+
+
+def _check_extents(checks: _Checks, stat: SourceStat, fields: Fields, wanted: Sequence[Any]) -> None:
+    """Read each shard from copies that have only the bytes that it says it needs."""
+    if not all(is_ranged(stat, file) for file in stat.files):
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        found = []
+        for shard in open_source(stat, fields).shards(997):
+            files = []
+            for number, file in enumerate(stat.files):
+                copy = Path(folder) / f"{shard.index}-{number}" / Path(file.place).name
+                copy.parent.mkdir()
+                data, kept = Path(file.place).read_bytes(), bytearray(file.size_bytes)
+                if shard.file <= number < shard.file + shard.files:
+                    for start, stop in extents(stat, shard, number):
+                        kept[start:stop] = data[start:stop]
+                copy.write_bytes(kept)
+                shutil.copystat(file.place, copy)
+                files.append(replace(file, place=str(copy)))
+            found += _items(replace(stat, files=tuple(files)), fields, shard)
+        checks.that(found == list(wanted), "a shard can be read from the bytes that it says it needs")
+
+
+def _check_refusals(checks: _Checks, places: list[str], stat: SourceStat, fields: Fields, format: str | None) -> None:
+    for wrong in (replace(fields, text=_NOWHERE), replace(fields, keep=(_NOWHERE,))):
+        try:
+            discover(places, wrong, format)
+        except SourceError as error:
+            checks.that(_NOWHERE in error.message, "a missing field is named")
+        else:
+            checks.that(False, "a missing field is refused")
+    source = open_source(stat, fields)
+    shard = source.shards(1 << 40)[0]
+    changed = replace(stat, files=tuple(replace(file, size_bytes=file.size_bytes + 1) for file in stat.files))
+    try:
+        _items(changed, fields, shard)
+    except ShardmillError:
+        checks.that(True, "")
+    else:
+        checks.that(False, "a file that changed since planning is refused")
+    small = open_source(stat, fields, max_item_bytes=1)
+    bad = [reason for batch in small.read(shard) for reason in batch.bad.values()]
+    checks.that(bool(bad), "an item over the limit is a bad row, not an end")
+
+
+def check_sink(make: Callable[[str, pa.Schema], Delivery]) -> int:
+    """Check that a store takes every shard exactly once. `make` opens it for a run and a schema, again and again."""
+    checks = _Checks()
+    schema = pa.schema(
+        [
+            pa.field("id", pa.string()),
+            pa.field("number", pa.int64()),
+            pa.field("share", pa.float64()),
+            pa.field("good", pa.bool_()),
+            pa.field("vector", pa.list_(pa.float32(), 3)),
+        ]
+    )
+    first, second = _rows(schema, 0, 5), _rows(schema, 5, 3)
+
+    def look(run: str, shard: int) -> list[dict[str, Any]]:
+        store = make(run, schema)
+        found = [row for batch in store.read(shard) for row in batch.to_pylist()]
+        store.close()
+        return found
+
+    def has(run: str) -> dict[int, str]:
+        store = make(run, schema)
+        found = dict(store.delivered())
+        store.close()
+        return found
+
+    def put(run: str, shard: int, digest: str, rows: Iterator[pa.RecordBatch]) -> None:
+        store = make(run, schema)
+        try:
+            store.deliver(shard, digest, rows)
+        finally:
+            store.close()
+
+    checks.that(has("run") == {}, "a new store has no shard")
+    put("run", 0, "a", iter([first]))
+    checks.that(has("run") == {0: "a"}, "a shard that was delivered is known to the next process")
+    checks.that(look("run", 0) == first.to_pylist(), "rows come back as they went, nulls and floats too")
+    put("run", 0, "a", iter([first]))
+    checks.that(look("run", 0) == first.to_pylist(), "a shard that is delivered again is there once")
+    put("run", 1, "b", iter([second.slice(0, 1), second.slice(1)]))
+    checks.that(look("run", 1) == second.to_pylist(), "batches of a shard keep their order")
+    checks.that(look("run", 0) == first.to_pylist(), "another shard changes nothing")
+    put("run", 2, "c", iter(()))
+    checks.that(has("run")[2] == "c" and look("run", 2) == [], "a shard without rows is delivered")
+
+    def broken() -> Iterator[pa.RecordBatch]:
+        yield second
+        raise RuntimeError("killed")
+
+    for shard, digest in ((3, "d"), (0, "e")):
+        try:
+            put("run", shard, digest, broken())
+        except RuntimeError:
+            checks.that(True, "")
+        else:
+            checks.that(False, "an error in the middle of a shard is not swallowed")
+    checks.that(3 not in has("run") and look("run", 3) == [], "a delivery that fails leaves nothing of a new shard")
+    checks.that(has("run")[0] == "a" and look("run", 0) == first.to_pylist(), "and leaves an old one as it was")
+    put("run", 0, "f", iter([second]))
+    checks.that(has("run")[0] == "f" and look("run", 0) == second.to_pylist(), "another digest replaces the rows")
+    checks.that(has("other") == {} and look("other", 0) == [], "another run sees none of it")
+    put("other", 0, "a", iter([first]))
+    checks.that(look("run", 0) == second.to_pylist(), "and changes none of it")
+    return checks.made
+
+
+def _rows(schema: pa.Schema, start: int, count: int) -> pa.RecordBatch:
+    numbers = range(start, start + count)
+    columns = [
+        [f'"{n}" é\n' for n in numbers],
+        [None if n == 1 else n * 2**40 for n in numbers],
+        [n / 3 for n in numbers],
+        [None if n == 2 else n % 2 == 0 for n in numbers],
+        [None if n == 3 else [float(np.float32(n / 7)), -0.0, 1e-30] for n in numbers],
+    ]
+    arrays = [pa.array(values, field.type) for values, field in zip(columns, schema, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def check_task(make: Callable[[], Task], texts: Sequence[str]) -> int:
+    """Check that a task keeps its contract: the same rows for the same texts, whatever they are batched with."""
+    checks = _Checks()
+    task = make()
+    said = task.fingerprint()
+    checks.that(all(isinstance(k, str) and isinstance(v, str) for k, v in said.items()), "a fingerprint is of texts")
+    checks.that(make().fingerprint() == said, "the same parameters have the same fingerprint")
+    checks.that(isinstance(task.output, pa.Schema), "the columns are known before it is opened")
+    task.open(Device("cpu", "cpu", 1))
+    checks.that(task.batch_budget > 0, "a batch has a budget once it is open")
+    prepared = task.prepare([*texts, None])
+    checks.that(len(prepared.costs) == len(prepared.inputs), "every input has a cost")
+    checks.that(bool((np.asarray(prepared.costs) >= 0).all()), "no cost is negative")
+    whole = task.run(task.prepare(list(texts)).inputs)
+    checks.that(whole.rows.schema.names == [n for n in task.output.names if n != "window"], "rows have its columns")
+    if prepared.owners is None and not task.rows_vary:
+        checks.that(whole.rows.num_rows == len(texts), "one row per text")
+        alone = [task.run(task.prepare([text]).inputs).rows for text in texts]
+        if task.agreement("float32") in ("exact", "close"):
+            again = pa.Table.from_batches(alone).to_pylist()
+            same = [_is_close(a, b) for a, b in zip(whole.rows.to_pylist(), again, strict=True)]
+            checks.that(all(same), "a row does not depend on what is in its batch")
+    task.close()
+    return checks.made
+
+
+def _is_close(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    for name, value in one.items():
+        if isinstance(value, list) and value and isinstance(value[0], float):
+            if not np.allclose(value, other[name], atol=1e-3):
+                return False
+        elif value != other[name]:
+            return False
+    return True
+
+
+def check_engine(execution: Mapping[str, Any], folder: str | os.PathLike[str], *, rows: int = 200) -> int:
+    """Check that an engine, named with its options in an `[execution]`, brings a run to its end and leaves nobody."""
+    from shardmill.engines import find_kind, open_engine
+    from shardmill.plan.spec import make_execution, make_spec
+    from shardmill.run import Run, resume, start
+
+    checks = _Checks()
+    place = Path(folder)
+    source = place / "items.jsonl"
+    source.write_text("".join(f'{{"id": {n}, "text": "item {n}"}}\n' for n in range(rows)))
+    kind = find_kind(str(execution["engine"]))
+    if not kind.stays_here:
+        engine = open_engine(make_execution(dict(execution)))
+        checks.that(len(engine.devices) > 0, "its devices are known before its workers start")
+    work = {"source": str(source), "text": "text", "id": "id", "task": "shardmill.testing:FakeTask"}
+    spec = make_spec(work, {"shard_bytes": 600, **execution})
+    run = start(spec, place / "run")
+    state = run.status()
+    checks.that(state.state == "complete", "the run is complete")
+    checks.that(run.table(["id"]).column("id").to_pylist() == list(range(rows)), "every row once, in order")
+    checks.that(not any(worker["live"] for worker in state.workers), "no worker is left")
+    checks.that(run.ledger.leases.read() == {}, "no lease is left")
+    checks.that(run.verify(sample=8).verified, "the result is verified")
+    before = len(run.ledger.workers.read())
+    resume(run.ledger.url)
+    checks.that(len(Run(run.ledger.url).ledger.workers.read()) == before, "nobody is placed on a complete run")
+    return checks.made

@@ -1,1 +1,0 @@
-"""Fine-tuning of embedding models: pairs, losses, the loop and the folder it leaves. `tasks` makes a task of it."""

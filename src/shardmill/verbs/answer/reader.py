@@ -1,0 +1,102 @@
+"""A reader: any extractive question-answering model. It points at the answer, or says that there is none."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from shardmill.core.devices import Device
+from shardmill.core.errors import ModelError
+from shardmill.models.kinds import READER
+from shardmill.models.location import Location
+from shardmill.models.pairs import PairModel, PairTokens
+from shardmill.verbs.answer.spans import (
+    MOST_TOKENS,
+    QUESTION_TOKENS,
+    PassageTokens,
+    ReadWindow,
+    Span,
+    best_spans,
+    cut_windows,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ReadPassage:
+    """What the reader says of one passage: its best span if it found one, and by how much that beats "no answer"."""
+
+    span: Span | None
+    null: Span
+
+    @property
+    def margin(self) -> float:
+        return -np.inf if self.span is None else self.span.total - self.null.total
+
+
+@dataclass(frozen=True, slots=True)
+class _Frame:
+    """The special tokens of a pair: before the question, between question and passage, after the passage."""
+
+    parts: tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
+    types: tuple[int, int]
+
+
+class SpanReader:
+    """A loaded reader. `most_tokens` is the length of the longest answer."""
+
+    def __init__(self, location: Location, device: Device, most_tokens: int) -> None:
+        self._model = PairModel(location.path, READER, device)
+        self._frame = _find_frame(self._model.tokenizer, location.name)
+        # Only WordPiece marks pieces that continue a word.
+        model = self._model.tokenizer.backend_tokenizer.model
+        self._continued = str(getattr(model, "continuing_subword_prefix", None) or "")
+        self._most_tokens = most_tokens
+        self._limit = min(MOST_TOKENS, self._model.limit)
+
+    def read(self, questions: Sequence[str], passages: Sequence[str]) -> list[ReadPassage]:
+        """Read each question's passage; all windows of all pairs share batches."""
+        prepared = [self.cut(*pair) for pair in zip(questions, passages, strict=True)]
+        logits = iter(self._model.spans([pair for windows, pairs, _ in prepared for pair in pairs]))
+        found = []
+        for text, (windows, _, tokens) in zip(passages, prepared, strict=True):
+            spans = best_spans(windows, [next(logits) for _ in windows], tokens, text, self._most_tokens)
+            best = next((span for span in spans if not span.is_null), None)
+            found.append(ReadPassage(best, next(span for span in spans if span.is_null)))
+        return found
+
+    def cut(self, question: str, passage: str) -> tuple[list[ReadWindow], list[PairTokens], PassageTokens]:
+        """The windows of a passage, as the model takes them, and the passage's tokens."""
+        tokenizer = self._model.tokenizer
+        asked = tokenizer(question, add_special_tokens=False, verbose=False)["input_ids"][:QUESTION_TOKENS]
+        made = tokenizer(passage, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
+        ids, offsets = made["input_ids"], np.array(made["offset_mapping"], np.int64).reshape(-1, 2)
+        before, between, after = self._frame.parts
+        head = [*before, *asked, *between]
+        room = self._limit - len(head) - len(after)
+        if room < 1:
+            raise ModelError(f"The reader takes {self._limit} tokens, which leaves no room for a passage.")
+        windows = cut_windows(len(ids), room, len(head))
+        first, second = self._frame.types
+        pairs = []
+        for window in windows:
+            own = [*ids[window.first : window.first + window.length], *after]
+            types = np.array([first] * len(head) + [second] * len(own), np.int64)
+            pairs.append(PairTokens(np.array([*head, *own], np.int64), types))
+        pieces = tokenizer.convert_ids_to_tokens(ids) if self._continued else []
+        continues = [piece.startswith(self._continued) for piece in pieces] or [False] * len(ids)
+        return windows, pairs, PassageTokens.of(passage, offsets, continues)
+
+
+def _find_frame(tokenizer: Any, name: str) -> _Frame:
+    made = tokenizer("a", "b", return_token_type_ids=True)
+    sides = made.sequence_ids(0)
+    if None not in sides or sides.index(0) > sides.index(1) or sides[0] is not None:
+        raise ModelError(f"{name} puts the passage first or marks no start.", hint="Choose another reader.")
+    first, last = sides.index(0), len(sides) - sides[::-1].index(0)
+    second, end = sides.index(1), len(sides) - sides[::-1].index(1)
+    ids = made["input_ids"]
+    parts = tuple(ids[:first]), tuple(ids[last:second]), tuple(ids[end:])
+    return _Frame(parts, (made["token_type_ids"][first], made["token_type_ids"][second]))

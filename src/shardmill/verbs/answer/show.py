@@ -1,0 +1,61 @@
+"""Prints what the verbs for questions found."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from shardmill.core.console import count, print_json, say
+from shardmill.models.retrieval.passages import PassageRecord
+from shardmill.run.request import Request
+from shardmill.verbs.answer.evaluation import Evaluation
+from shardmill.verbs.answer.rows import Answer
+
+_SHOWN_PASSAGES = 3
+_SHOWN_CHARACTERS = 100
+
+
+def show_answers(request: Request, answers: Sequence[Answer]) -> None:
+    """Print each question, its answer, and the first passages."""
+    asked = list(zip(request.options.questions, answers, strict=True))
+    if request.options.as_json:
+        print_json([_as_json(question, found) for question, found in asked])
+        return
+    for question, found in asked:
+        print(question)
+        if found.text is None:
+            print("  no answer")
+        else:
+            score = "" if found.score is None else f"{found.score:.3f}  "
+            where = ", ".join(found.cited) + (f" [{found.start}:{found.stop}]" if found.start is not None else "")
+            print(f"  {score}{' '.join(found.text.split())}  ({where or 'cites no passage'})")
+        for each in found.passages[:_SHOWN_PASSAGES]:
+            start = " ".join(each.passage.text.split())[:_SHOWN_CHARACTERS]
+            print(f"         {each.passage.id}: {start}")
+
+
+def _as_json(question: str, found: Answer) -> dict[str, Any]:
+    passages = [{"id": e.passage.id, "score": e.score, "text": e.passage.text} for e in found.passages]
+    names = ("score", "start", "stop", "passage", "cited")
+    said = {"question": question, "answer": found.text, "finish_reason": found.why}
+    return {**said, **{name: getattr(found, name) for name in names}, "passages": passages}
+
+
+def show_index(request: Request, made: PassageRecord) -> None:
+    """Print how many passages are indexed, and the recall."""
+    if request.options.as_json:
+        print_json({"passages": made.rows, "groups": len(made.groups), "recall@10": made.recall})
+        return
+    counts = f"{count(made.rows, 'passage')} in {count(len(made.groups), 'group')}"
+    say(f"{counts}, recall@10 {made.recall:.4f} against exact search.")
+
+
+def show_evaluation(request: Request, found: Evaluation) -> None:
+    """Print the figures, and how many questions they are from."""
+    if request.options.as_json:
+        print_json(found.to_json())
+        return
+    for name, value in found.figures.items():
+        print(f"  {name:<28} {value:.4f}")
+    said = f"{found.questions:,} questions: {found.ranked:,} with a right passage, {found.read:,} with a right answer"
+    say(f"{said}, {found.without_gold:,} without gold, {found.failed:,} failed.")

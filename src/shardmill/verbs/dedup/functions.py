@@ -1,0 +1,197 @@
+"""Finds texts that are equal or nearly so, as functions for `apply`: signatures, bands of them, pairs, and a filter."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+import unicodedata
+import zlib
+from collections.abc import Iterator, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from shardmill.core.errors import missing_extra
+from shardmill.plan import NUMBER
+
+Numbers = NDArray[np.int64]
+
+# Hashes in a signature. A similarity that is estimated by them has a standard error of at most 0.045.
+HASHES = 128
+_SEED = 1
+# A candidate that is not similar costs a comparison, a pair that is no candidate is missed.
+_WEIGHTS = (0.02, 0.98)
+# Signs of vowels and accents are part of a word in many scripts, though no letters.
+_SIGNS = "".join(sign for sign in map(chr, range(0x300, 0x20000)) if unicodedata.category(sign) in ("Mn", "Mc"))
+_ASCII_WORDS = re.compile(r"\w+")
+_WORDS = re.compile(rf"\w[\w{_SIGNS}]*")
+_SHINGLE = 3
+# Bands for a threshold so high that datasketch has none: a pair at 1 shares all.
+_TWO_BANDS = (2, HASHES // 2)
+# The lower bits of an item's number are its number in the shard.
+SHARD_BITS = 32
+# A column on the way to a result without duplicates; a source hardly has one of that name.
+SIGNATURE = "shardmill_signature"
+
+
+def normalize(text: str) -> str:
+    """The words of a text in lower case, without marks: texts that differ in nothing else are equal.
+
+    >>> normalize("It’s  FINE, really!")
+    'it s fine really'
+    """
+    words = _ASCII_WORDS if text.isascii() else _WORDS
+    return " ".join(words.findall(unicodedata.normalize("NFKC", text).lower()))
+
+
+def shingles(normalized: str) -> list[bytes]:
+    """Each three words that follow one another; of a shorter text, all its words."""
+    words = normalized.split()
+    return [" ".join(words[i : i + _SHINGLE]).encode() for i in range(max(1, len(words) - _SHINGLE + 1))]
+
+
+def digest_text(normalized: str, item: int) -> str:
+    """Equal for equal texts. A text without words is like no other."""
+    return hashlib.sha256(normalized.encode()).hexdigest()[:32] if normalized else f"item {item}"
+
+
+def exact_signatures(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The number of each item and the digest of its text."""
+    return [{NUMBER: row[NUMBER], "digest": digest_text(normalize(row["text"]), row[NUMBER])} for row in rows]
+
+
+class Signatures:
+    """The same with a MinHash signature, null for a text without words."""
+
+    columns: ClassVar = {NUMBER: "int64", "digest": "string", SIGNATURE: f"fixed_size_binary[{4 * HASHES}]"}
+
+    def __init__(self) -> None:
+        self._library = _datasketch()
+
+    def __call__(self, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        texts = [normalize(row["text"]) for row in rows]
+        made = self._library.MinHash.generator(
+            [shingles(text) for text in texts], num_perm=HASHES, seed=_SEED, scheme="affine32"
+        )
+        return [
+            {
+                NUMBER: row[NUMBER],
+                "digest": digest_text(text, row[NUMBER]),
+                SIGNATURE: np.asarray(each.hashvalues, "<u4").tobytes() if text else None,
+            }
+            for row, text, each in zip(rows, texts, made, strict=True)
+        ]
+
+
+class Bands:
+    """One row per band of a signature: items that share one are candidates."""
+
+    columns: ClassVar = {NUMBER: "int64", "key": "string"}
+
+    def __init__(self, threshold: float) -> None:
+        library = _datasketch()
+        try:
+            chosen = library.MinHashLSH(threshold=threshold, num_perm=HASHES, weights=_WEIGHTS)
+        except ValueError:
+            chosen = library.MinHashLSH(params=_TWO_BANDS, num_perm=HASHES)
+        self._bands, self._rows = chosen.b, chosen.r
+
+    def __call__(self, rows: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
+        return [[{NUMBER: row[NUMBER], "key": key} for key in self._keys(row[SIGNATURE])] for row in rows]
+
+    def _keys(self, signature: bytes | None) -> Iterator[str]:
+        size = 4 * self._rows
+        for band in range(self._bands if signature else 0):
+            piece = (signature or b"")[band * size : (band + 1) * size]
+            yield f"{band}:{hashlib.sha256(piece).hexdigest()[:24]}"
+
+
+def pair_up(rows: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
+    """Of each group of items, given as a text of numbers, the first with each of the others; none of one alone."""
+    made = []
+    for row in rows:
+        first, *others = sorted({int(number) for number in row["text"].split()})
+        made.append([{"kept": first, "dropped": other} for other in others])
+    return made
+
+
+pair_up.columns = {"kept": "int64", "dropped": "int64"}  # type: ignore[attr-defined]
+
+
+class WithoutDuplicates:
+    """Gives the digest of each item that stays, and no row for the others."""
+
+    columns: ClassVar = {"digest": "string"}
+
+    def __init__(self, dropped: dict[str, str]) -> None:
+        self._dropped = {int(shard): _unpack(bits) for shard, bits in dropped.items()}
+
+    def __call__(self, rows: list[dict[str, Any]]) -> list[dict[str, Any] | None]:
+        return [None if self._is_dropped(row[NUMBER]) else {"digest": row["digest"]} for row in rows]
+
+    def _is_dropped(self, item: int | None) -> bool:
+        if item is None:
+            return False
+        bits, number = self._dropped.get(item >> SHARD_BITS), item & ((1 << SHARD_BITS) - 1)
+        return bits is not None and number < len(bits) and bool(bits[number])
+
+
+def pack_items(items: Numbers) -> dict[str, str]:
+    """Numbers of items as a bit for each item of their shards, compressed, for `WithoutDuplicates`."""
+    shards, numbers = items >> SHARD_BITS, items & ((1 << SHARD_BITS) - 1)
+    packed = {}
+    for shard in np.unique(shards):
+        own = numbers[shards == shard]
+        bits = np.zeros(int(own.max()) + 1, bool)
+        bits[own] = True
+        packed[str(int(shard))] = base64.b64encode(zlib.compress(np.packbits(bits).tobytes(), 9)).decode()
+    return packed
+
+
+def _unpack(text: str) -> NDArray[np.uint8]:
+    return np.unpackbits(np.frombuffer(zlib.decompress(base64.b64decode(text)), np.uint8))
+
+
+def join_pairs(kept: Numbers, dropped: Numbers) -> tuple[Numbers, Numbers]:
+    """For each item that is removed, in order, the first item that it is joined to by pairs.
+
+    >>> join_pairs(np.array([1, 2]), np.array([2, 5]))
+    (array([1, 1]), array([2, 5]))
+    """
+    first: dict[int, int] = {}
+
+    def find(item: int) -> int:
+        while (above := first.get(item, item)) != item:
+            first[item] = first.get(above, above)
+            item = above
+        return item
+
+    for a, b in zip(kept.tolist(), dropped.tolist(), strict=True):
+        low, high = sorted((find(a), find(b)))
+        if low != high:
+            first[high] = low
+    gone = np.array(sorted(first), np.int64)
+    return np.array([find(item) for item in gone.tolist()], np.int64), gone
+
+
+def similarity(signatures: pa.Array, kept: Numbers, dropped: Numbers) -> NDArray[np.float64]:
+    """The share of equal hashes of signatures at these places: an estimate of the share of equal shingles."""
+    matrix = np.frombuffer(b"".join(signatures.to_pylist()), "<u4").reshape(-1, HASHES)
+    return np.array((matrix[kept] == matrix[dropped]).mean(axis=1), np.float64)
+
+
+def _datasketch() -> Any:
+    try:
+        import datasketch
+    except ImportError as error:
+        raise missing_extra("datasketch", "dedup") from error
+    return datasketch
+
+
+__all__: Sequence[str] = (
+    *("Bands", "Signatures", "WithoutDuplicates", "exact_signatures", "join_pairs", "normalize"),
+    *("pack_items", "pair_up", "shingles", "similarity"),
+)

@@ -1,0 +1,10 @@
+"""The options of `embed`."""
+
+from __future__ import annotations
+
+from shardmill.plan.shared import AllowingCode, Keeping, ReadingTexts, RunOptions
+from shardmill.verbs.embed.params import EmbedParams
+
+
+class EmbedOptions(ReadingTexts, EmbedParams, AllowingCode, Keeping, RunOptions):
+    """What `embed` takes."""

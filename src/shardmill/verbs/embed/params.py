@@ -1,0 +1,48 @@
+"""The parameters of the `embed` task, which are options of its verb."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from shardmill.models.names import MINILM
+from shardmill.plan.options import MODEL, RESULT, Params, option
+
+
+class EmbedParams(Params):
+    """The model, dimensions to keep, their type, the prompt, the maximum length, and windows.
+
+    `window_tokens` cuts a text into windows of that many tokens, special tokens included, that share `overlap` tokens.
+    The result has one row per window, or the mean of an item's windows.
+    """
+
+    model: str = option(
+        MINILM,
+        "A sentence-transformers folder, its URL (s3://…), or a hub name.",
+        group=MODEL,
+        metavar="MODEL",
+        common=True,
+        min_length=1,
+    )
+    prompt: str | None = option(
+        None, "The name of one of the model's prompts, or a text to put first.", group=MODEL, metavar="PROMPT"
+    )
+    max_tokens: int | None = option(
+        None, "Tokens of a text at most.", group=MODEL, metavar="N", shown="the model's limit", ge=1
+    )
+    window_tokens: int | None = option(
+        None,
+        "Cut texts into windows of N tokens, including prompt and special tokens.",
+        group=MODEL,
+        metavar="N",
+        ge=1,
+    )
+    overlap: int | None = option(
+        None, "Tokens that a window shares with the one before it.", group=MODEL, metavar="N", ge=0
+    )
+    windows: Literal["each", "mean"] | None = option(
+        None, "each (one row per window) or mean (one per item).", group=MODEL, metavar="HOW", shown="each"
+    )
+    dims: int | None = option(None, "Keep the first N dimensions (Matryoshka models).", group=RESULT, metavar="N", ge=1)
+    dtype: Literal["float32", "float16"] = option(
+        "float32", "Type of the stored numbers: float32 or float16.", group=RESULT, metavar="TYPE"
+    )

@@ -1,0 +1,190 @@
+"""Embed texts with any sentence-transformers model; weights are safetensors only, a model's own code only if allowed.
+
+task = EmbedTask(model="all-MiniLM-L6-v2")
+task.open(Device("cpu", "cpu", threads=4))
+rows = task.run(task.prepare(["a text"]).inputs).rows
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from shardmill.core.devices import Device
+from shardmill.core.errors import SpecError
+from shardmill.models.embedder import NOT_FINITE, TextEmbedder, not_finite
+from shardmill.models.folder import ModelFolder
+from shardmill.tasks.base import START, STOP, WINDOW, Combined, Output, Prepared, Task
+from shardmill.tasks.params import read_params
+from shardmill.verbs.embed.params import EmbedParams
+
+if TYPE_CHECKING:
+    from shardmill.verbs.embed.windows import Cutter, Window
+
+_SPAN = (pa.field(START, pa.int64()), pa.field(STOP, pa.int64()))
+
+
+class EmbedTask(Task):
+    """The `embed` task: one vector per text, or per window of it, in the column `embedding`."""
+
+    serves_runs = True
+
+    def __init__(self, **params: Any) -> None:
+        self.params = read_params(EmbedParams, params, "embed")
+        _check_windows(self.params)
+        self._by_window = self.params.window_tokens is not None and self.params.windows != "mean"
+        own = self.params
+        self.embedder = TextEmbedder(own.model, dims=own.dims, prompt=own.prompt, max_tokens=own.max_tokens)
+
+    @property
+    def folder(self) -> ModelFolder:
+        """The model's folder."""
+        return self.embedder.folder
+
+    @property
+    def batch_budget(self) -> int:  # type: ignore[override]
+        return self.embedder.batch_budget
+
+    @property
+    def padded(self) -> bool:  # type: ignore[override]
+        return self.embedder.padded
+
+    @cached_property
+    def _cutter(self) -> Cutter | None:
+        if self.params.window_tokens is None:
+            return None
+        from shardmill.verbs.embed.windows import Cutter
+
+        own = self.embedder
+        return Cutter(own.tokenizer, own.prompt, self.params.window_tokens, self.params.overlap or 0)
+
+    @property
+    def dims(self) -> int:
+        """The number of dimensions of a stored vector."""
+        return self.embedder.dims
+
+    @property
+    def unit_norm(self) -> bool:  # type: ignore[override]
+        """Whether the model normalizes its vectors to length one."""
+        return self.embedder.normalizes
+
+    @property
+    def output(self) -> pa.Schema:
+        return pa.schema([pa.field(WINDOW, pa.int32()), *_SPAN, *self._stored]) if self._by_window else self._stored
+
+    @property
+    def _stored(self) -> pa.Schema:
+        kind = pa.float32() if self.params.dtype == "float32" else pa.float16()
+        return pa.schema([pa.field("embedding", pa.list_(kind, self.dims), nullable=True)])
+
+    @property
+    def model_code(self) -> tuple[str, ...]:  # type: ignore[override]
+        return self.embedder.model_code
+
+    def fingerprint(self) -> dict[str, str]:
+        _ = self._cutter  # Rejects windows that are too long for the model before a run is planned.
+        return self.embedder.fingerprint()
+
+    def open(self, device: Device) -> None:
+        """Load the model."""
+        self.embedder.open(device)
+
+    def close(self) -> None:
+        self.embedder.close()
+
+    @property
+    def notes(self) -> list[str]:  # type: ignore[override]
+        return self.embedder.notes
+
+    @property
+    def numerics(self) -> dict[str, str]:  # type: ignore[override]
+        return self.embedder.numerics
+
+    @property
+    def device_clock(self) -> dict[str, float] | None:  # type: ignore[override]
+        return self.embedder.device_clock
+
+    def gpu_bytes(self, precise: bool) -> int:
+        return self.embedder.gpu_bytes(precise)
+
+    def workers_per_gpu(self, cores: int) -> int:
+        return self.embedder.workers_per_gpu(cores)
+
+    def prepare(self, texts: Sequence[str | None], fields: pa.RecordBatch | None = None) -> Prepared:
+        """Tokenize; None has no tokens and costs nothing."""
+        if self._cutter is not None:
+            return self._cutter.prepare(texts)
+        tokens = self.embedder.encode(texts)
+        costs = tokens.rows.lengths
+        return Prepared(tokens.rows, costs, tokens.bad, int(costs.sum()), tokens.truncated)
+
+    def run(self, inputs: Sequence[Any]) -> Output:
+        return self.begin(inputs)()
+
+    def begin(self, inputs: Sequence[Any]) -> Callable[[], Output]:
+        """Start a batch and return a function that waits for its rows; the device works in the background."""
+        if self._cutter is not None:
+            fetch_windows = self.embedder.begin([window.ids for window in inputs])
+            return lambda: self._window_rows(inputs, fetch_windows())
+        fetch = self.embedder.begin(inputs)
+        return lambda: self._rows(fetch())
+
+    def combine(self, items: int) -> Combined | None:
+        """Return an object that averages the windows of each item; None if each window is a row."""
+        if self.params.windows != "mean":
+            return None
+        from shardmill.verbs.embed.windows import Mean
+
+        return Mean(items, self.dims, normalize=self.unit_norm, store=self._rows)
+
+    def _window_rows(self, windows: Sequence[Window], vectors: NDArray[np.float32]) -> Output:
+        if self._by_window:
+            made = self._rows(vectors)
+            spans = [pa.array([w.start for w in windows], pa.int64()), pa.array([w.stop for w in windows], pa.int64())]
+            schema = pa.schema([*_SPAN, *self._stored])
+            return Output(pa.record_batch([*spans, *made.rows.columns], schema=schema), made.bad)
+        bad = dict.fromkeys(not_finite(vectors), NOT_FINITE)
+        column = pa.FixedSizeListArray.from_arrays(pa.array(vectors.reshape(-1)), self.dims)
+        tokens = pa.array([w.tokens for w in windows], pa.int64())
+        return Output(pa.record_batch([tokens, column], names=["tokens", "embedding"]), bad)
+
+    def _rows(self, vectors: NDArray[np.float32]) -> Output:
+        bad = dict.fromkeys(not_finite(vectors), NOT_FINITE)
+        if self.params.dtype == "float16":
+            with np.errstate(over="ignore"):
+                stored: NDArray[Any] = vectors.astype(np.float16)
+            bad = dict.fromkeys(not_finite(stored), "the vector does not fit in float16") | bad
+        else:
+            stored = vectors
+        stored[list(bad)] = 0
+        null = np.zeros(len(stored), bool)
+        null[list(bad)] = True
+        kind = self._stored.field("embedding").type
+        column = pa.FixedSizeListArray.from_arrays(
+            pa.array(stored.reshape(-1)), type=kind, mask=pa.array(null) if bad else None
+        )
+        return Output(pa.record_batch([column], schema=self._stored), bad)
+
+    def embed_query(self, text: str) -> NDArray[np.float32]:
+        """The vector of a search query; only the model's own query prompt is put before `text`."""
+        vector: NDArray[np.float32] = self.embedder.embed_queries([text])[0]
+        if np.isnan(vector).all():
+            raise SpecError("The query has no tokens.", hint="Write a few words.")
+        return vector
+
+
+def _check_windows(params: EmbedParams) -> None:
+    if params.window_tokens is None:
+        for name in ("overlap", "windows"):
+            if getattr(params, name) is not None:
+                raise SpecError(f"{name} is given without window_tokens.", hint="Give --window-tokens 256 as well.")
+    elif (params.overlap or 0) >= params.window_tokens:
+        raise SpecError(
+            f"An overlap of {params.overlap:,} tokens leaves no new tokens in a window of {params.window_tokens:,}.",
+            hint="Lower --overlap, or raise --window-tokens.",
+        )

@@ -1,0 +1,923 @@
+"""The verbs as functions. Generated from their options: python -m tools.functions"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+from shardmill.run.request import call_verb, checked
+
+if TYPE_CHECKING:
+    from shardmill.run.result import Run
+    from shardmill.verbs.answer.rows import Answer
+    from shardmill.verbs.dedup.removal import Deduplicated
+
+__all__ = ["answer", "apply", "ask", "dedup", "embed", "generate", "load", "map", "summarize", "train", "tune"]
+
+Place = str | os.PathLike[str]
+
+
+@checked
+def answer(
+    source: str | Sequence[str],
+    *,
+    text: str,
+    over: Place,
+    out: Place | None = None,
+    query: str | None = None,
+    format: str | None = None,
+    by: Literal["both", "meaning", "words"] | None = None,
+    k: int | None = None,
+    rerank: str | None = None,
+    reader: str | None = None,
+    generator: str | None = None,
+    null_threshold: float | None = None,
+    model: str | None = None,
+    endpoint: str | None = None,
+    key_variable: str | None = None,
+    to: str | None = None,
+    table: str | None = None,
+    mode: Literal["update", "skip", "fail"] | None = None,
+    changed_only: bool = False,
+    id: str | Sequence[str] | None = None,
+    keep: str | Sequence[str] | None = None,
+    engine: str | None = None,
+    engine_options: Mapping[str, Any] | None = None,
+    workers: int | str | None = None,
+    device: str | None = None,
+    priority: int | None = None,
+    hosts: str | None = None,
+    partition: str | None = None,
+    address: str | None = None,
+    image: str | None = None,
+    detach: bool = False,
+    then: str | Sequence[str] | None = None,
+    into: str | None = None,
+    max_errors: str | None = None,
+    precision: Literal["auto", "float32"] | None = None,
+    batch_tokens: int | None = None,
+    shard_bytes: int | str | None = None,
+    price_in: float | None = None,
+    price_out: float | None = None,
+    fresh: bool = False,
+    quiet: bool | None = None,
+) -> Run:
+    """Answer every question of a source over an embed run or a table. The same call resumes an interrupted run.
+
+    run = shardmill.answer("questions.jsonl", over="runs/wiki", text="question", out="runs/answers")
+
+    source: Files, folders, globs, URLs, or run:RUN; with query=, a database.
+    text: The text: a field, several ("title,body") or a template ("{title}: {body}").
+    over: The embed run with the passages, or a table: postgresql://HOST/DB/TABLE.
+    out: The run folder, created if missing: a path or a URL.
+    query: The SELECT to read from the database, cut by its first id= column.
+    format: jsonl, text, csv, tsv, parquet, arrow, json (an array), pickle or datasets. Default: by file name.
+    by: Find passages by meaning, words, or both, fused by rank. Default: both.
+    k: Number of passages found for each question. Default: 10.
+    rerank: A cross-encoder that ranks four times as many passages again.
+    reader: An extractive question-answering model, which finds the span of the answer.
+    generator: A generative model, which writes the answer and cites its passages; with endpoint=, its name on the
+        server.
+    null_threshold: With reader=: how much the score of "no answer" must exceed that of the best span. Default: 0.
+    model: The folder of the model that the passages were embedded with, if it has moved.
+    endpoint: An OpenAI-compatible server that has the model: http://host:8000/v1.
+    key_variable: The environment variable with the server's key. Default: OPENAI_API_KEY.
+    to: postgresql://USER@HOST/DATABASE or embedded:PATH.
+    table: The table: name or schema.name. Created if missing.
+    mode: If the key already exists: update, skip or fail. Default: update.
+    changed_only: Make only rows that are new, or made from something new.
+    id: The field or fields that identify an item.
+    keep: Columns to carry into the result; price:double sets a type.
+    engine: local, ssh, slurm, ray, kubernetes, argo or pool. Default: local.
+    engine_options: Options of the engine, by name.
+    workers: Number of workers; MIN:MAX if they train together. Default: as many as the GPUs can use; one on a CPU.
+    device: auto, cpu, cuda, cuda:0, cuda:0,2, or all (all GPUs plus one CPU worker on the spare cores). Default:
+        auto.
+    priority: With engine="pool": higher runs first.
+    hosts: With engine="ssh": The hosts file, cluster.toml.
+    partition: With engine="slurm": The partition to queue in.
+    address: With engine="ray": The cluster; auto finds the current one.
+    image: With engine="kubernetes": The image of the pods, with shardmill in it.
+    detach: Return once the workers are placed; they finish the run on their own.
+    then: After the last shard: verify, or merge:FILE.parquet; repeatable.
+    into: Deliver the finished rows to a store that a package brings, too: its address.
+    max_errors: Rows that may fail: 1% or a number. Default: 1%.
+    precision: auto, or float32 for exact arithmetic at less speed. Default: auto.
+    batch_tokens: Tokens per batch, including padding. Default: by memory.
+    shard_bytes: Bytes of source per shard: 64MB. Default: about 90 s of work.
+    price_in: Price of a million tokens read, for `cost`.
+    price_out: Price of a million tokens made, for `cost`.
+    fresh: Delete an existing run and start over.
+    quiet: Whether to show no progress. Default: True, except in a notebook.
+    """
+    given = dict(locals())
+    result: Run = call_verb("answer", given)
+    return result
+
+
+@checked
+def apply(
+    source: str | Sequence[str],
+    call: str | Callable[..., Any],
+    *,
+    out: Place | None = None,
+    text: str | None = None,
+    query: str | None = None,
+    format: str | None = None,
+    column: str | Sequence[str] | None = None,
+    batch: int | None = None,
+    arguments: Mapping[str, Any] | None = None,
+    precision: Literal["auto", "float32"] | None = None,
+    batch_tokens: int | None = None,
+    to: str | None = None,
+    table: str | None = None,
+    mode: Literal["update", "skip", "fail"] | None = None,
+    changed_only: bool = False,
+    id: str | Sequence[str] | None = None,
+    keep: str | Sequence[str] | None = None,
+    device: str | None = None,
+    engine: str | None = None,
+    engine_options: Mapping[str, Any] | None = None,
+    workers: int | str | None = None,
+    priority: int | None = None,
+    hosts: str | None = None,
+    partition: str | None = None,
+    address: str | None = None,
+    image: str | None = None,
+    detach: bool = False,
+    then: str | Sequence[str] | None = None,
+    into: str | None = None,
+    max_errors: str | None = None,
+    shard_bytes: int | str | None = None,
+    batch_rows: int | None = None,
+    fresh: bool = False,
+    quiet: bool | None = None,
+) -> Run:
+    """Call a function with every item of a source, in batches. The same call resumes an interrupted run.
+
+    run = shardmill.apply("reviews.jsonl", count_words, out="runs/words")
+
+    source: Files, folders, globs, URLs, or run:RUN; with query=, a database.
+    call: The function or class: package.module:function, or file.py:function.
+    out: The run folder, created if missing: a path or a URL.
+    text: Also give it a column `text`, made from a template: "{title}: {body}".
+    query: The SELECT to read from the database, cut by its first id= column.
+    format: jsonl, text, csv, tsv, parquet, arrow, json (an array), pickle or datasets. Default: by file name.
+    column: A column to give it; repeatable. Default: all.
+    batch: Items per call at most. Default: 1024.
+    arguments: Keyword arguments of the function.
+    precision: auto, or float32 for exact arithmetic at less speed. Default: auto.
+    batch_tokens: Items per call at most; `batch` is the usual name.
+    to: postgresql://USER@HOST/DATABASE or embedded:PATH.
+    table: The table: name or schema.name. Created if missing.
+    mode: If the key already exists: update, skip or fail. Default: update.
+    changed_only: Make only rows that are new, or made from something new.
+    id: The field or fields that identify an item.
+    keep: Columns to carry into the result; price:double sets a type.
+    device: cpu, cuda, cuda:0, cuda:0,2, auto, or all (all GPUs plus one CPU worker on the spare cores). Default:
+        cpu.
+    engine: local, ssh, slurm, ray, kubernetes, argo or pool. Default: local.
+    engine_options: Options of the engine, by name.
+    workers: Number of workers; MIN:MAX if they train together. Default: as many as the GPUs can use; one on a CPU.
+    priority: With engine="pool": higher runs first.
+    hosts: With engine="ssh": The hosts file, cluster.toml.
+    partition: With engine="slurm": The partition to queue in.
+    address: With engine="ray": The cluster; auto finds the current one.
+    image: With engine="kubernetes": The image of the pods, with shardmill in it.
+    detach: Return once the workers are placed; they finish the run on their own.
+    then: After the last shard: verify, or merge:FILE.parquet; repeatable.
+    into: Deliver the finished rows to a store that a package brings, too: its address.
+    max_errors: Rows that may fail: 1% or a number. Default: 1%.
+    shard_bytes: Bytes of source per shard: 64MB. Default: about 90 s of work.
+    batch_rows: Items per transaction. Default: 512.
+    fresh: Delete an existing run and start over.
+    quiet: Whether to show no progress. Default: True, except in a notebook.
+    """
+    given = dict(locals())
+    result: Run = call_verb("apply", given)
+    return result
+
+
+@checked
+def ask(
+    over: Place,
+    question: str,
+    *,
+    by: Literal["both", "meaning", "words"] | None = None,
+    k: int | None = None,
+    rerank: str | None = None,
+    reader: str | None = None,
+    generator: str | None = None,
+    null_threshold: float | None = None,
+    model: str | None = None,
+    endpoint: str | None = None,
+    key_variable: str | None = None,
+) -> Answer:
+    """Answer questions over an embed run or a table, in this process.
+
+    answer = shardmill.ask("runs/wiki", "Who built the tower?")
+
+    over: The embed run with the passages, or a table: postgresql://HOST/DATABASE/TABLE.
+    question: The question.
+    by: Find passages by meaning, words, or both, fused by rank. Default: both.
+    k: Number of passages found for each question. Default: 10.
+    rerank: A cross-encoder that ranks four times as many passages again.
+    reader: An extractive question-answering model, which finds the span of the answer.
+    generator: A generative model, which writes the answer and cites its passages; with endpoint=, its name on the
+        server.
+    null_threshold: With reader=: how much the score of "no answer" must exceed that of the best span. Default: 0.
+    model: The folder of the model that the passages were embedded with, if it has moved.
+    endpoint: An OpenAI-compatible server that has the model: http://host:8000/v1.
+    key_variable: The environment variable with the server's key. Default: OPENAI_API_KEY.
+    """
+    given = dict(locals())
+    result: Answer = call_verb("ask", given)
+    return result
+
+
+@checked
+def dedup(
+    source: str | Sequence[str],
+    *,
+    text: str,
+    out: Place | None = None,
+    query: str | None = None,
+    format: str | None = None,
+    threshold: float | None = None,
+    exact: bool = False,
+    id: str | Sequence[str] | None = None,
+    keep: str | Sequence[str] | None = None,
+    device: str | None = None,
+    engine: str | None = None,
+    engine_options: Mapping[str, Any] | None = None,
+    workers: int | str | None = None,
+    priority: int | None = None,
+    hosts: str | None = None,
+    partition: str | None = None,
+    address: str | None = None,
+    image: str | None = None,
+    then: str | Sequence[str] | None = None,
+    max_errors: str | None = None,
+    shard_bytes: int | str | None = None,
+    fresh: bool = False,
+    quiet: bool | None = None,
+) -> Deduplicated:
+    """Remove duplicates: keep the first of all items whose texts are alike. The same call resumes an interrupted run.
+
+    done = shardmill.dedup("reviews.jsonl", text="reviewText", out="runs/unique")
+
+    source: Files, folders, globs, URLs, or run:RUN; with query=, a database.
+    text: The text: a field, several ("title,body") or a template ("{title}: {body}").
+    out: The run folder, created if missing: a path or a URL.
+    query: The SELECT to read from the database, cut by its first id= column.
+    format: jsonl, text, csv, tsv, parquet, arrow, json (an array), pickle or datasets. Default: by file name.
+    threshold: Least Jaccard similarity of two duplicates: the estimated share of three-word shingles they have in
+        common. Default: 0.8.
+    exact: Only remove texts that are equal, apart from case and punctuation.
+    id: The field or fields that identify an item.
+    keep: Columns to carry into the result; price:double sets a type.
+    device: cpu, cuda, cuda:0, cuda:0,2, auto, or all (all GPUs plus one CPU worker on the spare cores). Default:
+        cpu.
+    engine: local, ssh, slurm, ray, kubernetes, argo or pool. Default: local.
+    engine_options: Options of the engine, by name.
+    workers: Number of workers; MIN:MAX if they train together. Default: as many as the GPUs can use; one on a CPU.
+    priority: With engine="pool": higher runs first.
+    hosts: With engine="ssh": The hosts file, cluster.toml.
+    partition: With engine="slurm": The partition to queue in.
+    address: With engine="ray": The cluster; auto finds the current one.
+    image: With engine="kubernetes": The image of the pods, with shardmill in it.
+    then: After the last shard: verify, or merge:FILE.parquet; repeatable.
+    max_errors: Rows that may fail: 1% or a number. Default: 1%.
+    shard_bytes: Bytes of source per shard: 64MB. Default: about 90 s of work.
+    fresh: Delete an existing run and start over.
+    quiet: Whether to show no progress. Default: True, except in a notebook.
+    """
+    given = dict(locals())
+    result: Deduplicated = call_verb("dedup", given)
+    return result
+
+
+@checked
+def embed(
+    source: str | Sequence[str],
+    *,
+    text: str,
+    out: Place | None = None,
+    query: str | None = None,
+    format: str | None = None,
+    model: str | None = None,
+    prompt: str | None = None,
+    max_tokens: int | None = None,
+    window_tokens: int | None = None,
+    overlap: int | None = None,
+    windows: Literal["each", "mean"] | None = None,
+    dims: int | None = None,
+    dtype: Literal["float32", "float16"] | None = None,
+    allow_code: bool = False,
+    id: str | Sequence[str] | None = None,
+    keep: str | Sequence[str] | None = None,
+    engine: str | None = None,
+    engine_options: Mapping[str, Any] | None = None,
+    workers: int | str | None = None,
+    device: str | None = None,
+    priority: int | None = None,
+    hosts: str | None = None,
+    partition: str | None = None,
+    address: str | None = None,
+    image: str | None = None,
+    detach: bool = False,
+    then: str | Sequence[str] | None = None,
+    into: str | None = None,
+    max_errors: str | None = None,
+    precision: Literal["auto", "float32"] | None = None,
+    batch_tokens: int | None = None,
+    shard_bytes: int | str | None = None,
+    fresh: bool = False,
+    quiet: bool | None = None,
+) -> Run:
+    """Embed every item of a source. The same call resumes an interrupted run.
+
+    run = shardmill.embed("reviews.jsonl", text="reviewText", out="runs/reviews")
+
+    source: Files, folders, globs, URLs, or run:RUN; with query=, a database.
+    text: The text: a field, several ("title,body") or a template ("{title}: {body}").
+    out: The run folder, created if missing: a path or a URL.
+    query: The SELECT to read from the database, cut by its first id= column.
+    format: jsonl, text, csv, tsv, parquet, arrow, json (an array), pickle or datasets. Default: by file name.
+    model: A sentence-transformers folder, its URL (s3://…), or a hub name. Default: all-MiniLM-L6-v2.
+    prompt: The name of one of the model's prompts, or a text to put first.
+    max_tokens: Tokens of a text at most. Default: the model's limit.
+    window_tokens: Cut texts into windows of N tokens, including prompt and special tokens.
+    overlap: Tokens that a window shares with the one before it.
+    windows: each (one row per window) or mean (one per item). Default: each.
+    dims: Keep the first N dimensions (Matryoshka models).
+    dtype: Type of the stored numbers: float32 or float16. Default: float32.
+    allow_code: Run the code that comes with the model, if it has some.
+    id: The field or fields that identify an item.
+    keep: Columns to carry into the result; price:double sets a type.
+    engine: local, ssh, slurm, ray, kubernetes, argo or pool. Default: local.
+    engine_options: Options of the engine, by name.
+    workers: Number of workers; MIN:MAX if they train together. Default: as many as the GPUs can use; one on a CPU.
+    device: auto, cpu, cuda, cuda:0, cuda:0,2, or all (all GPUs plus one CPU worker on the spare cores). Default:
+        auto.
+    priority: With engine="pool": higher runs first.
+    hosts: With engine="ssh": The hosts file, cluster.toml.
+    partition: With engine="slurm": The partition to queue in.
+    address: With engine="ray": The cluster; auto finds the current one.
+    image: With engine="kubernetes": The image of the pods, with shardmill in it.
+    detach: Return once the workers are placed; they finish the run on their own.
+    then: After the last shard: verify, or merge:FILE.parquet; repeatable.
+    into: Deliver the finished rows to a store that a package brings, too: its address.
+    max_errors: Rows that may fail: 1% or a number. Default: 1%.
+    precision: auto, or float32 for exact arithmetic at less speed. Default: auto.
+    batch_tokens: Tokens per batch, including padding. Default: by memory.
+    shard_bytes: Bytes of source per shard: 64MB. Default: about 90 s of work.
+    fresh: Delete an existing run and start over.
+    quiet: Whether to show no progress. Default: True, except in a notebook.
+    """
+    given = dict(locals())
+    result: Run = call_verb("embed", given)
+    return result
+
+
+@checked
+def generate(
+    source: str | Sequence[str],
+    *,
+    model: str,
+    out: Place | None = None,
+    query: str | None = None,
+    format: str | None = None,
+    template: str | None = None,
+    messages: str | None = None,
+    schema: Mapping[str, Any] | Place | None = None,
+    system: str | None = None,
+    max_tokens: int | None = None,
+    temperature: float | None = None,
+    top_k: int | None = None,
+    top_p: float | None = None,
+    repetition_penalty: float | None = None,
+    seed: int | None = None,
+    beams: int | None = None,
+    stop: Sequence[str] | None = None,
+    endpoint: str | None = None,
+    key_variable: str | None = None,
+    to: str | None = None,
+    table: str | None = None,
+    mode: Literal["update", "skip", "fail"] | None = None,
+    changed_only: bool = False,
+    id: str | Sequence[str] | None = None,
+    keep: str | Sequence[str] | None = None,
+    engine: str | None = None,
+    engine_options: Mapping[str, Any] | None = None,
+    workers: int | str | None = None,
+    device: str | None = None,
+    priority: int | None = None,
+    hosts: str | None = None,
+    partition: str | None = None,
+    address: str | None = None,
+    image: str | None = None,
+    detach: bool = False,
+    then: str | Sequence[str] | None = None,
+    into: str | None = None,
+    max_errors: str | None = None,
+    precision: Literal["auto", "float32"] | None = None,
+    batch_tokens: int | None = None,
+    shard_bytes: int | str | None = None,
+    price_in: float | None = None,
+    price_out: float | None = None,
+    fresh: bool = False,
+    quiet: bool | None = None,
+) -> Run:
+    """Answer a prompt for every item of a source. The same call resumes an interrupted run.
+
+    run = shardmill.generate("news.jsonl", template="Sum up: {body}", model="./Qwen3-0.6B", out="runs/short")
+
+    source: Files, folders, globs, URLs, or run:RUN; with query=, a database.
+    model: A model that generates: a folder, its URL (s3://…), a hub name, or its name on the endpoint=.
+    out: The run folder, created if missing: a path or a URL.
+    query: The SELECT to read from the database, cut by its first id= column.
+    format: jsonl, text, csv, tsv, parquet, arrow, json (an array), pickle or datasets. Default: by file name.
+    template: The prompt of an item: "Translate into French: {body}".
+    messages: The column with a conversation, in place of a template.
+    schema: A JSON schema that the answers must fit.
+    system: What the model is told before each prompt.
+    max_tokens: Tokens of an answer at most. Default: 256.
+    temperature: Sampling temperature; 1 leaves the probabilities unchanged. Default: none: the likeliest token is
+        taken.
+    top_k: Sample among the K likeliest tokens.
+    top_p: Nucleus sampling: the smallest set of tokens with probability P. Default: 1.0.
+    repetition_penalty: Penalty on tokens that the prompt or the answer already has; 1 for none. Default: the
+        model's own.
+    seed: Random seed; an item's answer depends on it and the prompt.
+    beams: Beam search with N beams. Default: 1.
+    stop: Where an answer ends; repeatable.
+    endpoint: An OpenAI-compatible server that has the model: http://host:8000/v1.
+    key_variable: The environment variable with the server's key. Default: OPENAI_API_KEY.
+    to: postgresql://USER@HOST/DATABASE or embedded:PATH.
+    table: The table: name or schema.name. Created if missing.
+    mode: If the key already exists: update, skip or fail. Default: update.
+    changed_only: Make only rows that are new, or made from something new.
+    id: The field or fields that identify an item.
+    keep: Columns to carry into the result; price:double sets a type.
+    engine: local, ssh, slurm, ray, kubernetes, argo or pool. Default: local.
+    engine_options: Options of the engine, by name.
+    workers: Number of workers; MIN:MAX if they train together. Default: as many as the GPUs can use; one on a CPU.
+    device: auto, cpu, cuda, cuda:0, cuda:0,2, or all (all GPUs plus one CPU worker on the spare cores). Default:
+        auto.
+    priority: With engine="pool": higher runs first.
+    hosts: With engine="ssh": The hosts file, cluster.toml.
+    partition: With engine="slurm": The partition to queue in.
+    address: With engine="ray": The cluster; auto finds the current one.
+    image: With engine="kubernetes": The image of the pods, with shardmill in it.
+    detach: Return once the workers are placed; they finish the run on their own.
+    then: After the last shard: verify, or merge:FILE.parquet; repeatable.
+    into: Deliver the finished rows to a store that a package brings, too: its address.
+    max_errors: Rows that may fail: 1% or a number. Default: 1%.
+    precision: auto, or float32 for exact arithmetic at less speed. Default: auto.
+    batch_tokens: Tokens per batch, including padding. Default: by memory.
+    shard_bytes: Bytes of source per shard: 64MB. Default: about 90 s of work.
+    price_in: Price of a million tokens read, for `cost`.
+    price_out: Price of a million tokens made, for `cost`.
+    fresh: Delete an existing run and start over.
+    quiet: Whether to show no progress. Default: True, except in a notebook.
+    """
+    given = dict(locals())
+    result: Run = call_verb("generate", given)
+    return result
+
+
+@checked
+def load(
+    source: str | Sequence[str],
+    *,
+    to: str,
+    out: Place | None = None,
+    text: str | None = None,
+    query: str | None = None,
+    format: str | None = None,
+    table: str | None = None,
+    mode: Literal["update", "skip", "fail"] | None = None,
+    changed_only: bool = False,
+    schema: str | None = None,
+    vector: Literal["vector", "halfvec"] | None = None,
+    metadata: str | Sequence[str] | None = None,
+    unknown_products: Literal["quarantine", "null"] | None = None,
+    index: Literal["hnsw", "ivfflat", "none"] | None = None,
+    rebuild_indexes: bool = False,
+    model: str | None = None,
+    prompt: str | None = None,
+    max_tokens: int | None = None,
+    window_tokens: int | None = None,
+    overlap: int | None = None,
+    windows: Literal["each", "mean"] | None = None,
+    dims: int | None = None,
+    dtype: Literal["float32", "float16"] | None = None,
+    allow_code: bool = False,
+    id: str | Sequence[str] | None = None,
+    keep: str | Sequence[str] | None = None,
+    engine: str | None = None,
+    engine_options: Mapping[str, Any] | None = None,
+    workers: int | str | None = None,
+    device: str | None = None,
+    priority: int | None = None,
+    hosts: str | None = None,
+    partition: str | None = None,
+    address: str | None = None,
+    image: str | None = None,
+    detach: bool = False,
+    then: str | Sequence[str] | None = None,
+    into: str | None = None,
+    max_errors: str | None = None,
+    precision: Literal["auto", "float32"] | None = None,
+    batch_tokens: int | None = None,
+    shard_bytes: int | str | None = None,
+    batch_rows: int | None = None,
+    fresh: bool = False,
+    quiet: bool | None = None,
+) -> Run:
+    """Embed every item of a source and load it into PostgreSQL. The same call resumes an interrupted run.
+
+    run = shardmill.load("docs.parquet", text="body", id="doc_id", to="postgresql:///docs", table="documents")
+
+    source: Files, folders, globs, URLs, or run:RUN; with query=, a database.
+    to: postgresql://USER@HOST/DATABASE or embedded:PATH.
+    out: The run folder: a path or a URL. Default: runs/TABLE.
+    text: The text to embed: a field, several ("title,body") or a template ("{title}: {body}"). Default: what the
+        schema= embeds.
+    query: The SELECT to read from the database, cut by its first id= column.
+    format: jsonl, text, csv, tsv, parquet, arrow, json (an array), pickle or datasets. Default: by file name.
+    table: The table: name or schema.name. Created if missing.
+    mode: If the key already exists: update, skip or fail. Default: update.
+    changed_only: Make only rows that are new, or made from something new.
+    schema: A known schema: amazon-reviews-2023 or amazon-reviews-2014.
+    vector: Type of the vectors: vector or halfvec. Default: vector.
+    metadata: With schema=: files of products, which are loaded first; repeatable.
+    unknown_products: What happens to reviews of products that metadata="lacks": quarantine, or null. Default:
+        quarantine.
+    index: Built after the load: hnsw, ivfflat or none. Default: hnsw.
+    rebuild_indexes: Drop existing indexes and build them after the load.
+    model: A sentence-transformers folder, its URL (s3://…), or a hub name. Default: all-MiniLM-L6-v2.
+    prompt: The name of one of the model's prompts, or a text to put first.
+    max_tokens: Tokens of a text at most. Default: the model's limit.
+    window_tokens: Cut texts into windows of N tokens, including prompt and special tokens.
+    overlap: Tokens that a window shares with the one before it.
+    windows: each (one row per window) or mean (one per item). Default: each.
+    dims: Keep the first N dimensions (Matryoshka models).
+    dtype: Type of the stored numbers: float32 or float16. Default: float32.
+    allow_code: Run the code that comes with the model, if it has some.
+    id: The field or fields that identify an item.
+    keep: Columns to carry into the result; price:double sets a type.
+    engine: local, ssh, slurm, ray, kubernetes, argo or pool. Default: local.
+    engine_options: Options of the engine, by name.
+    workers: Number of workers; MIN:MAX if they train together. Default: as many as the GPUs can use; one on a CPU.
+    device: auto, cpu, cuda, cuda:0, cuda:0,2, or all (all GPUs plus one CPU worker on the spare cores). Default:
+        auto.
+    priority: With engine="pool": higher runs first.
+    hosts: With engine="ssh": The hosts file, cluster.toml.
+    partition: With engine="slurm": The partition to queue in.
+    address: With engine="ray": The cluster; auto finds the current one.
+    image: With engine="kubernetes": The image of the pods, with shardmill in it.
+    detach: Return once the workers are placed; they finish the run on their own.
+    then: After the last shard: verify, or merge:FILE.parquet; repeatable.
+    into: Deliver the finished rows to a store that a package brings, too: its address.
+    max_errors: Rows that may fail: 1% or a number. Default: 1%.
+    precision: auto, or float32 for exact arithmetic at less speed. Default: auto.
+    batch_tokens: Tokens per batch, including padding. Default: by memory.
+    shard_bytes: Bytes of source per shard: 64MB. Default: about 90 s of work.
+    batch_rows: Items per transaction. Default: 512.
+    fresh: Delete an existing run and start over.
+    quiet: Whether to show no progress. Default: True, except in a notebook.
+    """
+    given = dict(locals())
+    result: Run = call_verb("load", given)
+    return result
+
+
+@checked
+def map(
+    source: str | Sequence[str],
+    *,
+    out: Place,
+    query: str | None = None,
+    format: str | None = None,
+    vector: str | None = None,
+    text: str | None = None,
+    marks: Sequence[str] | None = None,
+    points: str | None = None,
+    method: Literal["umap", "pacmap"] | None = None,
+    sample: int | None = None,
+    seed: int | None = None,
+    id: str | Sequence[str] | None = None,
+    keep: str | Sequence[str] | None = None,
+    engine: str | None = None,
+    engine_options: Mapping[str, Any] | None = None,
+    workers: int | str | None = None,
+    device: str | None = None,
+    priority: int | None = None,
+    hosts: str | None = None,
+    partition: str | None = None,
+    address: str | None = None,
+    image: str | None = None,
+    detach: bool = False,
+    then: str | Sequence[str] | None = None,
+    max_errors: str | None = None,
+    precision: Literal["auto", "float32"] | None = None,
+    batch_tokens: int | None = None,
+    shard_bytes: int | str | None = None,
+    fresh: bool = False,
+    quiet: bool | None = None,
+) -> Run:
+    """Map the vectors of a result, and write a page that shows them. The same call resumes an interrupted run.
+
+    shardmill.map("runs/reviews", out="maps/reviews", marks=["battery dies after an hour"])
+
+    source: Files, folders, globs, URLs, or run:RUN; with query=, a database.
+    out: The folder of the map, created if missing.
+    query: The SELECT to read from the database, cut by its first id= column.
+    format: jsonl, text, csv, tsv, parquet, arrow, json (an array), pickle or datasets. Default: by file name.
+    vector: The column with the vectors, if there are several.
+    text: The column with the texts. Default: as the run was embedded.
+    marks: Texts to show as marks, such as questions.
+    points: Other items to place on the same map: a file to embed, or run:RUN.
+    method: umap or pacmap. Default: umap.
+    sample: Rows that the map is fitted on. Default: 20000.
+    seed: Random seed. Default: 0.
+    id: The field or fields that identify an item.
+    keep: Columns to carry into the result; price:double sets a type.
+    engine: local, ssh, slurm, ray, kubernetes, argo or pool. Default: local.
+    engine_options: Options of the engine, by name.
+    workers: Number of workers; MIN:MAX if they train together. Default: as many as the GPUs can use; one on a CPU.
+    device: auto, cpu, cuda, cuda:0, cuda:0,2, or all (all GPUs plus one CPU worker on the spare cores). Default:
+        auto.
+    priority: With engine="pool": higher runs first.
+    hosts: With engine="ssh": The hosts file, cluster.toml.
+    partition: With engine="slurm": The partition to queue in.
+    address: With engine="ray": The cluster; auto finds the current one.
+    image: With engine="kubernetes": The image of the pods, with shardmill in it.
+    detach: Return once the workers are placed; they finish the run on their own.
+    then: After the last shard: verify, or merge:FILE.parquet; repeatable.
+    max_errors: Rows that may fail: 1% or a number. Default: 1%.
+    precision: auto, or float32 for exact arithmetic at less speed. Default: auto.
+    batch_tokens: Tokens per batch, including padding. Default: by memory.
+    shard_bytes: Bytes of source per shard: 64MB. Default: about 90 s of work.
+    fresh: Delete an existing run and start over.
+    quiet: Whether to show no progress. Default: True, except in a notebook.
+    """
+    given = dict(locals())
+    result: Run = call_verb("map", given)
+    return result
+
+
+@checked
+def summarize(
+    source: str | Sequence[str],
+    *,
+    text: str,
+    out: Place | None = None,
+    query: str | None = None,
+    format: str | None = None,
+    method: Literal["extractive", "generative"] | None = None,
+    model: str | None = None,
+    sentences: int | None = None,
+    reference: str | None = None,
+    prompt: str | None = None,
+    window_tokens: int | None = None,
+    max_tokens: int | None = None,
+    temperature: float | None = None,
+    seed: int | None = None,
+    beams: int | None = None,
+    group_by: str | None = None,
+    endpoint: str | None = None,
+    key_variable: str | None = None,
+    to: str | None = None,
+    table: str | None = None,
+    mode: Literal["update", "skip", "fail"] | None = None,
+    changed_only: bool = False,
+    id: str | Sequence[str] | None = None,
+    keep: str | Sequence[str] | None = None,
+    engine: str | None = None,
+    engine_options: Mapping[str, Any] | None = None,
+    workers: int | str | None = None,
+    device: str | None = None,
+    priority: int | None = None,
+    hosts: str | None = None,
+    partition: str | None = None,
+    address: str | None = None,
+    image: str | None = None,
+    detach: bool = False,
+    then: str | Sequence[str] | None = None,
+    into: str | None = None,
+    max_errors: str | None = None,
+    precision: Literal["auto", "float32"] | None = None,
+    batch_tokens: int | None = None,
+    shard_bytes: int | str | None = None,
+    price_in: float | None = None,
+    price_out: float | None = None,
+    fresh: bool = False,
+    quiet: bool | None = None,
+) -> Run:
+    """Summarize every item of a source, or every group of items. The same call resumes an interrupted run.
+
+    run = shardmill.summarize("news.jsonl", text="article", out="runs/news")
+
+    source: Files, folders, globs, URLs, or run:RUN; with query=, a database.
+    text: The text: a field, several ("title,body") or a template ("{title}: {body}").
+    out: The run folder, created if missing: a path or a URL.
+    query: The SELECT to read from the database, cut by its first id= column.
+    format: jsonl, text, csv, tsv, parquet, arrow, json (an array), pickle or datasets. Default: by file name.
+    method: extractive (sentences of the text) or generative (a model writes). Default: what the model can do.
+    model: A model that embeds or one that generates: a folder, its URL (s3://…), or a hub name; with endpoint=, its
+        name on the server.
+    sentences: Sentences in a summary. Default: 3.
+    reference: A column with reference summaries: adds ROUGE-1, 2 and L to rows and report.
+    prompt: With a generative model: the text to put first.
+    window_tokens: With a generative model: cut texts into windows of N tokens. Default: the model's limit.
+    max_tokens: With a generative model: tokens of a summary at most. Default: 128.
+    temperature: Sampling temperature; 1 leaves the probabilities unchanged. Default: none: the likeliest token is
+        taken.
+    seed: Random seed; a summary depends on it and the prompt.
+    beams: Beam search with N beams. Default: 1.
+    group_by: Also summarize the summaries of all items that share this column.
+    endpoint: An OpenAI-compatible server that has the model: http://host:8000/v1.
+    key_variable: The environment variable with the server's key. Default: OPENAI_API_KEY.
+    to: postgresql://USER@HOST/DATABASE or embedded:PATH.
+    table: The table: name or schema.name. Created if missing.
+    mode: If the key already exists: update, skip or fail. Default: update.
+    changed_only: Make only rows that are new, or made from something new.
+    id: The field or fields that identify an item.
+    keep: Columns to carry into the result; price:double sets a type.
+    engine: local, ssh, slurm, ray, kubernetes, argo or pool. Default: local.
+    engine_options: Options of the engine, by name.
+    workers: Number of workers; MIN:MAX if they train together. Default: as many as the GPUs can use; one on a CPU.
+    device: auto, cpu, cuda, cuda:0, cuda:0,2, or all (all GPUs plus one CPU worker on the spare cores). Default:
+        auto.
+    priority: With engine="pool": higher runs first.
+    hosts: With engine="ssh": The hosts file, cluster.toml.
+    partition: With engine="slurm": The partition to queue in.
+    address: With engine="ray": The cluster; auto finds the current one.
+    image: With engine="kubernetes": The image of the pods, with shardmill in it.
+    detach: Return once the workers are placed; they finish the run on their own.
+    then: After the last shard: verify, or merge:FILE.parquet; repeatable.
+    into: Deliver the finished rows to a store that a package brings, too: its address.
+    max_errors: Rows that may fail: 1% or a number. Default: 1%.
+    precision: auto, or float32 for exact arithmetic at less speed. Default: auto.
+    batch_tokens: Tokens per batch, including padding. Default: by memory.
+    shard_bytes: Bytes of source per shard: 64MB. Default: about 90 s of work.
+    price_in: Price of a million tokens read, for `cost`.
+    price_out: Price of a million tokens made, for `cost`.
+    fresh: Delete an existing run and start over.
+    quiet: Whether to show no progress. Default: True, except in a notebook.
+    """
+    given = dict(locals())
+    result: Run = call_verb("summarize", given)
+    return result
+
+
+@checked
+def train(
+    source: str | Sequence[str],
+    *,
+    model: str,
+    out: Place | None = None,
+    query: str | None = None,
+    format: str | None = None,
+    columns: str | Sequence[str] | None = None,
+    label: str | None = None,
+    prompts: Mapping[str, str] | None = None,
+    hard_negatives: str | None = None,
+    loss: Literal["in-batch", "cosent", "cosine", "triplet"] | None = None,
+    temperature: float | None = None,
+    dims: str | Sequence[int] | None = None,
+    batch: int | None = None,
+    epochs: int | None = None,
+    learning_rate: float | None = None,
+    weight_decay: float | None = None,
+    warmup: float | None = None,
+    schedule: Literal["linear", "cosine", "constant"] | None = None,
+    clip: float | None = None,
+    seed: int | None = None,
+    max_tokens: int | None = None,
+    held_out: float | None = None,
+    split_by: str | None = None,
+    evaluate_every: int | None = None,
+    checkpoint_every: int | None = None,
+    allow_code: bool = False,
+    engine: str | None = None,
+    engine_options: Mapping[str, Any] | None = None,
+    workers: int | str | None = None,
+    device: str | None = None,
+    priority: int | None = None,
+    hosts: str | None = None,
+    partition: str | None = None,
+    address: str | None = None,
+    image: str | None = None,
+    detach: bool = False,
+    then: str | Sequence[str] | None = None,
+    max_errors: str | None = None,
+    precision: Literal["auto", "float32"] | None = None,
+    fresh: bool = False,
+    quiet: bool | None = None,
+) -> Run:
+    """Fine-tune an embedding model on pairs of texts. The same call resumes an interrupted run.
+
+    run = shardmill.train("pairs.jsonl", columns="question,passage", model="all-MiniLM-L6-v2", out="runs/tuned")
+
+    source: Files, folders, globs, URLs, or run:RUN; with query=, a database.
+    model: A sentence-transformers folder, its URL (s3://…), or a hub name.
+    out: The run folder, created if missing: a path or a URL.
+    query: The SELECT to read from the database, cut by its first id= column.
+    format: jsonl, text, csv, tsv, parquet, arrow, json (an array), pickle or datasets. Default: by file name.
+    columns: Texts that belong together, and a third that does not. Default: anchor,positive.
+    label: The column with a number for each pair: the higher, the closer.
+    prompts: Prompts before the texts, by column.
+    hard_negatives: An embed run of passages, by the same model: the nearest wrong passage is a third text.
+    loss: in-batch, cosent, cosine or triplet. Default: in-batch; cosent with label=.
+    temperature: Softmax temperature of the loss. Default: 0.05.
+    dims: Train vectors that can be truncated to these lengths (Matryoshka).
+    batch: Items per step, on all processes together. Default: 64.
+    epochs: Number of epochs. Default: 1.
+    learning_rate: Peak learning rate. Default: 5e-5.
+    weight_decay: Weight decay of AdamW. Default: 0.01.
+    warmup: Share of the steps that warm up. Default: 0.1.
+    schedule: Decay of the learning rate: linear, cosine or constant. Default: linear.
+    clip: Maximum gradient norm. Default: 1.
+    seed: Random seed of the order and of the held-out part. Default: 0.
+    max_tokens: Tokens of a text at most. Default: the model's limit.
+    held_out: Share of the items to evaluate on; 0 for none. Default: 0.1.
+    split_by: Items that agree in this column are on the same side. Default: the second column.
+    evaluate_every: Steps between evaluations. Default: once per epoch.
+    checkpoint_every: Steps between checkpoints. Default: every 60 s.
+    allow_code: Run the code that comes with the model, if it has some.
+    engine: local, ssh, slurm, ray, kubernetes, argo or pool. Default: local.
+    engine_options: Options of the engine, by name.
+    workers: Number of workers; MIN:MAX if they train together. Default: as many as the GPUs can use; one on a CPU.
+    device: auto, cpu, cuda, cuda:0, cuda:0,2, or all (all GPUs plus one CPU worker on the spare cores). Default:
+        auto.
+    priority: With engine="pool": higher runs first.
+    hosts: With engine="ssh": The hosts file, cluster.toml.
+    partition: With engine="slurm": The partition to queue in.
+    address: With engine="ray": The cluster; auto finds the current one.
+    image: With engine="kubernetes": The image of the pods, with shardmill in it.
+    detach: Return once the workers are placed; they finish the run on their own.
+    then: After the last shard: verify, or merge:FILE.parquet; repeatable.
+    max_errors: Rows that may fail: 1% or a number. Default: 1%.
+    precision: auto, or float32 for exact arithmetic at less speed. Default: auto.
+    fresh: Delete an existing run and start over.
+    quiet: Whether to show no progress. Default: True, except in a notebook.
+    """
+    given = dict(locals())
+    result: Run = call_verb("train", given)
+    return result
+
+
+@checked
+def tune(
+    study: Place | Mapping[str, Any],
+    *,
+    out: Place | None = None,
+    call: str | Callable[..., Any] | None = None,
+    trials: int | None = None,
+    engine: str | None = None,
+    engine_options: Mapping[str, Any] | None = None,
+    workers: int | str | None = None,
+    device: str | None = None,
+    priority: int | None = None,
+    hosts: str | None = None,
+    partition: str | None = None,
+    address: str | None = None,
+    image: str | None = None,
+    detach: bool = False,
+    then: str | Sequence[str] | None = None,
+    max_errors: str | None = None,
+    fresh: bool = False,
+    quiet: bool | None = None,
+) -> Run:
+    """Search for the best parameters: run every trial of a study. The same call resumes an interrupted run.
+
+    run = shardmill.tune("study.toml", out="runs/study")
+
+    study: A TOML file with [work] and [space]: a path or a URL.
+    out: The run folder, created if missing: a path or a URL.
+    call: The objective, instead of the file's: package.module:function or file.py:function.
+    trials: Number of trials, instead of the file's.
+    engine: local, ssh, slurm, ray, kubernetes, argo or pool. Default: local.
+    engine_options: Options of the engine, by name.
+    workers: Number of workers; MIN:MAX if they train together. Default: as many as the GPUs can use; one on a CPU.
+    device: auto, cpu, cuda, cuda:0, cuda:0,2, or all (all GPUs plus one CPU worker on the spare cores). Default:
+        auto.
+    priority: With engine="pool": higher runs first.
+    hosts: With engine="ssh": The hosts file, cluster.toml.
+    partition: With engine="slurm": The partition to queue in.
+    address: With engine="ray": The cluster; auto finds the current one.
+    image: With engine="kubernetes": The image of the pods, with shardmill in it.
+    detach: Return once the workers are placed; they finish the run on their own.
+    then: After the last shard: verify, or merge:FILE.parquet; repeatable.
+    max_errors: Rows that may fail: 1% or a number. Default: 1%.
+    fresh: Delete an existing run and start over.
+    quiet: Whether to show no progress. Default: True, except in a notebook.
+    """
+    given = dict(locals())
+    result: Run = call_verb("tune", given)
+    return result

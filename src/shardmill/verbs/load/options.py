@@ -1,0 +1,66 @@
+"""The options of `load`: those of `embed`, and those of the table."""
+
+from __future__ import annotations
+
+from shardmill.plan.execution import Indexing, Transacting
+from shardmill.plan.options import RESULT, SOURCE, TABLE, option
+from shardmill.plan.shared import AllowingCode, IntoFolder, Keeping, ReadingTexts, RunOptions, Storing, TableLayout
+from shardmill.plan.values import Address, Place
+from shardmill.verbs.embed.params import EmbedParams
+
+
+class TextToLoad(ReadingTexts):
+    """The text, which a known schema may name."""
+
+    text: str = option(
+        "",
+        'The text to embed: a field, several ("title,body") or a template ("{title}: {body}").',
+        group=SOURCE,
+        metavar="FIELD",
+        shown="what the --schema embeds",
+        common=True,
+        min_length=1,
+    )
+
+
+class LoadedTable(Storing):
+    """The table, whose database has to be named."""
+
+    to: Address = option(
+        "",
+        "postgresql://USER@HOST/DATABASE or embedded:PATH.",
+        group=TABLE,
+        metavar="URL",
+        key="url",
+        common=True,
+        needed=True,
+    )
+
+
+class FolderOfLoad(IntoFolder):
+    """The folder of a load, which may be named by its table."""
+
+    out: Place = option(
+        "",
+        "The run folder: a path or a URL.",
+        group=RESULT,
+        metavar="RUN",
+        shown="runs/TABLE",
+        common=True,
+        accepts="Place",
+    )
+
+
+class LoadOptions(
+    TextToLoad,
+    LoadedTable,
+    TableLayout,
+    Indexing,
+    EmbedParams,
+    AllowingCode,
+    Keeping,
+    FolderOfLoad,
+    RunOptions,
+    Transacting,
+):
+    """What `load` takes."""

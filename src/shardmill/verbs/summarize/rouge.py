@@ -1,0 +1,90 @@
+"""ROUGE of summaries against references, with the `rouge-score` package: per row, and as means with their intervals."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from shardmill.core.errors import missing_extra
+
+NAMES = ("rouge1", "rouge2", "rougeL")
+ROUGE = pa.schema([pa.field(name, pa.float64()) for name in NAMES])
+
+_RESAMPLES = 1_000
+_SEED = 20_240
+# More rows than this are added up in groups, which are then drawn instead of rows: memory does not grow.
+_MOST_GROUPS = 4_096
+
+
+class Rouge:
+    """F-measures of ROUGE-1, ROUGE-2 and ROUGE-L, with stemming."""
+
+    @cached_property
+    def _scorer(self) -> Any:
+        try:
+            from rouge_score.rouge_scorer import RougeScorer
+        except ImportError as error:
+            raise missing_extra(error.name or "rouge_score", "summarize") from error
+        return RougeScorer(list(NAMES), use_stemmer=True)
+
+    def check(self) -> None:
+        """Refuse now, not after the first rows, if the package is missing."""
+        _ = self._scorer
+
+    def __call__(self, summaries: Sequence[str | None], references: Sequence[str | None]) -> pa.RecordBatch:
+        """One row per summary; null without a summary or reference."""
+        found = [
+            None if reference is None or summary is None else self._scorer.score(reference, summary)
+            for summary, reference in zip(summaries, references, strict=True)
+        ]
+        columns = [[None if each is None else float(each[name].fmeasure) for each in found] for name in NAMES]
+        return pa.RecordBatch.from_arrays([pa.array(c, pa.float64()) for c in columns], schema=ROUGE)
+
+
+class Means:
+    """Means of columns of numbers over any number of rows, with 95 % intervals by a seeded bootstrap."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self._names = tuple(names)
+        self._sums = np.zeros((_MOST_GROUPS, len(names)))
+        self._counts = np.zeros(_MOST_GROUPS)
+        self._rows = 0
+
+    def add(self, values: NDArray[np.float64]) -> None:
+        """Add rows, one column per name."""
+        groups = (self._rows + np.arange(len(values))) % _MOST_GROUPS
+        np.add.at(self._sums, groups, values)
+        np.add.at(self._counts, groups, 1)
+        self._rows += len(values)
+
+    def report(self) -> dict[str, Any]:
+        """For each name its mean and the interval; {} without rows."""
+        if not self._rows:
+            return {}
+        used = min(self._rows, _MOST_GROUPS)
+        sums, counts = self._sums[:used], self._counts[:used]
+        draws = np.random.Generator(np.random.Philox(_SEED)).integers(0, used, (_RESAMPLES, used))
+        weights = np.stack([np.bincount(draw, minlength=used) for draw in draws])
+        resampled = (weights @ sums) / (weights @ counts)[:, None]
+        low, high = np.percentile(resampled, [2.5, 97.5], axis=0)
+        means = sums.sum(axis=0) / counts.sum()
+        return {
+            name: {"mean": round(float(m), 4), "low": round(float(a), 4), "high": round(float(b), 4)}
+            for name, m, a, b in zip(self._names, means, low, high, strict=True)
+        } | {"rows": self._rows}
+
+
+def measure_rouge(batches: Iterator[pa.RecordBatch]) -> dict[str, Any]:
+    """Means of the ROUGE columns of a result; rows without a reference do not count."""
+    means = Means(NAMES)
+    for batch in batches:
+        rows = batch.select(list(NAMES))
+        columns = [rows.column(name).to_numpy(zero_copy_only=False).astype(np.float64) for name in NAMES]
+        values = np.stack(columns, axis=1)
+        means.add(values[~np.isnan(values).any(axis=1)])
+    return means.report()

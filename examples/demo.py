@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import shardmill
-from shardmill.console import Bar, say
+from shardmill.core.console import Bar, say
 
 HOME = Path("demo")
 QUESTIONS = ("read a compressed file", "run a function every few seconds", "find the differences between two texts")

@@ -26,7 +26,7 @@ import shardmill
 from shardmill.augment import AugmentationConfig, augmentation_tensors
 from shardmill.augment.images import apply
 from shardmill.augment.loading import ElasticSampler
-from shardmill.devices import Device
+from shardmill.core.devices import Device
 from shardmill.tasks.context import Context, Group, LongTask, Stopped
 from shardmill.tasks.gang import GroupChanged, run_together
 

@@ -18,8 +18,8 @@ from pathlib import Path
 import numpy as np
 
 import shardmill
-from shardmill.evaluation.ranking import reciprocal_rank
-from shardmill.tasks.summarize.rouge import Means
+from shardmill.core.evaluation.ranking import reciprocal_rank
+from shardmill.verbs.summarize.rouge import Means
 
 OUT = Path(".out/answers")
 FIGURES = ("MRR@10", "nDCG@10", "recall@1", "recall@5", "recall@10")

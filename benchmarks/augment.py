@@ -19,7 +19,7 @@ import numpy as np
 from benchmarks.machine import describe_machine, print_table
 from shardmill.augment import augmentation_table, get_preset, stream_distributed_augmentation_chain
 from shardmill.augment.params import augmentation_tensors
-from shardmill.random import make_key
+from shardmill.core.random import make_key
 
 CONFIG = get_preset("moderate")
 EPOCHS, VIEWS = 2, 2
@@ -112,7 +112,7 @@ def collisions(samples: int, _most: int) -> None:
     """Count blocks of 128 bits with equal first 64 bits: if there are none, no two blocks are equal."""
     import torch
 
-    from shardmill.random.tensors import _words
+    from shardmill.core.random.tensors import _words
 
     device = "cuda" if torch.cuda.is_available() else "cpu"
     found: list[Any] = []

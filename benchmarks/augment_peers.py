@@ -18,7 +18,7 @@ import numpy as np
 from benchmarks.machine import describe_machine, print_table
 from shardmill.augment import augmentation_table, gen_augmentation_params, get_preset, stream_augmentation_chain
 from shardmill.bench import measure_time
-from shardmill.random import make_key, permute
+from shardmill.core.random import make_key, permute
 
 CONFIG = get_preset("moderate")
 ROUNDS = 5

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from benchmarks.machine import print_table
-from shardmill.sizing.catalogue import load_catalogue
-from shardmill.sizing.chunks import BERT_BASE, calculate_optimal_chunks
-from shardmill.sizing.memory import embedding_need
-from shardmill.sizing.options import Option, Workload, estimate_option
-from shardmill.sizing.shape import read_shape
-from shardmill.sizing.speed import Range, estimated_speed
+from shardmill.plan.sizing.catalogue import load_catalogue
+from shardmill.plan.sizing.chunks import BERT_BASE, calculate_optimal_chunks
+from shardmill.plan.sizing.memory import embedding_need
+from shardmill.plan.sizing.options import Option, Workload, estimate_option
+from shardmill.plan.sizing.shape import read_shape
+from shardmill.plan.sizing.speed import Range, estimated_speed
 
 TOKENS = 128
 BIGGER_INSTANCE_USD = 0.752

@@ -29,7 +29,7 @@ from shardmill.engines.kubernetes.options import read_pod_options
 from shardmill.engines.kubernetes.placement import JobPlacement
 from shardmill.ledger import Ledger
 from shardmill.ledger.record import encode
-from shardmill.spec import Execution
+from shardmill.plan.spec import Execution
 from tests.support.kube_cluster import KubeCluster, kube_cluster
 from tests.support.ledgers import make_commit
 from tests.support.seaweed import seaweed

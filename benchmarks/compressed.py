@@ -38,9 +38,9 @@ class Measured(NamedTuple):
 
 def measure(source: Path, workers: int, room: Path) -> Measured:
     """A new run of the fake task; planning is also measured separately, and `rows` is a digest of the result."""
-    from shardmill.planner import devices_for, make_plan
+    from shardmill.plan.spec import make_spec
     from shardmill.run import start
-    from shardmill.spec import make_spec
+    from shardmill.run.planner import devices_for, make_plan
 
     work = {"source": str(source), "text": "reviewText", "id": "reviewerID", "task": "shardmill.testing:FakeTask"}
     spec = make_spec(work, {"workers": workers, "device": "cpu"})

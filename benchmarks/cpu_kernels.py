@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 from benchmarks.machine import describe_machine, print_table
 from examples.demo import PARAGRAPHS, docstrings
-from shardmill.batching import plan_batches
 from shardmill.bench.peers import lowest_cosine
-from shardmill.devices import cores
+from shardmill.core.batching import plan_batches
+from shardmill.core.devices import cores
 
 BUDGETS_TOKENS = (1024, 2048, 4096)
 Vectors = NDArray[np.float32]

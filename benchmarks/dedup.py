@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 
 from benchmarks.machine import describe_machine, print_table
 from shardmill import dedup
-from shardmill.texts.duplicates import normalize, shingles
+from shardmill.verbs.dedup.functions import normalize, shingles
 
 SHARES = (0.0, 0.02, 0.05, 0.10)
 

@@ -32,8 +32,8 @@ def measure(engine: str, source: Path, folder: Path, args: argparse.Namespace) -
 
     The second includes the delay between the first worker and the others; the third does not.
     """
+    from shardmill.plan.spec import make_spec
     from shardmill.run import start
-    from shardmill.spec import make_spec
 
     name, options = parse_engine(engine)
     work: dict[str, Any] = {"source": str(source), "text": "text", "id": "id", "task": "shardmill.testing:FakeTask"}

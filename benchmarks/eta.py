@@ -20,7 +20,7 @@ from itertools import accumulate
 import numpy as np
 
 from benchmarks.machine import describe_machine, print_table
-from shardmill.status.eta import Eta, WorkerPace, estimate_end
+from shardmill.run.status.eta import Eta, WorkerPace, estimate_end
 
 LEASE_S = 60.0
 LATE_S = 30.0

@@ -17,9 +17,9 @@ from benchmarks.machine import describe_machine, print_table
 from shardmill.api import embed
 from shardmill.bench.embed import EmbedBench, bench_embed
 from shardmill.bench.texts import mixed_texts, write_texts
-from shardmill.costs.forecast import make_forecast
 from shardmill.models.location import MINILM
-from shardmill.spec import make_spec
+from shardmill.plan.spec import make_spec
+from shardmill.run.costs.forecast import make_forecast
 from shardmill.tasks import open_task
 
 

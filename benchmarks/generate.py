@@ -44,7 +44,7 @@ from benchmarks.generation_cases import (
 )
 from benchmarks.machine import describe_machine, print_table
 from shardmill.bench import machine
-from shardmill.devices import Device
+from shardmill.core.devices import Device
 from shardmill.models.decoding.generator import Generator
 from shardmill.models.decoding.options import GenerationOptions
 from shardmill.models.decoding.prompt import Completion, Prompt

@@ -26,8 +26,8 @@ import pyarrow as pa
 import shardmill
 from benchmarks.machine import describe_machine, print_table
 from shardmill import run as runs
-from shardmill.devices import Device
-from shardmill.spec import make_spec
+from shardmill.core.devices import Device
+from shardmill.plan.spec import make_spec
 from shardmill.tasks.base import Output, Prepared, Task
 from shardmill.testing import InProcessEngine
 

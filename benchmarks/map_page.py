@@ -24,8 +24,8 @@ import numpy as np
 
 from benchmarks.machine import describe_machine, print_table
 from benchmarks.page import browser_s
-from shardmill.maps.page_data import BLOCK_POINTS, MapData, pack
-from shardmill.tasks.map import EXCERPT_CHARACTERS
+from shardmill.verbs.map.page_data import BLOCK_POINTS, MapData, pack
+from shardmill.verbs.map.task import EXCERPT_CHARACTERS
 from tests.support.browser import DESK, chromium
 from tests.support.maps import make_map, write_map
 from tests.support.monitored import monitor, simulate_run

@@ -29,7 +29,7 @@ import pyarrow.parquet as pq
 from playwright.sync_api import Error
 
 from benchmarks.machine import describe_machine, print_table
-from shardmill.maps.page_data import MapData, unpack
+from shardmill.verbs.map.page_data import MapData, unpack
 from tests.support.browser import DESK, chromium
 from tests.support.maps import make_map, write_map
 

@@ -45,10 +45,10 @@ def file_rows(path: Path) -> int:
 
 def measure(source: Path, folder: Path) -> tuple[float, int]:
     """Seconds and peak RSS in bytes of one worker over one source; call it in a separate process."""
-    from shardmill.devices import Device
+    from shardmill.core.devices import Device
     from shardmill.ledger import Ledger
-    from shardmill.planner import make_plan
-    from shardmill.spec import make_spec
+    from shardmill.plan.spec import make_spec
+    from shardmill.run.planner import make_plan
 
     task = {"task": "shardmill.testing:FakeTask", "params": {"dims": 384}}
     spec = make_spec({"source": str(source), "text": "reviewText", "id": "reviewerID", "keep": "asin", **task})

@@ -30,9 +30,9 @@ def write_small_files(folder: Path, count: int, items: int = 4) -> None:
 
 def measure(source: Path) -> list[str]:
     """The figures of a plan, measured in a process of its own."""
-    from shardmill.devices import Device
-    from shardmill.planner import make_plan
-    from shardmill.spec import make_spec
+    from shardmill.core.devices import Device
+    from shardmill.plan.spec import make_spec
+    from shardmill.run.planner import make_plan
     from shardmill.worker.tally import peak_rss_bytes
 
     task = {"task": "shardmill.testing:FakeTask"}

@@ -24,11 +24,11 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.machine import describe_machine, print_table
-from shardmill.costs.outlook import look
 from shardmill.ledger import Ledger, view_every_s
 from shardmill.ledger.record import DoneShard, encode
 from shardmill.plan import Plan, Shard, SourceFile, SourceStat
-from shardmill.spec import Work
+from shardmill.plan.spec import Work
+from shardmill.run.costs.outlook import look
 from shardmill.store import LocalStore
 from tests.support.counting import CountingStore
 from tests.support.ledgers import make_commit
@@ -45,9 +45,9 @@ def now():
     return time.perf_counter(), time.process_time()
 times = [now()]
 import shardmill.cli
-from shardmill.costs.outlook import look
+from shardmill.run.costs.outlook import look
 from shardmill.ledger import Ledger
-from shardmill.status.screen import show
+from shardmill.run.status.screen import show
 times.append(now())
 ledger = Ledger(sys.argv[1])
 plan = ledger.plan()
@@ -59,9 +59,9 @@ print(*(b - a for before, after in zip(times, times[1:]) for a, b in zip(before,
 # Reads the state at each time that it is told, and answers with its memory and its processor time so far.
 _WATCH = """
 import sys, time
-from shardmill.costs.outlook import look
+from shardmill.run.costs.outlook import look
 from shardmill.ledger import Ledger
-from shardmill.status.screen import render
+from shardmill.run.status.screen import render
 now = 0.0
 ledger = Ledger(sys.argv[1], lambda: now)
 plan = ledger.plan()

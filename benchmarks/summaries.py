@@ -19,13 +19,13 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.machine import describe_machine, print_table
-from shardmill.batching import plan_batches
-from shardmill.console import Bar
+from shardmill.core.batching import plan_batches
+from shardmill.core.console import Bar
+from shardmill.core.sentences import split_sentences
 from shardmill.tasks import open_here
 from shardmill.tasks.base import Prepared
-from shardmill.tasks.summarize import SummarizeTask
-from shardmill.tasks.summarize.rouge import NAMES, Rouge, measure_rouge
-from shardmill.texts.sentences import split_sentences
+from shardmill.verbs.summarize.rouge import NAMES, Rouge, measure_rouge
+from shardmill.verbs.summarize.task import SummarizeTask
 
 _DAMPING, _ROUNDS = 0.85, 50
 _SEED = 11

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 
 import shardmill
 from benchmarks.machine import describe_machine, print_table
-from shardmill.devices import Device, cores, gpus
+from shardmill.core.devices import Device, cores, gpus
 from shardmill.models.folder import read_folder
 from shardmill.models.location import find_model
 
@@ -63,10 +63,10 @@ def split(items: Items, part: int) -> tuple[Items, Items]:
 
 def rank(model: str, held: Items, passages: list[str], given: argparse.Namespace) -> dict[str, list[float]]:
     """Reciprocal ranks of the held-out questions over all passages, with whole vectors and with short ones."""
-    from shardmill.training.data import Ranking
-    from shardmill.training.group import Alone
-    from shardmill.training.measure import reciprocal_ranks
-    from shardmill.training.network import Network
+    from shardmill.verbs.train.data import Ranking
+    from shardmill.verbs.train.group import Alone
+    from shardmill.verbs.train.measure import reciprocal_ranks
+    from shardmill.verbs.train.network import Network
 
     device = Device("cpu", "cpu", cores()) if given.device == "cpu" else replace(gpus()[0], precise=True)
     network = Network(read_folder(find_model(model).path), device, max_tokens=given.max_tokens)

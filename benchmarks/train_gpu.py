@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from shardmill.devices import Device, cores, gpus
+from shardmill.core.devices import Device, cores, gpus
 from shardmill.models.folder import read_folder
 from shardmill.testing import FakeContext
 
@@ -89,10 +89,10 @@ def by_us(model: Path, pairs: list[tuple[str, str]], given: argparse.Namespace) 
     """Seconds a step, the loss of each step, and the bytes of memory."""
     import torch
 
-    from shardmill.training.data import Pairs
-    from shardmill.training.loop import TrainingLoop
-    from shardmill.training.network import Network
-    from shardmill.training.options import TrainOptions
+    from shardmill.verbs.train.data import Pairs
+    from shardmill.verbs.train.loop import TrainingLoop
+    from shardmill.verbs.train.network import Network
+    from shardmill.verbs.train.params import TrainOptions
 
     device = gpus()[0] if given.device == "cuda" else Device("cpu", "cpu", cores())
     options = TrainOptions(

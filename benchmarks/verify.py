@@ -22,12 +22,12 @@ def make_run(folder: Path, shards: int, ids: int) -> Path:
     import numpy as np
     import pyarrow as pa
 
+    from shardmill.core.ranges import split_evenly
     from shardmill.ledger import Claim, Ledger
     from shardmill.plan import Plan, Shard, SourceFile, SourceStat
-    from shardmill.ranges import split_evenly
+    from shardmill.plan.spec import Work
     from shardmill.sinks.parquet import ParquetSink
     from shardmill.sources.files import stat_file
-    from shardmill.spec import Work
     from shardmill.testing import FakeTask
     from shardmill.worker.tally import OpenShard
 

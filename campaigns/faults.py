@@ -1,7 +1,7 @@
 """Thousands of seeded runs in which everything goes wrong that may; each must end with every row exactly once.
 
-python -m benchmarks.faults --seeds 10000
-python -m benchmarks.faults --seed 1234      plays one seed again, with every request and fault
+python -m campaigns.faults --seeds 10000
+python -m campaigns.faults --seed 1234      plays one seed again, with every request and fault
 
 A seed always plays the same. `--mutate NAME` plants a known bug, which must be found.
 """
@@ -14,9 +14,9 @@ import sys
 import time
 from collections import Counter
 
-from benchmarks.faulty_run import Outcome, play
 from benchmarks.machine import describe_machine, print_table
-from benchmarks.planted_bugs import BUGS, planted
+from campaigns.faulty_run import Outcome, play
+from campaigns.planted_bugs import BUGS, planted
 
 
 def play_planted(job: tuple[int, str]) -> Outcome:
@@ -56,7 +56,7 @@ def main() -> None:
             counts += outcome.counts
             if outcome.faults:
                 failed.append(outcome.seed)
-                replay = f"python -m benchmarks.faults --seed {outcome.seed}"
+                replay = f"python -m campaigns.faults --seed {outcome.seed}"
                 replay += f" --mutate {asked.mutate}" if asked.mutate else ""
                 print(f"seed {outcome.seed}: {outcome.faults[0]}\n  play it again: {replay}", flush=True)
             if (asked.mutate and failed) or time.monotonic() - began > 60 * asked.minutes:

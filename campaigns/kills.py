@@ -1,6 +1,6 @@
 """SIGKILLs at random instants: real workers and parents, on a local disk, in an S3 store and into PostgreSQL.
 
-python -m benchmarks.kills --kills 1000 [--minutes 30] [--record kills.jsonl]
+python -m campaigns.kills --kills 1000 [--minutes 30] [--record kills.jsonl]
 
 Workers come from a fork server, so that starting one costs little; each is a process of its own. A killed parent leaves
 its workers behind, and the next parent places more beside them. After each run the result is proved. With `--record`,
@@ -28,11 +28,11 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.machine import describe_machine, print_table
-from shardmill.devices import Device
+from shardmill.core.devices import Device
 from shardmill.engines.local import LocalEngine, LocalPlacement, _Seat
 from shardmill.engines.process import name_worker, worker_environment
+from shardmill.plan.spec import Spec, make_spec
 from shardmill.run import Run, start
-from shardmill.spec import Spec, make_spec
 from tests.support.corpora import fake_rows
 from tests.support.seaweed import seaweed
 

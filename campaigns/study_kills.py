@@ -1,6 +1,6 @@
 """A study killed at random instants: each trial once, and the same best as in a study that nobody touched.
 
-python -m benchmarks.study [--trials 60] [--kills 10] [--workers 2] [--seed 1]
+python -m campaigns.study_kills [--trials 60] [--kills 10] [--workers 2] [--seed 1]
 
 The study runs as users run it: `shardmill tune`, with worker processes. SIGKILL goes to a worker, or to the parent,
 which is started again. A trial reports and keeps a checkpoint at each of its steps, and takes a second or two.
@@ -29,7 +29,7 @@ PARENTS = 4
 PATIENCE_S = 600.0
 STUDY = """
 [work]
-call = "benchmarks.study:objective"
+call = "campaigns.study_kills:objective"
 trials = {trials}
 seed = 3
 pruner = {{ name = "median", n_startup_trials = 8 }}

@@ -1,6 +1,6 @@
 """SIGKILLs at random steps of `shardmill train`, on one process or on several that train together.
 
-python -m benchmarks.train_kills [--kills 20] [--processes 2] [--seed 1]
+python -m campaigns.train_kills [--kills 20] [--processes 2] [--seed 1]
 
 A tiny model learns made-up pairs. Once the run has kept the checkpoint of a step that was drawn beforehand, one of its
 workers is killed. The run is compared with one that nobody disturbed, on the same number of processes: the row of

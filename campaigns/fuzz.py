@@ -1,10 +1,10 @@
 """Looks for files that a parser answers with a fault of its own instead of a refusal.
 
-python -m benchmarks.fuzz --seconds 120                      # every parser for two minutes
-python -m benchmarks.fuzz --seconds 60 --parser csv --seed 7
-python -m benchmarks.fuzz --parser csv --replay found/csv-1  # one file again
+python -m campaigns.fuzz --seconds 120                      # every parser for two minutes
+python -m campaigns.fuzz --seconds 60 --parser csv --seed 7
+python -m campaigns.fuzz --parser csv --replay found/csv-1  # one file again
 
-Files are damaged at random (benchmarks/mutation.py). A file that gets an answer not seen before is damaged further, so
+Files are damaged at random (campaigns/mutation.py). A file that gets an answer not seen before is damaged further, so
 that the search goes where the parser has more to say. Each parser runs in a process of its own, which may crash. Files
 that are answered by anything but rows or a ShardmillError are kept in the folder --found.
 """
@@ -27,10 +27,10 @@ import traceback
 from collections import Counter
 from pathlib import Path
 
-from benchmarks.fuzzed import PARSERS, Parser, seeking_everywhere
 from benchmarks.machine import print_table
-from benchmarks.mutation import mutate
-from shardmill.errors import ShardmillError
+from campaigns.fuzzed import PARSERS, Parser, seeking_everywhere
+from campaigns.mutation import mutate
+from shardmill.core.errors import ShardmillError
 
 _LONGEST_S = 60
 _LARGEST_BYTES = 1 << 17
@@ -114,7 +114,7 @@ def main() -> None:
 
 
 def _in_a_process(name: str, given: argparse.Namespace) -> list[str]:
-    command = [sys.executable, "-m", "benchmarks.fuzz", "--here", "--parser", name, "--found", str(given.found)]
+    command = [sys.executable, "-m", "campaigns.fuzz", "--here", "--parser", name, "--found", str(given.found)]
     with tempfile.TemporaryDirectory() as cache:
         done = subprocess.run(
             [*command, "--seconds", str(given.seconds), "--seed", str(given.seed)],

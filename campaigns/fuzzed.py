@@ -17,18 +17,18 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from shardmill.core.errors import ShardmillError
 from shardmill.engines.ssh.cluster import read_cluster
-from shardmill.errors import ShardmillError
 from shardmill.ledger import Ledger, segment
-from shardmill.planner import result_schema
+from shardmill.plan.spec import make_execution, make_spec, read_spec
 from shardmill.run import Run, start
+from shardmill.run.planner import result_schema
+from shardmill.run.status.shard import describe_shard
 from shardmill.sources import Fields, discover, open_source
 from shardmill.sources.compressed import entries
 from shardmill.sources.compressed.gzip import parse_index
-from shardmill.spec import make_execution, make_spec, read_spec
-from shardmill.status.shard import describe_shard
-from shardmill.steps import begin_again, finish
 from shardmill.testing import InProcessEngine
+from shardmill.worker.steps import begin_again, finish
 
 ROWS = [{"id": f"k{i}", "text": f"text {i} é" + "x" * (i % 7), "n": i} for i in range(12)]
 FIELDS = Fields("text", ("id",), ("n",))

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
-from benchmarks.simulated import Killed, Turn, Turns
+from campaigns.simulated import Killed, Turn, Turns
 
 EPOCH = 1_700_000_000.0
 # A worker that was told to stop ends after this time, as `worker/__main__.py` sees to.

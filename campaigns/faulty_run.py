@@ -32,19 +32,20 @@ from unittest.mock import patch
 
 import numpy as np
 
-from benchmarks.simulated import Turns
-from benchmarks.simulated_os import Machines, Process, SeededUuid, SerialPool
-from benchmarks.simulated_stores import Line, ObjectServer, SimulatedDisk, draw_weather
+from campaigns.simulated import Turns
+from campaigns.simulated_os import Machines, Process, SeededUuid, SerialPool
+from campaigns.simulated_stores import Line, ObjectServer, SimulatedDisk, draw_weather
 from shardmill import run
-from shardmill.console import Bar
-from shardmill.costs.rates import expect, learn
-from shardmill.devices import Device
-from shardmill.errors import WORKER_FAILED, Cure, Preempted, ShardmillError, StaleResume, TooManyErrors
+from shardmill.core.console import Bar
+from shardmill.core.devices import Device
+from shardmill.core.errors import WORKER_FAILED, Cure, Preempted, ShardmillError, StaleResume, TooManyErrors
 from shardmill.ledger import Ledger, name_process, process_alive
 from shardmill.plan import Plan
-from shardmill.planner import devices_for, make_plan
+from shardmill.plan.spec import Spec, make_spec
 from shardmill.results import verify
-from shardmill.spec import Spec, make_spec
+from shardmill.run import running as _running
+from shardmill.run.costs.rates import expect, learn
+from shardmill.run.planner import devices_for, make_plan
 from shardmill.testing import fake_vector
 from shardmill.worker import Worker
 from shardmill.worker.process import work
@@ -56,7 +57,7 @@ TROUBLE_S, CALM_S = 60.0, 3000.0
 _TRIES = 6
 # Where clocks, threads and processes are simulated.
 _ENGINE = ("engines.local", "engines.process", "engines.deaths", "engines.stuck")
-_NAMES = ("worker", "ledger", "sinks", "store.", "status", "steps", "run", "testing", *_ENGINE)
+_NAMES = ("worker", "ledger", "sinks", "store.", "run", "testing", *_ENGINE)
 _ROOMS = tuple(f"shardmill.{name}" for name in _NAMES)
 BAD = ("!nan", "!raise")
 
@@ -130,8 +131,8 @@ class World:
         named = {
             # Fewer looks: each is a request or a change of threads.
             "_LOOK_EVERY_S": (2.0, "worker.channel worker.shards"),
-            "_POLL_S": (0.5, "run"),
-            "_SHOW_EVERY_S": (15.0, "run"),
+            "_POLL_S": (0.5, "run.running"),
+            "_SHOW_EVERY_S": (15.0, "run.running"),
             # Roll-ups of two shards instead of a thousand.
             "SEALED_AT_ONCE": (2, "ledger.segment"),
             # Small blocks, whose rows are kept.
@@ -199,7 +200,7 @@ class World:
 
     def start(self, host: str, *, fresh: bool = False) -> Process:
         spec = planned(self.dims, self.poison, self.workers)[0]
-        return self.command(host, "fresh" if fresh else "start", lambda: run.start(spec, self.store, fresh=fresh))
+        return self.command(host, "fresh" if fresh else "start", lambda: _running.start(spec, self.store, fresh=fresh))
 
     # the story
 
@@ -217,7 +218,7 @@ class World:
             if fresh and chance.random() < 0.5:
                 self.dims = 10 - self.dims
             if chance.random() < 0.2:
-                process = self.command(host, "resume", lambda: run.resume(self.store))
+                process = self.command(host, "resume", lambda: _running.resume(self.store))
             else:
                 process = self.start(host, fresh=fresh)
             process.ended.wait(chance.uniform(5, 60) if chance.random() < 0.4 else None)
@@ -249,7 +250,7 @@ class World:
             turns.pause(turns.now + chance.expovariate(rough))
             workers = self._workers()
             if stops and chance.random() < 0.1:
-                self.command("a", "stop", lambda: run.stop(self.store))
+                self.command("a", "stop", lambda: _running.stop(self.store))
             elif workers:
                 victim = chance.choice(workers)
                 what = chance.choice(("kill", "kill", "term", "freeze"))

@@ -1,6 +1,6 @@
 """A thousand workers on a hundred thousand shards: the real ledger and the real choices, on a simulated clock.
 
-python -m benchmarks.simulation --workers 1000 --shards 100000
+python -m campaigns.simulation --workers 1000 --shards 100000
 
 Each worker is a thread, but only one runs at a time: the one whose time comes first. Every request to the store takes
 as long as on S3, so the requests of different workers reach the store in the order of their times.
@@ -19,10 +19,10 @@ from dataclasses import dataclass, fields
 import numpy as np
 
 from benchmarks.machine import describe_machine, print_table
-from benchmarks.simulated import InstantStore, Objects, SlowStore, Turns
+from campaigns.simulated import InstantStore, Objects, SlowStore, Turns
 from shardmill.ledger import Claim, Commit, History, HistoryPoint, Ledger, view_every_s
 from shardmill.plan import Plan, Shard, SourceFile, SourceStat
-from shardmill.spec import Work
+from shardmill.plan.spec import Work
 from shardmill.worker.choice import Choice
 
 LEASE_S = 60.0

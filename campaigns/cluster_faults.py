@@ -1,7 +1,7 @@
 """Random faults on a real Kubernetes: pods deleted, killed, evicted and starved, the API server and commands stopped.
 
-KUBECONFIG=… SHARDMILL_TEST_IMAGE=… python -m benchmarks.cluster_faults [--minutes 10] [--seed 1] [--record FILE]
-SHARDMILL_TEST_CLUSTER=FOLDER       python -m benchmarks.cluster_faults [--minutes 10] [--seed 1] [--record FILE]
+KUBECONFIG=… SHARDMILL_TEST_IMAGE=… python -m campaigns.cluster_faults [--minutes 10] [--seed 1] [--record FILE]
+SHARDMILL_TEST_CLUSTER=FOLDER       python -m campaigns.cluster_faults [--minutes 10] [--seed 1] [--record FILE]
 
 Each run has three pods, its folder in an S3 server, and a command that watches it. Faults come at random instants,
 drawn with the seed, until the run is done. Then it is compared byte for byte with a run that nothing happened to, and

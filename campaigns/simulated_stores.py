@@ -20,8 +20,8 @@ from typing import Any, ClassVar
 
 from obstore.exceptions import AlreadyExistsError, GenericError, NotModifiedError, PreconditionError
 
-from benchmarks.simulated import Killed, Objects
-from benchmarks.simulated_os import Machines, _Like
+from campaigns.simulated import Killed, Objects
+from campaigns.simulated_os import Machines, _Like
 from shardmill.store import LocalStore, ObjectStore
 from shardmill.store.clients import Clients
 from shardmill.store.local import try_lock

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import shutil
 import signal
 import sys
@@ -16,14 +17,16 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
-from shardmill import passwords, permission
 from shardmill.cli import main
-from shardmill.devices import gpus
+from shardmill.core import dialect, passwords, permission
+from shardmill.core.devices import gpus
 from shardmill.postgres.embedded import suit_processor
+from tests.support import guard
 from tests.support.azurite import CONTAINER, azurite
 from tests.support.cli import Cli, Said
 from tests.support.gcs_server import GcsServer
 from tests.support.seaweed import seaweed
+from tests.support.selection import is_thorough
 from tests.support.services import PostgresServer, unavailable
 
 # An example that is slow on a machine with other work is no fault.
@@ -34,9 +37,36 @@ settings.load_profile("any load")
 ORDER = ("engines", "faults", "packaging", "golden", "services", "contract", "unit")
 
 
+_dismiss: list[Callable[[], str]] = []
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    _dismiss.append(guard.post())
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Nothing outlives the tests. A process that xdist started is guarded until its very end."""
+    if hasattr(config, "workerinput"):
+        return
+    for dismiss in _dismiss:
+        if left := dismiss():
+            print(f"Tests left these running; they are killed:\n{left}", file=sys.stderr)
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Whole files that `-m` leaves out are not even imported: all imports together take half a minute."""
+    wanted = re.match(r"(not )?thorough\b", config.getoption("markexpr"))
+    if wanted is None or not collection_path.match("test_*.py"):
+        return None
+    return True if is_thorough(collection_path) == bool(wanted[1]) else None
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     here = Path(__file__).parent
     items.sort(key=lambda item: ORDER.index(item.path.relative_to(here).parts[0]))
+    for item in items:
+        if is_thorough(item.path):
+            item.add_marker(pytest.mark.thorough)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
@@ -50,6 +80,13 @@ def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
         patch.setenv("XDG_CONFIG_HOME", str(tmp_path_factory.mktemp("config")))
+        yield
+
+
+@pytest.fixture(autouse=True)
+def own_dialect() -> Iterator[None]:
+    """Messages are compared as they are written: for the command line."""
+    with dialect.speaking("command"):
         yield
 
 

@@ -43,6 +43,8 @@ class Kept:
             os.utime(path, ns=(MTIME_NS, MTIME_NS))
 
     def bring(self, name: str) -> Path:
+        if not (self.version / name).is_dir():
+            pytest.skip(f"the set of {self.version.name} has no {name}: see test_runs_of_0_2_0.py")
         return Path(shutil.copytree(self.version / name, self.folder / name))
 
     def source(self, name: str) -> str:
@@ -338,6 +340,8 @@ def test_no_column_of_the_ledger_vanishes(kept: Kept, database: str, postgres: P
 
 # What a task or a source names: the runs that are compared have others.
 _FREE = {"fingerprint", "work.params", "source.columns"}
+# What a worker in a process of its own has besides.
+_PLACED = {"workers": {"log"}}
 
 
 def key_paths(value: Any, at: str = "") -> set[str]:
@@ -390,9 +394,12 @@ def test_no_key_of_a_run_vanishes(kept: Kept, tmp_path: Path) -> None:
     kinds = set()
     for name in ("run-embed", "run-half", "run-windows", "augment"):
         for kind, keys in keys_by_kind(kept.version / name).items():
-            assert sorted(keys - now[kind]) == [], f"{name}: {kind} has lost keys"
+            assert sorted(keys - now[kind] - _PLACED.get(kind, set())) == [], f"{name}: {kind} has lost keys"
             kinds.add(kind)
-    assert kinds == {"plan.json", "execution.json", "report.json", "commits", "leases", "errors", "workers"}
+    expected = {"plan.json", "execution.json", "report.json", "commits", "leases", "workers"}
+    # A run with rows that failed is in the first set; state, history and steps are in later ones.
+    more = {"errors"} if (kept.version / "run-embed").is_dir() else {"state.json", "history", "steps"}
+    assert kinds == expected | more
 
 
 def test_no_key_of_a_dataset_vanishes(kept: Kept, tmp_path: Path) -> None:

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from shardmill.plan.spec import make_spec
 from shardmill.run import start
-from shardmill.spec import make_spec
-from shardmill.tasks.tune.file import read_study_file
 from shardmill.testing import InProcessEngine
+from shardmill.verbs.tune.study_file import read_study_file
 from tests.support.libraries import needed
 
 needed("optuna")
@@ -36,6 +36,7 @@ def test_a_regression_is_tuned(tmp_path: Path) -> None:
 def test_the_study_of_the_guide_has_the_best_trial_that_the_guide_shows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Its sampler draws the same on every processor, and what is shown is rounded."""
     page = (EXAMPLE.parents[1] / "docs" / "tune.md").read_text()
     blocks = re.findall(r"```(\w+)\n# (\S+)\n(.*?)```", page, re.DOTALL)
     for _, name, text in blocks:
@@ -46,4 +47,5 @@ def test_the_study_of_the_guide_has_the_best_trial_that_the_guide_shows(
     run = start(make_spec(work, execution), tmp_path / "run", engine=InProcessEngine())
     sys.modules.pop("objectives", None)
     best = run.study().best[0]
-    assert f"best     trial {best.number}  loss {best.values[0]:.6g}" in page
+    tried = "  ".join(f"{name} {x if isinstance(x, str) else f'{x:.6g}'}" for name, x in best.parameters.items())
+    assert f"best     trial {best.number}  loss {best.values[0]:.6g}  (0 s)\n         {tried}\n" in page

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from shardmill.errors import ShardmillError
+from shardmill.core.errors import ShardmillError
 from shardmill.run import start
 from shardmill.store import open_store
 from shardmill.testing import InProcessEngine

@@ -12,14 +12,15 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from shardmill import api
-from shardmill.errors import ShardmillError
+from shardmill.core.errors import ShardmillError
+from shardmill.core.template import NO_TEXT
 from shardmill.ledger import ItemReport, ItemReports
+from shardmill.plan.spec import make_spec
 from shardmill.run import Run, prepare, start
-from shardmill.spec import make_spec
+from shardmill.run.carrying import carry_out, prepare_work
 from shardmill.store import open_store
-from shardmill.template import NO_TEXT
 from shardmill.testing import InProcessEngine
+from shardmill.verbs.tune.work import tune_study
 from tests.support.corpora import fake_rows, fake_spec
 from tests.support.libraries import needed
 from tests.support.llm_server import MODEL, llm_server
@@ -184,7 +185,7 @@ def test_the_page_of_a_long_study_says_what_it_leaves_out(tmp_path: Path) -> Non
     metrics = {"value": "minimize", "speed": "minimize"}
     work = {"call": "tests.support.objectives:one_best", "trials": 110, "generation": 55, "metrics": metrics}
     study = {"work": {**work, "sampler": "random"}, "space": space}
-    run = api.tune_study(study, {}, {"device": "cpu"}, tmp_path / "run", engine=InProcessEngine())
+    run = tune_study(study, {}, {"device": "cpu"}, tmp_path / "run", engine=InProcessEngine())
     page = Path(run.report(tmp_path / "study.html")).read_text()
     assert "The table has 100 of them, the best first. All: shardmill study RUN --json" in page
     assert page.count('<th scope="row">speed</th>') == 1
@@ -201,12 +202,12 @@ def test_the_page_of_a_training_run_shows_its_figures_and_curves(tmp_path: Path)
     source.write_text("".join(json.dumps(row) + "\n" for row in topic_pairs(24)))
     params = {"model": str(a_model(tmp_path / "model")), "columns": "question,passage", "batch": 8, "epochs": 3}
     work = {"source": str(source), "task": "train", "params": params}
-    run = api.lay_out(work, {}, tmp_path / "run")
+    run = prepare_work(work, {}, tmp_path / "run")
     run.ledger.reports.put(0, 0, ItemReports([ItemReport(0, 0.0, {"mrr@10": 0.25}), ItemReport(2, 1.0, {"loss": 0.5})]))
     early = Path(run.report(tmp_path / "early.md")).read_text()
     assert "Not complete: at step 2." in early
     assert "| 2 | 0.5000 |" in early
-    run = api.carry_out(work, {}, tmp_path / "run", engine=InProcessEngine())
+    run = carry_out(work, {}, tmp_path / "run", engine=InProcessEngine())
     row = run.table().to_pylist()[0]
     seen = _Tags(Path(run.report(tmp_path / "run.html")).read_text())
     said = " ".join(seen.texts)
@@ -222,7 +223,7 @@ def test_the_page_of_a_training_run_shows_its_figures_and_curves(tmp_path: Path)
 def test_the_page_of_a_map_shows_its_clusters_and_how_far_it_can_be_trusted(tmp_path: Path) -> None:
     needed("umap")
     needed("fast_hdbscan")
-    from shardmill.run.mapping import make_map
+    from shardmill.verbs.map.making import make_map
 
     vectors = [*clusters(400), None]
     source = write_vectors(tmp_path / "in.parquet", vectors, rows_in_group=50)

@@ -17,11 +17,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from shardmill.errors import RunExists, SourceError, StaleResume, UsageError
+from shardmill.core.errors import RunExists, SourceError, StaleResume, UsageError
 from shardmill.ledger import Commit
+from shardmill.plan.spec import Spec, make_spec
 from shardmill.results.verify import Report, digest
 from shardmill.run import Run, start
-from shardmill.spec import Spec, make_spec
 from shardmill.store import locate, open_store
 from shardmill.testing import InProcessEngine, fake_vector
 from tests.support.corpora import fake_rows, fake_spec

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
+import click
 import pytest
-import typer
 
 from shardmill.cli.app import app
 from shardmill.engines.kubernetes.argo import PLANNED
@@ -40,12 +40,11 @@ def test_the_steps_come_in_their_order() -> None:
 
 @pytest.mark.parametrize("name", MADE)
 def test_every_step_is_a_command_line(name: str) -> None:
-    root: Any = typer.main.get_command(app)
     for step in MADE[name]["spec"]["templates"]:
         if "container" not in step:
             continue
         words = [re.sub(r"\{\{[^{}]+\}\}", "4", each) for each in step["container"]["args"]]
-        command = root
-        while hasattr(command, "commands"):
-            command = command.commands[words.pop(0)]
+        command: Any = app
+        while isinstance(command, click.Group):
+            command = command.get_command(click.Context(command), words.pop(0))
         assert command.make_context(step["name"], words).params

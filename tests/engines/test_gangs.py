@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from shardmill import run as runs
-from shardmill.errors import WorkerFailed
+from shardmill.core.errors import WorkerFailed
 from shardmill.ledger import Ledger
 from shardmill.run import Run
 from tests.support.gang_site import STEPS, GangSite

@@ -11,8 +11,8 @@ import pytest
 
 from shardmill.engines import open_engine
 from shardmill.ledger import Ledger
-from shardmill.planner import make_plan
 from shardmill.run import Run, start
+from shardmill.run.planner import make_plan
 from tests.support import engine_contract as contract
 from tests.support.libraries import needed
 from tests.support.slurm_cluster import SlurmCluster

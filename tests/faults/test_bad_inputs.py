@@ -1,4 +1,4 @@
-"""Bad files, most of them found by `python -m benchmarks.fuzz`: read or refused in one line, and nothing is lost.
+"""Bad files, most of them found by `python -m campaigns.fuzz`: read or refused in one line, and nothing is lost.
 
 The folder of a file in tests/data/bad names its parser. All run in this process.
 """
@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from benchmarks.fuzzed import FIELDS, PARSERS, RECORDS, make_run, read_source, seeking_everywhere
-from shardmill.errors import ShardmillError
+from campaigns.fuzzed import FIELDS, PARSERS, RECORDS, make_run, read_source, seeking_everywhere
+from shardmill.core.errors import ShardmillError
 from shardmill.sources import discover, open_source
 from tests.support.cli import Cli, Said
 

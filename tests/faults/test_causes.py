@@ -13,12 +13,20 @@ from typing import Any
 
 import pytest
 
-from shardmill import run as running
+from shardmill.core.errors import (
+    WORKER_FAILED,
+    Cure,
+    HubBusy,
+    ModelError,
+    SourceError,
+    StoreError,
+    UsageError,
+    WorkerFailed,
+)
 from shardmill.engines.deaths import Deaths
-from shardmill.errors import WORKER_FAILED, Cure, HubBusy, ModelError, SourceError, StoreError, UsageError, WorkerFailed
 from shardmill.ledger import Ledger
 from shardmill.models.location import find_model
-from shardmill.run import start
+from shardmill.run import running, start
 from shardmill.sources.files import readable
 from shardmill.testing import InProcessEngine
 from tests.support.corpora import fake_rows, fake_spec

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from shardmill.errors import Preempted
+from shardmill.core.errors import Preempted
 from shardmill.ledger import Ledger
 from shardmill.run import Run, prepare, start
 from shardmill.store import LocalStore

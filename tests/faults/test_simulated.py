@@ -1,11 +1,11 @@
-"""Seeded runs in which everything goes wrong: benchmarks/faults.py in small. What a seed finds, it finds again."""
+"""Seeded runs in which everything goes wrong: campaigns/faults.py in small. What a seed finds, it finds again."""
 
 from __future__ import annotations
 
 import pytest
 
-from benchmarks.faults import play_planted
-from benchmarks.faulty_run import play
+from campaigns.faults import play_planted
+from campaigns.faulty_run import play
 
 SEEDS = 100
 
@@ -14,7 +14,7 @@ SEEDS = 100
 def test_every_row_comes_out_once_whatever_happens(first: int) -> None:
     for seed in range(first, first + 25):
         faults = play(seed).faults
-        assert not faults, f"{faults[0]}\nplay it again: python -m benchmarks.faults --seed {seed}"
+        assert not faults, f"{faults[0]}\nplay it again: python -m campaigns.faults --seed {seed}"
 
 
 def test_a_seed_always_plays_the_same() -> None:
@@ -25,5 +25,5 @@ def test_a_seed_always_plays_the_same() -> None:
 
 @pytest.mark.parametrize("bug", ["commit-by-put", "commit-before-part", "delete-without-lock"])
 def test_a_planted_bug_is_found(bug: str) -> None:
-    """`python -m benchmarks.faults --mutate NAME` finds the others, which take more seeds."""
+    """`python -m campaigns.faults --mutate NAME` finds the others, which take more seeds."""
     assert any(play_planted((seed, bug)).faults for seed in range(100))

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from shardmill.errors import Preempted
+from shardmill.core.errors import Preempted
 from shardmill.ledger import Ledger
 from shardmill.results.verify import verify
 from shardmill.run import Run, start
-from shardmill.status.state import read_status
+from shardmill.run.status.state import read_status
 from shardmill.store import Entry, LocalStore
 from shardmill.testing import InProcessEngine
 from tests.support.corpora import fake_rows, fake_spec

@@ -12,14 +12,15 @@ import pyarrow.parquet as pq
 import pytest
 
 from shardmill import prepare, work
-from shardmill.errors import StepFailed
+from shardmill.core.errors import StepFailed
 from tests.support.corpora import fake_rows, fake_spec
 from tests.support.waiting import PATIENCE_S
 
 Write = Callable[..., Path]
 KILLED = """
 import os, signal, sys
-from shardmill import steps, work
+from shardmill import work
+from shardmill.worker import steps
 steps._DO["merge"] = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
 work(sys.argv[1])
 """

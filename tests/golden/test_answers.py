@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 
 from benchmarks.answers_peers import ANSWER_TOKENS, MOST_TOKENS, N_BEST, QUESTION_TOKENS, STEP, logits
-from shardmill.devices import Device
-from shardmill.evaluation.ranking import ndcg, recall, reciprocal_rank
-from shardmill.evaluation.squad import exact_match, f1
+from shardmill.core.devices import Device
+from shardmill.core.evaluation.ranking import ndcg, recall, reciprocal_rank
+from shardmill.core.evaluation.squad import exact_match, f1
 from shardmill.models.location import find_model
-from shardmill.tasks.answer import spans
-from shardmill.tasks.answer.reader import SpanReader
+from shardmill.verbs.answer import spans
+from shardmill.verbs.answer.reader import SpanReader
 from tests.support.tiny_models import bert, transformers, write_model
 
 HERE = Path(__file__).parent

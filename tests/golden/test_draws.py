@@ -18,7 +18,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shardmill import random as randoms
 from shardmill.augment import (
     PRESETS,
     AugmentationConfig,
@@ -29,7 +28,8 @@ from shardmill.augment import (
     normal,
     uniform,
 )
-from shardmill.random import draw5, draw_fine, make_key
+from shardmill.core import random as randoms
+from shardmill.core.random import draw5, draw_fine, make_key
 from tests.support.libraries import needed
 from tests.support.waiting import PATIENCE_S
 
@@ -90,7 +90,7 @@ FUNCTIONS = {
 def torch_columns(name: str, device: str = "cpu") -> Columns:
     torch = pytest.importorskip("torch")
     from shardmill.augment import augmentation_tensors
-    from shardmill.random import tensors
+    from shardmill.core.random import tensors
 
     ids = torch.from_numpy(IDS.view(np.int64)).to(device)
     if name in ("draw5", "draw_fine"):

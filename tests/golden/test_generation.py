@@ -14,7 +14,7 @@ from tests.support.tiny_models import needed
 
 torch, transformers = needed("torch"), needed("transformers")
 
-from shardmill.devices import Device  # noqa: E402
+from shardmill.core.devices import Device  # noqa: E402
 from shardmill.models.decoding.generator import Generator  # noqa: E402
 from shardmill.models.decoding.options import GenerationOptions  # noqa: E402
 

@@ -12,10 +12,10 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from shardmill.devices import Device
+from shardmill.core.devices import Device
 from shardmill.plan import Plan
-from shardmill.planner import make_plan
-from shardmill.spec import make_spec
+from shardmill.plan.spec import make_spec
+from shardmill.run.planner import make_plan
 
 GOLDEN = Path(__file__).with_name("plan.json")
 MTIME_NS = 1_700_000_000_123_456_789

@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from shardmill.batching import plan_batches
-from shardmill.devices import Device
-from shardmill.tasks.embed import EmbedTask
+from shardmill.core.batching import plan_batches
+from shardmill.core.devices import Device
+from shardmill.verbs.embed.task import EmbedTask
 from tests.support.tiny_models import MINILM, bert, needed, pooling, torch, transformers, write_model
 
 pytestmark = pytest.mark.model

@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from shardmill.devices import Device
+from shardmill.core.devices import Device
+from shardmill.plan.spec import make_spec
 from shardmill.run import Run, start
-from shardmill.spec import make_spec
-from shardmill.tasks.embed import EmbedTask
 from shardmill.testing import InProcessEngine
+from shardmill.verbs.embed.task import EmbedTask
 from tests.support.tiny_models import MINILM, bert, needed, pooling, torch, transformers, write_model
 
 pytestmark = pytest.mark.model

@@ -67,7 +67,7 @@ def test_a_clean_environment_runs_and_verifies(wheel: Path, tmp_path: Path) -> N
     assert "Verified: 50 rows" in shardmill("verify", "run")
     inside = subprocess.run([sys.executable, "-m", "zipfile", "-l", wheel], capture_output=True, text=True).stdout
     assert "shardmill/py.typed" in inside
-    assert "shardmill/sizing/catalogue.toml" in inside
+    assert "shardmill/plan/sizing/catalogue.toml" in inside
 
 
 def newest_python() -> str | None:

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from shardmill.console import card
+from shardmill.core.console import card
+from shardmill.plan.spec import make_spec
 from shardmill.run import Run, start
-from shardmill.spec import make_spec
 from shardmill.testing import InProcessEngine
 from tests.support.corpora import fake_rows
 from tests.support.libraries import needed

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from shardmill import Run
-from shardmill.telemetry import MOST_SHARDS, RunTrace, trace_ids
+from shardmill.core.telemetry import MOST_SHARDS, RunTrace, trace_ids
 from tests.support.cli import process, write_spec
 from tests.support.libraries import needed
 from tests.support.otlp import OtlpCollector, otlp_collector
@@ -104,14 +104,14 @@ def test_many_shards_have_a_bounded_number_of_spans(monkeypatch: pytest.MonkeyPa
 OFF = """
 import sys
 import shardmill.run, shardmill.worker, shardmill.cli
-from shardmill.telemetry import open_trace, timed_step
+from shardmill.core.telemetry import open_trace, timed_step
 assert open_trace("p", "g") is None
 with timed_step("p", "g", "verify"):
     pass
 assert not [name for name in sys.modules if name.startswith("opentelemetry")]
 """
 AWAY = """
-from shardmill.telemetry import open_trace
+from shardmill.core.telemetry import open_trace
 open_trace("p", "g").add("shard", 1.0, 2.0, rows=3)
 print("done")
 """

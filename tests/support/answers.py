@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from shardmill.plan.spec import Spec, make_spec
 from shardmill.run import Run, start
-from shardmill.spec import Spec, make_spec
 from shardmill.testing import InProcessEngine
 from tests.support import tiny_models
 from tests.support.tiny_models import pooling, transformers

@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from email.utils import formatdate
 from pathlib import Path
 
+from tests.support.guard import kill_tree
 from tests.support.services import free_port, unavailable
 from tests.support.waiting import PATIENCE_S
 
@@ -49,8 +50,8 @@ def azurite(folder: Path) -> Iterator[dict[str, str]]:
             "AZURE_STORAGE_ENDPOINT": endpoint,
         }
     finally:
-        server.kill()
-        server.wait()
+        # `node` of the package index is a program that starts another one.
+        kill_tree(server)
 
 
 def _make_container(server: subprocess.Popen[bytes], endpoint: str, log: Path) -> None:

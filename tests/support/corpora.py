@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from shardmill.devices import Device
-from shardmill.spec import Spec, make_spec
+from shardmill.core.devices import Device
+from shardmill.plan.spec import Spec, make_spec
 from shardmill.tasks.base import Output, Prepared, Task
 from shardmill.testing import FakeTask
+from tests.support.waiting import wait_for
 
 
 def fake_spec(source: Path | str, *, params: dict[str, Any] | None = None, query: str = "", **execution: Any) -> Spec:
@@ -29,6 +30,24 @@ def fake_rows(count: int, start: int = 0) -> list[dict[str, str]]:
 
 class UsersTask(FakeTask):
     """A task of a user: workers import it only if the permission reached them."""
+
+
+class HeldTask(FakeTask):
+    """Waits at the text "text 1", so that a test acts in the middle of a shard.
+
+    The n-th time it creates the file held-n in its folder and waits for the file go-n.
+    """
+
+    def __init__(self, folder: str) -> None:
+        super().__init__()
+        self.folder = Path(folder)
+
+    def run(self, inputs: Sequence[Any]) -> Output:
+        if "text 1" in inputs:
+            n = 1 + len([*self.folder.glob("held-*")])
+            (self.folder / f"held-{n}").touch()
+            wait_for((self.folder / f"go-{n}").exists)
+        return super().run(inputs)
 
 
 class Shouting(Task):

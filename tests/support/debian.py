@@ -1,4 +1,7 @@
-"""Programs from Debian's packages: found on the machine, or installed where everything has to be there."""
+"""Programs from Debian's packages: found on the machine, or installed where everything has to be there.
+
+`python -m tests.support.debian` installs what the tests need before any of them begins: make calls it.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +9,37 @@ import fcntl
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
 from tests.support.services import unavailable
-from tests.support.waiting import PATIENCE_S
+
+# How long apt-get waits for another that is at work.
+LOCKED_S = 900.0
+_REST_S = 1.0
+_LOCKED = ("Could not get lock", "Unable to acquire the dpkg", "Unable to lock directory")
+
+# Programs and their packages. Root's tests need the first; where everything has to be there, the others too.
+ENGINES = {
+    "sshd": "openssh-server",
+    "ssh-keygen": "openssh-client",
+    "munged": "munge",
+    **dict.fromkeys(("slurmctld", "slurmd", "sbatch", "squeue", "scancel", "scontrol"), "slurm-wlm"),
+}
+OTHERS = {
+    "pgbouncer": "pgbouncer",
+    "pigz": "pigz",
+    "bgzip": "tabix",
+    "zstd": "zstd",
+    "bzip2": "bzip2",
+    "xz": "xz-utils",
+    "chromium": "chromium",
+    "prometheus": "prometheus",
+    "promtool": "prometheus",
+}
 
 
 def search_path() -> str:
@@ -35,7 +63,7 @@ def require(program: str, package: str) -> str:
 def install(programs: Sequence[str], packages: Sequence[str]) -> None:
     """Install the packages of missing programs, as root; LookupError says why that is impossible."""
     how = f"apt-get install {' '.join(packages)}"
-    # Test processes run side by side, and apt-get does not wait for another.
+    # Test processes run side by side: one installs, the others find what it brought.
     with open(Path(tempfile.gettempdir()) / f"shardmill-apt-{os.geteuid()}.lock", "ab") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not (missing := _missing(programs)):
@@ -44,12 +72,46 @@ def install(programs: Sequence[str], packages: Sequence[str]) -> None:
             raise LookupError(f"{missing} not found, and only root can install: {how}")
         if shutil.which("apt-get") is None:
             raise LookupError(f"{missing} not found, and there is no apt-get to install: {how}")
-        environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive", "RUNLEVEL": "1"}
-        for command in (["update", "-qq"], ["install", "-y", "-qq", "--no-install-recommends", *packages]):
-            subprocess.run(["apt-get", *command], env=environment, capture_output=True, timeout=PATIENCE_S)
+        said = _apt("update", "-qq")
+        said = _apt("install", "-y", "-qq", "--no-install-recommends", *packages) or said
         if missing := _missing(programs):
-            raise LookupError(f"apt-get did not bring {missing}: {how}")
+            raise LookupError(f"apt-get did not bring {missing}: {how}{f' ({said})' if said else ''}")
+
+
+def _apt(*words: str) -> str:
+    """The last line of apt-get's errors, if it fails. It waits for another that is at work.
+
+    Its own option waits for dpkg's lock, but not for those of the lists and of the archives.
+    """
+    command = ["apt-get", "-o", f"DPkg::Lock::Timeout={LOCKED_S:.0f}", *words]
+    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive", "RUNLEVEL": "1", "LC_ALL": "C"}
+    deadline = time.monotonic() + LOCKED_S
+    while True:
+        done = subprocess.run(command, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+        if not any(sign in done.stderr for sign in _LOCKED) or time.monotonic() > deadline:
+            break
+        time.sleep(_REST_S)
+    lines = [line for line in (done.stderr or done.stdout).splitlines() if line.strip()]
+    return (lines or [f"status {done.returncode}"])[-1] if done.returncode else ""
 
 
 def _missing(programs: Sequence[str]) -> str:
     return ", ".join(name for name in programs if shutil.which(name, path=search_path()) is None)
+
+
+def main() -> None:
+    """Install what is missing, where that is possible: the tests say what they miss."""
+    wanted = ENGINES | (OTHERS if os.environ.get("CI") == "true" else {})
+    missing = {name: package for name, package in wanted.items() if _missing([name])}
+    if not missing or os.geteuid():
+        return
+    packages = list(dict.fromkeys(missing.values()))
+    print(f"Installing what the tests need from Debian: {', '.join(packages)} …", flush=True)
+    try:
+        install(list(missing), packages)
+    except LookupError as error:
+        print(error, file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()

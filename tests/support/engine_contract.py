@@ -17,15 +17,15 @@ import psutil
 import pyarrow.parquet as pq
 import pytest
 
+from shardmill.core.errors import WorkerFailed
 from shardmill.engines import LOCAL, open_engine
 from shardmill.engines.base import Engine, Placement
 from shardmill.engines.local import LocalEngine
-from shardmill.errors import WorkerFailed
 from shardmill.ledger import Ledger
-from shardmill.planner import devices_for, make_plan
+from shardmill.plan.spec import Spec
+from shardmill.plan.spec import make_spec as spec_of
 from shardmill.run import Run, resume, start, stop
-from shardmill.spec import Spec
-from shardmill.spec import make_spec as spec_of
+from shardmill.run.planner import devices_for, make_plan
 from tests.support import functions
 from tests.support.corpora import fake_rows, fake_spec
 from tests.support.waiting import PATIENCE_S, wait_for

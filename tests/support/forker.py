@@ -15,7 +15,7 @@ from typing import IO, Any
 
 _IMPORTED = (
     *("shardmill.testing", "shardmill.models.kernels", "shardmill.models.tokenizer", "shardmill.sources.lines"),
-    *("shardmill.tasks.answer.reader", "shardmill.tasks.summarize.extractive", "shardmill.models.decoding.generator"),
+    *("shardmill.verbs.answer.reader", "shardmill.verbs.summarize.extractive", "shardmill.models.decoding.generator"),
     *("transformers.models.bert.modeling_bert", "transformers.models.llama.modeling_llama"),
     *("transformers.models.auto.tokenization_auto", "transformers.models.bert.tokenization_bert"),
     "transformers.convert_slow_tokenizer",
@@ -60,7 +60,7 @@ def forker(without: Sequence[str] = ()) -> Iterator[Forker]:
 
 def work(run: str, step: str, after: int = 0) -> None:
     """Work on a run until a step is reached the `after`-th time; then die."""
-    from shardmill.devices import Device
+    from shardmill.core.devices import Device
     from shardmill.ledger import Ledger
     from shardmill.testing import crash_at
     from shardmill.worker import Worker

@@ -14,12 +14,12 @@ from multiprocessing.context import ForkServerContext, ForkServerProcess
 from typing import Any
 from unittest import mock
 
-from shardmill import permission
+from shardmill.core import permission
 from tests.support.waiting import PATIENCE_S
 
 # What workers import that run a fake task, load a table or split a source.
 LIGHT = (
-    *("pytest", "psutil", "shardmill.testing", "shardmill.split", "shardmill.worker.process"),
+    *("pytest", "psutil", "shardmill.testing", "shardmill.verbs.split.splitter", "shardmill.worker.process"),
     *("shardmill.sources.lines", "shardmill.sinks.postgres", "pyarrow.compute", "pyarrow.parquet", "psycopg"),
 )
 

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from shardmill import run as runs
-from shardmill.errors import EXIT_DONE
+from shardmill.core.errors import EXIT_DONE
 from shardmill.ledger import Ledger
+from shardmill.plan.spec import Spec, make_spec
 from shardmill.run import Run
-from shardmill.spec import Spec, make_spec
 from shardmill.store.local import try_lock
 from tests.support.forking import LIGHT, ForkedWorker
 from tests.support.waiting import PATIENCE_S, wait_for

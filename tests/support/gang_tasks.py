@@ -13,7 +13,7 @@ from typing import IO, Any
 
 import pyarrow as pa
 
-from shardmill.devices import Device
+from shardmill.core.devices import Device
 from shardmill.tasks.context import Context, Group, LongTask, Stopped
 from shardmill.tasks.gang import GroupChanged, process_group, run_together
 

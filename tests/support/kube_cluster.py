@@ -22,6 +22,7 @@ from typing import Any
 
 import psutil
 
+from tests.support.guard import shared_environment
 from tests.support.waiting import PATIENCE_S, wait_for
 
 IMAGE = "localhost/shardmill:test"
@@ -219,6 +220,7 @@ def _lives(user: str) -> bool:
 
 
 def _run(*words: str) -> None:
-    done = subprocess.run([sys.executable, *words], capture_output=True, text=True, timeout=2 * PATIENCE_S)
+    how: dict[str, Any] = {"capture_output": True, "text": True, "timeout": 2 * PATIENCE_S}
+    done = subprocess.run([sys.executable, *words], env=shared_environment(), **how)
     if done.returncode:
         raise LookupError(f"no Kubernetes: cluster.py {words[1]}: {(done.stderr or done.stdout).strip()[-500:]}")

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from shardmill.ledger import Ledger
+from shardmill.plan.spec import Spec
 from shardmill.run import Run
-from shardmill.spec import Spec
 from shardmill.store import open_store
 from tests.support.corpora import fake_rows, fake_spec
 from tests.support.kube_cluster import SECRET, KubeCluster

@@ -7,7 +7,7 @@ from typing import Any
 
 from shardmill.ledger import Commit
 from shardmill.plan import Plan, Shard, SourceFile, SourceStat
-from shardmill.spec import Work
+from shardmill.plan.spec import Work
 
 
 def make_commit(shard: int, attempt: str = "a1", **changes: Any) -> Commit:

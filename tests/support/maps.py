@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shardmill.maps.page import make_page
-from shardmill.maps.page_data import (
+from shardmill.verbs.map.page import make_page
+from shardmill.verbs.map.page_data import (
     BLOCK_POINTS,
     LAST_STEP,
     ListEntry,

@@ -14,7 +14,7 @@ from typing import Any
 
 from shardmill.ledger import History, HistoryPoint, Ledger, RunForecast, RunView, Totals, mark_states
 from shardmill.plan import Plan, Shard, SourceFile, SourceStat
-from shardmill.spec import Work
+from shardmill.plan.spec import Work
 from tests.support.cli import command
 from tests.support.ledgers import a_plan
 from tests.support.waiting import PATIENCE_S

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from shardmill.devices import Device
+from shardmill.core.devices import Device
 from shardmill.tasks.base import Output, Prepared
 from shardmill.testing import FakeTask
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.support.debian import require
+from tests.support.guard import kill_tree
 from tests.support.services import free_port
 from tests.support.waiting import wait_for
 
@@ -61,5 +62,4 @@ def prometheus(folder: Path, monitor_port: int, token: str, namespace: str = "")
         wait_for(server.is_ready)
         yield server
     finally:
-        process.kill()
-        process.wait()
+        kill_tree(process)

@@ -13,6 +13,7 @@ import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
+from tests.support.guard import kill_tree
 from tests.support.services import free_port
 from tests.support.waiting import PATIENCE_S
 
@@ -46,8 +47,7 @@ def seaweed(folder: Path) -> Iterator[str]:
         _wait_for_bucket(server, folder / "log")
         yield "s3://shardmill"
     finally:
-        server.kill()
-        server.wait()
+        kill_tree(server)
         for name, value in before.items():
             os.environ.pop(name, None) if value is None else os.environ.update({name: value})
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from hypothesis import strategies as st
 
-from shardmill.ranges import cover
+from shardmill.core.ranges import cover
 from shardmill.sources import Fields, ItemBatch, Shard, SourceStat, open_source
 from shardmill.store import open_store
 

@@ -17,6 +17,8 @@ import psutil
 import pytest
 
 import shardmill
+from tests.support import debian
+from tests.support.guard import MARK
 from tests.support.services import free_port, unavailable
 from tests.support.waiting import PATIENCE_S
 
@@ -26,7 +28,7 @@ ListenAddress {address}
 HostKey {folder}/host_key
 PidFile {folder}/sshd.pid
 AuthorizedKeysFile {folder}/authorized_keys
-SetEnv HOME={home}
+SetEnv HOME={home} {mark}
 Subsystem sftp internal-sftp
 PasswordAuthentication no
 KbdInteractiveAuthentication no
@@ -37,26 +39,15 @@ LogLevel ERROR
 """
 
 
-def install(*packages: str) -> None:
-    """Install Debian packages, if the tests may."""
-    if os.geteuid() != 0 or shutil.which("apt-get") is None:
-        return
-    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    words = ["apt-get", "install", "-y", "--no-install-recommends", *packages]
-    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-    if subprocess.run(words, env=environment, check=False, **quiet).returncode:  # type: ignore[call-overload]
-        subprocess.run(["apt-get", "update"], env=environment, check=False, **quiet)  # type: ignore[call-overload]
-        subprocess.run(words, env=environment, check=False, **quiet)  # type: ignore[call-overload]
-
-
 def find_sshd() -> str:
-    path = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
-    if shutil.which("sshd", path=path) is None:
-        install("openssh-server")
-    found = shutil.which("sshd", path=path)
-    if found is None or shutil.which("ssh-keygen") is None:
+    programs = ["sshd", "ssh-keygen"]
+    if os.geteuid() == 0:
+        with contextlib.suppress(LookupError):
+            debian.install(programs, [debian.ENGINES[name] for name in programs])
+    found = [shutil.which(name, path=debian.search_path()) for name in programs]
+    if None in found:
         unavailable("there is no sshd: apt-get install openssh-server")
-    return str(found)
+    return str(found[0])
 
 
 def make_key(path: Path) -> Path:
@@ -79,7 +70,9 @@ class TestHost:
         public = (folder / "host_key.pub").read_text().split()
         self.known_hosts = folder / "known_hosts"
         self.known_hosts.write_text(f"[{address}]:{self.port} {public[0]} {public[1]}\n")
-        text = _CONFIG.format(port=self.port, address=address, folder=folder, home=self.home)
+        # Commands that come over the network do not inherit it.
+        mark = f"{MARK}={os.environ.get(MARK, '')}"
+        text = _CONFIG.format(port=self.port, address=address, folder=folder, home=self.home, mark=mark)
         (folder / "sshd_config").write_text(text)
         self.python = folder / "python"
         where = f"{Path(shardmill.__file__).parents[1]}:{Path(__file__).parents[2]}"

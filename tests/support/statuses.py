@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from shardmill.status.state import Status
+from shardmill.run.status.state import Status
 
 NOW = 1_700_000_000.0
 

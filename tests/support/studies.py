@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from shardmill import run as runs
+from shardmill.plan.spec import Spec, make_spec
 from shardmill.run import Run
-from shardmill.spec import Spec, make_spec
-from shardmill.tasks.tune.file import read_study_file
 from shardmill.testing import InProcessEngine
+from shardmill.verbs.tune.study_file import read_study_file
 from tests.support.objectives import STUDY
 
 

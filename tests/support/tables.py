@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from shardmill.devices import Device
+from shardmill.core.devices import Device
 from shardmill.ledger import Ledger
-from shardmill.planner import make_plan, result_schema
+from shardmill.plan.spec import Spec, make_spec
+from shardmill.run.planner import make_plan, result_schema
 from shardmill.sinks.table import prepare
-from shardmill.spec import Spec, make_spec
 from shardmill.worker import Worker
 from tests.support.corpora import fake_rows
 from tests.support.forking import Forking

@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from shardmill.devices import Device
+from shardmill.core.devices import Device
 from shardmill.models.folder import read_folder
 from shardmill.testing import FakeContext
 from tests.support.libraries import needed
@@ -24,11 +24,11 @@ TRAINING = [
     "pytest",
     "psutil",
     "shardmill.testing",
-    "shardmill.training.card",
-    "shardmill.training.loop",
-    "shardmill.training.network",
-    "shardmill.training.result",
-    "shardmill.tasks.train",
+    "shardmill.verbs.train.card",
+    "shardmill.verbs.train.loop",
+    "shardmill.verbs.train.network",
+    "shardmill.verbs.train.result",
+    "shardmill.verbs.train.task",
     "torch.distributed",
     "transformers.models.bert.modeling_bert",
     "tests.support.training",
@@ -92,16 +92,16 @@ def topic_pairs(count: int = 48, seed: int = 1) -> list[dict[str, Any]]:
 
 
 def a_network(folder: Path, device: Device = CPU, **options: Any) -> Any:
-    from shardmill.training.network import Network
+    from shardmill.verbs.train.network import Network
 
     return Network(read_folder(folder), device, **options)
 
 
 def pairs_of(rows: list[dict[str, Any]], model: Path | str, **options: Any) -> Any:
-    from shardmill.training.data import Pairs
-    from shardmill.training.options import TrainOptions
+    from shardmill.verbs.train.data import Pairs
+    from shardmill.verbs.train.params import TrainParams
 
-    made = TrainOptions(**{"model": str(model), "columns": ("question", "passage"), "batch": 8, **options})
+    made = TrainParams(**{"model": str(model), "columns": ("question", "passage"), "batch": 8, **options})
     return Pairs(pa.Table.from_pylist(rows), made, tuple(made.prompts.get(name, "") for name in made.columns))
 
 

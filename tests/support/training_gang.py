@@ -8,9 +8,9 @@ from pathlib import Path
 
 import numpy as np
 
-from shardmill import api
 from shardmill.ledger import Gang, Ledger
 from shardmill.run import Run
+from shardmill.run.carrying import carry_out
 from shardmill.testing import InProcessEngine
 from tests.support.cli import command
 from tests.support.waiting import PATIENCE_S, wait_for
@@ -79,7 +79,7 @@ def finish_training(out: str, started: subprocess.Popen[str], lost: Gang) -> Run
 
 def train_undisturbed(source: str, model: str, out: Path) -> Run:
     params = {**_OPTIONS, "model": model, "columns": "question,passage"}
-    return api.carry_out({"source": source, "task": "train", "params": params}, {}, out, engine=InProcessEngine())
+    return carry_out({"source": source, "task": "train", "params": params}, {}, out, engine=InProcessEngine())
 
 
 def assert_same_losses(run: Run, other: Run) -> None:

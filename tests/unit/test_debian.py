@@ -15,11 +15,19 @@ from tests.services.postgres import test_pooler
 from tests.support import debian
 
 APT = """#!/bin/sh
+[ "$1" = -o ] && shift 2
 echo "$@" >> {folder}/asked
+if [ -e {folder}/locked-$1 ]; then
+  rm {folder}/locked-$1
+  echo "E: Could not get lock /var/lib/apt/lists/lock. It is held by process 1 (apt-get)" >&2
+  echo "E: Unable to lock directory /var/lib/apt/lists/" >&2
+  exit 100
+fi
 [ "$1" = update ] && exit 0
+[ -e {folder}/empty ] && {{ echo "E: Unable to locate package $5" >&2; exit 100; }}
 for package in "$@"; do :; done
 [ "$package" = tabix ] && package=bgzip
-[ -e {folder}/empty ] || {{ printf '#!/bin/sh\\n' > {folder}/$package; chmod 755 {folder}/$package; }}
+printf '#!/bin/sh\\n' > {folder}/$package; chmod 755 {folder}/$package
 """
 
 
@@ -30,7 +38,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder.mkdir()
     (folder / "apt-get").write_text(APT.format(folder=folder))
     (folder / "apt-get").chmod(0o755)
-    for name in ("sh", "chmod"):
+    for name in ("sh", "chmod", "rm"):
         (folder / name).symlink_to(str(shutil.which(name)))
     monkeypatch.setattr(debian, "search_path", lambda: str(folder))
     monkeypatch.setenv("PATH", str(folder))
@@ -49,9 +57,28 @@ def test_a_missing_program_is_installed_once(machine: Path, program: str, packag
     ]
 
 
+def test_another_apt_get_is_waited_for(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(debian, "_REST_S", 0.0)
+    for command in ("update", "install"):
+        (machine / f"locked-{command}").touch()
+    assert debian.require("pigz", "pigz") == str(machine / "pigz")
+    asked = [line.split()[0] for line in (machine / "asked").read_text().splitlines()]
+    assert asked == ["update", "update", "install", "install"]
+
+
+def test_what_is_missing_is_installed_before_the_tests(machine: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (machine / "empty").touch()
+    debian.main()
+    said = capsys.readouterr()
+    assert said.out.startswith("Installing what the tests need from Debian: openssh-server, ")
+    assert "E: Unable to locate package" in said.err
+
+
 def test_without_root_or_its_package_a_program_is_missed_in_ci(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (machine / "empty").touch()
-    with pytest.raises(pytest.fail.Exception, match="apt-get did not bring bgzip: apt-get install tabix"):
+    with pytest.raises(
+        pytest.fail.Exception, match=r"did not bring bgzip: apt-get install tabix \(E: Unable to locate"
+    ):
         debian.require("bgzip", "tabix")
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     with pytest.raises(pytest.fail.Exception, match="only root can install: apt-get install tabix"):

@@ -7,11 +7,11 @@ import importlib
 
 import pytest
 
-from shardmill.errors import MissingExtra
+from shardmill.core.errors import MissingExtra
 from tests.support.imports import MODULES
 
 # What an example needs that its module imports later.
-NEEDED = {"shardmill.schema": "jsonschema"}
+NEEDED = {"shardmill.models.answer_schema": "jsonschema"}
 WITH_EXAMPLES = sorted(name for name, path in MODULES.items() if ">>> " in path.read_text())
 
 

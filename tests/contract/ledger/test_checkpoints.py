@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from shardmill.errors import CorruptState, TaskError
+from shardmill.core.errors import CorruptState, TaskError
 from shardmill.ledger import ItemReport, ItemReports, Ledger
 from shardmill.ledger.report import MOST_REPORTS
 from tests.support.ledgers import a_plan, make_commit

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from shardmill.errors import NotComplete, UsageError
+from shardmill.core.errors import NotComplete, UsageError
 from shardmill.ledger import Lease, Ledger, Suspects, process_alive
 from tests.support.ledgers import a_plan, make_commit
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from shardmill.costs.cost import Cost, read_cost
 from shardmill.ledger import Ledger, worker
-from shardmill.status.state import read_status
+from shardmill.run.costs.cost import Cost, read_cost
+from shardmill.run.status.state import read_status
 from tests.support.counting import CountingStore, CutShort, CutShortStore
 from tests.support.ledgers import a_plan, make_commit
 

@@ -11,7 +11,7 @@ import pytest
 
 from shardmill.ledger import Assignment, DoneShard, Ledger
 from shardmill.ledger import segment as segments
-from shardmill.status.state import read_status
+from shardmill.run.status.state import read_status
 from shardmill.store import LocalStore
 from tests.support.counting import CountingStore, CutShort, CutShortStore
 from tests.support.ledgers import a_plan, make_commit

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from shardmill.errors import Preempted, WorkerFailed
+from shardmill.core.errors import Preempted, WorkerFailed
 from shardmill.ledger import Ledger
 from tests.support.ledgers import a_plan
 

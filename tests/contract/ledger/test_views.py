@@ -11,8 +11,8 @@ import pytest
 
 from shardmill.ledger import History, HistoryPoint, Ledger, Suspects
 from shardmill.plan import Plan
-from shardmill.status.screen import render
-from shardmill.status.state import glance, read_status
+from shardmill.run.status.screen import render
+from shardmill.run.status.state import glance, read_status
 from tests.support.counting import CountingStore
 from tests.support.ledgers import a_plan, make_commit
 

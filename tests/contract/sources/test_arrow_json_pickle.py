@@ -14,10 +14,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from shardmill.errors import SourceError, StaleResume
+from shardmill.core.errors import SourceError, StaleResume
+from shardmill.plan.spec import make_spec
 from shardmill.run import start
 from shardmill.sources import Fields, SourceStat, count_lines, discover, open_source
-from shardmill.spec import make_spec
 from shardmill.testing import InProcessEngine
 from tests.support.corpora import fake_spec
 from tests.support.more_sources import WRITERS, as_arrow, as_arrow_stream, as_json, as_pickle

@@ -20,15 +20,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from shardmill.devices import Device
-from shardmill.errors import SourceError
+from shardmill.core.devices import Device
+from shardmill.core.errors import SourceError
 from shardmill.ledger import Ledger
 from shardmill.plan import Plan
-from shardmill.planner import make_plan
+from shardmill.plan.spec import make_spec
 from shardmill.run import start
+from shardmill.run.planner import make_plan
 from shardmill.sources import Fields, SourceStat, count_lines, discover, open_source
 from shardmill.sources.compressed import entries
-from shardmill.spec import make_spec
 from shardmill.testing import InProcessEngine
 from tests.support.corpora import fake_spec
 from tests.support.sources import FIELDS, NEAR_ROOTS, WRITERS, Row, memory_root, put, read_all, rows_strategy, s3_root

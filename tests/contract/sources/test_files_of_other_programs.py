@@ -20,8 +20,8 @@ from hypothesis import strategies as st
 
 from shardmill.sources import SourceStat, discover
 from shardmill.sources.compressed import entries
-from shardmill.split import split_files
 from shardmill.store import open_store
+from shardmill.verbs.split import split_files
 from tests.support.debian import require
 from tests.support.services import PostgresServer, unavailable
 from tests.support.sources import FIELDS, Row, as_csv, as_jsonl, as_tsv, put, read_all

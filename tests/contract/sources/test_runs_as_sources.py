@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from shardmill.errors import SourceError, StaleResume
+from shardmill.core.errors import SourceError, StaleResume
 from shardmill.ledger import Ledger
 from shardmill.ledger.record import encode
+from shardmill.plan.spec import Spec, make_spec
 from shardmill.run import Run, start
 from shardmill.sources import Fields, discover, open_source
-from shardmill.spec import Spec, make_spec
 from shardmill.testing import InProcessEngine, fake_vector
 from tests.support.cli import Cli
 from tests.support.corpora import SHOUTING

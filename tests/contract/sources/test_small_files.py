@@ -14,14 +14,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from shardmill.errors import SourceError, StaleResume
+from shardmill.core.errors import SourceError, StaleResume
 from shardmill.ledger import Ledger
 from shardmill.plan import Plan
-from shardmill.planner import make_plan
+from shardmill.plan.spec import Spec, make_spec
 from shardmill.run import start
+from shardmill.run.planner import make_plan
+from shardmill.run.status.shard import describe_shard
 from shardmill.sources import discover, open_source
-from shardmill.spec import Spec, make_spec
-from shardmill.status.shard import describe_shard
 from shardmill.testing import InProcessEngine, fake_vector
 from tests.support.more_sources import as_arrow_file, as_arrow_stream, as_json, as_pickle
 from tests.support.sources import FIELDS, Row, as_csv, as_jsonl, as_parquet, batch_rows, put, read_all, rows_strategy

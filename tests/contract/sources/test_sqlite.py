@@ -11,11 +11,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from shardmill.errors import DatabaseError, SourceError, SpecError, StaleResume
+from shardmill.core.errors import DatabaseError, SourceError, SpecError, StaleResume
+from shardmill.plan.spec import make_spec
 from shardmill.run import Run, start
 from shardmill.sources import Fields, discover, open_source
 from shardmill.sources.sql.query import check_query
-from shardmill.spec import make_spec
 from shardmill.testing import InProcessEngine
 from tests.support.corpora import fake_rows, fake_spec
 

@@ -17,7 +17,7 @@ from typing import Any
 import obstore
 import pytest
 
-from shardmill.errors import UsageError
+from shardmill.core.errors import UsageError
 from shardmill.store import Store, list_folders, local, locate, open_store, remote, replacing
 from shardmill.store.local import LocalStore, try_lock
 

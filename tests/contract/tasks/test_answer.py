@@ -11,15 +11,16 @@ from typing import Any
 import pytest
 
 import shardmill as package
-from shardmill.errors import NotComplete, SpecError, UsageError
+from shardmill.core.errors import NotComplete, SpecError, UsageError
+from shardmill.models.retrieval.passages import Passage, PassageIndex, find_record, read_record
+from shardmill.plan.spec import make_spec
 from shardmill.results import passages as building
-from shardmill.retrieval.passages import Passage, PassageIndex, find_record, read_record
 from shardmill.run import Run, prepare, start
-from shardmill.spec import make_spec
-from shardmill.tables.asking import ask, make_searchable
-from shardmill.tasks.answer.retriever import FoundPassage
-from shardmill.tasks.answer.writer import write_prompt
+from shardmill.run.searchable import make_searchable
 from shardmill.testing import InProcessEngine
+from shardmill.verbs.answer.asking import ask
+from shardmill.verbs.answer.retriever import FoundPassage
+from shardmill.verbs.answer.writer import write_prompt
 from tests.support.answers import (
     answer_spec,
     embed_passages,

@@ -11,9 +11,9 @@ import pytest
 
 from shardmill import cli
 from shardmill.augment import AugmentationConfig, augmentation_table, choice, get_preset, log_uniform
-from shardmill.errors import ShardmillError, SourceError, SpecError, StaleResume, UsageError
+from shardmill.core.errors import ShardmillError, SourceError, SpecError, StaleResume, UsageError
+from shardmill.plan.spec import make_spec
 from shardmill.run import Run, start
-from shardmill.spec import make_spec
 from shardmill.testing import InProcessEngine
 
 CONFIG = AugmentationConfig(seed=3, extra={"blur": log_uniform(0.1, 3), "mode": choice(["crop", "pad"])})

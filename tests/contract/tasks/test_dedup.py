@@ -13,10 +13,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from shardmill.errors import TooManyErrors, UsageError
+from shardmill.core.errors import TooManyErrors, UsageError
 from shardmill.run import Run
-from shardmill.run.duplicates import Deduplicated, remove_duplicates
 from shardmill.testing import InProcessEngine, crash_at
+from shardmill.verbs.dedup.removal import Deduplicated, remove_duplicates
 from tests.support.cli import Cli, assert_told
 from tests.support.libraries import needed
 from tests.support.tables import finish_process, start_process
@@ -170,7 +170,7 @@ def test_bad_requests_are_told(shardmill: Cli, write_jsonl: Write, tmp_path: Pat
 
 def test_what_fell_away_is_said(shardmill: Cli, write_jsonl: Write, tmp_path: Path) -> None:
     said = shardmill("dedup", write_jsonl(planted(12)[0]), "--text", "body", "--exact", "--out", tmp_path / "run")
-    assert "20 items: 16 stay, 4 duplicates fell away (equal)" in said.err
+    assert "20 items: 16 kept, 4 duplicates removed (equal)" in said.err
     again = shardmill(
         "dedup", tmp_path / "items.jsonl", "--text", "body", "--exact", "--out", tmp_path / "run", "--json"
     )

@@ -13,9 +13,9 @@ import pytest
 
 from shardmill import run as runs
 from shardmill.api import generate
-from shardmill.errors import ModelError, SpecError, StaleResume, UsageError
+from shardmill.core.errors import ModelError, SpecError, StaleResume, UsageError
+from shardmill.plan.spec import Spec, make_spec
 from shardmill.run import Run
-from shardmill.spec import Spec, make_spec
 from shardmill.testing import InProcessEngine
 from tests.support.generative_models import CHAT, generate_one_by_one, write_generative
 from tests.support.llm_server import MODEL, answer_to, llm_server
@@ -155,7 +155,7 @@ def test_a_run_goes_on_when_its_server_has_moved(
     with llm_server() as server:
         runs.start(_at(work, server.url), tmp_path / "again", engine=InProcessEngine())
         for name in ("resumed", "earlier"):
-            monkeypatch.setattr(runs, "LocalEngine", lambda *_, **__: InProcessEngine())
+            monkeypatch.setattr("shardmill.engines.local.LocalEngine", lambda *_, **__: InProcessEngine())
             runs.resume(tmp_path / name, {"endpoint": server.url})
         for run in planned:
             assert run.table().column("output").to_pylist() == [answer_to(f"Prompt {i}") for i in range(3)]
@@ -179,9 +179,9 @@ def test_what_cannot_be_is_refused_before_a_run_begins(tmp_path: Path, write_jso
     source, encoder = write_jsonl(ROWS), write_model(tmp_path / "encoder", bert())
     with pytest.raises(ModelError, match="it does not generate"):
         generate(str(source), template=TEMPLATE, model=str(encoder), out=tmp_path / "run")
-    with pytest.raises(UsageError, match="a template or the column with messages"):
+    with pytest.raises(UsageError, match="No prompt was given"):
         generate(str(source), model=str(encoder), out=tmp_path / "run")
-    with pytest.raises(SpecError, match="Bad parameters of the generate task: max_tokens"):
+    with pytest.raises(SpecError, match="max-tokens: must be at least 1"):
         generate(str(source), template=TEMPLATE, model=str(encoder), max_tokens=0, out=tmp_path / "run")
     with pytest.raises(SpecError, match="The schema is no JSON schema"):
         generate(str(source), template=TEMPLATE, model="m", schema={"type": 7}, out=tmp_path / "run")

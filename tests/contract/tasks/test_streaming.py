@@ -10,18 +10,19 @@ from typing import Any
 
 import pytest
 
-from shardmill import permission
 from shardmill import run as runs
-from shardmill.devices import Device
-from shardmill.errors import EndpointSilent, ShardmillError, TaskError
+from shardmill.core import permission
+from shardmill.core.devices import Device
+from shardmill.core.errors import EndpointSilent, ShardmillError, TaskError
 from shardmill.ledger import Ledger
-from shardmill.planner import make_plan
+from shardmill.plan.spec import Spec, make_spec
 from shardmill.run import Run
-from shardmill.spec import Spec, make_spec
+from shardmill.run.planner import make_plan
 from shardmill.tasks.base import Output, Task
 from shardmill.testing import STEPS, FakeStream, InProcessEngine, crash_at
 from shardmill.worker import Worker
 from tests.support.forking import Forking
+from tests.support.waiting import PATIENCE_S
 
 processes = Forking()
 
@@ -98,7 +99,7 @@ def _work(run: str, step: str = "", after: int = 0) -> None:
 def _in_process(*args: Any) -> int:
     process = processes.Process(target=_work, args=args)
     process.start()
-    process.join(60)
+    process.join(PATIENCE_S)
     assert process.exitcode is not None
     return int(process.exitcode)
 

@@ -8,14 +8,15 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from shardmill import api, permission
-from shardmill.devices import Device
-from shardmill.errors import StaleResume, UsageError
+from shardmill.core import permission
+from shardmill.core.devices import Device
+from shardmill.core.errors import StaleResume, UsageError
 from shardmill.ledger import Ledger
-from shardmill.planner import make_plan
 from shardmill.run import Run
+from shardmill.run.planner import make_plan
 from shardmill.store import open_store
 from shardmill.testing import InProcessEngine
+from shardmill.verbs.tune.work import tune_study
 from shardmill.worker import Worker
 from tests.support.libraries import needed
 from tests.support.objectives import quadratic
@@ -127,7 +128,7 @@ def test_a_change_of_a_large_space_is_named_by_its_parameter(tmp_path: Path) -> 
     study = {"work": {"call": "tests.support.objectives:always_far", "trials": 2, "generation": 4}, "space": space}
 
     def tune(tables: dict[str, Any]) -> Run:
-        return api.tune_study(tables, {}, {"device": "cpu"}, tmp_path / "run", engine=InProcessEngine())
+        return tune_study(tables, {}, {"device": "cpu"}, tmp_path / "run", engine=InProcessEngine())
 
     tune(study)
     with pytest.raises(StaleResume) as caught:
@@ -143,5 +144,5 @@ def test_what_is_no_study_has_no_trials(tmp_path: Path) -> None:
     from tests.support.ledgers import a_plan
 
     Ledger(tmp_path).create(a_plan())
-    with pytest.raises(UsageError, match="is no study, but a run of 'embed'"):
+    with pytest.raises(UsageError, match="is a run of the task 'embed', not of tune"):
         Run(tmp_path).study()

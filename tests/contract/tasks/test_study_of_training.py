@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
-from shardmill import api
-from shardmill.errors import SpecError
+from shardmill.core.errors import SpecError
 from shardmill.run import Run
-from shardmill.run.training import best_training
+from shardmill.run.carrying import carry_out
 from shardmill.testing import InProcessEngine
+from shardmill.verbs.train.best import best_training
+from shardmill.verbs.tune.work import tune_study
 from tests.support.libraries import needed
 from tests.support.training import a_model, topic_pairs
 
@@ -50,7 +51,7 @@ batch = [8, 16]
 
 
 def tune(study: Path, out: Path, **changes: Any) -> Run:
-    return api.tune_study(study, changes, {"device": "cpu"}, out, engine=InProcessEngine())
+    return tune_study(study, changes, {"device": "cpu"}, out, engine=InProcessEngine())
 
 
 def test_trials_train_on_the_same_rows(model: Path, tmp_path: Path, write_jsonl: Callable[..., Path]) -> None:
@@ -69,7 +70,7 @@ def test_trials_train_on_the_same_rows(model: Path, tmp_path: Path, write_jsonl:
     assert len(more.study().trials) == 6
     # The best trial, trained on its own, has the figure that the study has seen.
     work = {**best_training(str(tmp_path / "run")), "task": "train"}
-    alone = api.carry_out(work, {"device": "cpu"}, tmp_path / "best", engine=InProcessEngine())
+    alone = carry_out(work, {"device": "cpu"}, tmp_path / "best", engine=InProcessEngine())
     assert alone.table().column("best").to_pylist() == pytest.approx([more.study().best[0].values[0]])
 
 

@@ -9,12 +9,11 @@ from typing import Any
 
 import pytest
 
-from shardmill.api import summarize_work
-from shardmill.errors import StaleResume, UsageError
+from shardmill.core.errors import StaleResume, UsageError
+from shardmill.plan.spec import make_spec
 from shardmill.run import Run, start
-from shardmill.run.summaries import settle_method, start_groups
-from shardmill.spec import make_spec
 from shardmill.testing import InProcessEngine
+from shardmill.verbs.summarize.groups import settle_method, start_groups, summarize_work
 from tests.support.cli import Cli
 from tests.support.generative_models import write_generative
 from tests.support.services import PostgresServer

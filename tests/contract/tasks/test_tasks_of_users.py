@@ -10,9 +10,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from shardmill import make_spec, permission, start
-from shardmill.devices import Device
-from shardmill.errors import SpecError, TaskError, UsageError
+from shardmill import make_spec, start
+from shardmill.core import permission
+from shardmill.core.devices import Device
+from shardmill.core.errors import SpecError, TaskError, UsageError
 from shardmill.run import Run
 from shardmill.tasks import open_task
 from shardmill.tasks.base import Output, Prepared, Task

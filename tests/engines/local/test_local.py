@@ -1,4 +1,4 @@
-"""The local engine keeps the contract of all engines; tests/faults/test_engine.py has what is its own."""
+"""The local engine keeps the contract of all engines; tests/faults/engines has what is its own."""
 
 from __future__ import annotations
 

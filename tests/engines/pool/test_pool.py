@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import pytest
 
 from shardmill import prepare
-from shardmill.devices import Device
+from shardmill.core.devices import Device
 from shardmill.ledger import Ledger
 from shardmill.run import Run, pool
 from shardmill.run.pool import serve

@@ -16,15 +16,15 @@ from typing import Any
 import psutil
 import pytest
 
-from shardmill.calls import describe_call
-from shardmill.devices import Device, gpus
+from shardmill.core.devices import Device, gpus
+from shardmill.core.errors import MissingExtra, SpecError, UsageError
+from shardmill.core.functions import describe_call
+from shardmill.core.template import NO_TEXT
 from shardmill.engines import open_engine
-from shardmill.errors import MissingExtra, SpecError, UsageError
 from shardmill.ledger import Ledger
-from shardmill.planner import make_plan
+from shardmill.plan.spec import Execution, make_spec
 from shardmill.run import Run, prepare, resume, start
-from shardmill.spec import Execution, make_spec
-from shardmill.template import NO_TEXT
+from shardmill.run.planner import make_plan
 from shardmill.worker import Worker
 from tests.support import engine_contract as contract
 from tests.support.corpora import fake_spec
@@ -155,7 +155,7 @@ def test_an_actor_is_killed(engine: dict[str, Any], tmp_path: Path, capfd: pytes
     os.kill(worker.ppid(), signal.SIGKILL)
     finish(placement)
     assert len(ledger.workers.read()) == 2
-    wait_for(lambda: not worker.is_running() or worker.status() == psutil.STATUS_ZOMBIE, 5)
+    wait_for(lambda: not worker.is_running() or worker.status() == psutil.STATUS_ZOMBIE)
     assert_complete(Run(ledger.url), 600)
     assert capfd.readouterr().out == "", "stdout is for data"
 

@@ -15,11 +15,11 @@ from typing import Any
 
 import pytest
 
+from shardmill.core.errors import EXIT_TRY_AGAIN, EngineRefused, EngineSilent, SpecError, UsageError, WorkerFailed
 from shardmill.engines import open_engine
-from shardmill.errors import EXIT_TRY_AGAIN, EngineRefused, EngineSilent, SpecError, UsageError, WorkerFailed
 from shardmill.ledger import Ledger
+from shardmill.plan.spec import Execution, Spec
 from shardmill.run import Run, resume, start, stop
-from shardmill.spec import Execution, Spec
 from tests.support import engine_contract as contract
 from tests.support.corpora import fake_rows, fake_spec
 from tests.support.proof import assert_complete
@@ -33,7 +33,7 @@ _ON_SLURM = {"engine": "slurm", "engine_options": {"partition": "gpu"}, "device"
 HOME = """
 import json, sys
 from shardmill.run import start
-from shardmill.spec import make_spec
+from shardmill.plan.spec import make_spec
 spec = json.loads(sys.argv[1])
 start(make_spec(spec["work"], spec["execution"]), sys.argv[2])
 """

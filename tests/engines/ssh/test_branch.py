@@ -18,14 +18,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from shardmill.devices import Device
+from shardmill.core.devices import Device
+from shardmill.core.errors import HostError, RunExists, SpecError
 from shardmill.engines.ssh.at_home.home import Home, Share
 from shardmill.engines.ssh.cluster import Cluster, Host, read_cluster
 from shardmill.engines.ssh.engine import check_together
 from shardmill.engines.ssh.on_host.seats import Seat
-from shardmill.errors import HostError, RunExists, SpecError
 from shardmill.ledger import Assignment, Ledger
-from shardmill.planner import make_plan
+from shardmill.run.planner import make_plan
 from shardmill.sinks.parquet import ParquetSink
 from shardmill.sources import Fields, discover, open_source
 from shardmill.sources.spans import extents

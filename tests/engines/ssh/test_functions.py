@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import shardmill
-from shardmill.errors import ShardmillError
+from shardmill.core.errors import ShardmillError
 from tests.engines.ssh.test_hosts import cluster
 from tests.support.sshd import TestHost
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from shardmill import api
-from shardmill.errors import SpecError
+from shardmill.core.errors import SpecError
 from shardmill.run import Run
+from shardmill.run.carrying import carry_out
 from tests.support.sshd import TestHost
 from tests.support.training import a_model, topic_pairs
 
@@ -20,7 +20,7 @@ def train(folder: Path, source: Path, hosts: list[TestHost], before: str = "") -
     path.write_text(before + "\n".join(host.entry(workers=1) for host in hosts))
     params: dict[str, Any] = {"model": str(a_model(folder / "model")), "columns": ["question", "passage"], "batch": 8}
     execution = {"engine": "ssh", "engine_options": {"hosts": str(path)}}
-    return api.carry_out({"source": str(source), "task": "train", "params": params}, execution, folder / "run")
+    return carry_out({"source": str(source), "task": "train", "params": params}, execution, folder / "run")
 
 
 def test_hosts_with_a_common_folder_train(

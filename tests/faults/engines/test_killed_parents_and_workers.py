@@ -14,12 +14,12 @@ from typing import Any
 import psutil
 import pytest
 
-from shardmill.devices import Device
+from shardmill.core.devices import Device
+from shardmill.core.errors import WorkerFailed
 from shardmill.engines.local import LocalEngine
-from shardmill.errors import WorkerFailed
 from shardmill.ledger import Ledger
-from shardmill.planner import make_plan
 from shardmill.run import start
+from shardmill.run.planner import make_plan
 from tests.support.corpora import fake_rows, fake_spec
 from tests.support.proof import assert_complete
 from tests.support.waiting import PATIENCE_S, hear_ctrl_c, wait_for
@@ -29,7 +29,7 @@ Write = Callable[..., Path]
 PARENT = """
 import json, sys
 from shardmill.run import start
-from shardmill.spec import make_spec
+from shardmill.plan.spec import make_spec
 spec = json.loads(sys.argv[1])
 start(make_spec(spec["work"], spec["execution"]), sys.argv[2])
 """

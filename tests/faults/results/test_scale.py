@@ -11,7 +11,7 @@ from typing import IO
 
 import pytest
 
-from shardmill import devices
+from shardmill.core import devices
 from shardmill.results import ids, parts
 from shardmill.run import Run, start
 from shardmill.store import LocalStore

@@ -13,11 +13,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from shardmill.devices import Device
+from shardmill.core.devices import Device
+from shardmill.plan.spec import make_spec
 from shardmill.results.report import Report
 from shardmill.results.verify import digest
 from shardmill.run import Run, start
-from shardmill.spec import make_spec
 from shardmill.tasks.base import WINDOW, Output, Prepared, Task
 from shardmill.testing import InProcessEngine
 from tests.support.corpora import fake_rows

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 import shardmill
-from shardmill import permission
-from shardmill.devices import Device
-from shardmill.errors import ModelError, UsageError
+from shardmill.core import permission
+from shardmill.core.devices import Device
+from shardmill.core.errors import ModelError, UsageError
 from shardmill.run import Run, resume
-from shardmill.tasks.embed import EmbedTask
 from shardmill.testing import InProcessEngine
+from shardmill.verbs.embed.task import EmbedTask
 from tests.support.cli import Cli, assert_told
 from tests.support.corpora import fake_rows
 from tests.support.tiny_models import bert, pooling, write_model

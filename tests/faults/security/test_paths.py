@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from shardmill.errors import CorruptState, SpecError
+from shardmill.core.errors import CorruptState, SpecError
 from shardmill.ledger import Ledger
 from shardmill.run import Run, start
-from shardmill.split import StreamingDatasetSplitter
 from shardmill.store import open_store
 from shardmill.testing import InProcessEngine
+from shardmill.verbs.split import StreamingDatasetSplitter
 from tests.support.cli import Cli, assert_told
 from tests.support.corpora import fake_rows, fake_spec
 

@@ -13,9 +13,10 @@ from typing import Any
 
 import pytest
 
-from shardmill import make_spec, permission, start
+from shardmill import make_spec, start
+from shardmill.core import permission
+from shardmill.core.errors import UsageError
 from shardmill.engines.process import worker_environment
-from shardmill.errors import UsageError
 from shardmill.run import Run, resume, stop
 from shardmill.testing import InProcessEngine
 from tests.support.cli import Cli, assert_told
@@ -121,7 +122,7 @@ def test_whoever_names_code_has_allowed_it(tmp_path: Path, write_jsonl: Write, p
 
 
 def test_a_worker_is_handed_the_names_and_not_more(tmp_path: Path) -> None:
-    from shardmill.devices import Device
+    from shardmill.core.devices import Device
     from shardmill.engines.slurm.options import SlurmOptions
     from shardmill.engines.slurm.script import make_script
 

@@ -14,15 +14,15 @@ from typing import Any
 
 import pytest
 
-from shardmill.devices import Device
+from shardmill.core.devices import Device
 from shardmill.ledger import Claim, Ledger, Suspects
-from shardmill.planner import make_plan
+from shardmill.plan.spec import make_spec
 from shardmill.run import Run
+from shardmill.run.planner import make_plan
 from shardmill.sinks import keeping
 from shardmill.sinks.keeping import Keeper
 from shardmill.sinks.parquet import ParquetSink
 from shardmill.sources import batches, kept_schema
-from shardmill.spec import make_spec
 from shardmill.tasks import open_task
 from shardmill.testing import KEEPING_STEPS, STEPS, crash_at, crash_somewhere
 from shardmill.worker import Worker, block
@@ -30,6 +30,7 @@ from shardmill.worker.runner import Runner
 from tests.support.corpora import fake_rows, fake_spec
 from tests.support.counting import CountingStore
 from tests.support.forking import Forking
+from tests.support.waiting import PATIENCE_S
 
 processes = Forking()
 
@@ -72,7 +73,7 @@ def _work_dear_seeded(run: str, seed: int) -> None:
 def _end(target: Callable[..., None], *args: Any) -> int:
     process = processes.Process(target=target, args=args)
     process.start()
-    process.join(60)
+    process.join(PATIENCE_S)
     assert process.exitcode is not None, "the worker hangs"
     return int(process.exitcode)
 

@@ -19,9 +19,9 @@ import psycopg
 import pytest
 
 from shardmill.ledger import Ledger
-from shardmill.planner import result_schema
 from shardmill.postgres.batches import BatchLedger as Batches
 from shardmill.run import Run, start
+from shardmill.run.planner import result_schema
 from shardmill.sinks.table import prepare
 from shardmill.testing import STEPS, TABLE_STEPS, InProcessEngine, crash_at, crash_somewhere
 from tests.support.services import PostgresServer

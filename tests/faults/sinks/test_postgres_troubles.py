@@ -15,9 +15,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from shardmill.errors import DatabaseError, RunExists
+from shardmill.core.errors import DatabaseError, RunExists
+from shardmill.plan.spec import Spec
 from shardmill.run import Run, start
-from shardmill.spec import Spec
 from shardmill.testing import InProcessEngine, fake_vector
 from tests.support.corpora import fake_rows
 from tests.support.services import PostgresServer

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from shardmill.errors import SourceError, StaleResume
+from shardmill.core.errors import SourceError, StaleResume
 from shardmill.run import Run, start
 from shardmill.testing import InProcessEngine
 from tests.support.corpora import fake_rows, fake_spec
@@ -90,7 +90,7 @@ def test_a_gzip_cut_off_under_way(tmp_path: Path) -> None:
 
 _READ_AFTER_CUT = """
 import os, sys
-from shardmill.errors import StaleResume
+from shardmill.core.errors import StaleResume
 from shardmill.sources import Fields, discover, open_source
 fields = Fields("text")
 source = open_source(discover([sys.argv[1]], fields), fields)

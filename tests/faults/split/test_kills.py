@@ -10,13 +10,14 @@ from typing import Any
 
 import pytest
 
-from shardmill.errors import SourceError
+from shardmill.core.errors import SourceError
 from shardmill.sources import Fields, discover
-from shardmill.split import Cut, SplitSpec, parse_splits, split
-from shardmill.split.reading import feed_files
 from shardmill.store import open_store
+from shardmill.verbs.split import Cut, SplitSpec, parse_splits, split
+from shardmill.verbs.split.reading import feed_files
 from tests.support.corpora import fake_rows
 from tests.support.forking import Forking
+from tests.support.waiting import PATIENCE_S
 
 processes = Forking()
 
@@ -48,7 +49,7 @@ def _split(source: str, out: str, name: str, on_step: Callable[[str], None] = la
 def _kill_at(source: str, out: str, name: str, step: str, after: int) -> None:
     process = processes.Process(target=_split, args=(source, out, name, KillAt(step, after)))
     process.start()
-    process.join(60)
+    process.join(PATIENCE_S)
     assert process.exitcode == -signal.SIGKILL
 
 

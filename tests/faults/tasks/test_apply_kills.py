@@ -10,13 +10,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from shardmill import permission
-from shardmill.devices import Device
+from shardmill.core import permission
+from shardmill.core.devices import Device
 from shardmill.ledger import Ledger
-from shardmill.planner import make_plan
+from shardmill.plan.spec import Spec, make_spec
 from shardmill.run import Run
+from shardmill.run.planner import make_plan
 from shardmill.sinks import keeping
-from shardmill.spec import Spec, make_spec
 from shardmill.testing import KEEPING_STEPS, STEPS, TABLE_STEPS, InProcessEngine, crash_at
 from tests.support import functions
 from tests.support.corpora import fake_rows

@@ -19,12 +19,12 @@ import pytest
 from numpy.typing import NDArray
 
 import shardmill
-from shardmill.devices import Device
-from shardmill.errors import DeviceOutOfMemory, ModelError
+from shardmill.core.devices import Device
+from shardmill.core.errors import DeviceOutOfMemory, ModelError
 from shardmill.ledger import Ledger
+from shardmill.plan.spec import make_spec
 from shardmill.run import Run, start
-from shardmill.spec import make_spec
-from shardmill.tasks.embed import EmbedTask
+from shardmill.verbs.embed.task import EmbedTask
 from shardmill.worker import Worker
 from tests.support import tiny_models
 from tests.support.services import unavailable

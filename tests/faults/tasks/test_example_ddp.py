@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from shardmill import api
 from shardmill.augment import AugmentationConfig, gen_augmentation_params
 from shardmill.ledger import Ledger
+from shardmill.run.carrying import carry_out
 from shardmill.testing import InProcessEngine
 from tests.support.libraries import needed
 from tests.support.waiting import PATIENCE_S, wait_for
@@ -57,7 +57,7 @@ def test_killed_on_two_and_resumed_on_three_it_has_the_log_of_an_undisturbed_run
     log = killed.with_suffix(".log.jsonl").read_text()
     monkeypatch.syspath_prepend(EXAMPLE.parent)
     work = {"items": 1, "task": "train_ddp:Training"}
-    whole = api.carry_out(work, {}, tmp_path / "whole", engine=InProcessEngine())
+    whole = carry_out(work, {}, tmp_path / "whole", engine=InProcessEngine())
     assert log == whole.table()["log"].to_pylist()[0] + "\n"
     rows = [json.loads(line) for line in log.splitlines()]
     assert sorted((row["epoch"], row["id"]) for row in rows) == [(e, i) for e in range(5) for i in range(240)]

@@ -15,15 +15,15 @@ from typing import Any
 
 import pytest
 
-from shardmill import permission
 from shardmill import run as runs
-from shardmill.devices import Device
+from shardmill.core import permission
+from shardmill.core.devices import Device
+from shardmill.core.errors import EXIT_TRY_AGAIN, DeviceLost, TooManyErrors
 from shardmill.engines.local import LocalEngine
-from shardmill.errors import EXIT_TRY_AGAIN, DeviceLost, TooManyErrors
 from shardmill.ledger import Ledger
-from shardmill.planner import make_plan
+from shardmill.plan.spec import Spec, make_spec
 from shardmill.run import Run
-from shardmill.spec import Spec, make_spec
+from shardmill.run.planner import make_plan
 from shardmill.tasks.context import Context, Stopped
 from shardmill.testing import FakeLong, InProcessEngine
 from shardmill.worker import Worker

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from shardmill.errors import SourceError, UsageError
+from shardmill.core.errors import SourceError, UsageError
 from shardmill.testing import InProcessEngine
 from tests.support.cli import Cli, assert_told
 from tests.support.libraries import needed
@@ -23,20 +23,20 @@ from tests.support.waiting import PATIENCE_S
 
 needed("numba")
 
-from shardmill.run.mapping import make_map  # noqa: E402
+from shardmill.verbs.map.making import make_map  # noqa: E402
 
 # Fewer anchors than UMAP needs: the map is a plane, and no test waits for a library to compile itself.
 FEW = 19
 KILLED = """
 import sys
-from shardmill.run.mapping import make_map
+from shardmill.verbs.map.making import make_map
 from shardmill.testing import InProcessEngine, crash_at
 make_map({"source": sys.argv[1], "text": "body", "id": "id", "sample": 19}, {"shard_bytes": 1}, sys.argv[2],
          engine=InProcessEngine(on_step=crash_at("committed", after=2)))
 """
 KILLED_AT_THE_FIT = """
 import os, signal, sys
-from shardmill.run import mapping
+from shardmill.verbs.map import making as mapping
 mapping.fit_source = lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL)
 mapping.make_map({"source": sys.argv[1], "text": "body", "id": "id", "sample": 19}, {}, sys.argv[2])
 """
@@ -152,7 +152,7 @@ def test_what_cannot_be_mapped_is_told_in_one_line(tmp_path: Path) -> None:
     source = write_vectors(tmp_path / "in.parquet", clusters(25))
     with pytest.raises(UsageError, match="no column 'bodi'"):
         _map(source, tmp_path / "map", text="bodi")
-    with pytest.raises(UsageError, match="--mark needs the model"):
+    with pytest.raises(UsageError, match="needs the model of the vectors"):
         _map(source, tmp_path / "map", marks=["a question"])
     with pytest.raises(UsageError, match="neither umap nor pacmap"):
         _map(source, tmp_path / "map", method="tsne")

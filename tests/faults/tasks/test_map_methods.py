@@ -15,9 +15,9 @@ from tests.support.vectors import clusters, write_vectors
 needed("umap")
 needed("fast_hdbscan")
 
-from shardmill.layout.fitting import fit  # noqa: E402
-from shardmill.layout.whole import to_whole  # noqa: E402
-from shardmill.run.mapping import make_map  # noqa: E402
+from shardmill.verbs.map.layout.fitting import fit  # noqa: E402
+from shardmill.verbs.map.layout.whole import to_whole  # noqa: E402
+from shardmill.verbs.map.making import make_map  # noqa: E402
 
 
 def test_umap_places_clusters_apart_and_their_words_name_them(tmp_path: Path) -> None:

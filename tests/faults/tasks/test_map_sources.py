@@ -10,9 +10,9 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from shardmill.errors import UsageError
+from shardmill.core.errors import UsageError
+from shardmill.plan.spec import make_spec
 from shardmill.run import Run, start
-from shardmill.spec import make_spec
 from shardmill.testing import InProcessEngine
 from tests.support.libraries import needed
 from tests.support.vectors import clusters
@@ -20,7 +20,7 @@ from tests.support.vectors import clusters
 needed("numba")
 needed("torch")
 
-from shardmill.run.mapping import make_map  # noqa: E402
+from shardmill.verbs.map.making import make_map  # noqa: E402
 from tests.support.answers import passages, write_embedder  # noqa: E402
 
 

@@ -11,12 +11,12 @@ import pyarrow.parquet as pq
 import pytest
 
 import shardmill
-from shardmill.devices import Device
-from shardmill.errors import ModelError, StaleResume
+from shardmill.core.devices import Device
+from shardmill.core.errors import ModelError, StaleResume
 from shardmill.ledger import Ledger
+from shardmill.plan.spec import make_spec
 from shardmill.results.verify import digest
 from shardmill.run import resume
-from shardmill.spec import make_spec
 from shardmill.testing import InProcessEngine
 from shardmill.worker import Worker
 from tests.support.tiny_models import SMALL, pooling, transformers, write_model

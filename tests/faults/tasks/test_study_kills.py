@@ -7,17 +7,18 @@ from typing import Any
 
 import pytest
 
-from shardmill import permission
-from shardmill.devices import Device
+from shardmill.core import permission
+from shardmill.core.devices import Device
 from shardmill.ledger import Ledger
-from shardmill.planner import make_plan
 from shardmill.run import Run
+from shardmill.run.planner import make_plan
 from shardmill.testing import crash_at
 from shardmill.worker import Worker
 from tests.support.cli import process
 from tests.support.forking import LIGHT, Forking
 from tests.support.libraries import needed
 from tests.support.studies import outcomes, run_study, study_spec
+from tests.support.waiting import PATIENCE_S
 
 needed("optuna")
 needed("cmaes")
@@ -57,7 +58,7 @@ def test_a_killed_study_has_the_same_trials_whatever_the_number_of_workers(
             process.start()
             at_work.append(process)
         first = at_work.pop(0)
-        first.join(120)
+        first.join(PATIENCE_S)
         assert first.exitcode is not None, "the worker hangs"
         killed += first.exitcode == -9
     # Nobody who lives is placed before all but those at work have died.
@@ -68,7 +69,7 @@ def test_a_killed_study_has_the_same_trials_whatever_the_number_of_workers(
 
 BAD = """
 import os
-from shardmill.errors import SourceError
+from shardmill.core.errors import SourceError
 
 def goal(parameters, context):
     if context.number == 1:

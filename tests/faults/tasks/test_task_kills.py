@@ -13,15 +13,15 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from shardmill.devices import Device
+from shardmill.core.devices import Device
 from shardmill.ledger import Ledger
-from shardmill.planner import make_plan
+from shardmill.plan.spec import Spec, make_spec
 from shardmill.results import passages as building
 from shardmill.run import Run
-from shardmill.run.summaries import start_groups
-from shardmill.spec import Spec, make_spec
-from shardmill.tables.load import load
+from shardmill.run.loading import load
+from shardmill.run.planner import make_plan
 from shardmill.testing import STEPS, TABLE_STEPS, InProcessEngine, crash_at
+from shardmill.verbs.summarize.groups import start_groups
 from tests.support.answers import embed_passages, passages, questions, write_embedder, write_reader
 from tests.support.forker import Forker, forker
 from tests.support.generative_models import write_generative

@@ -13,10 +13,10 @@ import numpy as np
 import psutil
 import pytest
 
-from shardmill import api
-from shardmill.devices import Device
+from shardmill.core.devices import Device
 from shardmill.ledger import Ledger
 from shardmill.run import Run
+from shardmill.run.carrying import carry_out, prepare_work
 from shardmill.tasks import gang
 from shardmill.testing import InProcessEngine
 from shardmill.worker import Worker
@@ -49,7 +49,7 @@ def _work(url: str, device: Device, name: str, fate: Callable[[], None] | None) 
     # A paused process is not waited for longer than this.
     gang._SHORTEST_S = 8.0
     if fate is not None:
-        from shardmill.training.loop import TrainingLoop
+        from shardmill.verbs.train.loop import TrainingLoop
 
         steps, update = iter(range(10)), TrainingLoop._update
 
@@ -73,8 +73,8 @@ def _plan(tmp_path: Path, source: Path) -> tuple[Path, Run]:
     params = {"model": str(a_model(tmp_path / "model")), "columns": "question,passage", "batch": 8, "epochs": 5}
     params |= {"held_out": 0.0, "evaluate_every": 1, "checkpoint_every": 4}
     work = {"source": str(source), "task": "train", "params": params}
-    whole = api.carry_out(work, {"device": "cpu"}, tmp_path / "whole", engine=InProcessEngine())
-    api.lay_out(work, {"workers": 2, "min_workers": 1, "lease_s": 4.0, "device": "cpu"}, tmp_path / "run")
+    whole = carry_out(work, {"device": "cpu"}, tmp_path / "whole", engine=InProcessEngine())
+    prepare_work(work, {"workers": 2, "min_workers": 1, "lease_s": 4.0, "device": "cpu"}, tmp_path / "run")
     return tmp_path / "run", whole
 
 

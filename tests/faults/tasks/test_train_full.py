@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from shardmill import api
-from shardmill.errors import StoreFull
+from shardmill.core.errors import StoreFull
+from shardmill.run.carrying import carry_out
 from shardmill.testing import InProcessEngine
 from tests.support.training import a_model, topic_pairs
 
@@ -44,9 +44,9 @@ def test_a_full_disk_of_temporary_files_costs_no_run(
     with monkeypatch.context() as patched:
         patched.setattr(tempfile, "tempdir", str(small_disk))
         with pytest.raises(StoreFull, match="no space left on the disk for a model") as caught:
-            api.carry_out(work, {}, tmp_path / "run", engine=InProcessEngine())
+            carry_out(work, {}, tmp_path / "run", engine=InProcessEngine())
     assert "TMPDIR" in caught.value.hint
     assert "resumes" in caught.value.hint
-    run = api.carry_out(work, {}, tmp_path / "run", engine=InProcessEngine())
+    run = carry_out(work, {}, tmp_path / "run", engine=InProcessEngine())
     assert run.table()["steps"].to_pylist() == [5]
     assert (tmp_path / "run" / "model" / "model.safetensors").exists()

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shardmill import api
-from shardmill.devices import Device
+from shardmill.core.devices import Device
 from shardmill.ledger import Ledger
 from shardmill.run import Run
+from shardmill.run.carrying import carry_out, prepare_work
 from shardmill.testing import InProcessEngine, crash_at
 from shardmill.worker import Worker
 from tests.support.forking import Forking
@@ -50,10 +50,10 @@ def test_kills_on_one_two_and_three_processes(device: Device, tmp_path: Path, wr
     params = {"model": str(model), "columns": "question,passage", "batch": 8, "epochs": 8, "learning_rate": 1e-3}
     params |= {"held_out": 0.0, "evaluate_every": 1, "checkpoint_every": 3}
     work = {"source": str(source), "task": "train", "params": params}
-    whole = api.carry_out(work, {"device": "cpu"}, tmp_path / "whole", engine=InProcessEngine())
+    whole = carry_out(work, {"device": "cpu"}, tmp_path / "whole", engine=InProcessEngine())
 
     run = tmp_path / "killed"
-    api.lay_out(work, {"workers": 3, "min_workers": 1, "lease_s": 5.0, "device": "cpu"}, run)
+    prepare_work(work, {"workers": 3, "min_workers": 1, "lease_s": 5.0, "device": "cpu"}, run)
     for count in (1, 2, 3):
         workers = _start(run, device, count, after=4)
         wait_for(lambda: not all(each.is_alive() for each in workers))  # noqa: B023

@@ -13,17 +13,18 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from shardmill.devices import Device
-from shardmill.errors import SpecError, TaskError
+from shardmill.core.devices import Device
+from shardmill.core.errors import SpecError, TaskError
 from shardmill.ledger import Ledger
-from shardmill.planner import make_plan
 from shardmill.results.verify import digest
 from shardmill.run import Run, start
+from shardmill.run.planner import make_plan
 from shardmill.tasks.base import Prepared
 from shardmill.testing import STEPS, FakeTask, InProcessEngine, crash_at, fake_vector
 from shardmill.worker import Worker
 from tests.support.corpora import fake_rows, fake_spec
 from tests.support.forking import Forking
+from tests.support.waiting import PATIENCE_S
 
 Write = Callable[..., Path]
 SIZE = 16
@@ -120,7 +121,7 @@ def _work(run: str, step: str | None = None) -> None:
 def _finish(*args: Any) -> int:
     process = processes.Process(target=_work, args=args)
     process.start()
-    process.join(60)
+    process.join(PATIENCE_S)
     return int(process.exitcode or 0)
 
 

@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from shardmill.devices import Device
-from shardmill.errors import Preempted, StoreError
+from shardmill.core.devices import Device
+from shardmill.core.errors import Preempted, StoreError
 from shardmill.ledger import Ledger
-from shardmill.planner import make_plan
 from shardmill.run import Run, start
+from shardmill.run.planner import make_plan
 from shardmill.store import LocalStore
 from shardmill.testing import InProcessEngine
 from shardmill.worker import Worker

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from shardmill.devices import Device
-from shardmill.errors import EXIT_TRY_AGAIN
+from shardmill.core.devices import Device
+from shardmill.core.errors import EXIT_TRY_AGAIN
 from shardmill.ledger import Ledger
-from shardmill.planner import make_plan
+from shardmill.run.planner import make_plan
 from tests.support.corpora import fake_rows, fake_spec
 from tests.support.waiting import PATIENCE_S
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from shardmill import run as runs
-from shardmill.errors import EXIT_TRY_AGAIN
+from shardmill.core.errors import EXIT_TRY_AGAIN
 from tests.support.gang_site import STEPS, GangSite
 from tests.support.libraries import needed
 from tests.support.waiting import PATIENCE_S, wait_for

@@ -14,14 +14,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shardmill.devices import Device
+from shardmill.core.devices import Device
 from shardmill.ledger import Claim, Ledger
-from shardmill.planner import make_plan
 from shardmill.run import Run
+from shardmill.run.planner import make_plan
 from shardmill.testing import STEPS, crash_at, crash_somewhere, fake_vector
 from shardmill.worker import Worker
 from tests.support.corpora import fake_rows, fake_spec
 from tests.support.forking import Forking
+from tests.support.waiting import PATIENCE_S
 
 CRASHES = 240
 processes = Forking()
@@ -49,7 +50,7 @@ def _start(target: Callable[..., None], *args: Any) -> Any:
 
 
 def _finish(process: Any) -> int:
-    process.join(60)
+    process.join(PATIENCE_S)
     assert process.exitcode is not None, "the worker hangs"
     return int(process.exitcode)
 

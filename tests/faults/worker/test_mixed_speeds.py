@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
-from shardmill.devices import Device
+from shardmill.core.devices import Device
 from shardmill.engines import local
 from shardmill.engines.local import LocalEngine
 from shardmill.ledger import Ledger
 from shardmill.ledger.record import encode
-from shardmill.planner import make_plan
 from shardmill.run import Run
+from shardmill.run.planner import make_plan
 from shardmill.worker import Worker
 from shardmill.worker.tail import is_left_to_others
 from tests.support.corpora import fake_rows, fake_spec
@@ -58,8 +58,8 @@ def _slow(seconds: float) -> Callable[[str, int], None]:
     return lambda step, shard: time.sleep(seconds) if step == "batch" else None
 
 
-def _race(ledger: Ledger) -> tuple[int, float]:
-    """A run by a fast and a slow worker: shards that the slow one did, seconds that the fast one waited for it."""
+def _race(ledger: Ledger) -> tuple[list[float], float]:
+    """A run by a fast and a slow worker: seconds of the slow one's shards, and how long the fast one waited for it."""
     devices = {"fast": Device("cuda", "H1"), "slow": Device("cpu", "cpu")}
     hooks = {"fast": _slow(0.02), "slow": _slow(0.8)}
     workers = [Worker(Ledger(ledger.url), device=devices[n], name=n, on_step=hooks[n]) for n in devices]
@@ -67,18 +67,19 @@ def _race(ledger: Ledger) -> tuple[int, float]:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
-    ended = {n: [c.finished_at for c in ledger.commits.read().values() if c.worker == n] for n in devices}
-    return len(ended["slow"]), max(ended["slow"]) - max(ended["fast"])
+        thread.join(PATIENCE_S)
+    ended = {n: [c for c in ledger.commits.read().values() if c.worker == n] for n in devices}
+    last = {n: max(c.finished_at for c in ended[n]) for n in devices}
+    return [c.seconds for c in ended["slow"]], last["slow"] - last["fast"]
 
 
 def test_a_slow_worker_does_its_share_and_leaves_the_tail_to_the_fast_one(tmp_path: Path, write_jsonl: Write) -> None:
     """A shard takes the slow one about 1.6 s, and the fast one does the rest in six; the lease rules out shadows."""
     rows = fake_rows(1600)
     ledger = _place(tmp_path / "run", write_jsonl(rows), lease_s=8.0, batch_tokens=300, shard_bytes=1_000)
-    shards, waited_s = _race(ledger)
-    assert shards >= 2
-    assert waited_s < 0.8
+    took_s, waited_s = _race(ledger)
+    assert len(took_s) >= 2
+    assert waited_s < min(took_s), "it began none that the fast one would have done meanwhile"
     run = Run(tmp_path / "run")
     assert run.table(["id"]).column("id").to_pylist() == [r["id"] for r in rows]
     spent = {w.worker: w.usd for w in run.cost(usd_per_hour=3600).workers}
@@ -139,7 +140,7 @@ def test_who_is_overtaken_stops_at_the_next_renewal(tmp_path: Path, write_jsonl:
             ledger.commits.add(make_commit(held, "theirs"))
 
     assert Worker(Ledger(ledger.url), device=Device("cpu", "cpu"), on_step=overtake).work()
-    assert batches < 60
+    assert batches < 100
     assert [c.attempt for c in ledger.commits.read().values()] == ["theirs"]
     assert ledger.leases.read() == {}
     assert list(ledger.store.list("parts/")) == []

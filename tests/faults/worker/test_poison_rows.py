@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shardmill.devices import Device
-from shardmill.errors import StoreError, TaskError, TooManyErrors, WorkerFailed
+from shardmill.core.devices import Device
+from shardmill.core.errors import StoreError, TaskError, TooManyErrors, WorkerFailed
 from shardmill.ledger import Ledger, Suspects
-from shardmill.planner import make_plan
+from shardmill.plan.spec import Spec
 from shardmill.run import Run, start
+from shardmill.run.planner import make_plan
 from shardmill.sinks.parquet import ParquetSink
-from shardmill.spec import Spec
 from shardmill.testing import FakeTask, InProcessEngine, fake_vector
 from shardmill.worker import Worker
 from tests.support import engine_contract as contract

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from shardmill.devices import Device
-from shardmill.errors import TooManyErrors
+from shardmill.core.devices import Device
+from shardmill.core.errors import TooManyErrors
 from shardmill.ledger import Ledger, segment
-from shardmill.planner import make_plan
+from shardmill.run.planner import make_plan
 from shardmill.worker import Worker
 from tests.support.corpora import fake_rows, fake_spec
 from tests.support.counting import CountingStore

@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
-from shardmill import permission
-from shardmill.devices import Device
-from shardmill.errors import EXIT_TRY_AGAIN
+from shardmill.core import permission
+from shardmill.core.devices import Device
+from shardmill.core.errors import EXIT_TRY_AGAIN
 from shardmill.ledger import Claim, Ledger
-from shardmill.planner import make_plan
-from shardmill.spec import make_spec
+from shardmill.plan.spec import make_spec
+from shardmill.run.planner import make_plan
 from shardmill.worker.channel import Stopped
 from shardmill.worker.shards import OpenShards
 from shardmill.worker.tally import Tally

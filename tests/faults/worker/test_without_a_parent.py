@@ -12,14 +12,14 @@ from typing import Any
 
 import pytest
 
-from shardmill import permission
-from shardmill.devices import Device
-from shardmill.errors import EXIT_DONE, EXIT_TRY_AGAIN, WORKER_FAILED, Cure, WorkerFailed
+from shardmill.core import permission
+from shardmill.core.devices import Device
+from shardmill.core.errors import EXIT_DONE, EXIT_TRY_AGAIN, WORKER_FAILED, Cure, WorkerFailed
 from shardmill.ledger import Ledger
-from shardmill.planner import make_plan
+from shardmill.plan.spec import make_spec
 from shardmill.run import Run, resume
-from shardmill.spec import make_spec
-from shardmill.status.screen import render
+from shardmill.run.planner import make_plan
+from shardmill.run.status.screen import render
 from tests.support.cli import Cli, command, process, write_spec
 from tests.support.corpora import fake_rows
 from tests.support.proof import assert_complete

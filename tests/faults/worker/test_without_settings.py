@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from shardmill.devices import Device
-from shardmill.errors import EXIT_TRY_AGAIN, Preempted
+from shardmill.core.devices import Device
+from shardmill.core.errors import EXIT_TRY_AGAIN, Preempted
 from shardmill.ledger import Ledger
 from shardmill.ledger import ledger as ledgers
-from shardmill.planner import make_plan
+from shardmill.plan.spec import Spec
 from shardmill.run import resume, start, work
-from shardmill.spec import Spec
+from shardmill.run.planner import make_plan
 from shardmill.testing import InProcessEngine
 from shardmill.worker import Worker
 from shardmill.worker.__main__ import main

@@ -13,7 +13,7 @@ from shardmill.engines.kubernetes.argo import TASKS, make_template
 from shardmill.engines.kubernetes.manifests import job_name, make_job
 from shardmill.engines.kubernetes.options import PodOptions, read_pod_options
 from shardmill.ledger import Ledger
-from shardmill.spec import Execution
+from shardmill.plan.spec import Execution
 from shardmill.store import open_store
 from tests.support.cli import Said, assert_told, process
 from tests.support.kube_cluster import KubeCluster

@@ -15,16 +15,16 @@ import pytest
 import yaml
 
 from shardmill import prepare
+from shardmill.core.errors import EngineRefused, EngineSilent
 from shardmill.engines.kubernetes.api import ClusterApi
 from shardmill.engines.kubernetes.argo import EMBED_PARALLEL, ArgoTask, make_rights, make_template
 from shardmill.engines.kubernetes.manifests import job_name
 from shardmill.engines.kubernetes.options import PodOptions
 from shardmill.engines.kubernetes.tuning import TUNE, TUNE_PIPELINE, make_pipeline, make_tuning
 from shardmill.engines.kubernetes.workflow import RunWorkflow, end_workers
-from shardmill.errors import EngineRefused, EngineSilent
 from shardmill.ledger import Ledger
+from shardmill.plan.spec import make_spec
 from shardmill.run import Run, start
-from shardmill.spec import make_spec
 from shardmill.store import open_store
 from tests.support.argo_reader import ArgoReader, Json
 from tests.support.kube_cluster import SECRET, watch_for

@@ -13,13 +13,13 @@ from pathlib import Path
 
 import pytest
 
+from shardmill.core.errors import EngineRefused
 from shardmill.engines.kubernetes import workflow
 from shardmill.engines.kubernetes.manifests import job_name
 from shardmill.engines.kubernetes.scaling import PoolSize, make_scaled_job
-from shardmill.errors import EngineRefused
 from shardmill.ledger import Ledger
+from shardmill.plan.spec import Execution
 from shardmill.run import Run, start, stop
-from shardmill.spec import Execution
 from tests.services.kubernetes import refusals
 from tests.support.cli import command
 from tests.support.engine_contract import LOCALLY, assert_complete, live_workers

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
+from shardmill.core.errors import UsageError
 from shardmill.engines.kubernetes.manifests import job_name
-from shardmill.errors import UsageError
 from shardmill.run import resume, start, stop
 from tests.support.cli import command
 from tests.support.engine_contract import LOCALLY, assert_complete, live_workers

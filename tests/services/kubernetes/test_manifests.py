@@ -12,7 +12,7 @@ import yaml
 from shardmill.engines.kubernetes.argo import ACCOUNT, EMBED_PARALLEL, TASKS, make_template, make_workflow
 from shardmill.engines.kubernetes.options import PodOptions, PodVolume
 from shardmill.engines.kubernetes.render import KINDS, render
-from shardmill.spec import make_spec
+from shardmill.plan.spec import make_spec
 from tests.support.kube_cluster import KubeCluster
 from tests.support.manifest_lint import lint
 from tools.manifests import HOME, make_files

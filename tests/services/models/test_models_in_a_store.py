@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from shardmill.cache import cache_folder
-from shardmill.errors import ModelError
+from shardmill.core.cache import cache_folder
+from shardmill.core.errors import ModelError
 from shardmill.models import fetching
 from shardmill.models.location import find_model
+from shardmill.plan.spec import make_spec
 from shardmill.run import start
-from shardmill.spec import make_spec
 from shardmill.store import open_store
 from shardmill.tasks import open_task
 from shardmill.testing import InProcessEngine

@@ -1,4 +1,4 @@
-"""Tables for vectors in a real PostgreSQL: made, held against what is there, registered, indexed, linked."""
+"""Tables for vectors in a real PostgreSQL: created, compared with what exists, registered, indexed, linked."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import psycopg
 import pyarrow as pa
 import pytest
 
-from shardmill.errors import DatabaseError, SpecError, StaleResume
+from shardmill.core.errors import DatabaseError, SpecError, StaleResume
 from shardmill.postgres import connect
 from shardmill.postgres.batches import create_ledger
 from shardmill.postgres.embedded import check_processor, resolve
@@ -474,7 +474,7 @@ def test_the_place_of_a_table_is_read(place: str, found: tuple[str, str, str]) -
     ],
 )
 def test_a_place_that_names_no_table_is_refused_without_its_password(place: str) -> None:
-    from shardmill.errors import UsageError
+    from shardmill.core.errors import UsageError
 
     with pytest.raises(UsageError, match="does not name a table") as caught:
         find_table(place)

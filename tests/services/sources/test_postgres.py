@@ -5,10 +5,10 @@ from __future__ import annotations
 import datetime
 import subprocess
 import sys
-import threading
 import time
 import traceback
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -16,16 +16,17 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from shardmill import StreamingDatasetSplitter, passwords
-from shardmill.errors import DatabaseError, ShardmillError, SourceError, StaleResume
+from shardmill import StreamingDatasetSplitter
+from shardmill.core import passwords
+from shardmill.core.errors import DatabaseError, ShardmillError, SourceError, StaleResume
+from shardmill.plan.spec import make_spec
 from shardmill.postgres import reading
 from shardmill.run import Run, start
 from shardmill.sources import Fields, discover, open_source
-from shardmill.spec import make_spec
 from shardmill.testing import InProcessEngine
 from tests.support.corpora import fake_spec
 from tests.support.services import PostgresServer
-from tests.support.waiting import PATIENCE_S
+from tests.support.waiting import PATIENCE_S, wait_for
 
 pytestmark = pytest.mark.services
 
@@ -134,52 +135,33 @@ def long_docs(server: PostgresServer) -> PostgresServer:
     return server
 
 
-def run_long(server: PostgresServer, out: Path) -> Run:
-    spec = fake_spec(
-        server.url(),
-        query="SELECT id, text FROM long_docs",
-        params={"delay_s": 0.01},
-        shard_bytes=10_000_000,
-        workers=1,
-        device="cpu",
-    )
-    return start(spec, out)
-
-
-def wait_for_reading(server: PostgresServer) -> None:
-    """Until a worker is in the middle of a shard."""
-    deadline = time.monotonic() + PATIENCE_S
-    while not server.execute(f"{CURSORS} AND xact_start < now() - interval '0.3s'"):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-
-
 CURSORS = "SELECT pid FROM pg_stat_activity WHERE application_name = 'shardmill' AND query LIKE 'FETCH%'"
 
 
 def test_a_connection_cut_and_a_server_restarted_in_the_middle_of_a_shard(
     long_docs: PostgresServer, tmp_path: Path
 ) -> None:
-    done: list[str] = []
+    """While the task is held, the worker has read as much as it holds. The shard begins again after each loss."""
 
     def disturb() -> None:
-        while not list(tmp_path.glob("run/workers/*")):
-            time.sleep(0.05)
-        wait_for_reading(long_docs)
-        if long_docs.execute(CURSORS.replace("SELECT pid", "SELECT pid, pg_terminate_backend(pid)")):
-            done.append("cut")
-        wait_for_reading(long_docs)
+        wait_for((tmp_path / "held-1").exists)
+        assert long_docs.execute(CURSORS.replace("SELECT pid", "SELECT pg_terminate_backend(pid)")) == [(True,)]
+        (tmp_path / "go-1").touch()
+        wait_for((tmp_path / "held-2").exists)
+        assert len(long_docs.execute(CURSORS)) == 1
         long_docs.stop()
-        time.sleep(1)
+        (tmp_path / "go-2").touch()
+        (tmp_path / "go-3").touch()
         long_docs.start()
-        done.append("restarted")
 
-    disturber = threading.Thread(target=disturb)
-    disturber.start()
-    run = run_long(long_docs, tmp_path / "run")
-    disturber.join()
-    assert done == ["cut", "restarted"]
-    assert sum(p.read_text().count("went away") for p in (tmp_path / "run/logs").iterdir()) >= 2
+    work = {"source": long_docs.url(), "query": "SELECT id, text FROM long_docs", "text": "text", "id": "id"}
+    task = {"task": "tests.support.corpora:HeldTask", "params": {"folder": str(tmp_path)}}
+    spec = make_spec({**work, **task}, {"shard_bytes": 10_000_000, "workers": 1, "device": "cpu", "lease_s": 60.0})
+    with ThreadPoolExecutor(1) as beside:
+        disturbed = beside.submit(disturb)
+        run = start(spec, tmp_path / "run")
+        disturbed.result()
+    assert sum(p.read_text().count("went away") for p in (tmp_path / "run/logs").iterdir()) == 2
     assert ids(run) == list(range(1, 40001))
 
 

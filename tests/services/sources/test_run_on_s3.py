@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from shardmill.devices import Device
+from shardmill.core.devices import Device
 from shardmill.ledger import Ledger
-from shardmill.planner import make_plan
+from shardmill.plan.spec import make_spec
 from shardmill.run import Run, start
+from shardmill.run.planner import make_plan
 from shardmill.sinks import keeping
 from shardmill.sources import batches
-from shardmill.spec import make_spec
 from shardmill.testing import InProcessEngine
 from shardmill.worker import Worker
 from tests.support.corpora import fake_rows, fake_spec

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from shardmill.errors import SourceError, StoreError
+from shardmill.core.errors import SourceError, StoreError
 from shardmill.run import start
 from shardmill.sources import Fields, discover, open_source
 from shardmill.store import open_store

@@ -9,11 +9,11 @@ import uuid
 
 import pytest
 
+from shardmill.core.errors import StoreError
 from shardmill.engines.local import LocalEngine
-from shardmill.errors import StoreError
 from shardmill.ledger import Ledger
-from shardmill.planner import devices_for, make_plan
 from shardmill.run import Run
+from shardmill.run.planner import devices_for, make_plan
 from shardmill.sources import Fields, discover
 from shardmill.store import open_store
 from tests.support.corpora import fake_rows, fake_spec

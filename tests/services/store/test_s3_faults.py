@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from shardmill.errors import StoreError
+from shardmill.core.errors import StoreError
 from shardmill.run import Run, start
 from shardmill.store import clients, open_store
 from shardmill.testing import InProcessEngine, fake_vector

@@ -10,13 +10,13 @@ from collections.abc import Callable
 
 import pytest
 
-from shardmill.errors import ShardmillError, SourceError, StaleResume, StoreError
-from shardmill.monitor.watcher import Watcher
+from shardmill.core.errors import ShardmillError, SourceError, StaleResume, StoreError
 from shardmill.run import Run, start
+from shardmill.run.status.runs import list_runs
 from shardmill.sources import Fields, discover, open_source
-from shardmill.status.runs import list_runs
 from shardmill.store import open_store
 from shardmill.testing import InProcessEngine
+from shardmill.watch.monitor.watcher import Watcher
 from tests.support.badline import BadLine
 from tests.support.corpora import fake_rows, fake_spec
 from tests.support.waiting import wait_for

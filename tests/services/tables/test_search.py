@@ -18,13 +18,13 @@ import psycopg
 import pytest
 
 from shardmill import cli
-from shardmill.errors import DatabaseError, UsageError
+from shardmill.core.errors import DatabaseError, UsageError
 from shardmill.postgres import checking, connect
 from shardmill.postgres.indexes import build
 from shardmill.postgres.search import RRF
 from shardmill.postgres.tables import create, register
 from shardmill.postgres.target import TableColumn, Target
-from shardmill.tables.table import Table
+from shardmill.run.table import Table
 from shardmill.testing import FakeTask, fake_vector
 from tests.support.services import PostgresServer
 

@@ -10,12 +10,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from shardmill.errors import DatabaseError
+from shardmill.core.errors import DatabaseError
+from shardmill.plan.spec import make_spec
 from shardmill.results.report import Report
 from shardmill.run import Run, start
-from shardmill.spec import make_spec
-from shardmill.tables.load import place_of
-from shardmill.tables.table import Table
+from shardmill.run.loading import place_of
+from shardmill.run.table import Table
 from shardmill.tasks.base import Output
 from shardmill.testing import FakeTask, InProcessEngine
 from tests.support.corpora import fake_rows

@@ -22,7 +22,7 @@ from shardmill.augment import (  # noqa: E402
 from shardmill.augment.adapters import apply_with_kornia  # noqa: E402
 from shardmill.augment.images import apply, pixel_noise  # noqa: E402
 from shardmill.augment.loading import AugmentedDataset, AugmentedIterable, ElasticSampler, collate  # noqa: E402
-from shardmill.errors import CorruptState, UsageError  # noqa: E402
+from shardmill.core.errors import CorruptState, UsageError  # noqa: E402
 
 ROOT = Path(__file__).parents[3]
 CONFIG = get_preset("moderate")

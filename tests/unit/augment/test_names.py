@@ -22,9 +22,9 @@ from shardmill.augment import (
     stream_augmentation_chain,
     stream_distributed_augmentation_chain,
 )
-from shardmill.batching import BatchConfig, BatchProcessor, BatchStrategy
 from shardmill.bench import BenchmarkConfig, BenchmarkRunner, measure_memory, measure_time
-from shardmill.ranges import DistributedRangeSplitter
+from shardmill.core.batching import BatchConfig, BatchProcessor, BatchStrategy
+from shardmill.core.ranges import DistributedRangeSplitter
 from tests.support.waiting import PATIENCE_S
 
 FIVE = ["rotation", "brightness", "noise", "scale", "contrast"]

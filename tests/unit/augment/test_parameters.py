@@ -29,7 +29,7 @@ from shardmill.augment import (
     stream_distributed_augmentation_chain,
     uniform,
 )
-from shardmill.errors import CorruptState, SpecError, UsageError
+from shardmill.core.errors import CorruptState, SpecError, UsageError
 
 RICH = AugmentationConfig(
     rotation=normal(0, 10),

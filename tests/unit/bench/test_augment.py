@@ -7,10 +7,10 @@ import json
 import pytest
 
 from shardmill.augment import PRESETS, get_preset
-from shardmill.batching import BatchStrategy
 from shardmill.bench import BenchmarkConfig, BenchmarkRunner, measure_memory, measure_time
 from shardmill.bench.augment import bench_augment
-from shardmill.errors import UsageError
+from shardmill.core.batching import BatchStrategy
+from shardmill.core.errors import UsageError
 
 
 def test_each_thing_is_measured_and_reported() -> None:

@@ -29,8 +29,8 @@ from shardmill.bench.machine import describe_machine
 from shardmill.bench.peers import Peer, lowest_cosine
 from shardmill.bench.report import FILES, figures, print_result, save
 from shardmill.bench.texts import mixed_texts, own_texts, read_texts, write_texts
-from shardmill.devices import Device
-from shardmill.errors import MissingExtra, UsageError
+from shardmill.core.devices import Device
+from shardmill.core.errors import MissingExtra, UsageError
 from shardmill.models.folder import ModelFolder, Pooling
 from shardmill.run import start
 from shardmill.testing import InProcessEngine
@@ -248,6 +248,10 @@ def test_one_gpu_is_all_that_is_seen_while_it_is_measured(monkeypatch: pytest.Mo
     with pinned("cuda:1") as kind:
         assert (kind, os.environ["CUDA_VISIBLE_DEVICES"]) == ("cuda", "5")
     assert os.environ["CUDA_VISIBLE_DEVICES"] == "3,5"
+    with pinned("cuda:1,0") as kind:
+        assert (kind, os.environ["CUDA_VISIBLE_DEVICES"]) == ("cuda", "5,3")
+    with pinned("all") as kind:
+        assert (kind, os.environ["CUDA_VISIBLE_DEVICES"]) == ("cuda", "3,5")
     with pinned("auto") as kind:
         assert kind == "cuda"
     with pinned("cpu") as kind:

@@ -12,8 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from shardmill import prepare, work
-from shardmill.devices import Device
-from shardmill.errors import StepFailed, TooManyErrors
+from shardmill.core.devices import Device
+from shardmill.core.errors import StepFailed, TooManyErrors
 from shardmill.ledger import Ledger
 from shardmill.run import Run, start
 from shardmill.testing import FakeTask, InProcessEngine

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from shardmill.errors import UsageError
+from shardmill.core.errors import UsageError
 from shardmill.ledger import Ledger
 from shardmill.run import Run, start
 from shardmill.testing import InProcessEngine
@@ -207,10 +207,12 @@ def test_a_shard_that_is_no_number_shows_the_usage(shardmill: Cli, run: Run) -> 
 
 
 def test_an_unknown_option_or_verb_shows_the_usage(shardmill: Cli) -> None:
-    for words in (["verify"], ["verify", "x", "--colour"], ["embedd"]):
+    for words in (["verify"], ["verify", "x", "--colour"]):
         said = shardmill(*words)
         assert (said.status, said.out) == (2, "")
         assert "Usage:" in said.err
+    assert_told(shardmill("embedd"), 2, "There is no verb embedd.", "Did you mean 'embed'?")
+    assert_told(shardmill("embed", "x", "--sentences", 3), 2, "It is an option of summarize.")
 
 
 def test_a_file_of_an_unknown_kind_to_merge_into(shardmill: Cli, run: Run, tmp_path: Path) -> None:

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
+from shardmill.core.errors import SpecError
 from shardmill.engines.kubernetes.manifests import job_name, make_job, work_arguments
 from shardmill.engines.kubernetes.options import PodOptions, read_pod_options
 from shardmill.engines.kubernetes.pod import make_pod
-from shardmill.errors import SpecError
-from shardmill.spec import Execution
+from shardmill.plan.spec import Execution
 
 RUN = "s3://bucket/runs/wiki"
 

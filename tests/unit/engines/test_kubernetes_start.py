@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import pytest
 
-from shardmill.errors import EngineRefused
+from shardmill.core.errors import EngineRefused
 from tests.support.libraries import needed
 
 needed("lightkube")

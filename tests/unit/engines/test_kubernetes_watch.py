@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from shardmill.errors import EngineRefused, EngineSilent, UsageError
+from shardmill.core.errors import EngineRefused, EngineSilent, UsageError
 from tests.support.libraries import needed
-from tests.support.waiting import wait_for
+from tests.support.waiting import PATIENCE_S, wait_for
 
 needed("lightkube")
 
@@ -101,7 +101,7 @@ def play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 
 
 def changes(mirror: Mirror, count: int) -> list[tuple[str, str]]:
-    found = [mirror.changes.get(timeout=60) for _ in range(count)]
+    found = [mirror.changes.get(timeout=PATIENCE_S) for _ in range(count)]
     return [(change.what, change.object["metadata"]["name"]) for change in found]
 
 

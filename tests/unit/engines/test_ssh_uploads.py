@@ -14,10 +14,10 @@ for _library in ("asyncssh", "optuna", "torch"):
 from shardmill import run as runs  # noqa: E402
 from shardmill.engines.ssh.at_home.environment import _extras  # noqa: E402
 from shardmill.engines.ssh.at_home.uploads import UploadProgress, Uploads  # noqa: E402
-from shardmill.run.applying import apply_work  # noqa: E402
-from shardmill.run.training import settle_study  # noqa: E402
-from shardmill.spec import make_spec  # noqa: E402
-from shardmill.tasks.tune.file import read_study_file  # noqa: E402
+from shardmill.plan.spec import make_spec  # noqa: E402
+from shardmill.verbs.apply.work import apply_work  # noqa: E402
+from shardmill.verbs.tune.study_file import read_study_file  # noqa: E402
+from shardmill.verbs.tune.work import settle_study  # noqa: E402
 from tests.support.training import a_model, topic_pairs  # noqa: E402
 
 

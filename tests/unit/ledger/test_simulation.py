@@ -1,4 +1,4 @@
-"""The ledger and the worker's choices in a crowd, on a simulated clock: benchmarks/simulation.py in small."""
+"""The ledger and the worker's choices in a crowd, on a simulated clock: campaigns/simulation.py in small."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from benchmarks.simulation import Outcome, Simulation, World
+from campaigns.simulation import Outcome, Simulation, World
 
 CROWD = World(workers=30, shards=3000, vanishing=0.04)
 

@@ -13,7 +13,7 @@ from tests.support.tiny_models import bert, needed, pooling, qwen3, write_model
 
 torch = needed("torch")
 
-from shardmill.devices import Device  # noqa: E402
+from shardmill.core.devices import Device  # noqa: E402
 from shardmill.models.compiling import compile_layers, join_gelu  # noqa: E402
 from shardmill.models.encoder import Encoder  # noqa: E402
 from shardmill.models.folder import read_folder  # noqa: E402
@@ -68,11 +68,12 @@ def test_one_graph_serves_every_padded_batch(tmp_path: Path, graphs: list[Any]) 
 def test_a_cpu_compiles_when_there_is_much_to_do(
     tmp_path: Path, graphs: list[Any], work_bytes: int, compiles: bool
 ) -> None:
+    """It compiles the precision that is faster on this CPU; which one that is, is not ours to say."""
     folder = read_folder(write_model(tmp_path, bert(), [pooling("mean")]))
     golden = [np.arange(1000, 1000 + n, dtype=np.int32) for n in (3, 9, 20)]
     device = Device("cpu", "cpu", work_bytes=work_bytes)
     choice = choose_kernel(folder, device, pad_id=0, limit=64, golden=golden, skip=0)
-    assert ("torch float32, padded, compiled" in choice.why) == bool(graphs) == compiles
+    assert (", padded, compiled" in choice.why) == bool(graphs) == compiles
 
 
 def test_gelu_is_joined_only_to_a_linear_that_nobody_else_needs() -> None:

@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from shardmill.errors import MissingExtra, ModelError
+from shardmill.core.errors import MissingExtra, ModelError
 from shardmill.models import location as find
 from shardmill.models.fingerprint import digest_folder
 from shardmill.models.folder import Dense, Normalize, Pooling, read_folder
 from shardmill.models.location import check_bundled, find_model
-from shardmill.tasks.embed import EmbedTask
+from shardmill.verbs.embed.task import EmbedTask
 
 ST = "sentence_transformers.models."
 

@@ -32,14 +32,14 @@ def gradients(encoder: Any, rows: Any, autocast: Any = None) -> dict[str, Any]:
 
 
 def both(folder: Path, device: str) -> tuple[Any, Any, Any]:
+    from shardmill.models.embedder import TextEmbedder
     from shardmill.models.encoder import Encoder
     from shardmill.models.packed import PackedEncoder
-    from shardmill.tasks.embed import EmbedTask
 
-    task = EmbedTask(model=str(folder))
-    rows = list(task._tokenizer.encode(TEXTS, "").rows)
-    settings: dict[str, Any] = {"device": device, "pad_id": task._tokenizer.pad_id}
-    return Encoder(task._folder, **settings), PackedEncoder(task._folder, **settings), rows
+    own = TextEmbedder(str(folder))
+    rows = list(own.tokenizer.encode(TEXTS, "").rows)
+    settings: dict[str, Any] = {"device": device, "pad_id": own.tokenizer.pad_id}
+    return Encoder(own.folder, **settings), PackedEncoder(own.folder, **settings), rows
 
 
 @pytest.mark.parametrize(

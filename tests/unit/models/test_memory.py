@@ -16,8 +16,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from shardmill.batching import plan_batches
-from shardmill.errors import DeviceLost, DeviceOutOfMemory
+from shardmill.core.batching import plan_batches
+from shardmill.core.errors import DeviceLost, DeviceOutOfMemory
 from shardmill.models.memory import (
     MemoryKey,
     MemoryModel,

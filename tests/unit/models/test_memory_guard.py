@@ -7,7 +7,7 @@ import weakref
 
 import pytest
 
-from shardmill.errors import DeviceOutOfMemory
+from shardmill.core.errors import DeviceOutOfMemory
 from tests.support.libraries import needed
 
 torch = needed("torch")

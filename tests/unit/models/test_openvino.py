@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from shardmill.errors import DeviceOutOfMemory, MissingExtra, ModelError
+from shardmill.core.errors import DeviceOutOfMemory, MissingExtra, ModelError
 from shardmill.models.folder import ModelFolder, read_folder
 from tests.support.tiny_models import MINILM, needed, save_file, torch, transformers
 

@@ -12,9 +12,9 @@ import pytest
 
 pytest.importorskip("torch")
 
+from shardmill.models.embedder import TextEmbedder
 from shardmill.models.encoder import Encoder
 from shardmill.models.packed import PackedEncoder
-from shardmill.tasks.embed import EmbedTask
 from tests.support.tiny_models import bert, pooling, write_model
 
 TEXTS = ["a", "hello world", "one two three four five six " * 12, "Zwei Sätze. Und noch einer!", "x"] * 3
@@ -26,10 +26,10 @@ def make(tmp_path: Path) -> Callable[..., Path]:
 
 
 def _both(folder: Path, device: str = "cpu") -> tuple[Any, Any, list[Any], int]:
-    task = EmbedTask(model=str(folder))
-    rows = task._tokenizer.encode(TEXTS, task._prompt).rows
-    settings: dict[str, Any] = {"device": device, "pad_id": task._tokenizer.pad_id}
-    return Encoder(task._folder, **settings), PackedEncoder(task._folder, **settings), list(rows), task._skip
+    own = TextEmbedder(str(folder))
+    settings: dict[str, Any] = {"device": device, "pad_id": own.tokenizer.pad_id}
+    rows = list(own.encode(TEXTS).rows)
+    return Encoder(own.folder, **settings), PackedEncoder(own.folder, **settings), rows, own.skip
 
 
 def _agree(folder: Path) -> None:

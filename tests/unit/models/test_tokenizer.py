@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from shardmill.models.words import Words
-from shardmill.tasks.embed import EmbedTask
+from shardmill.verbs.embed.task import EmbedTask
 from tests.support.tiny_models import (
     MINILM,
     bert,

@@ -11,8 +11,8 @@ import pytest
 
 pytest.importorskip("torch")
 
-from shardmill.devices import Device
-from shardmill.errors import ModelError
+from shardmill.core.devices import Device
+from shardmill.core.errors import ModelError
 from shardmill.models.encoder import Encoder
 from shardmill.models.folder import read_folder
 from shardmill.models.kernels import _Trial

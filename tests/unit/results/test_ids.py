@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shardmill.errors import ShardmillError
+from shardmill.core.errors import ShardmillError
 from shardmill.results.ids import IdHashes, hash_ids
 
 KINDS = {

@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from shardmill.arrowtypes import arrow_type, type_text
-from shardmill.errors import SourceError
+from shardmill.core.arrowtypes import arrow_type, type_text
+from shardmill.core.errors import SourceError
 from shardmill.sources import Fields, discover, files, open_source
 from shardmill.sources.places import expand
 from shardmill.store import open_store

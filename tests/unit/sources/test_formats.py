@@ -2,54 +2,56 @@
 
 from __future__ import annotations
 
-import importlib
 import inspect
 import subprocess
 import sys
 from pathlib import Path
-from typing import get_args
 
 import pytest
 
-from shardmill.errors import SourceError
-from shardmill.sources.formats import FORMATS, NAMES, SUFFIXES, Format, Reader, find_format, is_in_lines
-from shardmill.spec import Work
+from shardmill.core.errors import SourceError
+from shardmill.plugins import SourceKind
+from shardmill.plugins.builtin import BUILTIN
+from shardmill.sources import formats
+from shardmill.sources.base import Reader
+from shardmill.sources.formats import every_format, find_format, find_reader, format_names, is_in_lines, suffixes
 from tests.support.imports import MODULES, find_circle, imports_of
 
 TABLE = "shardmill.sources.formats"
+LOG = SourceKind(name="log", suffixes=(".log",), reader="shardmill.sources.lines", unit="line")
 PARTS = [name for name, part in vars(Reader).items() if inspect.isfunction(part) and not name.startswith("_")]
 
 
-def test_the_spec_takes_exactly_the_formats_of_the_table() -> None:
-    formats, _ = get_args(Work.model_fields["format"].annotation)
-    assert list(get_args(formats)) == NAMES
-
-
-@pytest.mark.parametrize("format", FORMATS, ids=lambda format: format.name)
+@pytest.mark.parametrize("format", every_format(), ids=lambda format: format.name)
 @pytest.mark.parametrize("part", PARTS)
-def test_every_reader_keeps_the_contract(format: Format, part: str) -> None:
-    if part == "iter_rows" and format.unit == "line":
+def test_every_reader_keeps_the_contract(format: SourceKind, part: str) -> None:
+    if (part == "iter_rows" and format.unit == "line") or (part == "extents" and format.unit == "row"):
         return
     wanted = list(inspect.signature(getattr(Reader, part)).parameters)[1:]
-    assert list(inspect.signature(getattr(format.reader(), part)).parameters) == wanted
+    assert list(inspect.signature(getattr(find_reader(format.name), part)).parameters) == wanted
 
 
 def test_no_reader_leads_back_to_the_table() -> None:
     graph = {module: imports_of(path) - {module} for module, path in MODULES.items()}
-    readers = {f"shardmill.sources.{format.module}" for format in FORMATS}
+    readers = {format.reader for format in every_format()}
     assert readers <= set(graph)
     graph[TABLE] |= readers
     assert not find_circle(graph)
 
 
 def test_names_and_suffixes_are_unambiguous_but_for_json() -> None:
-    assert len(set(NAMES)) == len(NAMES)
-    assert {suffix: kinds for suffix, kinds in SUFFIXES.items() if len(kinds) > 1} == {".json": ("jsonl", "json")}
-    assert all(suffix == suffix.lower() and suffix.startswith(".") for suffix in SUFFIXES)
+    assert len(set(format_names())) == len(format_names())
+    assert {suffix: kinds for suffix, kinds in suffixes().items() if len(kinds) > 1} == {".json": ("jsonl", "json")}
+    assert all(suffix == suffix.lower() and suffix.startswith(".") for suffix in suffixes())
 
 
 def test_only_formats_in_lines_are_in_lines() -> None:
-    assert [name for name in (*NAMES, "range", "postgres") if is_in_lines(name)] == ["jsonl", "text", "csv", "tsv"]
+    assert [name for name in (*format_names(), "range", "postgres") if is_in_lines(name)] == [
+        "jsonl",
+        "text",
+        "csv",
+        "tsv",
+    ]
 
 
 def test_a_format_of_another_version_is_refused() -> None:
@@ -60,18 +62,20 @@ def test_a_format_of_another_version_is_refused() -> None:
 def test_the_table_loads_no_reader() -> None:
     code = f"import sys, {TABLE}; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
-    assert not {"pyarrow", "pydantic", *(f"shardmill.sources.{format.module}" for format in FORMATS)} & set(loaded)
+    assert not {"pyarrow", "pydantic", *(format.reader for format in every_format())} & set(loaded)
 
 
-def test_a_format_is_an_entry_and_a_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_format_is_an_entry_and_a_module(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
     """A format that is only in the table and in one module is found, read and split."""
     from shardmill.sources import Fields, discover, open_source
-    from shardmill.split import split_files
+    from shardmill.verbs.split import split_files
 
-    formats = importlib.import_module(TABLE)
-    added = Format("log", (".log",), "lines", unit="line")
-    monkeypatch.setitem(formats._BY_NAME, "log", added)
-    monkeypatch.setitem(formats.SUFFIXES, ".log", ("log",))
+    monkeypatch.setitem(BUILTIN["sources"], "log", f"{__name__}:LOG")
+    for cached in (formats.every_format, formats.suffixes):
+        cached.cache_clear()
+        request.addfinalizer(cached.cache_clear)
     (tmp_path / "a.log").write_text("one\ntwo\n")
     stat = discover([str(tmp_path / "a.log")], Fields(text="text"))
     source = open_source(stat, Fields(text="text"))

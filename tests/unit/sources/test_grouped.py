@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from shardmill.errors import SourceError
+from shardmill.core.errors import SourceError
 from shardmill.sources import Fields, ItemBatch, count_lines, discover, open_source, sort_groups
 from shardmill.sources.sorting import ORDER, ExternalSort
 

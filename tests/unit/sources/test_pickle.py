@@ -22,7 +22,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shardmill.errors import SourceError
+from shardmill.core.errors import SourceError
 from shardmill.sources import Fields, discover, open_source
 from shardmill.sources.pickle.safe import load
 from shardmill.sources.pickle.standin import RefusedPickle

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from shardmill.errors import SourceError, StaleResume
+from shardmill.core.errors import SourceError, StaleResume
 from shardmill.sources import Fields, ItemBatch, Shard, Source, discover, open_source
 
 BODY = Fields(text="body")

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from shardmill.devices import own_address
-from shardmill.errors import DeviceLost, TaskError
+from shardmill.core.devices import own_address
+from shardmill.core.errors import DeviceLost, TaskError
 from shardmill.tasks import gang
 from shardmill.tasks.context import Group
 from shardmill.tasks.gang import GroupChanged, process_group, run_together

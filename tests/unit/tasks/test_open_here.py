@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from shardmill.devices import Device
-from shardmill.errors import DeviceOutOfMemory
+from shardmill.core.devices import Device
+from shardmill.core.errors import DeviceOutOfMemory
 from shardmill.tasks import open_here
-from shardmill.tasks.embed import EmbedTask
 from shardmill.testing import FakeTask
+from shardmill.verbs.embed.task import EmbedTask
 
 
 class Opened(FakeTask):
@@ -33,7 +33,7 @@ class Opened(FakeTask):
 @pytest.fixture
 def one_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
-    monkeypatch.setattr("shardmill.devices.gpus", lambda: [Device("cuda", "H200", free_bytes=20 << 30)])
+    monkeypatch.setattr("shardmill.core.devices.gpus", lambda: [Device("cuda", "H200", free_bytes=20 << 30)])
 
 
 def test_a_gpu_with_room_is_taken(one_gpu: None) -> None:
@@ -63,7 +63,7 @@ def test_a_gpu_gives_the_vectors_of_the_cpu(monkeypatch: pytest.MonkeyPatch, pre
     text = "The battery died after an hour. " * 40
     there = EmbedTask()
     assert open_here(there, precise=precise).kind == "cuda"
-    monkeypatch.setattr("shardmill.devices.gpus", list)
+    monkeypatch.setattr("shardmill.core.devices.gpus", list)
     here = EmbedTask()
     assert open_here(here, precise=precise).kind == "cpu"
     assert float(there.embed_query(text) @ here.embed_query(text)) >= (0.99999 if precise else 0.9998)

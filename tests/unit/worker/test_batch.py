@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shardmill.ledger import Claim
-from shardmill.tasks.augment import AugmentTask
 from shardmill.tasks.base import Prepared
+from shardmill.verbs.augment.task import AugmentTask
 from shardmill.worker.batch import Batch
 from shardmill.worker.block import Block
 

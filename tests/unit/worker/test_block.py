@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from shardmill.errors import WorkerFailed
+from shardmill.core.errors import WorkerFailed
 from shardmill.ledger import Claim
 from shardmill.tasks.base import WINDOW, Prepared
 from shardmill.worker.block import Block

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from shardmill.devices import Device
+from shardmill.core.devices import Device
 from shardmill.worker.meter import Meter
 
 UUIDS = ["GPU-11111111-aaaa", "GPU-22222222-bbbb"]

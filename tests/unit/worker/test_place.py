@@ -6,7 +6,7 @@ import socket
 
 import pytest
 
-from shardmill.devices import Device
+from shardmill.core.devices import Device
 from shardmill.engines.process import worker_environment
 from shardmill.worker.tally import describe_place
 

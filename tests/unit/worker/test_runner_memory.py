@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from shardmill import make_spec, start
-from shardmill.errors import DeviceOutOfMemory
+from shardmill.core.errors import DeviceOutOfMemory
 from shardmill.tasks.base import Output
 from shardmill.testing import FakeTask, InProcessEngine
 from tests.support.corpora import fake_rows

@@ -13,7 +13,7 @@ from tests.support.tiny_models import needed
 torch, transformers = needed("torch"), needed("transformers")
 
 
-from shardmill.errors import ModelError  # noqa: E402
+from shardmill.core.errors import ModelError  # noqa: E402
 from shardmill.models.decoding.choice import Rules  # noqa: E402
 from shardmill.models.decoding.model import CausalDecoder, CrossDecoder, Decoder  # noqa: E402
 from shardmill.models.decoding.prompt import Prompt  # noqa: E402

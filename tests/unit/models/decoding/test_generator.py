@@ -15,13 +15,13 @@ from tests.support.tiny_models import needed, qwen3, write_model
 
 torch, transformers = needed("torch"), needed("transformers")
 
-from shardmill.devices import Device  # noqa: E402
-from shardmill.errors import DeviceOutOfMemory, ModelError, UsageError  # noqa: E402
+from shardmill.core.devices import Device  # noqa: E402
+from shardmill.core.errors import DeviceOutOfMemory, ModelError, UsageError  # noqa: E402
+from shardmill.models.answer_schema import AnswerSchema  # noqa: E402
 from shardmill.models.decoding.generative import check_size, read_generative  # noqa: E402
 from shardmill.models.decoding.generator import Generator  # noqa: E402
 from shardmill.models.decoding.options import GenerationOptions  # noqa: E402
 from shardmill.models.decoding.prompt import Completion  # noqa: E402
-from shardmill.schema import AnswerSchema  # noqa: E402
 from tests.support.generative_models import CHAT, generate_one_by_one, write_generative  # noqa: E402
 
 CPU = Device("cpu", "a CPU")
@@ -70,6 +70,16 @@ def test_greedy_answers_are_those_of_generate(folders: dict[str, Path], name: st
     assert [made[i].ids.tolist() for i in range(len(TEXTS))] == expected
     assert all(one.reason == ("stop" if len(one.ids) < 24 else "length") for one in made.values())
     assert made[0].text == generator.decode(expected[0])
+
+
+@pytest.mark.parametrize("name", ["llama", "ruled", "bart", "gemma2"])
+def test_a_repetition_penalty_is_that_of_generate(folders: dict[str, Path], name: str) -> None:
+    """In place of the model's own, over pages and by transformers' own path."""
+    generator = Generator.open(folders[name], CPU, GenerationOptions(max_new_tokens=16, repetition_penalty=1.7))
+    made = answers(generator, TEXTS)
+    found = [made[i].ids.tolist() for i in range(len(TEXTS))]
+    assert found == generate_one_by_one(folders[name], TEXTS, 16, repetition_penalty=1.7)
+    assert found != generate_one_by_one(folders[name], TEXTS, 16)
 
 
 @pytest.mark.parametrize("name", ["llama", "bart"])
@@ -240,7 +250,14 @@ def test_a_model_larger_than_the_device_is_refused_by_name(folders: dict[str, Pa
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"max_new_tokens": 0}, {"temperature": 0}, {"beams": 2, "temperature": 1}, {"stops": ("",)}, {"schema": "{"}],
+    [
+        {"max_new_tokens": 0},
+        {"temperature": 0},
+        {"beams": 2, "temperature": 1},
+        {"stops": ("",)},
+        {"schema": "{"},
+        {"repetition_penalty": 0},
+    ],
 )
 def test_options_that_cannot_be_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(UsageError):

@@ -1,0 +1,162 @@
+"""The suites that a plug-in's tests call hold for our own parts and for the example, and find planted faults."""
+
+from __future__ import annotations
+
+import json
+import mailbox
+import pickle
+import sys
+from collections.abc import Callable, Iterator
+from email.message import EmailMessage
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.feather as feather
+import pyarrow.parquet as pq
+import pytest
+
+from shardmill import plugins
+from shardmill.plugins.builtin import BUILTIN
+from shardmill.sources import formats
+from shardmill.testing import FakeTask, check_engine, check_sink, check_source, check_task
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "plugin" / "src"
+ROWS = [{"id": f"i{n}", "body": f"The text of item {n}, with ünïcode, {'long ' * (n % 40)}end."} for n in range(60)]
+
+
+def write_mail(path: Path) -> None:
+    box = mailbox.mbox(path)
+    for row in ROWS:
+        message = EmailMessage()
+        message["Message-ID"], message["Subject"] = row["id"], "Hello"
+        message.set_content(row["body"])
+        box.add(mailbox.mboxMessage(message))
+    box.flush()
+
+
+WRITE: dict[str, Callable[[Path], Any]] = {
+    "jsonl": lambda path: path.write_text("".join(json.dumps(row) + "\n" for row in ROWS)),
+    "csv": lambda path: path.write_text("id,body\n" + "".join(f'{row["id"]},"{row["body"]}"\n' for row in ROWS)),
+    "tsv": lambda path: path.write_text("id\tbody\n" + "".join(f"{row['id']}\t{row['body']}\n" for row in ROWS)),
+    "json": lambda path: path.write_text(json.dumps(ROWS)),
+    "parquet": lambda path: pq.write_table(pa.Table.from_pylist(ROWS), path, row_group_size=7),
+    "arrow": lambda path: feather.write_feather(pa.Table.from_pylist(ROWS), str(path), chunksize=7),
+    "pickle": lambda path: path.write_bytes(pickle.dumps(ROWS)),
+    "mbox": write_mail,
+}
+
+
+@pytest.fixture
+def letters(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The example's declarations, as if its package were installed."""
+    monkeypatch.syspath_prepend(str(EXAMPLE))
+    for group, name in (("verbs", "count"), ("sources", "mbox"), ("sinks", "sqlite")):
+        monkeypatch.setitem(BUILTIN[group], name, f"shardmill_letters:{name.upper()}")
+    for cached in (formats.every_format, formats.suffixes, plugins.installed):
+        cached.cache_clear()
+    yield
+    for cached in (formats.every_format, formats.suffixes, plugins.installed):
+        cached.cache_clear()
+    for name in [name for name in sys.modules if name.startswith("shardmill_letters")]:
+        del sys.modules[name]
+
+
+@pytest.mark.parametrize("format", WRITE)
+@pytest.mark.usefixtures("letters")
+def test_a_source_keeps_the_contract(format: str, tmp_path: Path) -> None:
+    place = tmp_path / f"items.{format}"
+    WRITE[format](place)
+    text = [{**row, "body": row["body"] + "\n"} for row in ROWS] if format == "mbox" else ROWS
+    assert check_source([place], rows=text, text="body", id="id", format=format) >= 20
+
+
+@pytest.mark.usefixtures("letters")
+def test_planted_faults_of_a_source_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from shardmill_letters import mbox
+
+    place = tmp_path / "items.mbox"
+    write_mail(place)
+    rows = [{**row, "body": row["body"] + "\n"} for row in ROWS]
+
+    def found(**faults: Any) -> str:
+        with monkeypatch.context() as patch:
+            for name, value in faults.items():
+                patch.setattr(mbox, name, value)
+            with pytest.raises(AssertionError) as caught:
+                check_source([place], rows=rows, text="body", id="id", format="mbox")
+        return str(caught.value)
+
+    real = mbox.find_messages
+    assert "every row once" in found(find_messages=lambda *given: list(real(*given))[:-1])
+    assert "every row once" in found(find_messages=lambda read, start, stop, end: real(read, start, end, end))
+    assert "bytes that it says" in found(extents=lambda stat, shard, number: [(shard.start, shard.stop)])
+    assert "missing field" in found(describe=lambda stat, fields: {"id": "string"})
+
+
+@pytest.mark.usefixtures("letters")
+def test_a_sink_keeps_the_contract(tmp_path: Path) -> None:
+    from shardmill_letters.sqlite import SqliteDelivery
+
+    made = check_sink(lambda run, schema: SqliteDelivery(f"sqlite:{tmp_path / 'rows.db'}", run, schema))
+    assert made >= 14
+
+
+@pytest.mark.usefixtures("letters")
+def test_planted_faults_of_a_sink_are_found(tmp_path: Path) -> None:
+    from shardmill_letters.sqlite import SqliteDelivery
+
+    class Doubles(SqliteDelivery):
+        """Writes the rows before the transaction."""
+
+        def deliver(self, shard: int, digest: str, rows: Iterator[pa.RecordBatch]) -> None:
+            whole = list(rows)
+            self._database.execute("UPDATE shards SET shard = shard WHERE run = ''")
+            super().deliver(shard, digest, iter([*whole, *whole]))
+
+    class Forgets(SqliteDelivery):
+        """Does not say which run a shard is of."""
+
+        def delivered(self) -> dict[int, str]:
+            return dict(self._database.execute("SELECT shard, digest FROM shards"))
+
+    class Swallows(SqliteDelivery):
+        """Takes what came before an error for the shard."""
+
+        def deliver(self, shard: int, digest: str, rows: Iterator[pa.RecordBatch]) -> None:
+            def before() -> Iterator[pa.RecordBatch]:
+                try:
+                    yield from rows
+                except RuntimeError:
+                    return
+
+            super().deliver(shard, digest, before())
+
+    for number, (kind, said) in enumerate(
+        ((Doubles, "rows come back as they went"), (Forgets, "another run sees none"), (Swallows, "not swallowed"))
+    ):
+        place = f"sqlite:{tmp_path / str(number)}"
+        with pytest.raises(AssertionError, match=said):
+            check_sink(lambda run, schema, kind=kind, place=place: kind(place, run, schema))
+
+
+@pytest.mark.usefixtures("letters")
+def test_a_task_keeps_the_contract() -> None:
+    from shardmill_letters.task import CountTask
+
+    texts = [row["body"] for row in ROWS[:8]]
+    assert check_task(FakeTask, texts) >= 9
+    assert check_task(lambda: CountTask(shortest=3), texts) >= 9
+
+    class Leaks(FakeTask):
+        """A row depends on how many are in its batch."""
+
+        def run(self, inputs: Any) -> Any:
+            return super().run([f"{each} {len(inputs)}" for each in inputs])
+
+    with pytest.raises(AssertionError, match="what is in its batch"):
+        check_task(Leaks, texts)
+
+
+def test_the_local_engine_keeps_the_contract(tmp_path: Path) -> None:
+    assert check_engine({"engine": "local", "device": "cpu", "workers": 1}, tmp_path) >= 6

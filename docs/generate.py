@@ -1,55 +1,57 @@
-"""Writes docs/cli.md from the command line's own help and docs/api.md from the docstrings of the public names.
+"""Writes the pages that are made of the code: commands, functions, keys of a spec, rooms, and the features' tests.
 
-python -m docs.generate            # writes both
+python -m docs.generate            # writes all, and the functions
 python -m docs.generate --check    # only compares
 """
 
 from __future__ import annotations
 
+import ast
+import importlib
 import inspect
 import json
+import re
 import sys
 import textwrap
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any, Unpack, get_args, get_origin, get_type_hints
-
-import typer
+from typing import Any
 
 import shardmill
-from shardmill.cli import app
-from shardmill.cli.command import examples, grouped
+from shardmill.cli.command import describe_verb, grouped
+from shardmill.plan.options import Declared, declared
+from shardmill.plan.spec import Execution, TableSpec, Work
+from shardmill.plugins import Verb, find
+from shardmill.plugins.builtin import BUILTIN
+from tests.support.selection import TESTS, files, is_thorough, read_features
+from tools import functions
+from tools.rooms import MAY_IMPORT
 
 FOLDER = Path(__file__).parent
 
 
 def render_cli() -> str:
-    group: Any = typer.main.get_command(app)
-    parts = ["# The command line\n\nGenerated from `--help` by `python -m docs.generate`.\n"]
-    for name, command in _commands(group):
-        parts.append(f"## shardmill {name}\n\n{inspect.cleandoc(command.help)}\n")
-        if lines := examples(command):
-            parts.append("\n".join(["```", *lines, "```", ""]))
-        context = command.context_class(command, info_name=name)
-        for title, records in grouped(command, context).items():
-            parts.append(f"| {title} | |\n| --- | --- |")
-            parts += [f"| `{_cell(flags)}` | {_cell(meaning)} |" for flags, meaning in records if flags != "--help"]
-            parts.append("")
+    parts = ["# The command line\n\nGenerated from the verbs' declarations by `python -m docs.generate`.\n"]
+    for name in BUILTIN["verbs"]:
+        verb: Verb = find("verbs", name)
+        if verb.hidden:
+            continue
+        about = describe_verb(verb, "The same command resumes an interrupted run.").split("\n\n")
+        parts.append("\n\n".join([f"## shardmill {name}", *(textwrap.fill(each, 118) for each in about)]) + "\n")
+        if verb.examples:
+            parts.append("\n".join(["```", *verb.examples, "```", ""]))
+        shown = [each for each in declared(verb.part("options")) if each.about.only in ("", "command")]
+        for title, records in grouped(shown, whole=True).items():
+            if rows := [record for record in records if record[0] != "--help"]:
+                parts.append(f"| {title} | |\n| --- | --- |")
+                parts += [f"| `{_cell(flags)}` | {_cell(meaning)} |" for flags, meaning in rows]
+                parts.append("")
     parts.append(STATUSES)
     return "\n".join(parts)
 
 
 def _cell(text: str) -> str:
     return " ".join(text.split()).replace("|", "\\|")
-
-
-def _commands(group: Any, before: str = "") -> Iterator[tuple[str, Any]]:
-    """Every command with its whole name, those of groups too, in the order of the help."""
-    for name, command in group.commands.items():
-        if hasattr(command, "commands"):
-            yield from _commands(command, f"{before}{name} ")
-        else:
-            yield f"{before}{name}", command
 
 
 STATUSES = """## Exit status
@@ -80,7 +82,7 @@ def render_api() -> str:
         if inspect.isclass(thing):
             parts += [_text(thing), *_members(thing)]
         else:
-            parts += [_signature(name, thing), _text(thing), *_options(thing)]
+            parts += [_signature(name, thing), *_about(name, thing)]
     return "\n".join(parts)
 
 
@@ -111,13 +113,21 @@ def _parameter(parameter: inspect.Parameter) -> str:
     return f"{bare}={ {'null': 'None', 'true': 'True', 'false': 'False'}.get(default, default) }"
 
 
-def _options(function: Callable[..., Any]) -> Iterator[str]:
-    """The names of `**options`, where a function takes them."""
-    for hint in get_type_hints(function).values():
-        if get_origin(hint) is Unpack:
-            (options,) = get_args(hint)
-            yield f"{inspect.cleandoc(options.__doc__)}\n"
-            yield _listed("Options", options.__annotations__)
+def _about(name: str, function: Callable[..., Any]) -> Iterator[str]:
+    """The docstring of a function; of a verb, its options as a table."""
+    verb = find("verbs", name)
+    if verb is None or not verb.call:
+        yield _text(function)
+        return
+    resumes = " The same call resumes an interrupted run." if verb.resumes else ""
+    yield f"{verb.summary}{resumes}\n\n```python\n{verb.call}\n```\n"
+    yield "| option | type | meaning |\n| --- | --- | --- |"
+    yield from (f"| `{o.call}` | `{_cell(functions.type_of(o))}` | {_cell(functions.describe(o))} |" for o in _of(verb))
+    yield ""
+
+
+def _of(verb: Verb) -> list[Declared]:
+    return functions.python_options(verb)
 
 
 def _members(kind: type) -> Iterator[str]:
@@ -135,10 +145,88 @@ def _listed(title: str, names: Iterable[str]) -> str:
     return textwrap.fill(f"{title}: {', '.join(f'`{name}`' for name in names)}.", 118) + "\n"
 
 
-PAGES = {"cli.md": render_cli, "api.md": render_api}
+def _default(each: Declared) -> str:
+    if each.field.is_required() or (each.about.needed and not each.default):
+        return "required"
+    return each.default or "none"
+
+
+def _as_key(help: str) -> str:
+    """The help of an option, where others are named as keys of a spec."""
+    return re.sub(r"--([a-z][a-z-]*)", lambda found: f"`{found[1].replace('-', '_')}`", help)
+
+
+def render_spec() -> str:
+    """docs/spec.md with its tables of keys made anew; the text around them is written by hand."""
+    page = (FOLDER / "spec.md").read_text()
+    for name, model in (("work", Work), ("work.to", TableSpec), ("execution", Execution)):
+        every = sorted(declared(model), key=lambda each: each.about.only == "file")
+        rows = [f"| `{each.name}` | {_default(each)} | {_cell(_as_key(each.help))} |" for each in every]
+        table = "\n".join(["| key | default | meaning |", "| --- | --- | --- |", *rows])
+        page = re.sub(
+            rf"(<!-- keys of {re.escape(name)} -->\n).*?(\n<!-- end -->)",
+            lambda found, table=table: f"{found[1]}{table}{found[2]}",
+            page,
+            flags=re.DOTALL,
+        )
+    return page
+
+
+def render_map() -> str:
+    """CONTRIBUTING.md with the map of the rooms made anew."""
+    rows = []
+    for room, above in MAY_IMPORT.items():
+        if not room.startswith("_"):
+            module = importlib.import_module(f"shardmill.{room}")
+            about = (module.__doc__ or "").partition("\n\n")[0]
+            uses = " ".join(f"`{name}`" for name in above.split() if not name.startswith("_"))
+            rows.append(f"| `{room}` | {_cell(about)} | {uses} |")
+    table = "\n".join(["| room | what it holds | imports |", "| --- | --- | --- |", *rows])
+    page = (FOLDER.parent / "CONTRIBUTING.md").read_text()
+    return re.sub(r"(<!-- rooms -->\n).*?(<!-- end -->)", lambda m: f"{m[1]}{table}\n{m[2]}", page, flags=re.DOTALL)
+
+
+TESTS_INTRODUCTION = """# Features and their tests
+
+Generated from `tests/features.toml`, `tests/thorough.txt` and the docstrings of the tests by `python -m docs.generate`.
+`make test` runs the tests in bold, and `make test-all` runs all. `tests/contract/test_every_verb.py` calls every verb.
+"""
+
+
+def render_tests() -> str:
+    """Each feature with the files that test it, and what each file is about."""
+    parts, described = [TESTS_INTRODUCTION], {}
+    for kind, features in read_features().items():
+        parts.append(f"## {kind.capitalize()}\n\n| {kind.removesuffix('s')} | tests |\n| --- | --- |")
+        for name, places in sorted(features.items()):
+            found = [path for place in places for path in files(place)]
+            parts.append(f"| {name} | {', '.join(map(_test_link, dict.fromkeys(found)))} |")
+            described |= dict.fromkeys(found)
+        parts.append("")
+    parts.append("## What the files are about\n\n| file | what it tests |\n| --- | --- |")
+    for path in sorted(described):
+        said = ast.get_docstring(ast.parse(path.read_text())) or ""
+        parts.append(f"| {_test_link(path)} | {_cell(said.partition(chr(10) * 2)[0])} |")
+    return "\n".join(parts) + "\n"
+
+
+def _test_link(path: Path) -> str:
+    link = f"[{path.relative_to(TESTS)}](../tests/{path.relative_to(TESTS)})"
+    return link if is_thorough(path) else f"**{link}**"
+
+
+PAGES = {
+    "cli.md": render_cli,
+    "api.md": render_api,
+    "spec.md": render_spec,
+    "tests.md": render_tests,
+    "../CONTRIBUTING.md": render_map,
+}
 
 
 def main() -> None:
+    if "--check" not in sys.argv:
+        functions.main()
     for name, render in PAGES.items():
         page = render()
         if "--check" not in sys.argv:

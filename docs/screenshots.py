@@ -15,8 +15,8 @@ from PIL import Image
 from playwright.sync_api import sync_playwright
 
 from shardmill.ledger import Ledger
+from shardmill.plan.spec import make_spec
 from shardmill.run import start
-from shardmill.spec import make_spec
 from shardmill.testing import InProcessEngine
 from tests.support.ledgers import a_plan
 from tests.support.maps import make_map, write_map

@@ -11,7 +11,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Compiling all of torch at install takes a minute; modules are compiled, and cached, at import instead.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo demo-postgres test test-cluster quick check screenshots bench-memory bench-plan bench-split clean
+.PHONY: demo demo-postgres test test-rest test-all test-cluster quick check screenshots bench-memory bench-plan bench-split clean
 
 demo: $(VENV)/.demo
 	@$(BIN)/python examples/demo.py
@@ -22,8 +22,21 @@ demo-postgres: $(VENV)/.postgres
 # Most tests wait for processes, servers and clusters, so one more of them runs than there are cores.
 JOBS ?= $(shell $(PYTHON) -c 'import os; print(min(8, (os.cpu_count() or 1) + 1))')
 
-test: check $(VENV)/.azurite $(VENV)/.axe $(VENV)/.grafana
-	@$(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadfile --no-loadscope-reorder -m "not by_command"
+PYTEST := $(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadfile --no-loadscope-reorder
+
+# Every verb, source, sink and engine: under ten minutes on two cores after the install.
+test: check $(VENV)/.azurite
+	@$(BIN)/python -m tests.support.debian
+	@$(PYTEST) -m "not thorough and not by_command"
+
+# What `make test` leaves out: tests/thorough.txt.
+test-rest: $(VENV)/.azurite $(VENV)/.axe $(VENV)/.grafana
+	@$(BIN)/python -m tests.support.debian
+	@$(PYTEST) -m "thorough and not by_command"
+
+test-all:
+	@$(MAKE) test
+	@$(MAKE) test-rest
 
 # All tests of Kubernetes, on the cluster that KUBECONFIG and SHARDMILL_TEST_IMAGE, or SHARDMILL_TEST_CLUSTER, name.
 test-cluster: $(VENV)/.dev
@@ -34,7 +47,7 @@ quick: $(VENV)/.dev
 	@$(BIN)/ruff check .
 	@$(BIN)/python -m pytest --quiet --numprocesses $(JOBS) --durations 0 --durations-min 5 -m "not model and not services" \
 		tests/unit tests/golden/test_plan.py \
-		--ignore tests/unit/models --ignore tests/unit/tasks --ignore tests/unit/bench --ignore tests/unit/augment \
+		--ignore tests/unit/models --ignore tests/unit/verbs --ignore tests/unit/bench --ignore tests/unit/augment \
 		--ignore tests/unit/cli
 
 check: $(VENV)/.dev

@@ -232,7 +232,7 @@ def parse_device(text: str) -> tuple[str, tuple[int, ...]]:
         or (colon and kind != "cuda")
         or not all(p.isdecimal() for p in parts)
     ):
-        raise ValueError(f"{text!r} is no device: auto, cpu, cuda, cuda:0, cuda:0,2 or all")
+        raise ValueError(f"{text!r} is not a device: auto, cpu, cuda, cuda:0, cuda:0,2 or all")
     return kind, tuple(map(int, parts))
 
 

@@ -82,6 +82,6 @@ def clean_url(url: str) -> str:
         usable = False
     if not usable:
         shown = "The endpoint" if "@" in url else repr(url)
-        raise SpecError(f"{shown} is no URL of a server.", hint="Write --endpoint http://host:8000/v1.")
+        raise SpecError(f"{shown} is not the URL of a server.", hint="Write --endpoint http://host:8000/v1.")
     path = parts.path.rstrip("/").removesuffix("/completions").removesuffix("/chat")
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{path}"

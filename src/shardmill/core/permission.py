@@ -83,7 +83,7 @@ def key_name(variable: str, url: str) -> str:
     name = f"{_KEY}{variable}@{url}"
     if not _KEY_NAME.fullmatch(name):
         raise SpecError(
-            f"{variable!r} is no variable with a key, or {url!r} no URL of a server.",
+            f"{variable!r} is not a variable with a key, or {url!r} not the URL of a server.",
             hint="Write the variable's name, as in OPENAI_API_KEY, and a URL as in http://host:8000/v1.",
         )
     return name
@@ -94,7 +94,7 @@ def allow(names: Iterable[str]) -> None:
     for name in names:
         if not _KEY_NAME.fullmatch(name) and not _NAME.fullmatch(name.removeprefix(PYTHON)):
             raise SpecError(
-                f"{name!r} is no name of code.",
+                f"{name!r} is not a name of code.",
                 hint="Write MODULE:CLASS for a task, python:MODULE:FUNCTION for a source.",
             )
         _allowed.add(name)

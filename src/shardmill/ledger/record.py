@@ -51,7 +51,7 @@ class Commit:
     def __post_init__(self) -> None:
         for key, folder in ((self.part, "parts"), (self.errors_file, "errors")):
             if key and not re.fullmatch(rf"{folder}/{_PLAIN}", key):
-                raise ValueError(f"{key!r} is no file of this run")
+                raise ValueError(f"{key!r} is not a file of this run")
 
     @property
     def rows_in_part(self) -> int:

@@ -15,7 +15,7 @@ MOST_REPORTS = 240
 
 @dataclass(frozen=True, slots=True)
 class ItemReport:
-    """Figures of an item at a step. None stands for a figure that is no finite number."""
+    """Figures of an item at a step. None stands for a figure that is not a finite number."""
 
     step: int
     at: float

@@ -21,7 +21,7 @@ def parse_duration(text: str) -> float:
     """
     parts = re.findall(r"(\d+(?:\.\d+)?)\s*(min|[smhd])", text.strip().lower())
     if not parts or "".join(f"{n}{u}" for n, u in parts) != re.sub(r"\s+", "", text.lower()):
-        raise ValueError(f"{text!r} is no duration like 2h, 90min or 1h30m")
+        raise ValueError(f"{text!r} is not a duration like 2h, 90min or 1h30m")
     return sum(float(number) * _UNITS_S[unit] for number, unit in parts)
 
 
@@ -35,7 +35,7 @@ def parse_bytes(value: object) -> object:
         return value
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([a-z]*)", value.strip().lower())
     if match is None or match.group(2) not in _UNITS_BYTES:
-        raise ValueError(f"{value!r} is no size like 64MB, 1.5GiB or 65536")
+        raise ValueError(f"{value!r} is not a size like 64MB, 1.5GiB or 65536")
     return int(float(match.group(1)) * _UNITS_BYTES[match.group(2)])
 
 

@@ -281,7 +281,7 @@ class Plan:
             plan = cls(names[0], work, stat, fingerprint, shards, names[1], data["format"], packages)
             if not shards.are_pieces(files := len(stat.files)):
                 wrong = next(i for i, row in enumerate(data["shards"]) if not ShardRows([row]).are_pieces(files))
-                raise CorruptState(f"plan.json is damaged: shard {wrong} is no piece of a file.", hint=_DAMAGED)
+                raise CorruptState(f"plan.json is damaged: shard {wrong} is not a piece of a file.", hint=_DAMAGED)
         except (LookupError, TypeError, ValueError) as error:
             raise CorruptState(f"plan.json is damaged: {type(error).__name__}.", hint=_DAMAGED) from error
         plan._check_names()

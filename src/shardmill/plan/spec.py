@@ -310,7 +310,7 @@ def parse_tables(text: str, path: str, known: Sequence[str]) -> dict[str, dict[s
         )
     for name in known:
         if not isinstance(tables.get(name, {}), dict):
-            raise SpecError(f"{path}: {name} is no table.", hint=f"Write [{name}] above its keys.")
+            raise SpecError(f"{path}: {name} is not a table.", hint=f"Write [{name}] above its keys.")
     return {name: dict(tables.get(name, {})) for name in known}
 
 

@@ -332,7 +332,7 @@ def test_what_fell_away_is_said(source: Path, tmp_path: Path, shardmill: Cli) ->
             "returned 63 rows for a batch of 64",
         ),
         ("import pyarrow as pa\ndef f(t: pa.Table):\n    return pa.table([t[0], t[1]], ['a', 'a'])", "two columns 'a'"),
-        ("def f(rows):\n    return [{1: 'a'} for row in rows]", "a column named 1, which is no text"),
+        ("def f(rows):\n    return [{1: 'a'} for row in rows]", "a column named 1, which is not text"),
         (
             "def f(rows):\n    return [{'a': 2**70} for row in rows]",
             "the column 'a' of its first result has no one type",

@@ -267,7 +267,7 @@ def test_split_takes_its_options_as_they_are_typed() -> None:
 @pytest.mark.parametrize("device", ["auto", "cpu", "cuda", "cuda:0", "cuda:0,2", "all"])
 def test_a_bench_takes_the_devices_of_embed(device: str) -> None:
     assert typed("bench embed", "--device", device).options.device == device
-    with pytest.raises(SpecError, match="'tpu' is no device"):
+    with pytest.raises(SpecError, match="'tpu' is not a device"):
         typed("bench embed", "--device", "tpu")
 
 

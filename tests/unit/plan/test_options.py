@@ -115,7 +115,7 @@ def test_python_is_told_in_python() -> None:
 def test_the_command_line_is_told_in_flags(shardmill: Cli) -> None:
     assert "No --out was given." in shardmill("embed", "a.jsonl", "--text", "t").err
     assert "--workers: must be at least 1 (got 0)" in shardmill("embed", "a.jsonl", "--text", "t", "--workers", 0).err
-    assert "'64XB' is no size" in shardmill("embed", "a.jsonl", "--text", "t", "--shard-bytes", "64XB").err
+    assert "'64XB' is not a size" in shardmill("embed", "a.jsonl", "--text", "t", "--shard-bytes", "64XB").err
     assert "Add --engine slurm" in shardmill("embed", "a.jsonl", "--text", "t", "--partition", "gpu").err
     assert "--text is given twice" in shardmill("embed", "a.jsonl", "--text", "t", "--text", "u").err
 
@@ -133,5 +133,5 @@ def test_sizes_and_devices_take_what_people_write() -> None:
     request = make_request(verb, given)
     assert request.execution == {"shard_bytes": "64MB", "device": "cuda:0,2", "workers": "2:8"}
     assert (request.options.shard_bytes, request.options.workers, request.options.min_workers) == (64_000_000, 8, 2)
-    with pytest.raises(UsageError, match="'cuda:x' is no device"):
+    with pytest.raises(UsageError, match="'cuda:x' is not a device"):
         make_request(verb, {**given, "device": "cuda:x"})

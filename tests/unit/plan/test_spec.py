@@ -41,7 +41,7 @@ WRONG: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     ({"format": "xml"}, {}, r"format: 'xml' is not a supported format.\nAvailable: jsonl, text"),
     ({"colour": "red"}, {}, r"\[work\] has no key 'colour'"),
     ({}, {"workers": 0}, r"workers: must be at least 1 \(got 0\)"),
-    ({}, {"device": "tpu"}, "device: 'tpu' is no device: auto, cpu, cuda"),
+    ({}, {"device": "tpu"}, "device: 'tpu' is not a device: auto, cpu, cuda"),
     ({}, {"max_errors": "some"}, "neither a percentage like 1% nor a count like 250"),
     ({}, {"lease_s": 0}, "lease_s: must be more than 0"),
 ]
@@ -127,7 +127,7 @@ def test_a_wrong_deadline_or_budget_is_named(wrong: dict[str, Any]) -> None:
 
 
 def test_what_a_deadline_may_be_is_told() -> None:
-    with pytest.raises(SpecError, match="no duration like 2h, 90min or 1h30m, and no time like 2026-12-31T18:00"):
+    with pytest.raises(SpecError, match="not a duration like 2h, 90min or 1h30m, and no time like 2026-12-31T18:00"):
         make_execution({"deadline": "soon"})
 
 

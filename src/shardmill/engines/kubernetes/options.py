@@ -48,7 +48,7 @@ class PodVolume:
         if not colon and _QUANTITY.fullmatch(text):
             return cls(size=text)
         raise SpecError(
-            f"{option}={text} is no volume.", hint="Write a size (50Gi), pvc:CLAIM, or image:REFERENCE for models."
+            f"{option}={text} is not a volume.", hint="Write a size (50Gi), pvc:CLAIM, or image:REFERENCE for models."
         )
 
 
@@ -155,7 +155,7 @@ def _mapping(name: str, value: Any) -> dict[str, str]:
         found = {key.strip(): each.strip() for key, _, each in pairs}
     for key in found if name == "env" else ():
         if not _VARIABLE.fullmatch(key):
-            raise SpecError(f"env: {key!r} is no name of a variable.")
+            raise SpecError(f"env: {key!r} is not the name of a variable.")
         if _SECRET.search(key):
             raise SpecError(
                 f"env: {key} looks like a secret, which a manifest would show.",
@@ -174,7 +174,7 @@ def _tolerations(value: Any) -> tuple[dict[str, str], ...]:
 def _toleration(text: str) -> dict[str, str]:
     match = _TAINT.fullmatch(text)
     if match is None:
-        raise SpecError(f"tolerations={text} is no taint.", hint="Write KEY, KEY=VALUE or KEY=VALUE:NoSchedule.")
+        raise SpecError(f"tolerations={text} is not a taint.", hint="Write KEY, KEY=VALUE or KEY=VALUE:NoSchedule.")
     found = {"key": match["key"], "operator": "Exists" if match["value"] is None else "Equal"}
     return found | {name: match[name] for name in ("value", "effect") if match[name]}
 

@@ -78,7 +78,7 @@ def _task_of(spec: Spec, out: str, *, parallel: bool) -> ArgoTask:
 def _flags(params: Mapping[str, Any]) -> Iterable[str]:
     for name, value in params.items():
         if isinstance(value, bool | list | dict):
-            raise SpecError(f"The parameter {name} is no option of a command.", hint="Use --engine argo instead.")
+            raise SpecError(f"The parameter {name} is not an option of a command.", hint="Use --engine argo instead.")
         yield f"--{name.replace('_', '-')}={value}"
 
 

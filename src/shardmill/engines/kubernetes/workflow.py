@@ -50,7 +50,7 @@ class ArgoOptions:
         check_options("argo", execution.engine_options, (f.name for f in fields(cls)))
         found = cls(**{name: str(value) for name, value in execution.engine_options.items()})
         if not found.wait_s.isdecimal():
-            raise UsageError(f"wait_s={found.wait_s} is no number of seconds.", hint="For example --set wait_s=600")
+            raise UsageError(f"wait_s={found.wait_s} is not a number of seconds.", hint="For example --set wait_s=600")
         return found
 
     def connect(self) -> ClusterApi:

@@ -87,7 +87,7 @@ def read_answer(body: bytes) -> PromptAnswer | PromptRefusal:
         tokens = int(usage.get("prompt_tokens") or 0), int(usage.get("completion_tokens") or 0)
         finish = str(choice.get("finish_reason") or "stop")
     except (ValueError, LookupError, TypeError, AttributeError) as error:
-        raise BrokenAnswer(f"its answer is no completion: {shorten(_text(body), 120)}") from error
+        raise BrokenAnswer(f"its answer is not a completion: {shorten(_text(body), 120)}") from error
     if not isinstance(text, str):
         raise BrokenAnswer(f"its answer holds no text: {shorten(repr(text), 120)}")
     if finish == "content_filter":

@@ -73,7 +73,7 @@ def judge_error(place: str, error: Exception, *, ever_answered: bool) -> Setback
 
     causes = _causes(error)
     if isinstance(error, httpx2.InvalidURL | httpx2.UnsupportedProtocol):
-        raise EndpointRefused(f"{place} is no URL of a server ({error}).", hint="As in http://host:8000/v1.")
+        raise EndpointRefused(f"{place} is not the URL of a server ({error}).", hint="As in http://host:8000/v1.")
     if any(isinstance(cause, ssl.SSLCertVerificationError) for cause in causes):
         raise EndpointRefused(
             f"{place}: the certificate of the server is not trusted ({causes[-1]}).",

@@ -114,7 +114,7 @@ def _columns_of_frame(items: int, result: Any, call: str) -> dict[str, pa.DataTy
     try:
         table = as_table(result, call)
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
-        raise SpecError(f"The first result of {call} is no table: {error}.", hint=_PLAIN_VALUES) from error
+        raise SpecError(f"The first result of {call} is not a table: {error}.", hint=_PLAIN_VALUES) from error
     names = table.schema.names
     if twice := [name for i, name in enumerate(names) if name in names[:i]]:
         raise SpecError(f"{call} returned two columns {twice[0]!r}.", hint="Give each a name of its own.")
@@ -130,7 +130,7 @@ def _columns_of_rows(rows: Sequence[Mapping[Any, Any]], call: str) -> dict[str, 
     found = {}
     for name in rows[0]:
         if not isinstance(name, str):
-            raise SpecError(f"{call} returned a column named {name!r}, which is no text.", hint=f'Name it "{name}".')
+            raise SpecError(f"{call} returned a column named {name!r}, which is not text.", hint=f'Name it "{name}".')
         try:
             found[name] = pa.array([row[name] for row in rows]).type
         except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:

@@ -14,7 +14,7 @@ def best_training(place: str) -> dict[str, Any]:
     run = Run(place)
     study = run.study()
     if study.settings.task != "train":
-        raise UsageError(f"{place} is no study of train, but of {study.settings.call or study.settings.task}.")
+        raise UsageError(f"{place} is a study not of train, but of {study.settings.call or study.settings.task}.")
     if not study.best:
         raise UsageError(f"No trial of {place} has a result.", hint=f"See: shardmill study {place}")
     if (among := len(study.best)) > 1:

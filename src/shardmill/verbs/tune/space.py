@@ -101,7 +101,7 @@ def _parse_range(name: str, low: Any, high: Any, log: Any, step: Any) -> NumberR
     for key, value in (("low", low), ("high", high), *((("step", step),) if step is not None else ())):
         _check_size(name, key, value)
         if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-            raise SpecError(f"space.{name}: {key} is no finite number (it is {value!r}).")
+            raise SpecError(f"space.{name}: {key} is not a finite number (it is {value!r}).")
     if not isinstance(log, bool):
         raise SpecError(f"space.{name}: log is neither true nor false (it is {log!r}).")
     if low > high:
@@ -140,7 +140,7 @@ def _parse_choices(name: str, values: tuple[Any, ...]) -> Choices:
     if len(kinds - {float} if kinds <= {int, float} else kinds) > 1:
         raise SpecError(f"space.{name} has choices of several types.", hint="Use texts, numbers, or true and false.")
     if kinds & {float} and not all(map(math.isfinite, values)):
-        raise SpecError(f"space.{name} has a choice that is no finite number.")
+        raise SpecError(f"space.{name} has a choice that is not a finite number.")
     if len(set(values)) < len(values):
         twice = next(value for i, value in enumerate(values) if value in values[:i])
         raise SpecError(f"space.{name} has a choice twice: {twice!r}.", hint="Leave one of them out.")

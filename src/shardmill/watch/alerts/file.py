@@ -18,7 +18,7 @@ from shardmill.plan.spec import ErrorLimit, parse_duration
 def _as_seconds(value: Any) -> float:
     seconds = parse_duration(str(value))
     if seconds <= 0:
-        raise ValueError("is no time to wait")
+        raise ValueError("is not a time to wait")
     return seconds
 
 
@@ -29,7 +29,7 @@ def _as_share(value: Any) -> float:
     except ValueError:
         share = 0.0
     if not text.endswith("%") or not 0 < share < 1:
-        raise ValueError("is no percentage like 50%")
+        raise ValueError("is not a percentage like 50%")
     return share
 
 
@@ -78,7 +78,7 @@ class WebhookTarget(_Table):
         if missing := _missing(self.url_variable):
             return missing
         parts = urlsplit(self.read_url())
-        return "" if parts.scheme in ("http", "https") and parts.hostname else "its url is no http or https address"
+        return "" if parts.scheme in ("http", "https") and parts.hostname else "its url is not an http or https address"
 
 
 class CommandTarget(_Table):

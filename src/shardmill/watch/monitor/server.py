@@ -81,7 +81,7 @@ def serve(
 
     if worker_link and not ("{name}" in worker_link and worker_link.startswith(("https://", "http://"))):
         raise UsageError(
-            f"{worker_link!r} is no address with a place for the name of a pod or job.",
+            f"{worker_link!r} is not an address with a place for the name of a pod or job.",
             hint="For example: --worker-link 'https://console.example.org/pods/{name}'",
         )
     token = {} if token_file is None else {"token": read_token(token_file)}

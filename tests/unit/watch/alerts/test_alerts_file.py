@@ -47,8 +47,8 @@ def test_a_file_with_everything_is_read(tmp_path: Path) -> None:
         ("rate_drop", "rate_dorp", "there is no rule 'rate_dorp'.*Did you mean 'rate_drop'"),
         ("stalled = ", "stuck = ", "there is no rule 'stuck'.*Available: stalled"),
         ("[rules]", "[rulez]", "there is no key 'rulez'.*Did you mean 'rules'"),
-        ('"10min"', '"soon"', "rules.stalled: 'soon' is no duration like 2h, 90min or 1h30m\\."),
-        ('"50%"', '"0.5"', "rules.rate_drop.*no percentage"),
+        ('"10min"', '"soon"', "rules.stalled: 'soon' is not a duration like 2h, 90min or 1h30m\\."),
+        ('"50%"', '"0.5"', "rules.rate_drop.*not a percentage"),
         ("budget = true", "budget = 5", "rules.budget"),
         ("url_variable", "url_variabel", r"\[targets.team\] has no key 'url_variabel'.*'url_variable'"),
         ('kind = "webhook"', 'kind = "slack"', "targets.team has no kind.*webhook, command, email"),
@@ -75,7 +75,7 @@ def test_what_is_wrong_is_said_in_one_or_two_lines(tmp_path: Path, old: str, new
     [
         (SMALL.replace("true", "false"), "turns none on"),
         ("[rules]\nfinished = true\n", "no targets is given"),
-        (SMALL.replace("http:", "ftp:"), "no http or https address"),
+        (SMALL.replace("http:", "ftp:"), "not an http or https address"),
     ],
 )
 def test_a_file_that_tells_nobody_anything_is_refused(tmp_path: Path, text: str, said: str) -> None:

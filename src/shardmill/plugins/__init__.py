@@ -182,9 +182,12 @@ def check_packages(needed: Mapping[str, str]) -> None:
 
 
 def check(plugin: Plugin) -> Plugin:
-    """A plug-in with its fault, after an attempt to import it."""
+    """A plug-in with its fault, after an attempt to import it and to find it by its schemes."""
     try:
-        _load(plugin)
+        kind = _load(plugin)
+        for scheme in getattr(kind, "schemes", ()):
+            if find_by_scheme(plugin.group, scheme) is not kind:  # type: ignore[arg-type]
+                return replace(plugin, fault=f"shardmill has a source or sink with its scheme {scheme!r}")
     except UsageError as error:
         return replace(plugin, fault=plugin.fault or error.message)
     return plugin

@@ -12,9 +12,10 @@ from typing import Any
 
 import pytest
 
-from shardmill.core.errors import MissingExtra
+from shardmill.core.errors import MissingExtra, UsageError
 from shardmill.plan.spec import make_spec
 from shardmill.run import Run, start
+from shardmill.run.outcome import next_commands
 from shardmill.sinks.parquet import StagedPart
 from shardmill.sources import Fields, discover
 from shardmill.sources import range as range_module
@@ -30,12 +31,15 @@ NUMBERS = [{"sample_id": n} for n in range(7, 300)]
 
 # A package with a copy of our source of ranges under another scheme.
 DECLARED = """
-from shardmill.plugins.base import SourceKind
+from shardmill.plugins.base import SinkKind, SourceKind
 
 NUMBERS = SourceKind(
     name="numbers", schemes=("numbers:",), reader="numbers_reader", unit="id", column="sample_id", reach="network"
 )
 SHELF = SourceKind(name="shelf", schemes=("shelf:",), finder="shelf_finder:find")
+JOURNAL = SinkKind(
+    name="journal", schemes=("journal:",), writer="journal_sink:open_sink", table="journal_sink", reach="machine"
+)
 """
 COPY = inspect.getsource(range_module).replace('FORMAT = "range"', 'FORMAT = "numbers"')
 FINDER = """
@@ -43,6 +47,56 @@ from shardmill.sources.discovery import find_files
 
 def find(places, format):
     return find_files([f"{place.removeprefix('shelf:')}/*.jsonl" for place in places], format)
+"""
+# A sink that workers write to: rows count under the attempt that the commit of their shard names.
+JOURNAL = """
+import sqlite3
+from types import SimpleNamespace
+
+def connect(plan):
+    return sqlite3.connect(plan.work.to.url.removeprefix("journal:"))
+
+def open_sink(context):
+    return SimpleNamespace(
+        salt=b"",
+        begin=lambda claim: Attempt(context, claim),
+        unchanged=lambda kept: frozenset(),
+        close=lambda: None,
+    )
+
+class Attempt:
+    done, carried, complete = 0, None, False
+
+    def __init__(self, context, claim):
+        self.context, self.claim, self.rows = context, claim, []
+
+    def write(self, rows, items):
+        self.rows += rows.column("id").to_pylist()
+
+    def finish(self, items):
+        return []
+
+    def seal(self, lines):
+        with connect(self.context.plan) as database:
+            rows = [(self.claim.shard, self.claim.attempt, row) for row in self.rows]
+            database.executemany("INSERT INTO journal VALUES (?, ?, ?)", rows)
+
+    def commit(self, record):
+        return self.context.ledger.commits.add(record)
+
+    def abandon(self):
+        pass
+
+def prepare(plan, schema, *, fresh=False):
+    connect(plan).execute("CREATE TABLE IF NOT EXISTS journal (shard, attempt, id)")
+
+def check_table(plan, schema, commits):
+    sql = "SELECT count(DISTINCT id), count(*) FROM journal WHERE shard = ? AND attempt = ?"
+    found = [connect(plan).execute(sql, (c.shard, c.attempt)).fetchone() for c in commits.values()]
+    yield "rows", found == [(c.rows, c.rows) for c in commits.values()], f"{found}"
+
+def count_without_result(plan, schema):
+    return 0
 """
 
 
@@ -54,12 +108,15 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callabl
     monkeypatch.syspath_prepend(str(folder))
 
     def install(reader: str = COPY) -> None:
-        entries = {"sources": {"numbers": "numbers_kinds:NUMBERS", "shelf": "numbers_kinds:SHELF"}}
-        modules = {"numbers_kinds": DECLARED, "numbers_reader": reader, "shelf_finder": FINDER}
+        entries = {
+            "sources": {"numbers": "numbers_kinds:NUMBERS", "shelf": "numbers_kinds:SHELF"},
+            "sinks": {"journal": "numbers_kinds:JOURNAL"},
+        }
+        modules = {"numbers_kinds": DECLARED, "numbers_reader": reader, "shelf_finder": FINDER, "journal_sink": JOURNAL}
         install_package(folder, "shardmill-numbers", entries, **modules)
 
     yield install
-    for name in ("numbers_kinds", "numbers_reader", "shelf_finder"):
+    for name in ("numbers_kinds", "numbers_reader", "shelf_finder", "journal_sink"):
         sys.modules.pop(name, None)
     forget_installed()
 
@@ -161,6 +218,23 @@ def test_the_parts_of_a_run_keep_the_contract_of_a_sink(tmp_path: Path) -> None:
 @pytest.mark.services
 def test_a_table_keeps_the_contract_of_a_sink(postgres: PostgresServer, tmp_path: Path) -> None:
     assert check_writer({"url": postgres.url(), "table": "conforming"}, tmp_path) >= 17
+
+
+def test_workers_write_to_the_sink_of_a_package(package: Callable[..., None], tmp_path: Path) -> None:
+    package()
+    to = {"url": f"journal:{tmp_path / 'rows.db'}", "table": "journal"}
+    assert check_writer(to, tmp_path) >= 15
+    (tmp_path / "items.jsonl").write_text("".join(json.dumps(row) + "\n" for row in ROWS))
+    work = {"source": str(tmp_path / "items.jsonl"), "text": "body", "id": "id", "to": to}
+    spec = make_spec({**work, "task": "shardmill.testing:FakeTask"}, {"shard_bytes": 2_000, "index": "none"})
+    run = start(spec, tmp_path / "whole", engine=InProcessEngine())
+    assert run.verify().verified
+    assert run.plan.packages == {"sinks/journal": "shardmill-numbers 1.0"}
+    assert next_commands(run) == [f"shardmill verify {run.ledger.url}"]
+    assert run.status().state == "complete"
+    away = make_spec({**work, "task": "shardmill.testing:FakeTask"}, {"engine": "slurm"})
+    with pytest.raises(UsageError, match="The sink 'journal' reaches one machine"):
+        start(away, tmp_path / "away")
 
 
 def test_planted_faults_of_a_written_sink_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

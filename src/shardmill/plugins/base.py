@@ -161,7 +161,8 @@ class SinkKind:
 
     Workers write rows to it directly (--to), or the committed parts of a run folder are delivered to it (--into). For
     the first, `writer` is a function of a `sinks.base.SinkContext` that returns a `sinks.base.Sink`, and `table` a
-    module with the functions of `sinks.base.ResultTable`, which prepare it and read it back for `verify`. For the
+    module with the functions of `sinks.base.ResultTable`, which prepare it and read it back for `verify`; `progress` is
+    a function of the address, the table and the plan's id that says for `status` what each worker has written. For the
     second, `delivery` is a class with the contract of `sinks.base.Delivery`. A sink that reaches one `machine` is
     refused where workers run on others.
     """
@@ -170,6 +171,7 @@ class SinkKind:
     schemes: tuple[str, ...] = ()
     writer: str = ""
     table: str = ""
+    progress: str = ""
     delivery: str = ""
     reach: Literal["machine", "network"] = "network"
 

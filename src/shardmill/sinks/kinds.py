@@ -12,5 +12,6 @@ POSTGRESQL = SinkKind(
     schemes=("postgresql://", "postgres://"),
     writer=f"{_HERE}.postgres:open_sink",
     table=f"{_HERE}.table",
+    progress="shardmill.postgres.batches:read_progress",
     extras=("postgres",),
 )

@@ -56,9 +56,8 @@ def choose_database(places: Sequence[str]) -> SourceKind:
         raise SourceError(f"{place} is not a database.", hint="Omit --query.")
     if Path(place).expanduser().exists():
         raise SourceError(f"{place} is not an SQLite file.", hint="To read a file, omit --query.")
-    kind = find("sources", "sqlite")
-    assert kind is not None
-    return kind
+    sqlite: SourceKind = find("sources", "sqlite")
+    return sqlite
 
 
 def open_database(place: str) -> Database:

@@ -160,9 +160,10 @@ SEARCH = Verb(
 )
 PLUGINS = Verb(
     name="plugins",
-    summary="List the verbs and engines that installed packages bring.",
+    summary="List the verbs, sources, sinks and engines that packages bring.",
+    about="Sources and sinks are listed with the suffixes or schemes that they take.",
     family="Machines",
-    examples=("shardmill plugins", "shardmill plugins --json"),
+    examples=("shardmill plugins", "shardmill plugins --all", "shardmill plugins --json"),
     options="shardmill.cli.plugins:PluginOptions",
     start="shardmill.cli.plugins:show_plugins",
 )

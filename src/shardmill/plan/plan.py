@@ -15,7 +15,7 @@ from shardmill.core.errors import CorruptState, ShardmillError
 from shardmill.core.permission import code_among
 from shardmill.core.records import check_record, read_object
 from shardmill.plan.sizing import SHARD_S, SHARDS_PER_WORKER
-from shardmill.plugins import packages_of
+from shardmill.plugins import Group, find_by_scheme, packages_of
 
 if TYPE_CHECKING:
     from shardmill.plan.spec import Work
@@ -188,8 +188,8 @@ class Plan:
 
     `generation` is drawn at random when the plan is written to a run folder, and is part of the name of every commit,
     so that a worker left over from before a --fresh cannot commit to the new run. `format` says which versions of
-    shardmill may work on the run. `packages` are those that bring its task or its source, with their versions; they are
-    no part of the id.
+    shardmill may work on the run. `packages` are those that bring its task, its source or its sink, with their
+    versions; they are no part of the id.
     """
 
     id: str
@@ -259,7 +259,10 @@ class Plan:
             "columns": stat.columns,
             "fingerprint": fingerprint,
         }
-        packages = packages_of([("verbs", work.task), ("sources", stat.format)])
+        used: list[tuple[Group, str]] = [("verbs", work.task), ("sources", stat.format)]
+        if work.to is not None and (sink := find_by_scheme("sinks", work.to.url)) is not None:
+            used.append(("sinks", sink.name))
+        packages = packages_of(used)
         return cls(_hash(identity), work, stat, fingerprint, tuple(shards), packages=packages)
 
     @classmethod

@@ -32,7 +32,7 @@ from shardmill.plan.limits import ErrorLimit, parse_duration
 from shardmill.plan.options import Options, explain, option
 from shardmill.plan.shared import Keeping, ReadingTexts, TableKeys
 from shardmill.plan.values import Address, Columns
-from shardmill.plugins import find_verb, names
+from shardmill.plugins import declared, find_verb
 
 __all__ = [
     "SERVER",
@@ -251,8 +251,11 @@ def make_spec(work: dict[str, Any], execution: dict[str, Any] | None = None) -> 
         made = Work(**{k: v for k, v in work.items() if v is not None})
     except ValidationError as error:
         raise _explain(error) from error
-    if made.format and made.format not in (known := [*names("sources"), _SAVED]):
-        raise SpecError(f"format: {made.format!r} is not a supported format.", hint=nearest(made.format, known))
+    if made.format and made.format not in (known := [*(k.name for k in declared("sources") if not k.schemes), _SAVED]):
+        raise SpecError(
+            f"format: {made.format!r} is not a supported format.",
+            hint=f"{nearest(made.format, known)} Packages bring others: shardmill plugins",
+        )
     given = [name for name in ("source", "text") if getattr(made, name)]
     if made.counts_alone and given:
         raise SpecError(f"Both items and a {given[0]} are given.", hint="Give items to a task that needs no source.")

@@ -26,12 +26,15 @@ __all__ = [
     "Verb",
     "check",
     "check_packages",
+    "declared",
     "find",
+    "find_by_scheme",
     "find_verb",
     "installed",
     "load_part",
     "names",
     "packages_of",
+    "schemes",
 ]
 
 Group = Literal["verbs", "sources", "sinks", "engines"]
@@ -69,6 +72,58 @@ def find_verb(task: str) -> Verb:
 def names(group: Group) -> list[str]:
     """All names of a group that can be used: shardmill's own first."""
     return [*BUILTIN[group], *(plugin.name for plugin in installed() if plugin.group == group and not plugin.fault)]
+
+
+def declared(group: Group) -> tuple[Any, ...]:
+    """All declarations of a group, shardmill's own first. One that cannot be imported is left out, with a warning."""
+    return _declared(group, tuple(names(group)), installed())
+
+
+@cache
+def _declared(group: Group, known: tuple[str, ...], plugins: tuple[Plugin, ...]) -> tuple[Any, ...]:
+    from shardmill.core.console import say
+
+    found = []
+    for name in known:
+        try:
+            found.append(find(group, name))
+        except UsageError as error:
+            say(f"warning: {error.message}")
+    return tuple(found)
+
+
+def schemes(group: Literal["sources", "sinks"]) -> list[str]:
+    """What addresses of sources or sinks begin with."""
+    return list(dict.fromkeys(scheme for kind in declared(group) for scheme in kind.schemes))
+
+
+def find_by_scheme(group: Literal["sources", "sinks"], address: str) -> Any:
+    """The source or sink whose scheme an address begins with; None if there is none.
+
+    Schemes of shardmill's own are found without looking at what is installed. Raises UsageError if several packages
+    bring the scheme.
+
+    >>> find_by_scheme("sources", "range:0:10").name
+    'range'
+    """
+    if ":" not in address:
+        return None
+    for place in BUILTIN[group].values():
+        if address.startswith((kind := load_part(place)).schemes):
+            return kind
+    found = [kind for kind in declared(group) if address.startswith(kind.schemes)]
+    if len(found) > 1:
+        scheme = next(scheme for scheme in found[0].schemes if address.startswith(scheme))
+        brought = [f"{p.package} {p.version}" for kind in found for p in installed() if _brings(p, group, kind.name)]
+        raise UsageError(
+            f"The scheme {scheme!r} is that of several {group}: {', '.join(brought)}.",
+            hint=f"Remove all but one of them: pip uninstall {brought[0].partition(' ')[0]}",
+        )
+    return found[0] if found else None
+
+
+def _brings(plugin: Plugin, group: str, name: str) -> bool:
+    return (plugin.group, plugin.name) == (group, name)
 
 
 @cache
@@ -127,9 +182,12 @@ def check_packages(needed: Mapping[str, str]) -> None:
 
 
 def check(plugin: Plugin) -> Plugin:
-    """A plug-in with its fault, after an attempt to import it."""
+    """A plug-in with its fault, after an attempt to import it and to find it by its schemes."""
     try:
-        _load(plugin)
+        kind = _load(plugin)
+        for scheme in getattr(kind, "schemes", ()):
+            if find_by_scheme(plugin.group, scheme) is not kind:  # type: ignore[arg-type]
+                return replace(plugin, fault=f"shardmill has a source or sink with its scheme {scheme!r}")
     except UsageError as error:
         return replace(plugin, fault=plugin.fault or error.message)
     return plugin

@@ -110,37 +110,73 @@ class Verb:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceKind:
-    """A kind of files that items are read from: its suffixes, and the module that reads it.
+    """A source: files with certain `suffixes`, or what addresses with certain `schemes` name.
 
-    `reader` is a module with the functions of `sources.base.Reader`: they cut a file into shards, read a shard, and
-    may say which bytes a shard needs. An item of unit `line` is one line, of unit `record` one or more lines; a `row`
-    is independent of lines. `compressible` files may be compressed with gzip, zstd, bzip2 or xz. `counted_remotely`:
-    rows can be counted without downloading the whole file. Messages call a file that begins with `magic` by its
-    `title`.
+    It has one of three parts. The `reader` of a format is a module with the functions of `sources.base.Reader`: they
+    cut a file into shards, read a shard, and may say which bytes a shard needs; that of a scheme has the functions of
+    `sources.base.PlaceReader`. A `finder` is a function that finds the files of another source at its addresses. A
+    `database` is a class with the contract of `sources.sql.base.Database`, which is made with its address; --query
+    selects its rows.
     """
 
     name: str
-    suffixes: tuple[str, ...]
-    reader: str
-    unit: Literal["line", "record", "row"] = "row"
+    suffixes: tuple[str, ...] = ()
+    schemes: tuple[str, ...] = ()
+    reader: str = ""
+    finder: str = ""
+    database: str = ""
+
+    unit: Literal["line", "record", "row", "id"] = "row"
+    """What an item is: one line, one or more lines, a row without lines, or a number that nothing is stored for."""
+
+    column: str = ""
+    """Its only column, if a whole item is one value; lines of a format without it are JSON."""
+
     compressible: bool = False
+    """Whether its files may be compressed with gzip, zstd, bzip2 or xz."""
+
     counted_remotely: bool = False
+    """Whether rows can be counted without downloading the whole file."""
+
+    reach: Literal["files", "network", "machine"] = "files"
+    """How workers on other hosts read it: its files are sent to them, they reach it, or it is on one machine."""
+
+    extras: tuple[str, ...] = ()
+    """Extras of shardmill that the environment of a worker needs."""
+
     magic: bytes = b""
+    """What its files begin with."""
+
     title: str = ""
+    """What messages call a file that begins with `magic`."""
+
+    def part(self, name: str) -> Any:
+        """Import one of its parts."""
+        return load_part(getattr(self, name))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkKind:
-    """A store that finished rows are delivered to, beside the run folder: what its addresses begin with, and its class.
+    """A store that rows go to: what its addresses begin with, and how they get there.
 
-    `delivery` is a class with the contract of `sinks.base.Delivery`. A sink that reaches one `machine` is refused where
-    workers run on others.
+    Workers write rows to it directly (--to), or the committed parts of a run folder are delivered to it (--into). For
+    the first, `writer` is a function of a `sinks.base.SinkContext` that returns a `sinks.base.Sink`, and `table` a
+    module with the functions of `sinks.base.ResultTable`, which prepare it and read it back for `verify`; `progress` is
+    a function of the address, the table and the plan's id that says for `status` what each worker has written. For the
+    second, `delivery` is a class with the contract of `sinks.base.Delivery`. A sink that reaches one `machine` is
+    refused where workers run on others.
     """
 
     name: str
-    schemes: tuple[str, ...]
-    delivery: str
+    schemes: tuple[str, ...] = ()
+    writer: str = ""
+    table: str = ""
+    progress: str = ""
+    delivery: str = ""
     reach: Literal["machine", "network"] = "network"
+
+    extras: tuple[str, ...] = ()
+    """Extras of shardmill that the environment of a worker needs."""
 
     def part(self, name: str) -> Any:
         """Import one of its parts."""

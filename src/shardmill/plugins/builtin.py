@@ -5,6 +5,9 @@ from __future__ import annotations
 # Verbs with a folder of their own, in the order of lists.
 _RUNNING = ("embed", "load", "generate", "summarize", "answer", "apply", "dedup", "train", "tune", "augment", "run")
 _ANSWER, _DECLARED, _MACHINES = "shardmill.verbs.answer", "shardmill.cli.declared", "shardmill.cli.machines"
+# Sources by suffix and by scheme, in the order of lists.
+_FORMATS = ("jsonl", "text", "csv", "tsv", "parquet", "arrow", "json", "pickle")
+_SCHEMES = ("run", "range", "postgresql", "sqlite", "python")
 
 BUILTIN: dict[str, dict[str, str]] = {
     "verbs": {
@@ -22,12 +25,8 @@ BUILTIN: dict[str, dict[str, str]] = {
         **{f"kubernetes {name}": f"{_MACHINES}:{name.upper()}" for name in ("render", "check", "probe", "report")},
         "plugins": f"{_DECLARED}:PLUGINS",
     },
-    "sources": {
-        name: f"shardmill.sources.kinds:{name.upper()}"
-        for name in ("jsonl", "text", "csv", "tsv", "parquet", "arrow", "json", "pickle")
-    },
-    # Parts and tables of PostgreSQL are written by the workers themselves; what is delivered to comes from packages.
-    "sinks": {},
+    "sources": {name: f"shardmill.sources.kinds:{name.upper()}" for name in (*_FORMATS, *_SCHEMES)},
+    "sinks": {name: f"shardmill.sinks.kinds:{name.upper()}" for name in ("parts", "postgresql")},
     "engines": {
         name: f"shardmill.engines.kinds:{name.upper()}"
         for name in ("local", "ssh", "slurm", "ray", "kubernetes", "argo", "pool")

@@ -10,10 +10,10 @@ import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from shardmill.postgres.connect import explained, limit
+from shardmill.postgres.connect import explained, limit, reading
 from shardmill.postgres.copy import add_digests
 from shardmill.postgres.tables import MAY_CREATE, create_schema, lock
-from shardmill.postgres.target import Target
+from shardmill.postgres.target import Target, quoted
 
 if TYPE_CHECKING:
     import psycopg
@@ -145,6 +145,13 @@ def read_loaders(connection: psycopg.Connection[Any], plan: str, name: str) -> l
     if there is None or None in there:
         return []
     return [Loader(*row) for row in connection.execute(_LOADERS, {"plan": plan, "name": name}).fetchall()]
+
+
+def read_progress(url: str, table: str, plan: str) -> list[Loader]:
+    """What each worker of a plan has loaded into a table."""
+    schema, _, name = table.rpartition(".")
+    with reading(url) as connection, explained(connection):
+        return read_loaders(connection, plan, f"{quoted(schema or 'public')}.{quoted(name)}")
 
 
 def create_ledger(connection: psycopg.Connection[Any]) -> None:

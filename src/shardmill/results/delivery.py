@@ -12,7 +12,7 @@ from shardmill.ledger import Commit, Ledger
 from shardmill.plan import ITEM, Plan
 from shardmill.results.merge import part_schema
 from shardmill.results.report import Check
-from shardmill.sinks.delivery import open_delivery
+from shardmill.sinks.address import open_delivery
 from shardmill.sinks.parquet import read_part
 
 

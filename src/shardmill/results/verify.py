@@ -22,6 +22,7 @@ from shardmill.results.parts import SeenInParts, digest, read_errors, read_part_
 from shardmill.results.pool import in_order
 from shardmill.results.report import Check, Expected, Report
 from shardmill.results.sample import check_sample
+from shardmill.sinks.address import find_table
 from shardmill.sinks.parquet import is_vector, read_part
 from shardmill.sources import Fields, count_lines, count_rows, kept_schema
 from shardmill.tasks import open_task
@@ -95,22 +96,21 @@ def _verify_table(
     began: float,
 ) -> Report:
     """Verify a load: compare its commits with the batch ledger, and the ledger with the table's rows."""
-    from shardmill.sinks.table import check_table, count_without_result, read_results
-
     whole, figures = checks[0].ok, {}
     task = open_task(plan.work.task, plan.work.params)
     output = task.output
     schema = pa.schema([*kept_schema(plan), *task.written])
     try:
-        checks += [Check(*found) for found in check_table(plan, schema, commits)]
-        silent = count_without_result(plan, schema)
+        table = find_table(plan.work)
+        checks += [Check(*found) for found in table.check_table(plan, schema, commits)]
+        silent = table.count_without_result(plan, schema)
         has_vectors = any(is_vector(f.type) for f in output)
         what = "vectors" if has_vectors else "results"
         checks.append(_check_silent(what, f"{silent:,} rows were loaded without one", silent, plan))
         if not has_vectors:
-            wrong = next(filter(None, map(task.check_rows, read_results(plan, schema))), None)
+            wrong = next(filter(None, map(task.check_rows, table.read_results(plan, schema))), None)
             checks += [Check("values", False, wrong)] if wrong else []
-            figures = task.measure(read_results(plan, schema)) if whole else {}
+            figures = task.measure(table.read_results(plan, schema)) if whole else {}
     except ShardmillError as error:
         checks.append(Check("table", False, error.message))
     rows = sum(c.rows for c in commits.values())

@@ -66,11 +66,13 @@ def next_commands(run: Run) -> list[str]:
     """What people usually do next with a finished run."""
     url, verb = run.ledger.url, find_verb(run.plan.work.task)
     if run.plan.work.to is not None:
+        from shardmill.postgres.places import is_table
         from shardmill.run.loading import place_of
 
         table = place_of(run)
         search = [f"shardmill search '{table}' \"…\""] if verb.makes_vectors else []
-        return [*search, f"shardmill verify {url}", f"shardmill verify '{table}'"]
+        own = [*search, f"shardmill verify {url}", f"shardmill verify '{table}'"]
+        return own if is_table(table) else [f"shardmill verify {url}"]
     search = [f'shardmill search {url} "…"'] if verb.makes_vectors else []
     code = " --allow-code" if run.plan.work.calls else ""
     return [f"shardmill verify {url}{code}", *search, f"shardmill merge {url} --out FILE.parquet"]

@@ -18,7 +18,7 @@ from shardmill.plan.spec import Spec
 from shardmill.run.changes import differences
 from shardmill.run.planner import devices_for, make_plan, result_schema
 from shardmill.run.status.state import read_status
-from shardmill.sinks.delivery import find_sink
+from shardmill.sinks.address import find_delivery, find_table, find_writer
 from shardmill.tasks import open_task
 from shardmill.tasks.context import LongTask
 
@@ -67,11 +67,9 @@ def write_plan(
         ledger.notes.put_began(began)
         trace.add("plan", began, time.time(), shards=len(plan.shards))
     if plan.work.to is not None:
-        from shardmill.sinks.table import prepare
-
         if len(ledger.commits.shards()) < len(plan.shards):
             before(new)
-        prepare(new, result_schema(new), fresh=fresh)
+        find_table(new.work).prepare(new, result_schema(new), fresh=fresh)
     if not (keep_settings and ledger.execution()):
         places = [f.place for f in new.stat.files]
         to_url = new.work.to.url if new.work.to is not None else ""
@@ -93,15 +91,16 @@ def open_placer(spec: Spec, engine: Engine | None, quiet: bool) -> tuple[Engine 
 
 def _check_reach(spec: Spec) -> None:
     """Refuse a store that the workers do not reach, or that cannot be delivered to."""
-    if not (address := spec.execution.into):
-        return
-    sink = find_sink(address)
-    if spec.work.to is not None:
+    address, to = spec.execution.into, spec.work.to
+    if address and to is not None:
         raise UsageError("Both --to and --into are given.", hint="Rows go into one of them.")
+    sink = find_delivery(address) if address else find_writer(spec.work)
     if sink.reach == "machine" and not find_kind(spec.execution.engine).stays_here:
         raise UsageError(
             f"The sink {sink.name!r} reaches one machine; the engine {spec.execution.engine!r} runs workers on others.",
-            hint=f"Deliver it here afterwards: shardmill resume RUN --engine local --into {address}",
+            hint=f"Deliver it here afterwards: shardmill resume RUN --engine local --into {address}"
+            if address
+            else "Use --engine local.",
         )
 
 

@@ -37,6 +37,7 @@ from shardmill.run.planning import open_placer, permit, refuse_another_model, se
 from shardmill.run.result import Run
 from shardmill.run.status.state import Status, read_status
 from shardmill.run.working import check_wanted, work
+from shardmill.sinks.address import find_table
 from shardmill.tasks import open_task
 from shardmill.worker.steps import begin_again, end_trace, finish, record_failure
 
@@ -145,9 +146,7 @@ def resume(
     refuse_another_model(ledger, plan)
     placer, devices = open_placer(spec, None, quiet)
     if plan.work.to is not None:
-        from shardmill.sinks.table import prepare
-
-        prepare(plan, result_schema(plan))
+        find_table(plan.work).prepare(plan, result_schema(plan))
     kept = {name: value for name, value in settings.items() if name in ("places", "to_url")}
     ledger.put_execution({**spec.execution.to_settings(), **kept})
     return _finish(ledger, plan, spec, placer, devices, quiet)

@@ -11,7 +11,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from shardmill.ledger import Claim, Commit
+from shardmill.ledger import Claim, Commit, Ledger
+from shardmill.plan import Plan
 
 # The record of a failed item, as written to the run's errors.
 ErrorRecord = dict[str, Any]
@@ -100,6 +101,50 @@ class Delivery(ABC):
 
     def close(self) -> None:  # noqa: B027
         """Let go of the store."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SinkContext:
+    """What a worker opens a sink with: the run, the columns of the rows, and how the worker works.
+
+    Rows have the columns `kept` from the source and those that the task makes: `output`. Of these, `written` go into a
+    table, after the digest of what a row is made from. `numerics` say how the worker computes. With `rows_vary`, an
+    item may have several rows, or none.
+    """
+
+    ledger: Ledger
+    plan: Plan
+    kept: pa.Schema
+    output: pa.Schema
+    written: pa.Schema
+    numerics: Mapping[str, str] = field(default_factory=dict)
+    rows_vary: bool = False
+    batch_rows: int = 512
+    worker: str = ""
+    on_step: Callable[[str, int], None] = lambda step, shard: None
+    stopped: Callable[[], bool] = lambda: False
+
+
+class ResultTable(Protocol):
+    """The functions of a module that prepares, completes and reads back what workers write to directly.
+
+    `schema` has the columns that are kept from the source and those that the task makes.
+    """
+
+    def prepare(self, plan: Plan, schema: pa.Schema, *, fresh: bool = False) -> object:
+        """Create it, or refuse one that exists and does not fit; `fresh` forgets what was written before."""
+
+    def finish(self, plan: Plan, schema: pa.Schema, *, kind: str, quiet: bool = False) -> list[str]:
+        """Build the indexes of this kind after the last shard; returns one line per index built."""
+
+    def check_table(self, plan: Plan, schema: pa.Schema, commits: dict[int, Commit]) -> Iterator[tuple[str, bool, str]]:
+        """Compare its rows with the commits; yields the name of each check, whether it passed, and what was seen."""
+
+    def count_without_result(self, plan: Plan, schema: pa.Schema) -> int:
+        """The rows that were written without a result."""
+
+    def read_results(self, plan: Plan, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        """The columns that the task made, of all rows, in any order."""
 
 
 class Sink(Protocol):

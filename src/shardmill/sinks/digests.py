@@ -9,6 +9,8 @@ from typing import Any
 
 import pyarrow as pa
 
+# The column of a table with the digest of what a row is made from.
+TEXT_DIGEST = pa.field("text_digest", pa.binary())
 _BYTES = 16
 # Where a model is and how it is reached. Which model it is, the task's fingerprint says.
 _PLACES = ("model", "endpoint", "key_variable")

@@ -15,13 +15,24 @@ from numpy.typing import NDArray
 from shardmill.core.errors import CorruptState
 from shardmill.ledger import Claim, Commit, Ledger
 from shardmill.plan import ITEM
-from shardmill.sinks.base import ErrorRecord, Finished, Sealed
+from shardmill.sinks.base import ErrorRecord, Finished, Sealed, SinkContext
 from shardmill.sinks.keeping import Keeper, Prefix
 from shardmill.store import Store
 from shardmill.store.digests import DigestFile
 
 _ROW_GROUP_BYTES = 16 << 20
 _READ_ROWS = 8192
+
+
+def open_sink(context: SinkContext) -> ParquetSink:
+    """The parts of a run.
+
+    Rows of a query are not kept before their shard is committed: they may change, so that it would be unknown which of
+    them an earlier attempt did.
+    """
+    ledger, plan = context.ledger, context.plan
+    keeper = None if plan.work.query else Keeper(ledger.kept, plan, context.numerics, context.on_step)
+    return ParquetSink(ledger, context.kept, context.output, keeper, numbered=context.rows_vary)
 
 
 class ParquetSink:

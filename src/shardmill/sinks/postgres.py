@@ -13,22 +13,30 @@ from numpy.typing import NDArray
 
 from shardmill.core.errors import DatabaseError, DatabaseLost
 from shardmill.ledger import Claim, Commit, Ledger
-from shardmill.plan import Plan
 from shardmill.postgres.batches import BatchLedger, BatchRecord, ShardProgress
 from shardmill.postgres.connect import first_line, load
 from shardmill.postgres.fitting import find_refused, once, unfit
 from shardmill.postgres.session import Session, about_rows
 from shardmill.postgres.upsert import Upsert
-from shardmill.sinks.base import COUNTS, ErrorRecord, Finished, Sealed
+from shardmill.sinks.base import COUNTS, ErrorRecord, Finished, Sealed, SinkContext
 from shardmill.sinks.destination import Destination
+from shardmill.sinks.digests import TEXT_DIGEST
 
 if TYPE_CHECKING:
     import psycopg
 
 
-def open_sink(ledger: Ledger, plan: Plan, schema: pa.Schema, *, batch_rows: int, **settings: Any) -> PostgresSink:
+def open_sink(context: SinkContext) -> PostgresSink:
     """The sink of a run whose result goes into a table."""
-    return PostgresSink(ledger, plan.id, Destination.of(plan, schema, batch_rows), **settings)
+    schema = pa.schema([*context.kept, TEXT_DIGEST, *context.written])
+    return PostgresSink(
+        context.ledger,
+        context.plan.id,
+        Destination.of(context.plan, schema, context.batch_rows),
+        worker=context.worker,
+        on_step=context.on_step,
+        stopped=context.stopped,
+    )
 
 
 class PostgresSink:

@@ -15,7 +15,7 @@ from shardmill.core.template import TextTemplate
 from shardmill.ledger import Commit
 from shardmill.plan import WINDOW, Plan
 from shardmill.plan.spec import TableSpec, Work
-from shardmill.postgres import connect, is_postgres, reading
+from shardmill.postgres import connect, reading
 from shardmill.postgres.batches import BatchLedger, ShardProgress, create_ledger
 from shardmill.postgres.copy import add_digests
 from shardmill.postgres.definition import DIGEST
@@ -35,8 +35,6 @@ def check_work(work: Work) -> TableSpec:
     """Refuse what cannot be loaded, before anything is read."""
     to = work.to
     assert to is not None
-    if not is_postgres(to.url):
-        raise SpecError(f"--to {to.url} is not a database.", hint="Write --to postgresql://USER@HOST:PORT/DATABASE")
     if not work.id:
         raise SpecError("A table needs a key.", hint="Name the field or fields that identify a row: --id FIELD")
     if to.changed_only and to.mode != "update":

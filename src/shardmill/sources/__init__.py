@@ -1,8 +1,8 @@
 """Reads items from files of every format, databases and ranges of ids.
 
-`discover` describes a source, and `open_source` returns its reader: a `Source`, whose contract is in `base`. All file
-formats are in one table, in `formats`. Workers, the planner, engines, `split`, `costs` and `results` import this
-package. It imports neither tasks nor sinks.
+`discover` describes a source, and `open_source` returns its reader: a `Source`, whose contract is in `base`. All
+sources are declarations, which `formats` finds by name, suffix and scheme. Workers, the planner, engines, `split`,
+`costs` and `results` import this package. It imports neither tasks nor sinks.
 
 Design: docs/design/planning-and-sources.md
 """
@@ -12,7 +12,18 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from shardmill.sources.base import ALL, MAX_ITEM_BYTES, Fields, ItemBatch, Shard, Source, SourceFile, SourceStat
+from shardmill.core.errors import SourceError
+from shardmill.sources.base import (
+    ALL,
+    MAX_ITEM_BYTES,
+    Fields,
+    ItemBatch,
+    PlaceReader,
+    Shard,
+    Source,
+    SourceFile,
+    SourceStat,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -47,10 +58,6 @@ def discover(
 
     Large compressed files are scanned once for seek points; progress goes to `on_progress`.
     """
-    from shardmill.sources.discovery import discover_files
-    from shardmill.sources.range import discover_range, is_range
-    from shardmill.sources.sql import discover_query, refuse_without_query
-
     if fields.group_by == ALL:
         from shardmill.sources import collected
 
@@ -59,30 +66,33 @@ def discover(
         from shardmill.sources.grouped import describe_groups, fields_below
 
         return describe_groups(discover(places, fields_below(fields), format, on_progress), fields)
-    if fields.query:
-        return discover_query(places, fields, format)
-    if any(map(is_range, places)):
-        return discover_range(places, fields)
-    refuse_without_query(places)
+    if (reader := _reader_of(places, fields.query, format)) is not None:
+        return reader.discover(places, fields)
+    from shardmill.sources.discovery import discover_files
+
     return discover_files(places, fields, format, on_progress)
+
+
+def _reader_of(places: Sequence[str], query: str, format: str | None) -> PlaceReader | None:
+    """The reader of places that are not files; None if they are, or name files."""
+    from shardmill.sources.formats import choose_source, find_reader
+
+    kind = choose_source(places, query)
+    if kind is None or kind.finder:
+        return None
+    if format is not None:
+        what = "a query" if query else f"{kind.name!r}"
+        raise SourceError(f"--format {format} has no meaning for {what}.", hint="Omit it.")
+    reader: PlaceReader = find_reader(kind.name)
+    return reader
 
 
 def list_columns(places: Sequence[str], query: str = "", format: str | None = None) -> dict[str, pa.DataType]:
     """The names and types of all columns of a source; of one without a schema, those that sampled rows have."""
-    from shardmill.sources.range import COLUMN, is_range
-
-    if query:
-        from shardmill.sources.sql import list_query_columns
-
-        return list_query_columns(places, query)
-    if any(map(is_range, places)):
-        import pyarrow
-
-        return {COLUMN: pyarrow.int64()}
+    if (reader := _reader_of(places, query, format)) is not None:
+        return reader.list_columns(places, query)
     from shardmill.sources.listing import list_columns
-    from shardmill.sources.sql import refuse_without_query
 
-    refuse_without_query(places)
     return list_columns(places, format)
 
 
@@ -96,17 +106,10 @@ def open_source(stat: SourceStat, fields: Fields, max_item_bytes: int = MAX_ITEM
         from shardmill.sources.grouped import GroupedSource
 
         return GroupedSource(stat, fields)
-    if fields.query:
-        from shardmill.sources.sql import open_query
-
-        return open_query(stat, fields, max_item_bytes)
-    if stat.format == "range":
-        from shardmill.sources.range import RangeSource
-
-        return RangeSource(stat)
     from shardmill.sources.formats import find_reader
 
-    return find_reader(stat.format).open_source(stat, fields, max_item_bytes)
+    opened: Source = find_reader(stat.format).open_source(stat, fields, max_item_bytes)
+    return opened
 
 
 def sort_groups(
@@ -146,6 +149,6 @@ def count_lines(stat: SourceStat, file: SourceFile) -> int | None:
 
 def count_rows(stat: SourceStat, fields: Fields, shards: Sequence[Shard]) -> int:
     """Count the rows that the query returns now, in the range of these shards."""
-    from shardmill.sources.sql import count_rows
+    from shardmill.sources.sql import count_query
 
-    return count_rows(stat, fields, shards)
+    return count_query(stat, fields, shards)

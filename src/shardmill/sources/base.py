@@ -119,6 +119,30 @@ class Reader(Protocol):
         """Yield whole rows of a file, or their JSON, each with the bytes of content read so far. Not for lines."""
 
 
+class PlaceReader(Protocol):
+    """The functions of a module that reads what addresses with a scheme name, if that is not files of a format.
+
+    What it finds is a `SourceStat` as that of files: `format` is the name of the source, each file has a size that
+    shards are cut by, and a tag or edges that change when its content does. Files that are local and have `extents`
+    are sent to hosts without a common disk, unless the source declares another `reach`.
+    """
+
+    def discover(self, places: Sequence[str], fields: Fields) -> SourceStat:
+        """Find what the places name, and the types of the id and kept columns; refuses fields that it lacks."""
+
+    def open_source(self, stat: SourceStat, fields: Fields, max_item_bytes: int) -> Source:
+        """Open it, to cut it into shards and read them."""
+
+    def list_columns(self, places: Sequence[str], query: str) -> dict[str, pa.DataType]:
+        """The names and types of all columns."""
+
+    def count_rows(self, stat: SourceStat, file: SourceFile) -> int | None:
+        """Count the rows again, for `verify`; None if all of it would have to be read."""
+
+    def extents(self, stat: SourceStat, shard: Shard, number: int) -> list[Range]:
+        """The bytes that a shard needs of the file with this number. Optional: without it, all are needed."""
+
+
 class Source(ABC):
     """An open source. A subclass implements `shards` and `read`.
 
@@ -141,6 +165,7 @@ __all__ = [
     "MAX_ITEM_BYTES",
     "Fields",
     "ItemBatch",
+    "PlaceReader",
     "Reader",
     "Row",
     "Shard",

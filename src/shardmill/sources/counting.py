@@ -12,10 +12,10 @@ def count_lines(stat: SourceStat, file: SourceFile) -> int | None:
     """Count the lines of a text file, the rows of any other; None if that would download the whole file."""
     if not file.size_bytes:
         return 0
-    if stat.format == "range":
-        return file.size_bytes
-    check_unchanged(file)
-    format = find_format(stat.format)
-    if is_url(file.place) and not format.counted_remotely:
-        return None
-    return find_reader(stat.format).count_rows(stat, file)
+    format, reader = find_format(stat.format), find_reader(stat.format)
+    if not format.schemes:
+        check_unchanged(file)
+        if is_url(file.place) and not format.counted_remotely:
+            return None
+    counted: int | None = reader.count_rows(stat, file)
+    return counted

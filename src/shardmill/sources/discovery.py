@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from shardmill.core.errors import SourceError, nearest
 from shardmill.core.template import TextTemplate
+from shardmill.plugins import SourceKind, packages_of
 from shardmill.sources.arrow.saved import choose_saved
 from shardmill.sources.base import Fields, SourceFile, SourceStat
 from shardmill.sources.chunks import HEAD
@@ -15,11 +16,9 @@ from shardmill.sources.compressed.detection import COMPRESSED_SUFFIXES, find_com
 from shardmill.sources.compressed.entries import OnProgress, find_entries
 from shardmill.sources.content import open_ranges
 from shardmill.sources.files import WINDOW_BYTES, empty_source, file_name, open_packed
-from shardmill.sources.formats import FOLDERS, find_format, find_reader, format_names, suffixes
+from shardmill.sources.formats import FOLDERS, choose_source, find_format, find_reader, format_names, suffixes
 from shardmill.sources.parsing import BOM
 from shardmill.sources.places import Found, expand
-from shardmill.sources.run import FORMAT as RUN_FORMAT
-from shardmill.sources.run import find_parts, is_run
 from shardmill.sources.signatures import refuse_other_kinds
 from shardmill.store import ReadRange, is_url
 
@@ -38,8 +37,8 @@ def find_files(places: Sequence[str], format: str | None = None) -> tuple[str, t
         raise SourceError("no source given.", hint="Name a file, a folder, a glob or a URL.")
     if format is not None and format not in format_names():
         raise SourceError(f"{format!r} is not a supported format.", hint=nearest(format, format_names()))
-    if any(map(is_run, places)):
-        return RUN_FORMAT, find_parts(places, format)
+    if (chosen := choose_source(places)) is not None:
+        return _find_by_scheme(chosen, places, format)
     found = {f.place: f for place in places for f in _choose(place, expand(place), format)}
     files = tuple(_fingerprint(f) for f in found.values())
     if not any(file.size_bytes for file in files):
@@ -51,6 +50,13 @@ def find_files(places: Sequence[str], format: str | None = None) -> tuple[str, t
     else:
         _refuse_packed(files, kind)
     return kind, files
+
+
+def _find_by_scheme(kind: SourceKind, places: Sequence[str], format: str | None) -> tuple[str, tuple[SourceFile, ...]]:
+    if not kind.finder:
+        raise SourceError(f"{places[0]} has no files to read.", hint="Name a file, a folder, a glob or a URL.")
+    found: tuple[str, tuple[SourceFile, ...]] = kind.part("finder")(places, format)
+    return found
 
 
 def _choose(place: str, found: list[Found], format: str | None) -> list[Found]:
@@ -121,6 +127,12 @@ def _kind(file: SourceFile, kinds: Sequence[str]) -> str:
     """The format of a file among those of its suffix: .json can be JSON Lines or one array."""
     if len(kinds) == 1:
         return kinds[0]
+    if not {"json", "jsonl"} >= {*kinds}:
+        raise SourceError(
+            f"{file_name(file.place)}: several packages read {_suffix(file.place)} files: "
+            f"{', '.join(packages_of(('sources', kind) for kind in kinds).values())}.",
+            hint=f"Name the format: --format {'|'.join(kinds)}",
+        )
     with open_ranges(file) as read:
         start = read(0, min(WINDOW_BYTES, file.end)).removeprefix(BOM).lstrip()
     if start.startswith(b"[") or HEAD.match(start):

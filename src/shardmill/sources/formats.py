@@ -1,26 +1,31 @@
-"""The formats of files by name and by suffix: shardmill's own, and those that installed packages bring."""
+"""Sources by name, suffix and scheme: shardmill's own, and those that installed packages bring."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Mapping, Sequence
 from functools import cache
+from typing import Any
 
-from shardmill.core.console import say
-from shardmill.core.errors import SourceError, UsageError, nearest
-from shardmill.plugins import SourceKind, find, load_part, names
-from shardmill.sources.base import Reader
+from shardmill.core.errors import SourceError, nearest
+from shardmill.core.passwords import withhold
+from shardmill.plugins import SourceKind, declared, find, find_by_scheme, load_part, schemes
+from shardmill.plugins.builtin import BUILTIN
 
 # Kinds of folders that --format accepts, and the format of their files.
 FOLDERS = {"datasets": "arrow"}
+_QUERIES = "shardmill.sources.sql"
+_STORES = ("file://", "s3://", "gs://", "az://", "https://")
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:(//)?")
 
 
 def format_names() -> list[str]:
     """What --format accepts."""
-    return [*names("sources"), *FOLDERS]
+    return [*(kind.name for kind in every_format()), *FOLDERS]
 
 
 def find_format(name: str) -> SourceKind:
-    """The format of a source that was discovered."""
+    """The kind of a source that was discovered."""
     kind: SourceKind | None = find("sources", name)
     if kind is None:
         raise SourceError(
@@ -30,37 +35,52 @@ def find_format(name: str) -> SourceKind:
     return kind
 
 
-def find_reader(name: str) -> Reader:
-    """The module that reads a format."""
-    reader: Reader = load_part(find_format(name).reader)
-    return reader
+def find_reader(name: str) -> Any:
+    """The module that reads a source: a `Reader`, or a `PlaceReader` if it is known by its scheme."""
+    return load_part(find_format(name).reader or _QUERIES)
 
 
 @cache
 def every_format() -> tuple[SourceKind, ...]:
-    """All formats that can be read. One of a package that cannot be imported is left out, with a warning."""
-    return tuple(_loaded())
-
-
-def _loaded() -> Iterator[SourceKind]:
-    for name in names("sources"):
-        try:
-            yield find_format(name)
-        except UsageError as error:
-            say(f"warning: {error.message}")
+    """All formats of files that can be read."""
+    return tuple(kind for kind in declared("sources") if not kind.schemes)
 
 
 @cache
 def suffixes() -> Mapping[str, tuple[str, ...]]:
-    """Suffixes and their possible formats; if there are several, the content decides."""
+    """Suffixes and their possible formats: shardmill's own, or else those of packages."""
     found: dict[str, tuple[str, ...]] = {}
     for format in every_format():
         for suffix in format.suffixes:
             found[suffix] = (*found.get(suffix, ()), format.name)
-    return found
+    return {s: tuple(n for n in names if n in BUILTIN["sources"]) or names for s, names in found.items()}
 
 
-def is_in_lines(name: str) -> bool:
-    """Whether this source format, which may also be a database or range, consists of lines of text."""
-    kind = find("sources", name)
-    return kind is not None and kind.unit != "row"
+def choose_source(places: Sequence[str], query: str = "") -> SourceKind | None:
+    """The source that the places name by their scheme, or the database of a query; None if they are files."""
+    from shardmill.sources.sql import choose_database, find_database
+
+    if query:
+        return choose_database(places)
+    kinds: list[SourceKind | None] = [find_by_scheme("sources", place) or find_database(place) for place in places]
+    kind = next(filter(None, kinds), None)
+    if kind is None:
+        return None
+    place = withhold(places[kinds.index(kind)])
+    if kind.database:
+        raise SourceError(
+            f"{place} is a database.", hint='Name the rows to read: --query "SELECT id, content FROM documents"'
+        )
+    if any(other is not kind for other in kinds):
+        raise SourceError(f"{place} cannot be combined with other sources.", hint="Name sources of one kind.")
+    return kind
+
+
+def unknown_scheme(place: str) -> SourceError | None:
+    """The refusal of an address whose scheme nothing reads; None if it has no scheme."""
+    if (found := _SCHEME.match(place)) is None:
+        return None
+    return SourceError(
+        f"No source reads addresses that begin with {found[0]!r}.",
+        hint=f"{nearest(found[0], [*_STORES, *schemes('sources')])} Packages bring others: shardmill plugins",
+    )

@@ -1,4 +1,4 @@
-"""The formats of files that come with shardmill, as declarations; none of their readers is imported here."""
+"""The sources that come with shardmill, as declarations; none of their readers is imported here."""
 
 from __future__ import annotations
 
@@ -13,7 +13,14 @@ JSONL = SourceKind(
     unit="line",
     compressible=True,
 )
-TEXT = SourceKind(name="text", suffixes=(".txt", ".text"), reader=f"{_HERE}.lines", unit="line", compressible=True)
+TEXT = SourceKind(
+    name="text",
+    suffixes=(".txt", ".text"),
+    reader=f"{_HERE}.lines",
+    unit="line",
+    column="text",
+    compressible=True,
+)
 CSV = SourceKind(name="csv", suffixes=(".csv",), reader=f"{_HERE}.csv.source", unit="record", compressible=True)
 TSV = SourceKind(name="tsv", suffixes=(".tsv",), reader=f"{_HERE}.csv.source", unit="record", compressible=True)
 PARQUET = SourceKind(
@@ -34,3 +41,24 @@ ARROW = SourceKind(
 )
 JSON = SourceKind(name="json", suffixes=(".json",), reader=f"{_HERE}.json.array", compressible=True)
 PICKLE = SourceKind(name="pickle", suffixes=(".pkl", ".pickle"), reader=f"{_HERE}.pickle.source")
+
+RUN = SourceKind(name="run", schemes=("run:",), finder=f"{_HERE}.run:find_parts")
+RANGE = SourceKind(
+    name="range", schemes=("range:",), reader=f"{_HERE}.range", unit="id", column="sample_id", reach="network"
+)
+POSTGRESQL = SourceKind(
+    name="postgresql",
+    schemes=("postgresql://", "postgres://"),
+    database=f"{_HERE}.sql.postgres:Postgres",
+    reach="network",
+    extras=("postgres",),
+)
+SQLITE = SourceKind(
+    name="sqlite",
+    schemes=("sqlite:///",),
+    database=f"{_HERE}.sql.dbapi:Sqlite",
+    reach="machine",
+    magic=b"SQLite format 3\0",
+    title="an SQLite database",
+)
+PYTHON = SourceKind(name="python", schemes=("python:",), database=f"{_HERE}.sql.dbapi:Factory", reach="machine")

@@ -11,7 +11,7 @@ from shardmill.plan import ITEM
 from shardmill.sources.base import SourceStat
 from shardmill.sources.columns import infer_type
 from shardmill.sources.discovery import find_files
-from shardmill.sources.formats import find_reader
+from shardmill.sources.formats import find_format, find_reader
 
 
 def list_columns(places: Sequence[str], format: str | None) -> dict[str, pa.DataType]:
@@ -22,8 +22,8 @@ def list_columns(places: Sequence[str], format: str | None) -> dict[str, pa.Data
     found = reader.sample(stat)
     if isinstance(found, pa.Schema):
         return {field.name: field.type for field in found if field.name != ITEM}
-    if found is None and kind == "text":
-        return {"text": pa.string()}
+    if column := find_format(kind).column:
+        return {column: pa.string()}
     if found is None:
         first = next((row for file in files if file.size_bytes for row, _ in reader.iter_rows(stat, file)), {})
         found = [first] if isinstance(first, dict) else []

@@ -14,7 +14,9 @@ from typing import NamedTuple
 from shardmill.core.errors import SourceError, nearest
 from shardmill.sources.chunks import listed_chunks
 from shardmill.sources.files import readable, stat_file
+from shardmill.sources.formats import unknown_scheme
 from shardmill.store import Entry, is_url, open_store
+from shardmill.store.clients import SCHEMES
 
 _WILD = re.compile(r"[*?\[]")
 
@@ -56,11 +58,13 @@ def _expand_local(place: str) -> Iterator[Found]:
             raise _no_match(place)
         yield from (_stat(match, named=False) for match in matched)
     else:
-        raise SourceError(f"{place}: no such file or folder.", hint=_near_by(path))
+        raise unknown_scheme(place) or SourceError(f"{place}: no such file or folder.", hint=_near_by(path))
 
 
 def _expand_url(place: str) -> Iterator[Found]:
     scheme, _, rest = place.partition("://")
+    if scheme not in (*SCHEMES, "memory") and (refusal := unknown_scheme(place)):
+        raise refusal
     if scheme in ("http", "https"):
         yield _stat_http(place)
         return

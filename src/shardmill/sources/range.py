@@ -24,10 +24,6 @@ def items_place(count: int) -> str:
     return f"{FORMAT}:0:{count}"
 
 
-def is_range(place: str) -> bool:
-    return place.startswith(f"{FORMAT}:")
-
-
 def parse_range(place: str) -> tuple[int, int]:
     match = re.fullmatch(rf"{FORMAT}:(\d+):(\d+)", place)
     start, stop = (int(match[1]), int(match[2])) if match else (0, 0)
@@ -36,10 +32,10 @@ def parse_range(place: str) -> tuple[int, int]:
     return start, stop
 
 
-def discover_range(places: Sequence[str], fields: Fields) -> SourceStat:
+def discover(places: Sequence[str], fields: Fields) -> SourceStat:
     """A range counts as one file, with one byte per id."""
     if len(places) != 1:
-        raise SourceError("A range of ids cannot be combined with other sources.", hint="Name one source.")
+        raise SourceError("Two ranges of ids cannot be combined.", hint="Name one source.")
     texts = () if fields.text == NO_TEXT else (fields.text,)
     for name in (*texts, *fields.id, *fields.keep, *fields.wanted):
         if name != COLUMN:
@@ -47,6 +43,18 @@ def discover_range(places: Sequence[str], fields: Fields) -> SourceStat:
     start, stop = parse_range(places[0])
     columns = {COLUMN: "uint64"} if fields.id or fields.keep or fields.wanted else {}
     return SourceStat(FORMAT, (SourceFile(places[0], stop - start, FORMAT, ""),), columns)
+
+
+def list_columns(places: Sequence[str], query: str) -> dict[str, pa.DataType]:
+    return {COLUMN: pa.int64()}
+
+
+def open_source(stat: SourceStat, fields: Fields, max_item_bytes: int) -> RangeSource:
+    return RangeSource(stat)
+
+
+def count_rows(stat: SourceStat, file: SourceFile) -> int:
+    return file.size_bytes
 
 
 class RangeSource(Source):

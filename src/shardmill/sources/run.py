@@ -13,19 +13,11 @@ from shardmill.store import Entry
 FORMAT = "parquet"
 
 
-def is_run(place: str) -> bool:
-    return place.startswith(RUN)
-
-
-def find_parts(places: Sequence[str], format: str | None) -> tuple[SourceFile, ...]:
+def find_parts(places: Sequence[str], format: str | None) -> tuple[str, tuple[SourceFile, ...]]:
     """The parts of the runs at these places. Each has the id of its run's plan and the digest of its commit."""
-    if not all(map(is_run, places)):
-        raise SourceError(
-            "A run cannot be combined with other sources.", hint="Merge it first: shardmill merge RUN --out FILE"
-        )
     if format not in (None, FORMAT):
         raise SourceError(f"--format {format} has no meaning for a run.", hint="Omit it.")
-    return tuple(file for place in places for file in _parts_of(place.removeprefix(RUN)))
+    return FORMAT, tuple(file for place in places for file in _parts_of(place.removeprefix(RUN)))
 
 
 def _parts_of(place: str) -> list[SourceFile]:

@@ -21,4 +21,5 @@ def extents(stat: SourceStat, shard: Shard, number: int) -> list[Range]:
     """The byte ranges that a shard needs of the file with this number: all of it, if it is one of several."""
     if shard.files > 1:
         return [(0, stat.files[number].size_bytes)]
-    return find_reader(stat.format).extents(stat, shard, number)
+    found: list[Range] = find_reader(stat.format).extents(stat, shard, number)
+    return found

@@ -43,13 +43,14 @@ __all__ = [
     "check_sink",
     "check_source",
     "check_task",
+    "check_writer",
     "crash_at",
     "crash_somewhere",
     "fake_vector",
 ]
 
 if TYPE_CHECKING:
-    from shardmill.testing.conformance import check_engine, check_sink, check_source, check_task
+    from shardmill.testing.conformance import check_engine, check_sink, check_source, check_task, check_writer
 
 _END: Any = object()
 STEPS = ("claimed", "batch", "staging", "staged", "committing", "committed")

@@ -8,11 +8,12 @@ Each returns the number of checks that it made, and raises AssertionError with w
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,24 +22,28 @@ import pyarrow as pa
 
 from shardmill.core.devices import Device
 from shardmill.core.errors import ShardmillError, SourceError
+from shardmill.core.records import check_record
+from shardmill.plugins import find_by_scheme
 from shardmill.sinks.base import Delivery
-from shardmill.sources import Fields, Shard, SourceStat, count_lines, discover, open_source
+from shardmill.sources import (
+    Fields,
+    Shard,
+    SourceStat,
+    count_lines,
+    count_rows,
+    discover,
+    list_columns,
+    open_source,
+)
+from shardmill.sources.formats import find_format
 from shardmill.sources.spans import extents, is_ranged
 from shardmill.tasks.base import Task
+from shardmill.testing.writing import Checks, check_writer
+
+__all__ = ["check_engine", "check_sink", "check_source", "check_task", "check_writer"]
 
 _TARGETS = (97, 1_000, 1 << 40)
 _NOWHERE = "no_such_field_of_any_source"
-
-
-class _Checks:
-    """Counts what holds, and says what does not."""
-
-    def __init__(self) -> None:
-        self.made = 0
-
-    def that(self, holds: bool, what: str) -> None:
-        self.made += 1
-        assert holds, what
 
 
 def check_source(
@@ -48,23 +53,32 @@ def check_source(
     text: str,
     id: str = "",
     format: str | None = None,
+    query: str = "",
 ) -> int:
     """Check that a source gives exactly these rows, however it is cut, and refuses what it cannot give.
 
-    `rows` have the field `text` and, if it is named, the field `id`, in the order of the source.
+    `places` are files or addresses; the rows of a database are selected by `query`. `rows` have the field `text` and,
+    if it is named, the field `id`, in the order of the source.
     """
-    checks = _Checks()
+    checks = Checks()
     names = [os.fspath(place) for place in places]
-    fields = Fields(text, id=(id,) if id else ())
+    fields = Fields(text, id=(id,) if id else (), query=query)
     stat = discover(names, fields, format)
     checks.that(bool(stat.files) and stat.size_bytes > 0, "a source has files, and they have a size")
-    wanted = [(row[text], row.get(id) if id else None) for row in rows]
+    checks.that(discover(names, fields, format) == stat, "examined again, it is the same")
+    again = check_record(SourceStat, json.loads(json.dumps(stat.to_json())), "plan.json", "")
+    checks.that(again == stat, "its description comes back from plan.json")
+    columns = list_columns(names, query, format)
+    checks.that({text, *fields.id} <= {*columns}, "its columns are listed")
+    wanted = [(None if row[text] is None else str(row[text]), row.get(id) if id else None) for row in rows]
     for target in _TARGETS:
         source = open_source(stat, fields)
         shards = source.shards(target)
         said = f"cut into shards of {target:,} bytes"
         checks.that([shard.index for shard in shards] == list(range(len(shards))), f"{said}: numbered in order")
         checks.that(all(shard.weight_bytes > 0 for shard in shards), f"{said}: each has a weight")
+        kept = [Shard(**json.loads(json.dumps(asdict(shard)))) for shard in shards]
+        checks.that(kept == list(shards), f"{said}: each comes back from plan.json")
         found = [_items(stat, fields, shard) for shard in shards]
         checks.that([item for items in found for item in items] == wanted, f"{said}: every row once, in order")
         checks.that(found == [_items(stat, fields, shard) for shard in shards], f"{said}: read again, the same")
@@ -72,7 +86,10 @@ def check_source(
             lines = [line for batch in source.read(shard) for line in batch.lines]
             rising = shard.files > 1 or all(a < b for a, b in zip([0, *lines], lines, strict=False))
             checks.that(rising, f"{said}: the lines of shard {shard.index} rise from 1")
-    counted = [count_lines(stat, file) for file in stat.files]
+    if query:
+        counted: list[int | None] = [count_rows(stat, fields, open_source(stat, fields).shards(1 << 40))]
+    else:
+        counted = [count_lines(stat, file) for file in stat.files]
     checks.that(None in counted or sum(filter(None, counted)) >= len(rows), "the rows of a file can be counted again")
     _check_extents(checks, stat, fields, wanted)
     _check_refusals(checks, names, stat, fields, format)
@@ -87,7 +104,7 @@ def _items(stat: SourceStat, fields: Fields, shard: Shard) -> list[tuple[str | N
     return found
 
 
-def _check_extents(checks: _Checks, stat: SourceStat, fields: Fields, wanted: Sequence[Any]) -> None:
+def _check_extents(checks: Checks, stat: SourceStat, fields: Fields, wanted: Sequence[Any]) -> None:
     """Read each shard from copies that have only the bytes that it says it needs."""
     if not all(is_ranged(stat, file) for file in stat.files):
         return
@@ -109,7 +126,7 @@ def _check_extents(checks: _Checks, stat: SourceStat, fields: Fields, wanted: Se
         checks.that(found == list(wanted), "a shard can be read from the bytes that it says it needs")
 
 
-def _check_refusals(checks: _Checks, places: list[str], stat: SourceStat, fields: Fields, format: str | None) -> None:
+def _check_refusals(checks: Checks, places: list[str], stat: SourceStat, fields: Fields, format: str | None) -> None:
     for wrong in (replace(fields, text=_NOWHERE), replace(fields, keep=(_NOWHERE,))):
         try:
             discover(places, wrong, format)
@@ -117,8 +134,24 @@ def _check_refusals(checks: _Checks, places: list[str], stat: SourceStat, fields
             checks.that(_NOWHERE in error.message, "a missing field is named")
         else:
             checks.that(False, "a missing field is refused")
-    source = open_source(stat, fields)
-    shard = source.shards(1 << 40)[0]
+    kind = find_format(stat.format)
+    if find_by_scheme("sources", places[0]) is not None:
+        try:
+            discover([*places, f"{_NOWHERE}.jsonl"], fields, format)
+        except SourceError:
+            checks.that(True, "")
+        else:
+            checks.that(False, "files beside its address are refused")
+    if kind.reach == "files":
+        _check_changed(checks, stat, fields)
+    if kind.unit != "id":
+        small = open_source(stat, fields, max_item_bytes=1)
+        bad = [reason for batch in small.read(small.shards(1 << 40)[0]) for reason in batch.bad.values()]
+        checks.that(bool(bad), "an item over the limit is a bad row, not an end")
+
+
+def _check_changed(checks: Checks, stat: SourceStat, fields: Fields) -> None:
+    shard = open_source(stat, fields).shards(1 << 40)[0]
     changed = replace(stat, files=tuple(replace(file, size_bytes=file.size_bytes + 1) for file in stat.files))
     try:
         _items(changed, fields, shard)
@@ -126,14 +159,14 @@ def _check_refusals(checks: _Checks, places: list[str], stat: SourceStat, fields
         checks.that(True, "")
     else:
         checks.that(False, "a file that changed since planning is refused")
-    small = open_source(stat, fields, max_item_bytes=1)
-    bad = [reason for batch in small.read(shard) for reason in batch.bad.values()]
-    checks.that(bool(bad), "an item over the limit is a bad row, not an end")
 
 
 def check_sink(make: Callable[[str, pa.Schema], Delivery]) -> int:
-    """Check that a store takes every shard exactly once. `make` opens it for a run and a schema, again and again."""
-    checks = _Checks()
+    """Check that a store takes every shard exactly once. `make` opens it for a run and a schema, again and again.
+
+    A sink that workers write to themselves is checked by `check_writer`.
+    """
+    checks = Checks()
     schema = pa.schema(
         [
             pa.field("id", pa.string()),
@@ -212,7 +245,7 @@ def _rows(schema: pa.Schema, start: int, count: int) -> pa.RecordBatch:
 
 def check_task(make: Callable[[], Task], texts: Sequence[str]) -> int:
     """Check that a task keeps its contract: the same rows for the same texts, whatever they are batched with."""
-    checks = _Checks()
+    checks = Checks()
     task = make()
     said = task.fingerprint()
     checks.that(all(isinstance(k, str) and isinstance(v, str) for k, v in said.items()), "a fingerprint is of texts")
@@ -252,7 +285,7 @@ def check_engine(execution: Mapping[str, Any], folder: str | os.PathLike[str], *
     from shardmill.plan.spec import make_execution, make_spec
     from shardmill.run import Run, resume, start
 
-    checks = _Checks()
+    checks = Checks()
     place = Path(folder)
     source = place / "items.jsonl"
     source.write_text("".join(f'{{"id": {n}, "text": "item {n}"}}\n' for n in range(rows)))

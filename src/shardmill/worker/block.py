@@ -15,12 +15,11 @@ from shardmill.core.errors import Cure, ShardmillError, TaskError, WorkerFailed
 from shardmill.ledger import Claim, Suspects
 from shardmill.plan import Plan
 from shardmill.sinks.base import Sink
-from shardmill.sinks.digests import digest_items
+from shardmill.sinks.digests import TEXT_DIGEST, digest_items
 from shardmill.sources import ItemBatch, Source
 from shardmill.tasks.base import WINDOW, Combined, Prepared, Task, number_items
 
 Rows = NDArray[np.int64]
-TEXT_DIGEST = pa.field("text_digest", pa.binary())
 
 CONTRACT = "A task must return one row per input, in order (docs/tasks.md)."
 _OWNERS = "Prepared.owners must give the text of each input, in order; every text needs an input (docs/tasks.md)."

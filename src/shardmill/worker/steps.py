@@ -215,12 +215,12 @@ def _sweep(ledger: Ledger, plan: Plan, execution: Execution, step: str, quiet: b
 def _index(ledger: Ledger, plan: Plan, execution: Execution, step: str, quiet: bool) -> dict[str, Any]:
     import pyarrow as pa
 
-    from shardmill.sinks.table import finish as build_indexes
+    from shardmill.sinks.address import find_table
     from shardmill.sources import kept_schema
     from shardmill.tasks import open_task
 
     schema = pa.schema([*kept_schema(plan), *open_task(plan.work.task, plan.work.params).output])
-    built = build_indexes(plan, schema, kind=execution.index, quiet=quiet)
+    built = find_table(plan.work).finish(plan, schema, kind=execution.index, quiet=quiet)
     for line in built if not quiet else ():
         say(f"Indexed: {line}")
     return {"built": built}

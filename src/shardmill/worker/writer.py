@@ -13,12 +13,11 @@ from shardmill.core.telemetry import open_trace
 from shardmill.ledger import Commit, Ledger
 from shardmill.plan import Plan
 from shardmill.plan.spec import ErrorLimit
-from shardmill.sinks.base import Sink
-from shardmill.sinks.keeping import Keeper
-from shardmill.sinks.parquet import ParquetSink
+from shardmill.sinks.address import find_writer
+from shardmill.sinks.base import Sink, SinkContext
 from shardmill.sources import kept_schema
 from shardmill.tasks.base import Task
-from shardmill.worker.block import TEXT_DIGEST, Block
+from shardmill.worker.block import Block
 from shardmill.worker.channel import ShardEnd
 from shardmill.worker.pulse import quietly
 from shardmill.worker.shards import OpenShards
@@ -37,19 +36,22 @@ def open_sink(
     on_step: Callable[[str, int], None],
     stopped: Callable[[], bool],
 ) -> Sink:
-    """The sink of a plan: parts in the run folder, or a table.
-
-    Rows of a query are not kept before their shard is committed: they may change, so that it would be unknown which of
-    them an earlier attempt did.
-    """
-    kept = kept_schema(plan)
-    if plan.work.to is None:
-        keeper = None if plan.work.query else Keeper(ledger.kept, plan, task.numerics, on_step)
-        return ParquetSink(ledger, kept, task.output, keeper, numbered=task.rows_vary)
-    from shardmill.sinks.postgres import open_sink
-
-    schema = pa.schema([*kept, TEXT_DIGEST, *task.written])
-    return open_sink(ledger, plan, schema, batch_rows=batch_rows, worker=worker, on_step=on_step, stopped=stopped)
+    """The sink of a plan, as this worker writes to it."""
+    context = SinkContext(
+        ledger=ledger,
+        plan=plan,
+        kept=kept_schema(plan),
+        output=task.output,
+        written=task.written,
+        numerics=task.numerics,
+        rows_vary=task.rows_vary,
+        batch_rows=batch_rows,
+        worker=worker,
+        on_step=on_step,
+        stopped=stopped,
+    )
+    opened: Sink = find_writer(plan.work).part("writer")(context)
+    return opened
 
 
 class Writer:

@@ -10,15 +10,15 @@ from pathlib import Path
 import pytest
 
 from shardmill.core.errors import SourceError
-from shardmill.plugins import SourceKind
+from shardmill.plugins import SourceKind, declared
 from shardmill.plugins.builtin import BUILTIN
 from shardmill.sources import formats
-from shardmill.sources.base import Reader
-from shardmill.sources.formats import every_format, find_format, find_reader, format_names, is_in_lines, suffixes
+from shardmill.sources.base import PlaceReader, Reader
+from shardmill.sources.formats import every_format, find_format, find_reader, format_names, suffixes
 from tests.support.imports import MODULES, find_circle, imports_of
 
 TABLE = "shardmill.sources.formats"
-LOG = SourceKind(name="log", suffixes=(".log",), reader="shardmill.sources.lines", unit="line")
+LOG = SourceKind(name="log", suffixes=(".log",), reader="shardmill.sources.lines", unit="line", column="text")
 PARTS = [name for name, part in vars(Reader).items() if inspect.isfunction(part) and not name.startswith("_")]
 
 
@@ -31,9 +31,23 @@ def test_every_reader_keeps_the_contract(format: SourceKind, part: str) -> None:
     assert list(inspect.signature(getattr(find_reader(format.name), part)).parameters) == wanted
 
 
+@pytest.mark.parametrize("name", [kind.name for kind in declared("sources") if kind.schemes and not kind.finder])
+@pytest.mark.parametrize("part", ["discover", "open_source", "list_columns", "count_rows"])
+def test_every_reader_of_a_scheme_keeps_the_contract(name: str, part: str) -> None:
+    wanted = list(inspect.signature(getattr(PlaceReader, part)).parameters)[1:]
+    assert list(inspect.signature(getattr(find_reader(name), part)).parameters) == wanted
+
+
+def test_a_source_has_one_of_three_parts() -> None:
+    for kind in declared("sources"):
+        assert sum(map(bool, (kind.reader, kind.finder, kind.database))) == 1, kind.name
+        assert bool(kind.suffixes) != bool(kind.schemes), kind.name
+
+
 def test_no_reader_leads_back_to_the_table() -> None:
     graph = {module: imports_of(path) - {module} for module, path in MODULES.items()}
-    readers = {format.reader for format in every_format()}
+    parts = [part for kind in declared("sources") for part in (kind.reader, kind.finder, kind.database) if part]
+    readers = {part.partition(":")[0] for part in parts}
     assert readers <= set(graph)
     graph[TABLE] |= readers
     assert not find_circle(graph)
@@ -43,15 +57,6 @@ def test_names_and_suffixes_are_unambiguous_but_for_json() -> None:
     assert len(set(format_names())) == len(format_names())
     assert {suffix: kinds for suffix, kinds in suffixes().items() if len(kinds) > 1} == {".json": ("jsonl", "json")}
     assert all(suffix == suffix.lower() and suffix.startswith(".") for suffix in suffixes())
-
-
-def test_only_formats_in_lines_are_in_lines() -> None:
-    assert [name for name in (*format_names(), "range", "postgres") if is_in_lines(name)] == [
-        "jsonl",
-        "text",
-        "csv",
-        "tsv",
-    ]
 
 
 def test_a_format_of_another_version_is_refused() -> None:

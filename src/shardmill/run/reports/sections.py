@@ -8,7 +8,8 @@ from datetime import datetime
 from shardmill.core.console import count, duration
 from shardmill.core.template import NO_TEXT
 from shardmill.ledger import HistoryPoint
-from shardmill.plan import RUN, Plan
+from shardmill.plan import Plan
+from shardmill.plugins import find
 from shardmill.run.reports.account import Account
 from shardmill.run.reports.shape import Chart, Grid, Section
 
@@ -69,10 +70,11 @@ def _work(account: Account) -> Section:
 
 def _source(plan: Plan) -> list[tuple[str, str]]:
     work, stat = plan.work, plan.stat
-    if stat.format == "range":
+    source = find("sources", stat.format)
+    if source is not None and source.unit == "id":
         return [("items", f"{stat.size_bytes:,}")]
     places = ", ".join(work.source[:_MOST_FILES]) + (" …" if len(work.source) > _MOST_FILES else "")
-    kind = "runs" if work.source[0].startswith(RUN) else stat.format
+    kind = "runs" if stat.files[0].run else stat.format
     read = f"{count(len(stat.files), 'file')} of {kind}, {stat.size_bytes:,} bytes"
     return [("source", places), ("read as", read), *([] if work.text == NO_TEXT else [("text", _text(work.text))])]
 

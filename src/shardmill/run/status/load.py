@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from shardmill.core.errors import ShardmillError
 from shardmill.plan import Plan
+from shardmill.plugins import find_by_scheme
 
 if TYPE_CHECKING:
     from shardmill.postgres.batches import Loader
@@ -29,17 +30,14 @@ class TableLoad:
 
 
 def read_load(plan: Plan) -> TableLoad | None:
-    """The load of a run; None if its result does not go into a table."""
+    """The load of a run; None if its result does not go into a table, or the table does not tell."""
     if (to := plan.work.to) is None:
         return None
-    from shardmill.postgres import explained, reading
-    from shardmill.postgres.batches import read_loaders
-    from shardmill.postgres.target import quoted
-
-    schema, _, table = to.table.rpartition(".")
     try:
-        with reading(to.url) as connection, explained(connection):
-            found = read_loaders(connection, plan.id, f"{quoted(schema or 'public')}.{quoted(table)}")
+        sink = find_by_scheme("sinks", to.url)
+        if sink is None or not sink.progress:
+            return None
+        found = sink.part("progress")(to.url, to.table, plan.id)
     except ShardmillError as error:
         return TableLoad(to.table, trouble=error.message)
     return TableLoad(

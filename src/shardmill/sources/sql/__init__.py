@@ -1,6 +1,6 @@
-"""Databases as sources: PostgreSQL and SQLite by URL, any other through a function that connects.
+"""Databases as sources, which --query selects rows of. It has the functions of `sources.base.PlaceReader`.
 
-A query is not a file format, so it is not in `sources.formats`: `sources` and `split` use this package directly.
+A database is declared with its scheme and its class (`sources.kinds`). `split` uses this package directly.
 """
 
 from __future__ import annotations
@@ -11,13 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from shardmill.core import permission
-from shardmill.core.errors import SourceError
+from shardmill.core.errors import SourceError, nearest
 from shardmill.core.passwords import withhold
-from shardmill.plan import Shard, SourceStat
-from shardmill.postgres import is_postgres
+from shardmill.plan import Shard, SourceFile, SourceStat
+from shardmill.plugins import SourceKind, declared, find, find_by_scheme
 from shardmill.sources.base import Fields
 from shardmill.sources.sql.base import Database
-from shardmill.sources.sql.dbapi import MAGIC, PYTHON, SQLITE, Factory, Sqlite
 from shardmill.store import is_url
 
 if TYPE_CHECKING:
@@ -26,46 +25,54 @@ if TYPE_CHECKING:
     from shardmill.sources.sql.source import SqlSource
 
 
-def is_database(place: str) -> bool:
-    """Whether a place is a database URL, a function that connects, or an SQLite file."""
-    if is_postgres(place) or place.startswith((SQLITE, PYTHON)):
-        return True
-    with contextlib.suppress(OSError), open(Path(place).expanduser(), "rb") as file:
-        return file.read(len(MAGIC)) == MAGIC
-    return False
+def find_database(place: str) -> SourceKind | None:
+    """The database that an address or, by its first bytes, a local file is; None if it is none."""
+    found: SourceKind | None = find_by_scheme("sources", place)
+    if found is not None or is_url(place):
+        return found if found is not None and found.database else None
+    kinds: list[SourceKind] = [kind for kind in declared("sources") if kind.database and kind.magic]
+    with contextlib.suppress(OSError, ValueError), open(Path(place).expanduser(), "rb") as file:
+        head = file.read(max(len(kind.magic) for kind in kinds))
+        return next((kind for kind in kinds if head.startswith(kind.magic)), None)
+    return None
+
+
+def choose_database(places: Sequence[str]) -> SourceKind:
+    """The database of a query."""
+    if len(places) != 1:
+        raise SourceError("--query takes one database.", hint="Name one source.")
+    place = places[0]
+    if (kind := find_database(place)) is not None:
+        return kind
+    if is_url(place):
+        known = [scheme for kind in declared("sources") if kind.database for scheme in kind.schemes]
+        scheme = place.partition("://")[0] + "://"
+        raise SourceError(
+            f"{scheme} is not a supported database.",
+            hint=f"Name a function of yours that returns a DB-API connection: python:MODULE:FUNCTION. "
+            f"{nearest(scheme, known)} Packages bring others: shardmill plugins",
+        )
+    if find_by_scheme("sources", place) is not None:
+        raise SourceError(f"{place} is not a database.", hint="Omit --query.")
+    if Path(place).expanduser().exists():
+        raise SourceError(f"{place} is not an SQLite file.", hint="To read a file, omit --query.")
+    sqlite: SourceKind = find("sources", "sqlite")
+    return sqlite
 
 
 def open_database(place: str) -> Database:
-    if is_postgres(place):
-        from shardmill.sources.sql.postgres import Postgres
-
-        return Postgres(place)
-    if place.startswith(PYTHON):
-        return Factory(place)
-    if place.startswith(SQLITE) or (
-        not is_url(place) and (is_database(place) or not Path(place).expanduser().exists())
-    ):
-        return Sqlite(place)
-    if not is_url(place):
-        raise SourceError(f"{place} is not an SQLite file.", hint="To read a file, omit --query.")
-    raise SourceError(
-        f"{withhold(place).partition('://')[0]}:// is not a supported database.",
-        hint="Name a function of yours that returns a DB-API connection: python:MODULE:FUNCTION.",
-    )
+    opened: Database = choose_database([place]).part("database")(place)
+    return opened
 
 
-def discover_query(places: Sequence[str], fields: Fields, format: str | None) -> SourceStat:
+def discover(places: Sequence[str], fields: Fields) -> SourceStat:
     from shardmill.sources.sql.source import describe
 
     permission.allow(permission.code_among("", places))
-    if len(places) != 1:
-        raise SourceError("--query takes one database.", hint="Name one source.")
-    if format is not None:
-        raise SourceError(f"--format {format} has no meaning for a query.", hint="Omit it.")
     return describe(open_database(places[0]), fields)
 
 
-def list_query_columns(places: Sequence[str], query: str) -> dict[str, pa.DataType]:
+def list_columns(places: Sequence[str], query: str) -> dict[str, pa.DataType]:
     """The names and types of the columns that a query gives, without binary ones, which cannot be read."""
     from shardmill.sources.sql.source import list_columns
 
@@ -73,25 +80,19 @@ def list_query_columns(places: Sequence[str], query: str) -> dict[str, pa.DataTy
     return list_columns(open_database(places[0]), query)
 
 
-def refuse_without_query(places: Sequence[str]) -> None:
-    """Refuse a database without a query."""
-    for place in places:
-        if is_database(place):
-            raise SourceError(
-                f"{withhold(place)} is a database.",
-                hint='Name the rows to read: --query "SELECT id, content FROM documents"',
-            )
-
-
-def open_query(stat: SourceStat, fields: Fields, max_item_bytes: int) -> SqlSource:
+def open_source(stat: SourceStat, fields: Fields, max_item_bytes: int) -> SqlSource:
     from shardmill.sources.sql.source import SqlSource
 
     return SqlSource(open_database(stat.files[0].place), stat, fields, max_item_bytes)
 
 
-def count_rows(stat: SourceStat, fields: Fields, shards: Sequence[Shard]) -> int:
+def count_rows(stat: SourceStat, file: SourceFile) -> None:
+    """Not known without the query: see `count_query`."""
+
+
+def count_query(stat: SourceStat, fields: Fields, shards: Sequence[Shard]) -> int:
     """Count the rows of the query now, in the range that was planned."""
-    return open_query(stat, fields, 1).count(shards)
+    return open_source(stat, fields, 1).count(shards)
 
 
 @contextlib.contextmanager

@@ -19,7 +19,6 @@ from shardmill.sources.sql.base import UNKNOWN, Rows
 from shardmill.sources.sql.query import MARK, column, select
 
 SQLITE, PYTHON = "sqlite:///", permission.PYTHON
-MAGIC = b"SQLite format 3\0"
 _BUSY_S = 30.0
 # The DB-API exceptions that are about the connection; every driver uses these names.
 _PASSING = ("OperationalError", "InterfaceError")

@@ -22,7 +22,7 @@ from shardmill.ledger import Ledger
 from shardmill.plan import RUN, Plan
 from shardmill.plan.options import read_options
 from shardmill.plan.spec import make_spec
-from shardmill.plugins import find_verb
+from shardmill.plugins import find_by_scheme, find_verb
 from shardmill.postgres.places import find_table, is_table
 from shardmill.run import Run, start
 from shardmill.sources import Fields, discover, list_columns
@@ -197,7 +197,7 @@ def _find_run(places: Sequence[str]) -> Plan | None:
     if len(places) != 1 or places[0].endswith((".parquet", ".jsonl")):
         return None
     place = places[0].removeprefix(RUN)
-    if place.startswith(("postgresql:", "postgres:", "embedded:", "sqlite:", "python:")):
+    if is_table(place) or find_by_scheme("sources", place) is not None:
         return None
     return Ledger(place).find_plan() if is_url(place) or Path(place).is_dir() else None
 

@@ -15,7 +15,7 @@ from shardmill.plan import SourceFile, SourceStat
 from shardmill.sources.discovery import find_files
 from shardmill.sources.files import check_read, check_unchanged, file_name
 from shardmill.sources.formats import find_format
-from shardmill.sources.sql import open_database, refuse_without_query, stream
+from shardmill.sources.sql import open_database, stream
 from shardmill.verbs.split.blocks import Blocks, gather
 from shardmill.verbs.split.items import At, encode_item
 from shardmill.verbs.split.lines import read_lines, read_texts
@@ -45,7 +45,6 @@ class Feed:
 
 def feed_files(places: Sequence[str], format: str | None = None, *, bare_text: bool = False) -> Feed:
     """Feed files, folders, globs or URLs; with `bare_text` a line of plain text is a JSON string, not an object."""
-    refuse_without_query(places)
     kind, files = find_files(places, format)
     stat = SourceStat(kind, files, {})
     total = max(1, sum(file.size_bytes for file in files))
@@ -77,10 +76,9 @@ def _read_file(stat: SourceStat, file: SourceFile, bare_text: bool, at: At) -> B
     """Read the items of a file; progress in bytes goes to `at`."""
     if not file.size_bytes:
         return iter(())
-    if stat.format == "jsonl":
-        return read_lines(file, at)
-    if find_format(stat.format).unit == "line":
-        return read_texts(file, bare_text, at)
+    format = find_format(stat.format)
+    if format.unit == "line":
+        return read_texts(file, bare_text, at) if format.column else read_lines(file, at)
     from shardmill.verbs.split.rows import read_rows
 
     return read_rows(stat, file, at)

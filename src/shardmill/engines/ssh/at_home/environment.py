@@ -16,7 +16,7 @@ from shardmill.core.errors import HostError, UsageError
 from shardmill.engines.ssh.at_home.link import Link, Looked, lost, quote
 from shardmill.engines.ssh.cluster import Host
 from shardmill.plan import Plan
-from shardmill.plugins import find_verb
+from shardmill.plugins import find, find_by_scheme, find_verb
 
 OLDEST = (3, 11)
 _INSTALL_S = 3600.0
@@ -102,9 +102,9 @@ def _extras(plan: Plan) -> list[str]:
     extras = {extra for name in tasks for extra in find_verb(name).extras}
     if extras & {"embed", "summarize"} and plan.fingerprint.get("model") == _BROUGHT_BY_DEMO:
         extras.add("demo")
-    if plan.work.to is not None or (plan.work.query and plan.work.source[0].startswith("postgres")):
-        extras.add("postgres")
-    return sorted(extras)
+    source = find("sources", plan.stat.format)
+    sink = find_by_scheme("sinks", plan.work.to.url) if plan.work.to is not None else None
+    return sorted(extras.union(*(kind.extras for kind in (source, sink) if kind is not None)))
 
 
 def build_wheel() -> tuple[str, bytes]:

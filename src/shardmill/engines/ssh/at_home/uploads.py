@@ -18,12 +18,12 @@ from shardmill.core.ranges import Range, join, subtract
 from shardmill.engines.ssh.at_home.link import Link, lost
 from shardmill.plan import Plan
 from shardmill.sources.files import check_unchanged
+from shardmill.sources.formats import find_format
 from shardmill.sources.spans import extents, is_ranged
 from shardmill.store import LocalStore, Store, is_url
 
 _PIECE_BYTES = 8 << 20
 _TRIES = 3
-_LOCAL_DATABASES = ("sqlite:", "python:")
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,20 +150,23 @@ class Uploads:
 
 def is_remote(plan: Plan, place: str) -> bool:
     """Whether a host reads this place of the source directly, without a copy."""
-    return bool(plan.work.query) or is_url(place) or plan.stat.format == "range"
+    return is_url(place) or find_format(plan.stat.format).reach != "files"
 
 
 def check_reach(plan: Plan, shared: bool, in_store: bool) -> None:
     """Refuse a source that hosts cannot reach and that cannot be sent to them."""
+    reach = find_format(plan.stat.format).reach
+    if shared or reach == "network":
+        return
     for file in plan.stat.files:
-        is_there = is_url(file.place) and not file.place.startswith(_LOCAL_DATABASES)
-        if shared or is_there or plan.stat.format == "range":
-            continue
-        if plan.work.query:
+        if reach == "machine":
             raise SpecError(
-                f"{file.name}: hosts cannot reach this database, and it cannot be sent to them.",
+                f"{file.name}: hosts cannot reach this {'database' if plan.work.query else 'source'}, and it cannot be "
+                "sent to them.",
                 hint="Write its rows to files with `shardmill split`, or use --engine local.",
             )
+        if is_url(file.place):
+            continue
         if in_store:
             raise SpecError(
                 f"The run is in a store that hosts reach, but {file.place} is only on this machine.",

@@ -1,0 +1,59 @@
+"""Finds the sink that an address names."""
+
+from __future__ import annotations
+
+from typing import cast
+
+import pyarrow as pa
+
+from shardmill.core.errors import SpecError, nearest
+from shardmill.core.passwords import withhold
+from shardmill.plan import Plan
+from shardmill.plan.spec import Work
+from shardmill.plugins import SinkKind, find, find_by_scheme, schemes
+from shardmill.sinks.base import Delivery, ResultTable
+
+
+def find_delivery(address: str) -> SinkKind:
+    """The sink that the committed parts of a run are delivered to (--into)."""
+    kind = _find(address)
+    if not kind.delivery:
+        raise SpecError(
+            f"Workers write to the sink {kind.name!r} themselves: nothing is delivered to it.",
+            hint=f"Write: shardmill load SOURCE --to {withhold(address)} --table NAME",
+        )
+    return kind
+
+
+def open_delivery(address: str, plan: Plan, schema: pa.Schema) -> Delivery:
+    """The store, for the rows of a run."""
+    return cast(Delivery, find_delivery(address).part("delivery")(address, f"{plan.id}.{plan.generation}", schema))
+
+
+def find_writer(work: Work) -> SinkKind:
+    """The sink that workers write to: the parts of the run folder, or what --to names."""
+    if work.to is None:
+        return cast(SinkKind, find("sinks", "parts"))
+    kind = _find(work.to.url)
+    if not kind.writer:
+        raise SpecError(
+            f"Workers do not write to the sink {kind.name!r} themselves.",
+            hint=f"Have the finished rows delivered to it: --into {work.to.url}",
+        )
+    return kind
+
+
+def find_table(work: Work) -> ResultTable:
+    """The module that prepares and reads back what --to names."""
+    return cast(ResultTable, find_writer(work).part("table"))
+
+
+def _find(address: str) -> SinkKind:
+    """The sink whose addresses begin like this one."""
+    kind: SinkKind | None = find_by_scheme("sinks", address)
+    if kind is None:
+        shown = withhold(address)
+        raise SpecError(
+            f"No sink takes {shown!r}.", hint=f"{nearest(shown, schemes('sinks'))} See: shardmill plugins --all"
+        )
+    return kind

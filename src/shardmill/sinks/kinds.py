@@ -1,0 +1,17 @@
+"""The sinks that come with shardmill, as declarations; nothing of them is imported here."""
+
+from __future__ import annotations
+
+from shardmill.plugins.base import SinkKind
+
+_HERE = "shardmill.sinks"
+
+PARTS = SinkKind(name="parts", writer=f"{_HERE}.parquet:open_sink")
+POSTGRESQL = SinkKind(
+    name="postgresql",
+    schemes=("postgresql://", "postgres://"),
+    writer=f"{_HERE}.postgres:open_sink",
+    table=f"{_HERE}.table",
+    progress="shardmill.postgres.batches:read_progress",
+    extras=("postgres",),
+)

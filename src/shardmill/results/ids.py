@@ -183,7 +183,7 @@ def _find(ledger: Ledger, plan: Plan, commit: Commit, hashes: Hashes) -> tuple[i
     schema, firsts = schema_of(ledger, commit), FirstRows(plan)
     marks = [WINDOW] if has_windows(plan, schema) else [ITEM] if has_items(plan, schema) else []
     items, found = 0, []
-    for batch in read_part(ledger.store, commit.part, [*names, *marks]):
+    for batch in read_part(ledger.store, commit, [*names, *marks]):
         ids = firsts.of(batch).select(names)
         rows, own = hash_ids(ids)
         wanted = rows[np.isin(own, hashes)]

@@ -113,7 +113,7 @@ def _look_at_rows(
     seen, windows, numbers, empty = SeenInParts(), WindowCheck(), ItemCheck(), EmptyRows(plan)
     firsts, numbered = FirstRows(plan), task.rows_vary
     hashes = [np.zeros(0, np.uint64)]
-    for batch in read_batches(file, threads=False):
+    for batch in read_batches(file):
         seen.look_at(batch)
         empty.add(batch)
         if not seen.unsound and (wrong := task.check_rows(batch.select(task.output.names))):

@@ -85,7 +85,7 @@ def _compare(
     work = plan.work
     source = open_source(plan.stat, Fields.of(work), work.max_item_bytes)
     for shard, picked in _choose_rows(plan, commits, sample):
-        stored = _pick(read_part(ledger.store, commits[shard.index].part), picked, plan)
+        stored = _pick(read_part(ledger.store, commits[shard.index]), picked, plan)
         missing = set(picked)
         items = source.read(shard)
         found = _find_items(items, stored, work.id) if work.query else _pick_items(items, picked)

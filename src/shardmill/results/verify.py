@@ -82,7 +82,7 @@ def _measure(ledger: Ledger, plan: Plan, commits: dict[int, Commit]) -> dict[str
     return task.measure(
         batch.select(task.output.names)
         for shard in plan.shards
-        for batch in read_part(ledger.store, commits[shard.index].part)
+        for batch in read_part(ledger.store, commits[shard.index])
     )
 
 

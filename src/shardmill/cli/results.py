@@ -38,7 +38,7 @@ class VerifyOptions(OfResult, Trusting, Printing):
     )
     rows: int | None = option(None, "Rows that the result must have.", metavar="N", common=True, ge=0)
     dims: int | None = option(None, "Dimensions that each vector must have.", metavar="N", common=True, ge=1)
-    report: bool = option(True, "Keep the proof as report.json in the run folder.", common=True)
+    no_report: bool = option(False, "Do not keep the proof as report.json in the run folder.", common=True)
 
 
 def verify(request: Request) -> None:
@@ -63,7 +63,7 @@ def verify(request: Request) -> None:
         verdict = "Verified" if report.verified else "NOT verified"
         console.print(f"{verdict}: {report.rows:,} rows, {report.errors:,} errors, {report.seconds} s.", markup=False)
     if isinstance(result, Run):
-        if options.report:
+        if not options.no_report:
             result.keep_report(report)
         if not options.as_json:
             say(f"Next: shardmill report {options.run} --out report.html")

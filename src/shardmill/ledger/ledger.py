@@ -188,6 +188,10 @@ class Ledger:
             shutil.copyfileobj(data, kept, _COPIED_BYTES)
         return key
 
+    def is_own(self, key: str) -> bool:
+        """Whether a key is in a folder that only the ledger and the sinks write."""
+        return key.startswith(_OWN_NAMES)
+
     def plan(self) -> Plan:
         found = self.find_plan()
         if found is None:

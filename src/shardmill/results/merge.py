@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import IO
@@ -15,7 +16,7 @@ from shardmill.ledger import Commit, Ledger
 from shardmill.plan import ITEM, ROW, Plan
 from shardmill.results.windows import count_items, has_items, has_windows, item_numbers
 from shardmill.sinks.parquet import fill_missing, is_vector, open_writer, read_part, read_schema, vectors
-from shardmill.store import locate, replacing
+from shardmill.store import LocalStore, locate, replacing
 from shardmill.tasks.base import WINDOW
 
 _ROW_GROUP_ROWS = 65_536
@@ -86,8 +87,10 @@ def vector_field(ledger: Ledger, plan: Plan) -> pa.Field:
 def merge(ledger: Ledger, plan: Plan, out: str, *, quiet: bool = False) -> Merged:
     """Write the result as one `.parquet`, or as `.npy` with the other columns in `.ids.parquet` beside it.
 
-    A missing vector is written as NaN.
+    A missing vector is written as NaN. Of the two files, `.npy` is the last to take its name: while it exists, the one
+    beside it is of the same merge.
     """
+    _refuse_inside(ledger, out)
     schema = part_schema(ledger, plan)
     if out.endswith(".parquet"):
         with replacing(out) as file:
@@ -96,11 +99,24 @@ def merge(ledger: Ledger, plan: Plan, out: str, *, quiet: bool = False) -> Merge
     if out.endswith(".npy"):
         others = [name for name in schema.names if name != vector_field(ledger, plan).name]
         beside = out.removesuffix(".npy") + ".ids.parquet"
-        with replacing(beside) as ids, replacing(out) as file:
+        with replacing(out) as file, replacing(beside) as ids:
             rows = _write_vectors(ledger, plan, file, quiet)
             _write_parquet(ledger, plan, ids, others, True)
+            # Vectors of an earlier merge must not stand beside the new ids.
+            store, key = locate(out)
+            store.delete(key)
         return Merged((out, beside), rows, _size(out) + _size(beside))
     raise UsageError(f"{out}: the name must end in .parquet or .npy.")
+
+
+def _refuse_inside(ledger: Ledger, out: str) -> None:
+    """Refuse a file among the run's records, where it would be swept or taken for one of them."""
+    store, key = locate(out)
+    run, place = ledger.url, f"{store.url}/{key}"
+    if isinstance(store, LocalStore):
+        run, place = os.path.realpath(run), os.path.realpath(place)
+    if ledger.is_own(place.removeprefix(f"{run}/")):
+        raise UsageError(f"{out} is among the run's own files.", hint="Choose another folder with --out.")
 
 
 def write_vectors(ledger: Ledger, plan: Plan, out: str, *, quiet: bool = False) -> int:

@@ -45,5 +45,5 @@ class DroppedItems:
             why = str(error).partition("\n")[0]
             return Check(_NAME, False, f"{name} is damaged: {why}; the same command writes it again")
         if named.digest() != self._hash.digest():
-            return Check(_NAME, False, f"{name} names {count:,} items, and {self._count:,} others have no row")
+            return Check(_NAME, False, f"{name} names {count:,} items, but not the {self._count:,} that have no row")
         return Check(_NAME, True, f"{count:,} items are in {name}, as many as have no row")

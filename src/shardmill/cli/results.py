@@ -33,9 +33,12 @@ class Trusting(CallOptions):
 class VerifyOptions(OfResult, Trusting, Printing):
     """What `verify` takes."""
 
-    sample: int = option(64, "Rows to recompute in float32; 0 for none.", metavar="N", common=True, ge=0)
+    sample: str = option(
+        "64", "Rows to recompute in float32: a number, a share such as 1%, or all.", metavar="N", common=True
+    )
     rows: int | None = option(None, "Rows that the result must have.", metavar="N", common=True, ge=0)
     dims: int | None = option(None, "Dimensions that each vector must have.", metavar="N", common=True, ge=1)
+    no_report: bool = option(False, "Do not keep the proof as report.json in the run folder.", common=True)
 
 
 def verify(request: Request) -> None:
@@ -46,7 +49,10 @@ def verify(request: Request) -> None:
 
     options: VerifyOptions = request.options
     result = open_result(options.run, allow_code=options.allow_code)
-    report = result.verify(sample=options.sample, rows=options.rows, dims=options.dims, quiet=options.as_json)
+    asked: dict[str, Any] = {"sample": options.sample, "rows": options.rows, "dims": options.dims}
+    if isinstance(result, Run):
+        asked["report"] = False
+    report = result.verify(**asked, quiet=options.as_json)
     if options.as_json:
         print_json(report.to_json())
     else:
@@ -56,7 +62,10 @@ def verify(request: Request) -> None:
             console.print(f"{check.name:<10} {check.seen}", markup=False)
         verdict = "Verified" if report.verified else "NOT verified"
         console.print(f"{verdict}: {report.rows:,} rows, {report.errors:,} errors, {report.seconds} s.", markup=False)
-        if isinstance(result, Run):
+    if isinstance(result, Run):
+        if not options.no_report:
+            result.keep_report(report)
+        if not options.as_json:
             say(f"Next: shardmill report {options.run} --out report.html")
     if not report.verified:
         sys.exit(EXIT_FAILED)

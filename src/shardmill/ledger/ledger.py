@@ -46,7 +46,7 @@ _OWN_NAMES = (
 )
 _SHARED_NAMES = ("workers/", "logs/", "final/", "model/")
 # The settings and the state say of which generation they are.
-_FILES = ("report.json", "forecast.json", "placement.json", "view.json", "trace.json")
+_FILES = ("report.json", "forecast.json", "placement.json", "view.json", "trace.json", "sample.json")
 # Of no use once every shard is committed.
 _HINTS = ("leases/", "suspects/", "kept/", "checkpoints/", "gangs/")
 _COPIED_BYTES = 4 << 20
@@ -187,6 +187,10 @@ class Ledger:
         with store.reader(name) as data, replacing(key, self.store) as kept:
             shutil.copyfileobj(data, kept, _COPIED_BYTES)
         return key
+
+    def is_own(self, key: str) -> bool:
+        """Whether a key is in a folder that only the ledger and the sinks write."""
+        return key.startswith(_OWN_NAMES)
 
     def plan(self) -> Plan:
         found = self.find_plan()

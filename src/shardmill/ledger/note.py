@@ -43,6 +43,20 @@ class Notes:
     def put_report(self, report: dict[str, Any]) -> None:
         self._store.put("report.json", json.dumps(report, indent=2, sort_keys=True).encode())
 
+    def put_sample(self, so_far: dict[str, Any]) -> None:
+        """Store what a long verification has compared of its sample."""
+        self._store.put("sample.json", encode(so_far))
+
+    def sample(self) -> dict[str, Any] | None:
+        """What an interrupted verification had compared; None if there is none, or it is damaged."""
+        try:
+            return read_object(self._store.get("sample.json"), "sample.json")
+        except (FileNotFoundError, CorruptState):
+            return None
+
+    def drop_sample(self) -> None:
+        self._store.delete("sample.json")
+
     def put_began(self, at: float) -> None:
         """Store when the run began, for its trace."""
         self._store.put_if_absent("trace.json", encode({"began": at}))

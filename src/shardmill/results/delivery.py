@@ -55,7 +55,7 @@ def check_delivery(ledger: Ledger, plan: Plan, address: str, commits: dict[int, 
 
 def _rows(ledger: Ledger, commit: Commit) -> Iterator[pa.RecordBatch]:
     """The rows of a shard, without the number of an item in it."""
-    for batch in read_part(ledger.store, commit.part):
+    for batch in read_part(ledger.store, commit):
         at = batch.schema.get_field_index(ITEM)
         yield batch if at < 0 else batch.remove_column(at)
 

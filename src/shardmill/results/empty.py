@@ -1,52 +1,31 @@
-"""Rows of a part that have null in all columns of the task: each needs an error on record."""
+"""Rows of a part that have no result: each needs an error on record."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
-
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from shardmill.plan import ITEM, Plan
-from shardmill.results.windows import count_items, has_items, has_windows, item_numbers
+from shardmill.sinks.parquet import is_vector
 from shardmill.tasks.base import WINDOW
 
-
-class EmptyRows:
-    """Takes the batches of one part in order; `items` has the item of each empty row, numbered within the shard."""
-
-    def __init__(self, plan: Plan) -> None:
-        self._plan = plan
-        self._before = 0
-        self.items: list[int] = []
-
-    def add(self, rows: pa.RecordBatch) -> None:
-        items = item_numbers(rows) if has_items(self._plan, rows.schema) else None
-        if has_windows(self._plan, rows.schema):
-            items = count_items(rows.column(WINDOW), self._before)
-        if (empty := _find_empty(rows, self._plan)) is not None:
-            places = np.flatnonzero(empty.to_numpy(zero_copy_only=False))
-            self.items += (items[places] if items is not None else places + self._before).tolist()
-        if items is None:
-            self._before += rows.num_rows
-        elif len(items):
-            self._before = int(items[-1]) + 1
-
-    def without(self, failed: Collection[int]) -> int:
-        """How many of these rows are not among the items that have an error on record."""
-        known = set(failed)
-        return sum(item not in known for item in self.items)
+Mask = NDArray[np.bool_]
 
 
-def _find_empty(rows: pa.RecordBatch, plan: Plan) -> pa.BooleanArray | None:
-    """Which rows are empty; None if none is, or if the task adds no columns."""
-    empty: pa.BooleanArray | None = None
-    for name in rows.schema.names:
-        if name in plan.kept or name in (WINDOW, ITEM):
-            continue
-        column = rows.column(name)
-        if not column.null_count:
-            return None
-        empty = column.is_null() if empty is None else pc.and_(empty, column.is_null())
-    return empty
+def made_vectors(rows: pa.Schema, plan: Plan) -> list[str]:
+    """The vector columns that the task made; those of the source are data like any other."""
+    return [field.name for field in rows if is_vector(field.type) and field.name not in plan.kept]
+
+
+def find_empty(rows: pa.RecordBatch, plan: Plan) -> Mask:
+    """Which rows lack a vector or, if the task makes none, have null in all columns of the task."""
+    if names := made_vectors(rows.schema, plan):
+        return np.any([_nulls(rows, name) for name in names], axis=0)
+    own = [name for name in rows.schema.names if name not in plan.kept and name not in (WINDOW, ITEM)]
+    return np.all([_nulls(rows, name) for name in own], axis=0) if own else np.zeros(rows.num_rows, bool)
+
+
+def _nulls(rows: pa.RecordBatch, name: str) -> Mask:
+    found: Mask = rows.column(name).is_null().to_numpy(zero_copy_only=False)
+    return found

@@ -16,10 +16,12 @@ from numpy.typing import NDArray
 from shardmill.core.errors import ShardmillError
 from shardmill.ledger import Commit, Ledger
 from shardmill.plan import ITEM, Plan
+from shardmill.results.bad import MOST_NAMED, BadRow
 from shardmill.results.merge import schema_of
 from shardmill.results.pool import in_order
 from shardmill.results.report import Check
-from shardmill.results.windows import FirstRows, has_items, has_windows
+from shardmill.results.seen import SeenInParts
+from shardmill.results.windows import RowItems, has_items, has_windows
 from shardmill.sinks.parquet import read_part
 from shardmill.tasks.base import WINDOW
 
@@ -151,10 +153,23 @@ def _repeated(hashes: Hashes) -> Hashes:
     return np.unique(hashes[1:][hashes[1:] == hashes[:-1]])
 
 
-def check_ids(ledger: Ledger, plan: Plan, commits: Sequence[Commit], items: int, hashes: IdHashes) -> Check:
-    """Each id occurs once; ids whose hash occurs twice are compared in full."""
+def check_ids(ledger: Ledger, plan: Plan, seen: SeenInParts, hashes: IdHashes) -> Check:
+    """Each item has an id, unless it failed, and each id occurs once; ids whose hash occurs twice are compared."""
     if not plan.work.id:
         return Check("ids", True, "the row numbers of the source")
+    count, example, rows = _find_repeated(ledger, plan, seen.sound, hashes)
+    wrong = [f"{seen.no_id:,} rows have none and no error"] * bool(seen.no_id)
+    wrong += [f"{count:,} ids occur more than once, e.g. {example}"] * bool(count)
+    if not wrong:
+        return Check("ids", True, f"{seen.ids:,} ids, each once")
+    advice = "all rows are kept: give --id more fields, or none"
+    return Check("ids", False, f"{'; '.join(wrong)}; {advice}", (*seen.bad.of("ids"), *rows)[:MOST_NAMED])
+
+
+def _find_repeated(
+    ledger: Ledger, plan: Plan, commits: Sequence[Commit], hashes: IdHashes
+) -> tuple[int, str, list[BadRow]]:
+    """How many ids occur more than once, one of them, and the rows where they occur again."""
     suspected, compared = 0, np.zeros(0, np.uint64)
     for some in hashes.repeated():
         suspected += len(some)
@@ -162,29 +177,31 @@ def check_ids(ledger: Ledger, plan: Plan, commits: Sequence[Commit], items: int,
     first: dict[tuple[Any, ...], int] = {}
     again: dict[tuple[Any, ...], int] = {}
     before = 0
-    for rows, found in in_order(lambda c: _find(ledger, plan, c, compared), commits if suspected else ()):
+    where: dict[tuple[Any, ...], BadRow] = {}
+    commits = commits if suspected else ()
+    asked = in_order(lambda c: _find(ledger, plan, c, compared), commits)
+    for commit, (rows, found) in zip(commits, asked, strict=True):
         for row, value in found:
-            if value in first:
-                again.setdefault(value, before + row)
+            if value in first and value not in again:
+                again[value] = before + row
+                where[value] = {"shard": commit.shard, "row": row, "id": dict(zip(plan.work.id, value, strict=True))}
             first.setdefault(value, before + row)
         before += rows
     if not again:
-        return Check("ids", True, f"{items:,} ids, each once")
-    value, where = next(iter(again.items()))
-    example = ", ".join(str(v) for v in value)
-    count = len(again) + suspected - len(compared)
-    seen = f"{count:,} ids occur more than once, e.g. {example} in rows {first[value]:,} and {where:,}"
-    return Check("ids", False, f"{seen}; all rows are kept: give --id more fields, or none")
+        return 0, "", []
+    value = next(iter(again))
+    example = f"{', '.join(str(v) for v in value)} in rows {first[value]:,} and {again[value]:,}"
+    return len(again) + suspected - len(compared), example, list(where.values())
 
 
 def _find(ledger: Ledger, plan: Plan, commit: Commit, hashes: Hashes) -> tuple[int, list[tuple[int, tuple[Any, ...]]]]:
     """How many items a part has, and the number and id of each whose hash is among these."""
     names = list(plan.work.id)
-    schema, firsts = schema_of(ledger, commit), FirstRows(plan)
+    schema, numbers = schema_of(ledger, commit), RowItems(plan)
     marks = [WINDOW] if has_windows(plan, schema) else [ITEM] if has_items(plan, schema) else []
     items, found = 0, []
-    for batch in read_part(ledger.store, commit.part, [*names, *marks]):
-        ids = firsts.of(batch).select(names)
+    for batch in read_part(ledger.store, commit, [*names, *marks]):
+        ids = batch.select(names).filter(pa.array(numbers.of(batch)[1]))
         rows, own = hash_ids(ids)
         wanted = rows[np.isin(own, hashes)]
         values = zip(*(column.to_pylist() for column in ids.take(pa.array(wanted)).columns), strict=True)

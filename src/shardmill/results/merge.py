@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import IO
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from shardmill.core.console import Bar
 from shardmill.core.errors import ShardmillError, UsageError
 from shardmill.ledger import Commit, Ledger
 from shardmill.plan import ITEM, ROW, Plan
 from shardmill.results.windows import count_items, has_items, has_windows, item_numbers
-from shardmill.sinks.parquet import fill_missing, is_vector, open_writer, read_part, readable_part, vectors
-from shardmill.store import locate, replacing
+from shardmill.sinks.parquet import fill_missing, is_vector, open_writer, read_part, read_schema, vectors
+from shardmill.store import LocalStore, locate, replacing
 from shardmill.tasks.base import WINDOW
 
 _ROW_GROUP_ROWS = 65_536
@@ -43,7 +43,7 @@ def read_rows(ledger: Ledger, plan: Plan, columns: list[str] | None = None) -> I
     done = 0
     for commit in ledger.commits.read_complete(plan):
         row, done = done if numbered else row, done + commit.rows
-        for batch in read_part(ledger.store, commit.part, read):
+        for batch in read_part(ledger.store, commit, read):
             if numbered:
                 numbers = item_numbers(batch) + row
                 batch = batch.select(columns)
@@ -73,14 +73,13 @@ def part_schema(ledger: Ledger, plan: Plan) -> pa.Schema:
 
 
 def schema_of(ledger: Ledger, commit: Commit) -> pa.Schema:
-    with readable_part(ledger.store, commit.part), ledger.store.reader(commit.part) as file:
-        return pq.ParquetFile(file).schema_arrow
+    return read_schema(ledger.store, commit)
 
 
-def vector_field(schema: pa.Schema) -> pa.Field:
-    """The vector column."""
-    for field in schema:
-        if is_vector(field.type):
+def vector_field(ledger: Ledger, plan: Plan) -> pa.Field:
+    """The vector column that the task made; one that was kept from the source does not count."""
+    for field in part_schema(ledger, plan):
+        if is_vector(field.type) and field.name not in plan.kept:
             return field
     raise UsageError("This run has no vector column.")
 
@@ -88,21 +87,36 @@ def vector_field(schema: pa.Schema) -> pa.Field:
 def merge(ledger: Ledger, plan: Plan, out: str, *, quiet: bool = False) -> Merged:
     """Write the result as one `.parquet`, or as `.npy` with the other columns in `.ids.parquet` beside it.
 
-    A missing vector is written as NaN.
+    A missing vector is written as NaN. Of the two files, `.npy` is the last to take its name: while it exists, the one
+    beside it is of the same merge.
     """
+    _refuse_inside(ledger, out)
     schema = part_schema(ledger, plan)
     if out.endswith(".parquet"):
         with replacing(out) as file:
             rows = _write_parquet(ledger, plan, file, schema.names, quiet)
         return Merged((out,), rows, _size(out))
     if out.endswith(".npy"):
-        others = [name for name in schema.names if name != vector_field(schema).name]
+        others = [name for name in schema.names if name != vector_field(ledger, plan).name]
         beside = out.removesuffix(".npy") + ".ids.parquet"
-        with replacing(beside) as ids, replacing(out) as file:
+        with replacing(out) as file, replacing(beside) as ids:
             rows = _write_vectors(ledger, plan, file, quiet)
             _write_parquet(ledger, plan, ids, others, True)
+            # Vectors of an earlier merge must not stand beside the new ids.
+            store, key = locate(out)
+            store.delete(key)
         return Merged((out, beside), rows, _size(out) + _size(beside))
     raise UsageError(f"{out}: the name must end in .parquet or .npy.")
+
+
+def _refuse_inside(ledger: Ledger, out: str) -> None:
+    """Refuse a file among the run's records, where it would be swept or taken for one of them."""
+    store, key = locate(out)
+    run, place = ledger.url, f"{store.url}/{key}"
+    if isinstance(store, LocalStore):
+        run, place = os.path.realpath(run), os.path.realpath(place)
+    if ledger.is_own(place.removeprefix(f"{run}/")):
+        raise UsageError(f"{out} is among the run's own files.", hint="Choose another folder with --out.")
 
 
 def write_vectors(ledger: Ledger, plan: Plan, out: str, *, quiet: bool = False) -> int:
@@ -116,8 +130,8 @@ def _write_parquet(ledger: Ledger, plan: Plan, file: IO[bytes], columns: list[st
     schema = part_schema(ledger, plan)
     waiting: list[pa.RecordBatch] = []
     done = held = 0
-    with Bar("merging", quiet=quiet) as bar:
-        writer = open_writer(file, pa.schema([pa.field(ROW, pa.int64()), *(schema.field(n) for n in columns)]))
+    named = pa.schema([pa.field(ROW, pa.int64()), *(schema.field(n) for n in columns)])
+    with Bar("merging", quiet=quiet) as bar, open_writer(file, named) as writer:
         for batch in read_rows(ledger, plan, columns):
             waiting.append(batch)
             held += batch.num_rows
@@ -126,13 +140,12 @@ def _write_parquet(ledger: Ledger, plan: Plan, file: IO[bytes], columns: list[st
                 writer.write_table(fill_missing(pa.Table.from_batches(waiting)), row_group_size=held)
                 waiting, held = [], 0
             bar.count(done, total, "rows")
-        writer.close()
     _check_count(done, total)
     return done
 
 
 def _write_vectors(ledger: Ledger, plan: Plan, file: IO[bytes], quiet: bool) -> int:
-    field = vector_field(part_schema(ledger, plan))
+    field = vector_field(ledger, plan)
     dims, dtype = field.type.list_size, np.dtype(field.type.value_type.to_pandas_dtype())
     total = sum(c.rows_in_part for c in ledger.commits.read_complete(plan))
     done = 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, field
 from typing import IO
 
 import numpy as np
@@ -13,73 +12,72 @@ from numpy.typing import NDArray
 from shardmill.core.errors import ShardmillError
 from shardmill.ledger import Commit, Ledger
 from shardmill.plan import Plan
-from shardmill.results.empty import EmptyRows
+from shardmill.results.empty import Mask, find_empty, made_vectors
 from shardmill.results.ids import hash_ids
-from shardmill.results.windows import FirstRows, ItemCheck, WindowCheck, has_windows
-from shardmill.sinks.parquet import is_vector, read_batches, vectors
+from shardmill.results.seen import SeenInParts
+from shardmill.results.windows import ItemCheck, RowItems, WindowCheck, has_windows
+from shardmill.sinks.parquet import read_batches, vectors
 from shardmill.store import Store
 from shardmill.tasks.base import Task
 
+# How far the length of a vector may be from one.
+UNIT_SLACK = 5e-3
 _READ_BYTES = 4 << 20
 # A larger part is read twice, once for its digest and once for its rows, as it is not held in memory.
 _HELD_PART_BYTES = 32 << 20
 
 
-@dataclass(slots=True)
-class SeenInParts:
-    """Totals of a part, or of many: `sound` are the commits whose part was read to its end."""
+class PartLook:
+    """Looks at the rows of one part, batch by batch in order: at their vectors, results and ids."""
 
-    rows: int = 0
-    windowed_items: int = 0
-    wrong_windows: int = 0
-    numbered_items: int = 0
-    wrong_items: int = 0
-    ids: int = 0
-    nulls: int = 0
-    null_rows: int = 0
-    silent_rows: int = 0
-    not_finite: int = 0
-    wrong_digest: int = 0
-    wrong_rows: int = 0
-    vector_bytes: int = 0
-    errors: int = 0
-    least_norm: float = float("inf")
-    most_norm: float = 0.0
-    dims: frozenset[int] = frozenset()
-    unreadable: str = ""
-    unsound: str = ""
-    unreadable_errors: str = ""
-    sound: list[Commit] = field(default_factory=list)
+    def __init__(self, seen: SeenInParts, plan: Plan, task: Task, shard: int, failed: list[int]) -> None:
+        self._seen, self._plan, self._task, self._shard = seen, plan, task, shard
+        self._items, self._failed = RowItems(plan), np.array(sorted(set(failed)), np.int64)
+        self._empty: set[int] = set()
 
-    def add(self, other: SeenInParts) -> None:
-        for name in _SUMS:
-            setattr(self, name, getattr(self, name) + getattr(other, name))
-        self.least_norm = min(self.least_norm, other.least_norm)
-        self.most_norm = max(self.most_norm, other.most_norm)
-        self.dims |= other.dims
-        self.unreadable = self.unreadable or other.unreadable
-        self.unsound = self.unsound or other.unsound
-        self.unreadable_errors = self.unreadable_errors or other.unreadable_errors
-        self.sound += other.sound
+    def at(self, batch: pa.RecordBatch) -> NDArray[np.uint64]:
+        """Look at a batch and return the hashes of its ids, one per item."""
+        seen = self._seen
+        seen.rows += batch.num_rows
+        items, firsts = self._items.of(batch)
+        known = np.isin(items, self._failed)
+        empty = find_empty(batch, self._plan)
+        names = made_vectors(batch.schema, self._plan)
+        for name in names:
+            self._look_at_vectors(batch, name, items)
+        seen.null_rows += int(empty.sum())
+        seen.silent_rows += self._name("vectors" if names else "nulls", batch, items, empty & ~known)
+        self._empty.update(items[empty & known].tolist() if names else ())
+        if not self._plan.work.id:
+            return np.zeros(0, np.uint64)
+        rows, hashes = hash_ids(batch.select(list(self._plan.work.id)).filter(pa.array(firsts)))
+        without = firsts & ~known
+        without[np.flatnonzero(firsts)[rows]] = False
+        seen.ids += len(rows)
+        seen.no_id += self._name("ids", batch, items, without)
+        return hashes
 
-    def look_at(self, batch: pa.RecordBatch) -> None:
-        """Count rows and check the vectors."""
-        self.rows += batch.num_rows
-        for column in filter(lambda c: is_vector(c.type), batch.columns):
-            dims = column.type.list_size
-            self.nulls += column.null_count
-            self.dims |= {dims}
-            present = column.drop_null()
-            self.vector_bytes += len(present) * dims * column.type.value_type.bit_width // 8
-            norms = np.linalg.norm(vectors(present).astype(np.float32), axis=1)
-            finite = np.isfinite(norms)
-            self.not_finite += int((~finite).sum())
-            if finite.any():
-                self.least_norm = min(self.least_norm, float(norms[finite].min()))
-                self.most_norm = max(self.most_norm, float(norms[finite].max()))
+    def needless_errors(self) -> int:
+        """How many items have an error on record and a vector. An item that may have no row needs none."""
+        looks = bool(self._seen.dims) and not self._task.rows_vary
+        return len(self._failed) - len(self._empty) if looks else 0
 
+    def _look_at_vectors(self, batch: pa.RecordBatch, name: str, items: NDArray[np.int64]) -> None:
+        seen, column = self._seen, batch.column(name)
+        dims = column.type.list_size
+        seen.dims |= {dims}
+        seen.vector_bytes += (len(column) - column.null_count) * dims * column.type.value_type.bit_width // 8
+        norms = np.linalg.norm(vectors(column).astype(np.float32), axis=1)
+        present, finite = column.is_valid().to_numpy(zero_copy_only=False), np.isfinite(norms)
+        seen.not_finite += self._name("finite", batch, items, present & ~finite)
+        if finite.any():
+            seen.least_norm = min(seen.least_norm, float(norms[finite].min()))
+            seen.most_norm = max(seen.most_norm, float(norms[finite].max()))
+            off = np.abs(norms - 1) > UNIT_SLACK if self._task.unit_norm else norms <= 0
+            self._name("norms", batch, items, finite & off)
 
-_SUMS = tuple(name for name, kind in SeenInParts.__annotations__.items() if kind == "int")
+    def _name(self, check: str, batch: pa.RecordBatch, items: NDArray[np.int64], wrong: Mask) -> int:
+        return self._seen.bad.name(check, self._shard, batch, items, wrong, self._plan.work.id)
 
 
 def read_part_once(ledger: Ledger, plan: Plan, task: Task, commit: Commit) -> tuple[SeenInParts, NDArray[np.uint64]]:
@@ -110,30 +108,26 @@ def read_errors(ledger: Ledger, commit: Commit) -> tuple[list[int], str]:
 def _look_at_rows(
     file: IO[bytes] | pa.BufferReader, plan: Plan, task: Task, commit: Commit, failed: list[int]
 ) -> tuple[SeenInParts, NDArray[np.uint64]]:
-    seen, windows, numbers, empty = SeenInParts(), WindowCheck(), ItemCheck(), EmptyRows(plan)
-    firsts, numbered = FirstRows(plan), task.rows_vary
+    seen, windows, numbers = SeenInParts(), WindowCheck(), ItemCheck()
+    look, numbered = PartLook(seen, plan, task, commit.shard, failed), task.rows_vary
     hashes = [np.zeros(0, np.uint64)]
-    for batch in read_batches(file, threads=False):
-        seen.look_at(batch)
-        empty.add(batch)
+    for batch in read_batches(file):
+        hashes.append(look.at(batch))
         if not seen.unsound and (wrong := task.check_rows(batch.select(task.output.names))):
             seen.unsound = f"shard {commit.shard}: {wrong}"
         if numbered:
             numbers.add(batch)
         elif has_windows(plan, batch.schema):
             windows.add(batch)
-        if plan.work.id:
-            items = firsts.of(batch)
-            seen.ids += items.num_rows
-            hashes.append(hash_ids(items.select(list(plan.work.id)))[1])
     seen.wrong_rows = int(seen.rows != commit.rows_in_part)
-    seen.null_rows, seen.silent_rows = len(empty.items), empty.without(failed)
+    seen.needless_errors = look.needless_errors()
     if windows.items or windows.wrong:
         seen.windowed_items = windows.items
         seen.wrong_windows = windows.wrong + abs(windows.items - commit.rows)
     if numbered:
         numbers.close(commit.rows, commit.dropped)
         seen.numbered_items, seen.wrong_items = numbers.items, numbers.wrong
+        seen.dropped = numbers.dropped(commit.rows) if task.dropped_file else None
     seen.sound = [commit]
     return seen, np.concatenate(hashes)
 

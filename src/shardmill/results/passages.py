@@ -53,7 +53,7 @@ def write_passages(ledger: Ledger, plan: Plan, *, graph: bool = False, quiet: bo
     found = find_record(ledger.store)
     if found is not None and found.digest == digest and (found.recall is not None or not graph):
         return found
-    dims = vector_field(part_schema(ledger, plan)).type.list_size
+    dims = vector_field(ledger, plan).type.list_size
     record = PassageRecord(digest, plan.work.task, plan.work.params, plan.fingerprint, dims, sizes)
     folder = local_folder(ledger.store, record)
     folder.mkdir(parents=True, exist_ok=True)
@@ -169,8 +169,8 @@ def _read_shard(
     schema = part_schema(ledger, plan)
     spans = [name for name in (WINDOW, START, STOP) if has_windows(plan, schema) and name in schema.names]
     names = list(dict.fromkeys([*plan.work.id, *([] if source else [plan.work.text]), *spans]))
-    vector = vector_field(schema).name
-    part = pa.Table.from_batches(read_part(ledger.store, commit.part, [*names, vector]))
+    vector = vector_field(ledger, plan).name
+    part = pa.Table.from_batches(read_part(ledger.store, commit, [*names, vector]))
     items = count_items(part.column(WINDOW).combine_chunks(), 0) if spans else np.arange(part.num_rows)
     texts = _source_texts(source, shard, commit) if source else part.column(plan.work.text).to_pylist()
     whole = [texts[i] or "" for i in items] if source else [text or "" for text in texts]

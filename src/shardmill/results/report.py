@@ -6,14 +6,17 @@ from collections.abc import Collection
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from shardmill.results.bad import BadRow
+
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One check: its name, whether it passed, and what was seen."""
+    """One check: its name, whether it passed, what was seen, and the first rows that are wrong, with their ids."""
 
     name: str
     ok: bool
     seen: str
+    rows: tuple[BadRow, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

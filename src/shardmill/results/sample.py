@@ -2,222 +2,193 @@
 
 from __future__ import annotations
 
+import hashlib
 import random
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
-import numpy as np
-import pyarrow as pa
-
-from shardmill.core.errors import ShardmillError
-from shardmill.core.ranges import split_evenly
+from shardmill.core.console import Bar, duration, say
+from shardmill.core.errors import ShardmillError, StoreError
 from shardmill.ledger import Commit, Ledger
 from shardmill.models.golden import lowest_cosine
-from shardmill.plan import Plan, Shard
+from shardmill.plan import Plan
 from shardmill.plugins import find_verb
+from shardmill.results.again import RowsAgain
+from shardmill.results.bad import MOST_NAMED, BadRow
+from shardmill.results.drawn import draw, power, sample_size
 from shardmill.results.report import Check
-from shardmill.results.windows import count_items, has_items, has_windows, item_numbers
+from shardmill.results.stored import pick_rows
 from shardmill.sinks.parquet import is_vector, read_part
-from shardmill.sources import Fields, ItemBatch, open_source
 from shardmill.tasks import open_here, open_task
-from shardmill.tasks.base import WINDOW, Prepared, Task, number_items
 
-_SAMPLE_SHARDS = 8
+# A sample that takes longer is kept this often, so that the next `verify` goes on where this one ended.
+_KEEP_EVERY_S = 10.0
+# Items that are computed to see how long the others take.
+_TRIED = 4
 
 _IF_IT_DRAWS = '; if its rows differ each time, it says so: @shardmill.task(agreement="none")'
 
 
-def check_sample(ledger: Ledger, plan: Plan, commits: dict[int, Commit], sample: int) -> Check:
-    """Compute some rows again from the source, in float32, and compare them with what is stored."""
-    compared: set[str] = set()
-    differ: set[str] = set()
-    left_out: set[str] = set()
-    worst = 1.0
+@dataclass(slots=True)
+class SampleSoFar:
+    """What was compared: of the shards in the order in which `seed` draws them, the first `shards`."""
+
+    seed: int
+    shards: int = 0
+    rows: int = 0
+    differ: int = 0
+    left_out: int = 0
+    wrong: int = 0
+    worst: float = 1.0
+    mostly: bool = False
+    first_wrong: str = ""
+    named: list[BadRow] = field(default_factory=list)
+
+
+def check_sample(
+    ledger: Ledger, plan: Plan, commits: dict[int, Commit], asked: int | str, *, quiet: bool = True
+) -> Check:
+    """Compute rows again from the source, in float32, and compare them with what is stored."""
     if plan.work.query and not plan.work.id:
         return Check("sample", True, "none: without --id the rows of a query cannot be found again")
-    mostly = False
     try:
         task = open_task(plan.work.task, plan.work.params)
         if all(task.agreement(commit.precision) == "none" for commit in commits.values()):
             return Check("sample", True, "none: the task's rows differ each time they are made")
-        device = open_here(task, precise=True)
-        for shard, row, name, fit in _compare(ledger, plan, task, commits, sample, left_out):
-            where = f"shard {shard} row {row}"
-            compared.add(where)
-            own = name in task.output.names
-            agreement = task.agreement(commits[shard].precision)
-            mostly |= own and agreement == "mostly"
-            if fit >= (lowest_cosine(commits[shard].precision) if own and agreement == "close" else 1.0):
-                worst = min(worst, fit)
-            elif plan.work.query or (own and agreement == "mostly"):
-                differ.add(where)
-            else:
-                may_draw = own or name not in plan.kept
-                said = _IF_IT_DRAWS if may_draw and find_verb(plan.work.task).runs_code else f" ({fit:.6f})"
-                return Check("sample", False, f"{where}: {name} does not match the source{said}")
+        return _SampleCheck(ledger, plan, commits, asked, quiet).check()
     except (ShardmillError, FileNotFoundError) as error:
         return Check("sample", False, str(error).partition("\n")[0])
     except Exception as error:
         if not find_verb(plan.work.task).runs_code:
             raise
         return Check("sample", False, f"the task fails when rows are computed again: {type(error).__name__}: {error}")
-    done = len(compared - left_out - differ)
-    seen = f"{done} rows computed again in float32 on {device.name}"
-    seen += f", worst cosine {worst:.6f}" if any(is_vector(f.type) for f in task.output) else " are equal"
-    if mostly and differ:
-        seen += f", {len(differ)} differ"
-    elif differ:
-        # Such a row may have changed in the database since; if more than half differ, the check fails.
-        seen += f"; {len(differ)} of {len(compared)} are gone or differ now"
-    if left_out:
-        seen += f"; {len(left_out)} not compared: too many windows"
-    return Check("sample", 2 * len(differ) <= len(compared), seen)
 
 
-def _compare(
-    ledger: Ledger, plan: Plan, task: Task, commits: dict[int, Commit], sample: int, left_out: set[str]
-) -> Iterator[tuple[int, int, str, float]]:
-    """Which shard, row and column, and how well the stored value matches the source, row by row: 1 is the same.
+class _SampleCheck:
+    def __init__(self, ledger: Ledger, plan: Plan, commits: dict[int, Commit], asked: int | str, quiet: bool) -> None:
+        self._ledger, self._plan, self._commits, self._quiet = ledger, plan, commits, quiet
+        self._task = open_task(plan.work.task, plan.work.params)
+        self._counts = [commits[shard.index].rows for shard in plan.shards]
+        self._total = sum(self._counts)
+        self._asked = sample_size(asked, self._total)
+        parts = "".join(commits[shard.index].digest for shard in plan.shards)
+        self._of = {
+            "plan": plan.id,
+            "generation": plan.generation,
+            "parts": hashlib.sha256(parts.encode()).hexdigest()[:16],
+            "rows": self._asked,
+        }
+        self._again = RowsAgain(ledger, plan, self._task, self._asked)
 
-    A row with more windows than are left of the sample is not computed but added to `left_out`.
-    """
-    windows_left = sample
-    work = plan.work
-    source = open_source(plan.stat, Fields.of(work), work.max_item_bytes)
-    for shard, picked in _choose_rows(plan, commits, sample):
-        stored = _pick(read_part(ledger.store, commits[shard.index].part), picked, plan)
-        missing = set(picked)
-        items = source.read(shard)
-        found = _find_items(items, stored, work.id) if work.query else _pick_items(items, picked)
-        for texts, kept, rows in found:
-            for name in plan.kept:
-                for row, value in zip(rows, kept.column(name), strict=True):
-                    if task.rows_vary and row not in stored:
-                        continue
-                    fits = [_fit(each, value) for each in stored[row].column(name)] if row in stored else [0.0]
-                    yield shard.index, row, name, min(fits)
-            for i, (row, text) in enumerate(zip(rows, texts, strict=True)):
-                if row not in stored and not task.rows_vary:
-                    yield shard.index, row, "the row", 0.0
-                elif task.agreement(commits[shard.index].precision) == "none":
-                    continue
-                elif text is not None and (row not in stored or _was_done(stored[row], task)):
-                    fields = kept.select(list(task.fields)).slice(i, 1) if task.fields else None
-                    if task.numbers_items:
-                        fields = number_items(fields, shard.index, row, 1)
-                    prepared = task.prepare([text]) if fields is None else task.prepare([text], fields)
-                    if task.rows_vary:
-                        for name, fit in _compute_all(task, prepared, stored.get(row)):
-                            yield shard.index, row, name, fit
-                        continue
-                    if WINDOW not in task.output.names and len(prepared.inputs) > 1:
-                        if len(prepared.inputs) > windows_left:
-                            left_out.add(f"shard {shard.index} row {row}")
-                            continue
-                        windows_left -= len(prepared.inputs)
-                    for name, fit in _compute_again(task, prepared, stored[row]):
-                        yield shard.index, row, name, fit
-            missing -= set(rows)
-        if task.rows_vary and work.query:
-            missing &= set(stored)
-        for row in sorted(missing):
-            yield shard.index, row, "the row", 0.0
+    def check(self) -> Check:
+        so_far = self._take_up()
+        before = so_far.rows
+        device = open_here(self._task, precise=True)
+        drawn = list(draw(self._counts, self._asked, so_far.seed))
+        left = drawn[so_far.shards :]
+        reference = f"in float32 on {device.name}"
+        if left and not self._quiet:
+            rows = sum(len(items) for _, items in left)
+            say(f"Computing {rows:,} rows again {reference}: about {duration(self._estimate_s(left))}.")
+        kept_at = time.monotonic()
+        with Bar("computing again", quiet=self._quiet) as bar:
+            for shard, items in left:
+                self._compare(shard, items, so_far)
+                so_far.shards += 1
+                bar.count(so_far.rows, self._asked, "rows")
+                if time.monotonic() - kept_at >= _KEEP_EVERY_S:
+                    kept_at = time.monotonic()
+                    self._keep(so_far)
+        self._forget()
+        return self._judge(so_far, reference, before)
 
+    def _estimate_s(self, drawn: Sequence[tuple[int, Sequence[int]]]) -> float:
+        """How long the rest takes, by a few items of the first shard: their reading and computing apart."""
+        shard, items = drawn[0]
+        again = RowsAgain(self._ledger, self._plan, self._task, self._asked)
 
-def _compute_again(task: Task, prepared: Prepared, stored: pa.Table) -> Iterator[tuple[str, float]]:
-    """How well the stored rows of one item match its text; of many windows the last and a random one are computed."""
-    combined = task.combine(1)
-    if combined is not None:
-        for each in prepared.inputs:
-            combined.add(np.zeros(1, np.int64), task.run([each]).rows)
-        made, picked = combined.finish().rows, [0]
-    elif stored.num_rows != len(prepared.inputs):
-        yield "the number of windows", 0.0
-        return
-    else:
-        picked = sorted({stored.num_rows - 1, random.SystemRandom().randrange(stored.num_rows)})
-        made = task.run([prepared.inputs[i] for i in picked]).rows
-    for name in made.schema.names:
-        for again, row in zip(made.column(name), picked, strict=True):
-            yield name, _fit(stored.column(name)[row], again)
+        def measure(some: Sequence[int]) -> float:
+            began = time.monotonic()
+            for _ in again.compare(self._plan.shards[shard], self._commits[shard], some):
+                pass
+            return time.monotonic() - began
 
+        measure(items[:1])  # The first takes longer than all others.
+        one, more = measure(items[:1]), items[1 : 1 + _TRIED]
+        per_item = max(0.0, measure(items[: 1 + len(more)]) - one) / len(more) if more else one
+        return len(drawn) * max(0.0, one - per_item) + per_item * sum(len(rows) for _, rows in drawn)
 
-def _compute_all(task: Task, prepared: Prepared, stored: pa.Table | None) -> Iterator[tuple[str, float]]:
-    """How well the stored rows of one item, perhaps none, match what its input gives."""
-    made = task.run(prepared.inputs).rows
-    same = made.num_rows == (stored.num_rows if stored is not None else 0)
-    yield "the number of rows", float(same)
-    if same and stored is not None:
-        for name in made.schema.names:
-            for again, value in zip(made.column(name), stored.column(name), strict=True):
-                yield name, _fit(value, again)
+    def _compare(self, shard: int, items: Sequence[int], so_far: SampleSoFar) -> None:
+        """Compare the items of one shard."""
+        commit, task, plan = self._commits[shard], self._task, self._plan
+        agreement = task.agreement(commit.precision)
+        differ: set[int] = set()
+        wrong: dict[int, str] = {}
+        compared: set[int] = set()
+        for item, name, fit in self._again.compare(plan.shards[shard], commit, items):
+            compared.add(item)
+            own = name in task.output.names
+            so_far.mostly |= own and agreement == "mostly"
+            if fit >= (lowest_cosine(commit.precision) if own and agreement == "close" else 1.0):
+                so_far.worst = min(so_far.worst, fit)
+            elif plan.work.query or (own and agreement == "mostly"):
+                differ.add(item)
+            elif item not in wrong:
+                may_draw = own or name not in plan.kept
+                said = _IF_IT_DRAWS if may_draw and find_verb(plan.work.task).runs_code else f" ({fit:.6f})"
+                wrong[item] = f"shard {shard} row {item}: {name} does not match the source{said}"
+        so_far.rows += len(compared)
+        so_far.differ += len(differ)
+        so_far.left_out += len(self._again.left_out - differ - wrong.keys())
+        so_far.wrong += len(wrong)
+        so_far.first_wrong = so_far.first_wrong or next(iter(wrong.values()), "")
+        room = MOST_NAMED - len(so_far.named)
+        so_far.named += self._name(shard, sorted(wrong)[:room]) if wrong and room else []
 
+    def _name(self, shard: int, items: list[int]) -> list[BadRow]:
+        ids = list(self._plan.work.id)
+        stored = pick_rows(read_part(self._ledger.store, self._commits[shard]), items, self._plan) if ids else {}
+        named: list[BadRow] = []
+        for item in items:
+            id = {name: stored[item][0].column(name)[0].as_py() for name in ids if item in stored}
+            named.append({"shard": shard, "row": item, **({"id": id} if id else {})})
+        return named
 
-def _was_done(stored: pa.Table, task: Task) -> bool:
-    """Whether the row has a result. Rows recorded as errors are not run again: one may have killed a worker."""
-    return any(stored.column(name)[0].is_valid for name in task.output.names if name != WINDOW)
+    def _judge(self, so_far: SampleSoFar, reference: str, before: int) -> Check:
+        if so_far.wrong:
+            more = f"; so do {so_far.wrong - 1:,} more of {so_far.rows:,} rows" if so_far.wrong > 1 else ""
+            return Check("sample", False, so_far.first_wrong + more, tuple(so_far.named))
+        done = so_far.rows - so_far.left_out - so_far.differ
+        seen = f"{done:,} of {self._total:,} rows computed again {reference}"
+        vectors = any(is_vector(f.type) for f in self._task.output)
+        seen += f", worst cosine {so_far.worst:.6f}" if vectors else " are equal"
+        if so_far.mostly and so_far.differ:
+            seen += f", {so_far.differ} differ"
+        elif so_far.differ:
+            # Such a row may have changed in the database since; if more than half differ, the check fails.
+            seen += f"; {so_far.differ} of {so_far.rows} are gone or differ now"
+        if so_far.left_out:
+            seen += f"; {so_far.left_out} not compared: too many windows"
+        if before:
+            seen += f"; {before:,} of them by a verification that was interrupted"
+        return Check("sample", 2 * so_far.differ <= so_far.rows, f"{seen}; {power(done, self._total)}")
 
+    def _take_up(self) -> SampleSoFar:
+        """What an interrupted verification of the same parts had compared; else nothing, and a seed of its own."""
+        record: dict[str, Any] = self._ledger.notes.sample() or {}
+        if all(record.get(name) == value for name, value in self._of.items()):
+            with suppress(TypeError, KeyError):
+                return SampleSoFar(**record["so_far"])
+        return SampleSoFar(random.SystemRandom().getrandbits(63))
 
-def _choose_rows(plan: Plan, commits: dict[int, Commit], sample: int) -> Iterator[tuple[Shard, list[int]]]:
-    choose = random.SystemRandom()
-    shards = choose.sample(plan.shards, min(_SAMPLE_SHARDS, len(plan.shards)))
-    for shard, (start, stop) in zip(shards, split_evenly(0, sample, len(shards)), strict=True):
-        rows = commits[shard.index].rows
-        yield shard, sorted(choose.sample(range(rows), min(stop - start, rows)))
+    def _keep(self, so_far: SampleSoFar) -> None:
+        # Whoever may only read the folder begins anew.
+        with suppress(StoreError):
+            self._ledger.notes.put_sample({**self._of, "so_far": asdict(so_far)})
 
-
-def _pick(batches: Iterator[pa.RecordBatch], rows: list[int], plan: Plan) -> dict[int, pa.Table]:
-    """The rows of each of these items."""
-    found: dict[int, list[pa.RecordBatch]] = {}
-    first = 0
-    for batch in batches:
-        items = np.arange(first, first + batch.num_rows)
-        if has_items(plan, batch.schema):
-            items = item_numbers(batch)
-        elif has_windows(plan, batch.schema):
-            items = count_items(batch.column(WINDOW), first)
-        for row in rows:
-            start, stop = np.searchsorted(items, [row, row + 1])
-            if start < stop:
-                found.setdefault(row, []).append(batch.slice(start, stop - start))
-        first = int(items[-1]) + 1 if len(items) else first
-    return {row: pa.Table.from_batches(parts) for row, parts in found.items()}
-
-
-def _pick_items(
-    batches: Iterator[ItemBatch], rows: list[int]
-) -> Iterator[tuple[list[str | None], pa.RecordBatch, list[int]]]:
-    first = 0
-    for batch in batches:
-        own = [row for row in rows if first <= row < first + len(batch)]
-        if own:
-            where = pa.array([row - first for row in own])
-            yield batch.texts.take(where).to_pylist(), batch.kept.take(where), own
-        first += len(batch)
-
-
-def _find_items(
-    batches: Iterator[ItemBatch], stored: dict[int, pa.Table], names: Sequence[str]
-) -> Iterator[tuple[list[str | None], pa.RecordBatch, list[int]]]:
-    """Find the same rows by their ids, in a source whose rows may have changed since."""
-    wanted = {tuple(values.column(n)[0].as_py() for n in names): row for row, values in stored.items()}
-    for batch in batches:
-        ids = zip(*(batch.kept.column(n).to_pylist() for n in names), strict=True)
-        own = {wanted[value]: i for i, value in enumerate(ids) if value in wanted}
-        if own:
-            where = pa.array(own.values())
-            yield batch.texts.take(where).to_pylist(), batch.kept.take(where), list(own)
-
-
-def _fit(stored: Any, again: Any) -> float:
-    """1 if equal; the cosine for vectors; 0 if one is missing or anything else differs."""
-    if not stored.is_valid or not again.is_valid:
-        return float(stored.is_valid == again.is_valid)
-    if not is_vector(stored.type):
-        return float(stored.equals(again) or repr(stored.as_py()) == repr(again.as_py()))
-    a = np.asarray(stored.values.to_numpy(zero_copy_only=False), np.float64)
-    b = np.asarray(again.values.to_numpy(zero_copy_only=False), np.float64)
-    scale = float(np.linalg.norm(a) * np.linalg.norm(b))
-    if scale == 0.0:
-        return float(np.array_equal(a, b))
-    return float(a @ b) / scale
+    def _forget(self) -> None:
+        with suppress(StoreError):
+            self._ledger.notes.drop_sample()

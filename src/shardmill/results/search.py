@@ -51,7 +51,7 @@ def check_request(ledger: Ledger, plan: Plan, texts: Sequence[str], k: int) -> N
     refuse_empty(texts)
     if k < 1:
         raise UsageError(f"-k {k}: must be at least 1.")
-    vector_field(part_schema(ledger, plan))
+    vector_field(ledger, plan)
 
 
 def search(
@@ -108,7 +108,7 @@ def open_matrix(ledger: Ledger, plan: Plan, *, quiet: bool = False, scratch: Pat
 
     If `scratch` is given, vectors that are not there yet are written into that folder.
     """
-    vector_field(part_schema(ledger, plan))
+    vector_field(ledger, plan)
     commits = ledger.commits.read_complete(plan)
     digest = hashlib.sha256("".join(c.digest for c in commits).encode()).hexdigest()[:16]
     path = _matrix_folder(ledger) / f"vectors-{digest}.npy"
@@ -138,7 +138,7 @@ def _values(ledger: Ledger, commits: list[Commit], names: list[str], row: int) -
         if row >= commit.rows_in_part:
             row -= commit.rows_in_part
             continue
-        for batch in read_part(ledger.store, commit.part, names):
+        for batch in read_part(ledger.store, commit, names):
             if row < batch.num_rows:
                 return {n: batch.column(n)[row].as_py() for n in names}
             row -= batch.num_rows

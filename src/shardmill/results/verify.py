@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Iterator, Sequence
 from itertools import groupby
@@ -12,35 +13,69 @@ import pyarrow as pa
 
 from shardmill.core import permission
 from shardmill.core.console import Bar
-from shardmill.core.errors import ShardmillError
+from shardmill.core.errors import CorruptState, ShardmillError, StoreError
 from shardmill.ledger import MODEL, Commit, Ledger
 from shardmill.plan import NEW_NUMERICS, NUMERICS, Plan, SourceFile, new_numerics
 from shardmill.plugins import check_packages
+from shardmill.results.bad import BadRow
 from shardmill.results.delivery import check_delivery
+from shardmill.results.drawn import SAMPLE, sample_size
+from shardmill.results.dropped import DroppedItems
 from shardmill.results.ids import IdHashes, check_ids
-from shardmill.results.parts import SeenInParts, digest, read_errors, read_part_once
+from shardmill.results.parts import UNIT_SLACK, digest, read_errors, read_part_once
 from shardmill.results.pool import in_order
 from shardmill.results.report import Check, Expected, Report
 from shardmill.results.sample import check_sample
+from shardmill.results.seen import SeenInParts
 from shardmill.sinks.address import find_table
 from shardmill.sinks.parquet import is_vector, read_part
 from shardmill.sources import Fields, count_lines, count_rows, kept_schema
 from shardmill.tasks import open_task
 
-__all__ = ["Check", "Expected", "Report", "digest", "verify"]
-
-_UNIT_SLACK = 5e-3
+__all__ = ["Check", "Expected", "Report", "digest", "save_report", "verify"]
 
 
 def verify(
-    ledger: Ledger, plan: Plan, *, sample: int = 64, expected: Expected | None = None, quiet: bool = False
+    ledger: Ledger, plan: Plan, *, sample: int | str = SAMPLE, expected: Expected | None = None, quiet: bool = False
 ) -> Report:
-    """Check a run against its plan, its source and what is expected; `sample` rows are computed again in float32."""
+    """Check a run against its plan, its source and what is expected; `sample` rows are computed again in float32.
+
+    Nothing is written into the run's folder but, now and then, how far a long sample is.
+    """
+    try:
+        report = _verify(ledger, plan, sample, expected or Expected(), quiet)
+    except (ShardmillError, FileNotFoundError) as error:
+        _refuse_vanished(ledger, error)
+        raise
+    if not report.verified:
+        _refuse_vanished(ledger)
+    return report
+
+
+def save_report(ledger: Ledger, report: Report) -> str:
+    """Keep a report in the run's folder; if that cannot be written, returns why."""
+    try:
+        ledger.notes.put_report(report.to_json())
+    except StoreError as error:
+        return f"The report is not kept: {error.message}"
+    return ""
+
+
+def _refuse_vanished(ledger: Ledger, error: Exception | None = None) -> None:
+    with contextlib.suppress(StoreError):
+        if ledger.find_plan() is None:
+            raise CorruptState(
+                f"{ledger.url} is gone: it was there when its verification began.",
+                hint="Find out who moved or deleted it, and verify it where it is now.",
+            ) from error
+
+
+def _verify(ledger: Ledger, plan: Plan, sample: int | str, expected: Expected, quiet: bool) -> Report:
     # What a server answered is not asked for again.
     permission.check(plan.code, sends_keys=False)
     check_packages(plan.packages)
     began = time.monotonic()
-    expected = expected or Expected()
+    sample_size(sample, 0)
     checks: list[Check] = []
     commits = ledger.commits.read()
     checks.append(_check_commits(plan, commits))
@@ -48,22 +83,25 @@ def verify(
     checks += _check_numerics(ledger, plan)
     if plan.work.to is not None:
         return _verify_table(ledger, plan, commits, checks, expected, began)
+    dropped = DroppedItems()
     with Bar("verifying", quiet=quiet) as bar, IdHashes() as hashes:
-        seen = _read_parts(ledger, plan, commits, hashes, bar)
+        seen = _read_parts(ledger, plan, commits, hashes, dropped, bar)
         checks += _check_parts(seen, commits, plan)
         checks += expected.check(seen.rows, seen.dims)
         checks.append(_check_errors(commits, seen.errors, seen.unreadable_errors))
-        checks.append(check_ids(ledger, plan, seen.sound, seen.ids, hashes))
+        checks.append(check_ids(ledger, plan, seen, hashes))
         checks += _check_published(ledger)
+        sound = whole and len(seen.sound) == len(plan.shards)
+        if sound and (name := open_task(plan.work.task, plan.work.params).dropped_file):
+            checks.append(dropped.check(ledger.store, name))
         if whole and (address := ledger.execution().get("into")):
             checks.append(check_delivery(ledger, plan, str(address), commits))
         if whole:
             checks.append(_check_items(plan, commits))
-        figures = _measure(ledger, plan, commits) if whole and len(seen.sound) == len(plan.shards) else {}
-        if whole and sample and len(seen.sound) == len(plan.shards):
-            bar.at(1.0, f"computing {sample} rows again")
-            checks.append(check_sample(ledger, plan, commits, sample))
-    report = Report(
+        figures = _measure(ledger, plan, commits) if sound else {}
+    if sound and sample_size(sample, 100):
+        checks.append(check_sample(ledger, plan, commits, sample, quiet=quiet))
+    return Report(
         run=ledger.url,
         plan=plan.id,
         verified=all(c.ok for c in checks),
@@ -73,8 +111,6 @@ def verify(
         seconds=round(time.monotonic() - began, 2),
         figures=figures,
     )
-    ledger.notes.put_report(report.to_json())
-    return report
 
 
 def _measure(ledger: Ledger, plan: Plan, commits: dict[int, Commit]) -> dict[str, Any]:
@@ -83,7 +119,7 @@ def _measure(ledger: Ledger, plan: Plan, commits: dict[int, Commit]) -> dict[str
     return task.measure(
         batch.select(task.output.names)
         for shard in plan.shards
-        for batch in read_part(ledger.store, commits[shard.index].part)
+        for batch in read_part(ledger.store, commits[shard.index])
     )
 
 
@@ -121,7 +157,7 @@ def _verify_table(
     checks.append(_check_errors(commits, seen.errors, seen.unreadable_errors))
     if whole:
         checks.append(_check_items(plan, commits))
-    report = Report(
+    return Report(
         run=ledger.url,
         plan=plan.id,
         verified=all(c.ok for c in checks),
@@ -131,8 +167,6 @@ def _verify_table(
         seconds=round(time.monotonic() - began, 2),
         figures=figures,
     )
-    ledger.notes.put_report(report.to_json())
-    return report
 
 
 def _check_commits(plan: Plan, commits: dict[int, Commit]) -> Check:
@@ -161,7 +195,9 @@ def _check_numerics(ledger: Ledger, plan: Plan) -> Iterator[Check]:
     yield Check(NUMERICS, not packed, f"{NEW_NUMERICS}: {remedy}")
 
 
-def _read_parts(ledger: Ledger, plan: Plan, commits: dict[int, Commit], hashes: IdHashes, bar: Bar) -> SeenInParts:
+def _read_parts(
+    ledger: Ledger, plan: Plan, commits: dict[int, Commit], hashes: IdHashes, dropped: DroppedItems, bar: Bar
+) -> SeenInParts:
     """Read every part once, several at a time, and add up in shard order what was seen."""
     seen, task = SeenInParts(), open_task(plan.work.task, plan.work.params)
     total = sum(c.rows_in_part for c in commits.values())
@@ -169,6 +205,8 @@ def _read_parts(ledger: Ledger, plan: Plan, commits: dict[int, Commit], hashes: 
     for part, of_ids in in_order(lambda commit: read_part_once(ledger, plan, task, commit), asked):
         seen.add(part)
         hashes.add(of_ids)
+        if part.dropped is not None:
+            dropped.add(part.dropped, part.sound[0].rows)
         bar.count(seen.rows, total, "rows")
     return seen
 
@@ -192,15 +230,24 @@ def _check_parts(seen: SeenInParts, commits: dict[int, Commit], plan: Plan) -> I
     if not seen.dims:
         yield _check_nulls(seen, plan)
         return
-    errors = sum(c.errors for c in commits.values())
-    held = seen.nulls == errors or (seen.nulls > errors and _may_be_null(plan))
-    yield Check("vectors", held, f"{seen.nulls:,} rows without one, {errors:,} errors on record")
+    yield _check_missing(seen, commits, plan)
     yield Check("dimension", len(seen.dims) == 1, f"{', '.join(map(str, sorted(seen.dims)))} dimensions")
-    yield Check("finite", not seen.not_finite, _amount(seen.not_finite, "vector", "with NaN or infinity"))
+    wrong = _amount(seen.not_finite, "vector", "with NaN or infinity")
+    yield Check("finite", not seen.not_finite, wrong, seen.bad.of("finite"))
     if seen.least_norm != float("inf"):
         unit = open_task(plan.work.task, plan.work.params).unit_norm
-        held = 1 - _UNIT_SLACK <= seen.least_norm <= seen.most_norm <= 1 + _UNIT_SLACK if unit else seen.least_norm > 0
-        yield Check("norms", held, f"{seen.least_norm:.4f} to {seen.most_norm:.4f}")
+        held = 1 - UNIT_SLACK <= seen.least_norm <= seen.most_norm <= 1 + UNIT_SLACK if unit else seen.least_norm > 0
+        yield Check("norms", held, f"{seen.least_norm:.4f} to {seen.most_norm:.4f}", seen.bad.of("norms"))
+
+
+def _check_missing(seen: SeenInParts, commits: dict[int, Commit], plan: Plan) -> Check:
+    """A row has no vector if it has an error on record, and only then."""
+    errors = sum(c.errors for c in commits.values())
+    found = f"{seen.null_rows:,} rows without one, {errors:,} errors on record"
+    found += f"; {seen.silent_rows:,} of these rows have no error" if seen.silent_rows else ""
+    found += f"; {seen.needless_errors:,} rows have an error and a vector" if seen.needless_errors else ""
+    held = not seen.needless_errors and (not seen.silent_rows or _may_be_null(plan))
+    return Check("vectors", held, found, () if held else seen.bad.of("vectors"))
 
 
 def _check_varying(seen: SeenInParts, commits: dict[int, Commit]) -> Check:
@@ -213,17 +260,17 @@ def _check_varying(seen: SeenInParts, commits: dict[int, Commit]) -> Check:
 
 def _check_nulls(seen: SeenInParts, plan: Plan) -> Check:
     found = f"{seen.null_rows:,} rows without a result, {seen.silent_rows:,} of them without an error"
-    return _check_silent("nulls", found, seen.silent_rows, plan)
+    return _check_silent("nulls", found, seen.silent_rows, plan, seen.bad.of("nulls"))
 
 
-def _check_silent(name: str, found: str, silent: int, plan: Plan) -> Check:
+def _check_silent(name: str, found: str, silent: int, plan: Plan, rows: tuple[BadRow, ...] = ()) -> Check:
     """Rows without a result or an error are a fault, unless the task declares them an answer."""
     if not silent:
         return Check(name, True, found)
     if _may_be_null(plan):
         return Check(name, True, f"{found}: the task declares such rows an answer")
     advice = "a task names such rows in Output.bad, or sets null_rows_are_answers (docs/tasks.md)"
-    return Check(name, False, f"{found}; {advice}")
+    return Check(name, False, f"{found}; {advice}", rows)
 
 
 def _may_be_null(plan: Plan) -> bool:

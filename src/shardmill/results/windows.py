@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from shardmill.plan import ITEM, Plan
@@ -36,25 +35,23 @@ def item_numbers(rows: pa.RecordBatch) -> Numbers:
     return found
 
 
-class FirstRows:
-    """The first row of each item of a part, whose batches are given in order."""
+class RowItems:
+    """Numbers the rows of a part, whose batches are given in order, by their items in the shard."""
 
     def __init__(self, plan: Plan) -> None:
         self._plan, self._last = plan, -1
 
-    def of(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        if has_windows(self._plan, rows.schema):
-            return first_rows(rows)
-        if not has_items(self._plan, rows.schema) or not rows.num_rows:
-            return rows
-        numbers = item_numbers(rows)
-        before, self._last = np.append(self._last, numbers[:-1]), int(numbers[-1])
-        return rows.filter(pa.array(numbers != before))
-
-
-def first_rows(rows: pa.RecordBatch) -> pa.RecordBatch:
-    """The first row of each item."""
-    return rows.filter(pc.equal(rows.column(WINDOW), 0))
+    def of(self, rows: pa.RecordBatch) -> tuple[Numbers, NDArray[np.bool_]]:
+        """The item of each row, and whether it is the first row of its item."""
+        if has_items(self._plan, rows.schema):
+            items = item_numbers(rows)
+        elif has_windows(self._plan, rows.schema):
+            items = count_items(rows.column(WINDOW), self._last + 1)
+        else:
+            items = np.arange(self._last + 1, self._last + 1 + rows.num_rows)
+        firsts = items != np.append(self._last, items[:-1]) if len(items) else np.zeros(0, bool)
+        self._last = int(items[-1]) if len(items) else self._last
+        return items, firsts
 
 
 @dataclass(slots=True)
@@ -64,9 +61,11 @@ class ItemCheck:
     items: int = 0
     wrong: int = 0
     _last: int = -1
+    _seen: list[Numbers] = field(default_factory=list)
 
     def add(self, rows: pa.RecordBatch) -> None:
         numbers = item_numbers(rows)
+        self._seen.append(np.unique(numbers))
         if len(numbers):
             before, self._last = np.append(self._last, numbers[:-1]), int(numbers[-1])
             self.items += int((numbers != before).sum())
@@ -75,6 +74,10 @@ class ItemCheck:
     def close(self, items: int, dropped: int) -> None:
         """Compare with the numbers of items and of items without a row that were committed."""
         self.wrong += abs(items - dropped - self.items) + (self._last >= items)
+
+    def dropped(self, items: int) -> Numbers:
+        """The items without a row."""
+        return np.setdiff1d(np.arange(items), np.concatenate([np.zeros(0, np.int64), *self._seen]))
 
 
 @dataclass(slots=True)

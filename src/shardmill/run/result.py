@@ -63,16 +63,33 @@ class Run:
         return look(self.ledger, self.plan)
 
     def verify(
-        self, *, sample: int = 64, rows: int | None = None, dims: int | None = None, quiet: bool = True
+        self,
+        *,
+        sample: int | str = 64,
+        rows: int | None = None,
+        dims: int | None = None,
+        report: bool = True,
+        quiet: bool = True,
     ) -> Report:
         """Check the result against plan and source, and optionally against expected rows and dimensions.
 
-        The report is also saved in the run folder.
+        `sample` rows are computed again: a number, a share such as "1%", or "all". The `report` is kept in the run
+        folder, if that can be written.
         """
         from shardmill.results.verify import Expected, verify
 
         with timed_step(self.plan.id, self.plan.generation, "verify"):
-            return verify(self.ledger, self.plan, sample=sample, expected=Expected(rows, dims), quiet=quiet)
+            found = verify(self.ledger, self.plan, sample=sample, expected=Expected(rows, dims), quiet=quiet)
+        if report:
+            self.keep_report(found)
+        return found
+
+    def keep_report(self, report: Report) -> None:
+        """Keep the report of a verification in the run folder; a folder that cannot be written is told in a line."""
+        from shardmill.results.verify import save_report
+
+        if why := save_report(self.ledger, report):
+            say(why)
 
     def cost(self, usd_per_hour: float | None = None) -> Cost:
         """What the run has cost so far, at `usd_per_hour` or the catalogue's price."""

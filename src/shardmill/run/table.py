@@ -22,6 +22,7 @@ from shardmill.postgres.places import find_table, is_table
 from shardmill.postgres.search import Mode, TableHit, TableSearch, no_vectors, search, show
 from shardmill.postgres.tables import Registered, registered
 from shardmill.postgres.target import quoted
+from shardmill.results.drawn import sample_size
 from shardmill.results.report import Check, Expected, Report
 from shardmill.results.search import refuse_empty
 from shardmill.sinks.digests import digest_items, make_salt
@@ -126,10 +127,11 @@ class Table:
         return task, open_here(task, precise=precise)
 
     def verify(
-        self, *, sample: int = 64, rows: int | None = None, dims: int | None = None, quiet: bool = True
+        self, *, sample: int | str = 64, rows: int | None = None, dims: int | None = None, quiet: bool = True
     ) -> Report:
-        """Check what the table holds; `sample` rows are computed again in float32."""
+        """Check what the table holds; `sample` rows are computed again in float32: a number, a share such as "1%"."""
         began = time.monotonic()
+        sample_size(sample, 0)
         permission.check(permission.code_among(self.registered.task, (), self.registered.fingerprint))
         expected = Expected(rows, dims)
         with self._open() as connection, Bar("verifying", quiet=quiet) as bar:
@@ -145,9 +147,9 @@ class Table:
                 checks += expected.check(count, {self.target.dims} if self.target.vector else ())
                 checks.append(Check("ledger", *checking.loaded(connection, self.target, count)))
                 checks += self._check_recall(connection, bar)
-                if sample:
-                    bar.at(0.7, f"computing {sample} rows again")
-                    checks.append(self._check_sample(connection, sample))
+                if asked := sample_size(sample, count):
+                    bar.at(0.7, f"computing {asked:,} rows again")
+                    checks.append(self._check_sample(connection, asked))
             bar.at(1.0)
         return Report(
             run=str(self),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -12,13 +13,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from shardmill.core.errors import CorruptState
 from shardmill.ledger import Claim, Commit, Ledger
 from shardmill.plan import ITEM
 from shardmill.sinks.base import ErrorRecord, Finished, Sealed, SinkContext
 from shardmill.sinks.keeping import Keeper, Prefix
 from shardmill.store import Store
-from shardmill.store.digests import DigestFile
+from shardmill.store.parts import PartFile, open_part, readable
 
 _ROW_GROUP_BYTES = 16 << 20
 _READ_ROWS = 8192
@@ -74,7 +74,7 @@ class StagedPart:
         self._ledger = ledger
         self._schema, self._numbers, self._prefix = schema, numbers, prefix
         self._key = f"parts/{claim.shard:06d}.{claim.attempt}.parquet"
-        self._file = DigestFile(ledger.store.writer(self._key))
+        self._file = PartFile(ledger.store.writer(self._key))
         self._writer = open_writer(self._file, schema, numbers)
         self._waiting: list[pa.Table] = []
         self._waiting_bytes = 0
@@ -114,17 +114,20 @@ class StagedPart:
 
     def _encode(self, rows: list[pa.Table]) -> bytes:
         """Rows as a small Parquet file of their own."""
-        file = pa.BufferOutputStream()
-        with open_writer(file, self._schema, self._numbers) as writer:
-            if rows:
-                writer.write_table(fill_missing(pa.concat_tables(rows)))
-        return bytes(file.getvalue())
+        data = io.BytesIO()
+        file = PartFile(data)
+        writer = open_writer(file, self._schema, self._numbers)
+        if rows:
+            writer.write_table(fill_missing(pa.concat_tables(rows)))
+        with file.footer():
+            writer.close()
+        return data.getvalue()
 
     def _decode(self, data: bytes) -> pa.Table:
-        file = pa.BufferReader(data)
-        if not pq.read_schema(file).equals(self._schema):
+        opened, marked = open_part(io.BytesIO(data))
+        if not opened.schema_arrow.equals(self._schema):
             raise ValueError("rows of another schema")
-        return pa.Table.from_batches(read_batches(file), schema=self._schema)
+        return pa.Table.from_batches(_read_batches(opened, marked), schema=self._schema)
 
     def _flush(self) -> None:
         if self._waiting:
@@ -135,7 +138,8 @@ class StagedPart:
     def seal(self, lines: int) -> None:
         """Make the part durable. The shard must not be committed before this returns."""
         self._flush()
-        self._writer.close()
+        with self._file.footer():
+            self._writer.close()
         self._file.close()
 
     def commit(self, record: Commit) -> bool:
@@ -180,58 +184,90 @@ def open_writer(file: Any, schema: pa.Schema, numbers: Sequence[str] = ()) -> pq
         use_dictionary=plain or False,
         use_byte_stream_split=list(numbers) or False,
         write_page_index=False,
+        write_page_checksum=True,
     )
 
 
-def read_part(store: Store, key: str, columns: list[str] | None = None) -> Iterator[pa.RecordBatch]:
-    """The rows of a part, a few thousand at a time; a missing vector is null."""
-    with readable_part(store, key), store.reader(key) as file:
-        yield from read_batches(file, columns)
+def read_part(store: Store, commit: Commit, columns: list[str] | None = None) -> Iterator[pa.RecordBatch]:
+    """The rows of a part, a few thousand at a time; a missing vector is null. A damaged part is an error."""
+    place = f"{store.url}/{commit.part}"
+    with readable(place), store.reader(commit.part) as file:
+        opened, marked = open_part(file, place, commit.digest)
+        yield from _read_batches(opened, marked, columns)
 
 
-@contextlib.contextmanager
-def readable_part(store: Store, key: str) -> Iterator[None]:
-    """Name the part in an error about its content."""
-    try:
-        yield
-    except (pa.ArrowException, OSError, ValueError, KeyError) as error:
-        if isinstance(error, OSError) and error.errno and not isinstance(error, FileNotFoundError):
-            raise
-        gone = isinstance(error, FileNotFoundError)
-        said = "is gone" if gone else f"is damaged: {str(error).strip().partition(chr(10))[0]}"
-        raise CorruptState(
-            f"{store.url}/{key} {said}.", hint="Delete the commit of its shard and resume: the shard is run again."
-        ) from error
+def read_held_part(store: Store, commit: Commit, columns: list[str]) -> pa.Table:
+    """Columns of a small part, which is held in memory.
+
+    A thread of Arrow's may let go of a Python file as late as at the end of the interpreter, which aborts it.
+    """
+    place = f"{store.url}/{commit.part}"
+    with readable(place):
+        return open_part(pa.BufferReader(store.get(commit.part)), place, commit.digest)[0].read(columns)
 
 
-def read_batches(file: Any, columns: list[str] | None = None, *, threads: bool = True) -> Iterator[pa.RecordBatch]:
-    """As `read_part`, from an open file; without `threads` if several parts are read at once."""
-    for batch in pq.ParquetFile(file).iter_batches(batch_size=_READ_ROWS, columns=columns, use_threads=threads):
-        yield restore_missing(batch)
+def read_schema(store: Store, commit: Commit) -> pa.Schema:
+    """The columns of a part as stored."""
+    place = f"{store.url}/{commit.part}"
+    with readable(place), store.reader(commit.part) as file:
+        return open_part(file, place, commit.digest)[0].schema_arrow
+
+
+def read_batches(file: Any) -> Iterator[pa.RecordBatch]:
+    """As `read_part`, from an open file whose digest was compared with that of its commit, on this thread."""
+    opened, marked = open_part(file)
+    yield from _read_batches(opened, marked, threads=False)
+
+
+def _read_batches(
+    opened: pq.ParquetFile, marked: bool, columns: list[str] | None = None, threads: bool = True
+) -> Iterator[pa.RecordBatch]:
+    for batch in opened.iter_batches(batch_size=_READ_ROWS, columns=columns, use_threads=threads):
+        yield restore_missing(batch, marked=marked)
 
 
 def fill_missing(table: pa.Table) -> pa.Table:
-    """Write a missing vector as NaN: Arrow before version 26 cannot read nulls among vectors of fixed size."""
+    """Write a missing vector as NaN of a kind that no computation makes.
+
+    Arrow before version 26 cannot read nulls among vectors of fixed size.
+    """
     for i, field in enumerate(table.schema):
         column = table.column(i)
         if is_vector(field.type) and column.null_count:
-            filled = vectors(column.combine_chunks()).reshape(-1)
-            table = table.set_column(i, field, pa.FixedSizeListArray.from_arrays(pa.array(filled), type=field.type))
+            column = column.combine_chunks()
+            matrix = vectors(column)
+            matrix[column.is_null().to_numpy(zero_copy_only=False)] = _missing(matrix.dtype)
+            filled = pa.FixedSizeListArray.from_arrays(pa.array(matrix.reshape(-1)), type=field.type)
+            table = table.set_column(i, field, filled)
     return table
 
 
-def restore_missing(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Undo `fill_missing`. No vector that a task makes is stored as all NaN: such rows are set aside."""
+def restore_missing(batch: pa.RecordBatch, *, marked: bool) -> pa.RecordBatch:
+    """Undo `fill_missing`. In parts that are not `marked`, of earlier versions, any vector of NaN is a missing one."""
     columns = batch.columns
     for i, field in enumerate(batch.schema):
         if is_vector(field.type):
             matrix = vectors(columns[i])
             missing = np.isnan(matrix[:, 0])
-            missing[missing] = np.isnan(matrix[missing]).all(axis=1)
+            missing[missing] = _is_missing(matrix[missing], marked)
             if missing.any():
                 flat = pa.array(matrix.reshape(-1))
                 columns[i] = pa.FixedSizeListArray.from_arrays(flat, type=field.type, mask=pa.array(missing))
     return pa.RecordBatch.from_arrays(columns, schema=batch.schema) if columns else batch
+
+
+def _is_missing(matrix: NDArray[Any], marked: bool) -> NDArray[np.bool_]:
+    if not marked:
+        return np.asarray(np.isnan(matrix).all(axis=1))
+    bits = np.dtype(f"u{matrix.dtype.itemsize}")
+    wanted = _missing(matrix.dtype).view(bits)
+    return np.asarray((np.ascontiguousarray(matrix).view(bits) == wanted).all(axis=1))
+
+
+def _missing(dtype: np.dtype[Any]) -> Any:
+    """NaN with a payload; 0x155 fits into half precision, too."""
+    bits = np.dtype(f"u{dtype.itemsize}")
+    return (np.array(np.nan, dtype).view(bits) | bits.type(0x155)).view(dtype)
 
 
 def is_vector(kind: pa.DataType) -> bool:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from shardmill.core.errors import SourceError
+from shardmill.core.errors import SourceError, UsageError
 from shardmill.core.ranges import split_weighted
 from shardmill.sources.arrow.rows import (
     RowMaker,
@@ -24,6 +24,7 @@ from shardmill.sources.batches import BATCH_BYTES, BATCH_ROWS
 from shardmill.sources.files import empty_source, file_name, open_packed, readable
 from shardmill.sources.grouping import FileSource, Piece
 from shardmill.store import RangeFile, is_url
+from shardmill.store.parts import damaged, open_part
 
 _BUFFER_BYTES = 1 << 20
 
@@ -88,16 +89,22 @@ def open_parquet(file: SourceFile) -> Iterator[pq.ParquetFile]:
             if is_url(file.place):
                 read = stack.enter_context(open_packed(file))
                 handle = io.BufferedReader(RangeFile(read, file.size_bytes), buffer_size=_BUFFER_BYTES)
-            yield stack.enter_context(
-                pq.ParquetFile(handle, buffer_size=_BUFFER_BYTES, pre_buffer=False, page_checksum_verification=True)
-            )
+            how = {"buffer_size": _BUFFER_BYTES, "pre_buffer": False}
+            if file.run:
+                footer = handle if is_url(file.place) else stack.enter_context(open(file.place, "rb"))
+                opened, _ = open_part(footer, file.place, file.edges.rpartition(":")[2], handle, **how)
+            else:
+                opened = pq.ParquetFile(handle, page_checksum_verification=True, **how)
+            yield stack.enter_context(opened)
         except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
             if isinstance(error, FileNotFoundError | PermissionError):
                 raise
             raise _unreadable(file, error) from error
 
 
-def _unreadable(file: SourceFile, error: Exception, group: int | None = None) -> SourceError:
+def _unreadable(file: SourceFile, error: Exception, group: int | None = None) -> UsageError:
+    if file.run:
+        return damaged(file.place, str(error), SourceError)
     where = "" if group is None else f" in row group {group}"
     reason = str(error).partition("\n")[0].rstrip(".")
     return SourceError(

@@ -9,6 +9,7 @@ from shardmill.core.passwords import withhold
 from shardmill.ledger import FAILED, Commit, Ledger
 from shardmill.plan import RUN, SourceFile
 from shardmill.store import Entry
+from shardmill.store.parts import damaged
 
 FORMAT = "parquet"
 
@@ -42,9 +43,7 @@ def _parts_of(place: str) -> list[SourceFile]:
 
 def _file(url: str, plan: str, commit: Commit, found: Entry | None) -> SourceFile:
     if found is None or found.size != commit.part_bytes:
-        seen = f"has {found.size:,} bytes, not {commit.part_bytes:,}" if found else "is gone"
-        raise SourceError(
-            f"{url}/{commit.part} {seen}.", hint="Delete the commit of its shard and resume: the shard is run again."
-        )
+        wrong = f"it has {found.size:,} bytes, not {commit.part_bytes:,}" if found else ""
+        raise damaged(f"{url}/{commit.part}", wrong, SourceError)
     # No tag: a part is never written twice, and the same part of a copied run has another.
     return SourceFile(f"{url}/{commit.part}", found.size, "", f"{RUN}{plan}:{commit.digest[:32]}")

@@ -88,6 +88,10 @@ class LocalStore:
             except FileExistsError:
                 # NFS may resend a link request and then report our own write as existing.
                 return self._holds(key, data)
+            except OSError as error:
+                if error.errno in _NO_LINKS:
+                    raise _no_links(self.root) from error
+                raise
             _sync_folder(self.path(key).parent)
             return True
 
@@ -252,6 +256,10 @@ class LocalStore:
 # What flock says on a mount without locks, such as Lustre without `-o flock`.
 _NO_LOCKS = {errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOLCK}
 
+# What link says on a mount without hard links, such as exFAT or many of FUSE. The file is our own, and the folder was
+# written a moment before.
+_NO_LINKS = {errno.EPERM, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP}
+
 _LOCK = ".lock"
 # A lock is held for a moment. Who has it for this long is paused, and the others go on as if there were no locks. While
 # that lasts, each waits briefly.
@@ -324,6 +332,15 @@ def explain_os_error(error: OSError, place: str) -> StoreError:
         explained.cure = Cure.FINAL
         explained.hint = "Check that you may read this folder, and write to it if it is the --out of a run."
     return explained
+
+
+def _no_links(folder: Path) -> StoreError:
+    error = StoreError(
+        f"{folder}: this file system has no hard links, and without them two workers could commit the same shard.",
+        hint="Choose a folder on another file system with --out (ext4, XFS, ZFS, NFS and Lustre have them), or s3://.",
+    )
+    error.cure = Cure.FINAL
+    return error
 
 
 def try_lock(handle: int) -> bool | None:

@@ -158,6 +158,12 @@ class Task(ABC):
     null_rows_are_answers: bool = False
     """Whether a row with null in all its columns is an answer; if not, `verify` wants an error for each such row."""
 
+    dropped_file: str = ""
+    """A Parquet file of the run folder whose column `dropped` has the number of each item without a row, in the source.
+
+    It is written once all shards are committed, and `verify` compares it with the parts.
+    """
+
     notes: Sequence[str] = ()
     """Sentences for the worker's record about how the rows were computed."""
 

@@ -230,6 +230,7 @@ def _verify(ledger: Ledger, plan: Plan, execution: Execution, step: str, quiet: 
     from shardmill.results.verify import verify
 
     report = verify(ledger, plan, quiet=quiet)
+    ledger.notes.put_report(report.to_json())
     if not report.verified:
         wrong = ", ".join(check.name for check in report.checks if not check.ok)
         raise StepFailed(f"Not verified ({wrong}).", hint=f"See: shardmill verify {ledger.url}")

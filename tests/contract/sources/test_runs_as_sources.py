@@ -124,7 +124,7 @@ def test_what_cannot_be_read_is_refused_by_name(tmp_path: Path, write_jsonl: Wri
     ledger.state.want("somebody")
     ledger.commits.add(commit)
     ledger.store.put(commit.part, b"short")
-    assert f"{commit.part} has 5 bytes" in _refusal(place)
+    assert f"{commit.part} is damaged: it has 5 bytes" in _refusal(place)
     ledger.store.delete(commit.part)
     assert f"{commit.part} is gone" in _refusal(place)
 

@@ -187,3 +187,32 @@ def test_what_fell_away_is_said(shardmill: Cli, write_jsonl: Write, tmp_path: Pa
 def test_a_table_of_pairs_has_its_columns_even_if_it_is_empty(write_jsonl: Write, tmp_path: Path) -> None:
     done = dedup(write_jsonl(planted(5)[0][:5]), tmp_path / "run", exact=True)
     assert pq.read_table(done.pairs).schema.field("similarity").type == pa.float64()
+
+
+def test_the_proof_looks_at_the_pairs(write_jsonl: Write, tmp_path: Path) -> None:
+    """Also if it is a step of the run, which has the pairs by then."""
+    rows, _ = planted(30)
+    work = {"source": str(write_jsonl(rows)), "text": "body", "id": "id"}
+    how: dict[str, Any] = {"exact": True, "engine": InProcessEngine()}
+    done = remove_duplicates(work, {"shard_bytes": 5_000, "then": ["verify"]}, tmp_path / "run", **how)
+    proof = json.loads((tmp_path / "run" / "report.json").read_text())
+    assert proof["verified"]
+    assert {"name": "duplicates", "ok": True, "seen": "10 items are in duplicates.parquet, as many as have no row"} in [
+        {name: check[name] for name in ("name", "ok", "seen")} for check in proof["checks"]
+    ]
+    pairs = pq.read_table(done.pairs)
+
+    def told() -> str:
+        return "; ".join(check.seen for check in Run(tmp_path / "run").verify().checks if not check.ok)
+
+    pq.write_table(pairs.slice(1), done.pairs)
+    assert told() == "duplicates.parquet names 9 items, but not the 10 that have no row"
+    other = pairs.set_column(1, "dropped", pa.array([29, *pairs.column("dropped").to_pylist()[1:]]))
+    pq.write_table(other, done.pairs)
+    assert "duplicates.parquet names 10 items" in told()
+    Path(done.pairs).write_bytes(b"PAR1")
+    assert "duplicates.parquet is damaged" in told()
+    Path(done.pairs).unlink()
+    assert told() == "duplicates.parquet is missing: the same command writes it again"
+    remove_duplicates(work, {"shard_bytes": 5_000}, tmp_path / "run", **how)
+    assert told() == ""

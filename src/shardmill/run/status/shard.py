@@ -6,7 +6,7 @@ from dataclasses import asdict
 from typing import Any
 
 from shardmill.core.errors import UsageError
-from shardmill.ledger import Ledger
+from shardmill.ledger import Commit, Ledger
 from shardmill.plan import Plan
 
 
@@ -26,20 +26,15 @@ def describe_shard(ledger: Ledger, plan: Plan, index: int) -> dict[str, Any]:
         "commit": asdict(commit) if commit else None,
         "lease": asdict(lease) if lease else None,
         "errors": list(ledger.errors.read(commit)) if commit else [],
-        "first_rows": _first_rows(ledger, commit.part, 3) if commit and commit.part else [],
+        "first_rows": _first_rows(ledger, commit, 3) if commit and commit.part else [],
     }
 
 
-def _first_rows(ledger: Ledger, part: str, count: int) -> list[dict[str, Any]]:
+def _first_rows(ledger: Ledger, commit: Commit, count: int) -> list[dict[str, Any]]:
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
-    from shardmill.sinks.parquet import readable_part
+    from shardmill.sinks.parquet import read_part, read_schema
 
-    with readable_part(ledger.store, part), ledger.store.reader(part) as file:
-        opened = pq.ParquetFile(file)
-        names = [f.name for f in opened.schema_arrow if not pa.types.is_fixed_size_list(f.type)]
-        if not names:
-            return []
-        first = next(opened.iter_batches(batch_size=count, columns=names), None)
-        return list(first.to_pylist()) if first is not None else []
+    names = [f.name for f in read_schema(ledger.store, commit) if not pa.types.is_fixed_size_list(f.type)]
+    first = next(read_part(ledger.store, commit, names), None) if names else None
+    return list(first.slice(0, count).to_pylist()) if first is not None else []

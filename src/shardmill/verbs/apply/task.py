@@ -51,6 +51,10 @@ class ApplyTask(Task):
     def _made(self) -> Any:
         return load_call(self.params.call, self.params.code)
 
+    @property
+    def dropped_file(self) -> str:  # type: ignore[override]
+        return str(getattr(self._made, "dropped_file", ""))
+
     @cached_property
     def _given(self) -> Given:
         return find_given(self._made, self.params.call)

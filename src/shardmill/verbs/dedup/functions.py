@@ -35,6 +35,8 @@ _TWO_BANDS = (2, HASHES // 2)
 SHARD_BITS = 32
 # A column on the way to a result without duplicates; a source hardly has one of that name.
 SIGNATURE = "shardmill_signature"
+# The file of the run folder that says which item each dropped one is like.
+PAIRS = "duplicates.parquet"
 
 
 def normalize(text: str) -> str:
@@ -125,6 +127,7 @@ class WithoutDuplicates:
     """Gives the digest of each item that stays, and no row for the others."""
 
     columns: ClassVar = {"digest": "string"}
+    dropped_file = PAIRS
 
     def __init__(self, dropped: dict[str, str]) -> None:
         self._dropped = {int(shard): _unpack(bits) for shard, bits in dropped.items()}

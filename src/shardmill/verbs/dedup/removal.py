@@ -21,9 +21,8 @@ from shardmill.plan.spec import make_spec
 from shardmill.run import start
 from shardmill.run.result import Run
 from shardmill.sources import list_columns
-from shardmill.verbs.dedup.functions import SHARD_BITS, SIGNATURE, Numbers, join_pairs, pack_items, similarity
+from shardmill.verbs.dedup.functions import PAIRS, SHARD_BITS, SIGNATURE, Numbers, join_pairs, pack_items, similarity
 
-PAIRS = "duplicates.parquet"
 # The name under which plans know the functions, wherever the module is.
 _CALLS = "shardmill.texts.duplicates"
 # All numbers of a group are one text.
@@ -111,15 +110,13 @@ def remove_duplicates(
     found = _find_duplicates(signed, paired, None if exact else threshold)
     names = [name for name in signed.plan.kept if name not in signed.plan.work.id]
     last = {"source": f"run:{signed.ledger.url}", "text": NO_TEXT, "id": signed.plan.work.id, "keep": names}
-    spec = _spec(
-        last,
-        "WithoutDuplicates",
-        {**each, "then": execution.get("then", ())},
-        [NUMBER, "digest"],
-        {"dropped": pack_items(found.column("dropped").to_numpy())},
-    )
-    run = start(spec, place, **how)
+    dropped = {"dropped": pack_items(found.column("dropped").to_numpy())}
+    run = start(_spec(last, "WithoutDuplicates", each, [NUMBER, "digest"], dropped), place, **how)
     _write_pairs(signed, run.ledger, found)
+    if then := execution.get("then"):
+        # One of these steps may be the proof, which looks at the pairs.
+        spec = _spec(last, "WithoutDuplicates", {**each, "then": then}, [NUMBER, "digest"], dropped)
+        run = start(spec, place, **{**how, "fresh": False})
     equal = int(np.count_nonzero(found.column("equal").to_numpy(zero_copy_only=False)))
     return Deduplicated(run, sum(c.rows for c in signed.ledger.commits.read().values()), found.num_rows, equal)
 
@@ -191,7 +188,7 @@ def _write_pairs(signed: Run, ledger: Ledger, found: pa.Table) -> None:
     columns["similarity"] = found.column("similarity")
     columns |= dict(_ids_of(signed, columns["kept"], columns["dropped"]))
     file = pa.BufferOutputStream()
-    pq.write_table(pa.table(columns), file, compression="zstd")
+    pq.write_table(pa.table(columns), file, compression="zstd", write_page_checksum=True)
     ledger.store.put(PAIRS, bytes(file.getvalue()))
 
 

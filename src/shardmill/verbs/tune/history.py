@@ -49,12 +49,9 @@ class TrialHistory:
                 self._seen[shard] = replace(self._read(shard, commit), ended_at=commit.finished_at)
 
     def _read(self, shard: int, commit: Commit) -> Trial:
-        import pyarrow as pa
-        import pyarrow.parquet as pq
+        from shardmill.sinks.parquet import read_held_part
 
-        columns = list(self._settings.columns)
-        # A thread of Arrow's may let go of a Python file as late as at the end of the interpreter, which aborts it.
-        rows = pq.read_table(pa.BufferReader(self._ledger.store.get(commit.part)), columns=columns).to_pylist()
+        rows = read_held_part(self._ledger.store, commit, list(self._settings.columns)).to_pylist()
         if len(rows) != 1:
             raise CorruptState(f"{self._ledger.url}/{commit.part} has {len(rows)} rows, and a trial has one.")
         if rows[0][STATE] in _STATES:

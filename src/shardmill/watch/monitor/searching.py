@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from shardmill.core import permission
 from shardmill.core.errors import ShardmillError, UsageError
-from shardmill.results.merge import part_schema, read_rows, vector_field
+from shardmill.results.merge import read_rows, vector_field
 from shardmill.results.search import Hit, check_request, search_rows
 from shardmill.run.result import Run
 from shardmill.tasks import open_here, open_task
@@ -90,7 +90,7 @@ def number_points(mapped: Run, runs: Sequence[Run]) -> list[NDArray[np.int64]]:
 
 
 def _vector_bytes(run: Run) -> int:
-    kind = vector_field(part_schema(run.ledger, run.plan)).type
+    kind = vector_field(run.ledger, run.plan).type
     rows = sum(commit.rows_in_part for commit in run.ledger.commits.read().values())
     return int(rows * kind.list_size * kind.value_type.bit_width // 8)
 

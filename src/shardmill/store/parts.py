@@ -1,0 +1,129 @@
+"""Parts: Parquet files that are checked by whoever reads them, in whole or a few columns.
+
+Pages have checksums of their own, which Arrow compares. The footer has none in the format, so a part has one in front
+of it, in bytes that other readers skip. A part without it was written by an earlier version, and is compared with the
+digest of its commit. Design: docs/design/proof-and-trust.md
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import IO, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from shardmill.core.errors import CorruptState, UsageError
+from shardmill.store.digests import DigestFile
+
+_MARK = b"shardmill footer crc32:"
+_MARK_BYTES = len(_MARK) + 4
+_PARQUET, _END_BYTES = b"PAR1", 8
+# Most footers are shorter, and are read at once.
+_TAIL_BYTES = 64 << 10
+_READ_BYTES = 4 << 20
+
+# Parts of earlier versions whose digest was right, by place and digest: each is read through once per process.
+_proved: set[tuple[str, str]] = set()
+
+
+class PartFile(DigestFile):
+    """A part that is being written: hashed as a whole, with a checksum in front of its footer."""
+
+    _held: bytearray | None = None
+
+    def write(self, data: Any) -> int:
+        if self._held is None:
+            return super().write(data)
+        view = memoryview(data).cast("B")
+        self._held += view
+        return len(view)
+
+    def tell(self) -> int:
+        return self.size_bytes + len(self._held or b"")
+
+    @contextmanager
+    def footer(self) -> Iterator[None]:
+        """What is written inside is the footer, up to the end of the file."""
+        self._held = bytearray()
+        yield
+        footer, self._held = bytes(self._held), None
+        self.write(_MARK + zlib.crc32(footer).to_bytes(4, "little") + footer)
+
+
+def open_part(
+    file: Any, place: str = "", digest: str = "", data: Any = None, **options: Any
+) -> tuple[pq.ParquetFile, bool]:
+    """A part whose footer is sound, and whether it has checksums. Its pages are compared with theirs as they are read.
+
+    A part without checksums must have the `digest` of its commit, of which the beginning is enough; none is given if
+    it was compared already. `data` is read instead of `file`, if that is faster.
+    """
+    footer = _read_footer(file)
+    if footer is None and digest:
+        _compare_digest(file, place, digest)
+    file.seek(0)
+    metadata = pq.read_metadata(pa.BufferReader(footer)) if footer is not None else None
+    opened = pq.ParquetFile(data or file, metadata=metadata, page_checksum_verification=True, **options)
+    return opened, footer is not None
+
+
+def _read_footer(file: IO[bytes]) -> bytes | None:
+    """The footer, as it was written; None if it has no checksum, or another."""
+    size = file.seek(0, io.SEEK_END)
+    tail = _read_end(file, size, _TAIL_BYTES)
+    if len(tail) < _END_BYTES or tail[-4:] != _PARQUET:
+        return None
+    footer_bytes = int.from_bytes(tail[-8:-4], "little") + _END_BYTES
+    if footer_bytes + _MARK_BYTES > min(size, len(tail)):
+        tail = _read_end(file, size, footer_bytes + _MARK_BYTES)
+    before, footer = tail[:-footer_bytes][-_MARK_BYTES:], tail[-footer_bytes:]
+    return footer if before == _MARK + zlib.crc32(footer).to_bytes(4, "little") else None
+
+
+def _read_end(file: IO[bytes], size: int, count: int) -> bytes:
+    file.seek(max(0, size - count))
+    return file.read(count)
+
+
+def _compare_digest(file: IO[bytes], place: str, digest: str) -> None:
+    if (place, digest) in _proved:
+        return
+    if not hash_file(file).startswith(digest):
+        raise OSError("it is not what was committed")
+    _proved.add((place, digest))
+
+
+def hash_file(file: IO[bytes]) -> str:
+    total = hashlib.sha256()
+    file.seek(0)
+    while block := file.read(_READ_BYTES):
+        total.update(block)
+    return total.hexdigest()
+
+
+@contextmanager
+def readable(place: str) -> Iterator[None]:
+    """Name the part, as `RUN/parts/NAME`, in an error about its content."""
+    try:
+        yield
+    except (pa.ArrowException, OSError, ValueError, KeyError) as error:
+        if isinstance(error, OSError) and error.errno and not isinstance(error, FileNotFoundError):
+            raise
+        gone = isinstance(error, FileNotFoundError)
+        raise damaged(place, "" if gone else str(error)) from error
+
+
+def damaged(place: str, why: str, kind: type[UsageError] = CorruptState) -> UsageError:
+    """The error of a part that is damaged, or gone."""
+    run, _, name = place.rpartition("/parts/")
+    said = f"is damaged: {why.strip().partition(chr(10))[0].rstrip('.')}" if why else "is gone"
+    return kind(
+        f"{place} {said}.",
+        hint=f"Delete the commit of its shard, {run}/commits/{name[:6]}.*, and run `shardmill resume {run}`: "
+        "the shard is done again.",
+    )

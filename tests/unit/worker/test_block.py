@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 from shardmill.core.errors import WorkerFailed
+from shardmill.core.hashing import hash_inputs
 from shardmill.ledger import Claim
 from shardmill.tasks.base import WINDOW, Prepared
 from shardmill.worker.block import Block
@@ -25,7 +26,8 @@ def block(size: int, owners: list[int] | None = None, **more: Any) -> Block:
 
 
 def run(made: Block, *rows: int) -> None:
-    made.take_in(np.array(rows), pa.record_batch({"n": list(rows)}))
+    given = hash_inputs([made.prepared.inputs[row] for row in rows])
+    made.take_in(np.array(rows), pa.record_batch({"n": list(rows)}), None, given)
 
 
 def finished(made: Block, output: pa.Schema = OUTPUT) -> list[Any]:

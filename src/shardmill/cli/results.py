@@ -36,6 +36,7 @@ class VerifyOptions(OfResult, Trusting, Printing):
     sample: int = option(64, "Rows to recompute in float32; 0 for none.", metavar="N", common=True, ge=0)
     rows: int | None = option(None, "Rows that the result must have.", metavar="N", common=True, ge=0)
     dims: int | None = option(None, "Dimensions that each vector must have.", metavar="N", common=True, ge=1)
+    no_source: bool = option(False, "Do not read the whole source again to compare every item.", common=True)
 
 
 def verify(request: Request) -> None:
@@ -46,7 +47,13 @@ def verify(request: Request) -> None:
 
     options: VerifyOptions = request.options
     result = open_result(options.run, allow_code=options.allow_code)
-    report = result.verify(sample=options.sample, rows=options.rows, dims=options.dims, quiet=options.as_json)
+    report = result.verify(
+        sample=options.sample,
+        rows=options.rows,
+        dims=options.dims,
+        source=not options.no_source,
+        quiet=options.as_json,
+    )
     if options.as_json:
         print_json(report.to_json())
     else:

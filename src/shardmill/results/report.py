@@ -17,10 +17,24 @@ class Check:
 
 
 @dataclass(frozen=True, slots=True)
+class Difference:
+    """A shard whose items or rows are not what they must be, and the ids of some where they can be told.
+
+    It is no `fault` if the rows of a database may have changed since.
+    """
+
+    shard: int
+    what: str
+    ids: tuple[str, ...] = ()
+    fault: bool = True
+
+
+@dataclass(frozen=True, slots=True)
 class Report:
     """The proof of a run or a table; a run also keeps it in its folder as report.json.
 
-    `figures` are what the task measured of the result, such as ROUGE.
+    `differences` are the shards that differ from the source or from their commits, a thousand at most. `figures` are
+    what the task measured of the result, such as ROUGE.
     """
 
     run: str
@@ -31,6 +45,7 @@ class Report:
     checks: tuple[Check, ...]
     seconds: float
     figures: dict[str, Any] = field(default_factory=dict)
+    differences: tuple[Difference, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)

@@ -18,9 +18,10 @@ from shardmill.plan import NEW_NUMERICS, NUMERICS, Plan, SourceFile, new_numeric
 from shardmill.plugins import check_packages
 from shardmill.results.delivery import check_delivery
 from shardmill.results.ids import IdHashes, check_ids
+from shardmill.results.items import announce, check_items
 from shardmill.results.parts import SeenInParts, digest, read_errors, read_part_once
 from shardmill.results.pool import in_order
-from shardmill.results.report import Check, Expected, Report
+from shardmill.results.report import Check, Difference, Expected, Report
 from shardmill.results.sample import check_sample
 from shardmill.sinks.parquet import is_vector, read_part
 from shardmill.sources import Fields, count_lines, count_rows, kept_schema
@@ -32,9 +33,18 @@ _UNIT_SLACK = 5e-3
 
 
 def verify(
-    ledger: Ledger, plan: Plan, *, sample: int = 64, expected: Expected | None = None, quiet: bool = False
+    ledger: Ledger,
+    plan: Plan,
+    *,
+    sample: int = 64,
+    source: bool = True,
+    expected: Expected | None = None,
+    quiet: bool = False,
 ) -> Report:
-    """Check a run against its plan, its source and what is expected; `sample` rows are computed again in float32."""
+    """Check a run against its plan, its source and what is expected; `sample` rows are computed again in float32.
+
+    Without `source`, the whole source is not read again.
+    """
     # What a server answered is not asked for again.
     permission.check(plan.code, sends_keys=False)
     check_packages(plan.packages)
@@ -45,8 +55,11 @@ def verify(
     checks.append(_check_commits(plan, commits))
     whole = checks[-1].ok
     checks += _check_numerics(ledger, plan)
+    if whole and source and not quiet:
+        announce(plan, commits)
     if plan.work.to is not None:
-        return _verify_table(ledger, plan, commits, checks, expected, began)
+        return _verify_table(ledger, plan, commits, checks, expected, began, source=source, quiet=quiet)
+    differences: list[Difference] = []
     with Bar("verifying", quiet=quiet) as bar, IdHashes() as hashes:
         seen = _read_parts(ledger, plan, commits, hashes, bar)
         checks += _check_parts(seen, commits, plan)
@@ -57,7 +70,9 @@ def verify(
         if whole and (address := ledger.execution().get("into")):
             checks.append(check_delivery(ledger, plan, str(address), commits))
         if whole:
-            checks.append(_check_items(plan, commits))
+            checks += [_check_items(plan, commits)] if source else []
+            exact, differences = check_items(ledger, plan, commits, seen.sound, bar, source=source)
+            checks += exact
         figures = _measure(ledger, plan, commits) if whole and len(seen.sound) == len(plan.shards) else {}
         if whole and sample and len(seen.sound) == len(plan.shards):
             bar.at(1.0, f"computing {sample} rows again")
@@ -71,6 +86,7 @@ def verify(
         checks=tuple(checks),
         seconds=round(time.monotonic() - began, 2),
         figures=figures,
+        differences=tuple(differences),
     )
     ledger.notes.put_report(report.to_json())
     return report
@@ -93,6 +109,9 @@ def _verify_table(
     checks: list[Check],
     expected: Expected,
     began: float,
+    *,
+    source: bool,
+    quiet: bool,
 ) -> Report:
     """Verify a load: compare its commits with the batch ledger, and the ledger with the table's rows."""
     from shardmill.sinks.table import check_table, count_without_result, read_results
@@ -119,8 +138,12 @@ def _verify_table(
     for failed, unreadable in in_order(lambda commit: read_errors(ledger, commit), commits.values()):
         seen.add(SeenInParts(errors=len(failed), unreadable_errors=unreadable))
     checks.append(_check_errors(commits, seen.errors, seen.unreadable_errors))
+    differences: list[Difference] = []
     if whole:
-        checks.append(_check_items(plan, commits))
+        checks += [_check_items(plan, commits)] if source else []
+        with Bar("verifying", quiet=quiet) as bar:
+            exact, differences = check_items(ledger, plan, commits, [], bar, source=source)
+        checks += exact
     report = Report(
         run=ledger.url,
         plan=plan.id,
@@ -130,6 +153,7 @@ def _verify_table(
         checks=tuple(checks),
         seconds=round(time.monotonic() - began, 2),
         figures=figures,
+        differences=tuple(differences),
     )
     ledger.notes.put_report(report.to_json())
     return report

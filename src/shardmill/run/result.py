@@ -63,16 +63,24 @@ class Run:
         return look(self.ledger, self.plan)
 
     def verify(
-        self, *, sample: int = 64, rows: int | None = None, dims: int | None = None, quiet: bool = True
+        self,
+        *,
+        sample: int = 64,
+        rows: int | None = None,
+        dims: int | None = None,
+        source: bool = True,
+        quiet: bool = True,
     ) -> Report:
         """Check the result against plan and source, and optionally against expected rows and dimensions.
 
-        The report is also saved in the run folder.
+        Without `source`, the whole source is not read again, and its items are not compared. The report is also saved
+        in the run folder.
         """
         from shardmill.results.verify import Expected, verify
 
         with timed_step(self.plan.id, self.plan.generation, "verify"):
-            return verify(self.ledger, self.plan, sample=sample, expected=Expected(rows, dims), quiet=quiet)
+            expected = Expected(rows, dims)
+            return verify(self.ledger, self.plan, sample=sample, source=source, expected=expected, quiet=quiet)
 
     def cost(self, usd_per_hour: float | None = None) -> Cost:
         """What the run has cost so far, at `usd_per_hour` or the catalogue's price."""

@@ -126,9 +126,15 @@ class Table:
         return task, open_here(task, precise=precise)
 
     def verify(
-        self, *, sample: int = 64, rows: int | None = None, dims: int | None = None, quiet: bool = True
+        self,
+        *,
+        sample: int = 64,
+        rows: int | None = None,
+        dims: int | None = None,
+        source: bool = True,
+        quiet: bool = True,
     ) -> Report:
-        """Check what the table holds; `sample` rows are computed again in float32."""
+        """Check what the table holds; `sample` rows are computed again in float32. Its `source` is never read."""
         began = time.monotonic()
         permission.check(permission.code_among(self.registered.task, (), self.registered.fingerprint))
         expected = Expected(rows, dims)

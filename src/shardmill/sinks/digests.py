@@ -31,6 +31,11 @@ def digest_items(texts: Sequence[str | None], fields: pa.RecordBatch | None = No
     return pa.array(digests, pa.binary())
 
 
+def hash_kept(kept: pa.RecordBatch) -> Hashes:
+    """A hash of the id and kept columns of each item. A missing vector is stored as one of NaN: they are the same."""
+    return hash_rows(restore_missing(kept))
+
+
 def hash_items(texts: pa.Array, kept_hashes: Hashes, first: int) -> Hashes:
     """A hash of each item: of its place in the shard, its text as given, its id and its kept columns."""
     content = mix(kept_hashes * np.uint64(31) + hash_column(texts))

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from shardmill.core.errors import Cure, WorkerFailed
-from shardmill.core.hashing import add_sums, hash_rows, sum_hashes
+from shardmill.core.hashing import add_sums, sum_hashes
 from shardmill.sinks.base import Staged
-from shardmill.sinks.digests import hash_items
+from shardmill.sinks.digests import hash_items, hash_kept
 from shardmill.sources import ItemBatch
 
 
@@ -24,7 +24,7 @@ class ReadAgain:
         rows = min(self._left, len(batch))
         if not rows:
             return
-        kept = hash_rows(batch.kept.select(self._keep).slice(0, rows))
+        kept = hash_kept(batch.kept.select(self._keep).slice(0, rows))
         self._digests.append(sum_hashes(hash_items(batch.texts.slice(0, rows), kept, first)))
         self._left -= rows
         if not self._left and add_sums(self._digests) != self._staged.done_digest:

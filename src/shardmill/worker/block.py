@@ -12,11 +12,11 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from shardmill.core.errors import Cure, ShardmillError, TaskError, WorkerFailed
-from shardmill.core.hashing import Hashes, add_sums, bind, hash_inputs, hash_rows, sum_hashes
+from shardmill.core.hashing import Hashes, add_sums, bind, hash_inputs, sum_hashes
 from shardmill.ledger import Claim, Suspects
 from shardmill.plan import Plan
 from shardmill.sinks.base import Sink
-from shardmill.sinks.digests import digest_items, hash_items, hash_made
+from shardmill.sinks.digests import digest_items, hash_items, hash_kept, hash_made
 from shardmill.sources import ItemBatch, Source
 from shardmill.tasks.base import WINDOW, Combined, Prepared, Task, number_items
 
@@ -325,7 +325,7 @@ def make_block(
     for row in bad:
         texts[row] = None
     kept, unchanged = batch.kept.select(list(keep)), frozenset[int]()
-    kept_hashes = hash_rows(kept)
+    kept_hashes = hash_kept(kept)
     fields = batch.kept.select(list(task.fields)) if task.fields else None
     if task.numbers_items:
         fields = number_items(fields, read.claim.shard, read.first_row, len(batch))

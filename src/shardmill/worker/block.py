@@ -18,7 +18,7 @@ from shardmill.plan import Plan
 from shardmill.sinks.base import Sink
 from shardmill.sinks.digests import digest_items, hash_items, hash_kept, hash_made
 from shardmill.sources import ItemBatch, Source
-from shardmill.tasks.base import WINDOW, Combined, Prepared, Task, number_items
+from shardmill.tasks.base import WINDOW, Combined, Output, Prepared, Task, number_items
 
 Rows = NDArray[np.int64]
 TEXT_DIGEST = pa.field("text_digest", pa.binary())
@@ -125,22 +125,20 @@ class Block:
         keep[[*self.bad, *self.unchanged]] = False
         return np.flatnonzero(keep if self.prepared.owners is None else keep[self.prepared.owners])
 
-    def take_in(self, rows: Rows, made: pa.RecordBatch, counts: Rows | None, given: Hashes) -> int:
-        """Keep or combine the task's output for some inputs, which may have several rows or none each.
+    def take_in(self, rows: Rows, made: pa.RecordBatch, counts: Rows | None = None) -> int:
+        """Keep or combine the task's `tagged` output for some inputs, which may have several rows or none each.
 
-        `given` has the hash of each input as it was handed to the task. Returns how many items have their first input
-        here.
+        Returns how many items have their first input here.
         """
         if self._ran[rows].any():
             raise mixed_up(self.claim.shard, f"item {self.first_row + self.item(int(rows[0]))} was returned twice")
         self._ran[rows] = True
         if self.combined is None:
-            hashes = pa.array(given if counts is None else np.repeat(given, counts), pa.uint64())
-            self.outputs.append((rows, made.append_column(_GIVEN, hashes), counts))
+            self.outputs.append((rows, made, counts))
         else:
             items = self.items(rows)
-            self._check_bound(given, rows, items)
-            self.combined.add(items, made)
+            self._check_bound(made.column(_GIVEN), rows, items)
+            self.combined.add(items, made.drop_columns([_GIVEN]))
         owners = self.prepared.owners
         return len(rows) if owners is None else int(((rows == 0) | (owners[rows] != owners[rows - 1])).sum())
 
@@ -235,13 +233,12 @@ class Block:
         columns: list[pa.Array] = taken.columns
         if _GIVEN in made.schema.names:
             there = np.flatnonzero(where >= 0)
-            given = columns.pop().take(pa.array(there)).to_numpy(zero_copy_only=False)
-            self._check_bound(given, inputs[there], items[there])
+            self._check_bound(columns.pop().take(pa.array(there)), inputs[there], items[there])
         return columns
 
-    def _check_bound(self, given: Hashes, inputs: Rows, items: Rows) -> None:
+    def _check_bound(self, given: pa.Array, inputs: Rows, items: Rows) -> None:
         """These inputs were handed to the task for these items, and no others."""
-        wrong = np.flatnonzero(bind(given, items) != self._bound[inputs])
+        wrong = np.flatnonzero(bind(given.to_numpy(zero_copy_only=False), items) != self._bound[inputs])
         if len(wrong):
             raise mixed_up(
                 self.claim.shard,
@@ -274,6 +271,13 @@ class Block:
             items, numbers = items[good], numbers[good]
             digests.append(sum_hashes(hash_made(made, self.kept_hashes[items], items + self.first_row, numbers)))
         self.rows_digest = add_sums(digests)
+
+
+def tagged(output: Output, given: Hashes) -> pa.RecordBatch:
+    """The rows of an output, each with the hash of the input that it was made from."""
+    given = given if output.given is None else output.given
+    hashes = given if output.counts is None else np.repeat(given, output.counts)
+    return output.rows.append_column(_GIVEN, pa.array(hashes, pa.uint64()))
 
 
 def mixed_up(shard: int, what: str) -> WorkerFailed:

@@ -25,7 +25,7 @@ from shardmill.core.hashing import Hashes, hash_inputs
 from shardmill.ledger import Claim, Ledger, Suspects
 from shardmill.tasks.base import Output, Task
 from shardmill.worker.batch import Batch, take_rows
-from shardmill.worker.block import CONTRACT, Block, Rows
+from shardmill.worker.block import CONTRACT, Block, Rows, tagged
 
 # After this many crashes a shard is run with a record of the rows on the device. A row that was alone there at _STRIKES
 # deaths is poison; if that many workers die on a plain text, the device is broken.
@@ -250,7 +250,7 @@ class Runner:
 
     def hand_out(self, batch: Batch, output: Output, given: Hashes) -> None:
         """Give each block its rows of an output, with the hashes of the inputs; those that the task returned count."""
-        given = given if output.given is None else output.given
+        output = replace(output, rows=tagged(output, given))
         good = np.ones(len(batch), bool)
         good[list(output.bad)] = False
         for block, places, rows in batch.parts():
@@ -260,7 +260,7 @@ class Runner:
                 block.bad.setdefault(block.item(int(rows[i])), output.bad[int(places[i])])
             places, rows = places[good[places]], rows[good[places]]
             if len(rows):
-                items = block.take_in(rows, *_of_inputs(output, places), given[places])
+                items = block.take_in(rows, *_of_inputs(output, places))
                 self.on_rows(block, items, int(block.prepared.costs[rows].sum()))
 
     def run_carefully(self, block: Block, suspects: Suspects) -> None:

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from shardmill.core.errors import Cure, ShardmillError, TaskError, WorkerFailed
+from shardmill.core.errors import Cure, WorkerFailed
 from shardmill.core.hashing import Hashes, add_sums, bind, hash_inputs, sum_hashes
 from shardmill.ledger import Claim, Suspects
 from shardmill.plan import Plan
@@ -19,6 +19,7 @@ from shardmill.sinks.base import Sink
 from shardmill.sinks.digests import digest_items, hash_items, hash_kept, hash_made
 from shardmill.sources import ItemBatch, Source
 from shardmill.tasks.base import WINDOW, Combined, Output, Prepared, Task, number_items
+from shardmill.worker.preparing import prepare
 
 Rows = NDArray[np.int64]
 TEXT_DIGEST = pa.field("text_digest", pa.binary())
@@ -26,8 +27,6 @@ TEXT_DIGEST = pa.field("text_digest", pa.binary())
 # The column that says which input each row of a task's output was made from.
 _GIVEN = "shardmill_given"
 
-CONTRACT = "A task must return one row per input, in order (docs/tasks.md)."
-_OWNERS = "Prepared.owners must give the text of each input, in order; every text needs an input (docs/tasks.md)."
 # A streaming task gets blocks of about this much work: rows are kept once their block is finished.
 _BLOCK_S, _FEWEST_ROWS = 10.0, 32
 # Kept columns are repeated in each row of an item, so wide ones are written in slices of this size.
@@ -372,47 +371,3 @@ def read_item(source: Source, plan: Plan, task: Task, shard: int, row: int) -> A
         f"Shard {shard} has no row {row}.",
         hint="The source has changed since the run was planned: start over with --fresh.",
     ).without_resume()
-
-
-def prepare(task: Task, texts: Sequence[str | None], fields: pa.RecordBatch | None = None) -> Prepared:
-    """Prepare texts. On an error, halve them until the failing text is alone, and mark it bad."""
-    try:
-        prepared = task.prepare(texts) if fields is None else task.prepare(texts, fields)
-    except (ShardmillError, MemoryError):
-        raise
-    except Exception as error:
-        if len(texts) == 1:
-            return Prepared([None], np.zeros(1, np.int64), {0: f"{type(error).__name__}: {error}"[:500]})
-        middle = len(texts) // 2
-        first, second = (None, None) if fields is None else (fields.slice(0, middle), fields.slice(middle))
-        halves = prepare(task, texts[:middle], first), prepare(task, texts[middle:], second)
-        return _add(*halves, middle, len(texts) - middle)
-    _check(task, prepared, texts)
-    return prepared
-
-
-def _check(task: Task, prepared: Prepared, texts: Sequence[str | None]) -> None:
-    owners = prepared.owners
-    if owners is None:
-        if not len(texts) == len(prepared.inputs) == len(prepared.costs):
-            raise TaskError(f"The task prepared {len(prepared.inputs)} inputs for {len(texts)} texts.", hint=CONTRACT)
-        return
-    wanted = {i for i, text in enumerate(texts) if text is not None and i not in prepared.bad}
-    in_order = len(owners) == len(prepared.inputs) == len(prepared.costs) and bool((np.diff(owners) >= 0).all())
-    if not in_order or set(owners.tolist()) != wanted:
-        raise TaskError(f"The task's `owners` do not match its inputs for {len(texts)} texts.", hint=_OWNERS)
-    if WINDOW not in task.output.names and task.combine(len(texts)) is None:
-        raise TaskError(
-            "The task prepares several inputs per text but does not say how they become rows.",
-            hint=f"Give it {WINDOW!r} in its output, or a method combine (docs/tasks.md).",
-        )
-
-
-def _add(a: Prepared, b: Prepared, a_texts: int, b_texts: int) -> Prepared:
-    bad = {**a.bad, **{row + a_texts: reason for row, reason in b.bad.items()}}
-    costs = np.concatenate([a.costs, b.costs])
-    owners = None
-    if a.owners is not None or b.owners is not None:
-        firsts, seconds = (np.arange(n) if p.owners is None else p.owners for p, n in ((a, a_texts), (b, b_texts)))
-        owners = np.concatenate([firsts, seconds + a_texts])
-    return Prepared([*a.inputs, *b.inputs], costs, bad, a.tokens + b.tokens, a.truncated + b.truncated, owners)

@@ -18,9 +18,10 @@ from shardmill.core.hashing import hash_inputs
 from shardmill.ledger import Claim, ItemCheckpoints, ItemReport, ItemReports, Ledger, StoredCheckpoint, Suspects
 from shardmill.tasks.base import Output
 from shardmill.tasks.context import Group, LongTask
-from shardmill.worker.block import CONTRACT, Block, tagged
+from shardmill.worker.block import Block, tagged
 from shardmill.worker.channel import AllDone, Stopped
 from shardmill.worker.gang import Gangs, GangSeat
+from shardmill.worker.preparing import CONTRACT
 from shardmill.worker.pulse import quietly
 from shardmill.worker.shards import OpenShards
 from shardmill.worker.tally import OpenShard

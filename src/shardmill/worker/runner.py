@@ -25,7 +25,8 @@ from shardmill.core.hashing import Hashes, hash_inputs
 from shardmill.ledger import Claim, Ledger, Suspects
 from shardmill.tasks.base import Output, Task
 from shardmill.worker.batch import Batch, take_rows
-from shardmill.worker.block import CONTRACT, Block, Rows, tagged
+from shardmill.worker.block import Block, Rows, tagged
+from shardmill.worker.preparing import CONTRACT
 
 # After this many crashes a shard is run with a record of the rows on the device. A row that was alone there at _STRIKES
 # deaths is poison; if that many workers die on a plain text, the device is broken.

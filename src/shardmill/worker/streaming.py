@@ -13,8 +13,9 @@ from shardmill.core.errors import Cure, DeviceOutOfMemory, TaskError, WorkerFail
 from shardmill.core.hashing import hash_inputs
 from shardmill.tasks.base import Output, Task
 from shardmill.worker.batch import Batch
-from shardmill.worker.block import CONTRACT, Block
+from shardmill.worker.block import Block
 from shardmill.worker.channel import AllDone, ShardEnd, Stopped
+from shardmill.worker.preparing import CONTRACT
 from shardmill.worker.runner import NOT_OF_A_ROW, Runner
 
 Item = Block | ShardEnd | AllDone

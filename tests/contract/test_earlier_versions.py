@@ -153,12 +153,15 @@ def test_a_half_finished_run_is_resumed_by_the_same_command(kept: Kept, tmp_path
     assert {name: after[name] for name in before} == before, "a part or commit changed"
     assert content(folder, "parts").keys() <= after.keys(), "a part of the dead is left"
     assert not content(folder, "leases")
-    keys = {frozenset(json.loads(raw)) for raw in content(folder, "commits").values()}
+    # Version 0.2.0 passes over keys that it does not know.
+    new = {"items_digest", "rows_digest"} if kept.version.name != "0.1.0" else set()
+    keys = {frozenset(json.loads(raw).keys() - new) for raw in content(folder, "commits").values()}
     assert len(keys) == 1, "that version reads no commit with other keys than its own"
 
     run = shardmill.Run(folder)
     report = run.verify()
     assert report.verified, failed(report)
+    assert "written before items had digests" in str(report)
     run.merge(tmp_path / "all.parquet")
     table = pq.read_table(tmp_path / "all.parquet")
     for name in ("id", "title", "price"):

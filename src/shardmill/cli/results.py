@@ -39,6 +39,7 @@ class VerifyOptions(OfResult, Trusting, Printing):
     rows: int | None = option(None, "Rows that the result must have.", metavar="N", common=True, ge=0)
     dims: int | None = option(None, "Dimensions that each vector must have.", metavar="N", common=True, ge=1)
     no_report: bool = option(False, "Do not keep the proof as report.json in the run folder.", common=True)
+    no_source: bool = option(False, "Do not read the whole source again to compare every item.", common=True)
 
 
 def verify(request: Request) -> None:
@@ -51,7 +52,7 @@ def verify(request: Request) -> None:
     result = open_result(options.run, allow_code=options.allow_code)
     asked: dict[str, Any] = {"sample": options.sample, "rows": options.rows, "dims": options.dims}
     if isinstance(result, Run):
-        asked["report"] = False
+        asked.update(source=not options.no_source, report=False)
     report = result.verify(**asked, quiet=options.as_json)
     if options.as_json:
         print_json(report.to_json())

@@ -19,7 +19,8 @@ class Commit:
     item can have several; 0 means one per item, unless items were `dropped`: those that the task gave no row. `tokens`
     were read, `tokens_out` generated. `kernel` and `precision` say how the rows were computed. `lengths` counts inputs
     by their cost, in tokens for most tasks: the number at i is of those from 2**i on. Rows that an earlier attempt kept
-    are not in it.
+    are not in it. `items_digest` is of the items as they were read, `rows_digest` of the part's rows as the task
+    returned them, each bound to its place; "" if a version wrote it that made none.
     """
 
     shard: int
@@ -47,6 +48,8 @@ class Commit:
     tokens_out: int = 0
     lengths: list[int] = field(default_factory=list)
     dropped: int = 0
+    items_digest: str = ""
+    rows_digest: str = ""
 
     def __post_init__(self) -> None:
         for key, folder in ((self.part, "parts"), (self.errors_file, "errors")):
@@ -112,7 +115,10 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class KeptRows:
-    """Items [first_row, first_row + rows) of a shard that an attempt finished: counts, failed rows, how computed."""
+    """Items [first_row, first_row + rows) of a shard that an attempt finished: counts, failed rows, how computed.
+
+    Its digests are those that a commit of these items alone would have.
+    """
 
     shard: int
     plan: str
@@ -122,6 +128,8 @@ class KeptRows:
     counts: dict[str, int]
     numerics: dict[str, str] = field(default_factory=dict)
     errors: list[dict[str, Any]] = field(default_factory=list)
+    items_digest: str = ""
+    rows_digest: str = ""
 
     @property
     def stop(self) -> int:
@@ -223,7 +231,7 @@ class RunForecast:
 Record = Commit | Lease | Assignment | Suspects | RunForecast | Step | KeptRows | CheckpointRecord | Gang | GangMember
 
 # Version 0.1.0 reads no commit with other keys than its own, so these are left out if they are empty.
-_NEW_KEYS = ("kernel", "precision", "tokens_out", "lengths", "dropped")
+_NEW_KEYS = ("kernel", "precision", "tokens_out", "lengths", "dropped", "items_digest", "rows_digest")
 _to_json = json.JSONEncoder(separators=(",", ":"), sort_keys=True, ensure_ascii=False).encode
 
 

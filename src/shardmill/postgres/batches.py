@@ -10,6 +10,7 @@ import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from shardmill.core.hashing import add_sums
 from shardmill.postgres.connect import explained, limit, reading
 from shardmill.postgres.copy import add_digests
 from shardmill.postgres.tables import MAY_CREATE, create_schema, lock
@@ -41,12 +42,17 @@ CREATE TABLE IF NOT EXISTS shardmill.batches (
   at timestamptz NOT NULL DEFAULT now(),
   tokens_out bigint NOT NULL DEFAULT 0,
   dropped bigint NOT NULL DEFAULT 0,
+  items_digest bytea,
   PRIMARY KEY (target, plan, shard, first_row)
 )
 """
 
 # Earlier versions made the table without these columns; they name theirs, so all may write to one table.
-_ADDED = ("tokens_out", "dropped")
+_ADDED = {
+    "tokens_out": "bigint NOT NULL DEFAULT 0",
+    "dropped": "bigint NOT NULL DEFAULT 0",
+    "items_digest": "bytea",
+}
 _HAS = "SELECT count(*) FROM pg_attribute WHERE attrelid = 'shardmill.batches'::regclass AND attname = %s"
 
 
@@ -55,7 +61,7 @@ class BatchRecord:
     """Items of one shard that are in the table or recorded as errors.
 
     `rows` counts items, `dropped` those without a row; `sent` counts the table rows sent, `inserted` and `updated` how
-    many of them were.
+    many of them were. `items_digest` is of the items as they were read; None if a version wrote it that made none.
     """
 
     first_row: int
@@ -72,6 +78,7 @@ class BatchRecord:
     digest: bytes = b""
     tokens_out: int = 0
     dropped: int = 0
+    items_digest: bytes | None = None
 
     @property
     def stop(self) -> int:
@@ -108,6 +115,11 @@ class ShardProgress:
     @property
     def digest(self) -> bytes:
         return add_digests([b.digest for b in self.batches])
+
+    @property
+    def items_digest(self) -> str:
+        """Of all items so far; "" if one batch has none."""
+        return add_sums(b.items_digest.hex() if b.items_digest is not None else "" for b in self.batches)
 
     def total(self, name: str) -> int:
         return sum(int(getattr(b, name)) for b in self.batches)
@@ -163,10 +175,9 @@ def create_ledger(connection: psycopg.Connection[Any]) -> None:
             create_schema(connection, "shardmill")
             connection.execute(_TABLE)
             return
-        for name in _ADDED:
+        for name, kind in _ADDED.items():
             if connection.execute(_HAS, [name]).fetchone() == (0,):
-                change = f"ALTER TABLE shardmill.batches ADD COLUMN {name} bigint NOT NULL DEFAULT 0"
-                connection.execute(change.encode())
+                connection.execute(f"ALTER TABLE shardmill.batches ADD COLUMN {name} {kind}".encode())
 
 
 class BatchLedger:
@@ -201,10 +212,10 @@ class BatchLedger:
             """
             INSERT INTO shardmill.batches (plan, target, table_schema, table_name, shard, first_row, rows, last, lines,
                                            inputs, tokens, truncated, sent, errors, digest, worker, tokens_out,
-                                           dropped)
+                                           dropped, items_digest)
             SELECT %(plan)s, %(name)s::regclass, %(schema)s, %(table)s, %(shard)s, %(first_row)s, %(rows)s, %(last)s,
                    %(lines)s, %(inputs)s, %(tokens)s, %(truncated)s, %(sent)s, %(errors)s::jsonb, %(digest)s,
-                   %(worker)s, %(tokens_out)s, %(dropped)s
+                   %(worker)s, %(tokens_out)s, %(dropped)s, %(items_digest)s
             WHERE %(first_row)s = (
               SELECT coalesce(max(first_row + rows), 0) FROM shardmill.batches
               WHERE plan = %(plan)s AND target = %(name)s::regclass AND shard = %(shard)s
@@ -261,4 +272,5 @@ _COLUMNS = (
     "digest",
     "tokens_out",
     "dropped",
+    "items_digest",
 )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -14,6 +13,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from shardmill.core.errors import ShardmillError
+from shardmill.core.hashing import Hashes, hash_rows
 from shardmill.ledger import Commit, Ledger
 from shardmill.plan import ITEM, Plan
 from shardmill.results.bad import MOST_NAMED, BadRow
@@ -25,72 +25,19 @@ from shardmill.results.windows import RowItems, has_items, has_windows
 from shardmill.sinks.parquet import read_part
 from shardmill.tasks.base import WINDOW
 
-Hashes = NDArray[np.uint64]
-
 _HELD_BYTES = 64 << 20
 _BUCKET_BITS = 10
 # How many hashes that occur twice are checked by comparing their ids in full; the rest is counted by hash.
 _COMPARED = 1 << 16
-# Longer values are hashed one by one.
-_LONGEST_AT_ONCE = 256
-_NULL = np.uint64(0x6E756C6C)
 
 
 def hash_ids(ids: pa.RecordBatch) -> tuple[NDArray[np.int64], Hashes]:
     """The rows that have an id, and its hash for each: equal ids have equal hashes in every batch."""
-    total = np.zeros(ids.num_rows, np.uint64)
     missing = np.ones(ids.num_rows, bool)
     for column in ids.columns:
-        absent = column.is_null().to_numpy(zero_copy_only=False)
-        hashes = _hash_column(column)
-        hashes[absent] = _NULL
-        total = _mix(total * np.uint64(31) + hashes)
-        missing &= absent
+        missing &= column.is_null().to_numpy(zero_copy_only=False)
     rows = np.flatnonzero(~missing)
-    return rows, total[rows]
-
-
-def _hash_column(column: pa.Array) -> Hashes:
-    kind = column.type
-    if pa.types.is_integer(kind):
-        return _mix(column.fill_null(0).to_numpy(zero_copy_only=False).astype(np.uint64))
-    if not any(f(kind) for f in (pa.types.is_string, pa.types.is_large_string, pa.types.is_binary)):
-        column = pa.array([repr(value) for value in column.to_pylist()], pa.string())
-    return _hash_bytes(column.cast(pa.binary()).cast(pa.large_binary()))
-
-
-def _hash_bytes(column: pa.LargeBinaryArray) -> Hashes:
-    """Hash all values together, eight bytes of each at a time."""
-    _, offsets, data = column.buffers()
-    edges = np.frombuffer(offsets, np.int64)[column.offset : column.offset + len(column) + 1]
-    lengths, starts = np.diff(edges), edges[:-1] - edges[0]
-    padded = np.zeros(int(edges[-1] - edges[0]) + 8, np.uint8)
-    if len(padded) > 8:
-        padded[:-8] = np.frombuffer(data, np.uint8)[edges[0] : edges[-1]]
-    words = np.ndarray((len(padded) - 7,), "<u8", padded.data, strides=(1,))
-    hashes = _mix(lengths.astype(np.uint64))
-    active, at = np.flatnonzero((lengths > 0) & (lengths <= _LONGEST_AT_ONCE)), 0
-    while len(active):
-        left = lengths[active] - at
-        # The bytes after the end of a value are shifted out.
-        word = words[starts[active] + at] << (8 * (8 - np.minimum(left, 8))).astype(np.uint64)
-        hashes[active] = _mix(hashes[active] ^ word)
-        active, at = active[left > 8], at + 8
-    for i in np.flatnonzero(lengths > _LONGEST_AT_ONCE):
-        value = padded[starts[i] : starts[i] + lengths[i]].tobytes()
-        hashes[i] = int.from_bytes(hashlib.blake2b(value, digest_size=8).digest(), "little")
-    return hashes
-
-
-def _mix(values: Hashes) -> Hashes:
-    """Spread every bit of each value over all bits."""
-    values = values + np.uint64(0x9E3779B97F4A7C15)
-    values ^= values >> np.uint64(30)
-    values *= np.uint64(0xBF58476D1CE4E5B9)
-    values ^= values >> np.uint64(27)
-    values *= np.uint64(0x94D049BB133111EB)
-    values ^= values >> np.uint64(31)
-    return values
+    return rows, hash_rows(ids)[rows]
 
 
 class IdHashes:

@@ -11,7 +11,10 @@ from shardmill.results.bad import BadRow
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One check: its name, whether it passed, what was seen, and the first rows that are wrong, with their ids."""
+    """One check: its name, whether it passed, what was seen, and the first rows that are wrong, with their ids.
+
+    Where a shard is wrong and no row can be told, the shard stands for it.
+    """
 
     name: str
     ok: bool

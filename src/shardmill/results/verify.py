@@ -22,6 +22,7 @@ from shardmill.results.delivery import check_delivery
 from shardmill.results.drawn import SAMPLE, sample_size
 from shardmill.results.dropped import DroppedItems
 from shardmill.results.ids import IdHashes, check_ids
+from shardmill.results.items import announce, check_items
 from shardmill.results.parts import UNIT_SLACK, digest, read_errors, read_part_once
 from shardmill.results.pool import in_order
 from shardmill.results.report import Check, Expected, Report
@@ -36,14 +37,21 @@ __all__ = ["Check", "Expected", "Report", "digest", "save_report", "verify"]
 
 
 def verify(
-    ledger: Ledger, plan: Plan, *, sample: int | str = SAMPLE, expected: Expected | None = None, quiet: bool = False
+    ledger: Ledger,
+    plan: Plan,
+    *,
+    sample: int | str = SAMPLE,
+    source: bool = True,
+    expected: Expected | None = None,
+    quiet: bool = False,
 ) -> Report:
     """Check a run against its plan, its source and what is expected; `sample` rows are computed again in float32.
 
-    Nothing is written into the run's folder but, now and then, how far a long sample is.
+    Without `source`, the whole source is not read again. Nothing is written into the run's folder but, now and then,
+    how far a long sample is.
     """
     try:
-        report = _verify(ledger, plan, sample, expected or Expected(), quiet)
+        report = _verify(ledger, plan, sample, source, expected or Expected(), quiet)
     except (ShardmillError, FileNotFoundError) as error:
         _refuse_vanished(ledger, error)
         raise
@@ -70,7 +78,7 @@ def _refuse_vanished(ledger: Ledger, error: Exception | None = None) -> None:
             ) from error
 
 
-def _verify(ledger: Ledger, plan: Plan, sample: int | str, expected: Expected, quiet: bool) -> Report:
+def _verify(ledger: Ledger, plan: Plan, sample: int | str, source: bool, expected: Expected, quiet: bool) -> Report:
     # What a server answered is not asked for again.
     permission.check(plan.code, sends_keys=False)
     check_packages(plan.packages)
@@ -81,8 +89,10 @@ def _verify(ledger: Ledger, plan: Plan, sample: int | str, expected: Expected, q
     checks.append(_check_commits(plan, commits))
     whole = checks[-1].ok
     checks += _check_numerics(ledger, plan)
+    if whole and source and not quiet:
+        announce(plan, commits)
     if plan.work.to is not None:
-        return _verify_table(ledger, plan, commits, checks, expected, began)
+        return _verify_table(ledger, plan, commits, checks, expected, began, source=source, quiet=quiet)
     dropped = DroppedItems()
     with Bar("verifying", quiet=quiet) as bar, IdHashes() as hashes:
         seen = _read_parts(ledger, plan, commits, hashes, dropped, bar)
@@ -97,7 +107,8 @@ def _verify(ledger: Ledger, plan: Plan, sample: int | str, expected: Expected, q
         if whole and (address := ledger.execution().get("into")):
             checks.append(check_delivery(ledger, plan, str(address), commits))
         if whole:
-            checks.append(_check_items(plan, commits))
+            checks += [_check_items(plan, commits)] if source else []
+            checks += check_items(ledger, plan, commits, seen.sound, bar, source=source)
         figures = _measure(ledger, plan, commits) if sound else {}
     if sound and sample_size(sample, 100):
         checks.append(check_sample(ledger, plan, commits, sample, quiet=quiet))
@@ -130,6 +141,9 @@ def _verify_table(
     checks: list[Check],
     expected: Expected,
     began: float,
+    *,
+    source: bool,
+    quiet: bool,
 ) -> Report:
     """Verify a load: compare its commits with the batch ledger, and the ledger with the table's rows."""
     whole, figures = checks[0].ok, {}
@@ -156,7 +170,9 @@ def _verify_table(
         seen.add(SeenInParts(errors=len(failed), unreadable_errors=unreadable))
     checks.append(_check_errors(commits, seen.errors, seen.unreadable_errors))
     if whole:
-        checks.append(_check_items(plan, commits))
+        checks += [_check_items(plan, commits)] if source else []
+        with Bar("verifying", quiet=quiet) as bar:
+            checks += check_items(ledger, plan, commits, [], bar, source=source)
     return Report(
         run=ledger.url,
         plan=plan.id,

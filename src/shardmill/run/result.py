@@ -68,18 +68,21 @@ class Run:
         sample: int | str = 64,
         rows: int | None = None,
         dims: int | None = None,
+        source: bool = True,
         report: bool = True,
         quiet: bool = True,
     ) -> Report:
         """Check the result against plan and source, and optionally against expected rows and dimensions.
 
-        `sample` rows are computed again: a number, a share such as "1%", or "all". The `report` is kept in the run
-        folder, if that can be written.
+        `sample` rows are computed again: a number, a share such as "1%", or "all". Without `source`, the whole source
+        is not read again, and its items are not compared. The `report` is kept in the run folder, if that can be
+        written.
         """
         from shardmill.results.verify import Expected, verify
 
         with timed_step(self.plan.id, self.plan.generation, "verify"):
-            found = verify(self.ledger, self.plan, sample=sample, expected=Expected(rows, dims), quiet=quiet)
+            asked = Expected(rows, dims)
+            found = verify(self.ledger, self.plan, sample=sample, source=source, expected=asked, quiet=quiet)
         if report:
             self.keep_report(found)
         return found

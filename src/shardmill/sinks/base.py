@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from shardmill.core.hashing import Hashes
 from shardmill.ledger import Claim, Commit, Ledger
 from shardmill.plan import Plan
 
@@ -26,6 +27,7 @@ class Finished:
     """Consecutive items whose rows were written; items are numbered within their shard.
 
     `gone` are items that the task gave no row. `describe` makes the error record of an item that the sink refuses.
+    `item_hashes` are of the items as read; `rows_digest` is of all rows that were written for them.
     """
 
     first_row: int
@@ -37,6 +39,8 @@ class Finished:
     tokens_out: int = 0
     truncated: int = 0
     gone: Sequence[int] = ()
+    item_hashes: Hashes = field(default_factory=lambda: np.zeros(0, np.uint64))
+    rows_digest: str = ""
 
     @property
     def dropped(self) -> int:
@@ -56,18 +60,25 @@ class Sealed:
     truncated: int
     dropped: int = 0
     errors: list[ErrorRecord] = field(default_factory=list)
+    items_digest: str = ""
+    rows_digest: str = ""
 
 
 class Staged(Protocol):
     """The rows of one attempt at one shard. The first `done` items were finished by earlier attempts: skip them.
 
     `carried` are their counts, if the attempt goes on counting from there instead of learning the totals from `seal`.
+    `done_digest` is of these items as they were read then, "" if that is unknown; if they are read differently now,
+    `distrust` says what to do, and makes sure that the next attempt does not meet them again where it can.
     """
 
     @property
     def done(self) -> int: ...
     @property
     def carried(self) -> Sealed | None: ...
+    @property
+    def done_digest(self) -> str: ...
+    def distrust(self) -> str: ...
     @property
     def complete(self) -> bool: ...
     def write(self, rows: pa.Table, items: NDArray[np.int64]) -> None: ...

@@ -1,4 +1,5 @@
-"""Digests of what a row is made from, by which `--changed-only` tells whether a row must be made anew."""
+"""Digests of what a row is made from, by which `--changed-only` tells whether a row must be made anew, and hashes of
+items and rows, whose sums a commit keeps as the proof of what was read and made."""
 
 from __future__ import annotations
 
@@ -7,7 +8,12 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
+
+from shardmill.core.hashing import Hashes, bind, hash_column, hash_rows, mix
+from shardmill.sinks.parquet import restore_missing
 
 # The column of a table with the digest of what a row is made from.
 TEXT_DIGEST = pa.field("text_digest", pa.binary())
@@ -25,6 +31,25 @@ def digest_items(texts: Sequence[str | None], fields: pa.RecordBatch | None = No
     rows = [None] * len(texts) if fields is None else fields.to_pylist()
     digests = [None if t is None else _digest(t, row, salt) for t, row in zip(texts, rows, strict=True)]
     return pa.array(digests, pa.binary())
+
+
+def hash_kept(kept: pa.RecordBatch) -> Hashes:
+    """A hash of the id and kept columns of each item. A missing vector is stored as one of NaN: they are the same."""
+    return hash_rows(restore_missing(kept))
+
+
+def hash_items(texts: pa.Array, kept_hashes: Hashes, first: int) -> Hashes:
+    """A hash of each item: of its place in the shard, its text as given, its id and its kept columns."""
+    content = mix(kept_hashes * np.uint64(31) + hash_column(texts))
+    return bind(content, np.arange(first, first + len(texts)))
+
+
+def hash_made(
+    made: pa.RecordBatch, kept_hashes: Hashes, items: NDArray[np.int64], numbers: NDArray[np.int64]
+) -> Hashes:
+    """A hash of each row of a result: of its item's place and kept columns, its number in the item, and its content."""
+    content = mix(kept_hashes * np.uint64(31) + hash_rows(restore_missing(made)))
+    return bind(bind(content, numbers), items)
 
 
 def make_salt(task: str, params: Mapping[str, Any], fingerprint: Mapping[str, str]) -> bytes:

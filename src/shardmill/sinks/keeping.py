@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 import pyarrow as pa
 
 from shardmill.core.errors import StoreError
+from shardmill.core.hashing import add_sums, sum_hashes
 from shardmill.ledger import Claim, KeptName, KeptRecords, KeptRows, next_kept
 from shardmill.plan import Plan
 from shardmill.sinks.base import COUNTS, Finished, Sealed
@@ -104,6 +105,8 @@ class Prefix:
                 lines=0,
                 part_rows=sum(piece.part_rows for piece in pieces),
                 errors=[error for piece in pieces for error in piece.errors],
+                items_digest=add_sums(piece.items_digest for piece in pieces),
+                rows_digest=add_sums(piece.rows_digest for piece in pieces),
                 **{name: sum(piece.counts[name] for piece in pieces) for name in COUNTS},
             )
 
@@ -136,6 +139,8 @@ class Prefix:
             counts={name: sum(getattr(f, name) for f in finished) for name in COUNTS},
             numerics=keeper.numerics,
             errors=[error for f in finished for error in f.errors.values()],
+            items_digest=add_sums(sum_hashes(f.item_hashes) for f in finished),
+            rows_digest=add_sums(f.rows_digest for f in finished),
         )
         keeper.on_step("keeping", shard)
         # A hint that cannot be written costs time if the worker dies, nothing else.
@@ -148,6 +153,9 @@ class Prefix:
         """Delete the pieces of a shard that is committed; those of a shadow are left to the sweep."""
         if not self.done:
             self._keeper.committed(self._claim.shard, self._worked_s)
+        self.forget()
+
+    def forget(self) -> None:
         if self._keys:
             with contextlib.suppress(StoreError):
                 self._keeper.records.delete(self._keys)

@@ -94,6 +94,15 @@ class StagedPart:
             raise
         self.done, self.carried = prefix.done, prefix.carried
 
+    @property
+    def done_digest(self) -> str:
+        return self.carried.items_digest if self.carried is not None else ""
+
+    def distrust(self) -> str:
+        if self._prefix is not None:
+            self._prefix.forget()
+        return "They were deleted, and the shard is done again from its first row."
+
     def write(self, rows: pa.Table, items: NDArray[np.int64]) -> None:
         if ITEM in self._schema.names:
             rows = rows.append_column(ITEM, pa.array(items, pa.int64())).select(self._schema.names)

@@ -12,6 +12,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from shardmill.core.errors import DatabaseError, DatabaseLost
+from shardmill.core.hashing import add_sums, sum_hashes
 from shardmill.ledger import Claim, Commit, Ledger
 from shardmill.postgres.batches import BatchLedger, BatchRecord, ShardProgress
 from shardmill.postgres.connect import first_line, load
@@ -116,10 +117,17 @@ class StagedRows:
 
     carried: Sealed | None = None
 
+    @property
+    def done_digest(self) -> str:
+        return self._done_digest
+
+    def distrust(self) -> str:
+        return "Load it again from the start: --fresh. The rows in the table stay until they are replaced."
+
     def __init__(self, sink: PostgresSink, claim: Claim, progress: ShardProgress) -> None:
         self._sink, self._shard = sink, claim.shard
         self._at, self.complete = progress.rows, progress.complete
-        self.done = progress.rows
+        self.done, self._done_digest = progress.rows, progress.items_digest
         self._progress = progress
         self._rows: list[pa.Table] = []
         self._items: list[NDArray[np.int64]] = []
@@ -152,7 +160,14 @@ class StagedRows:
             raise self._gone()
         self._progress = found
         sums = {name: found.total(name) for name in COUNTS}
-        return Sealed(rows=found.rows, lines=found.lines, part_rows=found.total("sent"), errors=found.errors, **sums)
+        return Sealed(
+            rows=found.rows,
+            lines=found.lines,
+            part_rows=found.total("sent"),
+            errors=found.errors,
+            items_digest=found.items_digest,
+            **sums,
+        )
 
     def commit(self, record: Commit) -> bool:
         return self._sink.ledger.commits.add(replace(record, digest=self._progress.digest.hex()))
@@ -267,9 +282,10 @@ class StagedRows:
             self._refused.append(self._errors[item])
 
     def _describe(self, start: int, stop: int, rows: pa.Table) -> BatchRecord:
-        sums = dict.fromkeys(COUNTS, 0)
+        sums, digests = dict.fromkeys(COUNTS, 0), []
         for block in self._finished:
             low, high = (min(max(at - block.first_row, 0), block.rows) for at in (start, stop))
+            digests.append(sum_hashes(block.item_hashes[low:high]))
             sums["dropped"] += sum(start <= item < stop for item in block.gone)
             for name in COUNTS[:-1]:
                 whole = getattr(block, name)
@@ -282,6 +298,7 @@ class StagedRows:
             sent=rows.num_rows,
             errors=[record for item, record in sorted(self._errors.items()) if start <= item < stop],
             digest=self._sink.upsert.digest(rows),
+            items_digest=bytes.fromhex(add_sums(digests)) if digests else None,
             **sums,
         )
 

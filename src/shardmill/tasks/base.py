@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from shardmill.core.devices import Device
 from shardmill.core.errors import TaskError
+from shardmill.core.hashing import Hashes
 from shardmill.ledger import Ledger
 from shardmill.plan import NUMBER, START, STOP, WINDOW, Plan
 
@@ -55,7 +56,8 @@ class Output:
     """One row per input, in the order of the inputs; `bad` gives the reason why a row is null.
 
     `tokens_out` are the tokens generated for each row, `tokens_in` those read where only `run` can tell; both may be
-    empty. A task whose `rows_vary` gives `counts`: how many of the rows are of each input.
+    empty. A task whose `rows_vary` gives `counts`: how many of the rows are of each input. A task that sorts its inputs
+    may prove that it put their rows back: `given` is `hash_inputs` of the inputs, sorted as the rows were.
     """
 
     rows: pa.RecordBatch
@@ -63,6 +65,7 @@ class Output:
     tokens_out: Sequence[int] = ()
     tokens_in: Sequence[int] = ()
     counts: NDArray[np.int64] | None = None
+    given: Hashes | None = None
 
 
 def number_items(fields: pa.RecordBatch | None, shard: int, first: int, items: int) -> pa.RecordBatch:

@@ -11,18 +11,21 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from shardmill.core.errors import Cure, ShardmillError, TaskError, WorkerFailed
+from shardmill.core.errors import Cure, WorkerFailed
+from shardmill.core.hashing import Hashes, add_sums, bind, hash_inputs, sum_hashes
 from shardmill.ledger import Claim, Suspects
 from shardmill.plan import Plan
 from shardmill.sinks.base import Sink
-from shardmill.sinks.digests import TEXT_DIGEST, digest_items
+from shardmill.sinks.digests import TEXT_DIGEST, digest_items, hash_items, hash_kept, hash_made
 from shardmill.sources import ItemBatch, Source
-from shardmill.tasks.base import WINDOW, Combined, Prepared, Task, number_items
+from shardmill.tasks.base import WINDOW, Combined, Output, Prepared, Task, number_items
+from shardmill.worker.preparing import prepare
 
 Rows = NDArray[np.int64]
 
-CONTRACT = "A task must return one row per input, in order (docs/tasks.md)."
-_OWNERS = "Prepared.owners must give the text of each input, in order; every text needs an input (docs/tasks.md)."
+# The column that says which input each row of a task's output was made from.
+_GIVEN = "shardmill_given"
+
 # A streaming task gets blocks of about this much work: rows are kept once their block is finished.
 _BLOCK_S, _FEWEST_ROWS = 10.0, 32
 # Kept columns are repeated in each row of an item, so wide ones are written in slices of this size.
@@ -59,6 +62,10 @@ def cut_batch(
 class Block:
     """Consecutive items of one shard. `bad` is per item, `prepared.inputs` and `outputs` are per input.
 
+    Each row that the task returns has a column with the hash of the input that was handed to it. It stays beside the
+    row until it is written, and is compared there with the hash made when the block was. `item_hashes` are of the items
+    as read, `kept_hashes` of their kept columns; with these, `rows_digest` is of the rows, before they are sorted.
+
     `unchanged` are items whose result is already in the sink, `files` the number of each item's file if the shard has
     several. If items may have several rows or none (`varies`), `gone` are those that have none, once it is finished.
     """
@@ -79,11 +86,17 @@ class Block:
     tokens_out: int = 0
     varies: bool = False
     gone: Sequence[int] = ()
+    item_hashes: Hashes = field(default_factory=lambda: np.zeros(0, np.uint64))
+    kept_hashes: Hashes | None = None
+    rows_digest: str = ""
     outputs: list[tuple[Rows, pa.RecordBatch, Rows | None]] = field(default_factory=list)
     _ran: NDArray[np.bool_] = field(init=False)
+    _bound: Hashes = field(init=False)
 
     def __post_init__(self) -> None:
-        self._ran = np.zeros(len(self.prepared.inputs), bool)
+        inputs = len(self.prepared.inputs)
+        self._ran = np.zeros(inputs, bool)
+        self._bound = bind(hash_inputs(self.prepared.inputs), self.items(np.arange(inputs)))
 
     def __len__(self) -> int:
         return len(self.lines)
@@ -111,15 +124,19 @@ class Block:
         return np.flatnonzero(keep if self.prepared.owners is None else keep[self.prepared.owners])
 
     def take_in(self, rows: Rows, made: pa.RecordBatch, counts: Rows | None = None) -> int:
-        """Keep or combine the task's output for some inputs, which may have several rows or none each.
+        """Keep or combine the task's `tagged` output for some inputs, which may have several rows or none each.
 
         Returns how many items have their first input here.
         """
+        if self._ran[rows].any():
+            raise mixed_up(self.claim.shard, f"item {self.first_row + self.item(int(rows[0]))} was returned twice")
         self._ran[rows] = True
         if self.combined is None:
             self.outputs.append((rows, made, counts))
         else:
-            self.combined.add(self.items(rows), made)
+            items = self.items(rows)
+            self._check_bound(made.column(_GIVEN), rows, items)
+            self.combined.add(items, made.drop_columns([_GIVEN]))
         owners = self.prepared.owners
         return len(rows) if owners is None else int(((rows == 0) | (owners[rows] != owners[rows - 1])).sum())
 
@@ -132,6 +149,7 @@ class Block:
             for item, reason in done.bad.items():
                 self.bad.setdefault(item, reason)
             self.outputs = [(np.arange(len(self)), done.rows, None)]
+        self._digest_rows(output)
         made = pa.concat_batches([batch for _, batch, _ in self.outputs]) if self.outputs else None
         if self.varies:
             yield from self._varying(output, made)
@@ -145,7 +163,8 @@ class Block:
             yield from self._several(output, where, made)
         else:
             where[list(self.bad)] = -1
-            yield _join(self.kept, _take(made, where, output), output), np.arange(len(self))
+            items = np.arange(len(self))
+            yield _join(self.kept, self._take(made, where, items, items, output), output), items
 
     def _check_covered(self) -> None:
         """Every item was run, with all its inputs, or is bad or unchanged: no row is null without a reason."""
@@ -169,7 +188,8 @@ class Block:
         items = np.concatenate([self.items(good), bad])
         order = np.argsort(items, kind="stable")
         items, where = items[order], np.concatenate([where[good], np.full(len(bad), -1)])[order]
-        yield from self._in_slices(output, items, where, made)
+        inputs = np.concatenate([good, np.full(len(bad), -1)])[order]
+        yield from self._in_slices(output, items, inputs, where, made)
 
     def _varying(self, output: pa.Schema, made: pa.RecordBatch | None) -> Iterator[tuple[pa.Table, Rows]]:
         """As many rows per item as its input gave, and one per failed item, in slices."""
@@ -184,10 +204,10 @@ class Block:
         self.gone = np.flatnonzero(counts == 0).tolist()
         items = np.repeat(np.arange(len(self)), counts)
         where = firsts[items] + np.arange(len(items)) - np.searchsorted(items, items)
-        yield from self._in_slices(output, items, np.where(failed[items], -1, where), made)
+        yield from self._in_slices(output, items, items, np.where(failed[items], -1, where), made)
 
     def _in_slices(
-        self, output: pa.Schema, items: Rows, where: Rows, made: pa.RecordBatch | None
+        self, output: pa.Schema, items: Rows, inputs: Rows, where: Rows, made: pa.RecordBatch | None
     ) -> Iterator[tuple[pa.Table, Rows]]:
         """Rows with the number of each among those of its item; `where` has its place in `made`, -1 for none."""
         numbers = np.arange(len(items)) - np.searchsorted(items, items)
@@ -195,20 +215,78 @@ class Block:
         step = max(1, _WRITTEN_BYTES // _widest(self.kept, output))
         for at in range(0, len(items), step):
             rows = slice(at, at + step)
-            columns = dict(zip(others.names, _take(made, where[rows], others), strict=True))
+            taken = self._take(made, where[rows], inputs[rows], items[rows], others)
+            columns = dict(zip(others.names, taken, strict=True))
             columns[WINDOW] = pa.array(numbers[rows], output.field(WINDOW).type)
             kept = self.kept if _is_whole(items[rows], len(self)) else self.kept.take(pa.array(items[rows]))
             yield _join(kept, [columns[n] for n in output.names], output), items[rows]
 
+    def _take(
+        self, made: pa.RecordBatch | None, where: Rows, inputs: Rows, items: Rows, output: pa.Schema
+    ) -> list[pa.Array]:
+        """The rows at `where`, null for -1, which must be those of these inputs; all null if nothing was returned."""
+        if made is None:
+            return [pa.nulls(len(where), f.type) for f in output]
+        taken = made if _is_whole(where, made.num_rows) else made.take(pa.array(where, mask=where < 0))
+        columns: list[pa.Array] = taken.columns
+        if _GIVEN in made.schema.names:
+            there = np.flatnonzero(where >= 0)
+            self._check_bound(columns.pop().take(pa.array(there)), inputs[there], items[there])
+        return columns
 
-def _take(made: pa.RecordBatch | None, where: Rows, output: pa.Schema) -> list[pa.Array]:
-    """The rows at `where`, null for -1; all null if the task returned nothing."""
-    if made is None:
-        return [pa.nulls(len(where), f.type) for f in output]
-    if _is_whole(where, made.num_rows):
-        return list(made.columns)
-    columns: list[pa.Array] = made.take(pa.array(where, mask=where < 0)).columns
-    return columns
+    def _check_bound(self, given: pa.Array, inputs: Rows, items: Rows) -> None:
+        """These inputs were handed to the task for these items, and no others."""
+        wrong = np.flatnonzero(bind(given.to_numpy(zero_copy_only=False), items) != self._bound[inputs])
+        if len(wrong):
+            raise mixed_up(
+                self.claim.shard,
+                f"{len(wrong)} rows were made from other inputs than those of their items, "
+                f"the first is for item {self.first_row + int(items[wrong[0]])}",
+            )
+
+    def _digest_rows(self, output: pa.Schema) -> None:
+        """The digest of all rows of the block as the task returned them, each with its item; failed items have one."""
+        if self.kept_hashes is None:
+            return
+        names = [name for name in output.names if name != WINDOW]
+        failed = np.zeros(len(self), bool)
+        failed[list(self.bad)] = True
+        bad = np.flatnonzero(failed)
+        nulls = pa.RecordBatch.from_arrays([pa.nulls(len(bad), output.field(n).type) for n in names], names=names)
+        digests = [sum_hashes(hash_made(nulls, self.kept_hashes[bad], bad + self.first_row, np.zeros_like(bad)))]
+        firsts = np.zeros(0, np.int64)
+        if self.prepared.owners is not None and self.combined is None:
+            firsts = np.searchsorted(self.prepared.owners, np.arange(len(self)))
+        for rows, batch, counts in self.outputs:
+            items = self.items(rows) if self.combined is None else rows
+            numbers = rows - firsts[items] if len(firsts) else np.zeros_like(items)
+            if counts is not None:
+                items = np.repeat(items, counts)
+                numbers = np.arange(len(items)) - np.repeat(np.cumsum(counts) - counts, counts)
+            good = np.flatnonzero(~failed[items])
+            made = batch.select(names)
+            made = made if len(good) == len(items) else made.take(pa.array(good))
+            items, numbers = items[good], numbers[good]
+            digests.append(sum_hashes(hash_made(made, self.kept_hashes[items], items + self.first_row, numbers)))
+        self.rows_digest = add_sums(digests)
+
+
+def tagged(output: Output, given: Hashes) -> pa.RecordBatch:
+    """The rows of an output, each with the hash of the input that it was made from."""
+    given = given if output.given is None else output.given
+    hashes = given if output.counts is None else np.repeat(given, output.counts)
+    return output.rows.append_column(_GIVEN, pa.array(hashes, pa.uint64()))
+
+
+def mixed_up(shard: int, what: str) -> WorkerFailed:
+    """Rows and items do not belong together: nothing of the shard is committed."""
+    error = WorkerFailed(
+        f"Shard {shard}: {what}.",
+        hint="This shard was not committed, and is tried again. A task must not change its inputs. If it fails again, "
+        "please report it.",
+    )
+    error.cure = Cure.HERE
+    return error
 
 
 def _is_whole(places: Rows, rows: int) -> bool:
@@ -249,6 +327,7 @@ def make_block(
     for row in bad:
         texts[row] = None
     kept, unchanged = batch.kept.select(list(keep)), frozenset[int]()
+    kept_hashes = hash_kept(kept)
     fields = batch.kept.select(list(task.fields)) if task.fields else None
     if task.numbers_items:
         fields = number_items(fields, read.claim.shard, read.first_row, len(batch))
@@ -273,6 +352,8 @@ def make_block(
         suspects=read.suspects,
         combined=task.combine(len(batch)),
         varies=task.rows_vary,
+        item_hashes=hash_items(batch.texts, kept_hashes, read.first_row),
+        kept_hashes=kept_hashes if table is None else None,
     )
 
 
@@ -289,47 +370,3 @@ def read_item(source: Source, plan: Plan, task: Task, shard: int, row: int) -> A
         f"Shard {shard} has no row {row}.",
         hint="The source has changed since the run was planned: start over with --fresh.",
     ).without_resume()
-
-
-def prepare(task: Task, texts: Sequence[str | None], fields: pa.RecordBatch | None = None) -> Prepared:
-    """Prepare texts. On an error, halve them until the failing text is alone, and mark it bad."""
-    try:
-        prepared = task.prepare(texts) if fields is None else task.prepare(texts, fields)
-    except (ShardmillError, MemoryError):
-        raise
-    except Exception as error:
-        if len(texts) == 1:
-            return Prepared([None], np.zeros(1, np.int64), {0: f"{type(error).__name__}: {error}"[:500]})
-        middle = len(texts) // 2
-        first, second = (None, None) if fields is None else (fields.slice(0, middle), fields.slice(middle))
-        halves = prepare(task, texts[:middle], first), prepare(task, texts[middle:], second)
-        return _add(*halves, middle, len(texts) - middle)
-    _check(task, prepared, texts)
-    return prepared
-
-
-def _check(task: Task, prepared: Prepared, texts: Sequence[str | None]) -> None:
-    owners = prepared.owners
-    if owners is None:
-        if not len(texts) == len(prepared.inputs) == len(prepared.costs):
-            raise TaskError(f"The task prepared {len(prepared.inputs)} inputs for {len(texts)} texts.", hint=CONTRACT)
-        return
-    wanted = {i for i, text in enumerate(texts) if text is not None and i not in prepared.bad}
-    in_order = len(owners) == len(prepared.inputs) == len(prepared.costs) and bool((np.diff(owners) >= 0).all())
-    if not in_order or set(owners.tolist()) != wanted:
-        raise TaskError(f"The task's `owners` do not match its inputs for {len(texts)} texts.", hint=_OWNERS)
-    if WINDOW not in task.output.names and task.combine(len(texts)) is None:
-        raise TaskError(
-            "The task prepares several inputs per text but does not say how they become rows.",
-            hint=f"Give it {WINDOW!r} in its output, or a method combine (docs/tasks.md).",
-        )
-
-
-def _add(a: Prepared, b: Prepared, a_texts: int, b_texts: int) -> Prepared:
-    bad = {**a.bad, **{row + a_texts: reason for row, reason in b.bad.items()}}
-    costs = np.concatenate([a.costs, b.costs])
-    owners = None
-    if a.owners is not None or b.owners is not None:
-        firsts, seconds = (np.arange(n) if p.owners is None else p.owners for p, n in ((a, a_texts), (b, b_texts)))
-        owners = np.concatenate([firsts, seconds + a_texts])
-    return Prepared([*a.inputs, *b.inputs], costs, bad, a.tokens + b.tokens, a.truncated + b.truncated, owners)

@@ -14,11 +14,14 @@ import numpy as np
 import pyarrow as pa
 
 from shardmill.core.errors import DeviceLost, DeviceOutOfMemory, ShardmillError, TaskError, no_exit
+from shardmill.core.hashing import hash_inputs
 from shardmill.ledger import Claim, ItemCheckpoints, ItemReport, ItemReports, Ledger, StoredCheckpoint, Suspects
+from shardmill.tasks.base import Output
 from shardmill.tasks.context import Group, LongTask
-from shardmill.worker.block import CONTRACT, Block
+from shardmill.worker.block import Block, tagged
 from shardmill.worker.channel import AllDone, Stopped
 from shardmill.worker.gang import Gangs, GangSeat
+from shardmill.worker.preparing import CONTRACT
 from shardmill.worker.pulse import quietly
 from shardmill.worker.shards import OpenShards
 from shardmill.worker.tally import OpenShard
@@ -186,8 +189,10 @@ class LongItems:
         began = time.perf_counter()
         try:
             with no_exit():
-                made = self._task.work(block.prepared.inputs[row], context)
-            block.take_in(np.array([row]), _as_row(made, self._task.output))
+                given = block.prepared.inputs[row]
+                hashes = hash_inputs([given])
+                made = self._task.work(given, context)
+            block.take_in(np.array([row]), tagged(Output(_as_row(made, self._task.output)), hashes))
             self._on_rows(block, 1, 1)
         except Exception as error:
             self._judge(error, block, row, shard)

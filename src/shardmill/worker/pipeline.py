@@ -29,6 +29,7 @@ from shardmill.sources import Fields, Source, open_source
 from shardmill.tasks import open_task
 from shardmill.tasks.base import Task
 from shardmill.tasks.context import LongTask
+from shardmill.worker.again import ReadAgain
 from shardmill.worker.block import Block, ReadBatch, cut_batch, make_block, read_item
 from shardmill.worker.channel import AllDone, Channel, ShardEnd, Stopped
 from shardmill.worker.choice import Choice
@@ -248,8 +249,10 @@ class Worker:
             self._pulse.progress()
             self.on_step("claimed", claim.shard)
             first_row, lines, started = 0, 0, time.perf_counter()
+            again = ReadAgain(claim.shard, staged, self.plan.kept)
             for batch in () if staged.complete else self.source.read(self.plan.shards[claim.shard]):
                 shard.read_s += time.perf_counter() - started
+                again.skip(batch, first_row)
                 left = batch.after(staged.done - first_row)
                 shard.bytes_run += batch.size_bytes - left.size_bytes
                 if len(left) or not staged.done:

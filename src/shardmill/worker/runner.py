@@ -21,10 +21,12 @@ from shardmill.core.errors import (
     free_frames,
     no_exit,
 )
+from shardmill.core.hashing import Hashes, hash_inputs
 from shardmill.ledger import Claim, Ledger, Suspects
 from shardmill.tasks.base import Output, Task
 from shardmill.worker.batch import Batch, take_rows
-from shardmill.worker.block import CONTRACT, Block, Rows
+from shardmill.worker.block import Block, Rows, tagged
+from shardmill.worker.preparing import CONTRACT
 
 # After this many crashes a shard is run with a record of the rows on the device. A row that was alone there at _STRIKES
 # deaths is poison; if that many workers die on a plain text, the device is broken.
@@ -53,8 +55,8 @@ class DeviceLoad:
         self.token_pairs += int(costs @ costs)
 
 
-# A batch on the device, and the function that waits for its results.
-Begun = tuple[Batch, Callable[[], Output]]
+# A batch on the device, the function that waits for its results, and the hashes of the inputs that the task was given.
+Begun = tuple[Batch, Callable[[], Output], Hashes]
 
 
 class Runner:
@@ -154,6 +156,7 @@ class Runner:
         """Start a batch on the device. If the task supports it, the batch runs while the next one is prepared."""
         self.before_batch()
         inputs, costs = batch.inputs(), batch.costs()
+        given = hash_inputs(inputs)
         self.load.add(costs, self._cost(costs))
         started = time.perf_counter()
         try:
@@ -165,14 +168,14 @@ class Runner:
             def fail() -> Output:
                 raise failed
 
-            return batch, fail
+            return batch, fail, given
         finally:
             self.device_s += time.perf_counter() - started
-        return batch, fetch
+        return batch, fetch, given
 
     def _finish(self, begun: Begun, *, halved: bool = False, alone: bool = False) -> None:
         """Take the results of a batch. If it failed, halve it until the failing row is `alone` on the device."""
-        batch, fetch = begun
+        batch, fetch, given = begun
         try:
             output = self._fetch(fetch, len(batch))
         except DeviceOutOfMemory as error:
@@ -192,7 +195,7 @@ class Runner:
         else:
             self._succeeded, self._failures_in_a_row = True, 0
             self.budget.succeed()
-            self.hand_out(batch, output)
+            self.hand_out(batch, output, given)
 
     def _cost(self, costs: Rows) -> int:
         return len(costs) * int(costs.max()) if self._padded else int(costs.sum())
@@ -208,6 +211,8 @@ class Runner:
             raise TaskError(f"The task's counts for {rows} inputs do not add up to its rows.", hint=CONTRACT)
         if output.counts is None and output.rows.num_rows != rows:
             raise TaskError(f"The task returned {output.rows.num_rows} rows for {rows} inputs.", hint=CONTRACT)
+        if output.given is not None and len(output.given) != rows:
+            raise TaskError(f"The task returned {len(output.given)} hashes for {rows} inputs.", hint=CONTRACT)
         return output
 
     def _check_device(self) -> None:
@@ -244,8 +249,9 @@ class Runner:
             raise hopeless from again
         self._succeeded, self._failures_in_a_row = True, 0
 
-    def hand_out(self, batch: Batch, output: Output) -> None:
-        """Give each block its rows of an output."""
+    def hand_out(self, batch: Batch, output: Output, given: Hashes) -> None:
+        """Give each block its rows of an output, with the hashes of the inputs; those that the task returned count."""
+        output = replace(output, rows=tagged(output, given))
         good = np.ones(len(batch), bool)
         good[list(output.bad)] = False
         for block, places, rows in batch.parts():

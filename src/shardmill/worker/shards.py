@@ -108,7 +108,7 @@ class OpenShards:
         self._woken.set()
 
     def open(self, claim: Claim, staged: Staged) -> OpenShard:
-        shard = OpenShard(claim, time.time(), staged, rows_run=staged.done)
+        shard = OpenShard(claim, time.time(), staged, rows_run=staged.done, next_row=staged.done)
         if staged.carried is not None:
             shard.count_as(staged.carried)
         with self._lock:

@@ -7,11 +7,15 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import numpy as np
+
 from shardmill.core.errors import Cure, DeviceOutOfMemory, TaskError, WorkerFailed, free_frames
+from shardmill.core.hashing import hash_inputs
 from shardmill.tasks.base import Output, Task
 from shardmill.worker.batch import Batch
-from shardmill.worker.block import CONTRACT, Block
+from shardmill.worker.block import Block
 from shardmill.worker.channel import AllDone, ShardEnd, Stopped
+from shardmill.worker.preparing import CONTRACT
 from shardmill.worker.runner import NOT_OF_A_ROW, Runner
 
 Item = Block | ShardEnd | AllDone
@@ -48,6 +52,7 @@ class Streamer:
         self._behind: deque[Item] = deque()
         self._waiting: deque[tuple[Block, int]] = deque()
         self._under_way: dict[int, tuple[Block, int]] = {}
+        self._given_hashes: dict[int, int] = {}
         self._left: dict[int, int] = {}
         self._cost = self._given = 0
         self._apart: Block | None = None
@@ -60,7 +65,7 @@ class Streamer:
             given = self._given
             try:
                 self._stream()
-            except (*NOT_OF_A_ROW, Stopped):
+            except (*NOT_OF_A_ROW, WorkerFailed, Stopped):
                 raise
             except Exception as error:
                 if given == self._given and not self._under_way:
@@ -124,7 +129,9 @@ class Streamer:
             self._given += 1
             self._cost += cost
             self._under_way[self._given] = (block, row)
-            return self._given, block.prepared.inputs[row]
+            given = block.prepared.inputs[row]
+            self._given_hashes[self._given] = int(hash_inputs([given])[0])
+            return self._given, given
 
     def _take(self, item: Item) -> None:
         self._behind.append(item)
@@ -142,6 +149,7 @@ class Streamer:
         if len(numbers) != output.rows.num_rows or not all(number in self._under_way for number in numbers):
             raise TaskError("The task gave rows for inputs that it did not have.", hint=CONTRACT)
         pairs = [self._under_way.pop(number) for number in numbers]
+        given = np.array([self._given_hashes.pop(number) for number in numbers], np.uint64)
         if not pairs:
             return
         batch = Batch.of_pairs(pairs)
@@ -151,7 +159,7 @@ class Streamer:
         self._runner.took(costs, took)
         for block, _, rows in batch.parts():
             self._on_time(block, took * int(block.prepared.costs[rows].sum()) / max(1, cost))
-        self._runner.hand_out(batch, output)
+        self._runner.hand_out(batch, output, given)
         self._count_back(pairs)
         self._settle()
 
@@ -159,6 +167,7 @@ class Streamer:
         """Take back the inputs that are under way."""
         pairs = list(self._under_way.values())
         self._under_way.clear()
+        self._given_hashes.clear()
         self._cost = 0
         return pairs
 

@@ -17,10 +17,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardmill._version import __version__
+from shardmill.core.hashing import add_sums, sum_hashes
 from shardmill.ledger import Claim, Commit, merge_reasons, name_process
 from shardmill.plan import Plan
 from shardmill.sinks.base import ErrorRecord, Finished, Sealed, Staged
-from shardmill.worker.block import Block
+from shardmill.worker.block import Block, mixed_up
 
 _RATE_WINDOW_S = 30.0
 _RATE_STEP_S = 0.25
@@ -46,6 +47,8 @@ class OpenShard:
     tokens_out: int = 0
     truncated: int = 0
     dropped: int = 0
+    items_digest: str = sum_hashes(np.zeros(0, np.uint64))
+    rows_digest: str = sum_hashes(np.zeros(0, np.uint64))
     lengths: Counter[int] = field(default_factory=Counter)
     rows_run: int = 0
     bytes_run: int = 0
@@ -57,10 +60,14 @@ class OpenShard:
     error_lines: bytearray = field(default_factory=bytearray)
     last_reason: str = ""
     lost: bool = False
+    next_row: int = 0
     said: dict[str, Any] = field(default_factory=dict)
 
     def add(self, block: Block, plan: Plan) -> Finished:
-        """Count a block and record its failed rows."""
+        """Count a block and record its failed rows. Each block begins where the one before it ended."""
+        if block.first_row != self.next_row:
+            raise mixed_up(self.claim.shard, f"item {block.first_row} was written after item {self.next_row - 1}")
+        self.next_row += len(block)
         first = plan.shards[block.claim.shard].file
 
         def describe(item: int, reason: str) -> ErrorRecord:
@@ -84,7 +91,11 @@ class OpenShard:
             tokens_out=block.tokens_out,
             truncated=block.prepared.truncated,
             gone=[block.first_row + row for row in block.gone],
+            item_hashes=block.item_hashes,
+            rows_digest=block.rows_digest,
         )
+        self.items_digest = add_sums([self.items_digest, sum_hashes(done.item_hashes)])
+        self.rows_digest = add_sums([self.rows_digest, done.rows_digest])
         self.add_errors(list(done.errors.values()))
         self.rows += done.rows
         self.inputs += done.inputs
@@ -111,6 +122,7 @@ class OpenShard:
         self.rows, self.lines, self.part_rows = sealed.rows, sealed.lines, sealed.part_rows
         self.inputs, self.tokens, self.tokens_out = sealed.inputs, sealed.tokens, sealed.tokens_out
         self.truncated, self.dropped = sealed.truncated, sealed.dropped
+        self.items_digest, self.rows_digest = sealed.items_digest, sealed.rows_digest
         self.errors, self.error_lines = 0, bytearray()
         self.add_errors(sealed.errors)
 
@@ -147,6 +159,8 @@ class OpenShard:
             precision=numerics.get("precision", "") if plan.knows_new_keys else "",
             tokens_out=self.tokens_out if plan.knows_new_keys else 0,
             lengths=[self.lengths[i] for i in range(max(self.lengths, default=-1) + 1)] if plan.knows_new_keys else [],
+            items_digest=self.items_digest if plan.knows_new_keys else "",
+            rows_digest=self.rows_digest if plan.knows_new_keys else "",
         )
 
 

@@ -169,7 +169,9 @@ def test_files_that_a_host_names_outside_of_its_parts_are_refused(
 ) -> None:
     home = Home(_ledger(tmp_path, write_jsonl), 60.0)
     record = {**asdict(make_commit(0)), **changes}
-    with pytest.raises(HostError, match=r"a commit (that it cannot have made|is damaged: .* is not a file of this run)"):
+    with pytest.raises(
+        HostError, match=r"a commit (that it cannot have made|is damaged: .* is not a file of this run)"
+    ):
         asyncio.run(home.fetch(_NoLink(), Share("ssh-a"), "/work", record))  # type: ignore[arg-type]
     home.close()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -9,9 +10,11 @@ import pyarrow as pa
 import pytest
 
 from shardmill.core.errors import WorkerFailed
+from shardmill.core.hashing import add_sums, hash_inputs, sum_hashes
 from shardmill.ledger import Claim
-from shardmill.tasks.base import WINDOW, Prepared
-from shardmill.worker.block import Block
+from shardmill.sinks.digests import hash_items, hash_kept
+from shardmill.tasks.base import WINDOW, Output, Prepared
+from shardmill.worker.block import Block, tagged
 
 OUTPUT = pa.schema([pa.field("n", pa.int64())])
 BY_WINDOW = pa.schema([pa.field(WINDOW, pa.int32()), *OUTPUT])
@@ -25,7 +28,8 @@ def block(size: int, owners: list[int] | None = None, **more: Any) -> Block:
 
 
 def run(made: Block, *rows: int) -> None:
-    made.take_in(np.array(rows), pa.record_batch({"n": list(rows)}))
+    given = hash_inputs([made.prepared.inputs[row] for row in rows])
+    made.take_in(np.array(rows), tagged(Output(pa.record_batch({"n": list(rows)})), given))
 
 
 def finished(made: Block, output: pa.Schema = OUTPUT) -> list[Any]:
@@ -62,3 +66,40 @@ def test_an_item_without_an_input_is_bad_or_unchanged() -> None:
         finished(made, BY_WINDOW)
     made.bad[1] = "no text"
     assert finished(made, BY_WINDOW) == [0, None, 1]
+
+
+def test_rows_that_were_made_from_other_inputs_are_refused() -> None:
+    made = block(3)
+    swapped = hash_inputs([made.prepared.inputs[row] for row in (1, 0, 2)])
+    made.take_in(np.arange(3), tagged(Output(pa.record_batch({"n": [1, 0, 2]})), swapped))
+    with pytest.raises(
+        WorkerFailed, match=r"Shard 4: 2 rows were made from other inputs .* the first is for item 100\."
+    ):
+        finished(made)
+
+
+def test_windows_that_changed_their_items_are_refused() -> None:
+    made = block(3, [0, 0, 1, 2, 2])
+    assert made.prepared.owners is not None
+    made.prepared.owners[[1, 2]] = made.prepared.owners[[2, 1]]
+    run(made, 0, 1, 2, 3, 4)
+    with pytest.raises(WorkerFailed, match="rows were made from other inputs"):
+        finished(made, BY_WINDOW)
+
+
+def test_rows_that_come_twice_are_refused() -> None:
+    made = block(3)
+    run(made, 0, 1)
+    with pytest.raises(WorkerFailed, match=r"item 101 was returned twice"):
+        run(made, 1, 2)
+
+
+@pytest.mark.parametrize("cuts", [[], [1], [2, 5], [1, 2, 3, 4, 5]])
+def test_digests_do_not_depend_on_how_items_are_cut_into_blocks(cuts: list[int]) -> None:
+    rows = [{"id": f"k{i}", "n": i} for i in range(6)]
+    texts, kept = pa.array([row["id"] * 3 for row in rows]), pa.RecordBatch.from_pylist(rows)
+    edges = [0, *cuts, 6]
+    parts = [(at, texts.slice(at, to - at), hash_kept(kept.slice(at, to - at))) for at, to in pairwise(edges)]
+    digest = add_sums(sum_hashes(hash_items(each, hashes, at)) for at, each, hashes in parts)
+    assert digest == sum_hashes(hash_items(texts, hash_kept(kept), 0))
+    assert digest != sum_hashes(hash_items(texts.take(pa.array([1, 0, 2, 3, 4, 5])), hash_kept(kept), 0))

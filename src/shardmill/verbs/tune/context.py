@@ -97,5 +97,5 @@ class TrialContext:
 def _whole(step: Any, said: str) -> int:
     """A step as a plain integer, which may have been one of NumPy."""
     if isinstance(step, bool) or not hasattr(step, "__index__") or int(step) < 0:
-        raise TaskError(f"{said}: the step is not a whole number from 0.", hint="The step comes first, then the figures.")
+        raise TaskError(f"{said}: the step is not a whole number.", hint="The step comes first, then the figures.")
     return int(step)

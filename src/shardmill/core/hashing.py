@@ -1,0 +1,181 @@
+"""Hashes of rows, eight bytes each, made for all rows of a batch at once, and sums of them that do not depend on cuts.
+
+They find faults, not forgers: whoever can rewrite a digest can rewrite what it was made from.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import zlib
+from collections.abc import Iterable
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+Hashes = NDArray[np.uint64]
+
+# Longer values are hashed one by one.
+_LONGEST_AT_ONCE = 256
+_WORDS_AT_ONCE = 1 << 20
+_NULL = np.uint64(0x6E756C6C)
+
+
+def hash_rows(rows: pa.RecordBatch) -> Hashes:
+    """A hash of each row: equal rows have equal hashes in every batch."""
+    total = np.zeros(rows.num_rows, np.uint64)
+    for column in rows.columns:
+        total = mix(total * np.uint64(31) + hash_column(column))
+    return total
+
+
+def hash_column(column: pa.Array) -> Hashes:
+    """A hash of each value. It depends on the value and not on how wide its type is, but for numbers with fractions."""
+    hashes = _hash_values(column)
+    if column.null_count:
+        hashes[column.is_null().to_numpy(zero_copy_only=False)] = _NULL
+    return hashes
+
+
+def bind(hashes: Hashes, places: NDArray[Any]) -> Hashes:
+    """The hashes of the same values, each at its place."""
+    return mix(hashes ^ mix(places.astype(np.uint64)))
+
+
+def sum_hashes(hashes: Hashes) -> str:
+    """The digest of many rows. Their order counts only as far as each hash is bound to a place.
+
+    >>> sum_hashes(np.array([2, 2**64 - 1], np.uint64))
+    '0000000000000001'
+    """
+    return f"{int(hashes.sum(dtype=np.uint64)):016x}"
+
+
+def add_sums(digests: Iterable[str]) -> str:
+    """The digest of the rows of all; "" if one is unknown.
+
+    >>> add_sums(["00000000000000ff", "0000000000000001"]), add_sums(["", "0000000000000001"])
+    ('0000000000000100', '')
+    """
+    found = list(digests)
+    if not all(map(is_digest, found)):
+        return ""
+    return f"{sum(int(digest, 16) for digest in found) % (1 << 64):016x}"
+
+
+def is_digest(text: str) -> bool:
+    return re.fullmatch("[0-9a-f]{16}", text) is not None
+
+
+def hash_inputs(inputs: Any) -> Hashes:
+    """A hash of each input of a task: a sequence, an array or a record batch. 0 for a value of an unknown kind."""
+    if isinstance(inputs, pa.RecordBatch):
+        return hash_rows(inputs)
+    if isinstance(inputs, np.ndarray) and inputs.dtype != object:
+        flat = np.ascontiguousarray(inputs).reshape(len(inputs), -1)
+        return _hash_bytes_of_rows(flat.view(np.uint8)) if flat.size else np.zeros(len(inputs), np.uint64)
+    return np.fromiter((_hash_input(inputs[i]) for i in range(len(inputs))), np.uint64, len(inputs))
+
+
+def _hash_input(value: Any, before: int = 0) -> int:
+    if isinstance(value, str):
+        return zlib.crc32(value.encode("utf-8", "surrogatepass"), before)
+    if isinstance(value, np.ndarray):
+        return zlib.crc32(np.ascontiguousarray(value).view(np.uint8), before) if value.dtype != object else 0
+    if isinstance(value, bytes):
+        return zlib.crc32(value, before)
+    if isinstance(value, tuple):
+        for each in value:
+            before = _hash_input(each, before)
+        return before
+    if is_dataclass(value):
+        return _hash_input(tuple(getattr(value, each.name) for each in fields(value)), before)
+    if value is None or isinstance(value, int | float | list | dict):
+        return zlib.crc32(repr(value).encode("utf-8", "surrogatepass"), before)
+    return before
+
+
+def _hash_values(column: pa.Array) -> Hashes:
+    """The hashes of a column; those of nulls may be any."""
+    kind = column.type
+    if pa.types.is_dictionary(kind):
+        return _hash_values(column.dictionary_decode())
+    if pa.types.is_boolean(kind):
+        column, kind = column.cast(pa.uint8()), pa.uint8()
+    if pa.types.is_integer(kind):
+        return mix(column.fill_null(0).to_numpy(zero_copy_only=False).astype(np.uint64))
+    if (matrix := _fixed(column)) is not None:
+        return _hash_bytes_of_rows(matrix)
+    if any(is_text(kind) for is_text in (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)):
+        column = column.cast(pa.large_string())
+    elif not any(is_bytes(kind) for is_bytes in (pa.types.is_binary, pa.types.is_large_binary)):
+        column = pa.array([repr(value) for value in column.to_pylist()], pa.large_string())
+    return _hash_bytes(column.cast(pa.large_binary()))
+
+
+def _fixed(column: pa.Array) -> NDArray[np.uint8] | None:
+    """The bytes of each value if all have the same number of them: numbers, times, vectors. None for other types."""
+    kind, size = column.type, 1
+    if pa.types.is_fixed_size_list(kind):
+        size = kind.list_size
+        values = column.values.slice(column.offset * size, len(column) * size)
+        if not size or values.null_count:
+            return None
+    else:
+        values = column
+    if not (pa.types.is_primitive(values.type) or pa.types.is_decimal(values.type)) or values.type.bit_width < 8:
+        return None
+    width, data = values.type.bit_width // 8, values.buffers()[1]
+    if data is None:
+        return np.zeros((len(column), size * width), np.uint8)
+    flat = np.frombuffer(data, np.uint8)[values.offset * width : (values.offset + len(values)) * width]
+    return flat.reshape(len(column), size * width)
+
+
+def _hash_bytes_of_rows(matrix: NDArray[np.uint8]) -> Hashes:
+    """Multiply the words of each row by constants of their places, and add them up."""
+    if matrix.shape[1] % 4:
+        matrix = np.pad(matrix, ((0, 0), (0, -matrix.shape[1] % 4)))
+    words = np.ascontiguousarray(matrix).view("<u4")
+    factors = mix(np.arange(words.shape[1], dtype=np.uint64)) | np.uint64(1)
+    total, step = np.empty(len(words), np.uint64), max(1, _WORDS_AT_ONCE // words.shape[1])
+    for at in range(0, len(words), step):
+        total[at : at + step] = words[at : at + step].astype(np.uint64) @ factors
+    return mix(total)
+
+
+def _hash_bytes(column: pa.LargeBinaryArray) -> Hashes:
+    """Hash all values together, eight bytes of each at a time."""
+    _, offsets, data = column.buffers()
+    edges = np.frombuffer(offsets, np.int64)[column.offset : column.offset + len(column) + 1]
+    lengths, starts = np.diff(edges), edges[:-1] - edges[0]
+    padded = np.zeros(int(edges[-1] - edges[0]) + 8, np.uint8)
+    if len(padded) > 8:
+        padded[:-8] = np.frombuffer(data, np.uint8)[edges[0] : edges[-1]]
+    words = np.ndarray((len(padded) - 7,), "<u8", padded.data, strides=(1,))
+    hashes = mix(lengths.astype(np.uint64))
+    active, at = np.flatnonzero((lengths > 0) & (lengths <= _LONGEST_AT_ONCE)), 0
+    while len(active):
+        left = lengths[active] - at
+        # The bytes after the end of a value are shifted out.
+        word = words[starts[active] + at] << (8 * (8 - np.minimum(left, 8))).astype(np.uint64)
+        hashes[active] = mix(hashes[active] ^ word)
+        active, at = active[left > 8], at + 8
+    for i in np.flatnonzero(lengths > _LONGEST_AT_ONCE):
+        value = padded[starts[i] : starts[i] + lengths[i]]
+        hashes[i] = int.from_bytes(hashlib.blake2b(value, digest_size=8).digest(), "little")
+    return hashes
+
+
+def mix(values: Hashes) -> Hashes:
+    """Spread every bit of each value over all bits."""
+    values = values + np.uint64(0x9E3779B97F4A7C15)
+    values ^= values >> np.uint64(30)
+    values *= np.uint64(0xBF58476D1CE4E5B9)
+    values ^= values >> np.uint64(27)
+    values *= np.uint64(0x94D049BB133111EB)
+    values ^= values >> np.uint64(31)
+    return values

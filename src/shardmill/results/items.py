@@ -20,14 +20,12 @@ from shardmill.core.hashing import Hashes, add_sums, sum_hashes
 from shardmill.ledger import Commit, Ledger
 from shardmill.plan import Plan
 from shardmill.results.bad import MOST_NAMED, BadRow
-from shardmill.results.pool import in_order
 from shardmill.results.report import Check
 from shardmill.results.windows import count_items, has_items, has_windows, item_numbers
 from shardmill.sinks.digests import hash_items, hash_kept, hash_made
 from shardmill.sinks.parquet import read_part
 from shardmill.sources import ALL, Fields, ItemBatch, open_source, sort_groups
-from shardmill.tasks import open_task
-from shardmill.tasks.base import WINDOW
+from shardmill.tasks.base import WINDOW, Task
 
 CONTENTS, BINDINGS = "contents", "bindings"
 BEFORE = "written before items had digests"
@@ -35,7 +33,6 @@ BEFORE = "written before items had digests"
 _MOST_OF_SHARD = 10
 # To read, hash and compare an item takes about this long besides what reading took the workers.
 _S_PER_ITEM = 4e-6
-_UNREADABLE = (OSError, ValueError, KeyError, IndexError, pa.ArrowException, ShardmillError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +67,7 @@ class Difference:
 
 @dataclass(slots=True)
 class Compared:
-    """What was compared so far, by shard."""
+    """What was compared so far, by shard. `without` is why the source is not read, `failed` why it cannot be."""
 
     items: int = 0
     rows: int = 0
@@ -78,6 +75,8 @@ class Compared:
     unbound: int = 0
     other_items: list[Difference] = field(default_factory=list)
     other_rows: list[Difference] = field(default_factory=list)
+    without: str = ""
+    failed: str = ""
 
 
 def announce(plan: Plan, commits: Mapping[int, Commit]) -> None:
@@ -89,35 +88,64 @@ def announce(plan: Plan, commits: Mapping[int, Commit]) -> None:
     say(f"The whole source is read again: {size}{items:,} items, about {took}; --no-source leaves this out.")
 
 
-def check_items(
-    ledger: Ledger, plan: Plan, commits: Mapping[int, Commit], sound: Sequence[Commit], bar: Bar, *, source: bool
-) -> list[Check]:
-    """Compare every item with the `source`, and the rows of all `sound` parts with their items and their commits."""
-    seen, parts = Compared(), {commit.shard for commit in sound}
-    task = open_task(plan.work.task, plan.work.params)
-    names = [name for name in task.output.names if name != WINDOW]
-    asked = (commits[shard.index] for shard in plan.shards)
-    stored = in_order(lambda c: _read_rows(ledger, plan, names, c) if c.shard in parts else None, asked)
-    total = sum(commit.rows for commit in commits.values())
-    without = _reason_without(plan, source)
-    failed = ""
-    there = iter(()) if without else _read_source(plan, commits, bar)
-    for shard, rows in zip(plan.shards, stored, strict=True):
-        commit = commits[shard.index]
+class ItemsCheck:
+    """Compares every item with the `source`, and the rows of each part with their items and their commit."""
+
+    def __init__(self, ledger: Ledger, plan: Plan, commits: Mapping[int, Commit], bar: Bar, *, source: bool) -> None:
+        self._ledger, self._plan = ledger, plan
+        self._seen = Compared(without=_reason_without(plan, source))
+        self._source = iter(()) if self._seen.without else _read_source(plan, commits, bar)
+
+    def add(self, commit: Commit, rows: StoredRows | None) -> None:
+        """Compare the next shard; `rows` are None if its part cannot be read, or has none."""
+        seen = self._seen
         if rows is not None:
             _compare_rows(seen, commit, rows)
-        if not without and not failed:
-            try:
-                read = next(there)
-            except (ShardmillError, FileNotFoundError) as error:
-                failed = str(error).partition("\n")[0]
-                continue
-            _compare_items(seen, ledger, plan, commit, read, rows)
-            bar.count(seen.items, total, "items of the source")
-    checks = [_describe_contents(plan, seen, without, failed)]
-    if plan.work.to is None:
-        checks.append(_describe_bindings(plan, seen))
-    return checks
+        if seen.without or seen.failed:
+            return
+        try:
+            read = next(self._source)
+        except (ShardmillError, FileNotFoundError) as error:
+            seen.failed = str(error).partition("\n")[0]
+            return
+        _compare_items(seen, self._ledger, self._plan, commit, read, rows)
+
+    def checks(self) -> list[Check]:
+        found = [_describe_contents(self._plan, self._seen)]
+        return found if self._plan.work.to is not None else [*found, _describe_bindings(self._plan, self._seen)]
+
+
+class StoredHashes:
+    """Hashes the rows of one part, batch by batch."""
+
+    def __init__(self, plan: Plan, task: Task) -> None:
+        self._plan = plan
+        self._names = [name for name in task.output.names if name != WINDOW]
+        self._items, self._kept = [np.zeros(0, np.int64)], [np.zeros(0, np.uint64)]
+        self._digests = [sum_hashes(np.zeros(0, np.uint64))]
+        self._first, self._last, self._before = 0, -1, 0
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        if not batch.num_rows:
+            return
+        if has_items(self._plan, batch.schema):
+            own = item_numbers(batch)
+            numbers = np.arange(len(own)) - np.searchsorted(own, own) + np.where(own == self._last, self._before, 0)
+            self._last, self._before = int(own[-1]), int(numbers[-1]) + 1
+        elif has_windows(self._plan, batch.schema):
+            own = count_items(batch.column(WINDOW), self._first)
+            numbers = batch.column(WINDOW).to_numpy(zero_copy_only=False)
+            self._first = int(own[-1]) + 1
+        else:
+            own = np.arange(self._first, self._first + batch.num_rows)
+            numbers = np.zeros(batch.num_rows, np.int64)
+            self._first += batch.num_rows
+        self._items.append(own)
+        self._kept.append(hash_kept(batch.select(list(self._plan.kept))))
+        self._digests.append(sum_hashes(hash_made(batch.select(self._names), self._kept[-1], own, numbers)))
+
+    def close(self) -> StoredRows:
+        return StoredRows(add_sums(self._digests), np.concatenate(self._items), np.concatenate(self._kept))
 
 
 def _reason_without(plan: Plan, source: bool) -> str:
@@ -158,33 +186,6 @@ def _hash_batches(plan: Plan, batches: Iterator[ItemBatch]) -> ReadItems:
         digests.append(sum_hashes(hash_items(batch.texts, kept[-1], first)))
         first += len(batch)
     return ReadItems(add_sums(digests), np.concatenate(kept))
-
-
-def _read_rows(ledger: Ledger, plan: Plan, names: list[str], commit: Commit) -> StoredRows | None:
-    """The rows of a part; None if they cannot be read, which another check says."""
-    items, kept, digests = [np.zeros(0, np.int64)], [np.zeros(0, np.uint64)], [sum_hashes(np.zeros(0, np.uint64))]
-    first, last, before = 0, -1, 0
-    try:
-        for batch in read_part(ledger.store, commit):
-            if not batch.num_rows:
-                continue
-            if has_items(plan, batch.schema):
-                own = item_numbers(batch)
-                numbers = np.arange(len(own)) - np.searchsorted(own, own) + np.where(own == last, before, 0)
-                last, before = int(own[-1]), int(numbers[-1]) + 1
-            elif has_windows(plan, batch.schema):
-                own = count_items(batch.column(WINDOW), first)
-                numbers = batch.column(WINDOW).to_numpy(zero_copy_only=False)
-                first = int(own[-1]) + 1
-            else:
-                own, numbers = np.arange(first, first + batch.num_rows), np.zeros(batch.num_rows, np.int64)
-                first += batch.num_rows
-            items.append(own)
-            kept.append(hash_kept(batch.select(list(plan.kept))))
-            digests.append(sum_hashes(hash_made(batch.select(names), kept[-1], own, numbers)))
-    except _UNREADABLE:
-        return None
-    return StoredRows(add_sums(digests), np.concatenate(items), np.concatenate(kept))
 
 
 def _compare_rows(seen: Compared, commit: Commit, rows: StoredRows) -> None:
@@ -236,9 +237,9 @@ def _name(
     return tuple({**row, "id": id} for row, id in zip(found, ids, strict=True)) if names else tuple(found)
 
 
-def _describe_contents(plan: Plan, seen: Compared, without: str, failed: str) -> Check:
-    if without or failed:
-        return Check(CONTENTS, not failed, failed or without)
+def _describe_contents(plan: Plan, seen: Compared) -> Check:
+    if seen.without or seen.failed:
+        return Check(CONTENTS, not seen.failed, seen.failed or seen.without)
     faults = [each for each in seen.other_items if each.fault]
     if faults:
         return Check(CONTENTS, False, _describe(faults), _rows_of(faults))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import dataclass
 from typing import IO
 
 import numpy as np
@@ -14,6 +15,7 @@ from shardmill.ledger import Commit, Ledger
 from shardmill.plan import Plan
 from shardmill.results.empty import Mask, find_empty, made_vectors
 from shardmill.results.ids import hash_ids
+from shardmill.results.items import StoredHashes, StoredRows
 from shardmill.results.seen import SeenInParts
 from shardmill.results.windows import ItemCheck, RowItems, WindowCheck, has_windows
 from shardmill.sinks.parquet import read_batches, vectors
@@ -80,21 +82,30 @@ class PartLook:
         return self._seen.bad.name(check, self._shard, batch, items, wrong, self._plan.work.id)
 
 
-def read_part_once(ledger: Ledger, plan: Plan, task: Task, commit: Commit) -> tuple[SeenInParts, NDArray[np.uint64]]:
-    """What one part has, with its errors, and the hashes of its ids."""
+@dataclass(frozen=True, slots=True)
+class ReadPart:
+    """What one part has, with its errors; the hashes of its ids; its rows, unless they cannot be read."""
+
+    commit: Commit
+    seen: SeenInParts
+    ids: NDArray[np.uint64]
+    rows: StoredRows | None
+
+
+def read_part_once(ledger: Ledger, plan: Plan, task: Task, commit: Commit) -> ReadPart:
     failed, unreadable_errors = read_errors(ledger, commit)
-    seen, hashes = SeenInParts(), np.zeros(0, np.uint64)
+    seen, hashes, stored = SeenInParts(), np.zeros(0, np.uint64), None
     try:
         with ledger.store.reader(commit.part) as file:
             found, rows = _digest(file, commit.part_bytes)
             if found == commit.digest:
-                seen, hashes = _look_at_rows(rows, plan, task, commit, failed)
+                seen, hashes, stored = _look_at_rows(rows, plan, task, commit, failed)
             else:
                 seen.wrong_digest = 1
-    except (OSError, ValueError, pa.ArrowException, ShardmillError) as error:
+    except (OSError, ValueError, KeyError, IndexError, pa.ArrowException, ShardmillError) as error:
         seen.unreadable = f"{commit.part}: {type(error).__name__}"
     seen.errors, seen.unreadable_errors = len(failed), unreadable_errors
-    return seen, hashes
+    return ReadPart(commit, seen, hashes, stored)
 
 
 def read_errors(ledger: Ledger, commit: Commit) -> tuple[list[int], str]:
@@ -107,12 +118,13 @@ def read_errors(ledger: Ledger, commit: Commit) -> tuple[list[int], str]:
 
 def _look_at_rows(
     file: IO[bytes] | pa.BufferReader, plan: Plan, task: Task, commit: Commit, failed: list[int]
-) -> tuple[SeenInParts, NDArray[np.uint64]]:
-    seen, windows, numbers = SeenInParts(), WindowCheck(), ItemCheck()
+) -> tuple[SeenInParts, NDArray[np.uint64], StoredRows]:
+    seen, windows, numbers, stored = SeenInParts(), WindowCheck(), ItemCheck(), StoredHashes(plan, task)
     look, numbered = PartLook(seen, plan, task, commit.shard, failed), task.rows_vary
     hashes = [np.zeros(0, np.uint64)]
     for batch in read_batches(file):
         hashes.append(look.at(batch))
+        stored.add(batch)
         if not seen.unsound and (wrong := task.check_rows(batch.select(task.output.names))):
             seen.unsound = f"shard {commit.shard}: {wrong}"
         if numbered:
@@ -129,7 +141,7 @@ def _look_at_rows(
         seen.numbered_items, seen.wrong_items = numbers.items, numbers.wrong
         seen.dropped = numbers.dropped(commit.rows) if task.dropped_file else None
     seen.sound = [commit]
-    return seen, np.concatenate(hashes)
+    return seen, np.concatenate(hashes), stored.close()
 
 
 def _digest(file: IO[bytes], part_bytes: int) -> tuple[str, IO[bytes] | pa.BufferReader]:

@@ -22,7 +22,7 @@ from shardmill.results.delivery import check_delivery
 from shardmill.results.drawn import SAMPLE, sample_size
 from shardmill.results.dropped import DroppedItems
 from shardmill.results.ids import IdHashes, check_ids
-from shardmill.results.items import announce, check_items
+from shardmill.results.items import ItemsCheck, announce
 from shardmill.results.parts import UNIT_SLACK, digest, read_errors, read_part_once
 from shardmill.results.pool import in_order
 from shardmill.results.report import Check, Expected, Report
@@ -95,7 +95,8 @@ def _verify(ledger: Ledger, plan: Plan, sample: int | str, source: bool, expecte
         return _verify_table(ledger, plan, commits, checks, expected, began, source=source, quiet=quiet)
     dropped = DroppedItems()
     with Bar("verifying", quiet=quiet) as bar, IdHashes() as hashes:
-        seen = _read_parts(ledger, plan, commits, hashes, dropped, bar)
+        exact = ItemsCheck(ledger, plan, commits, bar, source=source) if whole else None
+        seen = _read_parts(ledger, plan, commits, hashes, dropped, exact, bar)
         checks += _check_parts(seen, commits, plan)
         checks += expected.check(seen.rows, seen.dims)
         checks.append(_check_errors(commits, seen.errors, seen.unreadable_errors))
@@ -106,9 +107,9 @@ def _verify(ledger: Ledger, plan: Plan, sample: int | str, source: bool, expecte
             checks.append(dropped.check(ledger.store, name))
         if whole and (address := ledger.execution().get("into")):
             checks.append(check_delivery(ledger, plan, str(address), commits))
-        if whole:
+        if exact is not None:
             checks += [_check_items(plan, commits)] if source else []
-            checks += check_items(ledger, plan, commits, seen.sound, bar, source=source)
+            checks += exact.checks()
         figures = _measure(ledger, plan, commits) if sound else {}
     if sound and sample_size(sample, 100):
         checks.append(check_sample(ledger, plan, commits, sample, quiet=quiet))
@@ -172,7 +173,11 @@ def _verify_table(
     if whole:
         checks += [_check_items(plan, commits)] if source else []
         with Bar("verifying", quiet=quiet) as bar:
-            checks += check_items(ledger, plan, commits, [], bar, source=source)
+            exact = ItemsCheck(ledger, plan, commits, bar, source=source)
+            for shard in plan.shards:
+                exact.add(commits[shard.index], None)
+                bar.count(shard.index + 1, len(plan.shards), "shards of the source")
+            checks += exact.checks()
     return Report(
         run=ledger.url,
         plan=plan.id,
@@ -212,17 +217,25 @@ def _check_numerics(ledger: Ledger, plan: Plan) -> Iterator[Check]:
 
 
 def _read_parts(
-    ledger: Ledger, plan: Plan, commits: dict[int, Commit], hashes: IdHashes, dropped: DroppedItems, bar: Bar
+    ledger: Ledger,
+    plan: Plan,
+    commits: dict[int, Commit],
+    hashes: IdHashes,
+    dropped: DroppedItems,
+    exact: ItemsCheck | None,
+    bar: Bar,
 ) -> SeenInParts:
     """Read every part once, several at a time, and add up in shard order what was seen."""
     seen, task = SeenInParts(), open_task(plan.work.task, plan.work.params)
     total = sum(c.rows_in_part for c in commits.values())
     asked = (commits[shard] for shard in sorted(commits))
-    for part, of_ids in in_order(lambda commit: read_part_once(ledger, plan, task, commit), asked):
-        seen.add(part)
-        hashes.add(of_ids)
-        if part.dropped is not None:
-            dropped.add(part.dropped, part.sound[0].rows)
+    for part in in_order(lambda commit: read_part_once(ledger, plan, task, commit), asked):
+        seen.add(part.seen)
+        hashes.add(part.ids)
+        if part.seen.dropped is not None:
+            dropped.add(part.seen.dropped, part.commit.rows)
+        if exact is not None:
+            exact.add(part.commit, part.rows)
         bar.count(seen.rows, total, "rows")
     return seen
 

@@ -35,7 +35,7 @@ def digest_items(texts: Sequence[str | None], fields: pa.RecordBatch | None = No
 
 def hash_kept(kept: pa.RecordBatch) -> Hashes:
     """A hash of the id and kept columns of each item. A missing vector is stored as one of NaN: they are the same."""
-    return hash_rows(restore_missing(kept))
+    return hash_rows(restore_missing(kept, marked=False))
 
 
 def hash_items(texts: pa.Array, kept_hashes: Hashes, first: int) -> Hashes:
@@ -48,7 +48,7 @@ def hash_made(
     made: pa.RecordBatch, kept_hashes: Hashes, items: NDArray[np.int64], numbers: NDArray[np.int64]
 ) -> Hashes:
     """A hash of each row of a result: of its item's place and kept columns, its number in the item, and its content."""
-    content = mix(kept_hashes * np.uint64(31) + hash_rows(restore_missing(made)))
+    content = mix(kept_hashes * np.uint64(31) + hash_rows(restore_missing(made, marked=False)))
     return bind(bind(content, numbers), items)
 
 

@@ -71,7 +71,7 @@ def test_a_kept_vector_that_was_changed_is_found(tmp_path: Path) -> None:
     record = replace(commit, digest=digest(run.ledger.store, commit.part), part_bytes=path.stat().st_size)
     (tmp_path / "run" / run.ledger.commits.key(0)).write_text(json.dumps(asdict(record)))
     report = Run(run.ledger.url).verify(sample="all")
-    assert failed(report).keys() == {"sample"}
+    assert failed(report).keys() == {"bindings", "contents", "sample"}
     assert "known does not match the source" in failed(report)["sample"]
     named = next(check.rows for check in report.checks if check.name == "sample")
     assert {"shard": 0, "row": 0, "id": {"id": "k0"}} in named
@@ -106,7 +106,7 @@ def test_a_vector_that_is_missing_elsewhere_than_its_error_is_found(tmp_path: Pa
     record = replace(commit, digest=digest(run.ledger.store, commit.part), part_bytes=path.stat().st_size)
     (tmp_path / "run" / run.ledger.commits.key(0)).write_text(json.dumps(asdict(record)))
     report = Run(run.ledger.url).verify(sample=0)
-    assert failed(report).keys() == {"vectors"}
+    assert failed(report).keys() == {"bindings", "vectors"}
     assert "1 of these rows have no error; 1 rows have an error and a vector" in failed(report)["vectors"]
     (named,) = (check.rows for check in report.checks if check.name == "vectors")
     assert named == ({"shard": 0, "row": 1, "id": {"id": "k1"}},)

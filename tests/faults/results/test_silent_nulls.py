@@ -119,5 +119,5 @@ def test_an_error_of_another_row_is_no_excuse(tmp_path: Path, write_jsonl: Write
     record = replace(commit, digest=digest(run.ledger.store, commit.part), part_bytes=path.stat().st_size)
     (tmp_path / "run" / run.ledger.commits.key(0)).write_text(json.dumps(asdict(record)))
     report = Run(run.ledger.url).verify(sample=0)
-    assert failed(report).keys() == {"nulls"}
+    assert failed(report).keys() == {"bindings", "nulls"}
     assert "1 rows without a result, 1 of them without an error" in failed(report)["nulls"]

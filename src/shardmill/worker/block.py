@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from shardmill.core.errors import Cure, WorkerFailed
-from shardmill.core.hashing import Hashes, add_sums, bind, hash_inputs, sum_hashes
+from shardmill.core.hashing import Hashes, bind, hash_inputs, sum_hashes
 from shardmill.ledger import Claim, Suspects
 from shardmill.plan import Plan
 from shardmill.sinks.base import Sink
@@ -149,8 +149,8 @@ class Block:
             for item, reason in done.bad.items():
                 self.bad.setdefault(item, reason)
             self.outputs = [(np.arange(len(self)), done.rows, None)]
-        self._digest_rows(output)
         made = pa.concat_batches([batch for _, batch, _ in self.outputs]) if self.outputs else None
+        self._digest_rows(made, output)
         if self.varies:
             yield from self._varying(output, made)
             return
@@ -244,7 +244,7 @@ class Block:
                 f"the first is for item {self.first_row + int(items[wrong[0]])}",
             )
 
-    def _digest_rows(self, output: pa.Schema) -> None:
+    def _digest_rows(self, made: pa.RecordBatch | None, output: pa.Schema) -> None:
         """The digest of all rows of the block as the task returned them, each with its item; failed items have one."""
         if self.kept_hashes is None:
             return
@@ -253,22 +253,23 @@ class Block:
         failed[list(self.bad)] = True
         bad = np.flatnonzero(failed)
         nulls = pa.RecordBatch.from_arrays([pa.nulls(len(bad), output.field(n).type) for n in names], names=names)
-        digests = [sum_hashes(hash_made(nulls, self.kept_hashes[bad], bad + self.first_row, np.zeros_like(bad)))]
-        firsts = np.zeros(0, np.int64)
-        if self.prepared.owners is not None and self.combined is None:
-            firsts = np.searchsorted(self.prepared.owners, np.arange(len(self)))
-        for rows, batch, counts in self.outputs:
+        hashes = [hash_made(nulls, self.kept_hashes[bad], bad + self.first_row, np.zeros_like(bad))]
+        if made is not None:
+            rows = np.concatenate([rows for rows, _, _ in self.outputs])
             items = self.items(rows) if self.combined is None else rows
-            numbers = rows - firsts[items] if len(firsts) else np.zeros_like(items)
-            if counts is not None:
+            numbers = np.zeros_like(items)
+            if self.prepared.owners is not None and self.combined is None:
+                numbers = rows - np.searchsorted(self.prepared.owners, items)
+            if self.varies:
+                counts = np.concatenate([np.ones_like(r) if each is None else each for r, _, each in self.outputs])
                 items = np.repeat(items, counts)
                 numbers = np.arange(len(items)) - np.repeat(np.cumsum(counts) - counts, counts)
             good = np.flatnonzero(~failed[items])
-            made = batch.select(names)
-            made = made if len(good) == len(items) else made.take(pa.array(good))
+            whole = made.select(names)
+            whole = whole if len(good) == len(items) else whole.take(pa.array(good))
             items, numbers = items[good], numbers[good]
-            digests.append(sum_hashes(hash_made(made, self.kept_hashes[items], items + self.first_row, numbers)))
-        self.rows_digest = add_sums(digests)
+            hashes.append(hash_made(whole, self.kept_hashes[items], items + self.first_row, numbers))
+        self.rows_digest = sum_hashes(np.concatenate(hashes))
 
 
 def tagged(output: Output, given: Hashes) -> pa.RecordBatch:

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from shardmill.core.arrowtypes import arrow_type
 from shardmill.plan import ITEM
-from shardmill.sources.base import SourceStat
+from shardmill.sources.base import Reader, SourceStat
 from shardmill.sources.columns import infer_type
 from shardmill.sources.discovery import find_files
 from shardmill.sources.formats import find_format, find_reader
@@ -18,7 +18,7 @@ def list_columns(places: Sequence[str], format: str | None) -> dict[str, pa.Data
     """The names and types of all columns: of the schema, of a header, or of sampled rows."""
     kind, files = find_files(places, format)
     stat = SourceStat(kind, files, {})
-    reader = find_reader(kind)
+    reader: Reader = find_reader(kind)
     found = reader.sample(stat)
     if isinstance(found, pa.Schema):
         return {field.name: field.type for field in found if field.name != ITEM}

@@ -6,6 +6,7 @@ import sys
 from typing import TYPE_CHECKING, Any, Literal
 
 from shardmill.core.console import print_json, say
+from shardmill.core.dialect import shell_command
 from shardmill.core.errors import EXIT_FAILED
 from shardmill.plan.options import CallOptions, option
 from shardmill.plan.shared import OfRun, Printing
@@ -57,7 +58,7 @@ def verify(request: Request) -> None:
         verdict = "Verified" if report.verified else "NOT verified"
         console.print(f"{verdict}: {report.rows:,} rows, {report.errors:,} errors, {report.seconds} s.", markup=False)
         if isinstance(result, Run):
-            say(f"Next: shardmill report {options.run} --out report.html")
+            say(f"Next: {shell_command('report', options.run, '--out', 'report.html')}")
     if not report.verified:
         sys.exit(EXIT_FAILED)
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any
 
+from shardmill.core.dialect import shell_command
 from shardmill.core.errors import CorruptState, Preempted, ShardmillError, WorkerFailed
 from shardmill.core.records import read_object
 from shardmill.ledger.folder import Folder
@@ -52,7 +53,7 @@ class RunState:
 
 
 def started_over(url: str) -> Preempted:
-    return Preempted("Another process has started the run over.", hint=f"See: shardmill status {url}")
+    return Preempted("Another process has started the run over.", hint=f"See: {shell_command('status', url)}")
 
 
 class StateRecord:
@@ -91,7 +92,7 @@ class StateRecord:
 
     def refusal(self) -> ShardmillError | None:
         """Why no worker may work on the run, as an error to raise; None while it is wanted. One request, as `look`."""
-        now, resume = self.look(), f"Resume it with: shardmill resume {self._store.url}"
+        now, resume = self.look(), f"Resume it with: {shell_command('resume', self._store.url)}"
         if now.generation != self._folder.known_generation():
             return started_over(self._store.url)
         if now.state == STOPPED:

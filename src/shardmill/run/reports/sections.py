@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 
 from shardmill.core.console import count, duration
+from shardmill.core.dialect import shell_command
 from shardmill.core.template import NO_TEXT
 from shardmill.ledger import HistoryPoint
 from shardmill.plan import RUN, Plan
@@ -40,7 +41,7 @@ def _task(account: Account) -> Section | None:
 def _proof(account: Account) -> Section:
     proof = account.proof
     if proof is None:
-        return Section("Proof", notes=(f"Not verified. To verify it: shardmill verify {account.run}",))
+        return Section("Proof", notes=(f"Not verified. To verify it: {shell_command('verify', account.run)}",))
     checks = tuple(
         ("passed" if check.get("ok") else "FAILED", str(check.get("name")), str(check.get("seen")))
         for check in proof.get("checks", ())

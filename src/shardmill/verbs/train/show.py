@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 from shardmill.core.console import count, print_json, say
+from shardmill.core.dialect import shell_command
 from shardmill.run.outcome import is_detached
 from shardmill.run.request import Request
 from shardmill.run.result import Run
@@ -25,4 +26,5 @@ def show_training(request: Request, run: Run) -> None:
         say(f"{said}: {row['before']:.4f} -> {row['best']:.4f} (step {row['best_step']:,}).")
     elif run.plan.work.params.get("held_out") != 0:
         say("No item was held out, so the model was not measured: there are too few, or all are of one group.")
-    say(f"Next: shardmill embed SOURCE --text FIELD --model {run.ledger.url}/model --out RUN")
+    model = f"{run.ledger.url}/model"
+    say(f"Next: {shell_command('embed', 'SOURCE', '--text', 'FIELD', '--model', model, '--out', 'RUN')}")

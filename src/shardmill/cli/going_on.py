@@ -101,7 +101,7 @@ def show_work(request: Request, done: Any) -> None:
     if hasattr(done, "describe"):
         print_json(done.to_json()) if request.options.as_json else say(done.describe())
     else:
-        show_outcome(done, request.began, as_json=request.options.as_json)
+        show_outcome(done, as_json=request.options.as_json)
 
 
 class StopOptions(OfRun, Printing):

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import time
-
-from shardmill.core.console import count, duration, print_json, say
+from shardmill.core.console import count, print_json, say
 from shardmill.core.dialect import shell_command
 from shardmill.plugins import find_verb
 from shardmill.run.request import Request
@@ -14,10 +12,10 @@ from shardmill.run.status.state import Status
 
 def show_run(request: Request, run: Run) -> None:
     """Print the outcome of a run and the next commands; as JSON if that was asked for."""
-    show_outcome(run, request.began, as_json=request.options.as_json)
+    show_outcome(run, as_json=request.options.as_json)
 
 
-def show_outcome(run: Run, began: float, *, as_json: bool) -> None:
+def show_outcome(run: Run, *, as_json: bool) -> None:
     state = run.status()
     below = _below(run)
     if as_json:
@@ -28,7 +26,7 @@ def show_outcome(run: Run, began: float, *, as_json: bool) -> None:
         return
     for note in dict.fromkeys(note for worker in state.workers for note in worker["notes"]):
         say(note)
-    say(f"{_counts(run, state, below)}, {duration(time.monotonic() - began)}.")
+    say(f"{_counts(run, state, below)}, {state.times.describe()}.")
     look = [shell_command("show", below.run, "--errors")] if below and below.errors else []
     say(f"Next: {'   '.join([*look, *next_commands(run)])}")
 

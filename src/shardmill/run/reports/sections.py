@@ -102,8 +102,8 @@ def _time(account: Account) -> Section:
     facts = [
         ("began", _when(account.began_at)),
         ("ended", _when(account.ended_at) if account.ended_at else "not yet"),
-        ("time with a worker at work", duration(cost.seconds)),
-        ("time of all devices", duration(cost.device_s)),
+        ("time", cost.times.describe()),
+        ("time of all workers", duration(cost.device_s)),
         ("of it starting", duration(cost.start_s)),
         ("of it idle", duration(cost.idle_s)),
         ("of it for rows computed twice", duration(cost.retried_s)),

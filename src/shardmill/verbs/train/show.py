@@ -9,6 +9,8 @@ from shardmill.core.dialect import shell_command
 from shardmill.run.outcome import is_detached
 from shardmill.run.request import Request
 from shardmill.run.result import Run
+from shardmill.tasks.params import read_params
+from shardmill.verbs.train.params import TrainParams
 
 
 def show_training(request: Request, run: Run) -> None:
@@ -22,7 +24,9 @@ def show_training(request: Request, run: Run) -> None:
     left = f", {count(row['unusable'], 'row')} left out" if row["unusable"] else ""
     say(f"{count(row['trained_on'], 'item')} in {count(row['steps'], 'step')}{left}; loss {row['loss']:.4f}.")
     if row["best"] is not None:
-        said = f"{row['metric']} on {count(row['held_out'], 'held-out item')}"
+        options = read_params(TrainParams, run.plan.work.params, "train")
+        share = options.describe_held_out(row["trained_on"], row["held_out"])
+        said = f"{row['metric']} on {count(row['held_out'], 'held-out item')} ({share})"
         say(f"{said}: {row['before']:.4f} -> {row['best']:.4f} (step {row['best_step']:,}).")
     elif run.plan.work.params.get("held_out") != 0:
         say("No item was held out, so the model was not measured: there are too few, or all are of one group.")

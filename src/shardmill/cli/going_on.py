@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from shardmill.cli.results import Trusting
 from shardmill.core.console import print_json, say
 from shardmill.core.devices import parse_device
+from shardmill.core.dialect import shell_command
 from shardmill.core.errors import ShardmillError, UsageError
 from shardmill.plan.execution import (
     Computing,
@@ -100,7 +101,7 @@ def show_work(request: Request, done: Any) -> None:
     if hasattr(done, "describe"):
         print_json(done.to_json()) if request.options.as_json else say(done.describe())
     else:
-        show_outcome(done, request.began, as_json=request.options.as_json)
+        show_outcome(done, as_json=request.options.as_json)
 
 
 class StopOptions(OfRun, Printing):
@@ -118,4 +119,4 @@ def stop(request: Request) -> None:
         say("The run is complete: nothing to stop.")
     else:
         left = f", {ended.living:,} not ended yet" if ended.living else ""
-        say(f"Stopped (workers: {ended.workers:,}{left}). Resume with: shardmill resume {run}")
+        say(f"Stopped (workers: {ended.workers:,}{left}). Resume with: {shell_command('resume', run)}")

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from shardmill.core.console import print_json, say
+from shardmill.core.dialect import shell_command
 from shardmill.plan.options import RESULT, CallOptions, option
 from shardmill.plan.shared import IntoFolder
 from shardmill.plan.values import Place
@@ -84,7 +85,7 @@ def plan(request: Request) -> None:
         made = make_plan(whole, devices, quiet=False)
     print_json(made.to_json()) if options.as_json else _show(made, devices)
     if options.out:
-        say(f"Written: {options.out}   Next: shardmill work {options.out}")
+        say(f"Written: {options.out}   Next: {shell_command('work', options.out)}")
 
 
 def _show(made: Plan, devices: list[Device]) -> None:

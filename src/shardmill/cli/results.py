@@ -6,6 +6,7 @@ import sys
 from typing import TYPE_CHECKING, Any, Literal
 
 from shardmill.core.console import print_json, say
+from shardmill.core.dialect import shell_command
 from shardmill.core.errors import EXIT_FAILED
 from shardmill.plan.options import CallOptions, option
 from shardmill.plan.shared import OfRun, Printing
@@ -67,7 +68,7 @@ def verify(request: Request) -> None:
         if not options.no_report:
             result.keep_report(report)
         if not options.as_json:
-            say(f"Next: shardmill report {options.run} --out report.html")
+            say(f"Next: {shell_command('report', options.run, '--out', 'report.html')}")
     if not report.verified:
         sys.exit(EXIT_FAILED)
 

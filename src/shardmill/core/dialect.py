@@ -6,6 +6,7 @@ Messages are written for the command line. Whoever calls a function reads the sa
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Literal
@@ -67,6 +68,15 @@ def name_option(name: str) -> str:
     '--batch-tokens'
     """
     return f"--{name.rstrip('_').replace('_', '-')}" if _current == "command" else f"{name}="
+
+
+def shell_command(*words: object) -> str:
+    """A command of shardmill as it is pasted into a shell.
+
+    >>> shell_command("verify", "runs/my reviews")
+    "shardmill verify 'runs/my reviews'"
+    """
+    return shlex.join(["shardmill", *map(str, words)])
 
 
 def speak(text: str) -> str:

@@ -43,7 +43,7 @@ from contextlib import contextmanager
 from enum import IntEnum
 from typing import Any, Self
 
-from shardmill.core.dialect import speak
+from shardmill.core.dialect import shell_command, speak
 
 # Exit statuses besides those of `Cure`, and the prefix of the line with a worker's error.
 EXIT_DONE, EXIT_FAILED, EXIT_TRY_AGAIN = 0, 1, 75
@@ -296,7 +296,8 @@ def free_frames(error: BaseException) -> None:
 def too_many_errors(errors: int, rows: int, allowed: str, last: str = "", run: str = "RUN") -> TooManyErrors:
     share = 100 * errors / max(1, rows)
     example = f"; the last: {last.rstrip('.')}" if last else ""
-    hint = f"See `shardmill show {run} --errors`. Nothing is lost: with a higher --max-errors the same command goes on."
+    see = shell_command("show", run, "--errors")
+    hint = f"See `{see}`. Nothing is lost: with a higher --max-errors the same command goes on."
     if errors >= rows:
         hint = "Every row so far has failed. Mend the cause, then start over with --fresh."
     return TooManyErrors(

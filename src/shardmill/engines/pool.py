@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from shardmill.core.console import say
 from shardmill.core.devices import Device
+from shardmill.core.dialect import shell_command
 from shardmill.engines.base import check_options
 from shardmill.ledger import Ledger
 from shardmill.plan.spec import Execution
@@ -39,7 +40,8 @@ class PoolPlacement:
     def leave(self) -> None:
         """Leave the run to the pool, as the user does."""
         url = self._ledger.url
-        say(f"The pool goes on with the run. Come back: shardmill resume {url}   End it: shardmill stop {url}")
+        resume, stop = (shell_command(verb, url) for verb in ("resume", "stop"))
+        say(f"The pool goes on with the run. Come back: {resume}   End it: {stop}")
 
     def stop(self) -> None:
         """Nobody was placed here; whether the run is wanted is in its folder."""

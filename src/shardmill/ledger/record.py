@@ -202,7 +202,10 @@ class Suspects:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One step: its holder until when, or its `result`, or why it failed. `deaths` counts holders that vanished."""
+    """One step: its holder until when, or its `result`, or why it failed. `deaths` counts holders that vanished.
+
+    The last holder had it from `began_at` to `ended_at`; version 0.2.0 does not say.
+    """
 
     step: str
     state: str
@@ -214,6 +217,8 @@ class Step:
     result: dict[str, Any] = field(default_factory=dict)
     error: str = ""
     hint: str = ""
+    began_at: float = field(default=0.0, compare=False)
+    ended_at: float = field(default=0.0, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any
 
+from shardmill.core.dialect import shell_command
 from shardmill.core.errors import CorruptState, Preempted, ShardmillError, WorkerFailed
 from shardmill.core.records import read_object
 from shardmill.ledger.folder import Folder
@@ -14,6 +15,8 @@ from shardmill.ledger.record import encode
 _KEY = "state.json"
 _DAMAGED = "Delete it: the run is then wanted, and can be resumed."
 _START_OVER = "Mend the cause, then start over with --fresh."
+# Of a run that was resumed more often, the last are kept.
+_MOST_PLACED = 64
 WANTED, STOPPED, FAILED, DONE = "wanted", "stopped", "failed", "done"
 
 
@@ -21,7 +24,8 @@ WANTED, STOPPED, FAILED, DONE = "wanted", "stopped", "failed", "done"
 class RunState:
     """What was last decided about a run, by whom and when.
 
-    A failed run has its cause, the next thing to do, and whether it `resumes` after that.
+    A failed run has its cause, the next thing to do, and whether it `resumes` after that. `placed` has, for each time
+    that workers were placed, when a command was given to do so and when it began to.
     """
 
     generation: str
@@ -31,13 +35,13 @@ class RunState:
     cause: str = ""
     hint: str = ""
     resumes: bool = True
+    placed: tuple[tuple[float, float], ...] = ()
 
     def encode(self) -> bytes:
         final = {} if self.resumes else {"resumes": False}
         cause = {"message": self.cause, "hint": self.hint, **final} if self.cause else None
-        return encode(
-            {"generation": self.generation, "state": self.state, "by": self.by, "at": self.at, "cause": cause}
-        )
+        said = {"generation": self.generation, "state": self.state, "by": self.by, "at": self.at, "cause": cause}
+        return encode({**said, "placed": self.placed} if self.placed else said)
 
     @classmethod
     def decode(cls, data: bytes) -> RunState:
@@ -46,13 +50,15 @@ class RunState:
         try:
             generation, state, by = (str(said[name]) for name in ("generation", "state", "by"))
             message, hint = (str(cause.get(name, "")) for name in ("message", "hint"))
-            return cls(generation, state, by, float(said["at"]), message, hint, cause.get("resumes") is not False)
+            resumes = cause.get("resumes") is not False
+            placed = tuple((float(asked), float(at)) for asked, at in said.get("placed", ()))
+            return cls(generation, state, by, float(said["at"]), message, hint, resumes, placed)
         except (LookupError, TypeError, ValueError, AttributeError) as error:
             raise CorruptState(f"{_KEY} is damaged: {type(error).__name__}.", hint=_DAMAGED) from error
 
 
 def started_over(url: str) -> Preempted:
-    return Preempted("Another process has started the run over.", hint=f"See: shardmill status {url}")
+    return Preempted("Another process has started the run over.", hint=f"See: {shell_command('status', url)}")
 
 
 class StateRecord:
@@ -91,7 +97,7 @@ class StateRecord:
 
     def refusal(self) -> ShardmillError | None:
         """Why no worker may work on the run, as an error to raise; None while it is wanted. One request, as `look`."""
-        now, resume = self.look(), f"Resume it with: shardmill resume {self._store.url}"
+        now, resume = self.look(), f"Resume it with: {shell_command('resume', self._store.url)}"
         if now.generation != self._folder.known_generation():
             return started_over(self._store.url)
         if now.state == STOPPED:
@@ -102,9 +108,12 @@ class StateRecord:
             return WorkerFailed(now.cause, hint=f"{now.hint} {resume}".strip())
         return None
 
-    def want(self, by: str) -> RunState:
-        """Shards are left and workers are to do them, whatever was decided before."""
-        return self._change(WANTED, by, unless=())
+    def want(self, by: str, asked_at: float | None = None) -> RunState:
+        """Shards are left and workers are to do them, whatever was decided before.
+
+        `asked_at` is when the command was given that places them now.
+        """
+        return self._change(WANTED, by, unless=(), asked_at=asked_at)
 
     def stop(self, by: str) -> RunState:
         """Tell all workers of the run to stop, on every host."""
@@ -119,7 +128,9 @@ class StateRecord:
         """All shards are committed."""
         return self._change(DONE, by, unless=(DONE,))
 
-    def _change(self, state: str, by: str, *, unless: Collection[str], **said: Any) -> RunState:
+    def _change(
+        self, state: str, by: str, *, unless: Collection[str], asked_at: float | None = None, **said: Any
+    ) -> RunState:
         """Change the state unless it is one of these, and return the state that holds then.
 
         The record of another generation is changed only if that generation is over: its plan is no longer here.
@@ -127,12 +138,17 @@ class StateRecord:
         generation = self._folder.known_generation()
         while True:
             now, tag = self._read()
+            placed: tuple[tuple[float, float], ...] = ()
             if now is not None and now.generation == generation:
                 if now.state in unless:
                     return now
+                placed = now.placed
             elif not self._is_planned(generation):
                 return now or RunState("")
-            new = RunState(generation, state, by, self._clock(), **said)
+            at = self._clock()
+            if asked_at is not None:
+                placed = (*placed, (min(asked_at, at), at))[-_MOST_PLACED:]
+            new = RunState(generation, state, by, at, placed=placed, **said)
             if now is None:
                 changed = self._store.put_if_absent(_KEY, new.encode())
             else:

@@ -80,7 +80,8 @@ class StepRecords:
         deaths = found.deaths + (found.state == TAKEN) if found is not None else 0
         if deaths >= _MOST_DEATHS:
             return Step(step, FAILED, deaths=deaths, error=f"{deaths} processes in a row died at it.")
-        return Step(step, TAKEN, worker, name_process(), os.getpid(), self._clock() + lease_s, deaths)
+        now = self._clock()
+        return Step(step, TAKEN, worker, name_process(), os.getpid(), now + lease_s, deaths, began_at=now)
 
     def _end(self, step: str, worker: str, new: Step) -> None:
         """Change the record unless another process has taken the step over."""
@@ -88,7 +89,8 @@ class StepRecords:
             found, tag = self._read(step)
             if found is None or found.state != TAKEN or found.worker != worker:
                 return
-            if self._change(replace(new, deaths=found.deaths), tag):
+            ended = replace(new, deaths=found.deaths, began_at=found.began_at, ended_at=self._clock())
+            if self._change(ended, tag):
                 return
 
     def _change(self, new: Step, tag: str) -> bool:

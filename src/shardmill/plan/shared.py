@@ -6,6 +6,7 @@ from typing import Literal
 
 from pydantic import field_validator
 
+from shardmill.core.errors import UsageError
 from shardmill.plan.execution import (
     Batching,
     Computing,
@@ -167,6 +168,12 @@ class Resuming(Printing):
     quiet: bool | None = option(
         None, "Whether to show no progress.", group=OTHER, only="python", shown="True, except in a notebook"
     )
+
+
+def refuse_both(fresh: bool, resume: bool) -> None:
+    """One deletes the run that the other goes on with."""
+    if fresh and resume:
+        raise UsageError("Both --fresh and --resume are given.", hint="Give one of them.")
 
 
 class IntoFolder(CallOptions):

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import time
-
-from shardmill.core.console import count, duration, print_json, say
+from shardmill.core.console import count, print_json, say
+from shardmill.core.dialect import shell_command
 from shardmill.plugins import find_verb
 from shardmill.run.request import Request
 from shardmill.run.result import Run
@@ -13,10 +12,10 @@ from shardmill.run.status.state import Status
 
 def show_run(request: Request, run: Run) -> None:
     """Print the outcome of a run and the next commands; as JSON if that was asked for."""
-    show_outcome(run, request.began, as_json=request.options.as_json)
+    show_outcome(run, as_json=request.options.as_json)
 
 
-def show_outcome(run: Run, began: float, *, as_json: bool) -> None:
+def show_outcome(run: Run, *, as_json: bool) -> None:
     state = run.status()
     below = _below(run)
     if as_json:
@@ -27,8 +26,8 @@ def show_outcome(run: Run, began: float, *, as_json: bool) -> None:
         return
     for note in dict.fromkeys(note for worker in state.workers for note in worker["notes"]):
         say(note)
-    say(f"{_counts(run, state, below)}, {duration(time.monotonic() - began)}.")
-    look = [f"shardmill show {below.run} --errors"] if below and below.errors else []
+    say(f"{_counts(run, state, below)}, {state.times.describe()}.")
+    look = [shell_command("show", below.run, "--errors")] if below and below.errors else []
     say(f"Next: {'   '.join([*look, *next_commands(run)])}")
 
 
@@ -38,7 +37,7 @@ def is_detached(run: Run, state: Status) -> bool:
         return False
     live = sum(worker["live"] for worker in state.workers)
     what = state.placement or count(live, "worker")
-    say(f"Detached: {what}. Watch: shardmill status {run.ledger.url} --watch")
+    say(f"Detached: {what}. Watch: {shell_command('status', run.ledger.url, '--watch')}")
     return True
 
 
@@ -70,9 +69,9 @@ def next_commands(run: Run) -> list[str]:
         from shardmill.run.loading import place_of
 
         table = place_of(run)
-        search = [f"shardmill search '{table}' \"…\""] if verb.makes_vectors else []
-        own = [*search, f"shardmill verify {url}", f"shardmill verify '{table}'"]
-        return own if is_table(table) else [f"shardmill verify {url}"]
-    search = [f'shardmill search {url} "…"'] if verb.makes_vectors else []
-    code = " --allow-code" if run.plan.work.calls else ""
-    return [f"shardmill verify {url}{code}", *search, f"shardmill merge {url} --out FILE.parquet"]
+        search = [shell_command("search", table, "…")] if verb.makes_vectors else []
+        own = [*search, shell_command("verify", url), shell_command("verify", table)]
+        return own if is_table(table) else [shell_command("verify", url)]
+    search = [shell_command("search", url, "…")] if verb.makes_vectors else []
+    code = ["--allow-code"] if run.plan.work.calls else []
+    return [shell_command("verify", url, *code), *search, shell_command("merge", url, "--out", "FILE.parquet")]

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 
 from shardmill.core import permission
 from shardmill.core.devices import Device
+from shardmill.core.dialect import shell_command
 from shardmill.core.errors import RunExists, SpecError, StaleResume, UsageError
 from shardmill.core.functions import refuse_while_importing
 from shardmill.core.telemetry import open_trace
@@ -14,6 +15,7 @@ from shardmill.engines import LOCAL, check_detachable, check_device, find_kind, 
 from shardmill.engines.base import Engine, check_options
 from shardmill.ledger import Ledger
 from shardmill.plan import NEW_NUMERICS, Plan, new_numerics
+from shardmill.plan.shared import refuse_both
 from shardmill.plan.spec import Spec
 from shardmill.run.changes import differences
 from shardmill.run.planner import devices_for, make_plan, result_schema
@@ -60,6 +62,7 @@ def write_plan(
     `keep_settings` leaves those of an existing run alone. `before` is called with the plan of an incomplete load,
     before its table is created.
     """
+    refuse_both(fresh, resume)
     began = time.time()
     new = make_plan(spec, devices, like=None if fresh else ledger.find_plan(), quiet=quiet)
     plan = _settle_plan(ledger, new, fresh=fresh, resume=resume)
@@ -96,11 +99,10 @@ def _check_reach(spec: Spec) -> None:
         raise UsageError("Both --to and --into are given.", hint="Rows go into one of them.")
     sink = find_delivery(address) if address else find_writer(spec.work)
     if sink.reach == "machine" and not find_kind(spec.execution.engine).stays_here:
+        deliver = shell_command("resume", "RUN", "--engine", "local", "--into", address)
         raise UsageError(
             f"The sink {sink.name!r} reaches one machine; the engine {spec.execution.engine!r} runs workers on others.",
-            hint=f"Deliver it here afterwards: shardmill resume RUN --engine local --into {address}"
-            if address
-            else "Use --engine local.",
+            hint=f"Deliver it here afterwards: {deliver}" if address else "Use --engine local.",
         )
 
 

@@ -14,6 +14,7 @@ from typing import TypeVar
 
 from shardmill.core import permission
 from shardmill.core.console import say
+from shardmill.core.dialect import shell_command
 from shardmill.core.errors import Cure, Preempted, ShardmillError, UsageError
 from shardmill.engines.process import name_worker
 from shardmill.ledger import WANTED, Ledger
@@ -217,7 +218,9 @@ class _Pool:
             if self._signals.interrupted:
                 raise KeyboardInterrupt
             if self._signals.heard:
-                raise Preempted("The worker was told to stop.", hint=f"Go on with: shardmill work {self.folder}")
+                raise Preempted(
+                    "The worker was told to stop.", hint=f"Go on with: {shell_command('work', self.folder)}"
+                )
 
     def check(self) -> None:
         """Raise why a run was left out that is still wanted."""

@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from shardmill.core.console import is_quiet
-from shardmill.core.dialect import name_option
+from shardmill.core.dialect import name_option, shell_command
 from shardmill.core.errors import SpecError, UsageError, nearest
 from shardmill.plan.options import Options, declared, read_options
+from shardmill.plan.shared import refuse_both
 from shardmill.plugins import Verb, find, names
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ class Request:
         if task != self.verb.name:
             raise SpecError(
                 f"{self.options.spec}: its task is {task!r}.",
-                hint=f"shardmill run --spec {self.options.spec} runs any task.",
+                hint=f"{shell_command('run', '--spec', self.options.spec)} runs any task.",
             )
         return replace(self, work={**self.work, "task": task})
 
@@ -82,13 +83,12 @@ def make_request(verb: Verb, given: Mapping[str, Any], **more: Any) -> Request:
     # A run that exists has its engine.
     if "out" in model.model_fields:
         _check_engine(model, given, execution)
-    both = getattr(options, "fresh", False) and getattr(options, "resume", False)
-    if both:
-        raise UsageError("Both --fresh and --resume are given.", hint="Give one of them.")
+    fresh, resume = (getattr(options, name, False) for name in ("fresh", "resume"))
+    refuse_both(fresh, resume)
     quiet = getattr(options, "quiet", None)
     how = {
-        "fresh": getattr(options, "fresh", False),
-        "resume": getattr(options, "resume", False),
+        "fresh": fresh,
+        "resume": resume,
         "allow_code": getattr(options, "allow_code", False),
         "quiet": is_quiet(quiet),
         **more,

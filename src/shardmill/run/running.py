@@ -60,21 +60,23 @@ def start(
     quiet: bool | None = None,
     engine: Engine | None = None,
     allow_code: bool = False,
+    asked_at: float | None = None,
     before: Callable[[Plan], None] = lambda plan: None,
 ) -> Run:
     """Make a plan or find the existing one, place workers, and wait until the run is complete.
 
     If the spec's execution says `detach`, it returns once the workers are placed, and they do the rest.
     `before` is called with the plan of an incomplete load, before its table is created. Code that comes with the model
-    is run only with `allow_code`. Progress is shown unless it is `quiet`, which it is by default except in a notebook.
+    is run only with `allow_code`. The time of the run counts from `asked_at`, by default from now.
+    Progress is shown unless it is `quiet`, which it is by default except in a notebook.
     """
-    quiet = is_quiet(quiet)
+    quiet, asked_at = is_quiet(quiet), asked_at or time.time()
     permit(spec, of_model=allow_code)
     ledger = _open_folder(out, engine)
     placer, devices = open_placer(spec, engine, quiet)
     spec = settle_by_task(spec)
     plan = write_plan(ledger, spec, devices, fresh=fresh, resume=resume, quiet=quiet, before=before)
-    return _finish(ledger, plan, spec, placer, devices, quiet)
+    return _finish(ledger, plan, spec, placer, devices, asked_at, quiet)
 
 
 def prepare(
@@ -120,7 +122,7 @@ def resume(
     again: workers refuse files that have changed since the run was planned. Code and commands that the folder names
     are run only with `allow_code`.
     """
-    quiet = is_quiet(quiet)
+    quiet, asked_at = is_quiet(quiet), time.time()
     ledger = Ledger(place)
     plan, settings = ledger.settle()
     own = {name: value for name, value in settings.items() if name not in ("places", "to_url")}
@@ -149,7 +151,7 @@ def resume(
         find_table(plan.work).prepare(plan, result_schema(plan))
     kept = {name: value for name, value in settings.items() if name in ("places", "to_url")}
     ledger.put_execution({**spec.execution.to_settings(), **kept})
-    return _finish(ledger, plan, spec, placer, devices, quiet)
+    return _finish(ledger, plan, spec, placer, devices, asked_at, quiet)
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,10 +197,18 @@ def _count_live(status: Status) -> int:
     return sum(worker["live"] for worker in status.workers)
 
 
-def _finish(ledger: Ledger, plan: Plan, spec: Spec, engine: Engine | None, devices: list[Device], quiet: bool) -> Run:
+def _finish(
+    ledger: Ledger,
+    plan: Plan,
+    spec: Spec,
+    engine: Engine | None,
+    devices: list[Device],
+    asked_at: float,
+    quiet: bool,
+) -> Run:
     """Place workers for the shards that are left, wait for them, and check the outcome."""
     ledger.confirm()
-    ledger.state.want(name_person())
+    ledger.state.want(name_person(), asked_at)
     if len(ledger.commits.shards()) < len(plan.shards):
         check_wanted(ledger)
         began, precision = time.time(), spec.execution.precision

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from shardmill.core import permission
 from shardmill.core.devices import cores, pick_worker_device
+from shardmill.core.dialect import shell_command
 from shardmill.core.errors import Cure, Preempted, ShardmillError
 from shardmill.engines import LOCAL
 from shardmill.engines.local import LocalEngine
@@ -78,7 +79,7 @@ def work(
             raise KeyboardInterrupt
     if not done:
         check_wanted(ledger)
-        raise Preempted("The worker was told to stop.", hint=f"Go on with: shardmill work {ledger.url}")
+        raise Preempted("The worker was told to stop.", hint=f"Go on with: {shell_command('work', ledger.url)}")
     return Run(ledger.url)
 
 

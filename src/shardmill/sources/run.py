@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from shardmill.core.dialect import shell_command
 from shardmill.core.errors import NotComplete, SourceError
 from shardmill.core.passwords import withhold
 from shardmill.ledger import FAILED, Commit, Ledger
@@ -30,7 +31,7 @@ def _parts_of(place: str) -> list[SourceFile]:
         raise SourceError(
             f"{shown}: its rows are in the table {plan.work.to.table}.", hint="Read the table, with --query."
         )
-    finish = f"Finish it first: shardmill resume {shown}"
+    finish = f"Finish it first: {shell_command('resume', shown)}"
     try:
         commits = ledger.commits.read_complete(plan)
     except NotComplete as error:

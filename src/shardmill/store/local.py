@@ -8,6 +8,7 @@ import glob
 import hashlib
 import io
 import os
+import stat
 import time
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
@@ -48,7 +49,7 @@ class LocalStore:
 
     def get(self, key: str) -> bytes:
         with self._explained(key):
-            return self.path(key).read_bytes()
+            return _read(self.path(key))
 
     def get_tagged(self, key: str) -> tuple[bytes, str]:
         data = self.get(key)
@@ -56,13 +57,13 @@ class LocalStore:
 
     def get_if_changed(self, key: str, tag: str) -> tuple[bytes, str] | None:
         """Opens the file to look at it: NFS may answer from its cache of attributes otherwise."""
-        with self._explained(key), open(self.path(key), "rb") as file:
+        with self._explained(key), _open(self.path(key)) as file:
             seen = os.fstat(file.fileno())
             now = f"{_mtime_tag(seen)}-{seen.st_ino}"
             return None if now == tag else (file.read(), now)
 
     def get_range(self, key: str, start: int, stop: int, tag: str = "") -> bytes:
-        with self._explained(key), open(self.path(key), "rb") as file:
+        with self._explained(key), _open(self.path(key)) as file:
             if tag and tag != _mtime_tag(os.fstat(file.fileno())):
                 raise StoreChanged(f"{self.path(key)} has changed since it was first read.")
             file.seek(start)
@@ -98,7 +99,7 @@ class LocalStore:
     def _holds(self, key: str, data: bytes) -> bool:
         """Whether an object has these bytes; an object deleted meanwhile has none."""
         try:
-            return self.path(key).read_bytes() == data
+            return _read(self.path(key)) == data
         except FileNotFoundError:
             return False
 
@@ -107,12 +108,12 @@ class LocalStore:
         target = self.path(key)
         with self._explained(key), self._staged(key, data) as staged:
             while True:
-                with open(target.parent / _LOCK, "ab") as lock:
+                with _open(target.parent / _LOCK, "ab") as lock:
                     if not self._wait_for_lock(lock.fileno(), target.parent):
                         return self._swap(target, staged, tag)
                     locked = time.monotonic()
                     try:
-                        current = target.read_bytes()
+                        current = _read(target)
                     except FileNotFoundError:
                         return False
                     if _digest(current) != tag:
@@ -140,7 +141,7 @@ class LocalStore:
             os.rename(target, taken)
         except FileNotFoundError:
             return False
-        same = _digest(taken.read_bytes()) == tag
+        same = _digest(_read(taken)) == tag
         try:
             os.link(staged if same else taken, target)
         except FileExistsError:
@@ -183,7 +184,7 @@ class LocalStore:
         with self._explained(key), contextlib.suppress(FileNotFoundError), contextlib.ExitStack() as held:
             # A replacement under way would bring the object back.
             with contextlib.suppress(FileNotFoundError):
-                lock = held.enter_context(open(self.path(key).parent / _LOCK, "rb+"))
+                lock = held.enter_context(_open(self.path(key).parent / _LOCK, "rb+"))
                 self._wait_for_lock(lock.fileno(), self.path(key).parent)
             self.path(key).unlink()
 
@@ -221,7 +222,7 @@ class LocalStore:
 
     def reader(self, key: str) -> IO[bytes]:
         with self._explained(key):
-            return open(self.path(key), "rb")
+            return _open(self.path(key))
 
     def rename(self, key: str, new: str) -> None:
         """Rename an object within its folder, durably; replaces an object of that name."""
@@ -341,6 +342,30 @@ def _no_links(folder: Path) -> StoreError:
     )
     error.cure = Cure.FINAL
     return error
+
+
+def _open(path: Path, mode: str = "rb") -> IO[bytes]:
+    """Open a file without waiting for anybody. Others may write this folder, and a FIFO in it waits for its writer."""
+    return open(path, mode, opener=_open_regular)
+
+
+def _open_regular(path: str, flags: int) -> int:
+    refused = CorruptState(f"{path} is not a regular file.", hint="Find out who put it there, and remove it.")
+    try:
+        handle = os.open(path, flags | os.O_NONBLOCK, 0o666)
+    except OSError as error:
+        # A socket, or a FIFO that nobody reads.
+        raise refused if error.errno == errno.ENXIO else error from error
+    # Python refuses a folder by itself.
+    if stat.S_IFMT(os.fstat(handle).st_mode) in (stat.S_IFREG, stat.S_IFDIR):
+        return handle
+    os.close(handle)
+    raise refused
+
+
+def _read(path: Path) -> bytes:
+    with _open(path) as file:
+        return file.read()
 
 
 def try_lock(handle: int) -> bool | None:

@@ -82,8 +82,11 @@ class Context(Protocol):
         """The number of the item's shard."""
         ...
 
-    def report(self, step: int, figures: Mapping[str, float]) -> None:
-        """Say how far the item is. A bounded number of reports is kept in the run folder; each counts as progress."""
+    def report(self, step: int, figures: Mapping[str, float], *, steps: int | None = None) -> None:
+        """Say how far the item is, of how many `steps` if that is known.
+
+        A bounded number of reports is kept in the run folder; each counts as progress.
+        """
         ...
 
     def checkpoint(self) -> Checkpoint | None:

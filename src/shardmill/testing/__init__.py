@@ -316,7 +316,7 @@ class FakeContext:
         self.published: dict[str, bytes] = {}
         self.stop = False
 
-    def report(self, step: int, figures: Mapping[str, float]) -> None:
+    def report(self, step: int, figures: Mapping[str, float], *, steps: int | None = None) -> None:
         self.reports.append((step, dict(figures)))
 
     def checkpoint(self) -> FakeCheckpoint | None:

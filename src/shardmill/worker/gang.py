@@ -209,7 +209,7 @@ class MemberContext:
     def shard(self) -> int:
         return self._shard
 
-    def report(self, step: int, figures: Mapping[str, float]) -> None:
+    def report(self, step: int, figures: Mapping[str, float], *, steps: int | None = None) -> None:
         pass
 
     def checkpoint(self) -> StoredCheckpoint | None:

@@ -60,10 +60,11 @@ class ItemContext:
     def shard(self) -> int:
         return self._claim.shard
 
-    def report(self, step: int, figures: Mapping[str, float]) -> None:
+    def report(self, step: int, figures: Mapping[str, float], *, steps: int | None = None) -> None:
         seen = {name: float(value) if math.isfinite(value) else None for name, value in figures.items()}
         self._on_progress()
-        self._shard.said = {"row": self._row, "step": int(step), "figures": seen}
+        known = {} if steps is None else {"steps": int(steps)}
+        self._shard.said = {"row": self._row, "step": int(step), **known, "figures": seen}
         if self._reports is None:
             self._reports = self._ledger.reports.read(self._claim.shard, self._row)
         self._reports = self._reports.add(ItemReport(int(step), self._ledger.clock(), seen))

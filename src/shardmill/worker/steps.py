@@ -15,6 +15,7 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from shardmill.core.console import say
+from shardmill.core.dialect import shell_command
 from shardmill.core.errors import ShardmillError, StepFailed, too_many_errors
 from shardmill.core.telemetry import is_on, open_trace, timed_step
 from shardmill.ledger import DONE, FAILED, Ledger, RunState, Step, started_over
@@ -233,7 +234,7 @@ def _verify(ledger: Ledger, plan: Plan, execution: Execution, step: str, quiet: 
     ledger.notes.put_report(report.to_json())
     if not report.verified:
         wrong = ", ".join(check.name for check in report.checks if not check.ok)
-        raise StepFailed(f"Not verified ({wrong}).", hint=f"See: shardmill verify {ledger.url}")
+        raise StepFailed(f"Not verified ({wrong}).", hint=f"See: {shell_command('verify', ledger.url)}")
     if not quiet:
         say(f"Verified: {report.rows:,} rows, {report.errors:,} errors, {report.seconds} s.")
     return {"verified": True, "rows": report.rows, "errors": report.errors, "seconds": report.seconds}

@@ -17,7 +17,7 @@ from typing import Any
 import obstore
 import pytest
 
-from shardmill.core.errors import UsageError
+from shardmill.core.errors import CorruptState, UsageError
 from shardmill.store import Store, list_folders, local, locate, open_store, remote, replacing
 from shardmill.store.local import LocalStore, try_lock
 
@@ -164,7 +164,7 @@ def test_who_was_paused_with_the_lock_looks_again(tmp_path: Path, monkeypatch: p
     store, other = LocalStore(tmp_path), LocalStore(tmp_path)
     store.put("k", b"0")
     tag = store.get_tagged("k")[1]
-    clock, read = [0.0], Path.read_bytes
+    clock, read = [0.0], local._read
 
     def paused(path: Path) -> bytes:
         found = read(path)
@@ -173,7 +173,7 @@ def test_who_was_paused_with_the_lock_looks_again(tmp_path: Path, monkeypatch: p
             other.put("k", b"of another")
         return found
 
-    monkeypatch.setattr(Path, "read_bytes", paused)
+    monkeypatch.setattr(local, "_read", paused)
     monkeypatch.setattr(local, "time", SimpleNamespace(monotonic=lambda: clock[0], sleep=time.sleep))
     assert not store.replace_if_same("k", b"1", tag)
     assert store.get("k") == b"of another"
@@ -315,3 +315,20 @@ def test_folders_are_listed_one_level_deep(place: str, store: Store) -> None:
     for key in ("runs.json", "b/plan.json", "b/parts/1", "a/deep/er/x", "ab/x"):
         store.put(key, b"x")
     assert list_folders(place) == [f"{store.url}/{name}" for name in ("a", "ab", "b")]
+
+
+@pytest.mark.timeout(60)
+def test_only_regular_files_are_opened_and_nobody_is_waited_for(tmp_path: Path) -> None:
+    store = LocalStore(tmp_path)
+    os.mkfifo(tmp_path / "state.json")
+    os.mkfifo(tmp_path / ".lock")
+    for read in (store.get, store.get_tagged, store.reader, lambda key: store.get_if_changed(key, "")):
+        with pytest.raises(CorruptState, match=r"state\.json is not a regular file"):
+            read("state.json")
+    with pytest.raises(CorruptState, match="not a regular file"):
+        store.get_range("state.json", 0, 1)
+    with pytest.raises(CorruptState, match=r"\.lock is not a regular file"):
+        store.replace_if_same("state.json", b"", "")
+    (tmp_path / "link.json").symlink_to(tmp_path / "there.json")
+    (tmp_path / "there.json").write_bytes(b"there")
+    assert store.get("link.json") == b"there"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable
@@ -10,8 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from shardmill.core.dialect import speaking
+from shardmill.core.errors import UsageError
 from shardmill.ledger import Ledger
-from shardmill.run import Run
+from shardmill.plan.spec import make_spec, read_spec
+from shardmill.run import Run, start
 from tests.support.cli import Cli, assert_told, command, write_spec
 from tests.support.corpora import fake_rows
 from tests.support.waiting import PATIENCE_S, wait_for
@@ -51,6 +55,27 @@ def test_a_run_needs_a_task_and_embed_runs_no_other(shardmill: Cli, write_jsonl:
     assert_told(said, 2, f"its task is '{FAKE}'", "shardmill run --spec")
     said = shardmill("run", source, "--task", FAKE, "--param", "dims", "--text", "text", "--out", tmp_path / "run")
     assert_told(said, 2, "--param 'dims' is not KEY=VALUE")
+
+
+def test_what_comes_next_can_be_pasted_into_a_shell(shardmill: Cli, write_jsonl: Write, tmp_path: Path) -> None:
+    place = tmp_path / "it's a run; $(id)"
+    said = shardmill("run", "--spec", write_spec(tmp_path, write_jsonl(fake_rows(3))), "--out", place)
+    assert said.status == 0, said.err
+    line = next(line for line in said.err.splitlines() if line.startswith("Next: "))
+    told = [shlex.split(each) for each in line.removeprefix("Next: ").split("   ")]
+    assert ["shardmill", "verify", str(place)] in told
+    assert all(str(place) in words for words in told)
+
+
+def test_a_run_is_not_both_resumed_and_deleted(shardmill: Cli, write_jsonl: Write, tmp_path: Path) -> None:
+    spec, place = write_spec(tmp_path, write_jsonl(fake_rows(3))), tmp_path / "run"
+    assert shardmill("run", "--spec", spec, "--out", place).status == 0
+    before = Ledger(place).plan().generation
+    for both in (("--resume", "--fresh"), ("--fresh", "--resume")):
+        assert_told(shardmill("run", "--spec", spec, "--out", place, *both), 2, "Both --fresh and --resume are given")
+    with speaking("python"), pytest.raises(UsageError, match="Both fresh=True and resume=True are given"):
+        start(make_spec(**read_spec(spec)), place, fresh=True, resume=True)
+    assert Ledger(place).plan().generation == before
 
 
 def test_stop_ends_a_run_and_resume_finishes_it(shardmill: Cli, write_jsonl: Write, tmp_path: Path) -> None:

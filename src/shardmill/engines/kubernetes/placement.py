@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 
 from shardmill.core.console import say
+from shardmill.core.dialect import shell_command
 from shardmill.core.errors import EngineRefused, EngineSilent, StoreError, WorkerFailed
 from shardmill.engines.deaths import Deaths
 from shardmill.engines.kubernetes.api import ApiRefused, ClusterApi, Json
@@ -84,7 +85,8 @@ class JobPlacement:
         """Leave the workers to the cluster, as the user does, and say how to come back."""
         self._end_watches()
         say(f"The workers go on without this command ({self._line or f'kubernetes job {self._job.name}'}).")
-        say(f"Come back: shardmill resume {self._run}   End them: shardmill stop {self._run}")
+        resume, stop = (shell_command(verb, self._run) for verb in ("resume", "stop"))
+        say(f"Come back: {resume}   End them: {stop}")
 
     def poll(self) -> bool:
         self._take_in()

@@ -10,6 +10,7 @@ from dataclasses import dataclass, fields
 from shardmill.core import passwords
 from shardmill.core.console import say
 from shardmill.core.devices import Device
+from shardmill.core.dialect import shell_command
 from shardmill.core.errors import EngineRefused, EngineSilent, StoreError, UsageError, WorkerFailed, nearest
 from shardmill.engines.base import check_options
 from shardmill.engines.kubernetes.api import ApiRefused, ClusterApi, Json, patiently
@@ -242,7 +243,7 @@ class WorkflowPlacement:
         """Leave the workers to Argo, as the user does, and say how to come back."""
         run = self._workflow.run
         say(f"The workers go on without this command ({self._line or f'argo workflow {self._workflow.name}'}).")
-        say(f"Come back: shardmill resume {run}   End them: shardmill stop {run}")
+        say(f"Come back: {shell_command('resume', run)}   End them: {shell_command('stop', run)}")
 
     def stop(self) -> None:
         """Delete the workflow, unless it has ended: then it tells how, until Argo removes it."""

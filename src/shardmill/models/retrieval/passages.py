@@ -22,6 +22,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from shardmill.core.cache import cache_folder
+from shardmill.core.dialect import shell_command
 from shardmill.core.errors import CorruptState, UsageError
 from shardmill.models.retrieval.graph import VectorGraph
 from shardmill.models.retrieval.vectors import Best, join_best, nearest
@@ -90,7 +91,7 @@ def find_record(store: Store) -> PassageRecord | None:
         return PassageRecord(**{**values, "groups": tuple(map(int, values["groups"]))})
     except (ValueError, TypeError, LookupError) as error:
         raise CorruptState(
-            f"{store.url}/{RECORD} is damaged.", hint=f"Delete it and run: shardmill index {store.url}"
+            f"{store.url}/{RECORD} is damaged.", hint=f"Delete it and run: {shell_command('index', store.url)}"
         ) from error
 
 
@@ -99,7 +100,7 @@ def read_record(place: str) -> PassageRecord:
     store = open_store(place)
     found = find_record(store)
     if found is None:
-        raise UsageError(f"{place} has no passages to search.", hint=f"Write them: shardmill index {place}")
+        raise UsageError(f"{place} has no passages to search.", hint=f"Write them: {shell_command('index', place)}")
     return found
 
 
@@ -189,7 +190,7 @@ class PassageIndex:
         missing = [g for g in self.groups if not (folder / f"{g.name}.arrow").is_file()]
         if missing:
             raise CorruptState(
-                f"{folder} lacks the group {missing[0].name}.", hint=f"Write it again: shardmill index {place}"
+                f"{folder} lacks the group {missing[0].name}.", hint=f"Write it again: {shell_command('index', place)}"
             )
 
     def __len__(self) -> int:

@@ -5,7 +5,6 @@ cost = read_cost(ledger, plan, usd_per_hour=0.526)
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -13,13 +12,15 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from shardmill.core.console import duration
 from shardmill.ledger import Ledger, RunForecast
 from shardmill.plan import Plan
 from shardmill.plan.sizing.catalogue import Catalogue, load_catalogue
 from shardmill.plan.spec import Execution
-from shardmill.run.costs.prices import find_price
+from shardmill.run.costs.prices import find_price, price_around
 from shardmill.run.status.state import read_status
+from shardmill.run.status.times import RunTimes, compare_forecast
+
+_WORTH_USD = 0.0001
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +45,10 @@ class WorkerCost:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What a run cost so far. `seconds` is the time in which any worker was active, `price_of` the price's origin.
+    """What a run cost so far. `seconds` is how long it took, `times` by part, and `price_of` the price's origin.
 
-    `usd_tokens` is the part of `usd` that was paid by tokens, at the prices in the run's `[execution]`.
+    `usd_tokens` is the part of `usd` that was paid by tokens, at the prices in the run's `[execution]`, and
+    `usd_around` what this machine cost while it prepared and finished the run.
     """
 
     run: str
@@ -55,6 +57,7 @@ class Cost:
     tokens: int
     tokens_out: int
     seconds: float
+    times: RunTimes
     device_s: float
     start_s: float
     idle_s: float
@@ -62,6 +65,7 @@ class Cost:
     retried_s: float
     usd: float | None
     usd_tokens: float
+    usd_around: float
     usd_per_million: float | None
     device_s_per_million: float | None
     price_of: str
@@ -91,20 +95,18 @@ def read_cost(ledger: Ledger, plan: Plan, usd_per_hour: float | None = None) -> 
     usd_tokens = (status.tokens * (paid.price_in or 0.0) + status.tokens_out * (paid.price_out or 0.0)) / 1e6
     by_tokens = paid.price_in is not None or paid.price_out is not None
     unknown = any(w.usd is None for w in workers) and not by_tokens
-    usd = None if unknown else sum(w.usd or 0.0 for w in workers) + usd_tokens
-    forecast, spans = ledger.notes.forecast(), [_span(w) for w in status.workers]
-    if forecast is not None and spans:
-        # A forecast includes the time before the workers start.
-        spans.append((forecast.at, max(forecast.at, min(spans)[0])))
-    seconds = _union(spans)
-    complete = status.state == "complete"
+    own = [find_price(catalogue, w["device"], w["cores"]) for w in status.workers]
+    usd_around = price_around(status.times, paid, own if usd_per_hour is None else [usd_per_hour])
+    usd = None if unknown else sum(w.usd or 0.0 for w in workers) + usd_around + usd_tokens
+    forecast, times = ledger.notes.forecast(), status.times
     return Cost(
         run=ledger.url,
         state=status.state,
         rows=rows,
         tokens=status.tokens,
         tokens_out=status.tokens_out,
-        seconds=seconds,
+        seconds=times.elapsed_s,
+        times=times,
         device_s=device_s,
         start_s=start_s,
         idle_s=idle_s,
@@ -112,13 +114,14 @@ def read_cost(ledger: Ledger, plan: Plan, usd_per_hour: float | None = None) -> 
         retried_s=retried_s,
         usd=usd,
         usd_tokens=usd_tokens,
+        usd_around=usd_around,
         usd_per_million=usd * 1e6 / rows if usd is not None and rows else None,
         device_s_per_million=device_s * 1e6 / rows if rows else None,
         price_of=_price_of(
             usd_per_hour, {(w["device"], w["cores"]) for w in status.workers if w["id"] not in free}, catalogue, paid
         ),
         forecast=forecast,
-        off=forecast.likely_s / seconds - 1 if forecast and complete and seconds else None,
+        off=compare_forecast(forecast, times, status.state),
         workers=workers,
     )
 
@@ -155,19 +158,6 @@ def _worker(
 def _span(record: dict[str, Any]) -> tuple[float, float]:
     """From the start of a worker to its last sign of life."""
     return float(record.get("started", record["began"])), float(record["at"])
-
-
-def _union(spans: Iterable[tuple[float, float]]) -> float:
-    """Seconds in which at least one worker was active.
-
-    >>> _union([(0, 10), (5, 12), (20, 21)])
-    13.0
-    """
-    total, reached = 0.0, float("-inf")
-    for start, stop in sorted(spans):
-        total += max(0.0, stop - max(start, reached))
-        reached = max(reached, stop)
-    return total
 
 
 def _price_of(usd_per_hour: float | None, devices: set[tuple[str, int]], catalogue: Catalogue, paid: Execution) -> str:
@@ -210,12 +200,14 @@ def figures(cost: Cost) -> list[tuple[str, str]]:
     per_million = (
         f"{cost.device_s_per_million:,.0f} device-seconds" if cost.device_s_per_million is not None else "none"
     )
+    around = f", of it {_money(cost.usd_around)} to prepare and finish" if cost.usd_around >= _WORTH_USD else ""
     made = f" read, {cost.tokens_out:,} made" if cost.tokens_out else ""
     return [
         ("run", f"{cost.run}, {cost.state}"),
-        ("done", f"{cost.rows:,} items, {cost.tokens:,} tokens{made} in {duration(cost.seconds)}"),
+        ("done", f"{cost.rows:,} items, {cost.tokens:,} tokens{made}"),
+        ("time", cost.times.describe()),
         ("device-seconds", f"{cost.device_s:,.1f}: {parts}"),
-        ("cost", f"{_money(cost.usd)} ({cost.price_of})"),
+        ("cost", f"{_money(cost.usd)}{around} ({cost.price_of})"),
         ("per million items", f"{per_million}, {_money(cost.usd_per_million)}"),
         ("forecast", _forecast(cost)),
     ]
@@ -225,8 +217,11 @@ def _forecast(cost: Cost) -> str:
     if cost.forecast is None:
         return "none: no similar run was measured on this machine before"
     said = f"{cost.forecast.likely_s:,.1f} s ({cost.forecast.low_s:,.1f} to {cost.forecast.high_s:,.1f})"
+    took_s = cost.times.start_s + cost.times.work_s
     came = (
-        "" if cost.off is None else f"; it took {cost.seconds:,.1f} s, so the forecast was {100 * cost.off:+.0f} % off"
+        ""
+        if cost.off is None
+        else f"; start-up and work took {took_s:,.1f} s, so the forecast was {100 * cost.off:+.0f} % off"
     )
     return f"{said}, {cost.forecast.basis}{came}"
 

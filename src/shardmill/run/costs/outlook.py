@@ -10,7 +10,7 @@ from shardmill.ledger import Ledger
 from shardmill.plan import Plan
 from shardmill.plan.sizing.catalogue import Catalogue, load_catalogue
 from shardmill.plan.spec import Execution, make_execution
-from shardmill.run.costs.prices import find_price
+from shardmill.run.costs.prices import find_price, price_around
 from shardmill.run.status.load import read_load
 from shardmill.run.status.state import Status, current_plan, glance
 
@@ -50,7 +50,8 @@ def with_outlook(status: Status, execution: Execution) -> Status:
         usd, usd_per_s = usd or 0.0, usd_per_s or 0.0
     at_end = None
     if usd is not None:
-        usd += by_tokens
+        hourly = [find_price(load_catalogue(), w["device"], w["cores"]) for w in status.workers]
+        usd += by_tokens + price_around(status.times, execution, hourly)
         if usd_per_s is not None and status.eta_s is not None and status.share:
             at_end = usd + usd_per_s * status.eta_s + by_tokens * (1 - status.share) / status.share
     began = min((w["started"] or w["began"] for w in status.workers if w["began"]), default=None)

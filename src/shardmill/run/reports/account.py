@@ -115,7 +115,7 @@ def read_account(ledger: Ledger, plan: Plan, status: Status) -> Account:
     """Read what a run recorded, at any time during or after it; `status` was just read."""
     commits = ledger.commits.read().values()
     proof = ledger.notes.report()
-    ends = [float(worker["at"]) for worker in status.workers]
+    ends = [*(float(worker["at"]) for worker in status.workers), *(step.ended_at for step in status.steps)]
     settings = {name: value for name, value in ledger.execution().items() if name in _ABOUT_ENGINE and value}
     return Account(
         run=ledger.url,
@@ -126,7 +126,7 @@ def read_account(ledger: Ledger, plan: Plan, status: Status) -> Account:
         settings=settings,
         status=status,
         cost=read_cost(ledger, plan),
-        began_at=min((float(w["started"] or w["began"]) for w in status.workers if w["began"]), default=None),
+        began_at=status.times.began_at,
         ended_at=None if status.state == "running" else max(ends, default=None),
         devices=_devices(status.workers),
         computed=_computed(commits),

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 
 from shardmill.core.console import count, duration
+from shardmill.core.dialect import shell_command
 from shardmill.core.template import NO_TEXT
 from shardmill.ledger import HistoryPoint
 from shardmill.plan import Plan
@@ -41,7 +42,7 @@ def _task(account: Account) -> Section | None:
 def _proof(account: Account) -> Section:
     proof = account.proof
     if proof is None:
-        return Section("Proof", notes=(f"Not verified. To verify it: shardmill verify {account.run}",))
+        return Section("Proof", notes=(f"Not verified. To verify it: {shell_command('verify', account.run)}",))
     checks = tuple(
         ("passed" if check.get("ok") else "FAILED", str(check.get("name")), str(check.get("seen")))
         for check in proof.get("checks", ())
@@ -103,8 +104,8 @@ def _time(account: Account) -> Section:
     facts = [
         ("began", _when(account.began_at)),
         ("ended", _when(account.ended_at) if account.ended_at else "not yet"),
-        ("time with a worker at work", duration(cost.seconds)),
-        ("time of all devices", duration(cost.device_s)),
+        ("time", cost.times.describe()),
+        ("time of all workers", duration(cost.device_s)),
         ("of it starting", duration(cost.start_s)),
         ("of it idle", duration(cost.idle_s)),
         ("of it for rows computed twice", duration(cost.retried_s)),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
@@ -97,16 +97,23 @@ def facts_of_view(ledger: Ledger, view: RunView) -> Facts:
     )
 
 
-def under_way(facts: Facts, weights: Sequence[int]) -> dict[int, tuple[int, int]]:
+def under_way(facts: Facts, weights: Sequence[int]) -> dict[int, tuple[float, int]]:
     """The bytes and rows done of each shard that a living worker holds and nobody committed."""
-    found: dict[int, tuple[int, int]] = {}
+    found: dict[int, tuple[float, int]] = {}
     for worker in facts.live:
         for key, state in worker["open"].items():
             shard = int(key)
             if shard < len(weights) and facts.states[shard] != COMMITTED:
-                weight = min(state["bytes"], weights[shard])
+                weight = min(weights[shard], max(state["bytes"], weights[shard] * _share_of_item(state)))
                 found[shard] = max(found.get(shard, (0, 0)), (weight, state["rows"]))
     return found
+
+
+def _share_of_item(state: Mapping[str, Any]) -> float:
+    """How much of a shard's first item is done, as a task that runs for hours reports it."""
+    step, steps = state.get("step"), state.get("steps")
+    reported = isinstance(step, int) and isinstance(steps, int) and steps > 0 and not state["rows"]
+    return min(1.0, max(0.0, step / steps)) if reported else 0.0
 
 
 def with_liveness(worker: dict[str, Any], now: float) -> dict[str, Any]:

@@ -104,6 +104,8 @@ def _figures(status: Status) -> list[str]:
     )
     if status.state not in _OVER:
         lines += [f"end      {_end(status)}", *_deadline(status)]
+    if status.times.elapsed_s:
+        lines.append(f"time     {status.times.describe()}")
     lines += _money_lines(status)
     if status.bound is not None and status.state == "running":
         lines.append(f"speed    {_bound(status.bound)}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from shardmill.core.console import duration
@@ -14,6 +14,7 @@ from shardmill.run.status.bound import find_bound
 from shardmill.run.status.eta import Eta, WorkerPace, estimate_end
 from shardmill.run.status.facts import Facts, facts_of_view, find_view, read_facts, under_way
 from shardmill.run.status.load import TableLoad
+from shardmill.run.status.times import RunTimes, measure_times
 
 _OLD_S = 60.0
 
@@ -29,7 +30,8 @@ class Status:
     workers, including those not started yet. `steps` follow the last shard. `load` is set for a run into a table if the
     database was read too. `by` is who stopped the run or found that it failed, with `cause` and `hint` if it failed.
 
-    `eta_s` is None while it is unknown; nine times of ten the end is between `eta_low_s` and `eta_high_s`.
+    `times` say how long the run took, by part. `eta_s` is None while it is unknown; nine times of ten the end is
+    between `eta_low_s` and `eta_high_s`.
     `mean_rows_per_s` and `mean_tokens_per_s` count the time in which workers worked. A shard is `failed` in
     `shard_states` if rows of it killed workers and nobody works on it; `states` has one byte per shard. `reasons` are
     failed rows by reason with an example each, None if they were not recorded. `bound` says what limits the speed.
@@ -71,7 +73,7 @@ class Status:
     bound: dict[str, Any] | None = None
     view_age_s: float | None = None
     unlisted: dict[str, float] | None = None
-    began_at: float | None = None
+    times: RunTimes = field(default_factory=RunTimes)
     deadline_at: float | None = None
     budget_usd: float | None = None
     usd: float | None = None
@@ -98,6 +100,7 @@ class Status:
 
     def to_json(self) -> dict[str, Any]:
         said = {**asdict(self), "past_deadline_s": self.past_deadline_s, "expected_rows": self.expected_rows}
+        said |= {"began_at": self.times.began_at, "elapsed_s": self.times.elapsed_s}
         del said["states"]
         return said
 
@@ -122,10 +125,14 @@ class Status:
 def said_by(worker: Mapping[str, Any]) -> dict[int, str]:
     """What the long items of a living worker reported last, by shard."""
     return {
-        int(shard): f"step {at['step']:,}" + "".join(f" · {name} {_figure(x)}" for name, x in at["figures"].items())
+        int(shard): " · ".join([_step(at), *(f"{name} {_figure(value)}" for name, value in at["figures"].items())])
         for shard, at in worker["open"].items()
         if worker["live"] and isinstance(at.get("step"), int) and isinstance(at.get("figures"), dict)
     }
+
+
+def _step(said: Mapping[str, Any]) -> str:
+    return f"step {said['step']:,}" + (f" of {said['steps']:,}" if isinstance(said.get("steps"), int) else "")
 
 
 def _figure(value: Any) -> str:
@@ -172,7 +179,8 @@ def _make_status(ledger: Ledger, plan: Plan, facts: Facts) -> Status:
     ended = ended and state != "complete"
     eta = Eta(0.0, 0.0, 0.0) if complete else _estimate(facts, weights, weight_done, now)
     rows = totals.rows + sum(count for _, count in begun.values())
-    worked_s = _worked_s(facts.workers)
+    times = measure_times(facts.workers, decided.placed, steps, now)
+    worked_s = times.work_s
     return Status(
         run=ledger.url,
         plan=plan.id,
@@ -208,7 +216,7 @@ def _make_status(ledger: Ledger, plan: Plan, facts: Facts) -> Status:
         bound=find_bound(live or facts.workers),
         view_age_s=facts.view_age_s,
         unlisted=facts.unlisted,
-        began_at=min((w["began"] for w in facts.workers if w["began"]), default=None),
+        times=times,
         states=facts.states,
         generation=plan.generation,
         wanted=decided.state == WANTED,
@@ -217,7 +225,7 @@ def _make_status(ledger: Ledger, plan: Plan, facts: Facts) -> Status:
     )
 
 
-def _estimate(facts: Facts, weights: list[int], weight_done: int, now: float) -> Eta | None:
+def _estimate(facts: Facts, weights: list[int], weight_done: float, now: float) -> Eta | None:
     """When the last shard is committed, from the pace of the workers: as a view saw it, less the age of the view."""
     age_s = facts.view_age_s or 0.0
     now -= age_s
@@ -239,15 +247,6 @@ def _estimate(facts: Facts, weights: list[int], weight_done: int, now: float) ->
     history = [*start, *facts.done, (now, float(weight_done))]
     eta = estimate_end(now, waiting, paces, history)
     return eta and Eta(*(max(0.0, seconds - age_s) for seconds in (eta.likely_s, eta.low_s, eta.high_s)))
-
-
-def _worked_s(workers: list[dict[str, Any]]) -> float:
-    """Seconds in which at least one worker worked."""
-    total, reached = 0.0, float("-inf")
-    for began, until in sorted((w["began"], w["at"]) for w in workers if w["rows"]):
-        total += max(0.0, until - max(began, reached))
-        reached = max(reached, until)
-    return total
 
 
 def _finishing(steps: list[Step]) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 from shardmill.core.console import count, duration, print_json, say
+from shardmill.core.dialect import shell_command
 from shardmill.run.request import Request
 from shardmill.verbs.dedup.removal import Deduplicated
 
@@ -18,4 +19,4 @@ def show(request: Request, done: Deduplicated) -> None:
     kept = f"{count(done.items, 'item')}: {done.items - done.dropped:,} kept"
     removed = f"{count(done.dropped, 'duplicate')} removed ({kinds})"
     say(f"{kept}, {removed}, {duration(time.monotonic() - request.began)}.")
-    say(f"Pairs: {done.pairs}   Next: shardmill verify {done.run.ledger.url}")
+    say(f"Pairs: {done.pairs}   Next: {shell_command('verify', done.run.ledger.url)}")

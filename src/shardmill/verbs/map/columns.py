@@ -1,7 +1,9 @@
-"""Kept columns as one byte per point: numbers and times by their place between two ends, categories by frequency."""
+"""Kept columns as one byte per point, to colour by: numbers and times by their place between two ends, categories by
+frequency. The values themselves are kept as texts where that byte does not tell them."""
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from typing import Any
 
@@ -11,9 +13,10 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from shardmill.core.console import clean
-from shardmill.verbs.map.page_data import MOST_CODES, NULL, OTHER, MapColumn
+from shardmill.verbs.map.page_data import MOST_CODES, NULL, OTHER, Blocks, MapColumn
 
-_LABEL_CHARACTERS = 60
+_LABEL_CHARACTERS, _VALUE_CHARACTERS = 60, 400
+_ZEROS = re.compile(r"\.0+(?=Z?$)")
 # More values of a column of texts than this are counted no further: it is no category.
 MOST_CATEGORIES = 50_000
 
@@ -25,7 +28,7 @@ def is_shown(kind: pa.DataType) -> bool:
 
 
 class ColumnCodes:
-    """Collects one column, batch by batch, in a few bytes per point."""
+    """Collects one column, batch by batch, in a few bytes per point and its compressed values."""
 
     def __init__(self, name: str, kind: pa.DataType) -> None:
         self.name, self._kind = name, kind
@@ -34,12 +37,14 @@ class ColumnCodes:
         self._codes: list[NDArray[np.int32]] = []
         self._values: dict[str, int] = {}
         self._too_many = False
+        self._told = Blocks()
 
     def add(self, column: pa.Array) -> None:
         if self._is_text:
             self._add_texts(column.cast(pa.string()))
         else:
             self._numbers.append(_as_numbers(column))
+            self._told.add(_as_texts(column))
 
     def _add_texts(self, column: pa.Array) -> None:
         if self._too_many:
@@ -67,8 +72,13 @@ class ColumnCodes:
         table = np.full(len(names) + 1, OTHER, np.uint8)
         table[order[:MOST_CODES]] = np.arange(min(MOST_CODES, len(order)))
         table[-1] = NULL
-        labels = tuple(clean(names[number])[:_LABEL_CHARACTERS] for number in order[:MOST_CODES])
-        return _column(self.name, "category", table[found], labels=labels, categories=len(names))
+        shown = [clean(name) for name in names]
+        labels = tuple(shown[number][:_LABEL_CHARACTERS] for number in order[:MOST_CODES])
+        if len(names) > MOST_CODES or max(map(len, shown)) > _LABEL_CHARACTERS:
+            told = [*map(_cut, shown), None]
+            self._told.add([told[number] for number in found.tolist()])
+        values = tuple(self._told.finish())
+        return _column(self.name, "category", table[found], labels=labels, categories=len(names), values=values)
 
     def _finish_numbers(self) -> MapColumn | None:
         values = np.concatenate(self._numbers) if self._numbers else np.zeros(0)
@@ -81,7 +91,9 @@ class ColumnCodes:
         scale = (values[there] / 2 - low / 2) / ((high / 2 - low / 2) or 1.0)
         codes[there] = np.rint(scale * (MOST_CODES - 1)).astype(np.uint8)
         is_time = pa.types.is_date(self._kind) or pa.types.is_timestamp(self._kind)
-        return _column(self.name, "time" if is_time else "number", codes, low=low, high=high)
+        return _column(
+            self.name, "time" if is_time else "number", codes, low=low, high=high, values=tuple(self._told.finish())
+        )
 
 
 def _column(name: str, kind: Any, codes: NDArray[np.uint8], **more: Any) -> MapColumn:
@@ -95,3 +107,15 @@ def _as_numbers(column: pa.Array) -> NDArray[np.float64]:
         column = pc.divide(column.cast(pa.timestamp("us"), safe=False).cast(pa.int64()).cast(pa.float64()), 1e6)
     numbers: NDArray[np.float64] = column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
     return numbers
+
+
+def _as_texts(column: pa.Array) -> list[str | None]:
+    """Numbers and times as they are written, None for null; a time without a fraction of zeros."""
+    texts: list[str | None] = column.cast(pa.string()).to_pylist()
+    if pa.types.is_timestamp(column.type):
+        return [text and _ZEROS.sub("", text) for text in texts]
+    return texts
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _VALUE_CHARACTERS else text[: _VALUE_CHARACTERS - 1] + "…"

@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import re
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
@@ -74,6 +75,7 @@ def make_map(
     engine: Engine | None = None,
 ) -> Run:
     """Map the vectors of a run, of files or of a query into the folder `out`. The same call resumes."""
+    asked_at = time.time()
     given = {name: work[name] for name in FitOptions.model_fields if work.get(name) is not None}
     options = read_options(FitOptions, given)
     place = _absolute(os.fspath(out))
@@ -83,7 +85,7 @@ def make_map(
     marks = _embed_marks(source, work.get("marks") or (), quiet)
     if marks and write_marks(fitted, marks) and (ledger := Ledger(place)).find_plan() is not None:
         ledger.steps.forget("map")
-    done = _place(source, fitted, execution, place, **how)
+    done = _place(source, fitted, execution, place, asked_at=asked_at, **how)
     for points in _names(work.get("points")):
         done = _add_points(points, source, fitted, execution, place, **how)
     return done

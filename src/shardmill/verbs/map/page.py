@@ -43,6 +43,9 @@ def make_page(data: MapData, file: IO[bytes]) -> None:
     for number, (texts, ids) in enumerate(zip(data.excerpts(), data.ids(), strict=True)):
         _carry(file, f"text{number}", texts)
         _carry(file, f"id{number}", ids)
+        for at, column in enumerate(data.columns):
+            if column.values:
+                _carry(file, f"value{at}_{number}", column.values[number])
         if data.neighbours is not None:
             _carry(file, f"near{number}", _near(data.neighbours, number))
     file.write(b"</body>\n</html>\n")
@@ -123,4 +126,5 @@ def _column(column: MapColumn) -> dict[str, Any]:
         "labels": column.labels,
         "categories": column.categories,
         "counts": column.counts,
+        "told": bool(column.values),
     }

@@ -11,7 +11,7 @@ import json
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -60,6 +60,9 @@ class MapColumn:
     labels: tuple[str, ...] = ()
     categories: int = 0
     """The number of different values, of which `labels` has at most 254."""
+
+    values: tuple[bytes, ...] = ()
+    """The values as texts, in blocks as those of `ids`; none if `labels` have all of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,14 +154,34 @@ class MapData:
     """Whether the monitor could search the points by meaning: they are rows of runs."""
 
 
-def pack(texts: Sequence[str]) -> bytes:
+def pack(texts: Sequence[str | None]) -> bytes:
     """One block: a JSON list of strings in UTF-8, compressed for a browser's DecompressionStream('deflate-raw')."""
     squeeze = zlib.compressobj(9, zlib.DEFLATED, -zlib.MAX_WBITS)
     plain = json.dumps(list(texts), ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
     return squeeze.compress(plain) + squeeze.flush()
 
 
-def unpack(block: bytes) -> list[str]:
+class Blocks:
+    """Strings on their way into compressed blocks."""
+
+    def __init__(self) -> None:
+        self._blocks: list[bytes] = []
+        self._waiting: list[str | None] = []
+
+    def add(self, texts: Sequence[str | None]) -> None:
+        self._waiting += texts
+        while len(self._waiting) >= BLOCK_POINTS:
+            self._blocks.append(pack(self._waiting[:BLOCK_POINTS]))
+            self._waiting = self._waiting[BLOCK_POINTS:]
+
+    def finish(self) -> list[bytes]:
+        if self._waiting:
+            self._blocks.append(pack(self._waiting))
+            self._waiting = []
+        return self._blocks
+
+
+def unpack(block: bytes) -> list[Any]:
     """The strings of a block."""
     return list(json.loads(zlib.decompress(block, -zlib.MAX_WBITS)))
 

@@ -17,7 +17,7 @@ from shardmill.verbs.map.clusters import Clusters
 from shardmill.verbs.map.columns import MOST_CATEGORIES, ColumnCodes, is_shown
 from shardmill.verbs.map.lists import find_twins, list_duplicates, list_outliers, list_rows
 from shardmill.verbs.map.naming import ClusterWords
-from shardmill.verbs.map.page_data import BLOCK_POINTS, MapColumn, MapList, pack
+from shardmill.verbs.map.page_data import BLOCK_POINTS, Blocks, MapColumn, MapList
 from shardmill.verbs.map.texts import RowTexts, TextBatch, count_rows
 
 _ID_CHARACTERS = 80
@@ -45,26 +45,6 @@ def read_map_rows(ledger: Ledger, plan: Plan, clusters: Clusters, on_progress: C
     return reading.finish()
 
 
-class _Blocks:
-    """Strings on their way into compressed blocks."""
-
-    def __init__(self) -> None:
-        self.blocks: list[bytes] = []
-        self._waiting: list[str] = []
-
-    def add(self, texts: list[str]) -> None:
-        self._waiting += texts
-        while len(self._waiting) >= BLOCK_POINTS:
-            self.blocks.append(pack(self._waiting[:BLOCK_POINTS]))
-            self._waiting = self._waiting[BLOCK_POINTS:]
-
-    def finish(self) -> list[bytes]:
-        if self._waiting:
-            self.blocks.append(pack(self._waiting))
-            self._waiting = []
-        return self.blocks
-
-
 class _Reading:
     def __init__(self, ledger: Ledger, plan: Plan, clusters: Clusters) -> None:
         self._plan, self._clusters = plan, clusters
@@ -78,7 +58,7 @@ class _Reading:
         self._text_batches = self._texts.read_safely(self._count)
         self._left = TextBatch([], [])
         self._words = ClusterWords()
-        self._ids, self._excerpts = _Blocks(), _Blocks()
+        self._ids, self._excerpts = Blocks(), Blocks()
         self._row = self._point = 0
         self._points: list[NDArray[np.int64]] = [np.zeros(0, np.int64)]
         self._distances: list[NDArray[np.float32]] = [np.zeros(0, np.float32)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from shardmill.core.console import say
+from shardmill.core.dialect import shell_command
 from shardmill.core.errors import UsageError
 from shardmill.run.result import Run
 
@@ -16,7 +17,7 @@ def best_training(place: str) -> dict[str, Any]:
     if study.settings.task != "train":
         raise UsageError(f"{place} is a study not of train, but of {study.settings.call or study.settings.task}.")
     if not study.best:
-        raise UsageError(f"No trial of {place} has a result.", hint=f"See: shardmill study {place}")
+        raise UsageError(f"No trial of {place} has a result.", hint=f"See: {shell_command('study', place)}")
     if (among := len(study.best)) > 1:
         say(f"Of {place}, {among} trials are best, as none beats another: trial {study.best[0].number} is trained.")
     work = run.plan.work

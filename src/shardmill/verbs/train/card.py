@@ -65,7 +65,10 @@ def _thin(rows: list[Any]) -> list[Any]:
 
 def _data(pairs: Pairs, done: Outcome) -> str:
     said = [f"{done.items:,} items were trained on, {done.held_out:,} were held out"]
-    said[0] += f", by {_code(pairs.options.split_column)}." if done.held_out else "."
+    if done.held_out:
+        said[0] += f" ({pairs.options.describe_held_out(done.items, done.held_out)})"
+        said[0] += f", by {_code(pairs.options.split_column)}"
+    said[0] += "."
     if pairs.left_out:
         said.append(f"{len(pairs.left_out):,} rows of the source were left out:\n")
         said += [f"- {_plain(why)}" for why in pairs.left_out[:_SHOWN]]

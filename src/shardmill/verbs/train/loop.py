@@ -233,14 +233,14 @@ class TrainingLoop:
         self._reported = time.monotonic()
         self._figures = {"epoch": self.state.step / self._steps_per_epoch, **figures}
         if self.group.rank == 0:
-            self.context.report(self.state.step, self._figures)
+            self.context.report(self.state.step, self._figures, steps=self.steps)
 
     def _beat(self) -> None:
         """Say again what was said last: the run goes on."""
         now = time.monotonic()
         if self.group.rank == 0 and now - max(self._reported, self._repeated) >= _SILENT_S:
             self._repeated = now
-            self.context.report(self.state.step, self._figures)
+            self.context.report(self.state.step, self._figures, steps=self.steps)
 
     def _is_time_to_keep(self) -> bool:
         every = self.options.checkpoint_every

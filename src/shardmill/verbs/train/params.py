@@ -37,6 +37,10 @@ def _as_limit(value: str) -> str:
     return value
 
 
+# Whole groups are held out, so the share differs from what was asked for; this much of it is near.
+_NEAR = 0.2
+
+
 class PairParams(Params):
     """What is learnt from: two columns are pairs, three are triplets, two and a label are labelled pairs.
 
@@ -192,3 +196,12 @@ class TrainParams(PairParams, LearningParams, EvaluationParams):
     @property
     def split_column(self) -> str:
         return self.split_by or self.columns[1]
+
+    def describe_held_out(self, trained_on: int, held_out: int) -> str:
+        """The share of the items that was held out and, if that is far from what was asked for, why."""
+        items = trained_on + held_out
+        share = held_out / max(1, items)
+        said = f"{share:.0%} of all"
+        if abs(share - self.held_out) <= max(_NEAR * self.held_out, 1 / max(1, items)):
+            return said
+        return f"{said}, not {self.held_out:.0%} as asked for: items of one {self.split_column!r} stay together"

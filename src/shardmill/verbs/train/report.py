@@ -12,6 +12,8 @@ from shardmill.ledger import Ledger
 from shardmill.plan import Plan
 from shardmill.run.reports.shape import Grid, Points, Section
 from shardmill.run.status.state import Status
+from shardmill.tasks.params import read_params
+from shardmill.verbs.train.params import TrainParams
 
 _MOST_STEPS = 40
 
@@ -23,6 +25,7 @@ class TrainingAccount:
     curve: tuple[Mapping[str, float], ...]
     metric: str
     row: Mapping[str, Any] | None = None
+    held_out: str = ""
 
     name: ClassVar[str] = "training"
 
@@ -44,7 +47,9 @@ def read_training(ledger: Ledger, plan: Plan, status: Status) -> TrainingAccount
 
         rows = [row for batch in read_rows(ledger, plan) for row in batch.to_pylist()]
         if rows and rows[0]["curve"]:
-            return TrainingAccount(tuple(json.loads(rows[0]["curve"])), rows[0]["metric"], rows[0])
+            options = read_params(TrainParams, plan.work.params, "train")
+            share = options.describe_held_out(rows[0]["trained_on"], rows[0]["held_out"])
+            return TrainingAccount(tuple(json.loads(rows[0]["curve"])), rows[0]["metric"], rows[0], share)
     points = ledger.reports.read(0).points
     metric = next((name for p in points for name in p.figures if name not in ("loss", "epoch")), "")
     names = {"loss": "loss", metric: "figure"}
@@ -65,7 +70,7 @@ def describe_training(training: TrainingAccount) -> Section:
             facts += (
                 (f"{metric} before", f"{row['before']:.4f}"),
                 (f"{metric} after", f"{row['best']:.4f}, at step {row['best_step']:,}, whose weights are the result"),
-                ("held out", count(row["held_out"], "item")),
+                ("held out", f"{count(row['held_out'], 'item')}, {training.held_out}"),
             )
     return Section(
         "Training",

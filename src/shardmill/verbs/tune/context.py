@@ -39,7 +39,7 @@ class TrialContext:
             for step, value in said["reports"]:
                 self._hear(int(step), float(value))
 
-    def report(self, step: int, figures: Mapping[str, float]) -> None:
+    def report(self, step: int, figures: Mapping[str, float], *, steps: int | None = None) -> None:
         """Say how far the trial is. The first metric of the study, if among the figures, decides about pruning."""
         step = _whole(step, f"report({step!r}, {figures!r})")
         if not isinstance(figures, Mapping):
@@ -51,7 +51,7 @@ class TrialContext:
             if not hasattr(each, "__float__") or (name == self._metric and not math.isfinite(each)):
                 raise TaskError(f"{name} is {each!r} at step {step}.")
         value = figures.get(self._metric)
-        self._context.report(step, figures)
+        self._context.report(step, figures, steps=steps)
         if value is not None and step not in self.reports:
             self._hear(step, float(value))
             if self._judge.is_pruned:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from shardmill.core.console import clean, count, duration, print_json, say
+from shardmill.core.dialect import shell_command
 from shardmill.core.errors import UsageError
 from shardmill.run.outcome import is_detached
 from shardmill.run.request import Request
@@ -24,7 +25,8 @@ def show_tuning(request: Request, run: Run) -> None:
             say(note)
         _show(found)
         if found.best:
-            say(f"Next: shardmill report {url}   shardmill study {url} --journal study.log")
+            study = shell_command("study", url, "--journal", "study.log")
+            say(f"Next: {shell_command('report', url)}   {study}")
     if ended and not found.best:
         raise UsageError("No trial has a result.", hint=_why(found, url))
 
@@ -32,7 +34,7 @@ def show_tuning(request: Request, run: Run) -> None:
 def _why(found: StudyResult, url: str) -> str:
     """Where to look if no trial has a result."""
     if found.count(FAILED):
-        return f"See why: shardmill show {url} --errors"
+        return f"See why: {shell_command('show', url, '--errors')}"
     return "All were pruned: with another --out, loosen the pruner or trial_time_limit."
 
 

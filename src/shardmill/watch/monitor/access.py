@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import hmac
 import html
@@ -37,6 +38,11 @@ _HEADERS = {
     "permissions-policy": "camera=(), geolocation=(), microphone=()",
     "cache-control": "no-store",
 }
+# A browser keeps what follows the # of an address to itself, so a script carries it over.
+_GO_ON = "const on = document.querySelector('a'); on.hash = location.hash; location.replace(on.href)"
+_GO_ON_POLICY = POLICY.replace(
+    "script-src 'self'", f"script-src 'sha256-{base64.b64encode(hashlib.sha256(_GO_ON.encode()).digest()).decode()}'"
+)
 _PAGE = (
     '<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">'
     '<link rel="icon" href="data:,">{head}<title>shardmill</title><p>{text}</p></html>'
@@ -139,8 +145,10 @@ class Guard:
         there = html.escape(quote(root + inside) + (f"?{rest}" if rest else ""))
         cookie = f"{self._access.cookie}={self._access.cookie_value}; HttpOnly; SameSite=Strict"
         cookie += f"; Path={root or '/'}; Max-Age={_COOKIE_S}"
-        head = f'<meta http-equiv="refresh" content="0;url={there}">'
-        await _answer(send, 200, f'<a href="{there}">Go on</a>', [(b"set-cookie", cookie.encode())], head)
+        head = f'<noscript><meta http-equiv="refresh" content="0;url={there}"></noscript>'
+        go_on = f'<a href="{there}">Go on</a><script>{_GO_ON}</script>'
+        own = [(b"set-cookie", cookie.encode()), (b"content-security-policy", _GO_ON_POLICY.encode())]
+        await _answer(send, 200, go_on, own, head)
 
 
 def _pairs(scope: Scope) -> list[tuple[str, str]]:

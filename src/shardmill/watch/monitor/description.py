@@ -9,6 +9,7 @@ from urllib.parse import quote
 from shardmill.ledger import HistoryPoint
 from shardmill.plugins import find_verb
 from shardmill.run.status.state import Status, said_by
+from shardmill.run.status.times import compare_forecast
 from shardmill.watch.monitor.model import (
     FailedRows,
     HistorySeen,
@@ -57,6 +58,7 @@ def _summary(seen: RunSeen, now: float) -> dict[str, Any]:
         "workers_live": live,
         "workers_lost": sum(is_lost(worker) for worker in status.workers) if status else 0,
         "task": seen.plan.work.task if seen.plan else "",
+        "began_at": status.times.began_at if status else None,
         "seen_s": max(0.0, now - max(signs)) if signs else None,
         "age_s": seen.age_s(now),
         "trouble": seen.trouble,
@@ -189,20 +191,20 @@ def _whole(value: Any) -> int | None:
 
 def _outlook(seen: RunSeen, status: Status) -> RunOutlook:
     forecast = seen.forecast
-    last = max((worker["at"] for worker in status.workers), default=status.at)
-    until = status.at if status.state == "running" else last
     return RunOutlook(
         usd=status.usd,
         usd_at_end=status.usd_at_end,
         budget_usd=status.budget_usd,
         deadline_at=status.deadline_at,
-        began_at=status.began_at,
-        elapsed_s=None if status.began_at is None else max(0.0, until - status.began_at),
+        began_at=status.times.began_at,
+        elapsed_s=None if status.times.began_at is None else status.times.elapsed_s,
+        parts_s=status.times.by_part(),
         device_s=status.device_s,
         forecast_s=forecast.likely_s if forecast else None,
         forecast_low_s=forecast.low_s if forecast else None,
         forecast_high_s=forecast.high_s if forecast else None,
         forecast_basis=forecast.basis if forecast else "",
+        forecast_off=compare_forecast(forecast, status.times, status.state),
     )
 
 

@@ -90,6 +90,7 @@ RUN_FACTS = (
         lambda s: {"read": s.tokens, "made": s.tokens_out},
         "direction",
     ),
+    RunFact("elapsed_seconds", "How long the run took, by part.", lambda s: s.times.by_part(), "part"),
     RunFact("device_seconds_total", "Time of devices in committed shards.", _one(lambda s: s.device_s)),
     RunFact("rows_per_second", "Rows per second of the living workers now.", _one(lambda s: _sum(s, "rows_per_s"))),
     RunFact("tokens_per_second", "Tokens per second of the living workers.", _one(lambda s: _sum(s, "tokens_per_s"))),

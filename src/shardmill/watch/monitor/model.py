@@ -33,6 +33,7 @@ class RunSummary(BaseModel):
     workers_live: int
     workers_lost: int
     task: ShownText
+    began_at: float | None
     seen_s: float | None
     age_s: float | None
     trouble: ShownText
@@ -110,11 +111,13 @@ class RunOutlook(BaseModel):
     deadline_at: float | None
     began_at: float | None
     elapsed_s: float | None
+    parts_s: dict[str, float]
     device_s: float
     forecast_s: float | None
     forecast_low_s: float | None
     forecast_high_s: float | None
     forecast_basis: ShownText
+    forecast_off: float | None
 
 
 class PlanSeen(BaseModel):

@@ -77,6 +77,7 @@ def serve(
     from shardmill.watch.monitor.alerting import AlertFeed
     from shardmill.watch.monitor.app import make_app
     from shardmill.watch.monitor.machines import machine_paths
+    from shardmill.watch.monitor.protocol import TimedProtocol
     from shardmill.watch.monitor.search import Searcher
 
     if worker_link and not ("{name}" in worker_link and worker_link.startswith(("https://", "http://"))):
@@ -122,6 +123,7 @@ def serve(
             limit_concurrency=_MOST_CLIENTS,
             timeout_graceful_shutdown=1,
             lifespan="off",
+            http=TimedProtocol,
             ws="none",
         )
         uvicorn.Server(config).run(sockets=[listener])

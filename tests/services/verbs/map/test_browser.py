@@ -11,9 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
-from shardmill.verbs.map.page_data import LAST_STEP, ListEntry, MapCluster, MapList, MapMark, pack_all, unpack
+from shardmill.verbs.map.columns import ColumnCodes
+from shardmill.verbs.map.page_data import LAST_STEP, OTHER, ListEntry, MapCluster, MapList, MapMark, pack_all, unpack
 from tests.support.browser import DESK, PHONE, Watched, chromium
 from tests.support.libraries import needed
 from tests.support.maps import make_map, write_map
@@ -410,6 +412,35 @@ def test_hostile_texts_stay_texts(browser: Any, tmp_path: Path) -> None:
     assert page.inner_text("#title") == SHOWN
     assert SHOWN in page.inner_text("#legend")
     assert page.locator("img").count() == 0
+    watched.close()
+    assert watched.complaints == []
+
+
+def test_panel_and_file_show_the_data_and_bins_only_colour(browser: Any, tmp_path: Path) -> None:
+    """A column of more values than there are colours, and numbers finer than the steps between two colours."""
+    names = [f"maker {i % 700}" if i % 11 else None for i in range(DATA.count)]
+    numbers = [f"{i / 7}" for i in range(DATA.count)]
+    columns = []
+    for kind, values in (("string", names), ("double", [float(text) for text in numbers])):
+        codes = ColumnCodes(kind, pa.type_for_alias(kind))
+        codes.add(pa.array(values))
+        columns.append(codes.finish())
+    address = write_map(tmp_path / "map.html", dataclasses.replace(DATA, columns=tuple(columns))).as_uri()
+    watched = Watched(browser, address)
+    page = watched.open(reduced_motion="reduce")
+    page.goto(address)
+    rest(page)
+    text = page.evaluate("shardmill.csv(shardmill.map.points, [...Array(3000).keys()], () => {}).then((b) => b.text())")
+    rows = list(csv.DictReader(io.StringIO(text.removeprefix("\ufeff"))))
+    assert [row["string"] for row in rows] == [name or "" for name in names]
+    assert [float(row["double"]) for row in rows] == [float(text) for text in numbers]
+    i = page.evaluate(f"shardmill.map.points.columns[0].codes.indexOf({OTHER})")
+    assert i >= 0
+    page.evaluate(f"shardmill.map.pick({i}, true)")
+    wait_for(lambda: page.inner_text("#card-id") == f"r{i}")
+    facts = page.inner_text("#card-facts")
+    assert (names[i] or "") in facts
+    assert "other" not in facts
     watched.close()
     assert watched.complaints == []
 

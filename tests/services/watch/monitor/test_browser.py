@@ -105,6 +105,29 @@ def worker(run: Path) -> Iterator[subprocess.Popen[bytes]]:
         process.wait()
 
 
+def test_the_first_screen_is_the_newest_run_that_runs(browser: Any, served: MonitorProcess) -> None:
+    """Of the three, one is complete and one is large and under way."""
+    watched = Watched(browser, served.base)
+    page = watched.open()
+    page.goto(served.entry)
+    page.wait_for_selector("#run:not([hidden])")
+    assert page.inner_text("#name") == "large"
+    assert page.get_attribute('#runs a[aria-current="page"]', "href") == "#run=large"
+    watched.close()
+    assert watched.complaints == []
+
+
+def test_a_link_with_the_token_keeps_the_run_that_it_names(browser: Any, served: MonitorProcess) -> None:
+    watched = Watched(browser, served.base)
+    page = watched.open()
+    page.goto(f"{served.entry}#run=found")
+    page.wait_for_selector("#run:not([hidden])")
+    assert page.url == f"{served.base}#run=found"
+    assert page.inner_text("#name") == "found"
+    watched.close()
+    assert watched.complaints == []
+
+
 def test_a_run_from_start_to_finish_with_a_worker_that_is_killed(folder: Path, watching: Open) -> None:
     source = folder.parent / "live.jsonl"
     rows = fake_rows(200)

@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from shardmill.ledger import Ledger
-from tests.support.cli import Cli, assert_told
+from tests.support.cli import Cli, assert_told, process
 from tests.support.ledgers import a_plan
 from tests.support.libraries import needed
 from tests.support.monitored import SCRIPT, MonitorProcess, hostile_run, monitor, simulate_run
@@ -177,6 +177,27 @@ def test_a_thousand_slow_clients_do_not_stop_it(served: MonitorProcess, client: 
                     break
         assert client.get("api/runs/large").json()["shards"] == 20_000
     assert served.process.poll() is None
+
+
+@pytest.mark.timeout(300)
+def test_a_fifo_in_a_run_folder_holds_nobody_up(tmp_path: Path, shardmill: Cli) -> None:
+    """It would wait for whoever writes into it: the monitor's readers and `status` for ever."""
+    for name in ("state", "page", "well"):
+        Ledger(tmp_path / "runs" / name).create(a_plan())
+    (tmp_path / "runs" / "state" / "state.json").unlink(missing_ok=True)
+    os.mkfifo(tmp_path / "runs" / "state" / "state.json")
+    os.mkfifo(tmp_path / "runs" / "page" / "report.html")
+    assert_told(process("status", tmp_path / "runs" / "state"), 2, "state.json is not a regular file", "remove it")
+    with (
+        monitor(tmp_path / "runs") as served,
+        httpx.Client(base_url=served.base, headers=served.bearer, timeout=PATIENCE_S) as client,
+    ):
+        for _ in range(12):
+            said = client.get("api/runs/page/files/report.html")
+            assert (said.status_code, "not a regular file" in said.json()["detail"]) == (404, True)
+        runs = {run["name"]: run for run in client.get("api/runs").json()["runs"]}
+        assert "state.json is not a regular file" in runs["state"]["trouble"]
+        assert (runs["page"]["trouble"], runs["well"]["trouble"]) == ("", "")
 
 
 def test_a_path_behind_a_proxy_over_an_empty_folder(tmp_path: Path) -> None:

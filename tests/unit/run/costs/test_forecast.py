@@ -145,8 +145,9 @@ def test_a_finished_run_teaches_the_next(slow_run: Run) -> None:
     assert cost.forecast is not None
     assert cost.off is not None
     assert cost.forecast.low_s < cost.forecast.likely_s < cost.forecast.high_s
-    assert cost.usd == pytest.approx(cost.device_s)
-    assert cost.usd_per_million == pytest.approx(cost.device_s / 60 * 1e6)
+    assert cost.usd_around == pytest.approx(cost.times.around_s)
+    assert cost.usd == pytest.approx(cost.device_s + cost.usd_around)
+    assert cost.usd_per_million == pytest.approx(cost.usd / 60 * 1e6)
     assert sum(w.rows for w in cost.workers) == cost.rows == 60
     parts = sum(w.start_s + w.work_s + w.idle_s + w.retried_s for w in cost.workers)
     assert parts == pytest.approx(cost.device_s)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from shardmill import run as runs
 from shardmill.core.devices import cores
 from shardmill.plan.sizing.catalogue import load_catalogue
@@ -24,7 +26,7 @@ def test_tokens_read_and_made_have_their_own_price(tmp_path: Path, write_jsonl: 
     assert cost.usd_tokens == (40 * 3.0 + 40 * 15.0) / 1e6
     assert (cost.usd or 0.0) >= cost.usd_tokens
     shown = dict(figures(cost))
-    assert shown["done"].startswith("10 items, 40 tokens read, 40 made in")
+    assert shown["done"].startswith("10 items, 40 tokens read, 40 made")
     assert "$3 per million tokens read and $15 made" in shown["cost"]
 
 
@@ -42,5 +44,6 @@ def test_a_cpu_is_priced_by_its_cores(tmp_path: Path, write_jsonl: Callable[...,
     (worker,) = run.ledger.workers.read()
     assert worker["cores"] == cores()
     cost = read_cost(run.ledger, run.plan)
-    assert cost.usd == cost.device_s * small.usd / small.cores * cores() / 3600
-    assert with_outlook(run.status(), Execution()).usd == cost.usd
+    hourly = small.usd / small.cores * cores()
+    assert cost.usd == pytest.approx((cost.device_s + cost.times.around_s) * hourly / 3600)
+    assert with_outlook(run.status(), Execution()).usd == pytest.approx(cost.usd)

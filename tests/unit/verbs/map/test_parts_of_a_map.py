@@ -22,7 +22,7 @@ from shardmill.verbs.map.layout.whole import to_whole  # noqa: E402
 from shardmill.verbs.map.likeness import find_alike  # noqa: E402
 from shardmill.verbs.map.lists import find_twins, list_duplicates, list_outliers  # noqa: E402
 from shardmill.verbs.map.naming import ClusterWords  # noqa: E402
-from shardmill.verbs.map.page_data import NULL, OTHER, MapFigures, pack, unpack  # noqa: E402
+from shardmill.verbs.map.page_data import NULL, OTHER, MapColumn, MapFigures, pack, unpack  # noqa: E402
 from shardmill.verbs.map.quality import judge, measure_quality  # noqa: E402
 from shardmill.verbs.map.vectors import VectorBatch, draw_sample  # noqa: E402
 
@@ -76,18 +76,28 @@ def _column(values: pa.Array) -> ColumnCodes:
     return codes
 
 
+def told(column: MapColumn) -> list[str | None]:
+    """The values that a page shows of a column."""
+    return [value for block in column.values for value in unpack(block)]
+
+
 def test_numbers_are_quantised_between_their_ends() -> None:
     made = _column(pa.array([0.0, None, 5.0, float("nan"), 10.0])).finish()
     assert made is not None
     assert (made.kind, made.low, made.high) == ("number", 0.0, 10.0)
     assert made.codes.tolist() == [0, NULL, 126, NULL, 253]
     assert made.counts[NULL] == 2
+    assert told(made) == ["0", None, "5", "nan", "10"]
+    large = _column(pa.array([2**60 + 1, -3, None])).finish()
+    assert large is not None
+    assert told(large) == [str(2**60 + 1), "-3", None]
 
 
 def test_times_are_seconds_since_1970() -> None:
     made = _column(pa.array([datetime(1970, 1, 2), None, datetime(1970, 1, 3)], pa.timestamp("us"))).finish()
     assert made is not None
     assert (made.kind, made.low, made.high) == ("time", 86_400.0, 172_800.0)
+    assert told(made) == ["1970-01-02 00:00:00", None, "1970-01-03 00:00:00"]
 
 
 def test_many_categories_are_the_most_frequent_and_others() -> None:
@@ -97,6 +107,16 @@ def test_many_categories_are_the_most_frequent_and_others() -> None:
     assert (made.kind, made.labels[0], len(made.labels), made.categories) == ("category", "often", 254, 301)
     assert made.codes[-1] == NULL
     assert made.counts[OTHER] == 3 * (301 - 254)
+    assert told(made) == values, "codes are for colours; the page shows the data"
+
+
+def test_a_category_that_its_labels_tell_is_not_told_again() -> None:
+    made = _column(pa.array(["a", "b", None, "a"])).finish()
+    assert made is not None
+    assert made.values == ()
+    long = _column(pa.array(["x" * 61, "b", None, "y" * 500])).finish()
+    assert long is not None
+    assert told(long) == ["x" * 61, "b", None, "y" * 399 + "…"]
 
 
 def test_a_column_of_100_000_categories_has_no_colour() -> None:

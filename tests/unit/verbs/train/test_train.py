@@ -62,6 +62,22 @@ def test_a_run_leaves_figures_a_model_and_a_proof(
     assert not list(run.ledger.store.list("checkpoints/"))
 
 
+def test_the_share_that_was_held_out_is_told_and_where_it_is_far_from_what_was_asked(
+    folder: Path, tmp_path: Path, write_jsonl: Callable[..., Path], shardmill: Cli
+) -> None:
+    rows = [{**row, "title": "most" if i < 30 else f"t{i}"} for i, row in enumerate(ROWS)]
+    words = ["--columns", "question,passage", "--model", folder, "--batch", 8, "--device", "cpu", "--held-out", 0.34]
+    said = shardmill("train", write_jsonl(rows), *words, "--split-by", "title", "--out", tmp_path / "run")
+    assert said.status == 0, said.err
+    (row,) = Run(tmp_path / "run").table().to_pylist()
+    share = f"{row['held_out'] / 40:.0%} of all, not 34% as asked for: items of one 'title' stay together"
+    assert f"held-out items ({share})" in said.err
+    assert "not 34% as asked for" in Path(Run(tmp_path / "run").report(tmp_path / "report.md")).read_text()
+    assert share in (tmp_path / "run" / "model" / "README.md").read_text()
+    options = TrainTask(**{**USUAL, "model": str(folder)}).options
+    assert options.describe_held_out(79, 21) == "21% of all"
+
+
 @pytest.mark.parametrize("kind", ["csv", "two files"])
 def test_items_come_from_any_source(kind: str, folder: Path, tmp_path: Path) -> None:
     table, data = pa.Table.from_pylist(ROWS), tmp_path / "data"

@@ -186,7 +186,7 @@ def test_names_and_labels_follow_the_conventions() -> None:
         assert not re.search(r"_(ms|minutes|hours|percent|kb|mb|gb)\b", family.name)
         for sample in family.samples:
             assert sample.name.endswith("_total") == (family.type == "counter")
-            assert set(sample.labels) <= {"run", "state", "direction", "estimate", "version"}
+            assert set(sample.labels) <= {"run", "state", "direction", "estimate", "part", "version"}
 
 
 def test_metrics_come_in_the_format_that_is_asked_for(tmp_path: Path) -> None:

@@ -10,13 +10,14 @@ function colourings(points) {
   if (level && level.clusters.length) {
     const counts = new Array(256).fill(0);
     const codes = new Uint8Array(points.count);
+    const clusterOf = (i) => level.of_cell[points.cells[i]];
     for (let i = 0; i < points.count; i += 1) {
-      const c = level.of_cell[points.cells[i]];
+      const c = clusterOf(i);
       codes[i] = c < 0 ? NULL : Math.min(c, OTHER);
       counts[codes[i]] += 1;
     }
     const labels = level.clusters.map((cluster) => cluster.words.slice(0, 3).join(", "));
-    const column = { name: "Cluster", kind: "category", codes, counts, labels, clusters: level.clusters };
+    const column = { name: "Cluster", kind: "category", codes, counts, labels, clusters: level.clusters, clusterOf };
     ways.push({ key: "cluster", column, colours: (theme) => clusterPalette(theme, level.clusters) });
   }
   points.columns.forEach((column, i) => {

@@ -85,8 +85,7 @@ async function showCard(map, i) {
     return [points.levels.length > 1 ? `Cluster ${depth + 1}` : "Cluster", c < 0 ? "none" : level.clusters[c].words.slice(0, 4).join(", ")];
   });
   for (const column of points.columns) {
-    await points.loadColumn(column);
-    facts.push([plain(column.name), points.value(column, i)]);
+    facts.push([plain(column.name), (await valueOf(points, column, i)) ?? "none"]);
   }
   const [text, id] = await Promise.all([textOf(points, i), idOf(points, i)]);
   if (map.labels.picked !== i) return;

@@ -185,11 +185,11 @@ class MapPage {
       tip.hidden = true;
       return;
     }
-    const text = await textOf(this.points, i);
+    const { column } = this.legend.way;
+    const [text, value] = await Promise.all([textOf(this.points, i), column.kind === "density" ? "" : valueOf(this.points, column, i)]);
     if (this.labels.hovered !== i) return;
     byId("tip-text").textContent = text || "(empty text)";
-    const { column } = this.legend.way;
-    byId("tip-note").textContent = column.kind === "density" ? "" : `${plain(column.name)}: ${column.clusters && column.codes[i] === NULL ? "none" : codeText(column, column.codes[i])}`;
+    byId("tip-note").textContent = column.kind === "density" ? "" : `${plain(column.name)}: ${value ?? "none"}`;
     tip.hidden = false;
     const [width, height] = [tip.offsetWidth, tip.offsetHeight];
     const x = place[0] + 16 + width > this.view.width ? place[0] - width - 16 : place[0] + 16;

@@ -16,6 +16,9 @@ class Points {
     this.cells = new Uint16Array(bytes.buffer, bytes.byteOffset + 4 * n, n);
     this.columns = head.columns;
     if (this.columns.length) this.columns[0].codes = bytes.subarray(6 * n, 7 * n);
+    this.columns.forEach((column, at) => {
+      if (column.told) column.values = new Blocks(`value${at}_`, readTexts);
+    });
     this.levels = head.levels;
     this.shown = new Uint8Array(n).fill(255);
     this.shownCount = n;
@@ -154,11 +157,6 @@ class Points {
       total += keep & 1;
     }
     this.shownCount = total;
-  }
-
-  /** The value of a column at a point, as text. */
-  value(column, i) {
-    return codeText(column, column.codes[i]);
   }
 }
 

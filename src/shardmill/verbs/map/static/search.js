@@ -44,6 +44,17 @@ async function idOf(points, i) {
   return plain((await points.ids.block(Math.floor(i / BLOCK_POINTS)))[i % BLOCK_POINTS]);
 }
 
+/** The value of a column at a point, as the data has it; null if there is none. Codes are for colours. */
+async function valueOf(points, column, i) {
+  if (column.clusters) return column.labels[column.clusterOf(i)] ?? null;
+  if (column.values) {
+    const value = (await column.values.block(Math.floor(i / BLOCK_POINTS)))[i % BLOCK_POINTS];
+    return value === null ? null : plain(value);
+  }
+  const code = (await points.loadColumn(column))[i];
+  return code === NULL ? null : codeText(column, code);
+}
+
 /** The points most like one, the nearest first. */
 async function similarTo(points, i) {
   const k = points.head.neighbours;
@@ -62,7 +73,6 @@ function cell(text) {
 async function toCsv(points, list, onShare) {
   const { head } = points;
   const [left, low, side] = head.bounds;
-  for (const column of points.columns) await points.loadColumn(column);
   const levels = points.levels.map((_, depth) => `cluster_${depth + 1}`);
   const names = ["id", "x", "y", ...levels, ...points.columns.map((c) => plain(c.name)), "excerpt"];
   const parts = [names.map(cell).join(","), "\r\n"];
@@ -73,7 +83,7 @@ async function toCsv(points, list, onShare) {
       const c = points.clusterOf(i, depth);
       return c < 0 ? "" : level.clusters[c].words.slice(0, 3).join(" ");
     });
-    const values = points.columns.map((column) => (column.codes[i] === NULL ? "" : points.value(column, i).replaceAll(",", column.kind === "number" ? "" : ",")));
+    const values = await Promise.all(points.columns.map(async (column) => (await valueOf(points, column, i)) ?? ""));
     const place = [points.x[i], points.y[i]].map((step, axis) => (side * (step / LAST_STEP) + (axis ? low : left)).toPrecision(7));
     const row = [await idOf(points, i), ...place, ...clusters, ...values, await textOf(points, i)];
     parts.push(row.map(cell).join(","), "\r\n");

@@ -102,7 +102,8 @@ function stretches(values) {
 
 /** The forecast as a range on a line of time, and what it took so far and will take: all in seconds. */
 export function drawForecast(place, outlook, etaS, format) {
-  const elapsed = outlook.elapsed_s ?? 0;
+  // A forecast covers the start-up and the work.
+  const elapsed = outlook.parts_s.start + outlook.parts_s.work;
   const end = elapsed + (etaS ?? 0);
   if (outlook.forecast_s === null || !end) {
     place.replaceChildren();

@@ -25,10 +25,12 @@ class Page {
     this.choose();
   }
 
-  /** The run that the address names; if there is one run alone, that one. */
+  /** The run that the address names; else the newest of those that run, or of all. */
   choose() {
     const named = new URLSearchParams(location.hash.slice(1)).get("run") || "";
-    const key = named || (this.runs.length === 1 ? this.runs[0].key : "");
+    const running = this.runs.filter((run) => run.state === "running");
+    const [newest] = (running.length ? running : [...this.runs]).sort((a, b) => (b.began_at ?? 0) - (a.began_at ?? 0));
+    const key = named || newest?.key || "";
     if (this.stream && key === this.key) return;
     this.key = key;
     this.view.leave();
@@ -91,7 +93,7 @@ class Page {
     say(notice, wrong.join(" "));
     this.showList();
     this.showAlerts();
-    if (!this.key && this.runs.length === 1) this.choose();
+    if (!this.key && this.runs.length) this.choose();
   }
 
   hearRun(run) {
@@ -126,7 +128,7 @@ class Page {
     if (!this.key) {
       document.title = "shardmill";
       empty.hidden = false;
-      say(empty, this.runs.length ? "Choose a run." : "No run here yet. A run that starts in this folder is shown.");
+      say(empty, this.runs.length ? "" : "No run here yet. A run that starts in this folder is shown.");
     }
     say(byId("count"), this.runs.length ? count(this.runs.length) : "");
     follow(byId("runs"), this.runs, (run) => run.key, makeEntry, (item, run) => this.updateEntry(item, run));

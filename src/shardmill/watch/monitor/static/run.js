@@ -215,11 +215,11 @@ export class RunView {
     drawForecast(byId("forecast"), outlook, run.eta_s, duration);
     const done = run.state === "complete";
     const took = outlook.elapsed_s;
-    const off = done && took && outlook.forecast_s ? ` (${outlook.forecast_s > took ? "+" : ""}${percent(outlook.forecast_s / took - 1)} off)` : "";
+    const off = outlook.forecast_off === null ? "" : ` (${outlook.forecast_off > 0 ? "+" : ""}${percent(outlook.forecast_off)} off)`;
     terms(byId("cost"), [
       ["Forecast", outlook.forecast_s === null ? "none: no similar run was measured before" : duration(outlook.forecast_s),
         outlook.forecast_s === null ? "" : `${duration(outlook.forecast_low_s)} to ${duration(outlook.forecast_high_s)}${off}`],
-      [done ? "It took" : "So far", duration(took), outlook.began_at === null ? "" : `since ${clock(outlook.began_at)}`],
+      [done ? "It took" : "So far", duration(took), outlook.began_at === null ? "" : `since ${clock(outlook.began_at)}${describeParts(outlook.parts_s)}`],
       done || run.eta_s === null ? null : ["Expected in all", duration((took ?? 0) + run.eta_s), ""],
       ["Device time", duration(outlook.device_s), "in which devices computed"],
       ["Cost so far", money(outlook.usd), ""],
@@ -256,6 +256,13 @@ function failedShare(run) {
   if (!run.errors || !run.rows) return "";
   const share = run.errors / run.rows;
   return share < 0.0001 ? "less than 0.01 %" : `${percent(share, 2)} of all`;
+}
+
+/** The parts of the time of a run, if there are several. */
+function describeParts(parts) {
+  const names = { prepare: "preparing", start: "start-up", work: "work", finish: "finishing" };
+  const told = Object.entries(parts).filter(([, seconds]) => seconds >= 1).map(([part, seconds]) => `${names[part]} ${duration(seconds)}`);
+  return told.length > 1 ? `: ${told.join(", ")}` : "";
 }
 
 function describeEnd(run) {

@@ -184,6 +184,15 @@ def test_here(shardmill: Environment, archive: Path, tmp_path: Path) -> None:
     finish(shardmill, run)
 
 
+def test_from_python(shardmill: Environment, archive: Path, tmp_path: Path) -> None:
+    code = (
+        "import shardmill, sys; print(shardmill.count(sys.argv[1], text='body', id='id', out='run').verify().verified)"
+    )
+    how: dict[str, Any] = {"env": shardmill.variables, "cwd": tmp_path, "timeout": PATIENCE_S}
+    done = subprocess.run([shardmill.python, "-c", code, archive], capture_output=True, text=True, **how)
+    assert done.stdout == "True\n", done.stderr
+
+
 def test_on_a_host_that_is_sent_the_wheels(
     shardmill: Environment, archive: Path, hosts: list[TestHost], tmp_path: Path
 ) -> None:

@@ -27,6 +27,7 @@ __all__ = [
     "check",
     "check_packages",
     "find",
+    "find_brought",
     "find_verb",
     "installed",
     "load_part",
@@ -54,8 +55,13 @@ def find(group: Group, name: str) -> Any:
     """The declaration of a name; None if there is none. Raises UsageError if its package is broken."""
     if place := BUILTIN[group].get(name):
         return load_part(place)
+    return find_brought(group, name)
+
+
+def find_brought(group: Group, name: str) -> Any:
+    """The declaration of a name that an installed package brings; None if it is shardmill's own, or nobody's."""
     for plugin in installed():
-        if (plugin.group, plugin.name) == (group, name):
+        if (plugin.group, plugin.name) == (group, name) and name not in BUILTIN[group]:
             return _load(plugin)
     return None
 

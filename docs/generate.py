@@ -23,6 +23,7 @@ from shardmill.plan.options import Declared, declared
 from shardmill.plan.spec import Execution, TableSpec, Work
 from shardmill.plugins import Verb, find
 from shardmill.plugins.builtin import BUILTIN
+from shardmill.run.function import describe, python_options, type_of
 from tests.support.selection import TESTS, files, is_thorough, read_features
 from tools import functions
 from tools.rooms import MAY_IMPORT
@@ -122,12 +123,12 @@ def _about(name: str, function: Callable[..., Any]) -> Iterator[str]:
     resumes = " The same call resumes an interrupted run." if verb.resumes else ""
     yield f"{verb.summary}{resumes}\n\n```python\n{verb.call}\n```\n"
     yield "| option | type | meaning |\n| --- | --- | --- |"
-    yield from (f"| `{o.call}` | `{_cell(functions.type_of(o))}` | {_cell(functions.describe(o))} |" for o in _of(verb))
+    yield from (f"| `{o.call}` | `{_cell(type_of(o))}` | {_cell(describe(o))} |" for o in _of(verb))
     yield ""
 
 
 def _of(verb: Verb) -> list[Declared]:
-    return functions.python_options(verb)
+    return python_options(verb)
 
 
 def _members(kind: type) -> Iterator[str]:

@@ -27,7 +27,7 @@ MAY_IMPORT: dict[str, str] = {
     "testing": "core plugins plan ledger sources sinks tasks worker engines run",
     "bench": "core store augment plan models sources sinks tasks run verbs",
     "cli": "__init__ _version core plugins store augment plan models engines run verbs watch bench",
-    "__init__": "_version core plan run verbs",
+    "__init__": "_version core plugins plan run verbs",
     "__main__": "cli",
 }
 # Modules whose names users import, and which only name what has its home elsewhere.

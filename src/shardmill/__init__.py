@@ -75,11 +75,30 @@ if TYPE_CHECKING:
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module 'shardmill' has no attribute {name!r}")
     from importlib import import_module
 
-    return getattr(import_module(_HOMES[name]), name)
+    if name in _HOMES:
+        return getattr(import_module(_HOMES[name]), name)
+    if (function := _find_function(name)) is None:
+        raise AttributeError(f"module 'shardmill' has no attribute {name!r}")
+    return function
+
+
+def _find_function(name: str) -> Any:
+    """The function of a verb that an installed package brings."""
+    from importlib.util import find_spec
+
+    # `from shardmill import cli` asks for an attribute first.
+    if name.startswith("_") or find_spec(f"shardmill.{name}"):
+        return None
+    from shardmill.plugins import find_brought
+
+    verb = find_brought("verbs", name)
+    if verb is None or not verb.call:
+        return None
+    from shardmill.run.function import make_function
+
+    return make_function(verb)
 
 
 def __dir__() -> list[str]:

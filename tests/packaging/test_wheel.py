@@ -13,40 +13,15 @@ from pathlib import Path
 import pytest
 
 from tests.packaging.test_constraints import ROOT, bare_environment
-from tests.support.services import unavailable
 from tests.support.waiting import PATIENCE_S
+from tests.support.wheels import build_wheel, make_environment
 
 OLDEST_NEWER = (3, 12)
 
 
-def uv(*words: str | Path, cwd: Path = ROOT) -> None:
-    from uv import find_uv_bin
-
-    done = subprocess.run(
-        [find_uv_bin(), *map(str, words)],
-        cwd=cwd,
-        env=bare_environment(),
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-    )
-    if done.returncode != 0:
-        unavailable(f"uv {words[0]}: {done.stderr.strip()[-400:]}")
-
-
-def make_environment(folder: Path, python: str, *packages: str | Path) -> Path:
-    uv("venv", "--quiet", "--no-config", "--python", python, folder)
-    uv("pip", "install", "--quiet", "--no-config", "--python", folder / "bin" / "python", *packages)
-    return folder / "bin"
-
-
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    pytest.importorskip("uv")
-    folder = tmp_path_factory.mktemp("wheel")
-    uv("build", "--quiet", "--no-config", "--wheel", "--out-dir", folder, ROOT)
-    (built,) = folder.glob("*.whl")
-    return built
+    return build_wheel(ROOT, tmp_path_factory.mktemp("wheel"))
 
 
 def test_a_clean_environment_runs_and_verifies(wheel: Path, tmp_path: Path) -> None:

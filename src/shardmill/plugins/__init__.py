@@ -28,6 +28,7 @@ __all__ = [
     "check_packages",
     "declared",
     "find",
+    "find_brought",
     "find_by_scheme",
     "find_verb",
     "installed",
@@ -57,8 +58,13 @@ def find(group: Group, name: str) -> Any:
     """The declaration of a name; None if there is none. Raises UsageError if its package is broken."""
     if place := BUILTIN[group].get(name):
         return load_part(place)
+    return find_brought(group, name)
+
+
+def find_brought(group: Group, name: str) -> Any:
+    """The declaration of a name that an installed package brings; None if it is shardmill's own, or nobody's."""
     for plugin in installed():
-        if (plugin.group, plugin.name) == (group, name):
+        if (plugin.group, plugin.name) == (group, name) and name not in BUILTIN[group]:
             return _load(plugin)
     return None
 

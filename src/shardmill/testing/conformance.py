@@ -12,6 +12,7 @@ import json
 import os
 import shutil
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -23,6 +24,7 @@ import pyarrow as pa
 from shardmill.core.devices import Device
 from shardmill.core.errors import ShardmillError, SourceError
 from shardmill.core.records import check_record
+from shardmill.engines.base import Engine
 from shardmill.plugins import find_by_scheme
 from shardmill.sinks.base import Delivery
 from shardmill.sources import (
@@ -280,29 +282,50 @@ def _is_close(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
 
 
 def check_engine(execution: Mapping[str, Any], folder: str | os.PathLike[str], *, rows: int = 200) -> int:
-    """Check that an engine, named with its options in an `[execution]`, brings a run to its end and leaves nobody."""
-    from shardmill.engines import find_kind, open_engine
-    from shardmill.plan.spec import make_execution, make_spec
-    from shardmill.run import Run, resume, start
+    """Check that an engine, named with its options in an `[execution]`, brings a run to its end and leaves nobody.
+
+    A second run is stopped when its first shard is committed, and resumed.
+    """
+    from shardmill.engines import LOCAL, open_engine
+    from shardmill.engines.local import LocalEngine
+    from shardmill.plan.spec import make_spec
+    from shardmill.run import Run, prepare, resume, start
+    from shardmill.run.planner import devices_for
 
     checks = Checks()
     place = Path(folder)
     source = place / "items.jsonl"
     source.write_text("".join(f'{{"id": {n}, "text": "item {n}"}}\n' for n in range(rows)))
-    kind = find_kind(str(execution["engine"]))
-    if not kind.stays_here:
-        engine = open_engine(make_execution(dict(execution)))
-        checks.that(len(engine.devices) > 0, "its devices are known before its workers start")
+    options = {"engine_options": dict(execution.get("engine_options", {}))}
     work = {"source": str(source), "text": "text", "id": "id", "task": "shardmill.testing:FakeTask"}
-    spec = make_spec(work, {"shard_bytes": 600, **execution})
-    run = start(spec, place / "run")
-    state = run.status()
-    checks.that(state.state == "complete", "the run is complete")
-    checks.that(run.table(["id"]).column("id").to_pylist() == list(range(rows)), "every row once, in order")
-    checks.that(not any(worker["live"] for worker in state.workers), "no worker is left")
-    checks.that(run.ledger.leases.read() == {}, "no lease is left")
-    checks.that(run.verify(sample=8).verified, "the result is verified")
+
+    def check_complete(run: Run) -> None:
+        state = run.status()
+        checks.that(state.state == "complete", "the run is complete")
+        checks.that(run.table(["id"]).column("id").to_pylist() == list(range(rows)), "every row once, in order")
+        checks.that(not any(worker["live"] for worker in state.workers), "no worker is left")
+        checks.that(run.ledger.leases.read() == {}, "no lease is left")
+        checks.that(run.verify(sample=8).verified, "the result is verified")
+
+    run = start(make_spec(work, {"shard_bytes": 600, **execution}), place / "run")
+    check_complete(run)
     before = len(run.ledger.workers.read())
-    resume(run.ledger.url)
+    resume(run.ledger.url, options)
     checks.that(len(Run(run.ledger.url).ledger.workers.read()) == before, "nobody is placed on a complete run")
+
+    slow = make_spec({**work, "params": {"delay_s": 0.2}}, {"shard_bytes": 600, "batch_tokens": 50, **execution})
+    engine: Engine = LocalEngine(devices_for(slow)) if execution["engine"] == LOCAL else open_engine(slow.execution)
+    checks.that(len(engine.devices) > 0, "its devices are known before its workers start")
+    run = prepare(slow, place / "stopped")
+    placement = engine.start(run.ledger.url)
+    try:
+        while not run.ledger.commits.shards():
+            checks.that(placement.poll(), "workers are at work until the run is complete")
+            time.sleep(0.1)
+    finally:
+        placement.stop()
+    checks.that(run.ledger.leases.read() == {}, "who is told to stop keeps no lease")
+    done = run.ledger.commits.shards()
+    check_complete(resume(run.ledger.url, options))
+    checks.that(run.ledger.commits.shards() >= done, "what was committed stays")
     return checks.made

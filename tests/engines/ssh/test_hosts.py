@@ -304,8 +304,7 @@ def test_hosts_are_checked_stopped_and_cleaned(
     assert (first["gpus"], first["driver"], first["trouble"]) == (["NVIDIA H200"], "570.1", "")
     assert (second["gpus"], second["shardmill"], second["trouble"]) == ([], shardmill.__version__, "")
     assert first["free_bytes"] > 0
-    # The same clock, asked over a connection: what is seen is at most how long the answer takes.
-    assert abs(first["clock_skew_s"]) < PATIENCE_S
+    assert first["clock_skew_s"] == 0, "the same clock, read between question and answer"
     home.kill()
     assert hosts[0].workers()[0].environ()["AWS_SECRET_ACCESS_KEY"] == secret
     stopped = subprocess.run([*command, "stop", file], capture_output=True, text=True, check=True)
@@ -320,3 +319,16 @@ def test_hosts_are_checked_stopped_and_cleaned(
     assert refused.returncode == 1
     assert "is not a work folder of shardmill" in refused.stderr
     assert (hosts[0].home / "mine" / "thesis.tex").exists()
+
+
+def test_a_clock_that_is_ahead_is_shown(tmp_path: Path, hosts: list[TestHost]) -> None:
+    (tmp_path / "sitecustomize.py").write_text("import time\nnow = time.time\ntime.time = lambda: now() + 1000\n")
+    host = hosts[0]
+    host.python.write_text(host.python.read_text().replace("PYTHONPATH=", f"PYTHONPATH={tmp_path}:"))
+    command = [sys.executable, "-m", "shardmill", "hosts", "check", "--json"]
+    file = cluster(tmp_path, [host])["engine_options"]["hosts"]
+    began = time.monotonic()
+    done = subprocess.run([*command, file], capture_output=True, text=True, check=True)
+    took_s = time.monotonic() - began
+    (found,) = json.loads(done.stdout)
+    assert 999.999 - took_s <= found["clock_skew_s"] <= 1000, "off by no more than the answer took"

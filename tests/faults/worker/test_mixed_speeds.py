@@ -20,6 +20,7 @@ from shardmill.ledger.record import encode
 from shardmill.run import Run
 from shardmill.run.planner import make_plan
 from shardmill.worker import Worker
+from shardmill.worker.shards import OpenShards
 from shardmill.worker.tail import is_left_to_others
 from tests.support.corpora import fake_rows, fake_spec
 from tests.support.ledgers import a_plan, make_commit
@@ -123,24 +124,32 @@ def test_who_takes_one_more_of_thirty_shards_of_ten_bytes(
     assert is_left_to_others(ledger, plan, "cpu", pace, held, peers)[0] is left_to_others
 
 
-def test_who_is_overtaken_stops_at_the_next_renewal(tmp_path: Path, write_jsonl: Write) -> None:
-    """One shard of more than a hundred batches; another commits it while the second of them runs."""
+def test_who_is_overtaken_stops_at_the_next_renewal(
+    tmp_path: Path, write_jsonl: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One shard of more than a hundred batches; another commits it while the second runs, which lasts until then."""
     ledger = _place(tmp_path / "run", write_jsonl(fake_rows(400)), lease_s=0.8, batch_tokens=60, shard_bytes=1 << 20)
-    batches = 0
+    batches, told, renew = 0, threading.Event(), OpenShards.renew
+
+    def renewing(shards: OpenShards) -> None:
+        renew(shards)
+        if any(shard.lost for shard in shards.held()):
+            told.set()
 
     def overtake(step: str, shard: int) -> None:
         nonlocal batches
         if step != "batch":
             return
         batches += 1
-        time.sleep(0.05)
         if batches == 2:
             ((held, lease),) = ledger.leases.read().items()
             ledger.store.put(ledger.folder.key("leases", held), encode(replace(lease, shadow="another")))
             ledger.commits.add(make_commit(held, "theirs"))
+            assert told.wait(PATIENCE_S)
 
+    monkeypatch.setattr(OpenShards, "renew", renewing)
     assert Worker(Ledger(ledger.url), device=Device("cpu", "cpu"), on_step=overtake).work()
-    assert batches < 100
+    assert batches == 2
     assert [c.attempt for c in ledger.commits.read().values()] == ["theirs"]
     assert ledger.leases.read() == {}
     assert list(ledger.store.list("parts/")) == []

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import inspect
 import json
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+import shardmill as package
 from shardmill import plugins
-from shardmill.core.errors import UsageError
+from shardmill.core.dialect import speaking
+from shardmill.core.errors import SpecError, UsageError
 from tests.support.cli import Cli, assert_told
 
 Install = Callable[..., None]
@@ -27,7 +32,9 @@ class Options(CallOptions):
 
 def start(request):
     print(sum(range(request.options.upto)))
+    return request.options.upto
 """
+CALLED = GOOD.replace("options=", 'call="shardmill.count(upto=3)", options=')
 
 
 @pytest.fixture
@@ -54,6 +61,51 @@ def test_a_verb_of_a_package_is_a_command(install: Install, shardmill: Cli) -> N
     assert "--upto N" in shardmill("count", "--help").out
     assert shardmill("count", "--upto", 5).out == "10\n"
     assert "counters 1.0" in shardmill("plugins").out
+
+
+def test_a_verb_of_a_package_is_a_function(install: Install) -> None:
+    install("counters", "verbs", "count", "called:VERB", called=CALLED, counting=COUNTING)
+    assert package.count(upto=5) == 5
+    assert package.count() == 3
+    assert str(inspect.signature(package.count)) == "(*, upto: 'int | None' = None) -> 'Run'"
+    assert inspect.getdoc(package.count) == "Count things.\n\nshardmill.count(upto=3)\n\nupto: How far. Default: 3."
+    assert "count" not in dir(package), "what is installed is looked for when it is asked for"
+
+
+def test_a_function_of_a_package_says_what_is_wrong_as_ours_do(install: Install) -> None:
+    install("counters", "verbs", "count", "called:VERB", called=CALLED, counting=COUNTING)
+    with pytest.raises(TypeError, match=r"count\(\) has no option 'uptoo'\. .*Did you mean 'upto'\?"):
+        package.count(uptoo=5)
+    with pytest.raises(TypeError, match=r"count\(\) has no option 'temperature'\. It is an option of generate"):
+        package.count(temperature=1)
+    with pytest.raises(TypeError, match=r"count\(\): too many positional arguments"):
+        package.count(5)
+    with speaking("python"), pytest.raises(SpecError, match=r"upto=: must be a whole number \(got 'far'\)"):
+        package.count(upto="far")
+
+
+def test_a_verb_without_an_example_of_a_call_is_a_command_alone(install: Install) -> None:
+    install("counters", "verbs", "count", "counted:VERB", counted=GOOD, counting=COUNTING)
+    with pytest.raises(AttributeError, match="no attribute 'count'"):
+        package.count  # noqa: B018
+
+
+def test_a_function_that_cannot_be_had_says_why(install: Install) -> None:
+    install("broken", "verbs", "fail", "failing:VERB", failing="1 / 0")
+    with pytest.raises(UsageError, match=r"'fail' of the package broken 1\.0 cannot be imported: ZeroDivisionError"):
+        package.fail  # noqa: B018
+    install("one", "verbs", "count", "called:VERB", called=CALLED, counting=COUNTING)
+    install("two", "verbs", "count", "called:VERB")
+    with pytest.raises(UsageError, match="several packages have one of this name: one, two"):
+        package.count  # noqa: B018
+    install("thief", "verbs", "verify", "called:VERB")
+    with pytest.raises(AttributeError, match="no attribute 'verify'"):
+        package.verify  # noqa: B018
+
+
+def test_importing_a_module_of_ours_does_not_look_at_what_is_installed() -> None:
+    code = "import sys; from shardmill import core; print('importlib.metadata' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "False\n"
 
 
 def test_a_package_that_fails_costs_its_own_names_alone(install: Install, shardmill: Cli) -> None:

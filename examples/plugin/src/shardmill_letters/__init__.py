@@ -7,6 +7,7 @@ COUNT = Verb(
     summary="Count the words of every item of a source.",
     resumes=True,
     examples=("shardmill count archive.mbox --text body --id id --out runs/words",),
+    call='run = shardmill.count("archive.mbox", text="body", id="id", out="runs/words")',
     options="shardmill_letters.options:CountOptions",
     task="shardmill_letters.task:CountTask",
 )

@@ -81,7 +81,8 @@ class SlurmPlacement:
         self._array_size = commands.array_size()
         for task in commands.tasks(self._names()):
             number = self._offset_of(task) + task.index
-            if task.active and number < len(self._seats):
+            # A task that is completing works no more: its seat would stay empty if it was cancelled.
+            if task.active and task.state not in commands.ENDING and number < len(self._seats):
                 self._sit(self._seats[number], task.job, task.index)
         try:
             self._queue()

@@ -20,6 +20,7 @@ from shardmill.results.delivery import check_delivery
 from shardmill.results.ids import IdHashes, check_ids
 from shardmill.results.parts import SeenInParts, digest, read_errors, read_part_once
 from shardmill.results.pool import in_order
+from shardmill.results.receipt import check_receipt
 from shardmill.results.report import Check, Expected, Report
 from shardmill.results.sample import check_sample
 from shardmill.sinks.parquet import is_vector, read_part
@@ -54,6 +55,7 @@ def verify(
         checks.append(_check_errors(commits, seen.errors, seen.unreadable_errors))
         checks.append(check_ids(ledger, plan, seen.sound, seen.ids, hashes))
         checks += _check_published(ledger)
+        checks += check_receipt(ledger, plan, commits)
         if whole and (address := ledger.execution().get("into")):
             checks.append(check_delivery(ledger, plan, str(address), commits))
         if whole:
@@ -119,6 +121,7 @@ def _verify_table(
     for failed, unreadable in in_order(lambda commit: read_errors(ledger, commit), commits.values()):
         seen.add(SeenInParts(errors=len(failed), unreadable_errors=unreadable))
     checks.append(_check_errors(commits, seen.errors, seen.unreadable_errors))
+    checks += check_receipt(ledger, plan, commits)
     if whole:
         checks.append(_check_items(plan, commits))
     report = Report(

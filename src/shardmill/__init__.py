@@ -25,6 +25,7 @@ _HOMES = {
     "load": "shardmill.verbs.functions",
     "map": "shardmill.verbs.functions",
     "prepare": "shardmill.run",
+    "receipt": "shardmill.verbs.functions",
     "start": "shardmill.run",
     "summarize": "shardmill.verbs.functions",
     "task": "shardmill.core.functions",
@@ -56,6 +57,7 @@ __all__ = [
     "make_spec",
     "map",
     "prepare",
+    "receipt",
     "start",
     "summarize",
     "task",
@@ -70,7 +72,20 @@ if TYPE_CHECKING:
     from shardmill.plan.sizing.chunks import calculate_optimal_chunks
     from shardmill.plan.spec import Spec, make_spec
     from shardmill.run import Run, prepare, start, work
-    from shardmill.verbs.functions import answer, apply, ask, dedup, embed, generate, load, map, summarize, train, tune
+    from shardmill.verbs.functions import (
+        answer,
+        apply,
+        ask,
+        dedup,
+        embed,
+        generate,
+        load,
+        map,
+        receipt,
+        summarize,
+        train,
+        tune,
+    )
     from shardmill.verbs.split import StreamingDatasetSplitter
 
 

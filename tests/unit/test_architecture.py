@@ -76,6 +76,7 @@ FUNCTIONS = {
     "evaluate",
     "task",
     "dedup",
+    "receipt",
 }
 
 

@@ -28,8 +28,12 @@ class ErrorRecords:
 
     def read(self, commit: Commit) -> Iterator[dict[str, Any]]:
         if commit.errors_file:
-            for line in self._store.get(commit.errors_file).splitlines():
-                yield _parse(line, f"{self._store.url}/{commit.errors_file}")
+            yield from self.parse(commit, self._store.get(commit.errors_file))
+
+    def parse(self, commit: Commit, lines: bytes) -> Iterator[dict[str, Any]]:
+        """The records in the list that a commit names."""
+        for line in lines.splitlines():
+            yield _parse(line, f"{self._store.url}/{commit.errors_file}")
 
 
 def _parse(line: bytes, place: str) -> dict[str, Any]:

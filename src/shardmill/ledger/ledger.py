@@ -46,7 +46,15 @@ _OWN_NAMES = (
 )
 _SHARED_NAMES = ("workers/", "logs/", "final/", "model/")
 # The settings and the state say of which generation they are.
-_FILES = ("report.json", "forecast.json", "placement.json", "view.json", "trace.json", "sample.json")
+_FILES = (
+    "report.json",
+    "receipt.json",
+    "forecast.json",
+    "placement.json",
+    "view.json",
+    "trace.json",
+    "sample.json",
+)
 # Of no use once every shard is committed.
 _HINTS = ("leases/", "suspects/", "kept/", "checkpoints/", "gangs/")
 _COPIED_BYTES = 4 << 20

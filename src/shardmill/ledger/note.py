@@ -13,7 +13,7 @@ from shardmill.store import Store
 
 
 class Notes:
-    """Keeps the forecast, the engine's line about its workers, the report and the beginning; no run depends on them."""
+    """Keeps forecast, report, receipt, beginning and the engine's line about its workers; no run depends on them."""
 
     def __init__(self, store: Store, clock: Callable[[], float]) -> None:
         self._store, self._clock = store, clock
@@ -73,4 +73,14 @@ class Notes:
         try:
             return read_object(self._store.get("report.json"), "report.json")
         except (FileNotFoundError, CorruptState):
+            return None
+
+    def put_receipt(self, receipt: bytes) -> None:
+        self._store.put("receipt.json", receipt)
+
+    def receipt(self) -> bytes | None:
+        """The receipt, as it was written; None if there is none."""
+        try:
+            return self._store.get("receipt.json")
+        except FileNotFoundError:
             return None

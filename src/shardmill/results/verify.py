@@ -25,6 +25,7 @@ from shardmill.results.ids import IdHashes, check_ids
 from shardmill.results.items import ItemsCheck, announce
 from shardmill.results.parts import UNIT_SLACK, digest, read_errors, read_part_once
 from shardmill.results.pool import in_order
+from shardmill.results.receipt import check_receipt
 from shardmill.results.report import Check, Expected, Report
 from shardmill.results.sample import check_sample
 from shardmill.results.seen import SeenInParts
@@ -105,6 +106,7 @@ def _verify(ledger: Ledger, plan: Plan, sample: int | str, source: bool, expecte
         sound = whole and len(seen.sound) == len(plan.shards)
         if sound and (name := open_task(plan.work.task, plan.work.params).dropped_file):
             checks.append(dropped.check(ledger.store, name))
+        checks += check_receipt(ledger, plan, commits)
         if whole and (address := ledger.execution().get("into")):
             checks.append(check_delivery(ledger, plan, str(address), commits))
         if exact is not None:
@@ -170,6 +172,7 @@ def _verify_table(
     for failed, unreadable in in_order(lambda commit: read_errors(ledger, commit), commits.values()):
         seen.add(SeenInParts(errors=len(failed), unreadable_errors=unreadable))
     checks.append(_check_errors(commits, seen.errors, seen.unreadable_errors))
+    checks += check_receipt(ledger, plan, commits)
     if whole:
         checks += [_check_items(plan, commits)] if source else []
         with Bar("verifying", quiet=quiet) as bar:

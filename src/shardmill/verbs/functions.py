@@ -12,8 +12,22 @@ if TYPE_CHECKING:
     from shardmill.run.result import Run
     from shardmill.verbs.answer.rows import Answer
     from shardmill.verbs.dedup.removal import Deduplicated
+    from shardmill.verbs.receipt.receipt import Receipt
 
-__all__ = ["answer", "apply", "ask", "dedup", "embed", "generate", "load", "map", "summarize", "train", "tune"]
+__all__ = [
+    "answer",
+    "apply",
+    "ask",
+    "dedup",
+    "embed",
+    "generate",
+    "load",
+    "map",
+    "receipt",
+    "summarize",
+    "train",
+    "tune",
+]
 
 Place = str | os.PathLike[str]
 
@@ -667,6 +681,30 @@ def map(
     """
     given = dict(locals())
     result: Run = call_verb("map", given)
+    return result
+
+
+@checked
+def receipt(
+    run: Place | None = None,
+    *,
+    out: str | None = None,
+    key: str | None = None,
+    check: str | None = None,
+    public_key: str | None = None,
+) -> Receipt:
+    """Write a receipt of a run, signed with your key, or check one.
+
+    shardmill.receipt("runs/reviews", key="key.pem")
+
+    run: The run folder: a path or a URL.
+    out: The file. Default: receipt.json in the run folder.
+    key: Your private key, to sign with: a PEM file with an Ed25519 or ECDSA key.
+    check: Check this receipt; with RUN, also compare the run with it.
+    public_key: The public key that must have signed the receipt: a PEM file.
+    """
+    given = dict(locals())
+    result: Receipt = call_verb("receipt", given)
     return result
 
 

@@ -18,6 +18,7 @@ _HOMES = {
     "answer": "shardmill.verbs.functions",
     "apply": "shardmill.verbs.functions",
     "ask": "shardmill.verbs.functions",
+    "audit": "shardmill.verbs.functions",
     "calculate_optimal_chunks": "shardmill.plan.sizing.chunks",
     "dedup": "shardmill.verbs.functions",
     "embed": "shardmill.verbs.functions",
@@ -48,6 +49,7 @@ __all__ = [
     "answer",
     "apply",
     "ask",
+    "audit",
     "calculate_optimal_chunks",
     "dedup",
     "embed",
@@ -70,7 +72,20 @@ if TYPE_CHECKING:
     from shardmill.plan.sizing.chunks import calculate_optimal_chunks
     from shardmill.plan.spec import Spec, make_spec
     from shardmill.run import Run, prepare, start, work
-    from shardmill.verbs.functions import answer, apply, ask, dedup, embed, generate, load, map, summarize, train, tune
+    from shardmill.verbs.functions import (
+        answer,
+        apply,
+        ask,
+        audit,
+        dedup,
+        embed,
+        generate,
+        load,
+        map,
+        summarize,
+        train,
+        tune,
+    )
     from shardmill.verbs.split import StreamingDatasetSplitter
 
 

@@ -22,7 +22,7 @@ from shardmill.verbs.audit.stored import matrices
 from shardmill.verbs.audit.ways import Way, embed, find_ways
 
 # Rows that each cause is tried on first, and rows that are looked for among all vectors.
-_TRIED, _SOUGHT = 24, 64
+_TRIED, _SOUGHT = 12, 64
 # A cause explains something if it explains this many of the rows that it is tried on, and this share of them.
 _LEAST_ROWS, _LEAST_SHARE = 2, 0.1
 # Correlation of similarities from which vectors are those of the same texts, and cosine of another revision.
@@ -118,6 +118,8 @@ def _try_ways(
                 best is None or explained > best[0]
             ):
                 best = explained, way
+            if explained == len(tried):
+                break
         if best is None:
             return
         way = best[1]
@@ -187,7 +189,8 @@ def _fits_at(
     """Which rows have their vector `shift` rows further on."""
     there = sample.rows[which] + shift
     inside = (there >= 0) & (there < total)
-    fits = np.zeros(len(which), bool)
+    # A row whose vector would be beyond the ends has lost it by the shift.
+    fits = ~inside
     at = np.flatnonzero(inside)
     done = 0
     for block in rows.pick(there[at]):

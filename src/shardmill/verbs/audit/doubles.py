@@ -23,8 +23,10 @@ def check_doubles(seen: Scanned, rows: Rows, has_texts: bool, embedder: TextEmbe
     if not seen.doubles:
         return Check("doubles", True, "no vector has two texts" if has_texts else "all vectors differ")
     first, second = seen.doubles[0]
+    said = f"{seen.doubled:,} rows share a vector with another, as rows {first:,} and {second:,}"
+    if seen.dtype in ("int8", "uint8"):
+        return Check("doubles", True, f"{said}, which numbers of eight bits allow")
     if not has_texts:
-        said = f"{seen.doubled:,} rows share a vector with another, as rows {first:,} and {second:,}"
         return Check("doubles", True, f"{said}; name --text to see whether their texts differ")
     step = max(1, len(seen.doubles) // _PAIRS)
     pairs = seen.doubles[::step][:_PAIRS]

@@ -46,6 +46,9 @@ class Way:
         """Whether any of these texts comes out differently: other tokens, or another pooling."""
         if "pooling" in self.folder:
             return True
+        if "max_tokens" in self.folder:
+            longest = int(embedder.encode(texts).rows.lengths.max())
+            return longest >= min(self.folder["max_tokens"] + 1, embedder.tokenizer.limit or longest + 1)
         other = embedder.used_otherwise(prompt=self.prompt, **self.folder).encode([*map(self.change, texts)]).rows
         own = embedder.encode(texts).rows
         return not (np.array_equal(own.flat, other.flat) and np.array_equal(own.starts, other.starts))

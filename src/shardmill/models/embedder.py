@@ -7,7 +7,9 @@ vectors = embedder.embed_texts(["a text"])
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +28,7 @@ from shardmill.models.ragged import token_batches
 from shardmill.models.window import numerics_revision
 
 if TYPE_CHECKING:
+    from shardmill.models.encoder import Encoder
     from shardmill.models.kernels import Kernel
     from shardmill.models.tokenizer import Tokenizer, Tokens
 
@@ -130,6 +133,27 @@ class TextEmbedder:
         self.batch_budget, self.padded = choice.batch_budget, choice.kernel.padded
         self._choice = choice.why
 
+    def used_otherwise(self, *, prompt: str | None = None, **folder: Any) -> TextEmbedder:
+        """The same weights, opened, with another prompt, or as if the model's folder said something else.
+
+        `folder` are fields of `ModelFolder`; with `max_tokens`, the limit of this embedder does not count.
+        """
+        other = copy.copy(self)
+        other.folder = replace(self.folder, **folder)
+        stale = ["prompt", "skip"]
+        if {"max_tokens", "lower_case", "tokenizer_options"} & folder.keys():
+            stale.append("tokenizer")
+        for name in stale:
+            other.__dict__.pop(name, None)
+        other._prompt_name = self.prompt if prompt is None else prompt
+        other._max_tokens = None if "max_tokens" in folder else self._max_tokens
+        if "pooling" in folder:
+            from shardmill.models.encoder import Encoder
+
+            kernel = self._kernel if isinstance(self._kernel, Encoder) else self._exact
+            other._kernel = kernel.pooled_by(other.folder.pooling)
+        return other
+
     def close(self) -> None:
         """Free the device."""
         from shardmill.models.encoder import free_memory
@@ -215,7 +239,7 @@ class TextEmbedder:
         return vectors
 
     @cached_property
-    def _exact(self) -> Kernel:
+    def _exact(self) -> Encoder:
         from shardmill.models.kernels import plain_kernel
 
         return plain_kernel(self.folder, self._device, self.tokenizer.pad_id)

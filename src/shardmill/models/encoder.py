@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import gc
 import logging
 import warnings
@@ -66,6 +67,12 @@ class Encoder:
         """Compile the model at its next call."""
         self._model = compile_whole(self._model)
         self._compiled = True
+
+    def pooled_by(self, pooling: Pooling) -> Encoder:
+        """The same weights with another pooling."""
+        other = copy.copy(self)
+        other._pooling = pooling
+        return other
 
     def encode(self, rows: Sequence[NDArray[np.int32]], skip: int = 0) -> NDArray[np.float32]:
         """One vector per row."""

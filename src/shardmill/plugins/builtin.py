@@ -21,6 +21,7 @@ BUILTIN: dict[str, dict[str, str]] = {
         **{name: f"{_DECLARED}:{name.upper()}" for name in ("merge", "report", "search")},
         **{name: f"{_ANSWER}:{name.upper()}" for name in ("ask", "index", "evaluate")},
         "map": "shardmill.verbs.map:VERB",
+        "audit": "shardmill.verbs.audit:VERB",
         "split": "shardmill.verbs.split:VERB",
         **{f"bench {name}": f"{_MACHINES}:BENCH_{name.upper()}" for name in ("embed", "augment", "tasks")},
         **{f"hosts {name}": f"{_MACHINES}:HOSTS_{name.upper()}" for name in ("check", "stop", "clean")},

@@ -5,7 +5,7 @@ Design: docs/design/tasks.md
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Protocol
 
 from shardmill.core import permission
 from shardmill.core.devices import Device, pick_device
@@ -39,7 +39,14 @@ def open_task(name: str, params: dict[str, Any]) -> Task:
     return made if isinstance(made, Task) else ForeignTask(made)
 
 
-def open_here(task: Task, *, precise: bool) -> Device:
+class Opens(Protocol):
+    """What is opened on a device: a task, or a model."""
+
+    def gpu_bytes(self, precise: bool) -> int | None: ...
+    def open(self, device: Device) -> None: ...
+
+
+def open_here(task: Opens, *, precise: bool) -> Device:
     """Open a task in this process, for few items, on a GPU if one has room, else on the CPU; returns the device."""
     device = pick_device(task.gpu_bytes(precise), precise=precise)
     try:

@@ -11,6 +11,7 @@ from shardmill.run.request import call_verb, checked
 if TYPE_CHECKING:
     from shardmill.run.result import Run
     from shardmill.verbs.answer.rows import Answer
+    from shardmill.verbs.audit.report import Audit
     from shardmill.verbs.dedup.removal import Deduplicated
     from shardmill.verbs.receipt.receipt import Receipt
 
@@ -18,6 +19,7 @@ __all__ = [
     "answer",
     "apply",
     "ask",
+    "audit",
     "dedup",
     "embed",
     "generate",
@@ -247,6 +249,48 @@ def ask(
     """
     given = dict(locals())
     result: Answer = call_verb("ask", given)
+    return result
+
+
+@checked
+def audit(
+    source: str | Sequence[str],
+    *,
+    query: str | None = None,
+    format: str | None = None,
+    text: str | None = None,
+    column: str | None = None,
+    vectors: str | None = None,
+    id: str | Sequence[str] | None = None,
+    model: str | None = None,
+    prompt: str | None = None,
+    max_tokens: int | None = None,
+    dims: int | None = None,
+    allow_code: bool = False,
+    sample: int | None = None,
+    quiet: bool | None = None,
+) -> Audit:
+    """Find what is wrong with vectors, whoever made them.
+
+    shardmill.audit("vectors.parquet", text="body", column="embedding", model="all-MiniLM-L6-v2")
+
+    source: Files, folders, globs, URLs, or run:RUN; with query=, a database.
+    query: The SELECT to read from the database, cut by its first id= column.
+    format: jsonl, text, csv, tsv, parquet, arrow, json (an array), pickle or datasets. Default: by file name.
+    text: The text that was embedded: a field, several ("title,body") or a template ("{title}: {body}").
+    column: The column with the vectors. Default: the only one.
+    vectors: A .npy file with one vector per row of the source.
+    id: The columns by which a table is read in order.
+    model: The model that should have made them: a folder, its URL (s3://…), or a hub name.
+    prompt: The name of one of the model's prompts, or a text to put first.
+    max_tokens: Tokens of a text at most. Default: the model's limit.
+    dims: Dimensions that each vector should have. Default: the model's.
+    allow_code: Run the code that comes with the model, if it has some.
+    sample: Rows to recompute; 0 for none. Default: 256.
+    quiet: Whether to show no progress. Default: True, except in a notebook.
+    """
+    given = dict(locals())
+    result: Audit = call_verb("audit", given)
     return result
 
 

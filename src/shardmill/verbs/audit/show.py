@@ -1,0 +1,43 @@
+"""Prints what an audit found."""
+
+from __future__ import annotations
+
+import sys
+
+from rich.console import Console
+
+from shardmill.core.console import duration, print_json
+from shardmill.core.errors import EXIT_FAILED
+from shardmill.run.request import Request
+from shardmill.verbs.audit.report import Audit, Cause
+
+
+def show_audit(request: Request, found: Audit) -> None:
+    """Print the checks, the causes and the verdict; the exit status is 1 if something is wrong."""
+    if request.options.as_json:
+        print_json(found.to_json())
+    else:
+        console = Console(highlight=False, soft_wrap=True)
+        for check in found.checks:
+            console.print(f"  [{'green' if check.ok else 'red'}]{'ok  ' if check.ok else 'FAIL'}[/] ", end="")
+            console.print(f"{check.name:<10} {check.seen}", markup=False)
+        for note in found.notes:
+            console.print(f"       note       {note}", markup=False)
+        for cause in found.causes:
+            console.print(f"  Cause: {describe(cause)}", markup=False)
+        verdict = "Right" if found.right else "NOT right"
+        kind = f"{found.rows:,} vectors of {found.dims:,} {found.stored}"
+        console.print(f"{verdict}: {kind}, {found.seconds} s.", markup=False)
+    if not found.right:
+        sys.exit(EXIT_FAILED)
+
+
+def describe(cause: Cause) -> str:
+    """A cause in a line: what, where, how much, and what to do."""
+    where = "" if cause.first is None else f", rows {cause.first:,} to {cause.last:,}"
+    took = "" if cause.again_s is None else f" ({duration(cause.again_s)} on this machine)"
+    return f"{cause.seen}: {_percent(cause.share)} of the rows{where}. {cause.remedy}{took}."
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.3g}%"

@@ -167,6 +167,9 @@ class Task(ABC):
     It is written once all shards are committed, and `verify` compares it with the parts.
     """
 
+    plan_notes: Sequence[str] = ()
+    """Sentences that the user is told when a run is planned."""
+
     notes: Sequence[str] = ()
     """Sentences for the worker's record about how the rows were computed."""
 

@@ -138,7 +138,8 @@ def _describe_failed(ledger: Ledger, commits: Sequence[Commit]) -> dict[str, Any
     for commit in commits:
         starts[commit.shard], at = at, at + commit.rows
     having = [commit for commit in commits if commit.errors_file]
-    digests, items = [], []
+    digests: list[tuple[str, str]] = []
+    items: list[int] = []
     for commit, data in zip(having, in_order(lambda commit: _read_errors(ledger, commit), having), strict=True):
         digests.append((commit.errors_file, hashlib.sha256(data).hexdigest()))
         if len(items) <= _MOST_FAILED:

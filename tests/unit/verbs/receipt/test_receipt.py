@@ -12,7 +12,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -399,6 +399,22 @@ def test_a_receipt_of_many_parts_stays_small_and_names_a_few_shards(run: Run) ->
     assert named
     assert int(named[1]) <= 2_345 <= int(named[2]) < int(named[1]) + 5
     assert others == ["parts sha256 differs"]
+
+
+@dataclass(frozen=True, slots=True)
+class CommitWithDigests(Commit):
+    items_digest: str = ""
+
+
+def test_digests_of_items_are_in_it_if_all_commits_have_them(run: Run) -> None:
+    there = [asdict(commit) for commit in run.ledger.commits.read_complete(run.plan)]
+    commits = [CommitWithDigests(**{**each, "items_digest": "ab"}) for each in there]
+    said = describe_result(run.ledger, run.plan, commits)
+    assert len(said["predicate"]["source"]["items"]) == 64
+    changed = [replace(commits[0], items_digest="cd"), *commits[1:]]
+    assert compare(said, describe_result(run.ledger, run.plan, changed)) == ["source items differs"]
+    without = [replace(commits[0], items_digest=""), *commits[1:]]
+    assert "items" not in describe_result(run.ledger, run.plan, without)["predicate"]["source"]
 
 
 def test_rows_of_a_table_have_sums_in_place_of_files(tmp_path: Path) -> None:

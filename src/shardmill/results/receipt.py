@@ -46,7 +46,7 @@ def describe_result(ledger: Ledger, plan: Plan, commits: Sequence[Commit]) -> di
         "predicateType": PREDICATE,
         "predicate": {
             "plan": {"id": plan.id, "sha256": _digest_plan(ledger)},
-            "source": _describe_source(plan),
+            "source": _describe_source(plan) | _digest_all(commits, "items_digest", "items"),
             "task": plan.work.task,
             "fingerprint": {name: _without_path(value) for name, value in plan.fingerprint.items()},
             "packages": dict(plan.packages),
@@ -54,6 +54,7 @@ def describe_result(ledger: Ledger, plan: Plan, commits: Sequence[Commit]) -> di
                 "count": len(parts),
                 "bytes": sum(commit.part_bytes for commit in commits),
                 "sha256": _digest_list(parts),
+                **_digest_all(commits, "rows_digest", "rows"),
             },
             "counts": _count(commits),
             "failed": _describe_failed(ledger, commits),
@@ -93,6 +94,12 @@ def _digest_list(parts: Iterable[tuple[str, str]]) -> str:
     for name, digest in parts:
         total.update(f"{digest}  {name}\n".encode())
     return total.hexdigest()
+
+
+def _digest_all(commits: Sequence[Commit], field: str, name: str) -> dict[str, str]:
+    """The digest of what all commits say in a field, under a name; nothing if a version wrote some that has it not."""
+    listed = [(str(commit.shard), getattr(commit, field, "")) for commit in commits]
+    return {name: _digest_list(listed)} if listed and all(value for _, value in listed) else {}
 
 
 def _digest_plan(ledger: Ledger) -> str:
@@ -138,7 +145,8 @@ def _describe_failed(ledger: Ledger, commits: Sequence[Commit]) -> dict[str, Any
     for commit in commits:
         starts[commit.shard], at = at, at + commit.rows
     having = [commit for commit in commits if commit.errors_file]
-    digests, items = [], []
+    digests: list[tuple[str, str]] = []
+    items: list[int] = []
     for commit, data in zip(having, in_order(lambda commit: _read_errors(ledger, commit), having), strict=True):
         digests.append((commit.errors_file, hashlib.sha256(data).hexdigest()))
         if len(items) <= _MOST_FAILED:

@@ -110,6 +110,8 @@ def _check_run(ledger: Ledger, said: dict[str, Any], *, quiet: bool) -> Iterator
 
 def _check_bytes(ledger: Ledger, plan: Plan, *, quiet: bool) -> Check:
     """Read every part, and what the run left beside its rows, and compare the bytes with their digests."""
+    if plan.work.to is not None:
+        return Check("bytes", True, "none here: its rows are in a table, which shardmill verify reads")
     commits = [commit for commit in ledger.commits.read_complete(plan) if commit.part]
     files = [(name_part(commit), commit.digest, commit.part_bytes) for commit in commits]
     files += [(key, expected, 0) for key, expected in ledger.published.digests().items()]

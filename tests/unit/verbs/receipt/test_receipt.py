@@ -12,7 +12,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +35,7 @@ from tests.support.cli import Cli, assert_told
 from tests.support.corpora import fake_rows, fake_spec
 
 FAILED = 17
+EARLIER = Path(__file__).parents[3] / "data" / "earlier" / "0.2.0"
 Key = Any
 
 
@@ -400,10 +401,43 @@ def test_a_receipt_of_many_parts_stays_small_and_names_a_few_shards(run: Run) ->
     assert others == ["parts sha256 differs"]
 
 
-def test_rows_of_a_table_have_sums_in_place_of_files(run: Run) -> None:
-    commits = [replace(commit, part="", digest="ab12") for commit in run.ledger.commits.read_complete(run.plan)]
+@dataclass(frozen=True, slots=True)
+class CommitWithDigests(Commit):
+    items_digest: str = ""
+
+
+def test_digests_of_items_are_in_it_if_all_commits_have_them(run: Run) -> None:
+    there = [asdict(commit) for commit in run.ledger.commits.read_complete(run.plan)]
+    commits = [CommitWithDigests(**{**each, "items_digest": "ab"}) for each in there]
     said = describe_result(run.ledger, run.plan, commits)
-    assert said["subject"][3] == {"name": "shards/000003", "digest": {"rows": "ab12"}}
+    assert len(said["predicate"]["source"]["items"]) == 64
+    changed = [replace(commits[0], items_digest="cd"), *commits[1:]]
+    assert compare(said, describe_result(run.ledger, run.plan, changed)) == ["source items differs"]
+    without = [replace(commits[0], items_digest=""), *commits[1:]]
+    assert "items" not in describe_result(run.ledger, run.plan, without)["predicate"]["source"]
+
+
+def test_rows_of_a_table_have_sums_in_place_of_files(tmp_path: Path) -> None:
+    loaded = Run(shutil.copytree(EARLIER / "table" / "run", tmp_path / "run"))
+    made = library.receipt(loaded.ledger.url)
+    sums = [commit.digest for commit in loaded.ledger.commits.read_complete(loaded.plan)]
+    assert [each["digest"] for each in made.statement["subject"]] == [{"rows": each} for each in sums]
+    assert made.statement["subject"][1]["name"] == "shards/000001"
+    checked = library.receipt(loaded.ledger.url, check=made.place)
+    assert checked.holds
+    assert "in a table" in checked.checks[-1].seen
+
+
+def test_a_trained_model_is_a_subject_and_is_read(tmp_path: Path) -> None:
+    trained = Run(shutil.copytree(EARLIER / "runs" / "train", tmp_path / "run"))
+    place = library.receipt(trained.ledger.url).place
+    config = folder(trained) / "model" / "config.json"
+    assert config.relative_to(folder(trained)).as_posix() in {
+        each["name"] for each in statement_in(Path(place))["subject"]
+    }
+    assert library.receipt(trained.ledger.url, check=place).holds
+    config.write_bytes(config.read_bytes() + b" ")
+    assert "model/config.json" in failing(library.receipt(trained.ledger.url, check=place))["bytes"]
 
 
 # Keys.

@@ -199,4 +199,4 @@ def test_a_task_keeps_the_contract() -> None:
 
 
 def test_the_local_engine_keeps_the_contract(tmp_path: Path) -> None:
-    assert check_engine({"engine": "local", "device": "cpu", "workers": 1}, tmp_path) >= 6
+    assert check_engine({"engine": "local", "device": "cpu", "workers": 1}, tmp_path) == 15

@@ -333,11 +333,11 @@ def check_engine(execution: Mapping[str, Any], folder: str | os.PathLike[str], *
     run = prepare(slow, place / "stopped")
     placement = engine.start(run.ledger.url)
     try:
-        while not run.ledger.commits.shards():
-            checks.that(placement.poll(), "workers are at work until the run is complete")
+        while placement.poll() and not run.ledger.commits.shards():
             time.sleep(0.1)
     finally:
         placement.stop()
+    checks.that(bool(run.ledger.commits.shards()), "its workers commit shards before it says that they ended")
     checks.that(run.ledger.leases.read() == {}, "who is told to stop keeps no lease")
     done = run.ledger.commits.shards()
     check_complete(resume(run.ledger.url, options))

@@ -14,6 +14,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -39,7 +40,9 @@ from shardmill.sources import (
 )
 from shardmill.sources.formats import find_format
 from shardmill.sources.spans import extents, is_ranged
-from shardmill.tasks.base import Task
+from shardmill.tasks.base import WINDOW, Output, Prepared, Task
+from shardmill.tasks.context import LongTask, Stopped
+from shardmill.testing import FakeContext
 from shardmill.testing.writing import Checks, check_writer
 
 __all__ = ["check_engine", "check_sink", "check_source", "check_task", "check_writer"]
@@ -129,7 +132,9 @@ def _check_extents(checks: Checks, stat: SourceStat, fields: Fields, wanted: Seq
 
 
 def _check_refusals(checks: Checks, places: list[str], stat: SourceStat, fields: Fields, format: str | None) -> None:
-    for wrong in (replace(fields, text=_NOWHERE), replace(fields, keep=(_NOWHERE,))):
+    # Where an item is nothing but its text, that may be called by any one name.
+    both = f"{{{fields.text}}} {{{_NOWHERE}}}"
+    for wrong in (replace(fields, text=both), replace(fields, keep=(_NOWHERE,))):
         try:
             discover(places, wrong, format)
         except SourceError as error:
@@ -245,8 +250,12 @@ def _rows(schema: pa.Schema, start: int, count: int) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def check_task(make: Callable[[], Task], texts: Sequence[str]) -> int:
-    """Check that a task keeps its contract: the same rows for the same texts, whatever they are batched with."""
+def check_task(make: Callable[[], Task], texts: Sequence[str], fields: pa.RecordBatch | None = None) -> int:
+    """Check that a task keeps its contract: the same rows for the same texts, whatever they are batched with.
+
+    `fields` has a row per text: the columns that the task names in its `fields`. A `LongTask` works on each text in a
+    `FakeContext`, and again, told to stop.
+    """
     checks = Checks()
     task = make()
     said = task.fingerprint()
@@ -255,20 +264,58 @@ def check_task(make: Callable[[], Task], texts: Sequence[str]) -> int:
     checks.that(isinstance(task.output, pa.Schema), "the columns are known before it is opened")
     task.open(Device("cpu", "cpu", 1))
     checks.that(task.batch_budget > 0, "a batch has a budget once it is open")
-    prepared = task.prepare([*texts, None])
+
+    def prepare(which: Sequence[int | None]) -> Prepared:
+        own = fields.take(pa.array(which, pa.int64())) if fields is not None else None
+        return task.prepare([None if i is None else texts[i] for i in which], own)
+
+    every = range(len(texts))
+    prepared = prepare([*every, None])
     checks.that(len(prepared.costs) == len(prepared.inputs), "every input has a cost")
     checks.that(bool((np.asarray(prepared.costs) >= 0).all()), "no cost is negative")
-    whole = task.run(task.prepare(list(texts)).inputs)
-    checks.that(whole.rows.schema.names == [n for n in task.output.names if n != "window"], "rows have its columns")
-    if prepared.owners is None and not task.rows_vary:
+    if isinstance(task, LongTask):
+        _check_long(checks, task, prepare(every).inputs)
+        task.close()
+        return checks.made
+
+    def make_rows(which: Sequence[int]) -> Output:
+        ready = prepare(which)
+        output, combined = task.run(ready.inputs), task.combine(len(which))
+        if combined is None:
+            return output
+        combined.add(np.arange(len(which)) if ready.owners is None else ready.owners, output.rows)
+        return combined.finish()
+
+    whole = make_rows(every)
+    checks.that(whole.rows.schema.names == [n for n in task.output.names if n != WINDOW], "rows have its columns")
+    checks.that(task.check_rows(whole.rows) is None, "its own check finds its rows good")
+    if task.rows_vary:
+        counts = whole.counts if whole.counts is not None else ()
+        told = len(counts) == len(texts) and sum(counts) == whole.rows.num_rows
+        checks.that(told, "it says how many rows each text gave")
+    elif WINDOW not in task.output.names:
         checks.that(whole.rows.num_rows == len(texts), "one row per text")
-        alone = [task.run(task.prepare([text]).inputs).rows for text in texts]
-        if task.agreement("float32") in ("exact", "close"):
-            again = pa.Table.from_batches(alone).to_pylist()
-            same = [_is_close(a, b) for a, b in zip(whole.rows.to_pylist(), again, strict=True)]
-            checks.that(all(same), "a row does not depend on what is in its batch")
+    if task.agreement("float32") in ("exact", "close"):
+        again = pa.Table.from_batches([make_rows([i]).rows for i in every]).to_pylist()
+        same = [_is_close(a, b) for a, b in zip(whole.rows.to_pylist(), again, strict=True)]
+        checks.that(all(same), "a row does not depend on what is in its batch")
     task.close()
     return checks.made
+
+
+def _check_long(checks: Checks, task: LongTask, items: Sequence[Mapping[str, Any]]) -> None:
+    for shard, item in enumerate(items):
+        row = task.work(item, FakeContext(shard))
+        checks.that(set(row) == set(task.output.names), "a row has its columns")
+        made = pa.RecordBatch.from_pylist([dict(row)], schema=task.output)
+        checks.that(task.check_rows(made) is None, "its own check finds its rows good")
+        context = FakeContext(shard)
+        context.stop = True
+        with suppress(Stopped):
+            task.work(item, context)
+        context.stop = False
+        again = task.work(item, context)
+        checks.that(set(again) == set(row), "who was told to stop goes on to the end")
 
 
 def _is_close(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
@@ -319,11 +366,11 @@ def check_engine(execution: Mapping[str, Any], folder: str | os.PathLike[str], *
     run = prepare(slow, place / "stopped")
     placement = engine.start(run.ledger.url)
     try:
-        while not run.ledger.commits.shards():
-            checks.that(placement.poll(), "workers are at work until the run is complete")
+        while placement.poll() and not run.ledger.commits.shards():
             time.sleep(0.1)
     finally:
         placement.stop()
+    checks.that(bool(run.ledger.commits.shards()), "its workers commit shards before it says that they ended")
     checks.that(run.ledger.leases.read() == {}, "who is told to stop keeps no lease")
     done = run.ledger.commits.shards()
     check_complete(resume(run.ledger.url, options))

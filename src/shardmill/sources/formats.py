@@ -15,7 +15,7 @@ from shardmill.plugins.builtin import BUILTIN
 # Kinds of folders that --format accepts, and the format of their files.
 FOLDERS = {"datasets": "arrow"}
 _QUERIES = "shardmill.sources.sql"
-_STORES = ("file://", "s3://", "gs://", "az://", "https://")
+_STORES = ("file", "s3", "gs", "az", "https")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:(//)?")
 
 
@@ -80,7 +80,8 @@ def unknown_scheme(place: str) -> SourceError | None:
     """The refusal of an address whose scheme nothing reads; None if it has no scheme."""
     if (found := _SCHEME.match(place)) is None:
         return None
+    known = [scheme.rstrip(":/") for scheme in (*_STORES, *schemes("sources"))]
     return SourceError(
         f"No source reads addresses that begin with {found[0]!r}.",
-        hint=f"{nearest(found[0], [*_STORES, *schemes('sources')])} Packages bring others: shardmill plugins",
+        hint=f"{nearest(found[0].rstrip(':/'), known)} Packages bring others: shardmill plugins",
     )

@@ -43,8 +43,8 @@ def embed(shardmill: Cli, *source: object) -> Said:
 @pytest.mark.parametrize(
     ("address", "scheme", "hint"),
     [
-        ("rnage:0:10", "rnage:", "Did you mean 'range:'?"),
-        ("hf://datasets/a/b", "hf://", "run:, range:, postgresql://"),
+        ("rnage:0:10", "rnage:", "Did you mean 'range'?"),
+        ("hf://datasets/a/b", "hf://", "https, run, range, postgresql"),
         ("lake:here", "lake:", "shardmill plugins"),
     ],
 )

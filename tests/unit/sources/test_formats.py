@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -51,6 +52,16 @@ def test_no_reader_leads_back_to_the_table() -> None:
     assert readers <= set(graph)
     graph[TABLE] |= readers
     assert not find_circle(graph)
+
+
+def test_no_other_room_asks_for_a_source_by_name_or_scheme() -> None:
+    """It asks the declaration for a trait (plugins/base.py)."""
+    schemes = "|".join(re.escape(scheme) for kind in declared("sources") for scheme in kind.schemes)
+    asks = re.compile(rf"""stat\.format (?:[!=]=|in) |startswith\(\(?"(?:{schemes}|sqlite:|postgresql:|postgres)""")
+    others = {module: path for module, path in MODULES.items() if not module.startswith("shardmill.sources")}
+    found = {module for module, path in others.items() if asks.search(path.read_text())}
+    # `SourceFile.name` knows no declaration: it leaves the options out of the URL of a database.
+    assert found == {"shardmill.plan.plan"}
 
 
 def test_names_and_suffixes_are_unambiguous_but_for_json() -> None:

@@ -71,13 +71,18 @@ def _work(account: Account) -> Section:
 
 def _source(plan: Plan) -> list[tuple[str, str]]:
     work, stat = plan.work, plan.stat
-    source = find("sources", stat.format)
-    if source is not None and source.unit == "id":
+    if _is_numbers(plan):
         return [("items", f"{stat.size_bytes:,}")]
     places = ", ".join(work.source[:_MOST_FILES]) + (" …" if len(work.source) > _MOST_FILES else "")
     kind = "runs" if stat.files[0].run else stat.format
     read = f"{count(len(stat.files), 'file')} of {kind}, {stat.size_bytes:,} bytes"
     return [("source", places), ("read as", read), *([] if work.text == NO_TEXT else [("text", _text(work.text))])]
+
+
+def _is_numbers(plan: Plan) -> bool:
+    """Whether the items are numbers, which come from no file."""
+    source = find("sources", plan.stat.format)
+    return source is not None and source.unit == "id"
 
 
 def _places(account: Account) -> Section:
@@ -189,7 +194,11 @@ def _failed(account: Account) -> Section:
     if status.reasons is None:
         return Section("Failed rows", notes=(f"{status.errors:,}; their reasons were not rolled up.",))
     rows = tuple(
-        (f"{reason['count']:,}", _cut(str(reason["reason"])), _cut(_place(reason)))
+        (
+            f"{reason['count']:,}",
+            _cut(str(reason["reason"])),
+            _cut(_place(reason, has_files=not _is_numbers(account.plan))),
+        )
         for reason in status.reasons[:_MOST_REASONS]
     )
     more = len(status.reasons) - _MOST_REASONS
@@ -198,13 +207,11 @@ def _failed(account: Account) -> Section:
     return Section("Failed rows", grids=(Grid(("rows", "reason", "example"), rows, (0,)),), notes=(note, *notes))
 
 
-def _place(reason: dict[str, object]) -> str:
+def _place(reason: dict[str, object], *, has_files: bool) -> str:
     named = reason.get("id")
     ids = ", ".join(map(str, named.values())) if isinstance(named, dict) else ""
     line = f", line {reason['line_in_shard']}" if reason.get("line_in_shard") is not None else ""
-    file = str(reason.get("file"))
-    # Items that are numbers come from no file.
-    before = "" if file.startswith("range:") else f"{file}, "
+    before = f"{reason.get('file')}, " if has_files else ""
     return f"{before}shard {reason.get('shard')}{line}{f', id {ids}' if ids else ''}"
 
 

@@ -45,11 +45,11 @@ def choose_database(places: Sequence[str]) -> SourceKind:
     if (kind := find_database(place)) is not None:
         return kind
     if is_url(place):
-        known = [scheme for kind in declared("sources") if kind.database for scheme in kind.schemes]
-        scheme = place.partition("://")[0] + "://"
+        known = [scheme.rstrip(":/") for kind in declared("sources") if kind.database for scheme in kind.schemes]
+        scheme = place.partition("://")[0]
         raise SourceError(
-            f"{scheme} is not a supported database.",
-            hint=f"Name a function of yours that returns a DB-API connection: python:MODULE:FUNCTION. "
+            f"{scheme}:// is not a supported database.",
+            hint="Name a function of yours that returns a DB-API connection: python:MODULE:FUNCTION. "
             f"{nearest(scheme, known)} Packages bring others: shardmill plugins",
         )
     if find_by_scheme("sources", place) is not None:

@@ -121,7 +121,7 @@ class StateRecord:
 
     def fail(self, by: str, cause: str, hint: str = "", *, resumes: bool = True) -> RunState:
         """The run cannot go on as it is: its workers stop, and nobody needs to start others."""
-        said = {"cause": cause, "hint": hint, "resumes": resumes}
+        said: dict[str, Any] = {"cause": cause, "hint": hint, "resumes": resumes}
         return self._change(FAILED, by, unless=(STOPPED, FAILED, DONE), **said)
 
     def finish(self, by: str) -> RunState:

@@ -112,8 +112,9 @@ def under_way(facts: Facts, weights: Sequence[int]) -> dict[int, tuple[float, in
 def _share_of_item(state: Mapping[str, Any]) -> float:
     """How much of a shard's first item is done, as a task that runs for hours reports it."""
     step, steps = state.get("step"), state.get("steps")
-    reported = isinstance(step, int) and isinstance(steps, int) and steps > 0 and not state["rows"]
-    return min(1.0, max(0.0, step / steps)) if reported else 0.0
+    if not isinstance(step, int) or not isinstance(steps, int) or steps < 1 or state["rows"]:
+        return 0.0
+    return min(1.0, max(0.0, step / steps))
 
 
 def with_liveness(worker: dict[str, Any], now: float) -> dict[str, Any]:

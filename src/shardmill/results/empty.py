@@ -21,9 +21,13 @@ def made_vectors(rows: pa.Schema, plan: Plan) -> list[str]:
 def find_empty(rows: pa.RecordBatch, plan: Plan) -> Mask:
     """Which rows lack a vector or, if the task makes none, have null in all columns of the task."""
     if names := made_vectors(rows.schema, plan):
-        return np.logical_or.reduce([_nulls(rows, name) for name in names])
+        empty: Mask = np.logical_or.reduce([_nulls(rows, name) for name in names])
+        return empty
     own = [name for name in rows.schema.names if name not in plan.kept and name not in (WINDOW, ITEM)]
-    return np.logical_and.reduce([_nulls(rows, name) for name in own]) if own else np.zeros(rows.num_rows, bool)
+    empty = np.full(rows.num_rows, bool(own))
+    for name in own:
+        empty &= _nulls(rows, name)
+    return empty
 
 
 def _nulls(rows: pa.RecordBatch, name: str) -> Mask:

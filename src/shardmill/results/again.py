@@ -92,8 +92,9 @@ class RowsAgain:
     ) -> Iterator[tuple[int, str, float]]:
         if (together := self._compute_together(texts, fields, wanted)) is not None:
             for i, made in together:
-                rows = stored[i] or []
-                yield from ((i, name, fit(rows[0].column(name)[0], made.column(name)[0])) for name in made.schema.names)
+                (own_rows, *_) = stored[i] or []
+                for name in made.schema.names:
+                    yield i, name, fit(own_rows.column(name)[0], made.column(name)[0])
             return
         task = self.task
         for i in wanted:

@@ -39,8 +39,10 @@ class BadRows:
         ids: Sequence[str],
     ) -> int:
         """Name the rows of a batch that are `wrong`, and count them; `items` has the item of each row."""
+        if not wrong.any():
+            return 0
         places = np.flatnonzero(wrong)
-        own = self._by_check.setdefault(check, []) if len(places) else []
+        own = self._by_check.setdefault(check, [])
         for place in places[: MOST_NAMED - len(own)].tolist():
             id = {name: batch.column(name)[place].as_py() for name in ids}
             own.append({"shard": shard, "row": int(items[place]), **({"id": id} if id else {})})

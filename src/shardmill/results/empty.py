@@ -21,11 +21,18 @@ def made_vectors(rows: pa.Schema, plan: Plan) -> list[str]:
 def find_empty(rows: pa.RecordBatch, plan: Plan) -> Mask:
     """Which rows lack a vector or, if the task makes none, have null in all columns of the task."""
     if names := made_vectors(rows.schema, plan):
-        return np.any([_nulls(rows, name) for name in names], axis=0)
+        empty: Mask = np.logical_or.reduce([_nulls(rows, name) for name in names])
+        return empty
     own = [name for name in rows.schema.names if name not in plan.kept and name not in (WINDOW, ITEM)]
-    return np.all([_nulls(rows, name) for name in own], axis=0) if own else np.zeros(rows.num_rows, bool)
+    empty = np.full(rows.num_rows, bool(own))
+    for name in own:
+        empty &= _nulls(rows, name)
+    return empty
 
 
 def _nulls(rows: pa.RecordBatch, name: str) -> Mask:
-    found: Mask = rows.column(name).is_null().to_numpy(zero_copy_only=False)
+    column = rows.column(name)
+    if not column.null_count:
+        return np.zeros(rows.num_rows, bool)
+    found: Mask = column.is_null().to_numpy(zero_copy_only=False)
     return found

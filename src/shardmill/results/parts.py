@@ -42,21 +42,27 @@ class PartLook:
         seen = self._seen
         seen.rows += batch.num_rows
         items, firsts = self._items.of(batch)
-        known = np.isin(items, self._failed)
+        known = np.isin(items, self._failed) if len(self._failed) else np.zeros(len(items), bool)
         empty = find_empty(batch, self._plan)
         names = made_vectors(batch.schema, self._plan)
         for name in names:
             self._look_at_vectors(batch, name, items)
         seen.null_rows += int(empty.sum())
         seen.silent_rows += self._name("vectors" if names else "nulls", batch, items, empty & ~known)
-        self._empty.update(items[empty & known].tolist() if names else ())
-        if not self._plan.work.id:
-            return np.zeros(0, np.uint64)
-        rows, hashes = hash_ids(batch.select(list(self._plan.work.id)).filter(pa.array(firsts)))
-        without = firsts & ~known
-        without[np.flatnonzero(firsts)[rows]] = False
-        seen.ids += len(rows)
-        seen.no_id += self._name("ids", batch, items, without)
+        if names and len(self._failed):
+            self._empty.update(items[empty & known].tolist())
+        return self._hash_ids(batch, items, firsts, known) if self._plan.work.id else np.zeros(0, np.uint64)
+
+    def _hash_ids(
+        self, batch: pa.RecordBatch, items: NDArray[np.int64], firsts: Mask, known: Mask
+    ) -> NDArray[np.uint64]:
+        ids = batch.select(list(self._plan.work.id))
+        rows, hashes = hash_ids(ids if firsts.all() else ids.filter(pa.array(firsts)))
+        self._seen.ids += len(rows)
+        if len(rows) < len(firsts):
+            without = firsts & ~known
+            without[np.flatnonzero(firsts)[rows]] = False
+            self._seen.no_id += self._name("ids", batch, items, without)
         return hashes
 
     def needless_errors(self) -> int:
@@ -70,13 +76,16 @@ class PartLook:
         seen.dims |= {dims}
         seen.vector_bytes += (len(column) - column.null_count) * dims * column.type.value_type.bit_width // 8
         norms = np.linalg.norm(vectors(column).astype(np.float32), axis=1)
-        present, finite = column.is_valid().to_numpy(zero_copy_only=False), np.isfinite(norms)
-        seen.not_finite += self._name("finite", batch, items, present & ~finite)
+        finite = np.isfinite(norms)
+        if not finite.all():
+            present = column.is_valid().to_numpy(zero_copy_only=False)
+            seen.not_finite += self._name("finite", batch, items, present & ~finite)
         if finite.any():
-            seen.least_norm = min(seen.least_norm, float(norms[finite].min()))
-            seen.most_norm = max(seen.most_norm, float(norms[finite].max()))
-            off = np.abs(norms - 1) > UNIT_SLACK if self._task.unit_norm else norms <= 0
-            self._name("norms", batch, items, finite & off)
+            least, most = float(norms[finite].min()), float(norms[finite].max())
+            seen.least_norm, seen.most_norm = min(seen.least_norm, least), max(seen.most_norm, most)
+            if least <= 0 or (self._task.unit_norm and not 1 - UNIT_SLACK <= least <= most <= 1 + UNIT_SLACK):
+                off = np.abs(norms - 1) > UNIT_SLACK if self._task.unit_norm else norms <= 0
+                self._name("norms", batch, items, finite & off)
 
     def _name(self, check: str, batch: pa.RecordBatch, items: NDArray[np.int64], wrong: Mask) -> int:
         return self._seen.bad.name(check, self._shard, batch, items, wrong, self._plan.work.id)

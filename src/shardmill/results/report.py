@@ -39,7 +39,10 @@ class Report:
     figures: dict[str, Any] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
-        return asdict(self)
+        """The report as plain values; a check has `rows` only if it names some."""
+        made = asdict(self)
+        made["checks"] = [{name: v for name, v in check.items() if name != "rows" or v} for check in made["checks"]]
+        return made
 
 
 @dataclass(frozen=True, slots=True)

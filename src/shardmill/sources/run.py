@@ -10,7 +10,6 @@ from shardmill.core.passwords import withhold
 from shardmill.ledger import FAILED, Commit, Ledger
 from shardmill.plan import RUN, SourceFile
 from shardmill.store import Entry
-from shardmill.store.parts import damaged
 
 FORMAT = "parquet"
 
@@ -44,6 +43,8 @@ def _parts_of(place: str) -> list[SourceFile]:
 
 def _file(url: str, plan: str, commit: Commit, found: Entry | None) -> SourceFile:
     if found is None or found.size != commit.part_bytes:
+        from shardmill.store.parts import damaged
+
         wrong = f"it has {found.size:,} bytes, not {commit.part_bytes:,}" if found else ""
         raise damaged(f"{url}/{commit.part}", wrong, SourceError)
     # No tag: a part is never written twice, and the same part of a copied run has another.

@@ -67,8 +67,8 @@ def open_part(
     if footer is None and digest:
         _compare_digest(file, place, digest)
     file.seek(0)
-    metadata = pq.read_metadata(pa.BufferReader(footer)) if footer is not None else None
-    opened = pq.ParquetFile(data or file, metadata=metadata, page_checksum_verification=True, **options)
+    metadata = pq.read_metadata(pa.BufferReader(footer)) if footer is not None and digest else None
+    opened = pq.ParquetFile(data or file, metadata=metadata, page_checksum_verification=bool(digest), **options)
     return opened, footer is not None
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.machine import describe_machine, print_table
-from shardmill.core.devices import Device
+from shardmill.core.devices import Device, cores, gpus
 from shardmill.ledger import Ledger
 from shardmill.plan.spec import make_spec
 from shardmill.run.planner import make_plan
@@ -61,7 +61,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=3)
     asked = parser.parse_args()
     describe_machine()
-    device = Device(asked.device, asked.device)
+    device = gpus()[0] if asked.device == "cuda" else Device("cpu", "cpu", cores())
     jobs: list[tuple[str, int, str, dict[str, Any]]] = [
         ("the fake task, 384 numbers", asked.rows, "shardmill.testing:FakeTask", {"dims": 384})
     ]

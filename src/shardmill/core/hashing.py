@@ -109,6 +109,8 @@ def _hash_values(column: pa.Array) -> Hashes:
         return mix(column.fill_null(0).to_numpy(zero_copy_only=False).astype(np.uint64))
     if (matrix := _fixed(column)) is not None:
         return _hash_bytes_of_rows(matrix)
+    if (lists := _lists(column)) is not None:
+        return _hash_bytes(lists)
     if any(is_text(kind) for is_text in (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)):
         column = column.cast(pa.large_string())
     elif not any(is_bytes(kind) for is_bytes in (pa.types.is_binary, pa.types.is_large_binary)):
@@ -133,6 +135,19 @@ def _fixed(column: pa.Array) -> NDArray[np.uint8] | None:
         return np.zeros((len(column), size * width), np.uint8)
     flat = np.frombuffer(data, np.uint8)[values.offset * width : (values.offset + len(values)) * width]
     return flat.reshape(len(column), size * width)
+
+
+def _lists(column: pa.Array) -> pa.LargeBinaryArray | None:
+    """The bytes of each list of numbers or times. None for other types, and for lists with nulls."""
+    kind = column.type
+    if not (pa.types.is_list(kind) or pa.types.is_large_list(kind)) or column.values.null_count:
+        return None
+    values = column.values
+    if not pa.types.is_primitive(values.type) or values.type.bit_width < 8:
+        return None
+    edges = (column.offsets.to_numpy().astype(np.int64) + values.offset) * (values.type.bit_width // 8)
+    data = values.buffers()[1] or pa.py_buffer(b"")
+    return pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(column), [None, pa.py_buffer(edges), data])
 
 
 def _hash_bytes_of_rows(matrix: NDArray[np.uint8]) -> Hashes:

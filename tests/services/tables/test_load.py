@@ -460,3 +460,27 @@ def test_embed_points_to_load_for_a_table() -> None:
         shardmill.embed("x.jsonl", text="text")
     with pytest.raises(TypeError, match=r"embed\(\) has no option 'modle'. .*Did you mean 'model'"):
         shardmill.embed("x.jsonl", text="text", out="runs/x", modle="m")  # type: ignore[call-arg]
+
+
+def test_batches_of_any_size_have_the_digest_of_their_items_and_old_records_none(
+    postgres: PostgresServer, write_jsonl: Callable[..., Path], tmp_path: Path
+) -> None:
+    """It is in the ledger of the database, since a complete shard is not read again."""
+    rows = fake_rows(40)
+    rows[5]["text"] = ""
+    source, digests = write_jsonl(rows), []
+    for size in (7, 100):
+        spec = table_spec(source, postgres.url(), f"digested_{size}", batch_rows=size)
+        run = start(spec, tmp_path / f"digested_{size}", engine=InProcessEngine())
+        digests.append([commit.items_digest for _, commit in sorted(run.ledger.commits.read().items())])
+        seen = {check.name: check.seen for check in run.verify(sample=0).checks}
+        assert seen["contents"] == "ids, texts and kept columns of 40 items are those of the source"
+    assert digests[0] == digests[1]
+    assert all(digests[0])
+    run.ledger.store.delete(run.ledger.commits.key(0))
+    postgres.execute("UPDATE shardmill.batches SET items_digest = NULL WHERE table_name = 'digested_100'")
+    again = start(spec, tmp_path / "digested_100", engine=InProcessEngine(), resume=True)
+    report = again.verify(sample=0)
+    assert again.ledger.commits.get(0).items_digest == ""
+    assert report.verified, report
+    assert "written before items had digests" in str(report)

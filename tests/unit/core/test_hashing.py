@@ -1,0 +1,66 @@
+"""A row has the same hash wherever it stands: in any slice, and after it was written to Parquet and read again."""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import io
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from shardmill.core.hashing import hash_column, hash_inputs
+
+DAY = datetime.datetime(2026, 11, 17, 12, 30, 1, 5)
+COLUMNS: dict[str, tuple[pa.DataType, list[Any]]] = {
+    "string": (pa.string(), ["a", "", None, "x" * 300, "\0"]),
+    "large_string": (pa.large_string(), ["a", "", None, "x" * 300, "\0"]),
+    "binary": (pa.binary(), [b"a", b"", None, b"x" * 300, b"\0"]),
+    "int8": (pa.int8(), [1, 0, None, -1, 7]),
+    "uint64": (pa.uint64(), [1, 0, None, 2**64 - 1, 7]),
+    "bool": (pa.bool_(), [True, False, None]),
+    "float16": (pa.float16(), [np.float16(v) for v in (1.0, 0.0, 2.0, -1.5, 7.0)]),
+    "float64": (pa.float64(), [1.0, 0.0, None, float("nan"), 7.5]),
+    "date": (pa.date32(), [DAY.date(), None, DAY.date() - datetime.timedelta(1)]),
+    "timestamp": (pa.timestamp("us", "UTC"), [DAY, None, DAY + datetime.timedelta(1)]),
+    "decimal": (pa.decimal128(10, 2), [decimal.Decimal("1.50"), None, decimal.Decimal("-2.25")]),
+    "vector": (pa.list_(pa.float32(), 3), [[1, 2, 3], [3, 2, 1], [0, 0, 0]]),
+    "list": (pa.list_(pa.float32()), [[1, 2, 3], [], None, [1.0], [3, 2]]),
+    "list of texts": (pa.list_(pa.string()), [["a"], [], None, ["a", None]]),
+    "struct": (pa.struct({"a": pa.int64(), "b": pa.string()}), [{"a": 1, "b": "x"}, None, {"a": 1, "b": None}]),
+    "dictionary": (pa.dictionary(pa.int8(), pa.string()), ["a", "b", None, "c"]),
+}
+
+
+@pytest.mark.parametrize("name", COLUMNS)
+def test_a_value_has_one_hash(name: str) -> None:
+    kind, values = COLUMNS[name]
+    column = pa.array(values, pa.string()).cast(kind) if name == "dictionary" else pa.array(values, kind)
+    whole = hash_column(column)
+    assert len({*whole.tolist()}) == len(values)
+    for start in range(len(values)):
+        assert hash_column(column.slice(start)).tolist() == whole[start:].tolist()
+    file = io.BytesIO()
+    pq.write_table(pa.table({"column": column}), file)
+    again = pq.read_table(file).column("column").combine_chunks()
+    assert hash_column(again).tolist() == whole.tolist()
+
+
+@pytest.mark.parametrize(
+    "inputs",
+    [
+        ["a", "b", None],
+        [("a", 1), ("a", 2)],
+        [np.arange(3), np.arange(1, 4)],
+        np.arange(6).reshape(3, 2),
+        [{"text": "a"}, {"text": "b"}],
+        pa.record_batch({"a": [1, 2, 3]}),
+    ],
+)
+def test_inputs_of_a_task_are_told_apart(inputs: Any) -> None:
+    hashes = hash_inputs(inputs)
+    assert len({*hashes.tolist()}) == len(inputs)
+    assert hash_inputs(inputs).tolist() == hashes.tolist()

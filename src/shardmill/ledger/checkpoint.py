@@ -1,7 +1,8 @@
 """Checkpoints of items that are worked on for hours: files, and one small record per item that names the whole ones.
 
 An attempt first takes the record over, by compare-and-swap. From then on no earlier attempt can change it, however late
-it wakes up. Files are written under names of their own, then the record is swapped, then the files before are deleted.
+it wakes up. Files are written under names of their own, then the record is swapped. The checkpoint before is kept too,
+for the case that a file of the last one is damaged; older ones are deleted.
 """
 
 from __future__ import annotations
@@ -59,6 +60,19 @@ class StoredCheckpoint:
             with self._store.reader(key) as data, open(target, "wb") as file:
                 self._check(key, _copy(data, file)[1], digest)
 
+    def has_sizes(self) -> bool:
+        """Whether all files are there, each as long as it was written."""
+        heads = ((self._store.head(key), size) for key, size, _ in self._record.files.values())
+        return bool(self.names) and all(seen is not None and seen.size == size for seen, size in heads)
+
+    def has_digests(self) -> bool:
+        """Whether all files are as they were written: reads them."""
+        for key, _, digest in self._record.files.values():
+            with self._store.reader(key) as data:
+                if _copy(data)[1] != digest:
+                    return False
+        return True
+
     def _check(self, key: str, seen: str, digest: str) -> None:
         if seen != digest:
             raise CorruptState(f"{self._store.url}/{key} is damaged: its digest is another.", hint=_DAMAGED)
@@ -89,19 +103,28 @@ class CheckpointRecords:
                 self._store.replace_if_same(key, encode(new), tag)
             else:
                 self._store.put_if_absent(key, encode(new))
-        named = {stored for stored, _, _ in found.files.values()}
-        self._store.delete_all([left for left in self._list(f"{start}.") if left not in named and left != key])
+        named = {key, *found.keys}
+        self._store.delete_all([left for left in self._list(f"{start}.") if left not in named])
         return ItemCheckpoints(self._store, start, found, tag, self._clock)
 
     def find(self, shard: int, row: int = 0) -> StoredCheckpoint | None:
-        """The checkpoint of an item, for who does not work on it; None if there is none."""
-        record, _ = read_checkpoint(self._store, f"{self._start(shard, row)}.json")
+        """The last checkpoint of an item, for who does not work on it; None if there is none."""
+        record = self._read(shard, row)
         return StoredCheckpoint(self._store, record) if record is not None and record.files else None
+
+    def find_whole(self, shard: int, row: int = 0) -> StoredCheckpoint | None:
+        """The last whole checkpoint of an item, for who works on it beside its holder."""
+        record = self._read(shard, row)
+        found = _choose_whole(self._store, record) if record is not None else None
+        return StoredCheckpoint(self._store, found) if found is not None else None
 
     def delete(self, shard: int) -> None:
         """Delete the checkpoints of a shard that is done: the records first, as they name the files."""
         keys = list(self._list(f"{KIND}/{shard:06d}.{self._folder.known_generation()}."))
         self._store.delete_all(sorted(keys, key=lambda key: not key.endswith(".json")))
+
+    def _read(self, shard: int, row: int) -> CheckpointRecord | None:
+        return read_checkpoint(self._store, f"{self._start(shard, row)}.json")[0]
 
     def _list(self, start: str) -> Iterator[str]:
         for entry in self._store.list(f"{KIND}/", start):
@@ -120,6 +143,7 @@ class ItemCheckpoints:
         self, store: Store, start: str, record: CheckpointRecord, tag: str, clock: Callable[[], float]
     ) -> None:
         self._store, self._start, self._record, self._tag, self._clock = store, start, record, tag, clock
+        self._whole: CheckpointRecord | None = None
 
     @property
     def step(self) -> int | None:
@@ -128,34 +152,34 @@ class ItemCheckpoints:
 
     @property
     def newest(self) -> StoredCheckpoint | None:
-        """The last whole checkpoint; None if there is none, or if a file of it is gone."""
-        files = self._record.files.values()
-        heads = ((self._store.head(key), size) for key, size, _ in files)
-        whole = bool(files) and all(seen is not None and seen.size == size for seen, size in heads)
-        return StoredCheckpoint(self._store, self._record) if whole else None
+        """The last whole checkpoint; None if there is none."""
+        self._whole = self._whole or _choose_whole(self._store, self._record)
+        return StoredCheckpoint(self._store, self._whole) if self._whole is not None else None
 
     def keep(self, step: int, files: Mapping[str, Path | bytes]) -> bool:
-        """Replace the checkpoint; False if a later attempt has taken the item over."""
+        """Add a checkpoint; False if a later attempt has taken the item over."""
         check_names(files)
-        key, before, mark = f"{self._start}.json", self._record, uuid.uuid4().hex[:8]
+        key, before, mark = f"{self._start}.json", self._whole or self._record, uuid.uuid4().hex[:8]
         staged = {
             name: self._stage(f"{self._start}.{mark}.{i:04d}", content)
             for i, (name, content) in enumerate(files.items())
         }
         new = replace(before, step=step, at=self._clock(), files=staged)
+        new = replace(new, before_step=before.step, before_files=before.files)
         if not self._store.replace_if_same(key, encode(new), self._tag):
             self._delete_unnamed(key, staged)
             return False
-        self._record = new
+        unnamed = self._record.keys - new.keys
+        self._record, self._whole = new, None
         data, self._tag = self._store.get_tagged(key)
-        self._store.delete_all([stored for stored, _, _ in before.files.values()])
+        self._store.delete_all(sorted(unnamed))
         return data == encode(new)
 
     def _delete_unnamed(self, key: str, staged: Mapping[str, tuple[str, int, str]]) -> None:
         """Delete files that came too late; the swap may have arrived though its answer did not."""
         found, _ = read_checkpoint(self._store, key)
-        named = found.files.values() if found is not None else ()
-        self._store.delete_all([file[0] for file in staged.values() if file not in named])
+        named = found.keys if found is not None else set()
+        self._store.delete_all([stored for stored, _, _ in staged.values() if stored not in named])
 
     def _stage(self, key: str, content: Path | bytes) -> tuple[str, int, str]:
         if isinstance(content, bytes):
@@ -174,9 +198,21 @@ def read_checkpoint(store: Store, key: str) -> tuple[CheckpointRecord | None, st
         return None, ""
     with contextlib.suppress(CorruptState):
         record = read_record(CheckpointRecord, data, key)
-        if all(_NAME.fullmatch(name) and f[0].startswith(f"{KIND}/") for name, f in record.files.items()):
+        names = [*record.files, *record.before_files]
+        if all(map(_NAME.fullmatch, names)) and all(stored.startswith(f"{KIND}/") for stored in record.keys):
             return record, tag
     return None, tag
+
+
+def _choose_whole(store: Store, record: CheckpointRecord) -> CheckpointRecord | None:
+    """The last checkpoint or the one before it, whichever is whole; None if files of both are gone.
+
+    The one before is not read here: if it is damaged too, whoever reads it is told.
+    """
+    there = [each for each in (record, record.before) if StoredCheckpoint(store, each).has_sizes()]
+    if len(there) == 2 and not StoredCheckpoint(store, record).has_digests():
+        return there[1]
+    return there[0] if there else None
 
 
 def check_names(files: Mapping[str, Any]) -> None:
@@ -190,11 +226,12 @@ def check_names(files: Mapping[str, Any]) -> None:
         raise TaskError("A checkpoint needs a file.", hint="Call `report` to say how far the item is.")
 
 
-def _copy(data: IO[bytes], file: IO[bytes]) -> tuple[int, str]:
-    """Copy a stream; returns its size and digest."""
+def _copy(data: IO[bytes], file: IO[bytes] | None = None) -> tuple[int, str]:
+    """Copy a stream, or only read it; returns its size and digest."""
     size, digest = 0, hashlib.sha256()
     while block := data.read(_BLOCK_BYTES):
-        file.write(block)
+        if file is not None:
+            file.write(block)
         digest.update(block)
         size += len(block)
     return size, digest.hexdigest()

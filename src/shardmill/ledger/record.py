@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 # A name that is one part of a path.
@@ -130,9 +130,9 @@ class KeptRows:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointRecord:
-    """The checkpoint of an item, and the attempt that may replace it; without files, nothing was kept yet.
+    """The last two checkpoints of an item, and the attempt that may replace them; without files, nothing was kept yet.
 
-    `files` has the key, the size and the digest of each file by its name.
+    `files` has the key, the size and the digest of each file by its name, `before_files` those of the one before.
     """
 
     shard: int
@@ -142,6 +142,17 @@ class CheckpointRecord:
     step: int = 0
     at: float = 0.0
     files: dict[str, tuple[str, int, str]] = field(default_factory=dict)
+    before_step: int = 0
+    before_files: dict[str, tuple[str, int, str]] = field(default_factory=dict)
+
+    @property
+    def before(self) -> CheckpointRecord:
+        """The checkpoint before this one, as if it were the last."""
+        return replace(self, step=self.before_step, files=self.before_files, before_step=0, before_files={})
+
+    @property
+    def keys(self) -> set[str]:
+        return {key for key, _, _ in (*self.files.values(), *self.before_files.values())}
 
 
 @dataclass(frozen=True, slots=True)

@@ -87,11 +87,11 @@ class Context(Protocol):
         ...
 
     def checkpoint(self) -> Checkpoint | None:
-        """The newest checkpoint of this item, of this attempt or an earlier one; None if there is none."""
+        """The newest whole checkpoint of this item, of this attempt or an earlier one; None if there is none."""
         ...
 
     def keep(self, step: int, files: Mapping[str, Path | bytes]) -> None:
-        """Make these files the item's checkpoint, all of them or none; the one before it is deleted.
+        """Make these files the item's checkpoint, all of them or none; the one before it stays until the next one.
 
         It counts as progress. If its step is higher than before, deaths no longer count against the item. Files
         are safetensors, JSON and text. Raises Stopped if another worker has the item now.

@@ -213,7 +213,7 @@ class MemberContext:
         pass
 
     def checkpoint(self) -> StoredCheckpoint | None:
-        return self._ledger.checkpoints.find(self._shard, self._row)
+        return self._ledger.checkpoints.find_whole(self._shard, self._row)
 
     def keep(self, step: int, files: Mapping[str, Path | bytes]) -> None:
         pass

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
@@ -69,7 +70,12 @@ class ItemContext:
             self.write_reports()
 
     def checkpoint(self) -> StoredCheckpoint | None:
-        return self._checkpoints().newest
+        stored = self._checkpoints()
+        found = stored.newest
+        if found is not None and found.step != stored.step:
+            said = f"The checkpoint of step {stored.step} is damaged. The item goes on from that of step {found.step}."
+            print(said, file=sys.stderr, flush=True)
+        return found
 
     def keep(self, step: int, files: Mapping[str, Path | bytes]) -> None:
         stored = self._checkpoints()

@@ -42,11 +42,17 @@ def test_what_was_kept_is_read_by_the_next_attempt(ledger: Ledger, tmp_path: Pat
     assert (tmp_path / "fetched/model.safetensors").read_bytes() == large.read_bytes()
 
 
-def test_the_checkpoint_before_is_deleted(ledger: Ledger) -> None:
+def _damage(ledger: Ledger, content: bytes) -> None:
+    """Flip a bit of the file that has this content."""
+    key = next(key for key in _keys(ledger) if ledger.store.get(key) == content)
+    ledger.store.put(key, bytes([content[0] ^ 1]) + content[1:])
+
+
+def test_the_last_two_checkpoints_stay(ledger: Ledger) -> None:
     mine = ledger.checkpoints.take_over(1, 0, "p", "a1")
     for step in (1, 2, 3):
         assert mine.keep(step, {"state.json": b"%d" % step})
-    assert len(_keys(ledger)) == 2
+    assert len(_keys(ledger)) == 3
     found = ledger.checkpoints.find(1)
     assert found is not None
     assert (found.step, found.read("state.json")) == (3, b"3")
@@ -62,7 +68,36 @@ def test_an_attempt_that_wakes_up_late_changes_nothing(ledger: Ledger) -> None:
     found = ledger.checkpoints.find(1)
     assert found is not None
     assert (found.step, found.read("state.json")) == (3, b"3")
-    assert len(_keys(ledger)) == 2
+    assert len(_keys(ledger)) == 3
+
+
+def test_a_damaged_bit_costs_the_steps_since_the_checkpoint_before(ledger: Ledger, tmp_path: Path) -> None:
+    mine = ledger.checkpoints.take_over(1, 0, "p", "a1")
+    for step in (1, 2):
+        mine.keep(step, {"a.json": b"same", "state.json": b"state %d" % step})
+    _damage(ledger, b"state 2")
+    mine = ledger.checkpoints.take_over(1, 0, "p", "a2")
+    beside = ledger.checkpoints.find_whole(1)
+    for found in (mine.newest, beside):
+        assert found is not None
+        assert (found.step, found.read("state.json")) == (1, b"state 1")
+        found.fetch(tmp_path)
+    assert mine.step == 2
+    assert mine.keep(2, {"state.json": b"state 2 again"})
+    assert len(_keys(ledger)) == 1 + 1 + 2
+    _damage(ledger, b"state 2 again")
+    found = ledger.checkpoints.take_over(1, 0, "p", "a3").newest
+    assert found is not None
+    assert found.read("state.json") == b"state 1"
+
+
+def test_if_both_are_damaged_the_reader_is_told(ledger: Ledger) -> None:
+    mine = ledger.checkpoints.take_over(1, 0, "p", "a1")
+    for step in (1, 2):
+        mine.keep(step, {"state.json": b"state %d" % step})
+        _damage(ledger, b"state %d" % step)
+    with pytest.raises(CorruptState, match="digest"):
+        ledger.checkpoints.take_over(1, 0, "p", "a2").newest.read("state.json")  # type: ignore[union-attr]
 
 
 def test_attempts_that_take_over_at_once_leave_one(ledger: Ledger) -> None:
@@ -171,7 +206,7 @@ def test_a_death_between_any_two_requests_leaves_a_whole_checkpoint(lives: int, 
     assert found.read("a.json") == found.read("b.json") == b"%d" % found.step
     assert found.step == 2 if survived else found.step in (1, 2)
     assert mine.keep(3, {"a.json": b"3"})
-    assert len(_keys(whole)) == 2
+    assert len(_keys(whole)) == 1 + 1 + 2
 
 
 def test_reports_are_bounded_and_keep_the_last(ledger: Ledger) -> None:

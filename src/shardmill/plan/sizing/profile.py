@@ -35,12 +35,13 @@ class Rated:
 
 
 def work_digest(task: str, fingerprint: dict[str, str], params: dict[str, Any]) -> str:
-    """A name for a task and its model, the same on every machine, with what adds work: windows, tokens to make."""
+    """A name for a task and its model or function, the same on every machine, with what adds work."""
     windows = (
         f" windows of {params['window_tokens']}, {params.get('overlap') or 0}" if "window_tokens" in params else ""
     )
     makes = f" up to {params['max_tokens']}" if "max_tokens" in params else ""
-    return f"{task} {fingerprint.get('weights', '')[:16]}{windows}{makes}"
+    called = fingerprint.get("weights") or fingerprint.get("function", "")
+    return f"{task} {called[:16]}{windows}{makes}"
 
 
 def own_cpu() -> str:
@@ -49,9 +50,10 @@ def own_cpu() -> str:
 
 
 def recall_rate(rated: Rated) -> Measured | None:
-    """The recorded rate; None if it is missing or broken."""
+    """The recorded rate; None if it is missing, broken, or of too few texts."""
     try:
-        return Measured(**_CACHE.read()[rated.name])
+        measured = Measured(**_CACHE.read()[rated.name])
+        return measured if measured.is_enough else None
     except (LookupError, TypeError, ValueError):
         return None
 
@@ -71,7 +73,9 @@ def recall_rates(work: str, precision: str) -> dict[str, Measured]:
 
 
 def remember_rate(rated: Rated, measured: Measured) -> None:
-    """Record a rate, unless the recorded one is from a run more than ten times as long."""
+    """Record a rate, unless it is of too few texts, or the recorded one is from a run more than ten times as long."""
     before = recall_rate(rated)
+    if not measured.is_enough:
+        return
     if before is None or measured.tokens >= _SHORTER * before.tokens:
         _CACHE.put(rated.name, asdict(measured))

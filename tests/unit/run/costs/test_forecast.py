@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -14,12 +14,13 @@ from shardmill.core.errors import UsageError
 from shardmill.ledger import Ledger, RunForecast
 from shardmill.plan.sizing import profile
 from shardmill.plan.sizing.catalogue import load_catalogue
-from shardmill.plan.sizing.profile import Measured, Rated, recall_rate, recall_rates, remember_rate
+from shardmill.plan.sizing.profile import Measured, Rated, recall_rate, recall_rates, remember_rate, work_digest
 from shardmill.plan.spec import make_spec
 from shardmill.run import Run, start
 from shardmill.run.costs import rates
 from shardmill.run.costs.cost import read_cost
 from shardmill.run.costs.forecast import make_forecast, parse_duration, parse_gpus, parse_money, rows_of
+from shardmill.run.planner import make_plan
 from shardmill.testing import InProcessEngine
 from tests.support.cli import Cli, assert_told
 from tests.support.corpora import fake_rows, fake_spec
@@ -54,6 +55,28 @@ def test_a_rate_is_kept_and_a_much_shorter_run_does_not_replace_it(cache: Path) 
     remember_rate(KEY, replace(RATE, tokens=5000, tokens_per_s=2.0))
     assert recall_rates("embed abc", "auto") == {"cpu": replace(RATE, tokens=5000, tokens_per_s=2.0)}
     assert recall_rates("embed abc", "float32") == {}
+
+
+def test_a_few_slow_rows_of_an_earlier_run_cut_no_shards(write_jsonl: Write, cache: Path) -> None:
+    """Ten rows that took long, as written by a version that took their rate, made thousands of shards."""
+    source = write_jsonl(fake_rows(2000))
+    spec = make_spec({"source": str(source), "text": "text", "task": "shardmill.testing:FakeTask"})
+    devices = [Device("cpu", "cpu")]
+    usual = make_plan(spec, devices)
+    few = Measured(1.0, 0.1, 2.0, 10.0, 5.0, 100, 1, "2026-11-15")
+    rated = rates.rated(usual, "cpu", "auto")
+    remember_rate(rated, few)
+    assert not cache.exists()
+    cache.parent.mkdir(parents=True)
+    cache.write_text(json.dumps({"version": 1, "rates": {rated.name: asdict(few)}}))
+    assert len(make_plan(spec, devices).shards) == len(usual.shards)
+    remember_rate(rated, replace(few, tokens=1000))
+    assert len(make_plan(spec, devices).shards) > len(usual.shards)
+
+
+def test_a_rate_of_one_function_is_not_taken_for_anothers() -> None:
+    slow, quick = ({"function": name} for name in ("slow", "quick"))
+    assert work_digest("apply", slow, {}) != work_digest("apply", quick, {})
 
 
 @pytest.mark.parametrize("broken", [{}, {"tokens_per_s": -1}, None, [1]])
@@ -92,8 +115,6 @@ def test_limits_mark_the_cheapest_or_say_what_would_do(source: Path, model: Path
 
 def test_what_was_measured_here_is_used_and_said(source: Path, model: Path) -> None:
     spec = make_spec({"source": str(source), "text": "text", "params": {"model": str(model)}})
-    from shardmill.run.planner import make_plan
-
     plan = make_plan(spec, [Device("cpu", "cpu")])
     remember_rate(rates.rated(plan, "cpu", "auto"), RATE)
     remember_rate(rates.rated(plan, "Tesla T4", "auto"), RATE)
@@ -106,8 +127,6 @@ def test_a_rate_of_another_cpu_is_not_taken_for_this_ones(
     source: Path, model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A cache folder may be shared, or copied, and a container may be given other cores."""
-    from shardmill.run.planner import make_plan
-
     spec = make_spec({"source": str(source), "text": "text", "params": {"model": str(model)}})
     plan = make_plan(spec, [Device("cpu", "cpu")])
     remember_rate(rates.rated(plan, "cpu", "auto"), RATE)

@@ -1,7 +1,8 @@
 """Functions and classes of users by name, `package.module:function` or `file.py:function`: described and imported.
 
 A module named by its file is sent along in the plan, as text. An installed one is looked up on each machine. The digest
-of either is part of a plan's fingerprint. Functions of shardmill itself have a fingerprint that is written down here.
+of either is part of a plan's fingerprint, and so are those of the user's own modules that it imports. Functions of
+shardmill itself have a fingerprint that is written down here.
 """
 
 from __future__ import annotations
@@ -22,9 +23,11 @@ from typing import Any, TypeVar, overload
 
 from shardmill.core import permission
 from shardmill.core.errors import SpecError, UsageError, no_exit
+from shardmill.core.imports import say_imports
 
 _Kind = TypeVar("_Kind", bound=Callable[..., Any])
 _MOST_BYTES = 1 << 20
+_IMPORTS = "imports"
 _HINT = "Write --call package.module:function, or --call file.py:function."
 _ONE_FILE = (
     "One file is sent. What it imports must be installed on every machine, or be in the folder where the command is "
@@ -129,9 +132,9 @@ def load_call(call: str, code: str = "") -> Any:
 
 
 def fingerprint_call(call: str, code: str = "") -> dict[str, str]:
-    """What must not change between resumes: the module's digest, and the version of the package that has it."""
+    """What must not change between resumes: the module's digest, its package's version, the modules it imports."""
     if code:
-        return {"function": permission.digest_code(code)}
+        return {"function": permission.digest_code(code), **_imports(code.encode())}
     if call in _FINGERPRINTS:
         return dict(_FINGERPRINTS[call])
     permission.check(permission.calls_among({"call": call}))
@@ -142,11 +145,30 @@ def fingerprint_call(call: str, code: str = "") -> dict[str, str]:
         raise _missing(call, error) from error
     if spec is None or not spec.origin or not Path(spec.origin).is_file():
         raise _missing(call, f"no module named {module!r}")
-    found = {"function": hashlib.sha256(Path(spec.origin).read_bytes()).hexdigest()[:16]}
+    content = Path(spec.origin).read_bytes()
+    inside = module if spec.submodule_search_locations is not None else module.rpartition(".")[0]
+    found = {"function": hashlib.sha256(content).hexdigest()[:16], **_imports(content, module, inside)}
     with contextlib.suppress(importlib.metadata.PackageNotFoundError):
         package = module.partition(".")[0]
         found["package"] = f"{package} {importlib.metadata.version(package)}"
     return found
+
+
+def changed_parts(planned: Mapping[str, str], here: Mapping[str, str]) -> list[str]:
+    """The parts of a fingerprint that are not as planned.
+
+    What a function imports was no part of it in versions up to 0.2.0, whose plans stay valid.
+
+    >>> changed_parts({"function": "a"}, {"function": "a", "imports": "helper c"})
+    []
+    """
+    parts = sorted({*planned, *here} - ({_IMPORTS} - planned.keys()))
+    return [name for name in parts if planned.get(name) != here.get(name)]
+
+
+def _imports(code: bytes, module: str = "", package: str = "") -> dict[str, str]:
+    said = say_imports(code, module, package)
+    return {_IMPORTS: said} if said else {}
 
 
 def refuse_while_importing() -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from shardmill.core.errors import DatabaseError, SpecError, StaleResume
+from shardmill.core.functions import changed_parts
 from shardmill.postgres.connect import address, explained, limit, load
 from shardmill.postgres.definition import DIGEST, SEARCH, definition, own_columns, validate
 from shardmill.postgres.target import Target, quoted
@@ -226,7 +227,7 @@ def _changes(old: Registered, new: Registered) -> list[str]:
     found = []
     if old.task != new.task:
         found.append(f"the task was {old.task}, now {new.task}")
-    if old.fingerprint != new.fingerprint:
+    if changed_parts(old.fingerprint, new.fingerprint):
         found.append(f"the model was {old.model}, now {new.model}")
         if old.model == new.model:
             found[-1] = f"the files of {old.model} have changed"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from shardmill.core.functions import changed_parts
 from shardmill.plan import NEW_NUMERICS, NUMERICS, Plan, SourceStat, new_numerics, without_server
 
 _SHOWN = 200
@@ -32,17 +33,21 @@ def differences(old: Plan, new: Plan) -> list[str]:
         changes.append(f"wave was {before['wave']!r} and is {after['wave']!r}")
     if new_numerics(old.fingerprint, new.fingerprint):
         changes.append(NEW_NUMERICS)
-    for name in sorted({*old.fingerprint, *new.fingerprint} - {NUMERICS}):
-        if old.fingerprint.get(name) != new.fingerprint.get(name):
+    for name in changed_parts(old.fingerprint, new.fingerprint):
+        if name != NUMERICS:
             was, is_ = old.fingerprint.get(name), new.fingerprint.get(name)
-            names = {"function": f"function {new.work.params.get('call')}", "optuna": "version of Optuna"}
-            what = names.get(name, f"model's {name}")
-            changes.append(f"the {what} changed ({was} -> {is_})")
+            changes.append(f"the {_name_part(name, new)} changed ({was} -> {is_})")
     if not (had and has) or new.work.group_by:
         changes += _source_changes(old, new)
     if not changes and old.stat.columns != new.stat.columns:
         changes.append(f"the types of the columns were {old.stat.columns} and are {new.stat.columns}")
     return changes
+
+
+def _name_part(part: str, plan: Plan) -> str:
+    call = plan.work.params.get("call")
+    names = {"function": f"function {call}", "imports": f"code that {call} imports", "optuna": "version of Optuna"}
+    return names.get(part, f"model's {part}")
 
 
 def _param_changes(given: Mapping[str, Any], wanted: Mapping[str, Any], inside: str = "") -> list[str]:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from shardmill.core import permission
 from shardmill.core.devices import Device
 from shardmill.core.errors import RunExists, SpecError, StaleResume, UsageError
-from shardmill.core.functions import refuse_while_importing
+from shardmill.core.functions import changed_parts, refuse_while_importing
 from shardmill.core.telemetry import open_trace
 from shardmill.engines import LOCAL, check_detachable, check_device, find_kind, open_engine
 from shardmill.engines.base import Engine, check_options
@@ -112,9 +112,8 @@ def refuse_another_model(ledger: Ledger, plan: Plan) -> None:
             f"{ledger.url} cannot be resumed: {NEW_NUMERICS}.",
             hint="Start over with --fresh, or choose another --out.",
         )
-    changed = [name for name in {*here, *plan.fingerprint} if here.get(name) != plan.fingerprint.get(name)]
-    if changed:
-        what = "function" if "function" in changed else "model"
+    if changed := changed_parts(plan.fingerprint, here):
+        what = "function" if "function" in plan.fingerprint else "model"
         raise StaleResume(
             f"{ledger.url}: the {what} here is not the one that it was planned with ({', '.join(changed)} differ).",
             hint=f"Resume on a machine that has the planned {what}, or start over with --fresh.",

@@ -14,6 +14,7 @@ from shardmill.core import permission
 from shardmill.core.console import Bar
 from shardmill.core.devices import Device
 from shardmill.core.errors import DatabaseError, ShardmillError, UsageError
+from shardmill.core.functions import changed_parts
 from shardmill.models.golden import lowest_cosine
 from shardmill.plan import NEW_NUMERICS, NUMERICS, new_numerics
 from shardmill.postgres import checking, reading
@@ -247,4 +248,4 @@ def _cosine(a: Any, b: Any) -> float:
 
 
 def _differing(here: dict[str, Any], there: dict[str, Any]) -> str:
-    return ", ".join(sorted(name for name in here.keys() | there.keys() if here.get(name) != there.get(name)))
+    return ", ".join(changed_parts(there, here))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from shardmill.core.errors import Cure, ModelError, ShardmillError
+from shardmill.core.functions import changed_parts
 from shardmill.ledger import Ledger, Search, find_crash_loop, read_search
 from shardmill.plan import NEW_NUMERICS, Plan, new_numerics
 from shardmill.tasks.base import Task
@@ -32,13 +33,18 @@ def check_model(ledger: Ledger, plan: Plan, task: Task) -> None:
     here, planned = task.fingerprint(), plan.fingerprint
     if new_numerics(planned, here):
         raise ModelError(f"This run cannot be continued: {NEW_NUMERICS}.", hint="Start it over with --fresh.")
-    if here == planned:
+    if not (changed := changed_parts(planned, here)):
         return
-    changed = [name for name in sorted({*here, *planned}) if here.get(name) != planned.get(name)]
     if "function" in changed:
         raise ModelError(
             "The function here is not the one that the run was planned with: its module or package has changed.",
             hint="Install the planned version on every machine, or name its file, which is sent along: file.py:name.",
+        )
+    if "imports" in changed:
+        raise ModelError(
+            f"The function imports other code here ({here.get('imports', 'none of its own modules')}) than where the "
+            f"run was planned ({planned['imports']}).",
+            hint="Have the same modules on every machine: installed on all of them, or in the folder of each worker.",
         )
     raise ModelError(
         f"The model here is not the one that the run was planned with ({', '.join(changed)} differ).",

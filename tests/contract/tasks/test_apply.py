@@ -16,6 +16,7 @@ from shardmill import make_spec, start
 from shardmill.core import permission
 from shardmill.core.errors import SpecError, StaleResume, TaskError, TooManyErrors, UsageError
 from shardmill.run import Run
+from shardmill.run.running import resume
 from shardmill.testing import InProcessEngine
 from tests.support import functions
 from tests.support.cli import Cli, assert_told
@@ -229,6 +230,47 @@ def test_a_function_of_dicts_may_return_a_frame_and_one_of_frames_a_list(source:
     for made in (functions.frame_of_dicts, functions.dicts_of_batch):
         table = verified(run_over(source, made, tmp_path / made.__name__))
         assert table.column("letters").to_pylist() == [row["letters"] for row in EXPECTED]
+
+
+def _half_done(source: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path]:
+    """A function's file and the module that it imports, after a run of which half of the commits were lost."""
+    monkeypatch.chdir(folder)
+    monkeypatch.syspath_prepend(str(folder))
+    monkeypatch.delitem(sys.modules, "apply_helper", raising=False)
+    helper, file = folder / "apply_helper.py", folder / "mine.py"
+    helper.write_text("VERSION = 1\n")
+    file.write_text("import apply_helper\n\ndef f(rows):\n    return [{'v': apply_helper.VERSION} for _ in rows]\n")
+    store = start_file(source, f"{file}:f", folder / "run").ledger.store
+    for key in [entry.key for entry in store.list("commits/")][::2]:
+        store.delete(key)
+    return file, helper
+
+
+def test_two_versions_of_an_imported_module_are_not_mixed(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, helper = _half_done(source, tmp_path, monkeypatch)
+    helper.write_text("VERSION = 2\n")
+    with pytest.raises(StaleResume, match=r"code that mine\.py:f imports changed \(apply_helper \w+ -> apply_"):
+        start_file(source, f"{file}:f", tmp_path / "run")
+    with pytest.raises(StaleResume, match=r"function here is not the one .* \(imports differ\)"):
+        resume(tmp_path / "run")
+    helper.write_text("VERSION = 1\n")
+    table = start_file(source, f"{file}:f", tmp_path / "run").table()
+    assert set(table.column("v").to_pylist()) == {1}
+
+
+def test_a_plan_that_does_not_say_what_is_imported_goes_on(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As versions up to 0.2.0 made them."""
+    file, _ = _half_done(source, tmp_path, monkeypatch)
+    plan = json.loads((tmp_path / "run/plan.json").read_text())
+    del plan["fingerprint"]["imports"]
+    (tmp_path / "run/plan.json").write_text(json.dumps(plan))
+    run = start_file(source, f"{file}:f", tmp_path / "run")
+    assert run.plan.id == plan["id"]
+    assert verified(run).num_rows == len(ROWS)
 
 
 def test_a_changed_function_is_refused_by_name(source: Path, tmp_path: Path) -> None:

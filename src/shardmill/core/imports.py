@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 
-# So many modules are listed by name, so that the one that changed can be named.
+# At most this many modules are listed by name: a message can then name the one that changed.
 _LISTED = 8
 
 

@@ -164,8 +164,8 @@ class ItemCheckpoints:
             name: self._stage(f"{self._start}.{mark}.{i:04d}", content)
             for i, (name, content) in enumerate(files.items())
         }
-        kept = {"before_step": before.step, "before_files": before.files}
-        new = replace(before, step=step, at=self._clock(), files=staged, **kept)
+        new = replace(before, step=step, at=self._clock(), files=staged)
+        new = replace(new, before_step=before.step, before_files=before.files)
         if not self._store.replace_if_same(key, encode(new), self._tag):
             self._delete_unnamed(key, staged)
             return False

@@ -33,7 +33,7 @@ _PROBES = ("a", "hello world", "1")
 _OFFSET_POSITIONS = {"roberta", "xlm-roberta", "xlm-roberta-xl", "camembert", "mpnet", "xmod", "longformer"}
 # MPNet counts from this padding id, whatever its config.json says.
 _PADDING_IDS = {"mpnet": 1}
-# Tables with a row for each position, by the ends of their names; those of OPT and its kin begin with two unused rows.
+# Tables with one row per position, by the ends of their names; those of OPT and its kin begin with two unused rows.
 _POSITION_TABLE = re.compile(r"(^|\.)(position_embeddings?|wpe|positions_embed|embed_positions)\.weight$")
 _UNUSED_ROWS = {"embed_positions": 2}
 _LEARNT_POSITIONS = _OFFSET_POSITIONS | {"bert", "distilbert", "albert", "electra"}

@@ -99,6 +99,7 @@ def test_a_run_is_searched_asked_and_mapped(docs: Path, place: Path, verb: Cli) 
     words = ["--over", docs, "--text", "question", "--id", "id", "--reader", reader, *ON_CPU]
     verb("answer", asked, *words, "--out", answers)
     assert json.loads(verb("evaluate", answers, "--gold", asked, "--json").out)
+    verb("audit", docs, "--sample", 8)
     verb("map", docs, "--out", place / "map", *ON_CPU)
     assert (place / "map" / "map.html").exists()
 
@@ -150,6 +151,8 @@ def test_a_table_is_loaded_and_read(postgres: PostgresServer, place: Path, embed
     source = lines(place / "rows.jsonl", passages()[:12])
     words = ["--text", "text", "--id", "id", "--model", embedder, "--to", url, "--table", "places"]
     verb("load", source, *words, *ON_CPU, "--out", place / "runs" / "table")
+    said = verb("audit", f"{url}/places", "--text", "text", "--id", "id", "--model", embedder, "--sample", 8)
+    assert "8 of 12 rows recomputed" in said.out
     task = ["--task", "shardmill.testing:FakeTask", "--text", "text", "--id", "id"]
     run = place / "runs" / "query"
     verb("run", url, "--query", "SELECT id, text FROM places", *task, *ON_CPU, "--out", run)

@@ -25,6 +25,8 @@ from shardmill.verbs.audit.ways import Way, embed, find_ways
 _TRIED, _SOUGHT = 12, 64
 # A cause explains something if it explains this many of the rows that it is tried on, and this share of them.
 _LEAST_ROWS, _LEAST_SHARE = 2, 0.1
+# The share of moved rows that must have moved alike, or be found elsewhere, to speak of all.
+_MOSTLY = 0.5
 # Correlation of similarities from which vectors are those of the same texts, and cosine of another revision.
 _SAME_TEXTS, _SAME_SPACE = 0.4, 0.5
 
@@ -163,10 +165,14 @@ def _seek_rows(
         return
     shift = usual_shift((there - sample.rows[sought])[moved])
     if shift:
-        own = left[_fits_at(sample, rows, left, shift, agreement, scanned.rows)]
-        if len(own) >= min(_LEAST_ROWS, len(left)) and len(own) > 0.2 * len(left):
+        target = sample.rows[left] + shift
+        # A row whose vector would be beyond the ends has lost it by the shift.
+        lost = (target < 0) | (target >= scanned.rows)
+        fits = _fits_at(sample, rows, left[~lost], shift, agreement)
+        if fits.sum() >= min(_LEAST_ROWS, len(left)) and fits.mean() > _MOSTLY:
+            row = int(sample.rows[left[~lost][fits][0]])
+            own = np.sort(np.concatenate([left[lost], left[~lost][fits]]))
             sample.left[own] = False
-            row = int(sample.rows[own[0]])
             seen = f"rows are shifted by {abs(shift):,}: the vector of row {row:,} is in row {row + shift:,}"
             remedy = "Move the vectors back; no model is needed"
             found.causes.append(_cause("shifted", seen, own, sample, scanned, rows, embedder, remedy, again=False))
@@ -184,20 +190,16 @@ def _seek_rows(
 
 
 def _fits_at(
-    sample: Sample, rows: Rows, which: NDArray[np.int64], shift: int, agreement: Agreement, total: int
+    sample: Sample, rows: Rows, which: NDArray[np.int64], shift: int, agreement: Agreement
 ) -> NDArray[np.bool_]:
     """Which rows have their vector `shift` rows further on."""
-    there = sample.rows[which] + shift
-    inside = (there >= 0) & (there < total)
-    # A row whose vector would be beyond the ends has lost it by the shift.
-    fits = ~inside
-    at = np.flatnonzero(inside)
+    fits = np.zeros(len(which), bool)
     done = 0
-    for block in rows.pick(there[at]):
+    for block in rows.pick(sample.rows[which] + shift):
         assert block.vectors is not None
         for places, matrix in matrices(block.vectors):
             if matrix.shape[1] == sample.stored.shape[1]:
-                own = at[done + places]
+                own = done + places
                 fits[own] = agreement.fits(matrix, sample.made[which[own]])
         done += len(block)
     return fits

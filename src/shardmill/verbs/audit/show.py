@@ -34,9 +34,11 @@ def show_audit(request: Request, found: Audit) -> None:
 
 def describe(cause: Cause) -> str:
     """A cause in a line: what, where, how much, and what to do."""
-    where = "" if cause.first is None else f", rows {cause.first:,} to {cause.last:,}"
+    where = f"about {cause.rows:,} rows ({_percent(cause.share)})"
+    if cause.first is not None:
+        where = "all rows" if cause.share == 1 else f"rows {cause.first:,} to {cause.last:,} ({_percent(cause.share)})"
     took = "" if cause.again_s is None else f" ({duration(cause.again_s)} on this machine)"
-    return f"{cause.seen}: {_percent(cause.share)} of the rows{where}. {cause.remedy}{took}."
+    return f"{cause.seen}; {where}. {cause.remedy}{took}."
 
 
 def _percent(share: float) -> str:

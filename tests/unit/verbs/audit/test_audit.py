@@ -1,4 +1,4 @@
-"""Vectors that sentence-transformers made with a tiny model, rightly and wrongly: what is wrong is named, and no more."""
+"""Vectors that sentence-transformers made with a tiny model, rightly and wrongly: each fault is named, and no other."""
 
 from __future__ import annotations
 
@@ -24,7 +24,10 @@ quantize = needed("sentence_transformers.util").quantize_embeddings
 
 ROWS = 120
 PROMPTS = {"query": "query: ", "document": "passage: "}
-WORDS = ["battery", "Charger", "cable", "Leather", "case", "colour", "Bluetooth", "headset", "sound", "Screen", "bubbles", "hour", "box", "Lyon", "train", "depth"]
+WORDS = (
+    *("battery", "Charger", "cable", "Leather", "case", "colour", "Bluetooth", "headset", "sound"),
+    *("Screen", "bubbles", "hour", "box", "Lyon", "train", "depth"),
+)
 Vectors = NDArray[Any]
 
 
@@ -168,7 +171,7 @@ def test_a_part_in_the_middle_with_another_pooling(audit: Callable[..., Audit], 
 
 
 @pytest.mark.parametrize("shift", [1, -7])
-@pytest.mark.parametrize("precision", ["float32", "int8", "bits"])
+@pytest.mark.parametrize("precision", ["float32", "int8"])
 def test_shifted_rows(audit: Callable[..., Audit], right: Vectors, shift: int, precision: str) -> None:
     cause = only(audit(np.roll(PRECISIONS[precision](right), shift, axis=0)))
     assert cause.name == "shifted"
@@ -203,7 +206,7 @@ def test_two_causes_at_once(audit: Callable[..., Audit], model: Path, right: Vec
     both[:50] = encode(model, prompt="")[:50]
     both[80:] = np.random.default_rng(2).permutation(unit(np.stack([each[0] for each in tokens(model)]))[80:])
     found = audit(both)
-    assert [cause.name for cause in found.causes][0] == "prompt"
+    assert found.causes[0].name == "prompt"
     assert (found.causes[0].first, found.causes[0].last) == (0, 49)
     assert len(found.causes) == 2
 
@@ -220,9 +223,7 @@ def test_the_scan_needs_no_model(tmp_path: Path, right: Vectors) -> None:
     broken[60] = broken[61]
     path = write_vectors(tmp_path / "vectors.parquet", texts(), broken)
     wrong = failed(package.audit(str(path), text="body"))
-    assert wrong["numbers"] == (
-        "row 3 has NaN; 2 of 120 rows (4 to 5) have infinity; row 7 has only zeros"
-    )
+    assert wrong["numbers"] == ("row 3 has NaN; 2 of 120 rows (4 to 5) have infinity; row 7 has only zeros")
     assert "60 and 61" in wrong["doubles"]
     assert set(wrong) == {"numbers", "doubles"}
 
@@ -279,7 +280,9 @@ def test_a_run_is_audited_by_its_own_model(jsonl: Path, tmp_path: Path, model: P
     assert "40 of 120 rows recomputed" in said.out
 
 
-def test_what_is_wrong_is_printed_and_is_the_status(tmp_path: Path, model: Path, right: Vectors, shardmill: Cli) -> None:
+def test_what_is_wrong_is_printed_and_is_the_status(
+    tmp_path: Path, model: Path, right: Vectors, shardmill: Cli
+) -> None:
     path = write_vectors(tmp_path / "vectors.parquet", texts(), np.roll(right, 1, axis=0))
     said = shardmill("audit", path, "--text", "body", "--model", model, "--sample", 40)
     assert said.status == 1
@@ -287,3 +290,46 @@ def test_what_is_wrong_is_printed_and_is_the_status(tmp_path: Path, model: Path,
     assert "NOT right: 120 vectors" in said.out
     told = json.loads(shardmill("audit", path, "--text", "body", "--model", model, "--sample", 40, "--json").out)
     assert told["causes"][0]["name"] == "shifted"
+
+
+def refused(call: Callable[[], object]) -> str:
+    """What a refusal says: one line, and the next step."""
+    with pytest.raises(package.UsageError) as caught:
+        call()
+    message, _, hint = str(caught.value).partition("\n")
+    assert message, hint
+    assert hint
+    return str(caught.value)
+
+
+def test_bad_input_is_refused_with_the_next_step(
+    tmp_path: Path, jsonl: Path, model: Path, right: Vectors, audit: Callable[..., Audit]
+) -> None:
+    assert "no column 'bodi'" in refused(lambda: audit(right, text="bodi"))
+    assert "no column" in refused(lambda: audit(right, column="vector"))
+    assert "is no vector" in refused(lambda: audit(right, column="id"))
+    assert "needs the texts" in refused(lambda: audit(right, text=None))
+    assert "64 dimensions; tiny makes 32" in refused(lambda: audit(np.hstack([right, right])))
+    assert "is given without" in refused(lambda: audit(right, model=None, prompt="query"))
+    np.save(tmp_path / "short.npy", right[:-3])
+    short = {"text": "body", "vectors": tmp_path / "short.npy"}
+    assert "117 vectors" in (said := refused(lambda: package.audit(jsonl, **short)))
+    assert "120 rows" in said
+    np.save(tmp_path / "long.npy", np.vstack([right, right]))
+    assert "240 vectors" in refused(lambda: package.audit(jsonl, text="body", vectors=tmp_path / "long.npy"))
+    np.save(tmp_path / "flat.npy", right[0])
+    assert "shape (32,)" in refused(lambda: package.audit(tmp_path / "flat.npy"))
+    assert "no texts" in refused(lambda: package.audit(tmp_path / "short.npy", text="body"))
+    np.save(tmp_path / "empty.npy", right[:0])
+    assert "no rows" in refused(lambda: package.audit(tmp_path / "empty.npy"))
+    (tmp_path / "empty.jsonl").write_text("")
+    refused(lambda: package.audit(tmp_path / "empty.jsonl", text="body", vectors=tmp_path / "empty.npy"))
+    refused(lambda: package.audit(jsonl, text="body"))
+    refused(lambda: package.audit(tmp_path / "nowhere.parquet"))
+
+
+def test_vectors_of_another_text_say_so(audit: Callable[..., Audit], model: Path) -> None:
+    """A text column that exists, but was not embedded."""
+    other = [" ".join(reversed(text.split())) + " more" for text in texts()[::-1]]
+    cause = only(audit(encode(model, other)))
+    assert "--text" in cause.remedy or cause.name in ("revision", "model")

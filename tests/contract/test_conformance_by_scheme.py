@@ -65,7 +65,7 @@ def open_sink(context):
     )
 
 class Attempt:
-    done, carried, complete = 0, None, False
+    done, done_digest, carried, complete = 0, "", None, False
 
     def __init__(self, context, claim):
         self.context, self.claim, self.rows = context, claim, []

@@ -39,7 +39,7 @@ def sample_size(asked: int | str, total: int) -> int:
 
 
 def draw(counts: Sequence[int], rows: int, seed: int) -> Iterator[tuple[int, Sequence[int]]]:
-    """Draw rows of shards that have so many rows: each shard with its rows in order. Every row is as likely."""
+    """Draw from shards with these numbers of rows: each shard with its rows in order. All rows are equally likely."""
     if rows >= sum(counts):
         yield from ((shard, range(count)) for shard, count in enumerate(counts) if count)
         return
@@ -50,7 +50,7 @@ def draw(counts: Sequence[int], rows: int, seed: int) -> Iterator[tuple[int, Seq
 
 
 def power(rows: int, total: int) -> str:
-    """What a sample of so many rows misses, in words.
+    """What a sample of this many rows misses, in words.
 
     >>> power(64, 8_243)
     'a fault in 5 % of the rows would be missed once in 27 times'

@@ -23,7 +23,7 @@ class DroppedItems:
         self._hash, self._count, self._before = hashlib.sha256(), 0, 0
 
     def add(self, dropped: Numbers, items: int) -> None:
-        """Add those of the next shard, which has so many items."""
+        """Add those of the next shard; `items` counts all of its items."""
         self._hash.update((dropped + self._before).astype("<i8").tobytes())
         self._count += len(dropped)
         self._before += items

@@ -54,7 +54,7 @@ class StoredRows:
 
 
 @dataclass(slots=True)
-class Compared:
+class ExactTotals:
     """What was compared so far, by shard."""
 
     items: int = 0
@@ -78,7 +78,7 @@ def check_items(
     ledger: Ledger, plan: Plan, commits: Mapping[int, Commit], sound: Sequence[Commit], bar: Bar, *, source: bool
 ) -> tuple[list[Check], list[Difference]]:
     """Compare every item with the `source`, and the rows of all `sound` parts with their items and their commits."""
-    seen, parts = Compared(), {commit.shard for commit in sound}
+    seen, parts = ExactTotals(), {commit.shard for commit in sound}
     task = open_task(plan.work.task, plan.work.params)
     names = [name for name in task.output.names if name != WINDOW]
     asked = (commits[shard.index] for shard in plan.shards)
@@ -172,7 +172,7 @@ def _read_rows(ledger: Ledger, plan: Plan, names: list[str], commit: Commit) -> 
     return StoredRows(add_sums(digests), np.concatenate(items), np.concatenate(kept))
 
 
-def _compare_rows(seen: Compared, commit: Commit, rows: StoredRows) -> None:
+def _compare_rows(seen: ExactTotals, commit: Commit, rows: StoredRows) -> None:
     """The rows of a part with the digest that was made of them before they were sorted and written."""
     if not commit.rows_digest:
         seen.unbound += 1
@@ -184,7 +184,7 @@ def _compare_rows(seen: Compared, commit: Commit, rows: StoredRows) -> None:
 
 
 def _compare_items(
-    seen: Compared, ledger: Ledger, plan: Plan, commit: Commit, read: ReadItems, rows: StoredRows | None
+    seen: ExactTotals, ledger: Ledger, plan: Plan, commit: Commit, read: ReadItems, rows: StoredRows | None
 ) -> None:
     """The source with what the commit says was read, and with the ids and kept columns in the part."""
     seen.items += len(read.kept)
@@ -222,7 +222,7 @@ def _name(ledger: Ledger, plan: Plan, commit: Commit, places: NDArray[np.int64],
     return tuple(found)
 
 
-def _describe_contents(plan: Plan, seen: Compared, without: str, failed: str) -> Check:
+def _describe_contents(plan: Plan, seen: ExactTotals, without: str, failed: str) -> Check:
     if without or failed:
         return Check(CONTENTS, not failed, failed or without)
     faults = [each for each in seen.other_items if each.fault]
@@ -237,7 +237,7 @@ def _describe_contents(plan: Plan, seen: Compared, without: str, failed: str) ->
     return Check(CONTENTS, True, said)
 
 
-def _describe_bindings(plan: Plan, seen: Compared) -> Check:
+def _describe_bindings(plan: Plan, seen: ExactTotals) -> Check:
     if seen.other_rows:
         return Check(BINDINGS, False, _describe(seen.other_rows))
     said = f"{seen.rows:,} rows are as the task returned them, each with its item"

@@ -83,8 +83,8 @@ def hash_inputs(inputs: Any) -> Hashes:
 def _hash_input(value: Any, before: int = 0) -> int:
     if isinstance(value, str):
         return zlib.crc32(value.encode("utf-8", "surrogatepass"), before)
-    if isinstance(value, np.ndarray):
-        return zlib.crc32(np.ascontiguousarray(value).view(np.uint8), before) if value.dtype != object else 0
+    if isinstance(value, np.ndarray) and value.dtype != object:
+        return zlib.crc32(np.ascontiguousarray(value).view(np.uint8).data, before)
     if isinstance(value, bytes):
         return zlib.crc32(value, before)
     if isinstance(value, tuple):
@@ -181,7 +181,7 @@ def _hash_bytes(column: pa.LargeBinaryArray) -> Hashes:
         active, at = active[left > 8], at + 8
     for i in np.flatnonzero(lengths > _LONGEST_AT_ONCE):
         value = padded[starts[i] : starts[i] + lengths[i]]
-        hashes[i] = int.from_bytes(hashlib.blake2b(value, digest_size=8).digest(), "little")
+        hashes[i] = int.from_bytes(hashlib.blake2b(value.data, digest_size=8).digest(), "little")
     return hashes
 
 

@@ -66,7 +66,7 @@ class Difference:
 
 
 @dataclass(slots=True)
-class Compared:
+class ExactTotals:
     """What was compared so far, by shard. `without` is why the source is not read, `failed` why it cannot be."""
 
     items: int = 0
@@ -93,7 +93,7 @@ class ItemsCheck:
 
     def __init__(self, ledger: Ledger, plan: Plan, commits: Mapping[int, Commit], bar: Bar, *, source: bool) -> None:
         self._ledger, self._plan = ledger, plan
-        self._seen = Compared(without=_reason_without(plan, source))
+        self._seen = ExactTotals(without=_reason_without(plan, source))
         self._source = iter(()) if self._seen.without else _read_source(plan, commits, bar)
 
     def add(self, commit: Commit, rows: StoredRows | None) -> None:
@@ -188,7 +188,7 @@ def _hash_batches(plan: Plan, batches: Iterator[ItemBatch]) -> ReadItems:
     return ReadItems(add_sums(digests), np.concatenate(kept))
 
 
-def _compare_rows(seen: Compared, commit: Commit, rows: StoredRows) -> None:
+def _compare_rows(seen: ExactTotals, commit: Commit, rows: StoredRows) -> None:
     """The rows of a part with the digest that was made of them before they were sorted and written."""
     if not commit.rows_digest:
         seen.unbound += 1
@@ -200,7 +200,7 @@ def _compare_rows(seen: Compared, commit: Commit, rows: StoredRows) -> None:
 
 
 def _compare_items(
-    seen: Compared, ledger: Ledger, plan: Plan, commit: Commit, read: ReadItems, rows: StoredRows | None
+    seen: ExactTotals, ledger: Ledger, plan: Plan, commit: Commit, read: ReadItems, rows: StoredRows | None
 ) -> None:
     """The source with what the commit says was read, and with the ids and kept columns in the part."""
     seen.items += len(read.kept)
@@ -237,7 +237,7 @@ def _name(
     return tuple({**row, "id": id} for row, id in zip(found, ids, strict=True)) if names else tuple(found)
 
 
-def _describe_contents(plan: Plan, seen: Compared) -> Check:
+def _describe_contents(plan: Plan, seen: ExactTotals) -> Check:
     if seen.without or seen.failed:
         return Check(CONTENTS, not seen.failed, seen.failed or seen.without)
     faults = [each for each in seen.other_items if each.fault]
@@ -252,7 +252,7 @@ def _describe_contents(plan: Plan, seen: Compared) -> Check:
     return Check(CONTENTS, True, said, _rows_of(seen.other_items))
 
 
-def _describe_bindings(plan: Plan, seen: Compared) -> Check:
+def _describe_bindings(plan: Plan, seen: ExactTotals) -> Check:
     if seen.other_rows:
         return Check(BINDINGS, False, _describe(seen.other_rows), _rows_of(seen.other_rows))
     said = f"{seen.rows:,} rows are as the task returned them, each with its item"

@@ -58,6 +58,16 @@ def test_verify_ends_with_0_when_all_holds_and_1_when_it_does_not(shardmill: Cli
     assert shardmill("verify", run.ledger.url, "--json").status == 1
 
 
+def test_verify_says_what_it_reads_again_and_what_it_leaves_out(shardmill: Cli, run: Run) -> None:
+    whole = shardmill("verify", run.ledger.url)
+    assert "The whole source is read again: " in whole.err
+    assert "of 60 items are those of the source" in whole.out
+    less = shardmill("verify", run.ledger.url, "--no-source")
+    assert less.status == 0
+    assert "read again" not in less.err
+    assert "not compared with the source: --no-source" in less.out
+
+
 def test_verify_compares_a_result_with_what_is_expected(shardmill: Cli, run: Run) -> None:
     good = shardmill("verify", run.ledger.url, "--rows", 60, "--dims", 8)
     assert (good.status, "60 rows, 8 dimensions, as expected" in good.out) == (0, True)

@@ -20,6 +20,7 @@ from shardmill.models.code import names_of_code
 from shardmill.models.fingerprint import digest_folder
 from shardmill.models.folder import ModelFolder, read_folder
 from shardmill.models.golden import GOLDEN
+from shardmill.models.kinds import note_kind
 from shardmill.models.location import Location, check_bundled, find_model
 from shardmill.models.names import MINILM
 from shardmill.models.ragged import token_batches
@@ -145,6 +146,11 @@ class TextEmbedder:
                 hint="Its tokenizer does not belong to its weights: fetch the model again.",
             )
         return list(tokens.rows)
+
+    @property
+    def plan_notes(self) -> list[str]:
+        """What the user should know of the model before a run."""
+        return list(filter(None, [note_kind(self.location.path)]))
 
     @property
     def notes(self) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import logging
+import traceback
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -16,13 +17,16 @@ from numpy.typing import NDArray
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from shardmill.core.errors import DeviceLost, DeviceOutOfMemory, ModelError, free_frames
+from shardmill.core.errors import DeviceLost, DeviceOutOfMemory, ModelError, ShardmillError, free_frames
 from shardmill.models.code import loading_options, may_run_code, refused_code
 from shardmill.models.compiling import compile_whole, eager_if
 from shardmill.models.folder import Dense, LayerNorm, ModelFolder, Normalize, Pooling, Step
+from shardmill.models.unloadable import explain_loading, is_quantised
 
 _ENCODER_HALF = {"t5", "mt5", "umt5"}
 _UNUSED_WEIGHTS = ("pooler.", "position_ids")
+# Errors that name these may be of the device, and pass.
+_LIBRARIES = ("CUDA", "cuDNN", "CUBLAS", "NCCL")
 
 
 class Clock:
@@ -170,6 +174,27 @@ def memory_guard() -> Iterator[None]:
 
 
 @contextlib.contextmanager
+def first_run(name: str) -> Iterator[None]:
+    """Run a model for the first time: what its code raises now, it would raise for every text in every worker."""
+    try:
+        with memory_guard():
+            yield
+    except (ShardmillError, MemoryError, AssertionError):
+        raise
+    except Exception as error:
+        said = " ".join(str(error).split())[:200]
+        if isinstance(error, OSError) or any(library in said for library in _LIBRARIES):
+            raise
+        last = traceback.extract_tb(error.__traceback__)[-1]
+        raise ModelError(
+            f"{name} cannot be run on texts: {type(error).__name__}: {said} ({Path(last.filename).name}, line "
+            f"{last.lineno}).",
+            hint="shardmill runs models of texts as transformers has them: choose another model, or another version of "
+            "transformers.",
+        ) from error
+
+
+@contextlib.contextmanager
 def quiet() -> Iterator[None]:
     """Silence transformers' progress bars, log lines and warnings."""
     import transformers
@@ -239,6 +264,8 @@ def load_weights(kind: Any, path: Path, config: Any, attention: str, dtype: torc
         except (ValueError, ImportError):
             model, report = kind.from_pretrained(str(path), attn_implementation="eager", **options)
     except RuntimeError as error:
+        if is_quantised(path):
+            raise explain_loading(path, error) from error
         if "ignore_mismatched_sizes" not in str(error):
             raise
         raise ModelError(
@@ -246,11 +273,7 @@ def load_weights(kind: Any, path: Path, config: Any, attention: str, dtype: torc
             hint="Fetch the model again.",
         ) from error
     except (OSError, ValueError, KeyError, ImportError) as error:
-        reason = str(error).strip().splitlines() or [type(error).__name__]
-        raise ModelError(
-            f"{path.name} cannot be loaded: {reason[0][:200]}",
-            hint="Fetch it again, or upgrade transformers.",
-        ) from error
+        raise explain_loading(path, error) from error
     missing = sorted(k for k in report["missing_keys"] if not any(part in k for part in _UNUSED_WEIGHTS))
     if missing:
         others = f" and {len(missing) - 1} more" if len(missing) > 1 else ""

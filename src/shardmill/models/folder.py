@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -171,6 +172,7 @@ def read_transformer_config(folder: Path) -> dict[str, Any]:
     config: dict[str, Any] = read_json(folder / "config.json")
     if not config.get("model_type"):
         raise ModelError(f"{folder / 'config.json'} has no model_type.", hint="Pass the folder of a whole model.")
+    _refuse_other_senses(folder, config)
     if not any(folder.glob("*.safetensors")):
         pickled = any(folder.glob("pytorch_model*.bin"))
         raise ModelError(
@@ -178,6 +180,29 @@ def read_transformer_config(folder: Path) -> dict[str, Any]:
             hint="Convert them: AutoModel.from_pretrained(folder).save_pretrained(folder), if you trust the file.",
         )
     return config
+
+
+def _refuse_other_senses(folder: Path, config: dict[str, Any]) -> None:
+    """Refuse models of sound or of images alone."""
+    takes = "sound" if "num_mel_bins" in config else ""
+    if "image_size" in config and not config.keys() & {"vocab_size", "text_config"}:
+        takes = "images"
+    if takes:
+        raise ModelError(
+            f"{folder.name} ({config['model_type']}) takes {takes}, not texts.",
+            hint="No task of shardmill fits it. Choose a model of texts.",
+        )
+
+
+def read_heads(folder: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The name of every stored tensor, with its `dtype` and `shape`, from the heads of the files."""
+    for path in sorted(folder.glob("model*.safetensors")):
+        try:
+            with path.open("rb") as file:
+                head = json.loads(file.read(int.from_bytes(file.read(8), "little")))
+        except (OSError, ValueError, MemoryError) as error:
+            raise ModelError(f"{path} cannot be read: {error}.", hint="Fetch the model again.") from error
+        yield from ((name, said) for name, said in head.items() if name != "__metadata__")
 
 
 def _width(config: dict[str, Any], root: Path) -> int:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from shardmill.core.devices import Device
 from shardmill.core.errors import DeviceOutOfMemory, MissingExtra, ModelError
-from shardmill.models.encoder import Clock, Encoder
+from shardmill.models.encoder import Clock, Encoder, first_run
 from shardmill.models.folder import ModelFolder
 from shardmill.models.golden import agree, reach_past_window
 from shardmill.models.memory import MemoryKey, free_cuda_bytes, identify_model, learn_model, measure_cuda
@@ -137,7 +137,8 @@ class _Trial:
         self.why: list[str] = []
         self.cpu_budget = _CPU_BUDGETS_TOKENS[0]
         self.reference = Encoder(folder, device=_torch_device(device), pad_id=pad_id)
-        self.expected = np.concatenate([self.reference.encode([row], skip) for row in golden])
+        with first_run(folder.transformer.name):
+            self.expected = np.concatenate([self.reference.encode([row], skip) for row in golden])
         if not np.isfinite(self.expected).all():
             raise ModelError(
                 f"{folder.transformer.name} gives NaN or infinity in float32.", hint="Fetch the model again."

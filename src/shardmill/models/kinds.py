@@ -45,6 +45,16 @@ def check_embeds(folder: Path) -> None:
         )
 
 
+def note_kind(folder: Path) -> str:
+    """A sentence about a model that makes vectors without having been trained for it; "" about any other."""
+    if _has_modules(folder) or not (found := _architecture(folder)).endswith(_WITHOUT_VECTORS):
+        return ""
+    return (
+        f"{folder.name} is no embedding model: its architecture is {found}. Its vectors are means of its last layer, "
+        "which was not trained for them."
+    )
+
+
 def _architecture(folder: Path) -> str:
     try:
         config = json.loads((folder / "config.json").read_text(encoding="utf-8"))

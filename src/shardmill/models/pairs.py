@@ -20,6 +20,7 @@ from shardmill.models.encoder import memory_guard, quiet
 from shardmill.models.kinds import READER, RERANKER, check_kind
 from shardmill.models.ragged import token_batches
 from shardmill.models.tokenizer import count_positions
+from shardmill.models.unloadable import explain_loading
 
 # Tokens of one batch, with padding. On a GPU enough to keep it busy; much larger ones fill its memory with
 # attention in float32, and then wait for memory more than for results.
@@ -123,10 +124,7 @@ def _load(folder: Path, kind: str) -> tuple[Any, Any]:
             str(folder), use_safetensors=True, output_loading_info=True, dtype=torch.float32, **local
         )
     except (OSError, ValueError, KeyError, ImportError, RuntimeError) as error:
-        reason = str(error).strip().splitlines() or [type(error).__name__]
-        raise ModelError(
-            f"{folder.name} cannot be loaded: {reason[0][:200]}", hint="Fetch it again, or upgrade transformers."
-        ) from error
+        raise explain_loading(folder, error) from error
     missing = sorted(k for k in report["missing_keys"] if not any(part in k for part in _UNUSED_WEIGHTS))
     if missing:
         raise ModelError(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 
 from shardmill.core.errors import ModelError, missing_extra
 from shardmill.models.code import loading_options
-from shardmill.models.folder import ModelFolder
+from shardmill.models.folder import ModelFolder, read_heads
 from shardmill.models.ragged import Ragged, ragged, starts_of
 from shardmill.models.words import Spelled, Words, is_wordwise
 
@@ -30,6 +31,11 @@ _NOT_UNICODE = "the text is not valid Unicode"
 _PROBES = ("a", "hello world", "1")
 # These models count positions from the padding id, so fewer tokens fit than there are positions.
 _OFFSET_POSITIONS = {"roberta", "xlm-roberta", "xlm-roberta-xl", "camembert", "mpnet", "xmod", "longformer"}
+# MPNet counts from this padding id, whatever its config.json says.
+_PADDING_IDS = {"mpnet": 1}
+# Tables with one row per position, by the ends of their names; those of OPT and its kin begin with two unused rows.
+_POSITION_TABLE = re.compile(r"(^|\.)(position_embeddings?|wpe|positions_embed|embed_positions)\.weight$")
+_UNUSED_ROWS = {"embed_positions": 2}
 _LEARNT_POSITIONS = _OFFSET_POSITIONS | {"bert", "distilbert", "albert", "electra"}
 
 
@@ -271,7 +277,8 @@ def first_position(folder: ModelFolder) -> int:
 
 
 def _first_position(config: dict[str, Any]) -> int:
-    return int(config.get("pad_token_id", 1)) + 1 if config["model_type"] in _OFFSET_POSITIONS else 0
+    kind = config["model_type"]
+    return int(_PADDING_IDS.get(kind, config.get("pad_token_id", 1))) + 1 if kind in _OFFSET_POSITIONS else 0
 
 
 def count_positions(config: dict[str, Any]) -> int | None:
@@ -285,8 +292,22 @@ def _model_limit(folder: ModelFolder, tokenizer_limit: int) -> int | None:
     limits = [tokenizer_limit if folder.max_tokens is None else folder.max_tokens]
     if positions != -1 and (folder.max_tokens is None or kind in _LEARNT_POSITIONS):
         limits.append(positions - first_position(folder))
+    limits += _stored_positions(folder)
     lowest = min(limits)
     return lowest if lowest < _NO_LIMIT else None
+
+
+def _stored_positions(folder: ModelFolder) -> Iterator[int]:
+    """How many tokens the model's tables of positions have rows for: a longer text would read beyond them."""
+    config = folder.config
+    unread = config.get("position_embedding_type", "absolute") != "absolute" or not config.get(
+        "position_biased_input", 1
+    )
+    if unread or config.keys() & {"vision_config", "audio_config"}:
+        return  # A table may be stored that nothing reads, or that is for images.
+    for name, said in read_heads(folder.transformer):
+        if (found := _POSITION_TABLE.search(name)) and len(said["shape"]) == 2:
+            yield said["shape"][0] - max(first_position(folder), _UNUSED_ROWS.get(found[2], 0))
 
 
 def _frame(backend: Any) -> tuple[list[int], list[int]]:

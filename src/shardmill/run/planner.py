@@ -92,6 +92,8 @@ def make_plan(spec: Spec, devices: Sequence[Device], *, like: Plan | None = None
     target = 1 if work.items else spec.execution.shard_bytes or shard_target_bytes(stat.size_bytes, rates)
     shards = _repeat(source.shards(target), work)
     if not quiet:
+        for note in task.plan_notes:
+            say(note)
         _print_notes(source, len(shards), len(devices))
     return Plan.of(work, stat, fingerprint, shards)
 

@@ -158,6 +158,9 @@ class Task(ABC):
     null_rows_are_answers: bool = False
     """Whether a row with null in all its columns is an answer; if not, `verify` wants an error for each such row."""
 
+    plan_notes: Sequence[str] = ()
+    """Sentences that the user is told when a run is planned."""
+
     notes: Sequence[str] = ()
     """Sentences for the worker's record about how the rows were computed."""
 

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from shardmill.core.errors import ModelError
-from shardmill.models.folder import read_transformer_config
+from shardmill.models.folder import read_heads, read_transformer_config
 
 _CAUSAL = ("ForCausalLM", "LMHeadModel")
 # What a model of another kind is, and what it is good for, by the end of its architecture's name.
@@ -51,7 +49,8 @@ def read_generative(root: Path) -> GenerativeFolder:
         raise _refuse(root, name, "is an encoder", "Embed with it: `shardmill embed`.")
     if not crossed and not name:
         raise ModelError(f"{root.name}/config.json does not name its architecture.", hint="Save the model again.")
-    return GenerativeFolder(root, config, crossed, sum(map(math.prod, _shapes(root))))
+    stored = (said["shape"] for _, said in read_heads(root) if said["dtype"] in _NUMBERS)
+    return GenerativeFolder(root, config, crossed, sum(map(math.prod, stored)))
 
 
 def check_size(folder: GenerativeFolder, *, precision: str, free_bytes: int, where: str) -> None:
@@ -92,14 +91,3 @@ def _refuse(root: Path, name: str, does: str, hint: str) -> ModelError:
     return ModelError(
         f"{root.name} ({name or 'a sentence-transformers folder'}) {does}; it does not generate.", hint=hint
     )
-
-
-def _shapes(root: Path) -> Iterator[list[int]]:
-    """The shape of every stored tensor, from the heads of the files."""
-    for path in sorted(root.glob("model*.safetensors")):
-        try:
-            with path.open("rb") as file:
-                head = json.loads(file.read(int.from_bytes(file.read(8), "little")))
-        except (OSError, ValueError, MemoryError) as error:
-            raise ModelError(f"{path} cannot be read: {error}.", hint="Fetch the model again.") from error
-        yield from (said["shape"] for key, said in head.items() if key != "__metadata__" and said["dtype"] in _NUMBERS)

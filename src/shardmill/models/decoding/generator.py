@@ -18,6 +18,7 @@ from shardmill.models.decoding.choice import Rules
 from shardmill.models.decoding.generative import GenerativeFolder, check_size, read_generative
 from shardmill.models.decoding.model import CausalDecoder, CrossDecoder, Decoder, find_shape
 from shardmill.models.decoding.options import Asked, GenerationOptions
+from shardmill.models.decoding.pages import PAGE_TOKENS
 from shardmill.models.decoding.plain import PlainStream
 from shardmill.models.decoding.prompt import Completion, Encoded, Prompt
 from shardmill.models.decoding.schema import Grammar, Guide
@@ -26,7 +27,7 @@ from shardmill.models.decoding.settings import least_new, least_tokens, read_rul
 from shardmill.models.decoding.stream import PagedStream
 from shardmill.models.decoding.texts import TextCodec
 from shardmill.models.decoding.trial import is_right, paged_logits, plain_logits
-from shardmill.models.encoder import load_config, load_weights, memory_guard, quiet
+from shardmill.models.encoder import first_run, load_config, load_weights, memory_guard, quiet
 from shardmill.models.fingerprint import digest_folder
 from shardmill.models.golden import GOLDEN, reach_past_window
 from shardmill.models.window import find_window
@@ -160,7 +161,7 @@ class _Opening:
     def _try(self, model: Any, dtypes: Sequence[torch.dtype], why: list[str]) -> Decoder | None:
         """The model over pages, in the first precision whose logits are right; None if there is none."""
         rows, crossed = self._golden(), self.folder.crossed
-        with quiet():
+        with quiet(), first_run(self.folder.root.name):
             expected = plain_logits(model, rows, crossed=crossed)
         for i, dtype in enumerate(dtypes):
             try:
@@ -219,10 +220,9 @@ class _Opening:
             dtype = torch.bfloat16
         with quiet():
             model = self._load(dtype)
-        shape = find_shape(model, crossed=self.folder.crossed)
         tokens = min(self.codec.limit, 2048) + self.options.max_new_tokens
         token_bytes = (
-            shape.page_bytes // 64 * self.options.beams + 12 * model.config.get_text_config().vocab_size // tokens
+            self._kept_bytes(model) * self.options.beams + 12 * model.config.get_text_config().vocab_size // tokens
         )
         rows = max(1, min(_PLAIN_ROWS[self.device.kind], free_bytes(self.device) // (2 * token_bytes * tokens)))
         tokenizer = self.codec.tokenizer
@@ -230,8 +230,23 @@ class _Opening:
         stream: PlainStream[Any] = PlainStream(
             model, rules, int(pad), self.folder.crossed, self.options.beams, int(rows), grammar, self._stops()
         )
+        self._try_plain(stream)
         name = f"torch {_name(dtype)}, transformers' generate, batches of {rows}{_said(why)}"
         return Generator(self.folder, self.codec, stream, name)
+
+    def _kept_bytes(self, model: Any) -> int:
+        """Bytes that a token keeps; of a family that counts its heads by another name, or has none, as many at most."""
+        try:
+            return find_shape(model, crossed=self.folder.crossed).page_bytes // PAGE_TOKENS
+        except AttributeError:
+            config = model.config.get_text_config(decoder=True)
+            return 2 * int(config.num_hidden_layers * config.hidden_size * model.dtype.itemsize)
+
+    def _try_plain(self, stream: PlainStream[Any]) -> None:
+        """Write two tokens after a short text."""
+        prompt = Prompt(self._golden()[0], min(2, self.options.max_new_tokens), np.full(2, 0.5, np.float32))
+        with first_run(self.folder.root.name):
+            list(stream.run(iter([(0, prompt)])))
 
     def _stops(self) -> Callable[[Any], bool] | None:
         return self.codec.reaches_stop if self.options.stops else None

@@ -98,6 +98,10 @@ class EmbedTask(Task):
         self.embedder.close()
 
     @property
+    def plan_notes(self) -> list[str]:  # type: ignore[override]
+        return self.embedder.plan_notes
+
+    @property
     def notes(self) -> list[str]:  # type: ignore[override]
         return self.embedder.notes
 

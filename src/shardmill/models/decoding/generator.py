@@ -240,7 +240,7 @@ class _Opening:
             return find_shape(model, crossed=self.folder.crossed).page_bytes // PAGE_TOKENS
         except AttributeError:
             config = model.config.get_text_config(decoder=True)
-            return 2 * int(config.num_hidden_layers) * int(config.hidden_size) * model.dtype.itemsize
+            return 2 * int(config.num_hidden_layers * config.hidden_size * model.dtype.itemsize)
 
     def _try_plain(self, stream: PlainStream[Any]) -> None:
         """Write two tokens after a short text."""

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 import shardmill
 from shardmill.verbs.audit.report import Audit
 from tests.support.audited import as_bfloat16, docstrings, unit, write_vectors
-from tests.support.tiny_models import MINILM, needed, torch
+from tests.support.libraries import needed
+from tests.support.tiny_models import MINILM, torch
 
 pytestmark = pytest.mark.model
 

@@ -160,14 +160,8 @@ class StagedRows:
             raise self._gone()
         self._progress = found
         sums = {name: found.total(name) for name in COUNTS}
-        return Sealed(
-            rows=found.rows,
-            lines=found.lines,
-            part_rows=found.total("sent"),
-            errors=found.errors,
-            items_digest=found.items_digest,
-            **sums,
-        )
+        sealed = Sealed(rows=found.rows, lines=found.lines, part_rows=found.total("sent"), errors=found.errors, **sums)
+        return replace(sealed, items_digest=found.items_digest)
 
     def commit(self, record: Commit) -> bool:
         return self._sink.ledger.commits.add(replace(record, digest=self._progress.digest.hex()))

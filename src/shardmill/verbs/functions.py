@@ -260,7 +260,7 @@ def audit(
     format: str | None = None,
     text: str | None = None,
     column: str | None = None,
-    vectors: str | None = None,
+    vectors: Place | None = None,
     id: str | Sequence[str] | None = None,
     model: str | None = None,
     prompt: str | None = None,

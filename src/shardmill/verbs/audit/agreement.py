@@ -136,7 +136,8 @@ def alike(a: Reals, b: Reals) -> float:
     pairs = [_cosines(each)[upper] for each in (a, b)]
     if min(float(p.std()) for p in pairs) < 1e-9:
         return 0.0
-    return float(np.corrcoef(*pairs)[0, 1])
+    one, other = (pair - pair.mean() for pair in pairs)
+    return float(one @ other / (np.linalg.norm(one) * np.linalg.norm(other)))
 
 
 def _cosines(vectors: Reals) -> Reals:

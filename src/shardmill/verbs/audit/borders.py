@@ -60,7 +60,6 @@ def _look(tried: NDArray[np.int64], rows: Rows, agreement: Agreement, embedder: 
     seen: dict[int, bool] = {}
     done = 0
     for block in rows.pick(tried):
-        assert block.vectors is not None
         assert block.texts is not None
         for places, matrix in matrices(block.vectors):
             texts = block.texts.to_pylist()

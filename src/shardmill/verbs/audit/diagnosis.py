@@ -15,7 +15,7 @@ from shardmill.results.report import Check
 from shardmill.verbs.audit.agreement import Agreement, Storage, alike, find_storage, rounded_to
 from shardmill.verbs.audit.borders import find_borders
 from shardmill.verbs.audit.displaced import find_vectors, usual_shift
-from shardmill.verbs.audit.report import Cause
+from shardmill.verbs.audit.report import AuditCause
 from shardmill.verbs.audit.rows import Rows
 from shardmill.verbs.audit.scan import Scanned
 from shardmill.verbs.audit.stored import matrices
@@ -38,7 +38,7 @@ class Diagnosis:
     """What the sample showed."""
 
     checks: list[Check] = field(default_factory=list)
-    causes: list[Cause] = field(default_factory=list)
+    causes: list[AuditCause] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
 
@@ -52,7 +52,7 @@ class Sample:
         began = time.monotonic()
         self.made = embed(embedder, self.texts)
         self.row_s = (time.monotonic() - began) / len(self.texts)
-        there = np.isfinite(self.made).all(axis=1)
+        there: NDArray[np.bool_] = np.asarray(np.isfinite(self.made).all(axis=1))
         self.rows, self.stored, self.made = self.rows[there], self.stored[there], self.made[there]
         self.texts = [text for text, own in zip(self.texts, there, strict=True) if own]
         self.storage: Storage = find_storage(self.stored, dims)
@@ -196,7 +196,6 @@ def _fits_at(
     fits = np.zeros(len(which), bool)
     done = 0
     for block in rows.pick(sample.rows[which] + shift):
-        assert block.vectors is not None
         for places, matrix in matrices(block.vectors):
             if matrix.shape[1] == sample.stored.shape[1]:
                 own = done + places
@@ -236,7 +235,7 @@ def _cause(
     *,
     again: bool = True,
     count: int | None = None,
-) -> Cause:
+) -> AuditCause:
     """A cause with its share and its rows: exactly, where they are all between two rows, else by the sample."""
     share = (len(own) if count is None else count) / len(sample)
     first = last = None
@@ -246,7 +245,7 @@ def _cause(
         number = last - first + 1
         share = number / scanned.rows
     took = number * sample.row_s if again else None
-    return Cause(name, seen, share, number, first, last, remedy, took)
+    return AuditCause(name, seen, share, number, first, last, remedy, took)
 
 
 def _compare_dims(
@@ -258,7 +257,7 @@ def _compare_dims(
     seen = f"the vectors are the first {width:,} of {embedder.folder.width:,} dimensions, not {dims:,}"
     remedy = f"If that is meant, say --dims {width}; else embed them again"
     found.causes.append(
-        Cause("dims", seen, 1.0, scanned.rows, 0, scanned.rows - 1, remedy, scanned.rows * sample.row_s)
+        AuditCause("dims", seen, 1.0, scanned.rows, 0, scanned.rows - 1, remedy, scanned.rows * sample.row_s)
     )
 
 
@@ -273,9 +272,9 @@ def _compare_lengths(
     if embedder.normalizes and off.count and (~unit & ~differ).any():
         low, high = scanned.lengths
         seen = f"not normalized (lengths {low:.3g} to {high:.3g})"
-        ends = (off.first, off.last) if off.together else (None, None)
+        first, last = (off.first, off.last) if off.together else (None, None)
         remedy = "Divide each vector by its length; no model is needed"
-        found.causes.append(Cause("normalization", seen, off.count / scanned.rows, off.count, *ends, remedy))
+        found.causes.append(AuditCause("normalization", seen, off.count / scanned.rows, off.count, first, last, remedy))
     made_unit = np.abs(np.linalg.norm(sample.made, axis=1) - 1) < 0.05
     if not embedder.normalizes and unit.all() and not made_unit.all() and not differ.all():
         found.notes.append("the vectors are normalized, which the model does not do; cosines stay the same")

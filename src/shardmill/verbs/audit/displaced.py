@@ -25,7 +25,6 @@ def find_vectors(
     found, best = np.full(len(made), -1), np.full(len(made), -np.inf)
     first = 0
     for block in ahead(rows.read):
-        assert block.vectors is not None
         for places, matrix in matrices(block.vectors):
             width = matrix.shape[1] * (8 if is_bits else 1)
             if width > made.shape[1]:

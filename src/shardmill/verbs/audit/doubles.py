@@ -31,7 +31,7 @@ def check_doubles(seen: Scanned, rows: Rows, has_texts: bool, embedder: TextEmbe
     step = max(1, len(seen.doubles) // _PAIRS)
     pairs = seen.doubles[::step][:_PAIRS]
     texts = _read_texts(rows, sorted({row for pair in pairs for row in pair}))
-    differ = [pair for pair in pairs if _differ(*(texts[row] for row in pair), embedder)]
+    differ = [pair for pair in pairs if _differ(texts[pair[0]], texts[pair[1]], embedder)]
     if not differ:
         said = f"{count(seen.doubled, 'row')} share a vector, of texts that are the same to the model"
         return Check("doubles", True, said if embedder is not None else f"{said}, or begin alike")

@@ -21,7 +21,12 @@ class AuditColumns(CallOptions):
         "", "The column with the vectors.", group=SOURCE, metavar="COLUMN", common=True, shown="the only one"
     )
     vectors: Place = option(
-        "", "A .npy file with one vector per row of the source.", group=SOURCE, metavar="FILE", common=True
+        "",
+        "A .npy file with one vector per row of the source.",
+        group=SOURCE,
+        metavar="FILE",
+        common=True,
+        accepts="Place",
     )
     id: Names = option(
         (), "The columns by which a table is read in order.", group=SOURCE, metavar="FIELDS", accepts=NAMES

@@ -9,7 +9,7 @@ from shardmill.results.report import Check
 
 
 @dataclass(frozen=True, slots=True)
-class Cause:
+class AuditCause:
     """Why rows are wrong: the cause, how many rows it explains, which, and what it takes to repair them.
 
     `share` is of all rows. `first` and `last` are the rows between which all are wrong, None if they are scattered.
@@ -36,7 +36,7 @@ class Audit:
     dims: int
     stored: str
     checks: tuple[Check, ...]
-    causes: tuple[Cause, ...]
+    causes: tuple[AuditCause, ...]
     notes: tuple[str, ...]
     seconds: float
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -21,14 +21,15 @@ from shardmill.store import is_url
 _SHARD_BYTES = 64 << 20
 _NPY_ROWS = 8192
 
-Column = pa.Array | NDArray[Any]
+# An Arrow array, which has no types, or a matrix.
+Column: TypeAlias = Any
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class RowBlock:
     """Consecutive rows: their vectors, their texts, or both; `share` is how much was read before its end."""
 
-    vectors: Column | None
+    vectors: Column
     texts: pa.Array | None
     share: float = 1.0
 
@@ -36,17 +37,17 @@ class Block:
         column = self.texts if self.vectors is None else self.vectors
         return 0 if column is None else len(column)
 
-    def cut(self, start: int, stop: int) -> Block:
+    def cut(self, start: int, stop: int) -> RowBlock:
         """Some of its rows."""
         vectors = None if self.vectors is None else self.vectors[start:stop]
-        return Block(vectors, None if self.texts is None else self.texts[start:stop], self.share)
+        return RowBlock(vectors, None if self.texts is None else self.texts[start:stop], self.share)
 
-    def take(self, rows: NDArray[np.int64]) -> Block:
+    def take(self, rows: NDArray[np.int64]) -> RowBlock:
         """Rows by their numbers in the block."""
         vectors = self.vectors
         if vectors is not None:
             vectors = vectors[rows] if isinstance(vectors, np.ndarray) else vectors.take(pa.array(rows))
-        return Block(vectors, None if self.texts is None else self.texts.take(pa.array(rows)), self.share)
+        return RowBlock(vectors, None if self.texts is None else self.texts.take(pa.array(rows)), self.share)
 
 
 class Rows(Protocol):
@@ -54,10 +55,10 @@ class Rows(Protocol):
 
     place: str
 
-    def read(self) -> Iterator[Block]:
+    def read(self) -> Iterator[RowBlock]:
         """All rows, in order."""
 
-    def pick(self, rows: NDArray[np.int64]) -> Iterator[Block]:
+    def pick(self, rows: NDArray[np.int64]) -> Iterator[RowBlock]:
         """Rows by their numbers, which are sorted; after `read` has come to its end."""
 
 
@@ -78,7 +79,7 @@ class SourceRows:
         """The rows of files or of a query."""
         return cls(discover(places, fields, format), fields, column, place=", ".join(places))
 
-    def read(self) -> Iterator[Block]:
+    def read(self) -> Iterator[RowBlock]:
         total, done, row = max(1, sum(shard.weight_bytes for shard in self._shards)), 0.0, 0
         self._firsts = []
         for shard in self._shards:
@@ -88,7 +89,7 @@ class SourceRows:
                 row += len(batch)
                 yield self._block(batch, min(1.0, done / total))
 
-    def pick(self, rows: NDArray[np.int64]) -> Iterator[Block]:
+    def pick(self, rows: NDArray[np.int64]) -> Iterator[RowBlock]:
         shards = np.searchsorted(self._firsts, rows, side="right") - 1
         for number in np.unique(shards):
             wanted, row = rows[shards == number], self._firsts[number]
@@ -98,9 +99,9 @@ class SourceRows:
                     yield self._block(batch, 1.0).take(own - row)
                 row += len(batch)
 
-    def _block(self, batch: Any, share: float) -> Block:
+    def _block(self, batch: Any, share: float) -> RowBlock:
         vectors = batch.kept.column(self._column) if self._column else None
-        return Block(vectors, batch.texts if self._has_text else None, share)
+        return RowBlock(vectors, batch.texts if self._has_text else None, share)
 
 
 class NumpyRows:
@@ -110,13 +111,13 @@ class NumpyRows:
         self.place = path
         self._matrix = _open_npy(path)
 
-    def read(self) -> Iterator[Block]:
+    def read(self) -> Iterator[RowBlock]:
         for start in range(0, len(self._matrix), _NPY_ROWS):
             stop = min(len(self._matrix), start + _NPY_ROWS)
-            yield Block(np.asarray(self._matrix[start:stop]), None, stop / len(self._matrix))
+            yield RowBlock(np.asarray(self._matrix[start:stop]), None, stop / len(self._matrix))
 
-    def pick(self, rows: NDArray[np.int64]) -> Iterator[Block]:
-        yield Block(np.asarray(self._matrix[rows]), None)
+    def pick(self, rows: NDArray[np.int64]) -> Iterator[RowBlock]:
+        yield RowBlock(np.asarray(self._matrix[rows]), None)
 
 
 class PairedRows:
@@ -126,17 +127,17 @@ class PairedRows:
         self._vectors, self._texts = vectors, texts
         self.place = vectors.place
 
-    def read(self) -> Iterator[Block]:
+    def read(self) -> Iterator[RowBlock]:
         vectors, texts = self._vectors.read(), ahead(self._texts.read)
-        left: Block | None = None
-        right: Block | None = None
+        left: RowBlock | None = None
+        right: RowBlock | None = None
         row = 0
         while True:
             left, right = left or _next(vectors), right or _next(texts)
             if left is None or right is None:
                 break
             size = min(len(left), len(right))
-            yield Block(left.cut(0, size).vectors, right.cut(0, size).texts, left.share)
+            yield RowBlock(left.cut(0, size).vectors, right.cut(0, size).texts, left.share)
             left, right = left.cut(size, len(left)), right.cut(size, len(right))
             row += size
         if left is not None or right is not None:
@@ -147,23 +148,13 @@ class PairedRows:
                 hint="Give the source that was embedded, whole and in its order.",
             )
 
-    def pick(self, rows: NDArray[np.int64]) -> Iterator[Block]:
-        vectors, texts = list(self._vectors.pick(rows)), list(self._texts.pick(rows))
-        yield Block(
-            np.concatenate([as_numpy(b.vectors) for b in vectors])
-            if all(isinstance(b.vectors, np.ndarray) for b in vectors)
-            else pa.concat_arrays([b.vectors for b in vectors]),
-            pa.concat_arrays([b.texts for b in texts]),
-        )
+    def pick(self, rows: NDArray[np.int64]) -> Iterator[RowBlock]:
+        found = [block.vectors for block in self._vectors.pick(rows)]
+        joined = np.concatenate(found) if isinstance(found[0], np.ndarray) else pa.concat_arrays(found)
+        yield RowBlock(joined, pa.concat_arrays([block.texts for block in self._texts.pick(rows)]))
 
 
-def as_numpy(column: Column | None) -> NDArray[Any]:
-    """A column that is a matrix."""
-    assert isinstance(column, np.ndarray)
-    return column
-
-
-def _next(blocks: Iterator[Block]) -> Block | None:
+def _next(blocks: Iterator[RowBlock]) -> RowBlock | None:
     return next((block for block in blocks if len(block)), None)
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardmill.sources.ahead import ahead
-from shardmill.verbs.audit.rows import Block, Rows
+from shardmill.verbs.audit.rows import RowBlock, Rows
 from shardmill.verbs.audit.stored import matrices
 
 # Vectors whose digests are held: 16 bytes each. Of more, those whose digests end in zeros, so doubles stay together.
@@ -95,8 +95,7 @@ def scan(rows: Rows, sample: int, on_progress: Callable[[float, str], None]) -> 
     return seen
 
 
-def _look_at(seen: Scanned, digests: _Digests, block: Block, draws: NDArray[np.float64], sample: int) -> None:
-    assert block.vectors is not None
+def _look_at(seen: Scanned, digests: _Digests, block: RowBlock, draws: NDArray[np.float64], sample: int) -> None:
     there = np.zeros(len(block), bool)
     limit = np.inf if len(seen.sample) < sample else seen.sample[-1].draw if sample else 0.0
     for places, matrix in matrices(block.vectors):
@@ -146,7 +145,7 @@ def _sort_by_length(
     return usable
 
 
-def _hash_texts(block: Block, places: NDArray[np.int64]) -> NDArray[np.int64]:
+def _hash_texts(block: RowBlock, places: NDArray[np.int64]) -> NDArray[np.int64]:
     if block.texts is None:
         return places
     hashes = np.fromiter(map(hash, block.texts.to_pylist()), np.int64, len(block))
@@ -217,5 +216,6 @@ class _Digests:
         ends = np.append(begins[1:], len(digests)) if len(begins) else begins
         several = texts[begins] != texts[ends - 1] if len(begins) else np.zeros(0, bool)
         begins, ends = begins[several], ends[several]
-        pairs = sorted((int(rows[a]), int(rows[b - 1])) for a, b in zip(begins, ends, strict=True))
+        both = np.sort(np.stack([rows[begins], rows[ends - 1]], axis=1), axis=1)
+        pairs = sorted((int(a), int(b)) for a, b in both)
         return pairs, int((ends - begins).sum()) << self._zeros

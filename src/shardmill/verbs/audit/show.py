@@ -9,7 +9,7 @@ from rich.console import Console
 from shardmill.core.console import duration, print_json
 from shardmill.core.errors import EXIT_FAILED
 from shardmill.run.request import Request
-from shardmill.verbs.audit.report import Audit, Cause
+from shardmill.verbs.audit.report import Audit, AuditCause
 
 
 def show_audit(request: Request, found: Audit) -> None:
@@ -32,7 +32,7 @@ def show_audit(request: Request, found: Audit) -> None:
         sys.exit(EXIT_FAILED)
 
 
-def describe(cause: Cause) -> str:
+def describe(cause: AuditCause) -> str:
     """A cause in a line: what, where, how much, and what to do."""
     where = f"about {cause.rows:,} rows ({_percent(cause.share)})"
     if cause.first is not None:

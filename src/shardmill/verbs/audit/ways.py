@@ -48,7 +48,7 @@ class Way:
             return True
         if "max_tokens" in self.folder:
             longest = int(embedder.encode(texts).rows.lengths.max())
-            return longest >= min(self.folder["max_tokens"] + 1, embedder.tokenizer.limit or longest + 1)
+            return bool(longest >= min(self.folder["max_tokens"] + 1, embedder.tokenizer.limit or longest + 1))
         other = embedder.used_otherwise(prompt=self.prompt, **self.folder).encode([*map(self.change, texts)]).rows
         own = embedder.encode(texts).rows
         return not (np.array_equal(own.flat, other.flat) and np.array_equal(own.starts, other.starts))
@@ -92,7 +92,9 @@ def _prompts(embedder: TextEmbedder) -> Iterator[Way]:
 def _cuts(embedder: TextEmbedder) -> Iterator[Way]:
     own = embedder.tokenizer.limit
     most = count_positions(embedder.folder.config)
-    for tokens in _LENGTHS:
+    # Of several longer cuts that explain the same rows, the longest is told: a text may end before all of them.
+    longer = [tokens for tokens in _LENGTHS if tokens > (own or 0)]
+    for tokens in (*longer[::-1], *(tokens for tokens in _LENGTHS if tokens not in longer)):
         if tokens != own and tokens > embedder.tokenizer.frame_tokens and (most is None or tokens <= most):
             limit = f"{own:,} tokens" if own else "the end"
             yield Way("cut", f"cut at {tokens:,} tokens, not at {limit}", folder={"max_tokens": tokens})

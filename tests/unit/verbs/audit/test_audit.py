@@ -14,10 +14,11 @@ import pytest
 from numpy.typing import NDArray
 
 import shardmill as package
-from shardmill.verbs.audit.report import Audit, Cause
+from shardmill.verbs.audit.report import Audit, AuditCause
 from tests.support.audited import as_bfloat16, unit, write_vectors
 from tests.support.cli import Cli
-from tests.support.tiny_models import bert, byte_level_bpe, fast, needed, pooling, torch, write_model
+from tests.support.libraries import needed
+from tests.support.tiny_models import bert, byte_level_bpe, fast, pooling, torch, write_model
 
 SentenceTransformer = needed("sentence_transformers").SentenceTransformer
 quantize = needed("sentence_transformers.util").quantize_embeddings
@@ -78,7 +79,11 @@ def audit(tmp_path: Path, model: Path) -> Callable[..., Audit]:
     return call
 
 
-def only(found: Audit) -> Cause:
+def look(source: Path, **options: Any) -> Audit:
+    return package.audit(str(source), **options)
+
+
+def only(found: Audit) -> AuditCause:
     """The one cause of what is wrong."""
     assert not found.right
     (cause,) = found.causes
@@ -260,21 +265,21 @@ def jsonl(tmp_path: Path) -> Path:
 
 def test_a_matrix_beside_a_file(jsonl: Path, tmp_path: Path, model: Path, right: Vectors) -> None:
     np.save(tmp_path / "vectors.npy", np.roll(right, 2, axis=0))
-    found = package.audit(jsonl, text="body", vectors=tmp_path / "vectors.npy", model=str(model), sample=60)
+    found = look(jsonl, text="body", vectors=tmp_path / "vectors.npy", model=str(model), sample=60)
     assert only(found).name == "shifted"
-    assert package.audit(tmp_path / "vectors.npy").right
+    assert look(tmp_path / "vectors.npy").right
 
 
 def test_vectors_as_lists_in_json(tmp_path: Path, model: Path, right: Vectors) -> None:
     path = tmp_path / "both.jsonl"
     rows = ({"body": text, "embedding": list(map(float, v))} for text, v in zip(texts(), right, strict=True))
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    assert package.audit(path, text="body", model=str(model), sample=60).right
+    assert look(path, text="body", model=str(model), sample=60).right
 
 
 def test_a_run_is_audited_by_its_own_model(jsonl: Path, tmp_path: Path, model: Path, shardmill: Cli) -> None:
     run = tmp_path / "run"
-    package.embed(jsonl, text="body", model=str(model), out=run, device="cpu", workers=1)
+    package.embed(str(jsonl), text="body", model=str(model), out=run, device="cpu", workers=1)
     said = shardmill("audit", run, "--sample", 40)
     assert (said.status, "Right: 120 vectors of 32 float32" in said.out) == (0, True), said
     assert "40 of 120 rows recomputed" in said.out
@@ -313,19 +318,19 @@ def test_bad_input_is_refused_with_the_next_step(
     assert "is given without" in refused(lambda: audit(right, model=None, prompt="query"))
     np.save(tmp_path / "short.npy", right[:-3])
     short = {"text": "body", "vectors": tmp_path / "short.npy"}
-    assert "117 vectors" in (said := refused(lambda: package.audit(jsonl, **short)))
+    assert "117 vectors" in (said := refused(lambda: look(jsonl, **short)))
     assert "120 rows" in said
     np.save(tmp_path / "long.npy", np.vstack([right, right]))
-    assert "240 vectors" in refused(lambda: package.audit(jsonl, text="body", vectors=tmp_path / "long.npy"))
+    assert "240 vectors" in refused(lambda: look(jsonl, text="body", vectors=tmp_path / "long.npy"))
     np.save(tmp_path / "flat.npy", right[0])
-    assert "shape (32,)" in refused(lambda: package.audit(tmp_path / "flat.npy"))
-    assert "no texts" in refused(lambda: package.audit(tmp_path / "short.npy", text="body"))
+    assert "shape (32,)" in refused(lambda: look(tmp_path / "flat.npy"))
+    assert "no texts" in refused(lambda: look(tmp_path / "short.npy", text="body"))
     np.save(tmp_path / "empty.npy", right[:0])
-    assert "no rows" in refused(lambda: package.audit(tmp_path / "empty.npy"))
+    assert "no rows" in refused(lambda: look(tmp_path / "empty.npy"))
     (tmp_path / "empty.jsonl").write_text("")
-    refused(lambda: package.audit(tmp_path / "empty.jsonl", text="body", vectors=tmp_path / "empty.npy"))
-    refused(lambda: package.audit(jsonl, text="body"))
-    refused(lambda: package.audit(tmp_path / "nowhere.parquet"))
+    refused(lambda: look(tmp_path / "empty.jsonl", text="body", vectors=tmp_path / "empty.npy"))
+    refused(lambda: look(jsonl, text="body"))
+    refused(lambda: look(tmp_path / "nowhere.parquet"))
 
 
 def test_vectors_of_another_text_say_so(audit: Callable[..., Audit], model: Path) -> None:

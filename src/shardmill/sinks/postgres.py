@@ -159,9 +159,9 @@ class StagedRows:
         if not found.complete:
             raise self._gone()
         self._progress = found
-        sums = {name: found.total(name) for name in COUNTS}
-        sealed = Sealed(rows=found.rows, lines=found.lines, part_rows=found.total("sent"), errors=found.errors, **sums)
-        return replace(sealed, items_digest=found.items_digest)
+        sums: dict[str, Any] = {name: found.total(name) for name in COUNTS}
+        sums |= {"part_rows": found.total("sent"), "items_digest": found.items_digest}
+        return Sealed(rows=found.rows, lines=found.lines, errors=found.errors, **sums)
 
     def commit(self, record: Commit) -> bool:
         return self._sink.ledger.commits.add(replace(record, digest=self._progress.digest.hex()))

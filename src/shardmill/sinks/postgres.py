@@ -151,7 +151,7 @@ class StagedRows:
         if not found.complete:
             raise self._gone()
         self._progress = found
-        sums = {name: found.total(name) for name in COUNTS}
+        sums: dict[str, Any] = {name: found.total(name) for name in COUNTS}
         return Sealed(
             rows=found.rows,
             lines=found.lines,

@@ -13,7 +13,7 @@ from typing import Any
 from shardmill.core.console import Bar, duration, say
 from shardmill.core.errors import ShardmillError, StoreError
 from shardmill.ledger import Commit, Ledger
-from shardmill.models.golden import lowest_cosine
+from shardmill.models.golden import lowest_of_many
 from shardmill.plan import Plan
 from shardmill.plugins import find_verb
 from shardmill.results.again import RowsAgain
@@ -132,7 +132,7 @@ class _SampleCheck:
             compared.add(item)
             own = name in task.output.names
             so_far.mostly |= own and agreement == "mostly"
-            if fit >= (lowest_cosine(commit.precision) if own and agreement == "close" else 1.0):
+            if fit >= (lowest_of_many(commit.precision) if own and agreement == "close" else 1.0):
                 so_far.worst = min(so_far.worst, fit)
             elif plan.work.query or (own and agreement == "mostly"):
                 differ.add(item)

@@ -15,7 +15,7 @@ from shardmill.core.console import Bar
 from shardmill.core.devices import Device
 from shardmill.core.errors import DatabaseError, ShardmillError, UsageError
 from shardmill.core.functions import changed_parts
-from shardmill.models.golden import lowest_cosine
+from shardmill.models.golden import lowest_of_many
 from shardmill.plan import NEW_NUMERICS, NUMERICS, new_numerics
 from shardmill.postgres import checking, reading
 from shardmill.postgres.definition import DIGEST
@@ -215,7 +215,7 @@ class Table:
             made = task.run(task.prepare([text]).inputs).rows.column(0)[0].as_py()
             worst = min(worst, _cosine(np.fromstring(stored.strip("[]"), sep=","), np.asarray(made, np.float64)))
         seen = f"{len(known)} rows computed again in float32 on {device.name}, worst cosine {worst:.6f}"
-        return worst >= lowest_cosine(""), seen
+        return worst >= lowest_of_many(""), seen
 
     def _compare_values(self, known: Sequence[tuple[Sequence[Any], str]]) -> tuple[bool, str]:
         """A table does not say in which precision its rows were made; the task says whether some may differ."""

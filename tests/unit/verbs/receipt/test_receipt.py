@@ -17,9 +17,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cryptography.hazmat.primitives import serialization as pem
-from cryptography.hazmat.primitives.asymmetric import ec, ed25519, x25519
-
 import shardmill as library
 from shardmill.core.dialect import speaking
 from shardmill.core.errors import CorruptState, ShardmillError, UsageError
@@ -33,7 +30,12 @@ from shardmill.verbs.receipt.keys import PASSPHRASE, open_public_key
 from shardmill.verbs.receipt.receipt import Receipt
 from tests.support.cli import Cli, assert_told
 from tests.support.corpora import fake_rows, fake_spec
+from tests.support.libraries import needed
 
+pem = needed("cryptography.hazmat.primitives.serialization")
+ec, ed25519, x25519 = (
+    needed(f"cryptography.hazmat.primitives.asymmetric.{name}") for name in ("ec", "ed25519", "x25519")
+)
 FAILED = 17
 EARLIER = Path(__file__).parents[3] / "data" / "earlier" / "0.2.0"
 Key = Any

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 import shardmill as library
 from shardmill.core.dialect import speaking
 from shardmill.core.errors import CorruptState, ShardmillError, UsageError

@@ -151,7 +151,8 @@ def test_a_table_is_loaded_and_read(postgres: PostgresServer, place: Path, embed
     source = lines(place / "rows.jsonl", passages()[:12])
     words = ["--text", "text", "--id", "id", "--model", embedder, "--to", url, "--table", "places"]
     verb("load", source, *words, *ON_CPU, "--out", place / "runs" / "table")
-    said = verb("audit", f"{url}/places", "--text", "text", "--id", "id", "--model", embedder, "--sample", 8)
+    table = url.replace("/every_verb", "/every_verb/places")
+    said = verb("audit", table, "--text", "text", "--id", "id", "--model", embedder, "--sample", 8)
     assert "8 of 12 rows recomputed" in said.out
     task = ["--task", "shardmill.testing:FakeTask", "--text", "text", "--id", "id"]
     run = place / "runs" / "query"

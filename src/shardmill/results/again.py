@@ -122,7 +122,7 @@ class RowsAgain:
         if not any(is_vector(f.type) for f in task.output):
             return None
         prepared = task.prepare([texts[i] for i in wanted])
-        if prepared.owners is not None or not isinstance(prepared.inputs, list) or task.combine(1) is not None:
+        if prepared.owners is not None or isinstance(prepared.inputs, pa.RecordBatch) or task.combine(1) is not None:
             return None
         made: list[tuple[int, pa.RecordBatch]] = []
         try:

@@ -59,7 +59,8 @@ class PartLook:
         ids = batch.select(list(self._plan.work.id))
         rows, hashes = hash_ids(ids if firsts.all() else ids.filter(pa.array(firsts)))
         self._seen.ids += len(rows)
-        if len(rows) < len(firsts):
+        # The key of a group may be null: the rows without one are a group, too.
+        if len(rows) < len(firsts) and not self._plan.work.group_by:
             without = firsts & ~known
             without[np.flatnonzero(firsts)[rows]] = False
             self._seen.no_id += self._name("ids", batch, items, without)

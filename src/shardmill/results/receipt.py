@@ -1,6 +1,6 @@
 """What a receipt says of a result, and how a result is compared with its receipt later.
 
-Design: docs/design/proof-and-trust.md
+Design: docs/design/audits-and-receipts.md
 """
 
 from __future__ import annotations

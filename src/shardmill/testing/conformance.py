@@ -42,7 +42,7 @@ from shardmill.sources.formats import find_format
 from shardmill.sources.spans import extents, is_ranged
 from shardmill.tasks.base import WINDOW, Output, Prepared, Task
 from shardmill.tasks.context import LongTask, Stopped
-from shardmill.testing import FakeContext
+from shardmill.testing.context import FakeContext
 from shardmill.testing.writing import Checks, check_writer
 
 __all__ = ["check_engine", "check_sink", "check_source", "check_task", "check_writer"]

@@ -1,6 +1,6 @@
 """Vectors that anybody made, looked at and recomputed: what is wrong with them, and why.
 
-Design: docs/design/proof-and-trust.md
+Design: docs/design/audits-and-receipts.md
 """
 
 from __future__ import annotations

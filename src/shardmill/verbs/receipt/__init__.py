@@ -1,6 +1,6 @@
 """Receipts: what a run made of what, as an in-toto statement that can be signed.
 
-Design: docs/design/proof-and-trust.md
+Design: docs/design/audits-and-receipts.md
 """
 
 from __future__ import annotations

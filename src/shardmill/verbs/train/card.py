@@ -66,8 +66,8 @@ def _thin(rows: list[Any]) -> list[Any]:
 def _data(pairs: Pairs, done: Outcome) -> str:
     said = [f"{done.items:,} items were trained on, {done.held_out:,} were held out"]
     if done.held_out:
-        said[0] += f" ({pairs.options.describe_held_out(done.items, done.held_out)})"
-        said[0] += f", by {_code(pairs.options.split_column)}"
+        share = pairs.options.describe_held_out(done.items, done.held_out)
+        said[0] += f", by {_code(pairs.options.split_column)}: {share}"
     said[0] += "."
     if pairs.left_out:
         said.append(f"{len(pairs.left_out):,} rows of the source were left out:\n")

@@ -137,7 +137,7 @@ def test_a_card_names_columns_as_they_are(folder: Path, tmp_path: Path, write_js
     train(write_jsonl(rows), folder, tmp_path / "run", columns=["the_question", "passage"], split_by="the_group")
     card = (tmp_path / "run" / "model" / "README.md").read_text()
     assert "(`the_question`, `passage`)" in card
-    assert "held out, by `the_group`." in card
+    assert "held out, by `the_group`: " in card
     again = {"columns": ["the_question", "passage"]}
     train(write_jsonl(rows), tmp_path / "run" / "model", tmp_path / "again", **again)
     assert "# run/model, fine-tuned" in (tmp_path / "again" / "model" / "README.md").read_text()

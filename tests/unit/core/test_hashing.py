@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from shardmill.core.hashing import hash_column, hash_inputs
+from shardmill.models.ragged import Ragged
 
 DAY = datetime.datetime(2026, 11, 17, 12, 30, 1, 5)
 COLUMNS: dict[str, tuple[pa.DataType, list[Any]]] = {
@@ -64,3 +65,24 @@ def test_inputs_of_a_task_are_told_apart(inputs: Any) -> None:
     hashes = hash_inputs(inputs)
     assert len({*hashes.tolist()}) == len(inputs)
     assert hash_inputs(inputs).tolist() == hashes.tolist()
+
+
+def test_rows_of_tokens_have_one_hash_however_they_are_held() -> None:
+    draw = np.random.default_rng(0)
+    lengths = [0, 1, 5, 40_000, 3, 0, *draw.integers(0, 300, 500).tolist()]
+    rows = [draw.integers(0, 30_000, length).astype(np.int32) for length in lengths]
+    starts = np.cumsum([0, *lengths])
+    whole = hash_inputs(Ragged(np.concatenate(rows), starts)).tolist()
+    assert whole == hash_inputs(rows).tolist()
+    assert whole == [hash_inputs([row])[0] for row in rows]
+    assert whole[:3] == hash_inputs([rows[0].astype(np.int64), rows[1], rows[2]]).tolist()
+    assert whole[:2] == hash_inputs([*rows[:2], "a text"]).tolist()[:2]
+    assert len({*whole}) > len(rows) - 10
+
+
+def test_long_texts_are_told_apart_in_every_byte() -> None:
+    texts = ["x" * length for length in (255, 256, 257, 300_000)]
+    texts += [f"{'x' * at}y{'x' * (299 - at)}" for at in range(300)]
+    texts += [f"{'x' * at}yz{'x' * (298 - at)}" for at in range(299)]
+    texts += [f"{'x' * at}zy{'x' * (298 - at)}" for at in range(299)]
+    assert len({*hash_column(pa.array(texts)).tolist()}) == len(texts)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any, Literal
 
-from shardmill.core.console import print_json, say
+from shardmill.core.console import print_checks, print_json, say
 from shardmill.core.dialect import shell_command
 from shardmill.core.errors import EXIT_FAILED
 from shardmill.plan.options import CallOptions, option
@@ -44,8 +44,6 @@ class VerifyOptions(OfResult, Trusting, Printing):
 
 
 def verify(request: Request) -> None:
-    from rich.console import Console
-
     from shardmill.run.result import Run
     from shardmill.run.table import open_result
 
@@ -58,12 +56,11 @@ def verify(request: Request) -> None:
     if options.as_json:
         print_json(report.to_json())
     else:
-        console = Console(highlight=False, soft_wrap=True)
-        for check in report.checks:
-            console.print(f"  [{'green' if check.ok else 'red'}]{'ok  ' if check.ok else 'FAIL'}[/] ", end="")
-            console.print(f"{check.name:<10} {check.seen}", markup=False)
         verdict = "Verified" if report.verified else "NOT verified"
-        console.print(f"{verdict}: {report.rows:,} rows, {report.errors:,} errors, {report.seconds} s.", markup=False)
+        print_checks(
+            ((check.ok, check.name, check.seen) for check in report.checks),
+            f"{verdict}: {report.rows:,} rows, {report.errors:,} errors, {report.seconds} s.",
+        )
     if isinstance(result, Run):
         if not options.no_report:
             result.keep_report(report)

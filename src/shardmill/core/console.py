@@ -43,6 +43,16 @@ def print_json(value: Any) -> None:
     print(text.encode("utf-8", "backslashreplace").decode())
 
 
+def print_checks(checks: Iterable[tuple[bool, str, str]], *below: str) -> None:
+    """Print whether each check passed, its name and what was seen; then the lines below."""
+    out = Console(highlight=False, soft_wrap=True)
+    for ok, name, seen in checks:
+        out.print(f"  [{'green' if ok else 'red'}]{'ok  ' if ok else 'FAIL'}[/] ", end="")
+        out.print(f"{name:<10} {seen}", markup=False)
+    for line in below:
+        out.print(line, markup=False)
+
+
 def duration(seconds: float | None) -> str:
     """Seconds in readable form.
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from rich.console import Console
-
-from shardmill.core.console import duration, print_json
+from shardmill.core.console import duration, print_checks, print_json
 from shardmill.core.errors import EXIT_FAILED
 from shardmill.run.request import Request
 from shardmill.verbs.audit.report import Audit, AuditCause
@@ -17,17 +15,14 @@ def show_audit(request: Request, found: Audit) -> None:
     if request.options.as_json:
         print_json(found.to_json())
     else:
-        console = Console(highlight=False, soft_wrap=True)
-        for check in found.checks:
-            console.print(f"  [{'green' if check.ok else 'red'}]{'ok  ' if check.ok else 'FAIL'}[/] ", end="")
-            console.print(f"{check.name:<10} {check.seen}", markup=False)
-        for note in found.notes:
-            console.print(f"       note       {note}", markup=False)
-        for cause in found.causes:
-            console.print(f"  Cause: {describe(cause)}", markup=False)
         verdict = "Right" if found.right else "NOT right"
         kind = f"{found.rows:,} vectors of {found.dims:,} {found.stored}"
-        console.print(f"{verdict}: {kind}, {found.seconds} s.", markup=False)
+        print_checks(
+            ((check.ok, check.name, check.seen) for check in found.checks),
+            *(f"       note       {note}" for note in found.notes),
+            *(f"  Cause: {describe(cause)}" for cause in found.causes),
+            f"{verdict}: {kind}, {found.seconds} s.",
+        )
     if not found.right:
         sys.exit(EXIT_FAILED)
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import shlex
 import sys
 
-from shardmill.core.console import print_json, say
+from shardmill.core.console import print_checks, print_json, say
+from shardmill.core.dialect import shell_command
 from shardmill.core.errors import EXIT_FAILED
 from shardmill.results.receipt import tell_result
 from shardmill.run.request import Request
@@ -26,14 +26,9 @@ def show(request: Request, receipt: Receipt) -> None:
 
 
 def _show_checks(receipt: Receipt) -> None:
-    from rich.console import Console
-
-    console = Console(highlight=False, soft_wrap=True)
-    for check in receipt.checks:
-        console.print(f"  [{'green' if check.ok else 'red'}]{'ok  ' if check.ok else 'FAIL'}[/] ", end="")
-        console.print(f"{check.name:<10} {check.seen}", markup=False)
     verdict = "holds" if receipt.holds else "does NOT hold"
-    console.print(f"The receipt {verdict}: {receipt.place}", markup=False)
+    checks = ((check.ok, check.name, check.seen) for check in receipt.checks)
+    print_checks(checks, f"The receipt {verdict}: {receipt.place}")
 
 
 def _show_written(receipt: Receipt, run: str) -> None:
@@ -42,7 +37,7 @@ def _show_written(receipt: Receipt, run: str) -> None:
     say(f"{tell_result(receipt.statement)}, sha256 {said['parts']['sha256'][:16]}, {signed}: {receipt.place}")
     verified = (said["verification"] or {}).get("verified")
     if verified:
-        say(f"Next: shardmill receipt {shlex.quote(run)} --check {shlex.quote(receipt.place)}")
+        say(f"Next: {shell_command('receipt', run, '--check', receipt.place)}")
     else:
         what = "was not verified" if verified is None else "failed its last verification"
-        say(f"The run {what}, and the receipt says so. Next: shardmill verify {shlex.quote(run)}")
+        say(f"The run {what}, and the receipt says so. Next: {shell_command('verify', run)}")

@@ -118,14 +118,35 @@ def _hash_values(column: pa.Array) -> Hashes:
     if pa.types.is_integer(kind):
         return mix(column.fill_null(0).to_numpy(zero_copy_only=False).astype(np.uint64))
     if (matrix := _fixed(column)) is not None:
-        return _hash_bytes_of_rows(matrix)
+        return _with_holes(column, _hash_bytes_of_rows(matrix))
     if (lists := _lists(column)) is not None:
-        return _hash_bytes(lists)
+        return _with_holes(column, _hash_bytes(lists))
     if any(is_text(kind) for is_text in (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)):
         column = column.cast(pa.large_string())
     elif not any(is_bytes(kind) for is_bytes in (pa.types.is_binary, pa.types.is_large_binary)):
-        column = pa.array([repr(value) for value in column.to_pylist()], pa.large_string())
+        column = _spell(column)
     return _hash_bytes(column.cast(pa.large_binary()))
+
+
+def _spell(column: pa.Array) -> pa.Array:
+    return pa.array([repr(value) for value in column.to_pylist()], pa.large_string())
+
+
+def _with_holes(column: pa.Array, hashes: Hashes) -> Hashes:
+    """The hashes of a column, where lists that have a null inside are spelled out; what their bytes are is chance."""
+    kind = column.type
+    if not pa.types.is_nested(kind) or not column.values.null_count:
+        return hashes
+    missing = np.zeros(len(column.values) + 1, np.int64)
+    np.cumsum(column.values.is_null().to_numpy(zero_copy_only=False), out=missing[1:])
+    if pa.types.is_fixed_size_list(kind):
+        edges = (np.arange(len(column) + 1) + column.offset) * kind.list_size
+    else:
+        edges = column.offsets.to_numpy()
+    holes = np.flatnonzero(missing[edges[1:]] > missing[edges[:-1]])
+    if len(holes):
+        hashes[holes] = _hash_bytes(_spell(column.take(pa.array(holes))).cast(pa.large_binary()))
+    return hashes
 
 
 def _fixed(column: pa.Array) -> NDArray[np.uint8] | None:
@@ -134,7 +155,7 @@ def _fixed(column: pa.Array) -> NDArray[np.uint8] | None:
     if pa.types.is_fixed_size_list(kind):
         size = kind.list_size
         values = column.values.slice(column.offset * size, len(column) * size)
-        if not size or values.null_count:
+        if not size:
             return None
     else:
         values = column
@@ -148,9 +169,9 @@ def _fixed(column: pa.Array) -> NDArray[np.uint8] | None:
 
 
 def _lists(column: pa.Array) -> pa.LargeBinaryArray | None:
-    """The bytes of each list of numbers or times. None for other types, and for lists with nulls."""
+    """The bytes of each list of numbers or times. None for other types."""
     kind = column.type
-    if not (pa.types.is_list(kind) or pa.types.is_large_list(kind)) or column.values.null_count:
+    if not (pa.types.is_list(kind) or pa.types.is_large_list(kind)):
         return None
     values = column.values
     if not pa.types.is_primitive(values.type) or values.type.bit_width < 8:

@@ -30,6 +30,9 @@ COLUMNS: dict[str, tuple[pa.DataType, list[Any]]] = {
     "decimal": (pa.decimal128(10, 2), [decimal.Decimal("1.50"), None, decimal.Decimal("-2.25")]),
     "vector": (pa.list_(pa.float32(), 3), [[1, 2, 3], [3, 2, 1], [0, 0, 0]]),
     "list": (pa.list_(pa.float32()), [[1, 2, 3], [], None, [1.0], [3, 2]]),
+    "vector of integers": (pa.list_(pa.int32(), 3), [[1, 2, 3], None, [3, 2, 1], [1, None, 3], [0, 0, 0]]),
+    "list with holes": (pa.list_(pa.int64()), [[1, 2, 3], [1, None], None, [], [None], [4]]),
+    "large list": (pa.large_list(pa.float64()), [[1, 2, 3], [1, None], None, [], [4]]),
     "list of texts": (pa.list_(pa.string()), [["a"], [], None, ["a", None]]),
     "struct": (pa.struct({"a": pa.int64(), "b": pa.string()}), [{"a": 1, "b": "x"}, None, {"a": 1, "b": None}]),
     "dictionary": (pa.dictionary(pa.int8(), pa.string()), ["a", "b", None, "c"]),
@@ -44,6 +47,8 @@ def test_a_value_has_one_hash(name: str) -> None:
     assert len({*whole.tolist()}) == len(values)
     for start in range(len(values)):
         assert hash_column(column.slice(start)).tolist() == whole[start:].tolist()
+        assert hash_column(column.slice(start, 1)).tolist() == [whole[start]]
+        assert hash_column(column.take(pa.array([start]))).tolist() == [whole[start]]
     file = io.BytesIO()
     pq.write_table(pa.table({"column": column}), file)
     again = pq.read_table(file).column("column").combine_chunks()

@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+pytest.importorskip("torch")
+
 from shardmill.core.devices import Device
 from shardmill.core.errors import MissingExtra, ModelError
 from shardmill.models.decoding.generator import Generator

@@ -76,8 +76,8 @@ def hash_inputs(inputs: Any) -> Hashes:
     """
     if isinstance(inputs, pa.RecordBatch):
         return hash_rows(inputs)
-    if (starts := getattr(inputs, "starts", None)) is not None:
-        return _hash_numbers(inputs.flat, starts)
+    if hasattr(inputs, "flat") and hasattr(inputs, "starts"):
+        return _hash_numbers(inputs.flat, inputs.starts)
     if isinstance(inputs, np.ndarray) and inputs.dtype != object:
         flat = np.ascontiguousarray(inputs).reshape(len(inputs), -1)
         return _hash_bytes_of_rows(flat.view(np.uint8)) if flat.size else np.zeros(len(inputs), np.uint64)

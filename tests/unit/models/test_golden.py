@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from shardmill.models.golden import agree, lowest_cosine, reach_past_window
+from shardmill.models.golden import agree, lowest_cosine, lowest_of_many, reach_past_window
 
 
 def _turned(cosine: float) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
@@ -22,6 +22,8 @@ def test_each_precision_has_its_gate(precision: str, agrees: float, differs: flo
     assert agree(*_turned(agrees), precision)
     assert not agree(*_turned(differs), precision)
     assert lowest_cosine("float32") > lowest_cosine("float16") > lowest_cosine("bfloat16") == lowest_cosine("")
+    assert [lowest_of_many(name) == lowest_cosine(name) for name in ("float16", "bfloat16", "")] == [True] * 3
+    assert lowest_cosine("float32") > lowest_of_many("float32") > lowest_of_many("float16")
 
 
 def test_what_is_not_finite_never_agrees() -> None:

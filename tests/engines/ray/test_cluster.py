@@ -39,6 +39,7 @@ except ImportError:
     unavailable("ray is not installed: pip install ray")
 
 import shardmill.ray
+from shardmill.engines.ray.cluster import Connection
 from tests.support.ray_cluster import RAY_HEAD as HEAD
 from tests.support.ray_cluster import RAY_NODE as SMALL
 
@@ -341,6 +342,27 @@ def test_inside_a_larger_ray_program(cluster: Cluster, tmp_path: Path) -> None:
         spec = fake_spec(source)
         with pytest.raises(UsageError, match="the placement group has 2 CPU"):
             shardmill.ray.map_shards(spec, out=tmp_path / "b", workers=1, num_cpus=3, placement_group=group)
+        assert ray.is_initialized()
+    finally:
+        ray.shutdown()
+
+
+def test_ray_ends_with_its_last_connection(cluster: Cluster) -> None:
+    """An engine that placed nobody may be collected while another one works."""
+    first, second = Connection(cluster.address), Connection(cluster.address)
+    del first
+    assert ray.is_initialized()
+    second.close()
+    assert not ray.is_initialized()
+
+
+def test_a_connection_ends_no_ray_that_came_later(cluster: Cluster) -> None:
+    ours = Connection(cluster.address)
+    ray.shutdown()
+    ray.init(cluster.address, log_to_driver=False)
+    try:
+        Connection(cluster.address).close()
+        ours.close()
         assert ray.is_initialized()
     finally:
         ray.shutdown()

@@ -28,11 +28,12 @@ Resources = Mapping[str, float]
 class Connection:
     """Uses the cluster this process is already connected to, connects to an address, or starts a local Ray.
 
-    What this object started ends with `close`, or when it is garbage-collected; a `lasting` cluster must be there.
+    What shardmill started ends with the last connection that is closed or garbage-collected; a `lasting` cluster
+    must be there.
     """
 
     def __init__(self, address: str = "", *, lasting: bool = False) -> None:
-        self._end: weakref.finalize[..., Connection] | None = None
+        self._session = _Session.current()
         if ray.is_initialized():
             _same_cluster(address)
             return
@@ -49,11 +50,30 @@ class Connection:
                 ray.init(address or "local", log_to_driver=False, logging_level=logging.ERROR)
             except (ConnectionError, RuntimeError, ValueError) as error:
                 raise UsageError(f"--address {address}: {' '.join(str(error).split())}", hint=_START) from error
-        self._end = weakref.finalize(self, _end, _silence_ray())
+        self._session = _Session()
 
     def close(self) -> None:
-        if self._end is not None:
-            self._end()
+        self._session = None
+
+
+class _Session:
+    """Ray as shardmill started it: it ends when no connection holds it, and never ends a Ray that came after it."""
+
+    _latest: weakref.ref[_Session] | None = None
+
+    def __init__(self) -> None:
+        self.name = _session_name()
+        weakref.finalize(self, _end, self.name, _silence_ray())
+        _Session._latest = weakref.ref(self)
+
+    @staticmethod
+    def current() -> _Session | None:
+        session = _Session._latest() if _Session._latest is not None else None
+        return session if session is not None and session.name == _session_name() else None
+
+
+def _session_name() -> str | None:
+    return str(ray.get_runtime_context().get_worker_id()) if ray.is_initialized() else None
 
 
 _START = "Is the cluster up (`ray status`)? Without --address and RAY_ADDRESS, a Ray is started on this machine."
@@ -82,8 +102,9 @@ def _silence_ray() -> ExitStack:
     return talk
 
 
-def _end(talk: ExitStack) -> None:
-    ray.shutdown()
+def _end(session: str | None, talk: ExitStack) -> None:
+    if session == _session_name():
+        ray.shutdown()
     talk.close()
 
 

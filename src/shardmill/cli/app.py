@@ -109,7 +109,10 @@ def _verbs_with(flag: str) -> list[str]:
     found = []
     for name in names("verbs"):
         model = find("verbs", name).part("options")
-        if any(flag in (each.about.flags or (each.flag,)) for each in declared(model)):
+        if any(
+            flag in (each.about.flags or (each.flag,)) and each.about.only in ("", "command")
+            for each in declared(model)
+        ):
             found.append(name)
     return found[:3]
 

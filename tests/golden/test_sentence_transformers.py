@@ -68,7 +68,7 @@ def mixed_texts(count: int) -> list[str]:
 def opened(folder: Path | str, **params: Any) -> EmbedTask:
     task = EmbedTask(model=str(folder), **params)
     task.open(Device("cpu", "cpu", threads=2, precise=True))
-    assert task.notes == ["Kernel: torch float32, padded (as asked)."]
+    assert task.numerics["precision"] == "float32"
     return task
 
 

@@ -18,6 +18,7 @@ from shardmill.models.encoder import Clock, Encoder, first_run
 from shardmill.models.folder import ModelFolder
 from shardmill.models.golden import agree, reach_past_window
 from shardmill.models.memory import MemoryKey, free_cuda_bytes, identify_model, learn_model, measure_cuda
+from shardmill.models.networks.unknown import NotDescribed
 from shardmill.models.packed import PackedEncoder
 from shardmill.models.window import find_window
 from shardmill.plan.sizing.memory import PACKED_BUDGET_TOKENS, PADDED_BUDGET_TOKENS
@@ -130,7 +131,7 @@ class _Trial:
     ) -> None:
         self.folder = folder
         self.device = device
-        self.pad_id = pad_id
+        self.pad_id, self.limit = pad_id, limit
         self.golden = golden = reach_past_window(golden, find_window({**folder.config, **folder.config_options}), limit)
         self.skip = skip
         self.typical = np.resize(max(golden, key=len), min(limit or _TYPICAL_TOKENS, _TYPICAL_TOKENS))
@@ -224,9 +225,13 @@ class _Trial:
         except (ImportError, MissingExtra):
             return
         try:
-            yield OpenVinoEncoder(self.folder, pad_id=self.pad_id, threads=self.device.threads, precision=precision)
+            yield OpenVinoEncoder(
+                self.folder, pad_id=self.pad_id, limit=self.limit, threads=self.device.threads, precision=precision
+            )
         except ModelError as error:
-            self.why.append(error.message)
+            self.why.append(error.message.rstrip("."))
+        except NotDescribed as error:
+            self.why.append(f"OpenVINO cannot run it: {error}")
 
     def _is_right(self, kernel: Kernel) -> bool:
         if agree(kernel.encode(self.golden, self.skip), self.expected, kernel.precision):

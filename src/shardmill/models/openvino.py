@@ -1,4 +1,4 @@
-"""The OpenVINO encoder, for CPUs: OpenVINO runs the transformer; torch runs pooling and later steps in float32.
+"""The OpenVINO encoder, for CPUs: OpenVINO runs the network; NumPy runs pooling and later steps in float32.
 
 Pooling inside the graph would sum in the lower precision: in f16 the lowest cosine of MiniLM fell from 0.99994 to
 0.9994 that way, and nothing was faster.
@@ -7,101 +7,127 @@ Pooling inside the graph would sum in the lower precision: in f16 the lowest cos
 from __future__ import annotations
 
 import contextlib
-import importlib
-import sys
+import copy
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
 
-from shardmill.core.errors import DeviceOutOfMemory, ModelError, missing_extra
-from shardmill.models.encoder import apply_step, load_step, load_transformer, memory_guard, pool, quiet
-from shardmill.models.folder import ModelFolder
+from shardmill.core.errors import DeviceOutOfMemory, ModelError
+from shardmill.models.described import Rows, pad, read_network
+from shardmill.models.folder import ModelFolder, Pooling
 from shardmill.models.golden import LOWEST_TOKEN_COSINES
+from shardmill.models.networks.arrays import ArrayNetwork
+from shardmill.models.networks.graph import build_graph, load_openvino
+from shardmill.models.networks.stored import Reals
+from shardmill.models.pooling import Steps, pool
 
 _CAPABILITIES = {"BF16": "bf16", "FP16": "f16"}
 # The most that was measured: with 2 threads, 2 streams are at least as fast as 1.
 _MOST_STREAMS = 2
-# Tiny Qwen3, ModernBERT, MPNet and T5 gave wrong results on an ARM CPU, even in f32: every compiled model is checked.
+# Tiny networks that were converted from torch gave wrong results on an ARM CPU, even in f32: every one is checked.
 _PRECISIONS = {"f32": "float32", "f16": "float16", "bf16": "bfloat16"}
 _PROBE_TOKENS = (48, 29, 1)
 
 
 def precisions() -> tuple[str, ...]:
     """The precisions in which this CPU is fast, the most precise last."""
-    capable = _core(_load_library()).get_property("CPU", "OPTIMIZATION_CAPABILITIES")
+    capable = _core(load_openvino()).get_property("CPU", "OPTIMIZATION_CAPABILITIES")
     return *(precision for said, precision in _CAPABILITIES.items() if said in capable), "f32"
 
 
-class OpenVinoEncoder:
-    """A model compiled for `threads` cores; each of the `streams` runs a part of the batch."""
+class CompiledEncoder:
+    """A graph compiled for `threads` cores; each of the `streams` runs a part of the batch."""
 
     padded = True
 
     def __init__(
-        self, folder: ModelFolder, *, pad_id: int, threads: int, precision: str, streams: int | None = None
+        self, graph: Any, folder: ModelFolder, *, pad_id: int, threads: int, precision: str, streams: int | None = None
     ) -> None:
-        library = _load_library()
-        self._pad_id = pad_id
-        self._pooling = folder.pooling
-        self._steps = folder.steps
+        self._pad_id, self._pooling, self._steps = pad_id, folder.pooling, Steps(folder.steps)
         self._streams = min(threads, _MOST_STREAMS) if streams is None else streams
-        with quiet(), memory_guard():
-            self._layers = [load_step(step) for step in folder.steps]
-            transformer = _Transformer(load_transformer(folder, "sdpa"))
-            try:
-                compiled = _compile(library, transformer, threads, self._streams, precision)
-                # OpenVINO replaces a precision that the CPU lacks.
-                used = compiled.get_property("INFERENCE_PRECISION_HINT").to_string()
-                cosine = _lowest_cosine(compiled, transformer, pad_id)
-            except Exception as error:
-                reason = str(error).strip().splitlines() or [type(error).__name__]
-                raise ModelError(
-                    f"OpenVINO cannot convert {folder.transformer.name}: {reason[0][:200]}", hint="torch can run it."
-                ) from error
-        if not cosine >= LOWEST_TOKEN_COSINES[_PRECISIONS[used]]:
-            raise ModelError(
-                f"OpenVINO cannot convert {folder.transformer.name}: in {used} a cosine is {cosine:.5f}.",
-                hint="torch can run it.",
-            )
-        self._compiled = compiled
-        self._requests = [compiled.create_infer_request() for _ in range(self._streams)]
-        self.name = f"openvino {used}, {self._streams} stream{'s' if self._streams > 1 else ''}"
-        self.precision = _PRECISIONS[used]
+        with explain(folder.transformer.name):
+            self._compiled = compile_graph(graph, threads, self._streams, precision)
+            # OpenVINO replaces a precision that the CPU lacks.
+            self._used = self._compiled.get_property("INFERENCE_PRECISION_HINT").to_string()
+        self._requests = [self._compiled.create_infer_request() for _ in range(self._streams)]
+        self.name = f"openvino {self._used}, {self._streams} stream{'s' if self._streams > 1 else ''}"
+        self.precision = _PRECISIONS[self._used]
 
-    def begin(self, rows: Sequence[NDArray[np.int32]], skip: int = 0) -> Callable[[], NDArray[np.float32]]:
+    def begin(self, rows: Rows, skip: int = 0) -> Callable[[], Reals]:
         """Like `encode`, and finished when this returns, because no core is free to continue in the background."""
         vectors = self.encode(rows, skip)
         return lambda: vectors
 
-    def encode(self, rows: Sequence[NDArray[np.int32]], skip: int = 0) -> NDArray[np.float32]:
+    def encode(self, rows: Rows, skip: int = 0) -> Reals:
         """One vector per row; the rows of each part are padded to its longest."""
         lengths = np.array([len(row) for row in rows])
-        parts = [_pad(rows[part], self._pad_id) for part in split_evenly(lengths, self._streams)]
-        with _allocation_guard(), contextlib.ExitStack() as running:
-            for request, (ids, mask) in zip(self._requests, parts, strict=False):
-                request.start_async((ids, mask))
-                running.callback(request.wait)
-        with memory_guard(), torch.inference_mode():
+        return self._encode_parts([rows[part] for part in split_evenly(lengths, self._streams)], skip)
+
+    def _encode_parts(self, parts: Sequence[Rows], skip: int) -> Reals:
+        """One part per stream, all at once."""
+        padded = [pad(part, self._pad_id) for part in parts]
+        with allocation_guard():
+            with contextlib.ExitStack() as running:
+                for request, (ids, mask) in zip(self._requests, padded, strict=False):
+                    request.start_async(self._given(ids, mask))
+                    running.callback(request.wait)
             pooled = [
-                pool(
-                    torch.from_numpy(request.get_output_tensor().data),
-                    torch.from_numpy(mask),
-                    self._pooling,
-                    0 if self._pooling.include_prompt else skip,
-                )
-                for request, (_, mask) in zip(self._requests, parts, strict=False)
+                self._pool(request, mask, skip) for request, (_, mask) in zip(self._requests, padded, strict=False)
             ]
-            vectors = torch.cat(pooled)
-            for step, layer in zip(self._steps, self._layers, strict=True):
-                vectors = apply_step(step, layer, vectors)
-            result: NDArray[np.float32] = vectors.numpy()
-        return result
+        return self._steps(np.concatenate(pooled))
+
+    def _given(self, ids: NDArray[np.int64], mask: NDArray[np.int64]) -> Any:
+        """What the graph is given."""
+        return ids, mask
+
+    def _pool(self, request: Any, mask: NDArray[np.int64], skip: int) -> Reals:
+        """One vector per row of what a request computed."""
+        return pool(request.get_output_tensor().data, mask, self._pooling, skip)
+
+    def pooled_by(self, pooling: Pooling) -> CompiledEncoder:
+        """The same network with another pooling."""
+        other = copy.copy(self)
+        other._pooling = pooling
+        return other
+
+
+class OpenVinoEncoder(CompiledEncoder):
+    """A described network, compared with NumPy's."""
+
+    def __init__(
+        self,
+        folder: ModelFolder,
+        *,
+        pad_id: int,
+        threads: int,
+        precision: str,
+        limit: int | None = None,
+        streams: int | None = None,
+    ) -> None:
+        network, weights = read_network(folder)
+        name = folder.transformer.name
+        with explain(name):
+            graph = build_graph(network, weights, limit=limit)
+        super().__init__(graph, folder, pad_id=pad_id, threads=threads, precision=precision, streams=streams)
+        known = weights.shape(network.words)[0]
+        with explain(name):
+            cosine = _lowest_cosine(self._compiled, ArrayNetwork(network, weights), pad_id, known)
+        if not cosine >= LOWEST_TOKEN_COSINES[self.precision]:
+            raise ModelError(f"OpenVINO computes {name} wrongly: in {self._used} a cosine is {cosine:.5f}.")
+
+
+@contextlib.contextmanager
+def explain(model: str, hint: str = "") -> Iterator[None]:
+    """What OpenVINO says of a model that it cannot run, as a ModelError."""
+    try:
+        yield
+    except RuntimeError as error:
+        reason = str(error).strip().splitlines() or [type(error).__name__]
+        raise ModelError(f"OpenVINO cannot run {model}: {reason[0][:200]}", hint=hint) from error
 
 
 def split_evenly(lengths: NDArray[np.int64], parts: int) -> list[slice]:
@@ -116,35 +142,9 @@ def split_evenly(lengths: NDArray[np.int64], parts: int) -> list[slice]:
     return [slice(int(a), int(b)) for a, b in pairwise(edges)]
 
 
-def _pad(rows: Sequence[NDArray[np.int32]], pad_id: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    lengths = np.array([len(row) for row in rows])
-    real = np.arange(lengths.max()) < lengths[:, None]
-    ids = np.full(real.shape, pad_id, np.int64)
-    ids[real] = np.concatenate(rows)
-    return ids, real.astype(np.int64)
-
-
-class _Transformer(nn.Module):
-    def __init__(self, model: Any) -> None:
-        super().__init__()
-        self.model = model
-
-    def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
-        hidden: Tensor = self.model(
-            input_ids=input_ids, attention_mask=attention_mask, return_dict=True, use_cache=False
-        ).last_hidden_state
-        return hidden
-
-
-def _compile(library: Any, transformer: _Transformer, threads: int, streams: int, precision: str) -> Any:
-    ids = torch.ones(2, 8, dtype=torch.int64)
-    mask = torch.ones_like(ids)
-    mask[1, 6:] = 0
-    with torch.inference_mode():
-        graph = library.convert_model(
-            transformer, example_input=(ids, mask), input=[library.PartialShape([-1, -1])] * 2
-        )
-    return _core(library).compile_model(
+def compile_graph(graph: Any, threads: int, streams: int, precision: str) -> Any:
+    """The graph for `threads` cores, which `streams` requests share."""
+    return _core(load_openvino()).compile_model(
         graph,
         "CPU",
         {
@@ -159,24 +159,13 @@ def _compile(library: Any, transformer: _Transformer, threads: int, streams: int
     )
 
 
-def _lowest_cosine(compiled: Any, transformer: _Transformer, pad_id: int) -> float:
-    """The lowest cosine between the hidden states of the compiled model and of torch, over real tokens."""
-    known = transformer.model.get_input_embeddings().num_embeddings
+def _lowest_cosine(compiled: Any, plain: ArrayNetwork, pad_id: int, known: int) -> float:
+    """The lowest cosine between the hidden states of the compiled network and of NumPy's, over real tokens."""
     random = np.random.default_rng(0)
-    ids, mask = _pad([random.integers(known, size=n, dtype=np.int32) for n in _PROBE_TOKENS], pad_id)
-    with torch.inference_mode():
-        expected = transformer(torch.from_numpy(ids), torch.from_numpy(mask))[mask > 0]
-        seen = torch.from_numpy(compiled((ids, mask))[0])[mask > 0]
-        return float(torch.cosine_similarity(seen, expected, dim=-1).min())
-
-
-def _load_library() -> Any:
-    # OpenVINO sends usage reports over the network if it can import this module; a None entry disables it.
-    sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]
-    try:
-        return importlib.import_module("openvino")
-    except ImportError as error:
-        raise missing_extra("openvino", "cpu") from error
+    ids, mask = pad([random.integers(known, size=n, dtype=np.int32) for n in _PROBE_TOKENS], pad_id)
+    expected, seen = plain(ids, mask)[mask > 0], compiled((ids, mask))[0][mask > 0]
+    lengths = np.linalg.norm(seen, axis=1) * np.linalg.norm(expected, axis=1)
+    return float(((seen * expected).sum(axis=1) / np.maximum(lengths, 1e-30)).min())
 
 
 @cache
@@ -186,7 +175,8 @@ def _core(library: Any) -> Any:
 
 
 @contextlib.contextmanager
-def _allocation_guard() -> Iterator[None]:
+def allocation_guard() -> Iterator[None]:
+    """What OpenVINO says of memory that it does not get, as a DeviceOutOfMemory."""
     try:
         yield
     except MemoryError as error:

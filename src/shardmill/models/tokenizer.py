@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shardmill.core.errors import ModelError, missing_extra
-from shardmill.models.code import loading_options
+from shardmill.core.errors import ModelError
+from shardmill.models.backend import open_backend
 from shardmill.models.folder import ModelFolder, read_heads
 from shardmill.models.ragged import Ragged, ragged, starts_of
 from shardmill.models.words import Spelled, Words, is_wordwise
@@ -229,45 +229,24 @@ def _whole_words(text: str, size: int) -> str:
 
 
 def load_tokenizer(folder: ModelFolder, max_tokens: int | None) -> Tokenizer:
-    """Load the folder's tokenizer with transformers; its limit is the one sentence-transformers computes."""
-    try:
-        import tokenizers
-        from transformers import AutoTokenizer
-    except ImportError as error:
-        raise missing_extra(error.name or "transformers", "embed") from error
-    options = {**folder.tokenizer_options, **loading_options(folder.transformer)}
-    try:
-        made = AutoTokenizer.from_pretrained(str(folder.transformer), **options)
-    except Exception as error:
-        reason = str(error).strip().splitlines() or [type(error).__name__]
-        raise ModelError(
-            f"The tokenizer of {folder.transformer.name} cannot be loaded: {reason[0][:200]}",
-            hint="Pass a folder that contains tokenizer.json.",
-        ) from error
-    if not getattr(made, "is_fast", False):
-        raise ModelError(
-            f"{folder.transformer.name} has no fast tokenizer.",
-            hint="Convert it once, so that the folder contains tokenizer.json.",
-        )
-    backend = tokenizers.Tokenizer.from_str(made.backend_tokenizer.to_str())
-    backend.no_truncation()
-    backend.no_padding()
-    backend.encode_special_tokens = made.backend_tokenizer.encode_special_tokens
+    """Load the folder's tokenizer; its limit is the one sentence-transformers computes."""
+    backend = open_backend(folder.transformer, folder.tokenizer_options)
+    made = backend.tokenizer
     if folder.lower_case:
-        before = [tokenizers.normalizers.Lowercase()]
-        backend.normalizer = tokenizers.normalizers.Sequence(
-            [*before, *([backend.normalizer] if backend.normalizer else [])]
-        )
+        from tokenizers import normalizers
+
+        parts = [normalizers.Lowercase(), *([made.normalizer] if made.normalizer else [])]
+        made.normalizer = normalizers.Sequence(parts)
     embedded = int(folder.config.get("vocab_size") or folder.config.get("text_config", {}).get("vocab_size", _NO_LIMIT))
-    limits = [n for n in (_model_limit(folder, int(made.model_max_length)), max_tokens) if n is not None]
-    pad_id = made.pad_token_id if made.pad_token_id is not None else folder.config.get("pad_token_id")
+    limits = [n for n in (_model_limit(folder, backend.longest), max_tokens) if n is not None]
+    pad_id = backend.pad_id if backend.pad_id is not None else folder.config.get("pad_token_id")
     return Tokenizer(
-        backend,
+        made,
         limit=min(limits, default=None),
         pad_id=int(pad_id or 0) if int(pad_id or 0) < embedded else 0,
         embedded=embedded,
-        special_ids=set(made.all_special_ids),
-        from_left=made.truncation_side == "left",
+        special_ids=set(backend.special_ids),
+        from_left=backend.from_left,
     )
 
 

@@ -28,15 +28,21 @@ _CHARWISE_NORMALIZERS = {"BertNormalizer", "Lowercase"}
 
 def is_wordwise(backend: Any) -> bool:
     """Whether a space always ends a word: BERT's normalizer and splitter, WordPiece, no token that contains a space."""
-    said = json.loads(backend.to_str())
-    normalizer, splitter = said["normalizer"] or {}, said["pre_tokenizer"] or {}
+    normalizer, splitter = _describe(backend.normalizer), _describe(backend.pre_tokenizer)
     normalizers = normalizer.get("normalizers", [normalizer] if normalizer else [])
     return (
-        said["model"]["type"] == "WordPiece"
+        type(backend.model).__name__ == "WordPiece"
         and splitter.get("type") == "BertPreTokenizer"
         and all(part["type"] in _CHARWISE_NORMALIZERS for part in normalizers)
-        and not any(t["single_word"] or any(c.isspace() for c in t["content"]) for t in said["added_tokens"])
+        and not any(
+            token.single_word or any(c.isspace() for c in token.content)
+            for token in backend.get_added_tokens_decoder().values()
+        )
     )
+
+
+def _describe(part: Any) -> dict[str, Any]:
+    return json.loads(part.__getstate__()) if part is not None else {}
 
 
 @dataclass(frozen=True, slots=True)

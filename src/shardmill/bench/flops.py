@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import math
-import struct
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from shardmill.models.folder import ModelFolder
+from shardmill.models.folder import ModelFolder, stored_shapes
 
 # Weights that are looked up or unused, so they cause no matrix products per token.
 _NOT_PER_TOKEN = ("embed", "shared.", "wte.", "wpe.", "lm_head", "pooler", "position", "relative_attention_bias")
@@ -37,7 +34,7 @@ def count_arithmetic(folder: ModelFolder) -> Arithmetic:
     width = heads * (config.get("head_dim") or config.get("d_kv") or hidden // max(1, heads))
     shared = layers if config["model_type"] in _SHARED_LAYERS else 1
     attention = 4.0 * layers * width * (0.5 if _is_causal(config) else 1.0)
-    return Arithmetic(2.0 * shared * _matrix_weights(folder.transformer), attention)
+    return Arithmetic(2.0 * shared * _matrix_weights(folder), attention)
 
 
 def _first(config: dict[str, Any], *names: str) -> int:
@@ -49,15 +46,7 @@ def _is_causal(config: dict[str, Any]) -> bool:
     return (named or config["model_type"].startswith(_CAUSAL)) and bool(config.get("is_causal", True))
 
 
-def _matrix_weights(folder: Path) -> int:
+def _matrix_weights(folder: ModelFolder) -> int:
     """The number of matrix weights used for every token, read from the headers of the weights."""
-    shapes = {name: shape for file in sorted(folder.glob("*.safetensors")) for name, shape in _shapes(file).items()}
-    matrices = {name: shape for name, shape in shapes.items() if len(shape) == 2}
+    matrices = {name: shape for name, shape in stored_shapes(folder) if len(shape) == 2}
     return sum(math.prod(shape) for name, shape in matrices.items() if not any(part in name for part in _NOT_PER_TOKEN))
-
-
-def _shapes(file: Path) -> dict[str, list[int]]:
-    with open(file, "rb") as opened:
-        (size,) = struct.unpack("<Q", opened.read(8))
-        header = json.loads(opened.read(size))
-    return {name: entry["shape"] for name, entry in header.items() if name != "__metadata__"}

@@ -17,11 +17,15 @@ def cache_folder() -> Path:
 
 @dataclass(frozen=True, slots=True)
 class Cache:
-    """Values by name in one file, under one heading. A broken file, or one of another version, counts as empty."""
+    """Values by name in one file, under one heading. A broken file, or one of another version, counts as empty.
+
+    Only the user may read it. Of more than `most` values, the oldest are dropped.
+    """
 
     file: str
     heading: str
     version: int = 1
+    most: int = 1000
 
     @property
     def path(self) -> Path:
@@ -40,10 +44,15 @@ class Cache:
 
         with contextlib.suppress(OSError, RuntimeError):
             path = self.path
-            path.parent.mkdir(parents=True, exist_ok=True)
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             with open(path.with_suffix(".lock"), "ab") as lock:
                 fcntl.flock(lock, fcntl.LOCK_EX)
                 staged = path.with_suffix(".partial")
-                held = {"version": self.version, self.heading: {**self.read(), name: value}}
-                staged.write_text(json.dumps(held, indent=1))
+                held = [*((n, v) for n, v in self.read().items() if n != name), (name, value)][-self.most :]
+                with open(staged, "w", opener=_open_private) as file:
+                    json.dump({"version": self.version, self.heading: dict(held)}, file, indent=1)
                 os.replace(staged, path)
+
+
+def _open_private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)

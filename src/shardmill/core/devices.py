@@ -34,7 +34,8 @@ class Device:
     """The device of one worker: `kind` is "cpu" or "cuda"; `visible` is the value for CUDA_VISIBLE_DEVICES.
 
     `sharing` is the number of workers that use it; `work_bytes` is the size of the source. If `precise`, a task
-    computes in float32 even if another type is faster. The worker is pinned to `cpus`, () for no pinning.
+    computes in float32 even if another type is faster; for a `reference` it computes by other means than a worker does,
+    if it can. The worker is pinned to `cpus`, () for no pinning.
     `free_bytes` was free when the GPU was found; `index` is its number among the GPUs that this process sees.
     """
 
@@ -44,6 +45,7 @@ class Device:
     memory_bytes: int = 0
     visible: str = ""
     precise: bool = False
+    reference: bool = False
     sharing: int = 1
     work_bytes: int = 0
     cpus: tuple[int, ...] = ()
@@ -69,17 +71,28 @@ def cores() -> int:
 
 
 @cache
-def cpu_model() -> str:
-    """The name of the CPU model. Linux on ARM gives only part numbers; some are translated here."""
+def _cpu_info() -> dict[str, str]:
+    """What Linux says of the first CPU."""
     told: dict[str, str] = {}
     with contextlib.suppress(OSError), open("/proc/cpuinfo") as file:
         for line in file:
             name, _, value = line.partition(":")
             told.setdefault(name.strip(), value.strip())
+    return told
+
+
+def cpu_model() -> str:
+    """The name of the CPU model. Linux on ARM gives only part numbers; some are translated here."""
+    told = _cpu_info()
     if "model name" in told:
         return told["model name"]
     part = (told.get("CPU implementer", ""), told.get("CPU part", ""))
     return _ARM_PARTS.get(part) or " ".join(filter(None, (platform.processor() or platform.machine(), *part)))
+
+
+def cpu_features() -> str:
+    """What the CPU can do: a virtual machine may have the same CPU with fewer features; empty if unknown."""
+    return _cpu_info().get("flags") or _cpu_info().get("Features", "")
 
 
 def _cgroup_quota() -> int | None:
@@ -176,7 +189,7 @@ def gpus() -> list[Device]:
         pynvml.nvmlShutdown()
 
 
-def pick_device(need_bytes: int | None, *, precise: bool) -> Device:
+def pick_device(need_bytes: int | None, *, precise: bool, reference: bool = False) -> Device:
     """The device for one process: the GPU with the most free memory, if that is `need_bytes`, else the CPU.
 
     None is a task that uses no GPU. On the CPU it is always precise: trying other kernels takes longer than few texts.
@@ -187,8 +200,8 @@ def pick_device(need_bytes: int | None, *, precise: bool) -> Device:
         if best.free_bytes >= (need_bytes or 0) + _GPU_ROOM_BYTES:
             # CUDA numbers GPUs by speed unless told to number them as NVML does.
             os.environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
-            return replace(best, index=index, threads=cores(), precise=precise)
-    return Device("cpu", "the CPU", cores(), precise=True)
+            return replace(best, index=index, threads=cores(), precise=precise, reference=reference)
+    return Device("cpu", "the CPU", cores(), precise=True, reference=reference)
 
 
 def pick_worker_device(kind: str, need_bytes: int) -> Device:

@@ -65,6 +65,8 @@ class ShardmillError(Exception):
     cure = Cure.FINAL
     # Whether the run can go on as it was planned, once the hint was followed.
     resumes = True
+    # Where a task failed before it had done a row, if it did: the same for every worker if the task cannot work.
+    place = ""
     _status: int | None = None
 
     def __init__(self, message: str, *, hint: str = "") -> None:
@@ -100,6 +102,7 @@ class ShardmillError(Exception):
     def as_last_words(self) -> str:
         """The line by which a worker tells whoever placed it why it ended."""
         said = {"message": self.message, "hint": self.hint, "cure": self.cure.name, "resumes": self.resumes}
+        said |= {"place": self.place} if self.place else {}
         return WORKER_FAILED + json.dumps(said)
 
     def __reduce__(self) -> tuple[object, ...]:

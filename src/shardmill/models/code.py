@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from shardmill.core import permission
-from shardmill.core.errors import ModelError, missing_extra
+from shardmill.core.errors import ModelError
+from shardmill.models.networks import families
 
 _CONFIGS = ("config.json", "tokenizer_config.json")
 
@@ -81,12 +82,18 @@ def _named_code(folder: Path) -> list[str]:
 
 
 def _is_known(folder: Path) -> bool:
-    """Whether transformers has its own code for this model."""
+    """Whether a model of this family runs without the code that comes with it: by its description, or in torch."""
+    family = _read(folder / "config.json").get("model_type")
+    if families.is_known(family):
+        return True
     try:
         from transformers import CONFIG_MAPPING
     except ImportError as error:
-        raise missing_extra(error.name or "transformers", "embed") from error
-    return _read(folder / "config.json").get("model_type") in CONFIG_MAPPING
+        raise ModelError(
+            f"The model {folder.name} comes with code of its own, which needs torch.",
+            hint="Install it with: pip install 'shardmill[embed]'",
+        ) from error
+    return family in CONFIG_MAPPING
 
 
 def _digest(folder: Path) -> str:

@@ -8,6 +8,7 @@ vectors = embedder.embed_texts(["a text"])
 from __future__ import annotations
 
 import copy
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -22,6 +23,7 @@ from shardmill.models.code import names_of_code
 from shardmill.models.fingerprint import digest_folder
 from shardmill.models.folder import ModelFolder, read_folder
 from shardmill.models.golden import GOLDEN
+from shardmill.models.installed import check_torch, has_torch
 from shardmill.models.kinds import note_kind
 from shardmill.models.location import Location, check_bundled, find_model
 from shardmill.models.names import MINILM
@@ -29,7 +31,6 @@ from shardmill.models.ragged import token_batches
 from shardmill.models.window import numerics_revision
 
 if TYPE_CHECKING:
-    from shardmill.models.encoder import Encoder
     from shardmill.models.kernels import Kernel
     from shardmill.models.tokenizer import Tokenizer, Tokens
 
@@ -106,30 +107,32 @@ class TextEmbedder:
         revision = numerics_revision({**self.folder.config, **self.folder.config_options})
         return {"model": self.location.name, **digest_folder(self.location.path), **revision}
 
+    def check_installed(self, kind: str) -> None:
+        """Refuse a model for which a library is missing here, on a kind of device, `cpu` or `cuda`."""
+        if self.folder.exported is not None:
+            from shardmill.models.exported.choosing import check_runs_on
+
+            check_runs_on(kind, self.location.name)
+        elif kind == "cuda":
+            check_torch()
+        elif not has_torch():
+            from shardmill.models.choosing import check_without_torch
+
+            check_without_torch(self.folder)
+            _ = self.tokenizer
+
     def open(self, device: Device) -> None:
         """Load the model, and choose its kernel for this device by comparing vectors of known sentences."""
-        try:
-            import torch
+        from shardmill.models.choosing import choose_kernel
+        from shardmill.models.kernels import Tried
 
-            from shardmill.models.encoder import quiet
-            from shardmill.models.kernels import choose_kernel
+        check_bundled(self.location)
+        tokenizer = self.tokenizer
+        tried = Tried(self.folder, tokenizer.pad_id, tokenizer.limit, self._golden(), self.skip)
+        try:
+            choice = choose_kernel(tried, device)
         except ImportError as error:
             raise missing_extra(error.name or "torch", "embed") from error
-        check_bundled(self.location)
-        if device.index:
-            torch.cuda.set_device(device.index)
-        # With a GPU, torch has no CPU work to parallelize, and every copy would wake its threads.
-        torch.set_num_threads(device.threads if device.kind == "cpu" else 1)
-        with quiet():
-            golden = self._golden()
-            choice = choose_kernel(
-                self.folder,
-                device,
-                pad_id=self.tokenizer.pad_id,
-                limit=self.tokenizer.limit,
-                golden=golden,
-                skip=self.skip,
-            )
         self._device, self._kernel = device, choice.kernel
         self.batch_budget, self.padded = choice.batch_budget, choice.kernel.padded
         self._choice = choice.why
@@ -148,19 +151,17 @@ class TextEmbedder:
             other.__dict__.pop(name, None)
         other._prompt_name = self.prompt if prompt is None else prompt
         other._max_tokens = None if "max_tokens" in folder else self._max_tokens
-        if "pooling" in folder:
-            from shardmill.models.encoder import Encoder
-
-            kernel = self._kernel if isinstance(self._kernel, Encoder) else self._exact
-            other._kernel = kernel.pooled_by(other.folder.pooling)
+        if "pooling" in folder and self._kernel is not None:
+            other._kernel = self._kernel.pooled_by(other.folder.pooling)
         return other
 
     def close(self) -> None:
         """Free the device."""
-        from shardmill.models.encoder import free_memory
-
         self._kernel = None
-        free_memory()
+        if "torch" in sys.modules:
+            from shardmill.models.encoder import free_memory
+
+            free_memory()
 
     def _golden(self) -> list[NDArray[np.int32]]:
         tokens = self.tokenizer.encode(GOLDEN, self.prompt)
@@ -196,10 +197,14 @@ class TextEmbedder:
 
     @property
     def _weights_bytes(self) -> int:
-        return sum(f.stat().st_size for f in self.folder.transformer.glob("*.safetensors"))
+        exported = self.folder.exported
+        files = self.folder.transformer.glob("*.safetensors") if exported is None else exported.files
+        return sum(f.stat().st_size for f in files)
 
-    def gpu_bytes(self, precise: bool) -> int:
-        """In float32, and once more in half precision if that is compared with it."""
+    def gpu_bytes(self, precise: bool) -> int | None:
+        """In float32, and once more in half precision if that is compared with it; None for what runs on CPUs only."""
+        if self.folder.exported is not None:
+            return None
         dtype = self.folder.config.get("dtype") or self.folder.config.get("torch_dtype")
         weights = self._weights_bytes // (2 if dtype in ("float16", "bfloat16") else 4)
         return weights * (4 if precise else 6)
@@ -245,10 +250,22 @@ class TextEmbedder:
         return vectors
 
     @cached_property
-    def _exact(self) -> Encoder:
-        from shardmill.models.kernels import plain_kernel
+    def _exact(self) -> Kernel:
+        """The model in float32, computed by what computes it now."""
+        if hasattr(self._kernel, "clock"):
+            from shardmill.models.torch_kernels import plain_kernel
 
-        return plain_kernel(self.folder, self._device, self.tokenizer.pad_id)
+            return plain_kernel(self.folder, self._device, self.tokenizer.pad_id)
+        if self.folder.exported is not None:
+            from shardmill.models.exported.encoder import ExportedEncoder
+
+            own = ExportedEncoder(
+                self.folder, pad_id=self.tokenizer.pad_id, threads=self._device.threads, precision="f32"
+            )
+            return own.one_by_one()
+        from shardmill.models.plain import PlainEncoder
+
+        return PlainEncoder(self.folder, pad_id=self.tokenizer.pad_id)
 
     def embed_queries(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """One vector per search query, after the model's own query prompt only; NaN for one without tokens."""

@@ -8,7 +8,7 @@ import json
 import os
 import shutil
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path, PurePosixPath
 
 from shardmill.core.cache import cache_folder
@@ -22,17 +22,21 @@ _PIECE_BYTES = 8 << 20
 _RECORD = ".fetched.json"
 
 
-def fetch_model(url: str, is_wanted: Callable[[str], bool]) -> Path:
-    """The folder in the cache with the files of a model that `is_wanted`; what is missing or damaged is fetched.
+def fetch_model(url: str, wanted_of: Callable[[list[str], str], Collection[str]]) -> Path:
+    """The folder in the cache with a model's files; what is missing or damaged is fetched.
+
+    `wanted_of` chooses the files that are used, from the names of all of them and the model's name.
 
     A model that was changed in the store has other tags, and so another folder.
     """
     store = open_store(url)
-    entries = sorted((e for e in store.list("") if is_wanted(e.key)), key=lambda entry: entry.key)
+    name = PurePosixPath(url.rstrip("/")).name
+    stored = {entry.key: entry for entry in store.list("")}
+    entries = [stored[key] for key in sorted(set(wanted_of(list(stored), name)))]
     if not any(e.key in ("config.json", "modules.json") for e in entries):
         raise ModelError(f"{url} holds no model: it has no config.json.", hint="Pass the URL of a model folder.")
     version = hashlib.sha256(repr((url, [(e.key, e.size, e.tag) for e in entries])).encode()).hexdigest()[:16]
-    folder = cache_folder() / "models" / version / PurePosixPath(url.rstrip("/")).name
+    folder = cache_folder() / "models" / version / name
     if not _is_whole(folder):
         with _alone(folder.parent):
             if not _is_whole(folder):

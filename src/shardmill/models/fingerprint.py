@@ -7,6 +7,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from shardmill.models.code import fingerprint_code
+from shardmill.models.exported.files import find_exported
+from shardmill.models.folder import find_transformer, has_safetensors
 
 _CONFIG_SUFFIXES = {".json", ".txt", ".model", ".spm", ".jinja"}
 _OTHER_RUNTIMES = {"onnx", "openvino"}
@@ -18,9 +20,16 @@ _BLOCKS, _BLOCK_BYTES = 64, 64 << 10
 def digest_folder(folder: Path) -> dict[str, str]:
     """The digests of the weights, of the configuration (with the tokenizer), and of code if it is run."""
     files = [f for f in sorted(folder.rglob("*")) if f.is_file() and _counts(f.relative_to(folder))]
-    weights = [f for f in files if f.suffix == ".safetensors"]
+    weights = [f for f in files if f.suffix == ".safetensors"] + _exported_weights(folder)
     config = [f for f in files if f.suffix in _CONFIG_SUFFIXES]
     return {"weights": _digest(folder, weights), "config": _digest(folder, config), **fingerprint_code(folder)}
+
+
+def _exported_weights(folder: Path) -> list[Path]:
+    """The ONNX or OpenVINO file that is run, and those that belong to it; none beside safetensors."""
+    transformer = find_transformer(folder)
+    exported = None if has_safetensors(transformer) else find_exported(transformer)
+    return sorted(folder / file.relative_to(folder.absolute()) for file in exported.files) if exported else []
 
 
 def _counts(relative: Path) -> bool:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from shardmill.core.errors import ModelError
+from shardmill.models.exported.files import Exported, check_ends, find_exported
 
 # In the order in which sentence-transformers concatenates the vectors of a model with several modes.
 _POOLING_FLAGS = {
@@ -28,6 +29,8 @@ _WIDTH_KEYS = ("hidden_size", "d_model", "n_embd", "dim", "hidden_dim")
 
 @dataclass(frozen=True, slots=True)
 class Pooling:
+    """How the vectors of tokens become one; without modes the network itself does that."""
+
     modes: tuple[str, ...]
     include_prompt: bool = True
 
@@ -58,7 +61,10 @@ Step = Dense | LayerNorm | Normalize
 
 @dataclass(frozen=True, slots=True)
 class ModelFolder:
-    """How a model turns tokens into a vector: the transformer's folder, the pooling and the steps after it."""
+    """How a model turns tokens into a vector: the transformer's folder, the pooling and the steps after it.
+
+    `exported` is the network of a folder without safetensors.
+    """
 
     transformer: Path
     config: dict[str, Any]
@@ -72,6 +78,7 @@ class ModelFolder:
     default_prompt: str | None = None
     config_options: dict[str, Any] = field(default_factory=dict)
     tokenizer_options: dict[str, Any] = field(default_factory=dict)
+    exported: Exported | None = None
 
     @property
     def normalizes(self) -> bool:
@@ -91,7 +98,9 @@ def read_folder(root: Path) -> ModelFolder:
 
 
 def _plain(root: Path) -> ModelFolder:
-    config = read_transformer_config(root)
+    config, exported = _read_transformer(root)
+    if exported is not None:
+        return _plain_exported(root, config, exported)
     tokenizer = read_json(root / "tokenizer_config.json", missing={})
     if (root / "chat_template.jinja").exists() or tokenizer.get("chat_template"):
         raise ModelError(
@@ -100,6 +109,16 @@ def _plain(root: Path) -> ModelFolder:
         )
     causal = (config.get("architectures") or [""])[0].endswith("ForCausalLM") and config.get("is_causal", True)
     return ModelFolder(root, config, Pooling(("lasttoken" if causal else "mean",)), (), _width(config, root))
+
+
+def _plain_exported(root: Path, config: dict[str, Any], exported: Exported) -> ModelFolder:
+    if (made := exported.head.sentences) is not None:
+        return ModelFolder(root, config, Pooling(()), (), made.width or _width(config, root), exported=exported)
+    raise ModelError(
+        f"{root.name} does not say how to pool: {exported.file.name} gives a vector per token, and there is no "
+        "modules.json.",
+        hint="Add modules.json and 1_Pooling/config.json, as docs/embed.md shows under ONNX.",
+    )
 
 
 def _sentence_transformer(root: Path, listed: list[dict[str, str]]) -> ModelFolder:
@@ -111,7 +130,7 @@ def _sentence_transformer(root: Path, listed: list[dict[str, str]]) -> ModelFold
         )
     folders = [_inside(root, str(module.get("path", ""))) for module in listed]
     transformer = folders[0]
-    config = read_transformer_config(transformer)
+    config, exported = _read_transformer(transformer)
     pooling, width = _pooling(read_json(folders[1] / "config.json"), config, root)
     steps: list[Step] = []
     for kind, folder in zip(kinds[2:], folders[2:], strict=True):
@@ -123,6 +142,15 @@ def _sentence_transformer(root: Path, listed: list[dict[str, str]]) -> ModelFold
             steps.append(LayerNorm(_weights(folder), int(read_json(folder / "config.json")["dimension"])))
         elif kind == "Normalize":
             steps.append(Normalize())
+    if exported is not None and exported.head.tokens is None and (made := exported.head.sentences) is not None:
+        # It was exported with all that the modules do. To normalize twice changes nothing.
+        if not pooling.include_prompt:
+            raise ModelError(
+                f"{exported.file.name} of {root.name} pools by itself, and its prompts are to be left out of that.",
+                hint="Export the model with the output last_hidden_state.",
+            )
+        pooling, width = Pooling(()), made.width or _width(config, root)
+        steps = [step for step in steps if isinstance(step, Normalize)]
     sentence = _sentence_config(transformer)
     whole = read_json(root / "config_sentence_transformers.json", missing={})
     prompts = {"query": "", "document": ""} | {k: v or "" for k, v in (whole.get("prompts") or {}).items()}
@@ -142,6 +170,7 @@ def _sentence_transformer(root: Path, listed: list[dict[str, str]]) -> ModelFold
         default_prompt=default,
         config_options=_options(sentence, "config_kwargs", "config_args"),
         tokenizer_options=_options(sentence, "processor_kwargs", "tokenizer_args"),
+        exported=exported,
     )
 
 
@@ -163,8 +192,37 @@ def _inside(root: Path, relative: str) -> Path:
     return folder
 
 
+def find_transformer(root: Path) -> Path:
+    """The folder of a model's transformer: its own, or the one of the first module."""
+    listed = read_json(root / "modules.json", missing=None)
+    first = listed[0] if isinstance(listed, list) and listed else {}
+    return _inside(root, str(first.get("path", "")))
+
+
 def read_transformer_config(folder: Path) -> dict[str, Any]:
     """The config.json of a whole model with safetensors weights."""
+    config = _read_config(folder)
+    if not has_safetensors(folder):
+        raise _without_weights(folder)
+    return config
+
+
+def has_safetensors(folder: Path) -> bool:
+    return any(folder.glob("*.safetensors"))
+
+
+def _read_transformer(folder: Path) -> tuple[dict[str, Any], Exported | None]:
+    """The config.json of a whole model, and its network if that is an ONNX or OpenVINO file: safetensors win."""
+    config = _read_config(folder)
+    if has_safetensors(folder):
+        return config, None
+    if (exported := find_exported(folder)) is None:
+        raise _without_weights(folder)
+    check_ends(exported, folder.name)
+    return config, exported
+
+
+def _read_config(folder: Path) -> dict[str, Any]:
     if (folder / "adapter_config.json").exists():
         raise ModelError(
             f"{folder.name} is an adapter, not a whole model.", hint="Merge it into its base model (merge_and_unload)."
@@ -173,13 +231,20 @@ def read_transformer_config(folder: Path) -> dict[str, Any]:
     if not config.get("model_type"):
         raise ModelError(f"{folder / 'config.json'} has no model_type.", hint="Pass the folder of a whole model.")
     _refuse_other_senses(folder, config)
-    if not any(folder.glob("*.safetensors")):
-        pickled = any(folder.glob("pytorch_model*.bin"))
-        raise ModelError(
-            f"{folder.name} has no safetensors weights{' (only pytorch_model.bin)' if pickled else ''}.",
-            hint="Convert them: AutoModel.from_pretrained(folder).save_pretrained(folder), if you trust the file.",
-        )
     return config
+
+
+def _without_weights(folder: Path) -> ModelError:
+    if (exported := find_exported(folder)) is not None:
+        return ModelError(
+            f"{folder.name} has no safetensors weights, only {exported.file.name}, which this task cannot use.",
+            hint="Pass the folder that it was exported from.",
+        )
+    pickled = any(folder.glob("pytorch_model*.bin"))
+    return ModelError(
+        f"{folder.name} has no safetensors weights{' (only pytorch_model.bin)' if pickled else ''}.",
+        hint="Convert them: AutoModel.from_pretrained(folder).save_pretrained(folder), if you trust the file.",
+    )
 
 
 def _refuse_other_senses(folder: Path, config: dict[str, Any]) -> None:
@@ -203,6 +268,16 @@ def read_heads(folder: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         except (OSError, ValueError, MemoryError) as error:
             raise ModelError(f"{path} cannot be read: {error}.", hint="Fetch the model again.") from error
         yield from ((name, said) for name, said in head.items() if name != "__metadata__")
+
+
+def stored_shapes(folder: ModelFolder) -> Iterator[tuple[str, Sequence[int]]]:
+    """The name and the shape of every stored tensor of the transformer."""
+    if folder.exported is None:
+        yield from ((name, said["shape"]) for name, said in read_heads(folder.transformer))
+        return
+    for tensor in folder.exported.head.weights:
+        # Quantisation gives a tensor's numbers a longer name.
+        yield tensor.names[0].removesuffix("_quantized"), tensor.shape or ()
 
 
 def _width(config: dict[str, Any], root: Path) -> int:

@@ -12,8 +12,10 @@ from numpy.typing import NDArray
 
 # Of vectors, compared with float32. Measured: float16 0.999999 with torch and 0.99994 with OpenVINO on ARM. The error
 # of bfloat16 grows with the number of layers: on an H200, random weights, 0.99997 with 6 layers and 0.99985 with 24 of
-# BERT's shape, 0.9997 with 28 and 36 of Qwen3's (0.998 with larger weights, which the trial then refuses).
-_LOWEST_COSINES = {"float32": 0.99999, "float16": 0.9998, "bfloat16": 0.999}
+# BERT's shape, 0.9997 with 28 and 36 of Qwen3's (0.998 with larger weights, which the trial then refuses). int8 is for
+# files that are quantised, by two libraries that round the same numbers at other places: bge-small with OpenVINO and
+# with ONNX Runtime, lowest of 460 texts 0.993, median 0.9998.
+_LOWEST_COSINES = {"float32": 0.99999, "float16": 0.9998, "bfloat16": 0.999, "int8": 0.98}
 # Of the hidden state of a single token, which pooling has not averaged.
 LOWEST_TOKEN_COSINES = {"float32": 0.99999, "float16": 0.999, "bfloat16": 0.998}
 # A trial sees a few sentences, a sample thousands of rows. On an H200, random weights of BERT's shape that float16 is
@@ -42,12 +44,12 @@ def reach_past_window(rows: Sequence[NDArray[np.int32]], window: int, limit: int
 
 def lowest_cosine(precision: str) -> float:
     """The lowest cosine with float32 that vectors of a precision may have; "" if it was not recorded."""
-    return _LOWEST_COSINES.get(precision, min(_LOWEST_COSINES.values()))
+    return _LOWEST_COSINES.get(precision, _LOWEST_COSINES["bfloat16"])
 
 
 def lowest_of_many(precision: str) -> float:
     """The same for the rows of a sample."""
-    return _LOWEST_OF_MANY.get(precision, min(_LOWEST_OF_MANY.values()))
+    return _LOWEST_OF_MANY.get(precision, _LOWEST_OF_MANY["bfloat16"])
 
 
 def agree(seen: NDArray[np.float32], expected: NDArray[np.float32], precision: str) -> bool:

@@ -2,5 +2,5 @@
 
 from __future__ import annotations
 
-# The model of whoever names none; its package is an extra.
+# The model of whoever names none.
 MINILM = "all-MiniLM-L6-v2"

@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from shardmill.core.devices import Device
@@ -16,6 +17,7 @@ from shardmill.models.code import names_of_code
 from shardmill.models.decoding.generative import GenerativeFolder, read_generative
 from shardmill.models.decoding.options import Asked, GenerationOptions
 from shardmill.models.fingerprint import digest_folder
+from shardmill.models.installed import check_torch
 from shardmill.models.location import Location, find_model
 
 if TYPE_CHECKING:
@@ -66,6 +68,7 @@ class Replies(Protocol):
     @property
     def model_code(self) -> tuple[str, ...]: ...
     def fingerprint(self) -> dict[str, str]: ...
+    def check_installed(self) -> None: ...
     def open(self, device: Device) -> None: ...
     def close(self) -> None: ...
     def encode(self, asked: Sequence[Asked | None]) -> EncodedPrompts: ...
@@ -127,6 +130,9 @@ class LocalModel:
 
     def fingerprint(self) -> dict[str, str]:
         return {"model": self._location.name, **digest_folder(self.folder.root)}
+
+    def check_installed(self) -> None:
+        check_torch("generate")
 
     def open(self, device: Device) -> None:
         try:
@@ -241,6 +247,10 @@ class RemoteModel:
 
     def fingerprint(self) -> dict[str, str]:
         return {"model": self._model}
+
+    def check_installed(self) -> None:
+        if find_spec("httpx2") is None:
+            raise missing_extra("httpx2", "endpoint")
 
     def open(self, device: Device) -> None:
         self._endpoint.check()

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from shardmill.core.errors import ModelError
 from shardmill.models.backend import open_backend
-from shardmill.models.folder import ModelFolder, read_heads
+from shardmill.models.folder import ModelFolder, stored_shapes
 from shardmill.models.ragged import Ragged, ragged, starts_of
 from shardmill.models.words import Spelled, Words, is_wordwise
 
@@ -284,9 +284,9 @@ def _stored_positions(folder: ModelFolder) -> Iterator[int]:
     )
     if unread or config.keys() & {"vision_config", "audio_config"}:
         return  # A table may be stored that nothing reads, or that is for images.
-    for name, said in read_heads(folder.transformer):
-        if (found := _POSITION_TABLE.search(name)) and len(said["shape"]) == 2:
-            yield said["shape"][0] - max(first_position(folder), _UNUSED_ROWS.get(found[2], 0))
+    for name, shape in stored_shapes(folder):
+        if (found := _POSITION_TABLE.search(name)) and len(shape) == 2:
+            yield shape[0] - max(first_position(folder), _UNUSED_ROWS.get(found[2], 0))
 
 
 def _frame(backend: Any) -> tuple[list[int], list[int]]:

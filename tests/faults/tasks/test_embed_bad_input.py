@@ -92,19 +92,19 @@ class OneWorker:
 
 def _choose(kind: str, dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Have workers run their models so; what is to be precise, as the check of a run is, stays as it is."""
-    from shardmill.models import encoder, kernels, packed
+    from shardmill.models import choosing, encoder, kernels, packed
 
     encoders: dict[str, Any] = {"Encoder": encoder.Encoder, "PackedEncoder": packed.PackedEncoder}
-    choose_kernel = kernels.choose_kernel
+    choose_kernel = choosing.choose_kernel
 
-    def choose(folder: Any, device: Device, *, pad_id: int, **options: Any) -> kernels.KernelChoice:
+    def choose(model: kernels.Tried, device: Device) -> kernels.KernelChoice:
         if device.precise:
-            return choose_kernel(folder, device, pad_id=pad_id, **options)
-        kernel = encoders[kind](folder, device="cpu", pad_id=pad_id)
+            return choose_kernel(model, device)
+        kernel = encoders[kind](model.folder, device="cpu", pad_id=model.pad_id)
         kernel.cast(getattr(torch, dtype))
         return kernels.KernelChoice(kernel, kernel.name, 1024)
 
-    monkeypatch.setattr(kernels, "choose_kernel", choose)
+    monkeypatch.setattr(choosing, "choose_kernel", choose)
 
 
 @pytest.fixture

@@ -17,8 +17,9 @@ from shardmill.core.devices import Device  # noqa: E402
 from shardmill.models.compiling import compile_layers, join_gelu  # noqa: E402
 from shardmill.models.encoder import Encoder  # noqa: E402
 from shardmill.models.folder import read_folder  # noqa: E402
-from shardmill.models.kernels import choose_kernel  # noqa: E402
+from shardmill.models.kernels import Tried  # noqa: E402
 from shardmill.models.packed import PackedEncoder  # noqa: E402
+from shardmill.models.torch_kernels import choose_with_torch  # noqa: E402
 
 
 @pytest.fixture
@@ -72,7 +73,7 @@ def test_a_cpu_compiles_when_there_is_much_to_do(
     folder = read_folder(write_model(tmp_path, bert(), [pooling("mean")]))
     golden = [np.arange(1000, 1000 + n, dtype=np.int32) for n in (3, 9, 20)]
     device = Device("cpu", "cpu", work_bytes=work_bytes)
-    choice = choose_kernel(folder, device, pad_id=0, limit=64, golden=golden, skip=0)
+    choice = choose_with_torch(Tried(folder, 0, 64, golden, 0), device)
     assert (", padded, compiled" in choice.why) == bool(graphs) == compiles
 
 

@@ -31,7 +31,7 @@ def test_texts_are_embedded_as_the_batches_of_a_task_are(folder: Path) -> None:
     rows = embedder.encode(TEXTS).rows
     assert np.array_equal(made, embedder.begin(rows)())
     assert np.array_equal(made, embedder.embed_queries(TEXTS))
-    assert embedder.notes == ["Kernel: torch float32, padded (as asked)."]
+    assert embedder.notes == ["Kernel: openvino f32, 1 stream."]
     assert embedder.begin([])().shape == (0, embedder.dims)
     embedder.close()
     with pytest.raises(RuntimeError, match="open"):

@@ -196,7 +196,7 @@ def test_the_hub_is_asked_and_may_not_answer(monkeypatch: pytest.MonkeyPatch, na
 
 def test_no_hub_library(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
-    with pytest.raises(MissingExtra, match=r"shardmill\[embed\]"):
+    with pytest.raises(MissingExtra, match=r"shardmill\[light\]"):
         find_model("some/model")
 
 

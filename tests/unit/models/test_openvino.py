@@ -230,7 +230,7 @@ def test_too_little_memory(make: Callable[..., ModelFolder], error: Exception) -
 
 def test_without_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "openvino", None)
-    with pytest.raises(MissingExtra, match=r"(?s)openvino is not installed.*shardmill\[cpu\]"):
+    with pytest.raises(MissingExtra, match=r"(?s)openvino is not installed.*shardmill\[light\]"):
         precisions()
 
 

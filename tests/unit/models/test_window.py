@@ -15,8 +15,9 @@ from shardmill.core.devices import Device
 from shardmill.core.errors import ModelError
 from shardmill.models.encoder import Encoder
 from shardmill.models.folder import read_folder
-from shardmill.models.kernels import _Trial
+from shardmill.models.kernels import Tried
 from shardmill.models.packed import PackedEncoder, check_mask, packed_attention
+from shardmill.models.torch_kernels import _Trial
 from shardmill.models.window import find_reach, find_window, numerics_revision
 from tests.support.tiny_models import SMALL, bert, pooling, qwen3, torch, transformers, write_model, xlm_roberta
 
@@ -142,7 +143,7 @@ def test_older_configs_name_no_layers() -> None:
 def test_the_trial_refuses_a_kernel_with_half_the_window(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The golden texts are shorter than a window; the trial adds a row that is not."""
     folder = _write(tmp_path / "tiny", "modernbert")
-    trial = _Trial(folder, Device("cpu", "cpu"), 0, None, _rows(2, WINDOW // 2), 0)
+    trial = _Trial(Tried(folder, 0, None, _rows(2, WINDOW // 2), 0).reaching(), Device("cpu", "cpu"))
     assert trial._is_right(PackedEncoder(folder, device="cpu", pad_id=0))
     monkeypatch.setattr("shardmill.models.packed.find_reach", lambda *given: (find_reach(*given)[0] // 2,) * 2)
     assert not trial._is_right(PackedEncoder(folder, device="cpu", pad_id=0))

@@ -28,7 +28,7 @@ def load_openvino() -> Any:
     try:
         return importlib.import_module("openvino")
     except ImportError as error:
-        raise missing_extra("openvino", "cpu") from error
+        raise missing_extra("openvino", "light") from error
 
 
 def build_graph(

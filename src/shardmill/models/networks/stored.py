@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import mmap
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -28,13 +29,16 @@ class StoredWeights(Mapping[str, Reals]):
 
     def __init__(self, *files: Path) -> None:
         self._places: dict[str, tuple[NDArray[np.uint8], dict[str, Any]]] = {}
+        self._maps: list[mmap.mmap] = []
         for path in files:
             self._map(path)
 
     def _map(self, path: Path) -> None:
         try:
             # Copies of pages that are written to: nobody writes, but OpenVINO wants arrays that may be.
-            data = np.memmap(path, np.uint8, mode="c")
+            with path.open("rb") as file:
+                self._maps.append(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY))
+            data = np.frombuffer(self._maps[-1], np.uint8)
             start = 8 + int.from_bytes(data[:8].tobytes(), "little")
             head = json.loads(data[8:start].tobytes())
             body = data[start:]
@@ -44,7 +48,7 @@ class StoredWeights(Mapping[str, Reals]):
                     if not 0 <= first <= last <= len(body):
                         raise ValueError(f"{name} ends beyond the file")
                     self._places[name] = (body[first:last], said)
-        except (OSError, ValueError, KeyError, MemoryError) as error:
+        except (OSError, AttributeError, TypeError, ValueError, KeyError, MemoryError) as error:
             raise ModelError(f"{path} cannot be read: {error}.", hint="Fetch the model again.") from error
 
     def __getitem__(self, name: str) -> Reals:
@@ -65,6 +69,11 @@ class StoredWeights(Mapping[str, Reals]):
             values = (values.astype(np.uint32) << 16).view(np.float32)
         numbers: Reals = values.astype(np.float32, copy=False)
         return numbers
+
+    def let_go(self) -> None:
+        """Give the memory of the files back. Whoever still holds arrays of them reads those pages again."""
+        for mapped in self._maps:
+            mapped.madvise(mmap.MADV_DONTNEED)
 
     def shape(self, name: str) -> tuple[int, ...]:
         return tuple(self._places[name][1]["shape"])

@@ -1,4 +1,4 @@
-"""Embed texts with any sentence-transformers model; weights are safetensors only, a model's own code only if allowed.
+"""Embed texts with any sentence-transformers model; a model's own code runs only if allowed, and no pickle is read.
 
 task = EmbedTask(model="all-MiniLM-L6-v2")
 task.open(Device("cpu", "cpu", threads=4))
@@ -90,6 +90,9 @@ class EmbedTask(Task):
         _ = self._cutter  # Rejects windows that are too long for the model before a run is planned.
         return self.embedder.fingerprint()
 
+    def check_installed(self, kind: str) -> None:
+        self.embedder.check_installed(kind)
+
     def open(self, device: Device) -> None:
         """Load the model."""
         self.embedder.open(device)
@@ -113,7 +116,7 @@ class EmbedTask(Task):
     def device_clock(self) -> dict[str, float] | None:  # type: ignore[override]
         return self.embedder.device_clock
 
-    def gpu_bytes(self, precise: bool) -> int:
+    def gpu_bytes(self, precise: bool) -> int | None:
         return self.embedder.gpu_bytes(precise)
 
     def workers_per_gpu(self, cores: int) -> int:

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shardmill.models.described import pad
 from shardmill.models.networks.arrays import ArrayNetwork
 from shardmill.models.networks.families import describe
 from shardmill.models.networks.stored import read_weights
 from shardmill.models.networks.unknown import NotDescribed
+from shardmill.models.plain import pad
 from tests.unit.models.networks.cases import CASES, Case
 
 pytestmark = pytest.mark.model

@@ -6,6 +6,7 @@ import random
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +48,13 @@ def task(folder: Path) -> EmbedTask:
     return made
 
 
+@pytest.fixture(scope="module")
+def with_torch(folder: Path) -> EmbedTask:
+    made = EmbedTask(model=str(folder))
+    made.open(replace(CPU, reference=True))
+    return made
+
+
 def spoil(folder: Path, target: Path, value: float) -> Path:
     """A copy of the model that gives `value` for the one word POISON."""
     shutil.copytree(folder, target)
@@ -59,7 +67,7 @@ def spoil(folder: Path, target: Path, value: float) -> Path:
 
 def test_is_a_task(task: EmbedTask) -> None:
     assert isinstance(task, Task)
-    assert task.notes == ["Kernel: torch float32, padded (as asked)."]
+    assert task.notes[0].startswith("Kernel: openvino f32")
     assert task.output == pa.schema([pa.field("embedding", pa.list_(pa.float32(), 16))])
 
 
@@ -218,8 +226,8 @@ def test_a_row_that_low_precision_spoils_is_done_again_in_float32(
 ) -> None:
     made = EmbedTask(model=str(folder))
     made.open(CPU)
-    assert made.embedder._kernel is not None
-    made.embedder._kernel.cast(torch.bfloat16)
+    kernel: Any = made.embedder._kernel
+    kernel.precision = "bfloat16"
     begin = made.embedder._kernel.begin
 
     def spoilt(rows: Any, skip: int) -> Any:
@@ -235,11 +243,13 @@ def test_a_row_that_low_precision_spoils_is_done_again_in_float32(
     assert output.rows["embedding"][1].as_py() == pytest.approx(exact, abs=1e-5)
 
 
-def test_a_failed_check_falls_back_and_says_so(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shardmill.models.kernels.agree", lambda *compared: False)
+def test_a_failed_check_falls_back_and_says_so(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr("shardmill.models.choosing.agree", lambda *compared: False)
     made = EmbedTask(model=str(folder))
     made.open(Device("cpu", "cpu", threads=2))
-    assert "torch float32, padded gave different vectors" in made.notes[0]
+    assert made.notes[0].startswith("Kernel: numpy float32 (openvino ")
+    assert "gave different vectors" in made.notes[0]
     assert made.run(made.prepare(["a"]).inputs).bad == {}
 
 
@@ -284,24 +294,24 @@ def test_code_of_a_model_is_never_run(folder: Path, tmp_path: Path) -> None:
         RuntimeError("[enforce fail at alloc_cpu.cpp:114] err == 0. DefaultCPUAllocator: can't allocate memory"),
     ],
 )
-def test_out_of_memory(task: EmbedTask, monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+def test_out_of_memory(with_torch: EmbedTask, monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
     def fail(**_: Any) -> None:
         raise error
 
-    assert task.embedder._kernel is not None
-    monkeypatch.setattr(task.embedder._kernel, "_model", fail)
+    assert with_torch.embedder._kernel is not None
+    monkeypatch.setattr(with_torch.embedder._kernel, "_model", fail)
     with pytest.raises(DeviceOutOfMemory):
-        task.run(task.prepare(["a"]).inputs)
+        with_torch.run(with_torch.prepare(["a"]).inputs)
 
 
-def test_other_errors_pass(task: EmbedTask, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_errors_pass(with_torch: EmbedTask, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(**_: Any) -> None:
         raise RuntimeError("something else")
 
-    assert task.embedder._kernel is not None
-    monkeypatch.setattr(task.embedder._kernel, "_model", fail)
+    assert with_torch.embedder._kernel is not None
+    monkeypatch.setattr(with_torch.embedder._kernel, "_model", fail)
     with pytest.raises(RuntimeError, match="something else"):
-        task.run(task.prepare(["a"]).inputs)
+        with_torch.run(with_torch.prepare(["a"]).inputs)
 
 
 def test_a_query_of_the_default_kind(task: EmbedTask) -> None:

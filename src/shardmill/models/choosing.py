@@ -1,0 +1,114 @@
+"""The choice between the kernels that can run a model on a device: the fastest with correct vectors.
+
+On a CPU, OpenVINO runs the networks that are described, without torch. All else is torch's.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+import numpy as np
+
+from shardmill.core.devices import Device
+from shardmill.core.errors import MissingExtra, ModelError
+from shardmill.models.agreed import has_agreed, keep_agreement, name_trial
+from shardmill.models.exported.choosing import choose_exported
+from shardmill.models.folder import ModelFolder
+from shardmill.models.golden import agree
+from shardmill.models.installed import check_light, check_torch, has_torch
+from shardmill.models.kernels import (
+    COMPILE_FROM_BYTES,
+    CPU_BUDGETS_TOKENS,
+    KernelChoice,
+    Tried,
+    fast_precisions,
+    find_budget,
+    open_openvino,
+    openvino_kernels,
+    tell,
+)
+from shardmill.models.networks.unknown import NotDescribed
+
+
+def choose_kernel(model: Tried, device: Device) -> KernelChoice:
+    """Try the device's kernels on the golden sentences, and choose the fastest that agrees with float32."""
+    if model.folder.exported is not None:
+        return choose_exported(model, device)
+    with_torch = has_torch()
+    if device.kind == "cpu" and not (with_torch and (device.reference or _may_be_faster_with_torch(device))):
+        try:
+            return _choose_without_torch(model.reaching(), device)
+        except MissingExtra:
+            if not with_torch:
+                raise
+        except NotDescribed as error:
+            if not with_torch:
+                raise error.explain(model.folder.transformer.name) from error
+    check_torch()
+    from shardmill.models.torch_kernels import choose_with_torch
+
+    return choose_with_torch(model.reaching(), device)
+
+
+def check_without_torch(folder: ModelFolder) -> None:
+    """Refuse a model that cannot run without torch, or for which OpenVINO is missing."""
+    from shardmill.models.plain import read_network
+
+    check_light()
+    if folder.exported is not None:
+        return
+    try:
+        read_network(folder)
+    except NotDescribed as error:
+        raise error.explain(folder.transformer.name) from error
+
+
+def _may_be_faster_with_torch(device: Device) -> bool:
+    """Whether torch's bfloat16, compiled, may be faster than OpenVINO's, and there is work enough to find out."""
+    if device.precise or device.work_bytes < COMPILE_FROM_BYTES:
+        return False
+    try:
+        from shardmill.models.openvino import precisions
+
+        return "bf16" in precisions()
+    except MissingExtra:
+        return True
+
+
+def _choose_without_torch(model: Tried, device: Device) -> KernelChoice:
+    from shardmill.models.plain import PlainEncoder
+
+    plain = PlainEncoder(model.folder, pad_id=model.pad_id)
+    if device.reference:
+        return KernelChoice(plain, f"{plain.name} (as asked)", CPU_BUDGETS_TOKENS[0])
+    fastest = fast_precisions(device)[0]
+    trial = _name_trial(model, device, fastest, plain.name)
+    if has_agreed(trial):
+        with suppress(ModelError):
+            kernel = open_openvino(model, device, fastest, tried=True)
+            return KernelChoice(kernel, kernel.name, find_budget(kernel, model, device))
+    expected = plain.encode(model.golden, model.skip)
+    if not np.isfinite(expected).all():
+        raise ModelError(
+            f"{model.folder.transformer.name} gives NaN or infinity in float32.", hint="Fetch the model again."
+        )
+    why: list[str] = []
+    for kernel in openvino_kernels(model, device, why):
+        if agree(kernel.encode(model.golden, model.skip), expected, kernel.precision):
+            if not why:
+                keep_agreement(trial, f"{model.folder.transformer.name}: {kernel.name}, compared with {plain.name}")
+            return KernelChoice(kernel, tell(kernel, why), find_budget(kernel, model, device))
+        why.append(f"{kernel.name} gave different vectors")
+    return KernelChoice(plain, tell(plain, why), CPU_BUDGETS_TOKENS[0])
+
+
+def _name_trial(model: Tried, device: Device, precision: str, reference: str) -> str:
+    from shardmill.models.networks.graph import load_openvino
+
+    return name_trial(
+        model.folder,
+        compared=[f"openvino {precision}", device.threads, reference],
+        libraries=[load_openvino().__version__, np.__version__],
+        rows=[row.tolist() for row in model.golden],
+        padding=[model.pad_id, model.limit, model.skip],
+    )

@@ -1,0 +1,71 @@
+"""The plain encoder: NumPy, float32, one text at a time. Faster ones are compared with it where torch is not."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shardmill.core.devices import cores
+from shardmill.models.code import may_run_code
+from shardmill.models.folder import ModelFolder, Pooling
+from shardmill.models.networks.arrays import ArrayNetwork
+from shardmill.models.networks.description import EncoderNetwork
+from shardmill.models.networks.families import describe
+from shardmill.models.networks.stored import Reals, StoredWeights, read_weights
+from shardmill.models.networks.unknown import NotDescribed
+from shardmill.models.pooling import Steps, pool
+
+Ints = NDArray[np.int64]
+Rows = Sequence[NDArray[np.int32]]
+
+
+def read_network(folder: ModelFolder) -> tuple[EncoderNetwork, StoredWeights]:
+    """The description of a folder's network, and its weights; NotDescribed tells why there is none."""
+    if may_run_code(folder.transformer):
+        raise NotDescribed("it runs code of its own")
+    weights = read_weights(folder.transformer)
+    return describe({**folder.config, **folder.config_options}, weights), weights
+
+
+class PlainEncoder:
+    """A network in NumPy and float32."""
+
+    padded = True
+    name = "numpy float32"
+    precision = "float32"
+
+    def __init__(self, folder: ModelFolder, *, pad_id: int) -> None:
+        self._network = ArrayNetwork(*read_network(folder))
+        self._pooling, self._steps, self._pad_id = folder.pooling, Steps(folder.steps), pad_id
+
+    def encode(self, rows: Rows, skip: int = 0) -> Reals:
+        """One vector per row, each computed alone, on one core."""
+        with ThreadPoolExecutor(cores()) as pool:
+            return np.concatenate([*pool.map(lambda row: self._encode_one(row, skip), rows)])
+
+    def _encode_one(self, row: NDArray[np.int32], skip: int) -> Reals:
+        ids, mask = pad([row], self._pad_id)
+        return self._steps(pool(self._network(ids, mask), mask, self._pooling, skip))
+
+    def begin(self, rows: Rows, skip: int = 0) -> Callable[[], Reals]:
+        vectors = self.encode(rows, skip)
+        return lambda: vectors
+
+    def pooled_by(self, pooling: Pooling) -> PlainEncoder:
+        """The same network with another pooling."""
+        other = copy.copy(self)
+        other._pooling = pooling
+        return other
+
+
+def pad(rows: Rows, pad_id: int) -> tuple[Ints, Ints]:
+    """Ids padded to the longest row, and which of them are there."""
+    lengths = np.array([len(row) for row in rows])
+    real = np.arange(lengths.max()) < lengths[:, None]
+    ids = np.full(real.shape, pad_id, np.int64)
+    ids[real] = np.concatenate(rows)
+    return ids, real.astype(np.int64)

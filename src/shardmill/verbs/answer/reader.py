@@ -12,7 +12,8 @@ from shardmill.core.devices import Device
 from shardmill.core.errors import ModelError
 from shardmill.models.kinds import READER
 from shardmill.models.location import Location
-from shardmill.models.pairs import PairModel, PairTokens
+from shardmill.models.pair_tokens import PairTokens
+from shardmill.models.pairs import PairModel
 from shardmill.verbs.answer.spans import (
     MOST_TOKENS,
     QUESTION_TOKENS,
@@ -51,10 +52,14 @@ class SpanReader:
         self._model = PairModel(location.path, READER, device)
         self._frame = _find_frame(self._model.tokenizer, location.name)
         # Only WordPiece marks pieces that continue a word.
-        model = self._model.tokenizer.backend_tokenizer.model
-        self._continued = str(getattr(model, "continuing_subword_prefix", None) or "")
+        self._continued = str(getattr(self._model.tokenizer.model, "continuing_subword_prefix", None) or "")
         self._most_tokens = most_tokens
         self._limit = min(MOST_TOKENS, self._model.limit)
+
+    @property
+    def note(self) -> str:
+        """What computes it."""
+        return self._model.note
 
     def read(self, questions: Sequence[str], passages: Sequence[str]) -> list[ReadPassage]:
         """Read each question's passage; all windows of all pairs share batches."""
@@ -70,9 +75,9 @@ class SpanReader:
     def cut(self, question: str, passage: str) -> tuple[list[ReadWindow], list[PairTokens], PassageTokens]:
         """The windows of a passage, as the model takes them, and the passage's tokens."""
         tokenizer = self._model.tokenizer
-        asked = tokenizer(question, add_special_tokens=False, verbose=False)["input_ids"][:QUESTION_TOKENS]
-        made = tokenizer(passage, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
-        ids, offsets = made["input_ids"], np.array(made["offset_mapping"], np.int64).reshape(-1, 2)
+        asked = tokenizer.encode(question, add_special_tokens=False).ids[:QUESTION_TOKENS]
+        made = tokenizer.encode(passage, add_special_tokens=False)
+        ids, offsets = made.ids, np.array(made.offsets, np.int64).reshape(-1, 2)
         before, between, after = self._frame.parts
         head = [*before, *asked, *between]
         room = self._limit - len(head) - len(after)
@@ -85,18 +90,17 @@ class SpanReader:
             own = [*ids[window.first : window.first + window.length], *after]
             types = np.array([first] * len(head) + [second] * len(own), np.int64)
             pairs.append(PairTokens(np.array([*head, *own], np.int64), types))
-        pieces = tokenizer.convert_ids_to_tokens(ids) if self._continued else []
+        pieces = map(tokenizer.id_to_token, ids) if self._continued else ()
         continues = [piece.startswith(self._continued) for piece in pieces] or [False] * len(ids)
         return windows, pairs, PassageTokens.of(passage, offsets, continues)
 
 
 def _find_frame(tokenizer: Any, name: str) -> _Frame:
-    made = tokenizer("a", "b", return_token_type_ids=True)
-    sides = made.sequence_ids(0)
+    made = tokenizer.encode("a", "b")
+    sides = made.sequence_ids
     if None not in sides or sides.index(0) > sides.index(1) or sides[0] is not None:
         raise ModelError(f"{name} puts the passage first or marks no start.", hint="Choose another reader.")
     first, last = sides.index(0), len(sides) - sides[::-1].index(0)
     second, end = sides.index(1), len(sides) - sides[::-1].index(1)
-    ids = made["input_ids"]
-    parts = tuple(ids[:first]), tuple(ids[last:second]), tuple(ids[end:])
-    return _Frame(parts, (made["token_type_ids"][first], made["token_type_ids"][second]))
+    parts = tuple(made.ids[:first]), tuple(made.ids[last:second]), tuple(made.ids[end:])
+    return _Frame(parts, (made.type_ids[first], made.type_ids[second]))

@@ -18,13 +18,14 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 
 from shardmill.core.devices import Device
-from shardmill.core.errors import SpecError, UsageError, missing_extra
+from shardmill.core.errors import SpecError, UsageError
 from shardmill.core.sentences import split_sentences
 from shardmill.models.embedder import TextEmbedder
 from shardmill.models.fingerprint import digest_folder
 from shardmill.models.kinds import READER, RERANKER, check_kind
 from shardmill.models.location import Location, find_model
 from shardmill.models.names import MINILM
+from shardmill.models.pair_networks import check_installed
 from shardmill.models.retrieval.vectors import normalized
 from shardmill.plugins import find_verb
 from shardmill.tasks.base import Agreement, Output, Prepared, Task
@@ -148,20 +149,28 @@ class AnswerTask(Task):
         if self._writer is not None:
             self._writer.replies.close()
 
+    def check_installed(self, kind: str) -> None:
+        if self._embedder is not None:
+            self._embedder.check_installed(kind)
+        for location, model in ((self._reader_at, READER), (self._reranker_at, RERANKER)):
+            if location is not None:
+                check_installed(location.path, model, kind)
+        if self._writer is not None:
+            self._writer.replies.check_installed()
+
     def open(self, device: Device) -> None:
         """Open the passages and load the models."""
-        try:
-            from shardmill.models.pairs import PairModel
-            from shardmill.verbs.answer.reader import SpanReader
-        except ImportError as error:
-            raise missing_extra(error.name or "torch", "answer") from error
         if self._embedder is not None:
             # Questions are short, and in float32 the same passages are found whatever the batch.
             self._embedder.open(replace(device, precise=True))
         self._retriever = open_retriever(self.params.over, self.params.by)
         if self._reranker_at is not None:
+            from shardmill.models.pairs import PairModel
+
             self._reranker = PairModel(self._reranker_at.path, RERANKER, device)
         if self._reader_at is not None:
+            from shardmill.verbs.answer.reader import SpanReader
+
             self._reader = SpanReader(self._reader_at, device, self.params.answer_tokens)
         if self._writer is not None:
             self._writer.replies.open(device)
@@ -173,7 +182,9 @@ class AnswerTask(Task):
     def notes(self) -> list[str]:  # type: ignore[override]
         """Sentences for the worker's record about how the models ran."""
         written = self._writer.replies.notes if self._writer is not None else []
-        return [*(self._embedder.notes if self._embedder is not None else []), *written]
+        read = {"Re-ranker": self._reranker, "Reader": self._reader}
+        pairs = [f"{name}: {model.note}." for name, model in read.items() if model is not None]
+        return [*(self._embedder.notes if self._embedder is not None else []), *pairs, *written]
 
     @property
     def numerics(self) -> dict[str, str]:  # type: ignore[override]
@@ -186,7 +197,7 @@ class AnswerTask(Task):
         places = [each for each in (self._reader_at, self._reranker_at) if each is not None]
         weights = sum(f.stat().st_size for each in places for f in each.path.glob("*.safetensors"))
         written = (self._writer.replies.gpu_bytes(precise) or 0) if self._writer is not None else 0
-        return weights + written + (self._embedder.gpu_bytes(precise) if self._embedder is not None else 0)
+        return weights + written + ((self._embedder.gpu_bytes(precise) or 0) if self._embedder is not None else 0)
 
     def bytes_per_s(self, kind: str) -> float:
         """Questions are short and dear: a reader reads ten passages for each."""

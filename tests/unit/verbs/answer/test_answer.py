@@ -86,7 +86,7 @@ def test_logits_of_a_window_are_the_models_own(models: Path) -> None:
     with torch.inference_mode():
         due = plain(**given)
     [seen] = PairModel(models / "reader", READER, CPU).spans([pair])
-    assert np.allclose(seen, [due.start_logits[0].numpy(), due.end_logits[0].numpy()], atol=1e-4)
+    assert np.allclose(seen, [due.start_logits[0].numpy(), due.end_logits[0].numpy()], atol=1e-3)
 
 
 def test_a_batch_that_does_not_fit_is_halved(models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -119,6 +119,7 @@ def test_without_a_reader_the_best_sentence_of_the_best_passage(run: Run) -> Non
 def test_words_find_the_passage_that_is_asked_for(run: Run, models: Path) -> None:
     task = opened(run, by="words", k=1, reader=str(models / "reader"), null_threshold=1e9)
     assert task._embedder is None
+    assert [note.partition(":")[0] for note in task.notes] == ["Reader"]
     answers = task.answer(["When was the windmill of Corvale built?", "xyzzy"])
     assert [a.why for a in answers] == [SPAN, NO_ANSWER]
     assert answers[0].passage == "Corvale-windmill"

@@ -35,8 +35,10 @@ class Verb:
     and `[execution]` before a spec is made of them. `steps` are functions for what follows the last shard, by name;
     each gets the ledger, the plan and whether to be quiet, and returns what the step's record says. `report` reads what
     the verb tells of a run in a report. `briefing` is a class that says what a host without the run folder has to know
-    of other shards. `methods` are functions behind methods of `Run` that only its runs have. `items_below` finds the
-    run whose rows are the items of another, if the verb makes both.
+    of other shards. `extras_for` is a function of the task's parameters and of whether there is a GPU: it returns
+    extras of shardmill that the environment of a worker needs besides `extras`. `methods` are functions behind methods
+    of `Run` that only its runs have. `items_below` finds the run whose rows are the items of another, if the verb makes
+    both.
     """
 
     name: str
@@ -54,6 +56,7 @@ class Verb:
     steps: Mapping[str, str] = field(default_factory=dict)
     report: str = ""
     briefing: str = ""
+    extras_for: str = ""
     methods: Mapping[str, str] = field(default_factory=dict)
     items_below: str = ""
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from shardmill.core.devices import Device, pick_worker_device
+from shardmill.core.devices import Device
 from shardmill.plan import Plan
 from shardmill.plan.spec import Execution
-from shardmill.tasks import open_task
+from shardmill.tasks import open_task, pick_for_worker
 from shardmill.tasks.base import Task
 from shardmill.tasks.foreign import ForeignTask
 
@@ -31,7 +31,7 @@ class LoadedTask:
             return ForeignTask(lasting), self._device
         self.close()
         task = open_task(plan.work.task, plan.work.params)
-        device = pick_worker_device(kind, task.gpu_bytes(execution.precision == "float32") or 0)
+        device = pick_for_worker(task, kind, precise=execution.precision == "float32")
         if not task.serves_runs:
             return task, device
         self._lasting, self._for, self._bytes, self._device = _Lasting(task), wanted, size, device

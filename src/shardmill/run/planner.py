@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from shardmill.core.console import Bar, say
 from shardmill.core.devices import Device, place_workers
-from shardmill.core.errors import SpecError, UsageError
+from shardmill.core.errors import MissingExtra, ModelError, SpecError, UsageError
 from shardmill.plan import ITEM, ROW, Plan, Shard, shard_target_bytes
 from shardmill.plan.sizing.profile import Rated, recall_rate, work_digest
 from shardmill.plan.spec import Spec, Work
@@ -36,10 +36,20 @@ def result_schema(plan: Plan) -> pa.Schema:
     return pa.schema([*kept_schema(plan), *open_task(plan.work.task, plan.work.params).written])
 
 
-def devices_for(spec: Spec) -> list[Device]:
-    """One device per worker: as many as asked for, or as many as the task can use."""
-    task = open_task(spec.work.task, spec.work.params)
-    placed = place_workers(spec.execution.device, spec.execution.workers, task.workers_per_gpu)
+def devices_for(spec: Spec, *, quiet: bool = True) -> list[Device]:
+    """One device per worker: as many as asked for, or as many as the task can use.
+
+    With "auto", a task that cannot use the GPUs here gets the CPU, and the user is told why.
+    """
+    task, execution = open_task(spec.work.task, spec.work.params), spec.execution
+    placed = place_workers(execution.device, execution.workers, task.workers_per_gpu)
+    if execution.device == "auto" and placed[0].kind == "cuda":
+        try:
+            task.check_installed("cuda")
+        except (MissingExtra, ModelError) as error:
+            if not quiet:
+                say(f"{placed[0].name} is not used: {error.message} {error.hint}")
+            placed = place_workers("cpu", execution.workers)
     if isinstance(task, LongTask) and task.gang:
         _check_together(placed)
     return placed

@@ -16,7 +16,7 @@ from shardmill.engines.base import Engine, check_options
 from shardmill.ledger import Ledger
 from shardmill.plan import NEW_NUMERICS, Plan, new_numerics
 from shardmill.plan.shared import refuse_both
-from shardmill.plan.spec import Spec
+from shardmill.plan.spec import Spec, Work
 from shardmill.run.changes import differences
 from shardmill.run.planner import devices_for, make_plan, result_schema
 from shardmill.run.status.state import read_status
@@ -89,7 +89,14 @@ def open_placer(spec: Spec, engine: Engine | None, quiet: bool) -> tuple[Engine 
         engine = open_engine(spec.execution, quiet)
         return engine, list(engine.devices)
     check_options(LOCAL, spec.execution.engine_options, ())
-    return engine, devices_for(spec)
+    return engine, devices_for(spec, quiet=quiet)
+
+
+def check_installed(work: Work, devices: Sequence[Device]) -> None:
+    """Refuse a task for which a library is missing here: its workers would end at their start."""
+    task = open_task(work.task, work.params)
+    for kind in sorted({device.kind for device in devices}):
+        task.check_installed(kind)
 
 
 def _check_reach(spec: Spec) -> None:

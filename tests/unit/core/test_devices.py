@@ -29,6 +29,7 @@ from shardmill.core.devices import (
 from shardmill.core.errors import UsageError
 from shardmill.plan.spec import Spec
 from shardmill.run.planner import devices_for
+from tests.support.libraries import needed
 
 UUIDS = ["GPU-aaaa-1111", "GPU-bbbb-2222", "GPU-cccc-3333"]
 ADDRESSES: list[str | bytes] = ["00000000:3B:00.0", b"00000000:AF:00.0", "00010000:D8:00.0"]
@@ -111,6 +112,8 @@ def _train_on(device: str, workers: int | None) -> list[Device]:
 
 
 def test_workers_that_train_together_have_a_gpu_each(three_gpus: Any) -> None:
+    for library in ("torch", "transformers", "safetensors"):
+        needed(library)
     assert _visible(_train_on("auto", None)) == ["0", "1", "2"]
     assert _visible(_train_on("cuda", 2)) == ["0", "1"]
     with pytest.raises(UsageError, match="4 workers cannot work on one item together on 3 GPUs") as refused:

@@ -36,8 +36,8 @@ def lakes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lakes]:
     forget_installed()
 
 
-def embed(shardmill: Cli, *source: object) -> Said:
-    return shardmill("embed", *source, "--text", "t", "--out", "out")
+def run(shardmill: Cli, *source: object) -> Said:
+    return shardmill("run", *source, "--task", "shardmill.testing:FakeTask", "--text", "t", "--out", "out")
 
 
 @pytest.mark.parametrize(
@@ -49,7 +49,7 @@ def embed(shardmill: Cli, *source: object) -> Said:
     ],
 )
 def test_a_scheme_that_nobody_has(address: str, scheme: str, hint: str, shardmill: Cli) -> None:
-    assert_told(embed(shardmill, address), 2, f"No source reads addresses that begin with {scheme!r}.", hint)
+    assert_told(run(shardmill, address), 2, f"No source reads addresses that begin with {scheme!r}.", hint)
 
 
 def test_a_file_with_a_colon_in_its_name_is_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -59,16 +59,16 @@ def test_a_file_with_a_colon_in_its_name_is_a_file(tmp_path: Path, monkeypatch: 
 
 
 def test_a_database_that_nobody_has(shardmill: Cli) -> None:
-    said = embed(shardmill, "mysql://ann:secret@db/shop", "--query", "SELECT 1 AS t")
+    said = run(shardmill, "mysql://ann:secret@db/shop", "--query", "SELECT 1 AS t")
     assert_told(said, 2, "mysql:// is not a supported database.", "python:MODULE:FUNCTION")
     assert "secret" not in said.err
-    assert_told(embed(shardmill, "range:0:9", "--query", "SELECT 1"), 2, "range:0:9 is not a database.", "Omit --query")
+    assert_told(run(shardmill, "range:0:9", "--query", "SELECT 1"), 2, "range:0:9 is not a database.", "Omit --query")
 
 
 def test_a_source_by_scheme_has_no_format_and_no_company(shardmill: Cli) -> None:
-    said = embed(shardmill, "range:0:9", "--format", "csv")
+    said = run(shardmill, "range:0:9", "--format", "csv")
     assert_told(said, 2, "--format csv has no meaning for 'range'.", "Omit it.")
-    said = embed(shardmill, "range:0:9", "docs.jsonl")
+    said = run(shardmill, "range:0:9", "docs.jsonl")
     assert_told(said, 2, "range:0:9 cannot be combined with other sources.", "Name sources of one kind.")
     assert_told(shardmill("split", "range:0:9", "--out", "out"), 2, "range:0:9 has no files to read.", "Name a file")
 
@@ -76,7 +76,7 @@ def test_a_source_by_scheme_has_no_format_and_no_company(shardmill: Cli) -> None
 def test_a_spec_of_a_package_that_is_not_installed(shardmill: Cli, tmp_path: Path) -> None:
     def told(work: str, execution: str = "") -> Said:
         spec = tmp_path / "spec.toml"
-        spec.write_text(f'[work]\ntask = "embed"\ntext = "t"\n{work}\n[execution]\n{execution}\n')
+        spec.write_text(f'[work]\ntask = "shardmill.testing:FakeTask"\ntext = "t"\n{work}\n[execution]\n{execution}\n')
         return shardmill("run", "--spec", spec, "--out", tmp_path / "run")
 
     assert_told(told('source = "lake:here"'), 2, "addresses that begin with 'lake:'", "shardmill plugins")
@@ -91,7 +91,7 @@ def test_a_spec_of_a_package_that_is_not_installed(shardmill: Cli, tmp_path: Pat
 def test_two_packages_with_one_scheme_have_neither(lakes: Lakes, shardmill: Cli) -> None:
     lakes("one", schemes=("lake:",), reader="one_reader")
     lakes("two", schemes=("lake:",), reader="two_reader")
-    said = embed(shardmill, "lake:here")
+    said = run(shardmill, "lake:here")
     assert_told(said, 2, "The scheme 'lake:' is that of several sources: one 1.0, two 1.0.", "pip uninstall one")
     assert shardmill("plugins").out.count("cannot be used: The scheme 'lake:' is that of several sources") == 2
 
@@ -102,7 +102,7 @@ def test_two_packages_with_one_suffix_are_told_apart_by_the_format(
     lakes("one", suffixes=(".log",), reader="shardmill.sources.lines", unit="line", column="text")
     lakes("two", suffixes=(".log",), reader="two_reader")
     (tmp_path / "a.log").write_text("a line\n")
-    said = embed(shardmill, tmp_path / "a.log")
+    said = run(shardmill, tmp_path / "a.log")
     assert_told(said, 2, "a.log: several packages read .log files: one 1.0, two 1.0.", "--format one|two")
     assert discover([str(tmp_path / "a.log")], Fields("text"), "one").format == "one"
 

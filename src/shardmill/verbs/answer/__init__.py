@@ -21,6 +21,7 @@ VERB = Verb(
     task="shardmill.verbs.answer.task:AnswerTask",
     methods={"evaluate": "shardmill.verbs.answer.evaluation:evaluate"},
     report="shardmill.run.reports.generation:read_generation",
+    extras_for="shardmill.verbs.answer.extras:extras_for",
     searches=("over",),
     writes_texts=True,
 )

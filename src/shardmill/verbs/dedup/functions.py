@@ -71,7 +71,7 @@ class Signatures:
     columns: ClassVar = {NUMBER: "int64", "digest": "string", SIGNATURE: f"fixed_size_binary[{4 * HASHES}]"}
 
     def __init__(self) -> None:
-        self._library = _datasketch()
+        self._library = load_datasketch()
 
     def __call__(self, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
         texts = [normalize(row["text"]) for row in rows]
@@ -94,7 +94,7 @@ class Bands:
     columns: ClassVar = {NUMBER: "int64", "key": "string"}
 
     def __init__(self, threshold: float) -> None:
-        library = _datasketch()
+        library = load_datasketch()
         try:
             chosen = library.MinHashLSH(threshold=threshold, num_perm=HASHES, weights=_WEIGHTS)
         except ValueError:
@@ -186,7 +186,8 @@ def similarity(signatures: pa.Array, kept: Numbers, dropped: Numbers) -> NDArray
     return np.array((matrix[kept] == matrix[dropped]).mean(axis=1), np.float64)
 
 
-def _datasketch() -> Any:
+def load_datasketch() -> Any:
+    """The library for MinHash, or the command that installs it."""
     try:
         import datasketch
     except ImportError as error:

@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 from shardmill.core.console import say
 from shardmill.core.errors import UsageError
 from shardmill.core.template import NO_TEXT, TextTemplate
+from shardmill.engines import LOCAL, find_kind
 from shardmill.engines.base import Engine
 from shardmill.ledger import Ledger
 from shardmill.plan import ITEM, NUMBER, ROW
@@ -21,7 +22,16 @@ from shardmill.plan.spec import make_spec
 from shardmill.run import start
 from shardmill.run.result import Run
 from shardmill.sources import list_columns
-from shardmill.verbs.dedup.functions import PAIRS, SHARD_BITS, SIGNATURE, Numbers, join_pairs, pack_items, similarity
+from shardmill.verbs.dedup.functions import (
+    PAIRS,
+    SHARD_BITS,
+    SIGNATURE,
+    Numbers,
+    join_pairs,
+    load_datasketch,
+    pack_items,
+    similarity,
+)
 
 # The name under which plans know the functions, wherever the module is.
 _CALLS = "shardmill.texts.duplicates"
@@ -83,6 +93,8 @@ def remove_duplicates(
             "--detach cannot be used with dedup: each step is planned when the one before it is done.",
             hint="Leave it out; after a kill, the same command resumes.",
         )
+    if not exact and engine is None and find_kind(execution.get("engine") or LOCAL).stays_here:
+        load_datasketch()
     place = os.fspath(out).rstrip("/")
     each = {"device": "cpu", **execution, "then": ()}
     how: dict[str, Any] = {"fresh": fresh, "quiet": quiet, "engine": engine}

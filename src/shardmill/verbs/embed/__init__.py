@@ -17,7 +17,7 @@ VERB = Verb(
     call='run = shardmill.embed("reviews.jsonl", text="reviewText", out="runs/reviews")',
     options="shardmill.verbs.embed.options:EmbedOptions",
     task="shardmill.verbs.embed.task:EmbedTask",
-    extras=("embed",),
+    extras_for="shardmill.verbs.embed.extras:extras_for",
     makes_vectors=True,
     embeds_texts=True,
 )

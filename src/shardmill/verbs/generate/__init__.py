@@ -19,5 +19,6 @@ VERB = Verb(
     start="shardmill.verbs.generate.start:start",
     task="shardmill.verbs.generate.task:GenerateTask",
     report="shardmill.run.reports.generation:read_generation",
+    extras_for="shardmill.verbs.generate.extras:extras_for",
     writes_texts=True,
 )

@@ -62,6 +62,9 @@ class GenerateTask(StreamingTask):
     def fingerprint(self) -> dict[str, str]:
         return self._replies.fingerprint()
 
+    def check_installed(self, kind: str) -> None:
+        self._replies.check_installed()
+
     def open(self, device: Device) -> None:
         self._replies.open(device)
 

@@ -21,6 +21,6 @@ VERB = Verb(
     task="shardmill.verbs.summarize.task:SummarizeTask",
     report="shardmill.run.reports.generation:read_generation",
     items_below="shardmill.verbs.summarize.groups:find_items",
-    extras=("summarize",),
+    extras_for="shardmill.verbs.summarize.extras:extras_for",
     writes_texts=True,
 )

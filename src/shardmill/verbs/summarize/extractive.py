@@ -41,6 +41,9 @@ class ExtractiveSummaries(SummarizeTask):
         check_embeds(self._encoder.location.path)
         return {**self._encoder.fingerprint(), "rules": _RULES}
 
+    def check_installed(self, kind: str) -> None:
+        self._encoder.check_installed(kind)
+
     def open(self, device: Device) -> None:
         self._encoder.open(device)
 

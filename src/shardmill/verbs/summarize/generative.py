@@ -99,6 +99,9 @@ class GenerativeSummaries(SummarizeTask, StreamingTask):
         self.check_rouge()
         return self._replies.fingerprint()
 
+    def check_installed(self, kind: str) -> None:
+        self._replies.check_installed()
+
     def open(self, device: Device) -> None:
         self._replies.open(device)
 

@@ -17,10 +17,10 @@ from shardmill.core.errors import DeviceOutOfMemory, TaskError
 from shardmill.models.encoder import Encoder, memory_guard
 from shardmill.models.folder import ModelFolder
 from shardmill.models.golden import GOLDEN
-from shardmill.models.kernels import training_encoder
 from shardmill.models.memory import free_cuda_bytes
 from shardmill.models.ragged import Ids, token_batches
 from shardmill.models.tokenizer import load_tokenizer
+from shardmill.models.torch_kernels import training_encoder
 from shardmill.verbs.train.batch import Text
 
 # Tokens of one mini-batch, and tokens whose graphs are kept between the two directions; the rest is computed twice.

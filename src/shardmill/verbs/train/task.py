@@ -15,7 +15,8 @@ from shardmill.core.devices import Device
 from shardmill.core.errors import SpecError, missing_extra
 from shardmill.models.code import names_of_code
 from shardmill.models.fingerprint import digest_folder
-from shardmill.models.folder import ModelFolder, read_folder
+from shardmill.models.folder import ModelFolder, read_folder, read_transformer_config
+from shardmill.models.installed import check_torch
 from shardmill.models.location import Location, check_bundled, find_model
 from shardmill.models.retrieval.passages import read_record
 from shardmill.tasks.context import TEXT, Context, Group, LongTask, Stopped
@@ -66,22 +67,26 @@ class TrainTask(LongTask):
 
     @cached_property
     def _folder(self) -> ModelFolder:
-        return read_folder(self._location.path)
+        folder = read_folder(self._location.path)
+        read_transformer_config(folder.transformer)  # Refuses what has no safetensors.
+        return folder
 
     @property
     def model_code(self) -> tuple[str, ...]:  # type: ignore[override]
         return names_of_code(self._location.path)
 
     def fingerprint(self) -> dict[str, str]:
-        too_long = [width for width in self.options.dims if width > self._folder.width]
+        longest = self._folder.width
+        too_long = [width for width in self.options.dims if width > longest]
         if too_long:
-            raise SpecError(
-                f"{self._location.name} has {self._folder.width} dimensions, not {too_long[0]}.", hint="Lower --dims."
-            )
+            raise SpecError(f"{self._location.name} has {longest} dimensions, not {too_long[0]}.", hint="Lower --dims.")
         said = {"model": self._location.name, **digest_folder(self._location.path), "training": _REVISION}
         if self.options.hard_negatives:
             said["negatives"] = read_record(self.options.hard_negatives).digest
         return said
+
+    def check_installed(self, kind: str) -> None:
+        check_torch()
 
     def open(self, device: Device) -> None:
         try:

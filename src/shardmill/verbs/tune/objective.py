@@ -28,6 +28,9 @@ class Objective(ABC):
     @abstractmethod
     def fingerprint(self) -> dict[str, str]: ...
 
+    def check_installed(self, kind: str) -> None:  # noqa: B027
+        """Raise MissingExtra if it cannot run here on a kind of device."""
+
     @abstractmethod
     def open(self, device: Device) -> None: ...
 
@@ -70,7 +73,7 @@ class TaskObjective(Objective):
                     f"The task {self._name!r} has no metric {metric!r}.",
                     hint=f"It has {', '.join(known)}. Write {_example(known[0])} in [work]." if known else "",
                 )
-        self._fingerprint = task.fingerprint
+        self._task = task
 
     def _make(self, parameters: Mapping[str, Value]) -> LongTask:
         task = open_task(self._name, {**self._params, **parameters})
@@ -79,7 +82,10 @@ class TaskObjective(Objective):
         return task
 
     def fingerprint(self) -> dict[str, str]:
-        return self._fingerprint()
+        return self._task.fingerprint()
+
+    def check_installed(self, kind: str) -> None:
+        self._task.check_installed(kind)
 
     def open(self, device: Device) -> None:
         self._device = device

@@ -46,6 +46,9 @@ class TuneTask(LongTask):
     def join(self, ledger: Ledger, plan: Plan) -> None:
         self._starts = TrialStarts(ledger, self.settings)
 
+    def check_installed(self, kind: str) -> None:
+        self._objective.check_installed(kind)
+
     def open(self, device: Device) -> None:
         self._device = device.kind
         self._objective.open(device)

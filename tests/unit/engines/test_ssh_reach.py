@@ -59,7 +59,7 @@ def test_a_file_of_this_machine_does_not_go_with_a_run_in_a_store() -> None:
 
 def test_the_extras_of_a_host_are_those_of_source_and_sink() -> None:
     to = {"url": "postgresql://ann@db/shop", "table": "rows"}
-    assert _extras(plan_of("jsonl", "/data/a.jsonl")) == []
-    assert _extras(plan_of(*POSTGRES, **QUERY)) == ["postgres"]
-    assert _extras(plan_of("sqlite", "sqlite:////a.db", **QUERY)) == []
-    assert _extras(plan_of("jsonl", "/data/a.jsonl", to=to)) == ["postgres"]
+    assert _extras(plan_of("jsonl", "/data/a.jsonl"), gpu=False) == []
+    assert _extras(plan_of(*POSTGRES, **QUERY), gpu=False) == ["postgres"]
+    assert _extras(plan_of("sqlite", "sqlite:////a.db", **QUERY), gpu=False) == []
+    assert _extras(plan_of("jsonl", "/data/a.jsonl", to=to), gpu=False) == ["postgres"]

@@ -43,7 +43,7 @@ def test_a_study_of_train_takes_its_model_along(tmp_path: Path, write_jsonl: Cal
     assert sent[f"{place}/model.safetensors"] == model / "model.safetensors"
     # What is here does not change.
     assert run.plan.work.params["params"]["model"] == str(model)
-    assert _extras(run.plan) == ["embed", "tune"]
+    assert _extras(run.plan, gpu=False) == ["embed", "tune"]
 
 
 def test_the_text_of_a_function_is_no_folder(tmp_path: Path, write_jsonl: Callable[..., Path]) -> None:

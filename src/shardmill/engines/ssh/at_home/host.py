@@ -129,7 +129,7 @@ class HostAtWork:
             await self._adopt(link)
         self.looked_up.set()
         self._progress.doing = f"preparing the environment on {self.host.name}"
-        await link.start_agent(await prepare(link, found, plan))
+        await link.start_agent(await prepare(link, found, plan, self._execution.device))
         self._progress.doing = f"sending to {self.host.name}"
         there = None
         settings = self._execution.model_dump(mode="json")

@@ -99,8 +99,9 @@ class Agent:
             self._ledger.state.want(name_person())
         self._shards = len(self._ledger.plan().shards)
         self._stuck_s = float(execution["stuck_s"])
-        self._deaths = Deaths(self._ledger, int(execution["max_restarts"]), one_machine=True)
         devices = _devices(gpus, workers, execution["device"])
+        restarts = int(execution["max_restarts"])
+        self._deaths = Deaths(self._ledger, restarts, seats=len(devices), one_machine=True)
         self._seats = [Seat(Path(folder), number, device) for number, device in enumerate(devices)]
         for seat in self._seats:
             if not seat.is_taken():

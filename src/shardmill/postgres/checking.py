@@ -110,19 +110,19 @@ def recall(connection: psycopg.Connection[Any], target: Target, sample: int, k: 
     return share >= _LEAST_RECALL, f"{share:.3f} at {k} by {index.method} ({how}), {asked} rows vs. exact search"
 
 
-def _sample_vectors(connection: psycopg.Connection[Any], target: Target, sample: int) -> Iterator[str]:
-    for row in sample_rows(connection, target, [f"{quoted(target.vector)}::text"], sample):
-        yield row[0]
+def _sample_vectors(connection: psycopg.Connection[Any], target: Target, sample: int) -> list[str]:
+    return [row[0] for row in sample_rows(connection, target, [f"{quoted(target.vector)}::text"], sample)]
 
 
 def sample_rows(
     connection: psycopg.Connection[Any], target: Target, expressions: list[str], sample: int
-) -> list[tuple[Any, ...]]:
-    """A random sample of the rows that have a result."""
+) -> Iterator[tuple[Any, ...]]:
+    """A random sample of the rows that have a result, fetched in blocks: it may be the whole table."""
     rows = one(connection, f"SELECT count(*) FROM {target.name}")
-    share = min(100.0, 100.0 * 4 * sample / max(1, rows) + 0.01)
-    with explained(connection):
-        return connection.execute(
+    # More than are asked for, as chance may give fewer and some rows have no result.
+    share = min(100.0, 100.0 * (4 * sample + 100) / max(1, rows))
+    with explained(connection), connection.cursor("sample") as cursor:
+        yield from cursor.execute(
             f"SELECT {', '.join(expressions)} FROM {target.name} TABLESAMPLE BERNOULLI ({share})"
             f" WHERE NOT {all_null(target.results)} ORDER BY random() LIMIT {sample}"
-        ).fetchall()
+        )

@@ -19,6 +19,7 @@ from shardmill.plugins import find_verb
 from shardmill.results.again import RowsAgain
 from shardmill.results.bad import MOST_NAMED, BadRow
 from shardmill.results.drawn import draw, power, sample_size
+from shardmill.results.reference import name_reference
 from shardmill.results.report import Check
 from shardmill.results.stored import pick_rows
 from shardmill.sinks.parquet import is_vector, read_part
@@ -86,10 +87,10 @@ class _SampleCheck:
     def check(self) -> Check:
         so_far = self._take_up()
         before = so_far.rows
-        device = open_here(self._task, precise=True)
+        device = open_here(self._task, precise=True, reference=True)
         drawn = list(draw(self._counts, self._asked, so_far.seed))
         left = drawn[so_far.shards :]
-        reference = f"in float32 on {device.name}"
+        reference = name_reference(self._task, device, {commit.kernel for commit in self._commits.values()})
         if left and not self._quiet:
             rows = sum(len(items) for _, items in left)
             say(f"Computing {rows:,} rows again {reference}: about {duration(self._estimate_s(left))}.")

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,9 +24,10 @@ from shardmill.postgres.places import find_table, is_table
 from shardmill.postgres.search import Mode, TableHit, TableSearch, no_vectors, search, show
 from shardmill.postgres.tables import Registered, registered
 from shardmill.postgres.target import quoted
-from shardmill.results.drawn import sample_size
+from shardmill.results.drawn import power, sample_size
+from shardmill.results.reference import name_reference
 from shardmill.results.report import Check, Expected, Report
-from shardmill.results.search import refuse_empty
+from shardmill.results.search import check_searchable, embed_queries, refuse_empty
 from shardmill.sinks.digests import digest_items, make_salt
 from shardmill.tasks import open_here, open_task
 from shardmill.tasks.base import Task
@@ -106,31 +108,34 @@ class Table:
         if mode == "text":
             yield from (TableSearch(mode, k, None, text, where) for text in texts)
             return
-        task, _ = self._open_task(precise=False)
-        embed_query = task.embed_query
-        if embed_query is None:
-            raise UsageError(f"The result of the task {self.registered.task!r} cannot be searched.")
-        yield from (TableSearch(mode, k, embed_query(text), text, where) for text in texts)
+        check_searchable(*self._task)
+        self._check_model(open_task(*self._task))
+        for text, vector in zip(texts, embed_queries(*self._task, texts, precise=False), strict=True):
+            yield TableSearch(mode, k, vector, text, where)
 
     @property
     def _task(self) -> tuple[str, dict[str, Any]]:
         return self.registered.task, self.registered.params
 
-    def _open_task(self, *, precise: bool) -> tuple[Task, Device]:
-        """Open the model that made the vectors. A different one is refused: its vectors are not comparable."""
+    def _open_reference(self) -> tuple[Task, Device]:
+        """Open the model that made the vectors, to compare it with them."""
         task = open_task(*self._task)
+        self._check_model(task)
+        return task, open_here(task, precise=True, reference=True)
+
+    def _check_model(self, task: Task) -> None:
+        """Refuse another model than the one that made the vectors: its own are not comparable."""
         seen = task.fingerprint()
         if (changed := _differing(seen, self.registered.fingerprint)) != NUMERICS and changed:
             raise UsageError(
                 f"{self} was made by {self.registered.model}; the model of that name here is different ({changed}).",
                 hint="Use the machine or the model version that loaded it, or load again.",
             )
-        return task, open_here(task, precise=precise)
 
     def verify(
         self, *, sample: int | str = 64, rows: int | None = None, dims: int | None = None, quiet: bool = True
     ) -> Report:
-        """Check what the table holds; `sample` rows are computed again in float32: a number, a share such as "1%"."""
+        """Check what the table holds; `sample` rows are computed again in float32: a number, "1%" or "all"."""
         began = time.monotonic()
         sample_size(sample, 0)
         permission.check(permission.code_among(self.registered.task, (), self.registered.fingerprint))
@@ -148,9 +153,9 @@ class Table:
                 checks += expected.check(count, {self.target.dims} if self.target.vector else ())
                 checks.append(Check("ledger", *checking.loaded(connection, self.target, count)))
                 checks += self._check_recall(connection, bar)
-                if asked := sample_size(sample, count):
+                if asked := sample_size(sample, seen.results):
                     bar.at(0.7, f"computing {asked:,} rows again")
-                    checks.append(self._check_sample(connection, asked))
+                    checks.append(self._check_sample(connection, asked, seen.results))
             bar.at(1.0)
         return Report(
             run=str(self),
@@ -187,47 +192,72 @@ class Table:
             found = checking.recall(connection, self.target, _RECALL_SAMPLE)
             yield Check("recall", *(found or (True, "no index on the vectors: every search is exact")))
 
-    def _check_sample(self, connection: psycopg.Connection[Any], sample: int) -> Check:
+    def _check_sample(self, connection: psycopg.Connection[Any], sample: int, total: int) -> Check:
         """Make again the rows whose text columns match the digest; what others were made from is not stored."""
         target = self.target
         if not target.text:
             return Check("sample", True, "none: the table has no text")
-        results = [f"{quoted(target.vector)}::text"] if target.vector else [quoted(name) for name in target.made]
-        columns = [quoted(DIGEST), *map(quoted, target.text), *results]
-        rows = checking.sample_rows(connection, target, columns, sample)
-        salt = b"" if target.vector else make_salt(*self._task, self.registered.fingerprint)
-        stop = 1 + len(target.text)
-        known = [(row[stop:], text) for row in rows if (text := _text_of(row[1:stop], row[0], salt)) is not None]
-        if not known:
-            return Check("sample", True, f"none: {len(rows)} rows were made from another text than their text columns")
-        others = f"; {len(rows) - len(known)} were made from another text" if len(known) < len(rows) else ""
+        if not target.vector and open_task(*self._task).agreement("") == "none":
+            return Check("sample", True, "none: the task's rows differ each time they are made")
         try:
-            compare = self._compare_vectors if target.vector else self._compare_values
-            ok, seen = compare(known)
+            task, device = self._open_reference()
+            compared = self._compare(checking.sample_rows(connection, target, self._sampled, sample), task)
         except ShardmillError as error:
             return Check("sample", False, error.message)
-        return Check("sample", ok, seen + others)
+        if not compared.rows:
+            made = f"none: {compared.others:,} rows were made from another text than their text columns"
+            return Check("sample", True, made)
+        return compared.judge(task, total, name_reference(task, device), vectors=bool(target.vector))
 
-    def _compare_vectors(self, known: Sequence[tuple[Sequence[Any], str]]) -> tuple[bool, str]:
-        worst = 1.0
-        task, device = self._open_task(precise=True)
-        for (stored,), text in known:
-            made = task.run(task.prepare([text]).inputs).rows.column(0)[0].as_py()
-            worst = min(worst, _cosine(np.fromstring(stored.strip("[]"), sep=","), np.asarray(made, np.float64)))
-        seen = f"{len(known)} rows computed again in float32 on {device.name}, worst cosine {worst:.6f}"
-        return worst >= lowest_of_many(""), seen
+    @property
+    def _sampled(self) -> list[str]:
+        """The columns of a sample in SQL: the digest, the text, and the result."""
+        target = self.target
+        results = [f"{quoted(target.vector)}::text"] if target.vector else [quoted(name) for name in target.made]
+        return [quoted(DIGEST), *map(quoted, target.text), *results]
 
-    def _compare_values(self, known: Sequence[tuple[Sequence[Any], str]]) -> tuple[bool, str]:
-        """A table does not say in which precision its rows were made; the task says whether some may differ."""
-        if (agreement := open_task(*self._task).agreement("")) == "none":
-            return True, "none: the task's rows differ each time they are made"
-        task, device = self._open_task(precise=True)
-        differ = 0
-        for stored, text in known:
+    def _compare(self, rows: Iterable[Sequence[Any]], task: Task) -> _Compared:
+        target, compared = self.target, _Compared()
+        salt = b"" if target.vector else make_salt(*self._task, self.registered.fingerprint)
+        stop = 1 + len(target.text)
+        for row in rows:
+            text = _text_of(row[1:stop], row[0], salt)
+            if text is None:
+                compared.others += 1
+                continue
+            compared.rows += 1
             made = task.run(task.prepare([text]).inputs).rows
-            differ += not all(map(_agree, stored, (made.column(name)[0].as_py() for name in self.target.made)))
-        seen = f"{len(known) - differ} rows computed again in float32 on {device.name} are equal, {differ} differ"
-        return not differ or (agreement == "mostly" and 2 * differ <= len(known)), seen
+            if target.vector:
+                stored, again = np.fromstring(row[stop].strip("[]"), sep=","), made.column(0)[0].as_py()
+                compared.worst = min(compared.worst, _cosine(stored, np.asarray(again, np.float64)))
+            else:
+                again = (made.column(name)[0].as_py() for name in target.made)
+                compared.differ += not all(map(_agree, row[stop:], again))
+        return compared
+
+
+@dataclass(slots=True)
+class _Compared:
+    """What a sample showed; `others` are rows that cannot be made again."""
+
+    rows: int = 0
+    others: int = 0
+    differ: int = 0
+    worst: float = 1.0
+
+    def judge(self, task: Task, total: int, reference: str, *, vectors: bool) -> Check:
+        """A table does not say in which precision its rows were made; the task says whether some may differ."""
+        seen = f"{self.rows - self.differ:,} of {total:,} rows computed again {reference}"
+        if vectors:
+            # A model of eight bits is as far from itself as it is.
+            ok = self.worst >= min(lowest_of_many(""), lowest_of_many(task.numerics.get("precision", "")))
+            seen += f", worst cosine {self.worst:.6f}"
+        else:
+            ok = not self.differ or (task.agreement("") == "mostly" and 2 * self.differ <= self.rows)
+            seen += " are equal" + (f", {self.differ:,} differ" if self.differ else "")
+        if self.others:
+            seen += f"; {self.others:,} were made from another text"
+        return Check("sample", ok, f"{seen}; {power(self.rows - self.differ, total)}" if ok else seen)
 
 
 def _text_of(values: Sequence[Any], digest: bytes | None, salt: bytes) -> str | None:

@@ -142,6 +142,9 @@ class Task(ABC):
     few_rows: int = 1000
     """A share of failed rows is taken of at least this many rows."""
 
+    def check_installed(self, kind: str) -> None:  # noqa: B027
+        """Raise MissingExtra or ModelError if it cannot run here on `cpu` or `cuda`; called before a run is planned."""
+
     def join(self, ledger: Ledger, plan: Plan) -> None:  # noqa: B027
         """Get the run that it works on, for a task that builds on results of earlier shards; called before `open`."""
 

@@ -269,8 +269,20 @@ def test_a_table_as_it_was_loaded_is_verified(table: Table) -> None:
     found = seen(report)
     assert found["table"] == (True, "4 columns, vector(16), key id")
     assert found["norms"] == (True, "1.0000 to 1.0000")
-    assert found["sample"] == (True, "16 rows computed again in float32 on the CPU, worst cosine 1.000000")
+    assert found["sample"] == (
+        True,
+        "16 of 400 rows computed again in float32 on the CPU, worst cosine 1.000000; "
+        "a fault in 5 % of the rows would be missed once in 2 times",
+    )
     assert found["recall"][1].startswith("1.000 at 10 by hnsw (hnsw.ef_search 100), 100 rows")
+
+
+@pytest.mark.parametrize(("asked", "rows", "missed"), [("1%", 4, "81 times in 100"), ("all", ROWS, "")])
+def test_the_sample_may_be_a_share_or_all_rows(table: Table, asked: str, rows: int, missed: str) -> None:
+    ok, words = seen(table.verify(sample=asked))["sample"]
+    assert ok
+    assert words.startswith(f"{rows} of {ROWS} rows computed again")
+    assert words.endswith(f"would be missed {missed}" if missed else "would not be missed")
 
 
 @pytest.mark.parametrize(("missed_of_20", "ok"), [(1, True), (2, False)])

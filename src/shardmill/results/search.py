@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -12,6 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from shardmill.core.cache import cache_folder
+from shardmill.core.console import say
 from shardmill.core.errors import UsageError
 from shardmill.ledger import Commit, Ledger
 from shardmill.models.retrieval.vectors import nearest
@@ -20,7 +21,9 @@ from shardmill.results.merge import part_schema, read_rows, vector_field, write_
 from shardmill.results.windows import has_windows
 from shardmill.sinks.parquet import read_part
 from shardmill.store import LocalStore
+from shardmill.tasks import open_task
 from shardmill.tasks.base import START, STOP, WINDOW
+from shardmill.tasks.kept import KEPT
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +47,23 @@ class Hit:
 
     def to_json(self) -> dict[str, Any]:
         return {name: value for name, value in asdict(self).items() if value is not None}
+
+
+def check_searchable(name: str, params: dict[str, Any]) -> None:
+    """Refuse the result of a task that embeds no queries."""
+    if open_task(name, params).embed_query is None:
+        raise UsageError(f"The result of the task {name!r} cannot be searched.")
+
+
+def embed_queries(
+    name: str, params: dict[str, Any], texts: Sequence[str], *, precise: bool, quiet: bool = True
+) -> NDArray[np.float32]:
+    """One vector per text to search for, by the task of a result, which this process keeps open."""
+    with KEPT.use(name, params, precise=precise) as (task, device):
+        if not quiet:
+            say(f"Searching with the model on {device.name}.")
+        assert task.embed_query is not None, "check_searchable refuses such a task"
+        return np.stack([task.embed_query(text) for text in texts])
 
 
 def check_request(ledger: Ledger, plan: Plan, texts: Sequence[str], k: int) -> None:
@@ -128,8 +148,7 @@ def read_items(ledger: Ledger, plan: Plan) -> NDArray[np.int64]:
 def _matrix_folder(ledger: Ledger) -> Path:
     if isinstance(ledger.store, LocalStore):
         return ledger.store.root / "final"
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return cache / "shardmill"
+    return cache_folder()
 
 
 def _values(ledger: Ledger, commits: list[Commit], names: list[str], row: int) -> dict[str, Any]:

@@ -16,7 +16,6 @@ from shardmill.plan import ROW, Plan
 from shardmill.plugins import find_verb, load_part, names
 from shardmill.run.status.screen import to_card
 from shardmill.run.status.state import Status
-from shardmill.tasks import open_here, open_task
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -144,20 +143,20 @@ class Run:
         return self.search_many([text], k, quiet=quiet)[0]
 
     def search_many(self, texts: Sequence[str], k: int = 5, *, quiet: bool = True) -> list[list[Hit]]:
-        """Several searches with the model loaded once."""
-        import numpy as np
+        """Several searches. The model stays loaded for the next ones, until `close`."""
+        from shardmill.results.search import check_request, check_searchable, embed_queries, search
 
-        from shardmill.results.search import check_request, search
-
-        task = open_task(self.plan.work.task, self.plan.work.params)
-        embed_query = task.embed_query
-        if embed_query is None:
-            raise UsageError(f"The result of the task {self.plan.work.task!r} cannot be searched.")
+        work, precise = self.plan.work, self.ledger.execution().get("precision") == "float32"
+        check_searchable(work.task, work.params)
         check_request(self.ledger, self.plan, texts, k)
-        device = open_here(task, precise=self.ledger.execution().get("precision") == "float32")
-        if not quiet:
-            say(f"Searching with the model on {device.name}.")
-        return search(self.ledger, self.plan, np.stack([embed_query(text) for text in texts]), k, quiet=quiet)
+        queries = embed_queries(work.task, work.params, texts, precise=precise, quiet=quiet)
+        return search(self.ledger, self.plan, queries, k, quiet=quiet)
+
+    def close(self) -> None:
+        """Free the model that searches and questions have left open in this process."""
+        from shardmill.tasks.kept import KEPT
+
+        KEPT.close()
 
     def index(self, *, graph: bool = True, quiet: bool = True) -> PassageRecord:
         """Write the passages of an embed run for `answer` and `ask`, with graphs for approximate search."""

@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 from shardmill.core import permission
-from shardmill.core.devices import Device, pick_device
-from shardmill.core.errors import DeviceLost, DeviceOutOfMemory, SpecError, nearest
+from shardmill.core.devices import Device, pick_device, pick_worker_device
+from shardmill.core.errors import DeviceLost, DeviceOutOfMemory, MissingExtra, ModelError, SpecError, nearest
 from shardmill.plugins import find_verb, load_part, names
 from shardmill.tasks.base import Task
 from shardmill.tasks.foreign import ForeignTask
@@ -46,15 +46,28 @@ class Opens(Protocol):
     def open(self, device: Device) -> None: ...
 
 
-def open_here(task: Opens, *, precise: bool) -> Device:
-    """Open a task in this process, for few items, on a GPU if one has room, else on the CPU; returns the device."""
-    device = pick_device(task.gpu_bytes(precise), precise=precise)
+def open_here(task: Opens, *, precise: bool, reference: bool = False) -> Device:
+    """Open a task in this process, for few items, on a GPU if one has room, else on the CPU; returns the device.
+
+    A `reference` is what results are compared with.
+    """
+    device = pick_device(task.gpu_bytes(precise), precise=precise, reference=reference)
     try:
         task.open(device)
-    except (DeviceOutOfMemory, DeviceLost, RuntimeError, AssertionError):
-        # Another process may have taken the memory since, and torch may be built without CUDA.
+    except (DeviceOutOfMemory, DeviceLost, MissingExtra, RuntimeError, AssertionError):
+        # Another process may have taken the memory since; torch may be missing, or built without CUDA.
         if device.kind == "cpu":
             raise
-        device = pick_device(None, precise=precise)
+        device = pick_device(None, precise=precise, reference=reference)
         task.open(device)
     return device
+
+
+def pick_for_worker(task: Task, kind: str, *, precise: bool) -> Device:
+    """The device for a worker that no engine placed; with "auto" the CPU, if the task cannot use GPUs here."""
+    if kind == "auto":
+        try:
+            task.check_installed("cuda")
+        except (MissingExtra, ModelError):
+            kind = "cpu"
+    return pick_worker_device(kind, task.gpu_bytes(precise) or 0)

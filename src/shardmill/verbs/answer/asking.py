@@ -1,33 +1,31 @@
-"""Few questions over a run or a table, answered in this process."""
+"""Few questions over a run or a table, answered in this process, which keeps the models open for the next."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from shardmill.core import permission
 from shardmill.core.console import say
 from shardmill.core.passwords import clean_url
 from shardmill.results.search import refuse_empty
 from shardmill.run.searchable import make_searchable
-from shardmill.tasks import open_here
+from shardmill.tasks.kept import KEPT
 
 if TYPE_CHECKING:
     from shardmill.verbs.answer.rows import Answer
+    from shardmill.verbs.answer.task import AnswerTask
 
 
 def ask(place: str, questions: Sequence[str], *, quiet: bool = True, **params: Any) -> list[Answer]:
     """Answer questions over a run or a table, in this process; `params` are those of the answer task."""
-    from shardmill.verbs.answer.task import AnswerTask
-
     refuse_empty(questions)
     if params.get("endpoint"):
         url, key = clean_url(params["endpoint"]), params.get("key_variable") or permission.KEY_VARIABLE
         permission.allow([permission.key_name(key, url)])
         params["endpoint"] = url
-    task = AnswerTask(over=make_searchable(place, quiet=quiet), **params)
-    task.fingerprint()
-    device = open_here(task, precise=False)
-    if not quiet:
-        say(f"Answering with the models on {device.name}.")
-    return task.answer(list(questions))
+    params["over"] = make_searchable(place, quiet=quiet)
+    with KEPT.use("answer", params, precise=False) as (task, device):
+        if not quiet:
+            say(f"Answering with the models on {device.name}.")
+        return cast("AnswerTask", task).answer(list(questions))

@@ -17,6 +17,7 @@ from shardmill.postgres import reading
 from shardmill.postgres.places import find_table, is_table
 from shardmill.postgres.search import Mode, TableSearch, search
 from shardmill.postgres.tables import registered
+from shardmill.postgres.target import Target
 from shardmill.verbs.answer.params import By
 
 _MODES: dict[By, Mode] = {"both": "hybrid", "meaning": "vector", "words": "text"}
@@ -106,24 +107,25 @@ class TableRetriever:
 
     def __init__(self, place: str, by: By) -> None:
         self._place, self._mode = find_table(place), _MODES[by]
-        with reading(self._place.url) as connection:
-            known = registered(connection, self._place.schema, self._place.table)
-        assert known is not None, "look_up refuses such a table"
-        self._target = known.target
 
     def find(self, questions: Sequence[str], vectors: NDArray[np.float32] | None, k: int) -> list[list[FoundPassage]]:
         found = []
         with reading(self._place.url) as connection:
+            known = registered(connection, self._place.schema, self._place.table)
+            assert known is not None, "look_up refuses such a table"
             for i, question in enumerate(questions):
                 vector = vectors[i] if vectors is not None and self._mode != "text" else None
                 # By default a full-text search wants every word, and no passage has all the words of a question.
                 words = " or ".join(re.findall(r"\w+", question))
-                hits = search(connection, self._target, TableSearch(self._mode, k, vector, words))
-                found.append([FoundPassage(self._passage(hit.values, n), hit.score) for n, hit in enumerate(hits)])
+                hits = search(connection, known.target, TableSearch(self._mode, k, vector, words))
+                found.append(
+                    [FoundPassage(_passage(known.target, hit.values, n), hit.score) for n, hit in enumerate(hits)]
+                )
         return found
 
-    def _passage(self, values: dict[str, Any], number: int) -> Passage:
-        key = self._target.key
-        texts = [values[name] for name in self._target.text]
-        text = "\n".join(" ".join(map(str, t)) if isinstance(t, list) else "" if t is None else str(t) for t in texts)
-        return Passage(number, ",".join(str(values[name]) for name in key) if key else text[:80], 0, text)
+
+def _passage(target: Target, values: dict[str, Any], number: int) -> Passage:
+    texts = [values[name] for name in target.text]
+    text = "\n".join(" ".join(map(str, t)) if isinstance(t, list) else "" if t is None else str(t) for t in texts)
+    key = ",".join(str(values[name]) for name in target.key) if target.key else text[:80]
+    return Passage(number, key, 0, text)

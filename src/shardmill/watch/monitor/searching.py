@@ -22,9 +22,8 @@ from numpy.typing import NDArray
 from shardmill.core import permission
 from shardmill.core.errors import ShardmillError, UsageError
 from shardmill.results.merge import read_rows, vector_field
-from shardmill.results.search import Hit, check_request, search_rows
+from shardmill.results.search import Hit, check_request, check_searchable, embed_queries, search_rows
 from shardmill.run.result import Run
-from shardmill.tasks import open_here, open_task
 from shardmill.watch.monitor.files import shorten
 
 # Vectors that are searched here; a larger result wants a database.
@@ -35,7 +34,7 @@ NO_POINT = -1
 
 
 class RunSearch:
-    """Runs of one model, which is loaded. No run folder is written: vectors that it lacks lie in a folder of ours.
+    """Runs of one model, which stays loaded. No run folder is written: vectors that it lacks lie in a folder of ours.
 
     With a map of them, each item is told with its point on the map.
     """
@@ -49,11 +48,9 @@ class RunSearch:
             if run.plan.fingerprint != first.plan.fingerprint:
                 raise UsageError("The runs on this map have vectors of different models.")
         self._check_size()
-        work = first.plan.work
-        self._task = open_task(work.task, work.params)
-        if self._task.embed_query is None:
-            raise UsageError(f"The result of the task {work.task!r} cannot be searched.")
-        open_here(self._task, precise=first.ledger.execution().get("precision") == "float32")
+        self._work = first.plan.work
+        self._precise = first.ledger.execution().get("precision") == "float32"
+        check_searchable(self._work.task, self._work.params)
 
     def _check_size(self) -> None:
         size = sum(_vector_bytes(run) for run in self._runs)
@@ -66,8 +63,7 @@ class RunSearch:
     def answer(self, text: str, k: int) -> list[dict[str, Any]]:
         for run in self._runs:
             check_request(run.ledger, run.plan, [text], k)
-        assert self._task.embed_query is not None
-        query = np.stack([self._task.embed_query(text)])
+        query = embed_queries(self._work.task, self._work.params, [text], precise=self._precise)
         hits = []
         for number, run in enumerate(self._runs):
             (found,) = search_rows(run.ledger, run.plan, query, k, quiet=True, scratch=self._scratch)

@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from typing import IO, Any
 
 _IMPORTED = (
-    *("shardmill.testing", "shardmill.models.kernels", "shardmill.models.tokenizer", "shardmill.sources.lines"),
+    *("shardmill.testing", "shardmill.models.torch_kernels", "shardmill.models.tokenizer", "shardmill.sources.lines"),
     *("shardmill.verbs.answer.reader", "shardmill.verbs.summarize.extractive", "shardmill.models.decoding.generator"),
     *("transformers.models.bert.modeling_bert", "transformers.models.llama.modeling_llama"),
     *("transformers.models.auto.tokenization_auto", "transformers.models.bert.tokenization_bert"),

@@ -38,9 +38,11 @@ class VerbCommand(click.Command):
 
     def _call(self, **values: Any) -> None:
         from shardmill.run.request import make_request, start_task
+        from shardmill.run.small_jobs import small_jobs_here
 
         request = make_request(self.verb, values, quiet=False)
-        result = (self.verb.part("start") or start_task)(request)
+        with small_jobs_here():
+            result = (self.verb.part("start") or start_task)(request)
         if (show := self.verb.part("show")) is not None:
             show(request, result)
         elif self.verb.resumes:

@@ -10,10 +10,10 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO
+from typing import IO, Protocol, runtime_checkable
 
 from shardmill.core.devices import Device
 from shardmill.core.errors import StoreError, WorkerFailed
@@ -27,13 +27,26 @@ _LOOK_EVERY_S = 5.0
 _BEAT_LOOK_S = 0.1
 
 
+@runtime_checkable
+class Here(Protocol):
+    """A worker in this process, with what is used of a `Popen`."""
+
+    def poll(self) -> int | None: ...
+    def wait(self, timeout: float | None = None) -> int: ...
+    def signal(self, number: int) -> None: ...
+
+
+# Starts a worker in this process: of a run, with a name, on a device; its last lines go where the engine looks.
+StartHere = Callable[[str, str, Device, deque[str]], Here]
+
+
 @dataclass(slots=True)
 class _Seat:
     """One place for a worker; the process in it may change. An adopted worker beyond the devices has no device."""
 
     number: int
     device: Device | None
-    process: subprocess.Popen[bytes] | Adopted | None = None
+    process: subprocess.Popen[bytes] | Adopted | Here | None = None
     worker: str = ""
     placed_at: float = 0.0
     listener: threading.Thread | None = None
@@ -41,29 +54,44 @@ class _Seat:
 
 
 class LocalEngine:
+    """Places workers in processes of their own; with `here`, the first in this process."""
+
     def __init__(
-        self, devices: Sequence[Device], *, max_restarts: int = 3, stuck_s: float = 900.0, detached: bool = False
+        self,
+        devices: Sequence[Device],
+        *,
+        max_restarts: int = 3,
+        stuck_s: float = 900.0,
+        detached: bool = False,
+        here: StartHere | None = None,
     ) -> None:
         self.devices = devices
         self.max_restarts = max_restarts
         self.stuck_s = stuck_s
         self.detached = detached
+        self.here = here
 
     def start(self, run: str) -> LocalPlacement:
-        placement = LocalPlacement(run, self.devices, self.max_restarts, self.stuck_s, self.detached)
+        placement = LocalPlacement(run, self.devices, self.max_restarts, self.stuck_s, self.detached, self.here)
         placement.start()
         return placement
 
 
 class LocalPlacement:
     def __init__(
-        self, run: str, devices: Sequence[Device], max_restarts: int, stuck_s: float, detached: bool = False
+        self,
+        run: str,
+        devices: Sequence[Device],
+        max_restarts: int,
+        stuck_s: float,
+        detached: bool = False,
+        here: StartHere | None = None,
     ) -> None:
         self._run = run
         self._ledger = Ledger(run)
-        self._deaths = Deaths(self._ledger, max_restarts, one_machine=True)
+        self._deaths = Deaths(self._ledger, max_restarts, seats=len(devices), one_machine=True)
         self._seats = [_Seat(i, d) for i, d in enumerate(devices)]
-        self._stuck_s, self._detached = stuck_s, detached
+        self._stuck_s, self._detached, self._here = stuck_s, detached, here
         self._looked_at = time.monotonic()
         self._failed: WorkerFailed | None = None
         self._nothing_left = False
@@ -126,6 +154,12 @@ class LocalPlacement:
         seat.worker = name_worker(seat.number)
         slot = seat.number / len(self._seats)
         assert seat.device is not None
+        seat.lines.clear()
+        if self._here is not None:
+            # Whoever follows one that died has a process of its own.
+            start, self._here = self._here, None
+            seat.process, seat.placed_at = start(self._run, seat.worker, seat.device, seat.lines), time.time()
+            return
         parent = None if self._detached else os.getpid()
         settings = worker_environment(seat.worker, seat.device, slot, parent, self._detached, _log_name(seat))
         with self._output(seat) as output:
@@ -138,7 +172,6 @@ class LocalPlacement:
                 start_new_session=True,
             )
         seat.placed_at = time.time()
-        seat.lines.clear()
         if process.stdout is not None:
             seat.listener = threading.Thread(target=self._listen, args=(seat, process), daemon=True)
             seat.listener.start()
@@ -210,7 +243,11 @@ class LocalPlacement:
 
 
 def _signal(seat: _Seat, number: int) -> None:
-    if seat.process is not None and seat.process.poll() is None:
+    if seat.process is None or seat.process.poll() is not None:
+        return
+    if isinstance(seat.process, Here):
+        seat.process.signal(number)
+    else:
         os.killpg(seat.process.pid, number)
 
 

@@ -32,13 +32,22 @@ from shardmill.plan import Plan
 from shardmill.plan.spec import SERVER, ErrorLimit, Execution, Spec, make_execution
 from shardmill.plugins import check_packages
 from shardmill.run.costs.rates import expect, learn
+from shardmill.run.here import WorkerHere, is_done_here
 from shardmill.run.planner import result_schema
-from shardmill.run.planning import open_placer, permit, refuse_another_model, settle_by_task, write_plan
+from shardmill.run.planning import (
+    check_installed,
+    open_placer,
+    permit,
+    refuse_another_model,
+    settle_by_task,
+    write_plan,
+)
 from shardmill.run.result import Run
 from shardmill.run.status.state import Status, read_status
 from shardmill.run.working import check_wanted, work
 from shardmill.sinks.address import find_table
 from shardmill.tasks import open_task
+from shardmill.tasks.kept import KEPT
 from shardmill.worker.steps import begin_again, end_trace, finish, record_failure
 
 __all__ = ["Run", "StoppedRun", "prepare", "resume", "start", "stop", "work"]
@@ -74,6 +83,8 @@ def start(
     permit(spec, of_model=allow_code)
     ledger = _open_folder(out, engine)
     placer, devices = open_placer(spec, engine, quiet)
+    if placer is None:
+        check_installed(spec.work, devices)
     spec = settle_by_task(spec)
     plan = write_plan(ledger, spec, devices, fresh=fresh, resume=resume, quiet=quiet, before=before)
     return _finish(ledger, plan, spec, placer, devices, asked_at, quiet)
@@ -147,6 +158,8 @@ def resume(
         check_stored(spec.execution, ledger.url)
     refuse_another_model(ledger, plan)
     placer, devices = open_placer(spec, None, quiet)
+    if placer is None and len(ledger.commits.shards()) < len(plan.shards):
+        check_installed(plan.work, devices)
     if plan.work.to is not None:
         find_table(plan.work).prepare(plan, result_schema(plan))
     kept = {name: value for name, value in settings.items() if name in ("places", "to_url")}
@@ -215,11 +228,15 @@ def _finish(
         if (expected := expect(plan, devices, precision, began)) is not None:
             ledger.notes.put_forecast(expected)
         ledger.workers.roll_up()
+        if any(device.kind == "cuda" for device in devices):
+            # A model that searches left on a GPU takes memory from its workers.
+            KEPT.close()
         placed = engine or LocalEngine(
             devices,
             max_restarts=spec.execution.max_restarts,
             stuck_s=spec.execution.stuck_s,
             detached=spec.execution.detach,
+            here=WorkerHere if is_done_here(ledger, plan, spec.execution, devices) else None,
         )
         if spec.execution.detach:
             _leave(placed, ledger.url)

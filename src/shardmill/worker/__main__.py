@@ -7,7 +7,7 @@ import random
 import sys
 from typing import TYPE_CHECKING
 
-from shardmill.core.errors import EXIT_DONE, EXIT_TRY_AGAIN, Cure, Preempted, ShardmillError
+from shardmill.core.errors import Cure
 from shardmill.worker.signals import Signals
 
 if TYPE_CHECKING:
@@ -29,12 +29,12 @@ def main(argv: list[str]) -> int:
         print("usage: python -m shardmill.worker RUN", file=sys.stderr)
         return Cure.FINAL
     signals = Signals()
-    try:
-        # Only now: these imports take a second, in which a signal may come.
-        from shardmill.ledger import Ledger
-        from shardmill.worker import Worker
-        from shardmill.worker.process import work
+    # Only now: these imports take a second, in which a signal may come.
+    from shardmill.ledger import Ledger
+    from shardmill.worker import Worker
+    from shardmill.worker.process import run_worker
 
+    def make() -> Worker:
         parent = os.environ.get("SHARDMILL_PARENT")
         worker = Worker(
             Ledger(argv[1]),
@@ -45,13 +45,9 @@ def main(argv: list[str]) -> int:
             on_stuck=lambda: os._exit(Cure.HERE),
         )
         signals.hand_over(worker)
-        return EXIT_DONE if work(worker) else EXIT_TRY_AGAIN
-    except Preempted as error:
-        print(error.message, error.hint, file=sys.stderr)
-        return EXIT_TRY_AGAIN
-    except ShardmillError as error:
-        print(error.as_last_words(), file=sys.stderr)
-        return error.cure
+        return worker
+
+    return run_worker(make, lambda line: print(line, file=sys.stderr))
 
 
 if __name__ == "__main__":

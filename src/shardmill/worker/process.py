@@ -3,15 +3,28 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from shardmill.core.console import Bar
+from shardmill.core.errors import EXIT_DONE, EXIT_TRY_AGAIN, Preempted, ShardmillError
 from shardmill.worker.pipeline import Worker
 from shardmill.worker.pulse import quietly
 from shardmill.worker.steps import close_run, finish, is_more_than_swept
 
 _SHOW_EVERY_S = 0.5
+
+
+def run_worker(make: Callable[[], Worker], tell: Callable[[str], object]) -> int:
+    """Make a worker that somebody placed, and let it work. Returns the status it ends with; `tell` hears why."""
+    try:
+        return EXIT_DONE if work(make()) else EXIT_TRY_AGAIN
+    except Preempted as error:
+        tell(f"{error.message} {error.hint}")
+        return EXIT_TRY_AGAIN
+    except ShardmillError as error:
+        tell(error.as_last_words())
+        return error.cure
 
 
 def work(worker: Worker, *, alone: bool = False, quiet: bool = True) -> bool:

@@ -7,7 +7,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from shardmill.ledger import History, HistoryPoint, Ledger, idle_s, view_every_s
@@ -132,9 +132,32 @@ class Recorder:
 
 
 def quietly(action: Callable[..., object], *args: Any) -> None:
-    """Call an action whose failure does not matter, and print its error. A broken store fails elsewhere too."""
+    """Call an action whose failure does not matter, and log its error. A broken store fails elsewhere too."""
     try:
         action(*args)
     except Exception as error:
-        with contextlib.suppress(OSError):
-            print(f"{getattr(action, '__name__', 'a hint')}: {error}", file=sys.stderr)
+        log(f"{getattr(action, '__name__', 'a hint')}: {error}")
+
+
+def _print(line: str) -> None:
+    with contextlib.suppress(OSError):
+        print(line, file=sys.stderr, flush=True)
+
+
+_write: Callable[[str], object] = _print
+
+
+def log(line: str) -> None:
+    """Write a line to the log of this worker, which is the stderr of its process."""
+    _write(line)
+
+
+@contextlib.contextmanager
+def logging_to(write: Callable[[str], object]) -> Iterator[None]:
+    """Give the worker of a process that is not its own a log of its own."""
+    global _write
+    _write = write
+    try:
+        yield
+    finally:
+        _write = _print

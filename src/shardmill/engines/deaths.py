@@ -6,6 +6,7 @@ import json
 import signal
 from collections import Counter
 from collections.abc import Sequence
+from typing import Any
 
 from shardmill.core.errors import EXIT_DONE, EXIT_TRY_AGAIN, WORKER_FAILED, Cure, WorkerFailed
 from shardmill.ledger import ENDED, Ledger, Progress, got_on, read_search
@@ -16,15 +17,18 @@ _LINES_SHOWN = 8
 class Deaths:
     """A seat is a place for a worker. Workers may die `forgiven` times in a row there without any progress.
 
-    If all seats are on `one_machine`, a fault that only another machine can cure is final.
+    If all seats are on `one_machine`, a fault that only another machine can cure is final. So is a task that fails in
+    the same place for the workers of all `seats`, by default as many as the run has workers.
     """
 
-    def __init__(self, ledger: Ledger, forgiven: int, *, one_machine: bool = False) -> None:
-        self._ledger, self._forgiven, self._one_machine = ledger, forgiven, one_machine
+    def __init__(self, ledger: Ledger, forgiven: int, *, seats: int = 0, one_machine: bool = False) -> None:
+        self._ledger, self._forgiven, self._seats, self._one_machine = ledger, forgiven, seats, one_machine
         self._plan = ledger.plan()
         self._in_a_row: Counter[int] = Counter()
         self._progress = Progress()
         self._given_up: set[int] = set()
+        # Where a task failed last, and how often in each seat since anything else happened.
+        self._place, self._failed_there = "", Counter[int]()
 
     def judge(self, seat: int, worker: str, status: int, lines: Sequence[str]) -> WorkerFailed | None:
         """Why no other worker may take this seat, or None if one may. A negative status is a signal.
@@ -36,6 +40,10 @@ class Deaths:
             raise failure(seat, "stopped", lines)
         made_progress = self._progress.made(read_search(self._ledger), got_on(self._ledger.workers.find(worker) or {}))
         self._in_a_row[seat] = 1 if made_progress else self._in_a_row[seat] + 1
+        if self._fails_for_all(seat, "" if made_progress else _last_words(lines).get("place", "")):
+            hopeless = failure(seat, "stopped", lines)
+            hopeless.cure = Cure.ELSEWHERE if self._one_machine else Cure.FINAL
+            raise hopeless
         if self._in_a_row[seat] <= self._forgiven:
             return None
         failed = failure(seat, f"died {self._in_a_row[seat]} times in a row ({_describe(status)})", lines)
@@ -45,6 +53,16 @@ class Deaths:
         if least and most - len(self._given_up) < least:
             raise failed
         return failed
+
+    def _fails_for_all(self, seat: int, place: str) -> bool:
+        """Whether the task fails in this place for the worker of every seat, and for two at least."""
+        if place != self._place:
+            self._place, self._failed_there = place, Counter()
+        if not place:
+            return False
+        self._failed_there[seat] += 1
+        seats = self._seats or self._ledger.execution().get("workers") or 0
+        return 0 < seats <= len(self._failed_there) and self._failed_there.total() > 1
 
     def forgives_node(self, seat: int) -> bool:
         """Whether another worker may take this seat after one that could not start where it was placed."""
@@ -67,13 +85,11 @@ class Deaths:
 
 def failure(seat: int, what: str, lines: Sequence[str]) -> WorkerFailed:
     """The error that the worker itself reported, or else its last lines of output."""
-    for line in reversed(lines):
-        if line.startswith(WORKER_FAILED):
-            said = json.loads(line.removeprefix(WORKER_FAILED))
-            failed = WorkerFailed(said["message"], hint=said["hint"])
-            # Workers of 0.1.0 say neither.
-            failed.cure, failed.resumes = Cure[said.get("cure", Cure.FINAL.name)], said.get("resumes", True)
-            return failed
+    if said := _last_words(lines):
+        failed = WorkerFailed(said["message"], hint=said["hint"])
+        # Workers of 0.1.0 say neither.
+        failed.cure, failed.resumes = Cure[said.get("cure", Cure.FINAL.name)], said.get("resumes", True)
+        return failed
     if not lines:
         return WorkerFailed(
             f"Worker {seat} {what} and printed nothing.",
@@ -81,6 +97,12 @@ def failure(seat: int, what: str, lines: Sequence[str]) -> WorkerFailed:
         )
     last = "\n".join(f"  {line}" for line in list(lines)[-_LINES_SHOWN:])
     return WorkerFailed(f"Worker {seat} {what}; its last lines:\n{last}", hint="Committed shards are kept.")
+
+
+def _last_words(lines: Sequence[str]) -> dict[str, Any]:
+    """The error that a worker reported itself; empty if it could not."""
+    line = next((line for line in reversed(lines) if line.startswith(WORKER_FAILED)), "")
+    return json.loads(line.removeprefix(WORKER_FAILED)) if line else {}
 
 
 def _describe(status: int) -> str:

@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from shardmill.core.errors import Cure, DeviceOutOfMemory, TaskError, WorkerFailed, free_frames
+from shardmill.core.errors import DeviceOutOfMemory, TaskError, WorkerFailed, free_frames
 from shardmill.core.hashing import hash_inputs
 from shardmill.tasks.base import Output, Task
+from shardmill.worker.at_fault import task_at_fault
 from shardmill.worker.batch import Batch
 from shardmill.worker.block import Block
 from shardmill.worker.channel import AllDone, ShardEnd, Stopped
@@ -19,16 +20,6 @@ from shardmill.worker.preparing import CONTRACT
 from shardmill.worker.runner import NOT_OF_A_ROW, Runner
 
 Item = Block | ShardEnd | AllDone
-
-
-def _never_began(error: Exception) -> WorkerFailed:
-    """No row is at fault if none was taken."""
-    failed = WorkerFailed(
-        f"The task's stream failed before it took a row: {type(error).__name__}: {error}",
-        hint="The device or the task is at fault, not the rows. This shard was not committed.",
-    )
-    failed.cure = Cure.HERE
-    return failed
 
 
 class Streamer:
@@ -69,7 +60,8 @@ class Streamer:
                 raise
             except Exception as error:
                 if given == self._given and not self._under_way:
-                    raise _never_began(error) from error
+                    what = "The task's stream failed before it took a row"
+                    raise task_at_fault(what, error, at_start=not given) from error
                 if isinstance(error, DeviceOutOfMemory):
                     free_frames(error)
                     self._go_on_with_less()

@@ -15,6 +15,7 @@ import pytest
 
 from campaigns.fuzzed import FIELDS, PARSERS, RECORDS, make_run, read_source, seeking_everywhere
 from shardmill.core.errors import ShardmillError
+from shardmill.run import Run
 from shardmill.sources import discover, open_source
 from tests.support.cli import Cli, Said
 
@@ -92,6 +93,37 @@ def test_a_run_with_a_bad_file_is_shown_or_refused(case: str, folder: Path, shar
         assert_helpful(shardmill("show", folder / "run", "--shard", 1))
     finally:
         target.write_bytes(before)
+
+
+@pytest.mark.parametrize(
+    ("file", "table", "key", "value", "says"),
+    [
+        ("plan.json", "", "shards", {}, "it has no shards"),
+        ("execution.json", "settings", "batch_tokefs", 1, "batch_tokefs"),
+        ("execution.json", "settings", "places", ["\0"], "no zero byte"),
+    ],
+)
+def test_a_value_that_does_not_fit_the_rest_is_refused(
+    file: str, table: str, key: str, value: Any, says: str, tmp_path: Path
+) -> None:
+    """Found by fuzzing; the names of the run in the rest of the file are right."""
+    (target,) = make_run(tmp_path).glob(file)
+    held = json.loads(target.read_bytes())
+    (held[table] if table else held)[key] = value
+    path = tmp_path / PARSERS[target.stem].file
+    path.write_text(json.dumps(held))
+    with pytest.raises(ShardmillError, match=says):
+        PARSERS[target.stem].use(path)
+
+
+def test_a_plan_that_keeps_what_it_does_not_read_is_told_by_verify(tmp_path: Path) -> None:
+    run = make_run(tmp_path)
+    held = json.loads((run / "plan.json").read_bytes())
+    held["work"]["id"] = []
+    (run / "plan.json").write_text(json.dumps(held))
+    report = Run(run).verify(sample=0)
+    assert [check.seen for check in report.checks if "'id' is kept, and not read" in check.seen]
+    assert not report.verified
 
 
 def assert_helpful(said: Said) -> None:

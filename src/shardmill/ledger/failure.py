@@ -38,7 +38,7 @@ class ErrorRecords:
 
 def _parse(line: bytes, place: str) -> dict[str, Any]:
     record = read_object(line, place)
-    if not all(type(record.get(name)) is int for name in _NUMBERS):
+    if not all(type(number := record.get(name)) is int and 0 <= number < 1 << 63 for name in _NUMBERS):
         raise CorruptState(f"{place} is damaged: a record without {' or '.join(_NUMBERS)}.")
     return {**dict.fromkeys(("file", "reason"), ""), **record}
 

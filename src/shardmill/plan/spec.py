@@ -31,7 +31,7 @@ from shardmill.plan.execution import (
 from shardmill.plan.limits import ErrorLimit, parse_duration
 from shardmill.plan.options import Options, explain, option
 from shardmill.plan.shared import Keeping, ReadingTexts, TableKeys
-from shardmill.plan.values import Address, Columns
+from shardmill.plan.values import Address, Columns, Places
 from shardmill.plugins import declared, find_verb
 
 __all__ = [
@@ -164,7 +164,7 @@ class Execution(
     first. `index` is built after a load has written all rows; `rebuild_indexes` drops existing indexes first.
     """
 
-    places: tuple[str, ...] = ()
+    places: Places = ()
     to_url: str = ""
     lease_s: float = option(60.0, "Seconds that a worker's claim on a shard lasts without renewal.", only="file", gt=0)
     stuck_s: float = option(
@@ -271,6 +271,8 @@ def settle_server(work: dict[str, Any], execution: dict[str, Any]) -> tuple[dict
     {'endpoint': 'http://gpu1:8000/v1'}
     """
     params = work.get("params") or {}
+    if not isinstance(params, dict):
+        return work, execution
     reached = {name: value for name in SERVER if (value := execution.get(name) or params.get(name))}
     if "endpoint" not in reached:
         return work, execution

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
+from collections.abc import Iterable
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator
@@ -16,9 +16,11 @@ def _as_tuple(value: Any) -> Any:
     """One name, comma-separated names, or a list of either."""
     if value is None:
         return ()
-    if isinstance(value, str | Path):
-        value = [value]
-    return tuple(part.strip() for v in value for part in str(v).split(",") if part.strip())
+    return tuple(part.strip() for v in _each(value) for part in str(v).split(",") if part.strip())
+
+
+def _each(value: Any) -> Iterable[Any]:
+    return value if isinstance(value, Iterable) and not isinstance(value, str) else [value]
 
 
 def _as_columns(value: Any) -> Any:
@@ -28,7 +30,10 @@ def _as_columns(value: Any) -> Any:
 
 def _as_places(value: Any) -> Any:
     """Places without passwords: a spec is stored and shown."""
-    return tuple(withhold(str(v)) for v in ([value] if isinstance(value, str | Path) else value))
+    places = tuple(withhold(str(v)) for v in _each(value))
+    if any("\0" in place for place in places):
+        raise ValueError("a path or a URL has no zero byte")
+    return places
 
 
 Names = Annotated[tuple[str, ...], BeforeValidator(_as_tuple)]

@@ -15,7 +15,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from shardmill.core.console import Bar, duration, say
-from shardmill.core.errors import ShardmillError
+from shardmill.core.errors import CorruptState, ShardmillError
 from shardmill.core.hashing import Hashes, add_sums, sum_hashes
 from shardmill.ledger import Commit, Ledger
 from shardmill.plan import Plan
@@ -182,6 +182,8 @@ def _read_source(plan: Plan, commits: Mapping[int, Commit], bar: Bar) -> Iterato
 def _hash_batches(plan: Plan, batches: Iterator[ItemBatch]) -> ReadItems:
     kept, digests, first = [np.zeros(0, np.uint64)], [sum_hashes(np.zeros(0, np.uint64))], 0
     for batch in batches:
+        if unread := plan.kept.keys() - {*batch.kept.schema.names}:
+            raise CorruptState(f"plan.json is damaged: {min(unread)!r} is kept, and not read.")
         kept.append(hash_kept(batch.kept.select(list(plan.kept))))
         digests.append(sum_hashes(hash_items(batch.texts, kept[-1], first)))
         first += len(batch)

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from shardmill.core.console import Bar
-from shardmill.core.errors import ShardmillError, UsageError
+from shardmill.core.errors import CorruptState, ShardmillError, UsageError
 from shardmill.ledger import Commit, Ledger
 from shardmill.plan import ITEM, ROW, Plan
 from shardmill.results.windows import count_items, has_items, has_windows, item_numbers
@@ -68,7 +68,10 @@ def refuse_table(plan: Plan) -> None:
 def part_schema(ledger: Ledger, plan: Plan) -> pa.Schema:
     """The columns of the result as stored, without the number of an item in its shard."""
     refuse_table(plan)
-    found = schema_of(ledger, ledger.commits.read_complete(plan)[0])
+    commits = ledger.commits.read_complete(plan)
+    if not commits:
+        raise CorruptState("plan.json is damaged: it has no shards.")
+    found = schema_of(ledger, commits[0])
     return found.remove(found.get_field_index(ITEM)) if has_items(plan, found) else found
 
 

@@ -175,7 +175,9 @@ def _over_file(path: Path, work: dict[str, Any], execution: dict[str, Any]) -> t
 
     tables = read_spec(path)
     for name in ("params", "to"):
-        if whole := {**tables["work"].get(name, {}), **work.get(name, {})}:
+        if not isinstance(said := tables["work"].get(name, {}), dict):
+            raise SpecError(f"{path}: {name} is not a table.", hint=f"Write [work.{name}] above its keys.")
+        if whole := {**said, **work.get(name, {})}:
             work = {**work, name: whole}
     return {**tables["work"], **work}, {**tables["execution"], **execution}
 

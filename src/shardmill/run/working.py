@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from shardmill.core import permission
-from shardmill.core.devices import cores, pick_worker_device
+from shardmill.core.devices import cores
 from shardmill.core.dialect import shell_command
 from shardmill.core.errors import Cure, Preempted, ShardmillError
 from shardmill.engines import LOCAL
@@ -18,11 +18,11 @@ from shardmill.engines.local import LocalEngine
 from shardmill.engines.process import TERMINATION_LOG, name_worker
 from shardmill.ledger import Ledger
 from shardmill.plan import Plan
-from shardmill.plan.spec import Execution, Spec
+from shardmill.plan.spec import Execution, Spec, make_execution
 from shardmill.plugins import check_packages
 from shardmill.run.planner import devices_for
 from shardmill.run.result import Run
-from shardmill.tasks import open_task
+from shardmill.tasks import open_task, pick_for_worker
 from shardmill.worker import Worker
 from shardmill.worker.process import work as work_on
 from shardmill.worker.signals import Signals
@@ -50,7 +50,7 @@ def work(
     """
     ledger = Ledger(place)
     plan, settings = ledger.settle()
-    execution = Execution(**settings)
+    execution = make_execution(settings)
     if execution.read_ahead and own_process:
         # Threads of the tokenizer hold texts too.
         os.environ["RAYON_NUM_THREADS"] = str(max(1, int(cores() * execution.read_ahead)))
@@ -67,7 +67,7 @@ def work(
     else:
         task = open_task(plan.work.task, plan.work.params)
         kind = device or execution.device.replace("all", "auto")
-        picked = pick_worker_device(kind, task.gpu_bytes(execution.precision == "float32") or 0)
+        picked = pick_for_worker(task, kind, precise=execution.precision == "float32")
         on_stuck = (lambda: os._exit(Cure.HERE)) if own_process else None
         name = os.environ.get("SHARDMILL_WORKER")
         worker = Worker(ledger, device=picked, name=name, slot=random.random(), on_stuck=on_stuck)

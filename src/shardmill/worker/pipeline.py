@@ -30,13 +30,14 @@ from shardmill.tasks import open_task
 from shardmill.tasks.base import Task
 from shardmill.tasks.context import LongTask
 from shardmill.worker.again import ReadAgain
+from shardmill.worker.at_fault import opening
 from shardmill.worker.block import Block, ReadBatch, cut_batch, make_block, read_item
 from shardmill.worker.channel import AllDone, Channel, ShardEnd, Stopped
 from shardmill.worker.choice import Choice
 from shardmill.worker.gang import Gangs
 from shardmill.worker.long import LongItems
 from shardmill.worker.meter import Meter
-from shardmill.worker.pulse import Pulse, quietly
+from shardmill.worker.pulse import Pulse, log, quietly
 from shardmill.worker.runner import Runner, find_suspects
 from shardmill.worker.shards import OpenShards
 from shardmill.worker.streaming import Streamer
@@ -165,7 +166,8 @@ class Worker:
                 quietly(self.ledger.workers.roll_up)
             check_model(self.ledger, self.plan, self.task)
             precise = self.execution.precision == "float32"
-            self.task.open(replace(self.device, precise=precise, work_bytes=self.plan.stat.size_bytes))
+            with opening():
+                self.task.open(replace(self.device, precise=precise, work_bytes=self.plan.stat.size_bytes))
             self.sink: Sink = open_sink(
                 *(self.ledger, self.plan, self.task),
                 batch_rows=self.execution.batch_rows,
@@ -216,7 +218,7 @@ class Worker:
         """Report that nothing moves any more, end the leases as a death does, and end, though a thread hangs."""
         self._failure = DeviceLost(f"No progress for {idle_s:.0f} s.", hint="See `stuck_s`.")
         self._state = "failed"
-        print(f"no progress for {idle_s:.0f} s: ended", file=sys.stderr, flush=True)
+        log(f"no progress for {idle_s:.0f} s: ended")
         report = threading.Thread(target=self._report_stuck, name="report", daemon=True)
         report.start()
         report.join(_REPORT_S)

@@ -71,7 +71,7 @@ def _lines(cure: Cure) -> list[str]:
 def _deaths(folder: Path, **options: Any) -> Deaths:
     ledger = Ledger(folder)
     ledger.create(a_plan())
-    return Deaths(ledger, 1, **options)
+    return Deaths(ledger, options.pop("forgiven", 1), **options)
 
 
 def test_a_fault_of_one_machine_ends_the_run_only_if_there_is_no_other(tmp_path: Path) -> None:
@@ -90,6 +90,60 @@ def test_a_passing_fault_that_stays_tells_the_scheduler_to_try_again(tmp_path: P
     failed = deaths.judge(0, "w", Cure.HERE, _lines(Cure.HERE))
     assert failed is not None
     assert failed.exit_status == 74
+
+
+def _of_task(place: str, message: str = "it broke.") -> list[str]:
+    return [WORKER_FAILED + json.dumps({"message": message, "hint": "", "cure": "HERE", "place": place})]
+
+
+def _fails_alike(deaths: Deaths, *died: tuple[int, str]) -> list[bool]:
+    """Of each death, by its seat and the place of its error, whether it ends the run."""
+    ended = []
+    for number, (seat, place) in enumerate(died):
+        try:
+            deaths.judge(seat, f"w{number}", Cure.HERE, _of_task(place, f"row {number} broke it."))
+            ended.append(False)
+        except WorkerFailed:
+            ended.append(True)
+    return ended
+
+
+def test_a_task_that_fails_in_one_place_for_every_worker_is_final(tmp_path: Path) -> None:
+    many = {"forgiven": 9, "seats": 2}
+    assert _fails_alike(_deaths(tmp_path / "a", **many), (0, "x.py:1"), (1, "x.py:1")) == [False, True]
+    assert _fails_alike(_deaths(tmp_path / "b", **many), (0, "x.py:1"), (0, "x.py:1")) == [False, False]
+    assert _fails_alike(_deaths(tmp_path / "c", **many), (0, "x.py:1"), (1, "x.py:2"), (0, "x.py:2")) == [
+        *(False, False, True)
+    ]
+    assert _fails_alike(_deaths(tmp_path / "d", **many), (0, ""), (1, "")) == [False, False]
+    assert _fails_alike(_deaths(tmp_path / "e", forgiven=9, seats=1), (0, "x.py:1"), (0, "x.py:1")) == [False, True]
+    assert _fails_alike(_deaths(tmp_path / "f", forgiven=9), (0, "x.py:1"), (0, "x.py:1")) == [False, False]
+
+
+def test_the_workers_of_a_run_say_how_many_seats_there_are(tmp_path: Path) -> None:
+    deaths = _deaths(tmp_path, forgiven=9)
+    ledger = Ledger(tmp_path)
+    ledger.plan()
+    ledger.put_execution({"workers": 2})
+    assert _fails_alike(deaths, (0, "x.py:1"), (1, "x.py:1")) == [False, True]
+
+
+@pytest.mark.parametrize(("one_machine", "cure"), [(True, Cure.ELSEWHERE), (False, Cure.FINAL)])
+def test_a_task_that_fails_for_every_worker_may_do_on_another_machine(
+    tmp_path: Path, one_machine: bool, cure: Cure
+) -> None:
+    deaths = _deaths(tmp_path, seats=1, forgiven=9, one_machine=one_machine)
+    deaths.judge(0, "w", Cure.HERE, _of_task("x.py:1"))
+    with pytest.raises(WorkerFailed, match="it broke") as caught:
+        deaths.judge(0, "w", Cure.HERE, _of_task("x.py:1"))
+    assert caught.value.cure is cure
+
+
+def test_workers_that_get_on_are_no_reason_to_give_up(tmp_path: Path) -> None:
+    deaths = _deaths(tmp_path, seats=1, forgiven=9)
+    for worker in ("one", "two", "three"):
+        Ledger(tmp_path).workers.beat(worker, {"commits": 1, "state": "failed"})
+        assert deaths.judge(0, worker, Cure.HERE, _of_task("x.py:1")) is None
 
 
 def test_a_final_fault_ends_the_run(tmp_path: Path) -> None:

@@ -16,10 +16,17 @@ from shardmill.testing import FakeTask
 from tests.support.waiting import wait_for
 
 
-def fake_spec(source: Path | str, *, params: dict[str, Any] | None = None, query: str = "", **execution: Any) -> Spec:
+def fake_spec(
+    source: Path | str,
+    *,
+    task: str = "shardmill.testing:FakeTask",
+    params: dict[str, Any] | None = None,
+    query: str = "",
+    **execution: Any,
+) -> Spec:
     """A run of the fake task over `{"id", "text"}` rows."""
     settings = {"shard_bytes": 2_000, "max_errors": "100%", "lease_s": 5.0, **execution}
-    work = {"source": str(source), "text": "text", "id": "id", "task": "shardmill.testing:FakeTask"}
+    work = {"source": str(source), "text": "text", "id": "id", "task": task}
     work |= {"query": query} if query else {}
     return make_spec({**work, "params": params or {}}, settings)
 

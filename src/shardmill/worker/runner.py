@@ -11,7 +11,6 @@ import pyarrow as pa
 
 from shardmill.core.batching import Budget, plan_batches
 from shardmill.core.errors import (
-    Cure,
     DeviceLost,
     DeviceOutOfMemory,
     EndpointRefused,
@@ -24,6 +23,7 @@ from shardmill.core.errors import (
 from shardmill.core.hashing import Hashes, hash_inputs
 from shardmill.ledger import Claim, Ledger, Suspects
 from shardmill.tasks.base import Output, Task
+from shardmill.worker.at_fault import task_at_fault
 from shardmill.worker.batch import Batch, take_rows
 from shardmill.worker.block import Block, Rows, tagged
 from shardmill.worker.preparing import CONTRACT
@@ -241,12 +241,8 @@ class Runner:
         try:
             self._check_device()
         except Exception as again:
-            hopeless = WorkerFailed(
-                f"{self._failures_in_a_row} rows in a row failed, each alone: {type(error).__name__}: {error}",
-                hint="The device or the task is at fault, not the rows. This shard was not committed.",
-            )
-            hopeless.cure = Cure.HERE
-            raise hopeless from again
+            what = f"{self._failures_in_a_row} rows in a row failed, each alone"
+            raise task_at_fault(what, error, at_start=not self._succeeded) from again
         self._succeeded, self._failures_in_a_row = True, 0
 
     def hand_out(self, batch: Batch, output: Output, given: Hashes) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -85,11 +87,51 @@ def test_a_row_that_never_fits_is_set_aside(tmp_path: Path, write_jsonl: Write) 
     _check(run, rows, {7: "does not fit into the device's memory, even alone"})
 
 
-def test_a_task_that_always_fails_is_not_taken_for_bad_rows(tmp_path: Path, write_jsonl: Write) -> None:
-    spec = fake_spec(write_jsonl(fake_rows(100)), params={"broken": "raise"})
-    with pytest.raises(WorkerFailed, match="16 rows in a row failed, each alone: ValueError"):
+class Unopenable(FakeTask):
+    """Cannot be opened."""
+
+    def open(self, device: Device) -> None:
+        raise LookupError("there is no ink")
+
+
+@pytest.mark.parametrize(
+    ("what", "said"),
+    [
+        ({"params": {"broken": "raise"}}, r"16 rows in a row failed, each alone: ValueError: .*__init__\.py, line \d+"),
+        (
+            {"task": f"{__name__}:Unopenable"},
+            r"The task cannot be opened: LookupError: there is no ink \(test_poison_rows\.py, line \d+\)",
+        ),
+    ],
+)
+def test_a_task_that_always_fails_is_tried_once_more_and_not_taken_for_bad_rows(
+    tmp_path: Path, write_jsonl: Write, what: dict[str, Any], said: str
+) -> None:
+    spec = fake_spec(write_jsonl(fake_rows(100)), workers=1, **what)
+    with pytest.raises(WorkerFailed, match=said):
         start(spec, tmp_path / "run")
-    assert Ledger(tmp_path / "run").commits.shards() == set()
+    ledger = Ledger(tmp_path / "run")
+    assert ledger.commits.shards() == set()
+    assert len(ledger.workers.read()) == 2
+
+
+class UnopenableAtFirst(FakeTask):
+    """Cannot be opened by the first worker."""
+
+    def open(self, device: Device) -> None:
+        with contextlib.suppress(FileExistsError):
+            Path(os.environ["TMPDIR"], "tried").touch(exist_ok=False)
+            raise LookupError("there is no ink")
+        super().open(device)
+
+
+def test_a_task_that_fails_once_is_tried_again(
+    tmp_path: Path, write_jsonl: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    rows = fake_rows(40)
+    spec = fake_spec(write_jsonl(rows), task=f"{__name__}:UnopenableAtFirst", workers=1)
+    _check(start(spec, tmp_path / "run"), rows, {})
 
 
 def test_a_task_that_always_kills_is_not_taken_for_bad_rows(tmp_path: Path, write_jsonl: Write) -> None:

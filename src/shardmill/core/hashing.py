@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 
 Hashes = NDArray[np.uint64]
 
-# Of a matrix, and of rows of different lengths, which take several steps: what fits into the cache is faster.
-_WORDS_AT_ONCE = 1 << 20
+# Of rows of different lengths, which take several steps: what fits into the cache is faster.
 _CACHED_WORDS = 1 << 15
 _NULL = np.uint64(0x6E756C6C)
 
@@ -187,10 +186,7 @@ def _hash_bytes_of_rows(matrix: NDArray[np.uint8]) -> Hashes:
         matrix = np.pad(matrix, ((0, 0), (0, -matrix.shape[1] % 4)))
     words = np.ascontiguousarray(matrix).view("<u4")
     factors = mix(np.arange(words.shape[1], dtype=np.uint64)) | np.uint64(1)
-    total, step = np.empty(len(words), np.uint64), max(1, _WORDS_AT_ONCE // words.shape[1])
-    for at in range(0, len(words), step):
-        total[at : at + step] = words[at : at + step].astype(np.uint64) @ factors
-    return mix(total)
+    return mix(np.einsum("ij,j->i", words, factors))
 
 
 def _is_numbers(value: Any) -> bool:

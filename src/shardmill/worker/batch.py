@@ -51,6 +51,9 @@ class Batch:
 
     def parts(self) -> Iterator[tuple[Block, Rows, Rows]]:
         """For each block: the places in the batch and the inputs of the block."""
+        if len(self.blocks) == 1 and len(self.rows):
+            yield self.blocks[0], np.arange(len(self.rows)), self.rows
+            return
         order = np.argsort(self.owners, kind="stable")
         owners, counts = np.unique(self.owners, return_counts=True)
         for owner, count, stop in zip(owners, counts, np.cumsum(counts), strict=True):

@@ -25,7 +25,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from functools import cache, cached_property
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -33,33 +33,42 @@ from unittest.mock import patch
 import numpy as np
 
 from campaigns.simulated import Turns
-from campaigns.simulated_os import Machines, Process, SeededUuid, SerialPool
+from campaigns.simulated_os import Machines, NoBar, Nowhere, Process, SeededUuid, SerialPool
+from campaigns.simulated_source import is_bad, memory_folder, planned
 from campaigns.simulated_stores import Line, ObjectServer, SimulatedDisk, draw_weather
 from shardmill import run
 from shardmill.core.console import Bar
 from shardmill.core.devices import Device
-from shardmill.core.errors import WORKER_FAILED, Cure, Preempted, ShardmillError, StaleResume, TooManyErrors
+from shardmill.core.errors import (
+    WORKER_FAILED,
+    Cure,
+    Preempted,
+    ShardmillError,
+    StaleResume,
+    TooManyErrors,
+    WorkerFailed,
+)
 from shardmill.ledger import Ledger, name_process, process_alive
 from shardmill.plan import Plan
-from shardmill.plan.spec import Spec, make_spec
+from shardmill.plan.spec import Spec
 from shardmill.results import verify
 from shardmill.run import running as _running
 from shardmill.run.costs.rates import expect, learn
 from shardmill.run.planner import devices_for, make_plan
-from shardmill.testing import fake_vector
+from shardmill.testing import FakeTask, fake_vector
 from shardmill.worker import Worker
 from shardmill.worker.process import work
 from shardmill.worker.writer import Writer
 
-LEASE_S, STUCK_S = 8.0, 60.0
 # How long things go wrong, and how long the run may take to end after that.
 TROUBLE_S, CALM_S = 60.0, 3000.0
 _TRIES = 6
+# How long workers take to fall asleep.
+_DROWSY_S = 2.0
 # Where clocks, threads and processes are simulated.
 _ENGINE = ("engines.local", "engines.process", "engines.deaths", "engines.stuck")
 _NAMES = ("worker", "ledger", "sinks", "store.", "run", "testing", *_ENGINE)
 _ROOMS = tuple(f"shardmill.{name}" for name in _NAMES)
-BAD = ("!nan", "!raise")
 
 
 @dataclass(slots=True)
@@ -85,7 +94,7 @@ class World:
         self.machines.skew_s = {host: chance.choice((0.0, 0.0, chance.uniform(-40, 40))) for host in "ab"}
         self.folder: Path | None = None
         if chance.random() < 0.3:
-            self.folder = Path(tempfile.mkdtemp(prefix="faults-", dir=_memory_folder()))
+            self.folder = Path(tempfile.mkdtemp(prefix="faults-", dir=memory_folder()))
             self.server: Any = SimulatedDisk(self.folder / "run", self.line, self.machines)
             self.store = self.server
         else:
@@ -117,10 +126,10 @@ class World:
             (name_process, machines.name_process),
             (process_alive, machines.process_alive),
             (make_plan, self._plan),
-            (devices_for, lambda spec: [Device("cpu", "cpu", 1)] * self.workers),
+            (devices_for, lambda spec, **_: [Device("cpu", "cpu", 1)] * self.workers),
             (expect, lambda *_: None),
             (learn, lambda *_: None),
-            (Bar, _NoBar),
+            (Bar, NoBar),
             (ThreadPoolExecutor, SerialPool),
         ]
         found: list[tuple[Any, str, Any]] = []
@@ -140,6 +149,8 @@ class World:
             "KEEP_EVERY_S": (0.4, "sinks.keeping"),
         }
         found += [(f"shardmill.{m}", name, value) for name, (value, where) in named.items() for m in where.split()]
+        # Few failed rows are too many, for a process that does not know that all may fail.
+        found.append((FakeTask, "few_rows", 10))
         # Python 3.11 locks a cached property for all instances, of whichever process.
         locked = [value for value in vars(Writer).values() if isinstance(value, cached_property)]
         found += [(value, "lock", contextlib.nullcontext()) for value in locked if hasattr(value, "lock")]
@@ -189,6 +200,8 @@ class World:
             self.outcome.counts[type(error).__name__] += 1
             if isinstance(error, TooManyErrors):
                 self.outcome.faults.append(f"{process.name} obeys another limit of failed rows: {error.message}")
+            if process.name.startswith("worker") and isinstance(error, WorkerFailed) and error.cure is Cure.HERE:
+                self.outcome.faults.append(f"{process.name} does not believe its own rows: {error.message}")
             mild = isinstance(error, Preempted) or not process.name.startswith("worker")
             end[0] = error.exit_status if mild else int(error.cure)
             process.error = error
@@ -202,6 +215,12 @@ class World:
         spec = planned(self.dims, self.poison, self.workers)[0]
         return self.command(host, "fresh" if fresh else "start", lambda: _running.start(spec, self.store, fresh=fresh))
 
+    def _start_over(self, host: str) -> Process:
+        """As `start`, with --fresh and often with other parameters."""
+        if self.chance.random() < 0.7:
+            self.dims = 10 - self.dims
+        return self.start(host, fresh=True)
+
     # the story
 
     def tell(self) -> None:
@@ -213,31 +232,49 @@ class World:
     def _use(self, host: str) -> None:
         chance, turns = self.chance, self.turns
         turns.pause(chance.uniform(0, 20) if host == "b" else 0.0)
+        killed = False
         while turns.now < TROUBLE_S:
-            fresh = turns.now > 5 and chance.random() < 0.25
-            if fresh and chance.random() < 0.5:
-                self.dims = 10 - self.dims
-            if chance.random() < 0.2:
+            if chance.random() < (0.5 if killed else 0.2):
                 process = self.command(host, "resume", lambda: _running.resume(self.store))
+            elif turns.now > 5 and chance.random() < 0.25:
+                process = self._start_over(host)
             else:
-                process = self.start(host, fresh=fresh)
-            process.ended.wait(chance.uniform(5, 60) if chance.random() < 0.4 else None)
+                process = self.start(host)
+            if chance.random() < 0.3:
+                process.writes_left = chance.randrange(3)
+            if chance.random() < 0.5:
+                self._wait_for_work(process)
+                process.ended.wait(chance.uniform(0, 8))
+            else:
+                process.ended.wait()
             if process.status is None:
-                asleep = chance.random() < 0.3
+                asleep = chance.random() < 0.5
                 if asleep:
                     self._freeze_all()
-                process.signal(signal.SIGKILL)
+                    turns.pause(turns.now + _DROWSY_S)
+                if process.status is None:
+                    process.signal(signal.SIGKILL)
                 if asleep:
                     turns.pause(turns.now + 31.0)
-                    self.start(host, fresh=True).ended.wait(chance.uniform(1, 20))
+                    process = self._start_over(host)
+                    process.ended.wait(chance.uniform(1, 20))
+            killed = process.status is not None and process.status < 0
             if process.status == 0 and chance.random() < 0.7:
                 return
             turns.pause(turns.now + chance.expovariate(0.3))
 
+    def _wait_for_work(self, parent: Process) -> None:
+        """Wait until a command has workers, or is over, or has taken long enough."""
+        until = self.turns.now + 30.0
+        while parent.status is None and self.turns.now < until and not any(w.parent is parent for w in self._workers()):
+            self.turns.pause(self.turns.now + 0.5)
+
     def _freeze_all(self) -> None:
-        """All workers look dead for a while, long enough for a new start to be allowed."""
+        """All workers look dead for a while, long enough for a new start to be allowed; some sleep before a write."""
         for worker in self._workers():
-            worker.frozen_until = self.turns.now + self.chance.uniform(30, 45)
+            worker.drowsy_until = self.turns.now + _DROWSY_S + self.chance.uniform(30, 45)
+            if self.chance.random() < 0.5:
+                worker.frozen_until = worker.drowsy_until
             self.machines.note(worker, "  frozen")
 
     def _workers(self) -> list[Process]:
@@ -326,51 +363,6 @@ class World:
             self.outcome.faults.append(f"errors are on record for {dict(failed)}")
 
 
-class _NoBar:
-    def __init__(self, *_: Any, **__: Any) -> None:
-        pass
-
-    def __enter__(self) -> _NoBar:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
-
-    def at(self, share: float, note: str = "") -> None:
-        pass
-
-    def count(self, done: int, total: int, unit: str) -> None:
-        pass
-
-
-def is_bad(row: dict[str, str]) -> bool:
-    return "!" in row["text"]
-
-
-@cache
-def planned(dims: int, poison: bool, workers: int = 1) -> tuple[Spec, Plan, list[dict[str, str]]]:
-    """The spec, the plan and the rows of a source of some ten shards."""
-    rows = [{"id": f"k{i}", "text": f"text {i} {BAD[i % 2] if i % 13 == 5 else ''}"} for i in range(48)]
-    if poison:
-        rows[20]["text"] = "text 20 !kill"
-    source = _sources() / f"items-{poison}.jsonl"
-    if not source.exists():
-        source.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    work = {"source": str(source), "text": "text", "id": "id", "task": "shardmill.testing:FakeTask"}
-    execution = {"shard_bytes": 260, "batch_tokens": 40, "max_errors": "100%", "lease_s": LEASE_S, "stuck_s": STUCK_S}
-    spec = make_spec({**work, "params": {"dims": dims, "delay_s": 0.5}}, {**execution, "workers": workers})
-    return spec, make_plan(spec, [Device("cpu", "cpu", 1)]), rows
-
-
-@cache
-def _sources() -> Path:
-    return Path(tempfile.mkdtemp(prefix="faults-source-", dir=_memory_folder()))
-
-
-def _memory_folder() -> str | None:
-    return "/dev/shm" if Path("/dev/shm").is_dir() else None
-
-
 def play(seed: int, *, traced: bool = False) -> Outcome:
     """Play one seed and prove what came of it."""
     for poison in (False, True):
@@ -383,7 +375,7 @@ def play(seed: int, *, traced: bool = False) -> Outcome:
     random.seed(seed)
     try:
         with contextlib.ExitStack() as stack:
-            stack.enter_context(contextlib.redirect_stderr(_Nowhere()))
+            stack.enter_context(contextlib.redirect_stderr(Nowhere()))
             for owner, name, value in world.patches():
                 owner = importlib.import_module(owner) if isinstance(owner, str) else owner
                 stack.enter_context(patch.object(owner, name, value))
@@ -412,11 +404,3 @@ def _stay_on_one_core() -> set[int]:
     cores = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {sorted(cores)[os.getpid() % len(cores)]})
     return cores
-
-
-class _Nowhere:
-    def write(self, text: str) -> int:
-        return len(text)
-
-    def flush(self) -> None:
-        pass

@@ -30,6 +30,8 @@ class Process:
     def __init__(self, machines: Machines, pid: int, host: str, parent: Process | None, name: str) -> None:
         self.machines, self.pid, self.host, self.parent, self.name = machines, pid, host, parent, name
         self.killed, self.frozen_until = False, 0.0
+        # At its next write that decides something it falls asleep until this time; after so many of them it dies.
+        self.drowsy_until, self.writes_left = 0.0, math.inf
         self.status: int | None = None
         self.threads: list[Turn] = []
         self.ended = Event(machines.turns)
@@ -120,7 +122,12 @@ class Machines:
         return parent.pid if parent is not None and parent.status is None else 1
 
     def kill(self, pid: int, number: int) -> None:
+        self._end_if_killed()
         self.processes[pid].signal(number)
+        self._end_if_killed()
+
+    def _end_if_killed(self) -> None:
+        """A dead process sends no signals, and one that kills itself does nothing after."""
         if self.here is not None and self.here.killed:
             raise Killed
 
@@ -190,6 +197,35 @@ class SerialPool:
         pass
 
     map = staticmethod(map)
+
+
+class NoBar:
+    """A progress bar that shows nothing."""
+
+    def __init__(self, *_: Any, **__: Any) -> None:
+        pass
+
+    def __enter__(self) -> NoBar:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def at(self, share: float, note: str = "") -> None:
+        pass
+
+    def count(self, done: int, total: int, unit: str) -> None:
+        pass
+
+
+class Nowhere:
+    """A stream that keeps nothing."""
+
+    def write(self, text: str) -> int:
+        return len(text)
+
+    def flush(self) -> None:
+        pass
 
 
 class _Waited:

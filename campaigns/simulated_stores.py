@@ -21,7 +21,7 @@ from typing import Any, ClassVar
 from obstore.exceptions import AlreadyExistsError, GenericError, NotModifiedError, PreconditionError
 
 from campaigns.simulated import Killed, Objects
-from campaigns.simulated_os import Machines, _Like
+from campaigns.simulated_os import Machines, Process, _Like
 from shardmill.store import LocalStore, ObjectStore
 from shardmill.store.clients import Clients
 from shardmill.store.local import try_lock
@@ -29,11 +29,14 @@ from shardmill.store.local import try_lock
 _MODIFIED = datetime(2026, 1, 1, tzinfo=UTC)
 # Pages are small, so that others write between two of them.
 _PAGE = 4
+# Writes that decide something are few among the requests of a run, so trouble comes this many times as often there.
+_DECISIVE, _DECISIVE_TIMES = ("plan.json", "execution.json", "commits/", "parts/", "errors/"), 6.0
+_WRITES = ("PUT", "LINK", "RENAME")
 
 
 @dataclass(slots=True)
 class Weather:
-    """How likely it is, at each request, that something goes wrong."""
+    """How likely it is, at each request, that something goes wrong; at most requests only `elsewhere` as likely."""
 
     dies: float = 0.0
     fails: float = 0.0
@@ -41,6 +44,7 @@ class Weather:
     late: float = 0.0
     slow: float = 0.0
     freezes: float = 0.0
+    elsewhere: float = 1.0
     troubled: float = field(init=False)
 
     KINDS: ClassVar = ("dies", "fails", "answer_lost", "late", "slow", "freezes")
@@ -64,7 +68,7 @@ class Line:
 
     def ask(self, kind: str, key: str, effect: Callable[[], Any], error: Callable[[], Exception]) -> Any:
         """Do `effect` once, after a while; or raise Killed, or `error` with or without having done it."""
-        machines, weather, chance = self._machines, self._weather, self._chance
+        machines, chance = self._machines, self._chance
         process, turns = machines.here, machines.turns
         if process is None:
             return effect()
@@ -72,13 +76,10 @@ class Line:
         took = chance.expovariate(20)
         self.seen.update(f"{process.name} {kind} {key} {turns.now:.6f}\n".encode())
         machines.note(process, f"{kind} {key}")
-        if (fate := chance.random()) >= weather.troubled:
+        name = self._fate(process, decides=kind in _WRITES and key.startswith(_DECISIVE))
+        if not name:
             turns.pause(turns.now + took)
             return effect()
-        for name in Weather.KINDS:
-            fate -= getattr(weather, name)
-            if fate < 0:
-                break
         if name == "slow":
             took += chance.uniform(1, 20)
         elif name == "freezes":
@@ -104,6 +105,23 @@ class Line:
         if name == "answer_lost":
             raise error()
         return done
+
+    def _fate(self, process: Process, *, decides: bool) -> str:
+        """What goes wrong with a request; nothing if empty."""
+        if decides:
+            process.frozen_until = max(process.frozen_until, process.drowsy_until)
+            process.writes_left -= 1
+            if process.writes_left < 0:
+                return "dies"
+        weather = self._weather
+        fate = self._chance.random() / (_DECISIVE_TIMES if decides else weather.elsewhere)
+        if fate >= weather.troubled:
+            return ""
+        for name in Weather.KINDS:
+            fate -= getattr(weather, name)
+            if fate < 0:
+                break
+        return name
 
     def check_final(self, key: str, before: bytes | None, after: bytes, *, swapped: bool) -> None:
         """Commits and roll-ups never change, and a plan is only swapped for the next one, never overwritten."""
@@ -221,9 +239,9 @@ class SimulatedDisk(LocalStore):
         return [(module, "os", _Like(os, own)), (module, "time", SimpleNamespace(monotonic=lambda: 0.0))]
 
     def _step(self, kind: str, key: object, effect: Callable[[], Any] = lambda: None) -> Any:
-        name = Path(str(key)).name
+        path = Path(str(key))
         # The random part of a hidden name is no news.
-        name = name if not name.startswith(".") else name.rpartition(".")[2]
+        name = path.name.rpartition(".")[2] if path.name.startswith(".") else str(key).removeprefix(f"{self.root}/")
         return self._line.ask(kind, name, effect, lambda: OSError(5, "Input/output error", str(key)))
 
     def _fsync(self, handle: int) -> None:
@@ -314,7 +332,8 @@ def _tag(data: bytes) -> str:
 
 
 def draw_weather(chance: random.Random) -> Weather:
-    """Most days some things go wrong, some days many do."""
+    """Most days some things go wrong, some days many do; on others only what decides, so that commands come further."""
     base = Weather(dies=0.004, fails=0.004, answer_lost=0.01, late=0.004, slow=0.01, freezes=0.002)
     scale = {name: chance.choice((0.0, 1.0, 1.0, 4.0)) for name in base.KINDS}
-    return Weather(**{name: getattr(base, name) * scale[name] for name in base.KINDS})
+    likely = {name: getattr(base, name) * scale[name] for name in base.KINDS}
+    return Weather(**likely, elsewhere=chance.choice((0.1, 1.0)))

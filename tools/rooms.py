@@ -12,7 +12,7 @@ MAY_IMPORT: dict[str, str] = {
     "plan": "core plugins",
     "ledger": "core store plan",
     "postgres": "core",
-    "models": "core store plan",
+    "models": "_version core store plan",
     # What a run made is a source of the next.
     "sources": "core plugins store plan ledger postgres",
     "sinks": "core plugins store plan ledger postgres",

@@ -23,6 +23,7 @@ ROOT = Path(__file__).parents[2]
 CONSTRAINTS = ROOT / "constraints.txt"
 # The oldest glibc that every wheel runs with: torch's on x86-64, openvino's on ARM.
 PLATFORMS = ["x86_64-manylinux_2_28", "aarch64-manylinux_2_35"]
+LIGHT = ["light", "answer", "summarize", "demo", "dedup", "web", "endpoint", "postgres", "map", "tune"]
 # Kept of the settings of uv and pip: the way to the index, never where else packages lie.
 KEPT = {"UV_DEFAULT_INDEX", "UV_INDEX_URL", "PIP_INDEX_URL", "PIP_CERT", "PIP_PROXY", "PIP_DEFAULT_TIMEOUT"}
 
@@ -92,11 +93,23 @@ def test_what_users_install_resolves_without_constraints(platform: str) -> None:
 
 @pytest.mark.usefixtures("index")
 @pytest.mark.parametrize("platform", PLATFORMS)
+@pytest.mark.parametrize("pinned", [True, False])
+def test_the_light_extras_do_without_torch(platform: str, pinned: bool) -> None:
+    """Extras of what an encoder does, and those that go with them."""
+    wanted = [word for extra in LIGHT for word in ("--extra", extra)]
+    pins = ["--constraint", CONSTRAINTS] if pinned else []
+    packages = packages_of(compile_with_uv(*pins, *wanted, "pyproject.toml", platform=platform))
+    assert {"openvino", "tokenizers"} <= packages.keys()
+    assert not {"torch", "transformers", "safetensors", "sentence-transformers"} & packages.keys()
+
+
+@pytest.mark.usefixtures("index")
+@pytest.mark.parametrize("platform", PLATFORMS)
 def test_a_pinned_triton_is_found_out(tmp_path: Path, platform: str) -> None:
     """The fault that this file was written for."""
     pinned = tmp_path / "constraints.txt"
     pinned.write_text("torch==2.13.0\ntriton==3.9.0\n")
-    compiled = compile_with_uv("--constraint", pinned, "--extra", "demo", "pyproject.toml", platform=platform)
+    compiled = compile_with_uv("--constraint", pinned, "--extra", "embed", "pyproject.toml", platform=platform)
     assert compiled.returncode != 0
     assert "triton" in compiled.stderr
 

@@ -21,15 +21,15 @@ import pytest
 
 from shardmill.ledger import Ledger
 from shardmill.run import Run
-from tests.packaging.test_constraints import CONSTRAINTS, ROOT, bare_environment
-from tests.support.cli import Said, assert_told
+from tests.packaging.test_constraints import CONSTRAINTS, ROOT
+from tests.support.cli import assert_told
 from tests.support.guard import kill_tree
 from tests.support.ray_cluster import RAY_HEAD, RAY_NODE
 from tests.support.services import unavailable
 from tests.support.slurm_cluster import install, slurm_cluster
 from tests.support.sshd import TestHost, hosts
 from tests.support.waiting import PATIENCE_S, wait_for
-from tests.support.wheels import build_wheel, make_environment
+from tests.support.wheels import Environment, build_wheel, make_environment
 
 __all__ = ["hosts"]
 
@@ -46,33 +46,6 @@ print(made.address, flush=True)
 sys.stdin.read()
 made.shutdown()
 """
-
-
-class Environment:
-    """An environment of its own, in which commands see nothing of this checkout."""
-
-    def __init__(self, bin: Path, folder: Path) -> None:
-        self.bin, self.folder = bin, folder
-        self.python, self.log = str(bin / "python"), folder / "command.log"
-        self.variables = {k: v for k, v in bare_environment().items() if k not in ("PYTHONPATH", "VIRTUAL_ENV")}
-
-    def with_variables(self, variables: dict[str, str]) -> Environment:
-        found = Environment(self.bin, self.folder)
-        found.variables |= variables
-        return found
-
-    def command(self, *words: object) -> list[str]:
-        return [str(self.bin / "shardmill"), *map(str, words)]
-
-    def __call__(self, *words: object) -> Said:
-        how: dict[str, Any] = {"cwd": self.folder, "env": self.variables, "timeout": PATIENCE_S}
-        done = subprocess.run(self.command(*words), capture_output=True, text=True, **how)
-        return Said(done.returncode, done.stdout, done.stderr)
-
-    def start(self, *words: object) -> subprocess.Popen[bytes]:
-        """The command in the background, with its words in a log."""
-        with open(self.log, "wb") as log:
-            return subprocess.Popen(self.command(*words), cwd=self.folder, env=self.variables, stdout=log, stderr=log)
 
 
 @pytest.fixture(scope="module")

@@ -153,20 +153,56 @@ def test_pip_is_asked_again_only_if_its_choice_does_not_fit(
     assert (packages[0].version, pip.calls) == (taken, calls)
 
 
-def test_pip_installs_alone_where_nothing_can_be_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    ran: list[list[str]] = []
+class Recorder:
+    """Commands that were run; each succeeds."""
 
+    returncode = 0
+
+    def __init__(self) -> None:
+        self.commands: list[list[str]] = []
+
+    def __call__(self, command: list[str], **_: Any) -> Recorder:
+        self.commands.append(command)
+        return self
+
+
+@pytest.fixture
+def ran(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+    recorder = Recorder()
+    monkeypatch.setattr(install.subprocess, "run", recorder)
+    return recorder.commands
+
+
+def test_pip_installs_alone_where_nothing_can_be_found_out(
+    monkeypatch: pytest.MonkeyPatch, ran: list[list[str]]
+) -> None:
     def fail(*_: Any) -> None:
         raise RuntimeError("no report")
 
-    class Done:
-        returncode = 0
-
-    def record(command: list[str], **_: Any) -> Done:
-        ran.append(command)
-        return Done()
-
     monkeypatch.setattr(install, "prepare", fail)
-    monkeypatch.setattr(install.subprocess, "run", record)
     assert install.main("a model", "--quiet", "--", ".") == 0
-    assert ran == [[*install.PIP, "--quiet", "."]]
+    assert install.main("a model", "--quiet", "--", ".", "--", "model==1") == 0
+    plain = [*install.PIP, "--quiet", "."]
+    assert ran == [plain, plain, [*install.PIP, "--quiet", "--no-deps", "model==1"]]
+
+
+def test_a_package_is_installed_without_what_it_depends_on(
+    monkeypatch: pytest.MonkeyPatch, ran: list[list[str]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = Package("model", "1", "file:///model.whl")
+
+    def resolve(*arguments: str) -> list[Package]:
+        return [model] if arguments == ("--quiet", "--no-deps", "model==1") else [NVML]
+
+    monkeypatch.setattr(install, "resolve", resolve)
+    monkeypatch.setattr(install, "has_dry_pip", lambda: True)
+    monkeypatch.setattr(install, "ask_size", lambda url: 1_000_000)
+    assert install.main("a model", "--quiet", "--", ".", "--", "model==1") == 0
+    assert ran == [[*install.PIP, "--quiet", "--no-deps", ".", "nvidia-ml-py==13.6", "model==1"]]
+    assert "2 packages, up to 2 MB to download …" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("gpu", "status"), [(True, 0), (False, 1)])
+def test_make_asks_for_a_gpu(monkeypatch: pytest.MonkeyPatch, gpu: bool, status: int) -> None:
+    monkeypatch.setattr(install, "has_nvidia_gpu", lambda: gpu)
+    assert install.main("--has-gpu") == status

@@ -158,16 +158,18 @@ def test_before_the_time_limit_leases_are_given_back_and_the_run_goes_on(
     assert_complete(run, rows)
 
 
+def _leases_of(node: str, run: Path) -> list[str]:
+    return [lease.worker for lease in Ledger(run).leases.read().values() if lease.worker.startswith(node)]
+
+
 def test_a_node_is_lost_a_task_requeued_and_home_killed(
     slurm: SlurmCluster, tmp_path: Path, write_jsonl: Write
 ) -> None:
     rows, run = fake_rows(4000), tmp_path / "run"
     spec = _spec(write_jsonl(rows), delay_s=0.04, workers=4, lease_s=600.0)
     home = _home(spec, run)
-    wait_for(lambda: len({w["id"].partition("-")[0] for w in Ledger(run).workers.read()}) == 2 and _done(run))
-    lost = [lease.worker for lease in Ledger(run).leases.read().values() if lease.worker.startswith("n2-")]
+    lost = wait_for(lambda: _done(run) and _leases_of("n1-", run) and _leases_of("n2-", run))
     slurm.kill_node("n2")
-    assert lost
     wait_for(lambda: not [x for x in Ledger(run).leases.read().values() if x.worker in lost and x.until > time.time()])
     task = next(j.split()[0] for j in _jobs(slurm, "--states=RUNNING") if j.endswith(" n1"))
     slurm.scontrol("requeue", task)

@@ -7,8 +7,7 @@ Pooling inside the graph would sum in the lower precision: in f16 the lowest cos
 from __future__ import annotations
 
 import contextlib
-import copy
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
@@ -18,12 +17,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardmill.core.errors import DeviceOutOfMemory, ModelError
-from shardmill.models.folder import ModelFolder, Pooling
+from shardmill.models.folder import ModelFolder
 from shardmill.models.golden import LOWEST_TOKEN_COSINES
 from shardmill.models.networks.arrays import ArrayNetwork
 from shardmill.models.networks.graph import build_graph, load_openvino
 from shardmill.models.networks.stored import Reals
-from shardmill.models.plain import Rows, pad, read_network
+from shardmill.models.plain import CpuEncoder, Rows, pad, read_network
 from shardmill.models.pooling import Steps, pool
 
 _CAPABILITIES = {"BF16": "bf16", "FP16": "f16"}
@@ -40,7 +39,7 @@ def precisions() -> tuple[str, ...]:
     return *(precision for said, precision in _CAPABILITIES.items() if said in capable), "f32"
 
 
-class CompiledEncoder:
+class CompiledEncoder(CpuEncoder):
     """A graph compiled for `threads` cores; each of the `streams` runs a part of the batch."""
 
     padded = True
@@ -57,11 +56,6 @@ class CompiledEncoder:
         self._requests = [self._compiled.create_infer_request() for _ in range(self._streams)]
         self.name = f"openvino {self._used}, {self._streams} stream{'s' if self._streams > 1 else ''}"
         self.precision = _PRECISIONS[self._used]
-
-    def begin(self, rows: Rows, skip: int = 0) -> Callable[[], Reals]:
-        """Like `encode`, and finished when this returns, because no core is free to continue in the background."""
-        vectors = self.encode(rows, skip)
-        return lambda: vectors
 
     def encode(self, rows: Rows, skip: int = 0) -> Reals:
         """One vector per row; the rows of each part are padded to its longest."""
@@ -89,12 +83,6 @@ class CompiledEncoder:
         """One vector per row of what a request computed."""
         return pool(request.get_output_tensor().data, mask, self._pooling, skip)
 
-    def pooled_by(self, pooling: Pooling) -> CompiledEncoder:
-        """The same network with another pooling."""
-        other = copy.copy(self)
-        other._pooling = pooling
-        return other
-
 
 class OpenVinoEncoder(CompiledEncoder):
     """A described network, compared with NumPy's unless it was `tried` before."""
@@ -115,16 +103,14 @@ class OpenVinoEncoder(CompiledEncoder):
         with explain(name):
             graph = build_graph(network, weights, limit=limit)
         super().__init__(graph, folder, pad_id=pad_id, threads=threads, precision=precision, streams=streams)
-        if tried:
-            # OpenVINO has its own order of most weights.
-            weights.let_go()
-            return
-        known = weights.shape(network.words)[0]
-        with explain(name):
-            cosine = _lowest_cosine(self._compiled, ArrayNetwork(network, weights), pad_id, known)
+        if not tried:
+            known = weights.shape(network.words)[0]
+            with explain(name):
+                cosine = _lowest_cosine(self._compiled, ArrayNetwork(network, weights), pad_id, known)
+            if not cosine >= LOWEST_TOKEN_COSINES[self.precision]:
+                raise ModelError(f"OpenVINO computes {name} wrongly: in {self._used} a cosine is {cosine:.5f}.")
+        # OpenVINO keeps most weights in an order of its own.
         weights.let_go()
-        if not cosine >= LOWEST_TOKEN_COSINES[self.precision]:
-            raise ModelError(f"OpenVINO computes {name} wrongly: in {self._used} a cosine is {cosine:.5f}.")
 
 
 @contextlib.contextmanager

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import copy
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,7 +33,28 @@ def read_network(folder: ModelFolder) -> tuple[EncoderNetwork, StoredWeights]:
     return describe({**folder.config, **folder.config_options}, weights), weights
 
 
-class PlainEncoder:
+class CpuEncoder(ABC):
+    """What the encoders on a CPU share."""
+
+    _pooling: Pooling
+
+    @abstractmethod
+    def encode(self, rows: Rows, skip: int = 0) -> Reals:
+        """One vector per row."""
+
+    def begin(self, rows: Rows, skip: int = 0) -> Callable[[], Reals]:
+        """Like `encode`, and finished when this returns, because no core is free to continue in the background."""
+        vectors = self.encode(rows, skip)
+        return lambda: vectors
+
+    def pooled_by(self, pooling: Pooling) -> Self:
+        """The same network with another pooling."""
+        other = copy.copy(self)
+        other._pooling = pooling
+        return other
+
+
+class PlainEncoder(CpuEncoder):
     """A network in NumPy and float32."""
 
     padded = True
@@ -44,22 +67,12 @@ class PlainEncoder:
 
     def encode(self, rows: Rows, skip: int = 0) -> Reals:
         """One vector per row, each computed alone, on one core."""
-        with ThreadPoolExecutor(cores()) as pool:
-            return np.concatenate([*pool.map(lambda row: self._encode_one(row, skip), rows)])
+        with ThreadPoolExecutor(cores()) as threads:
+            return np.concatenate([*threads.map(lambda row: self._encode_one(row, skip), rows)])
 
     def _encode_one(self, row: NDArray[np.int32], skip: int) -> Reals:
         ids, mask = pad([row], self._pad_id)
         return self._steps(pool(self._network(ids, mask), mask, self._pooling, skip))
-
-    def begin(self, rows: Rows, skip: int = 0) -> Callable[[], Reals]:
-        vectors = self.encode(rows, skip)
-        return lambda: vectors
-
-    def pooled_by(self, pooling: Pooling) -> PlainEncoder:
-        """The same network with another pooling."""
-        other = copy.copy(self)
-        other._pooling = pooling
-        return other
 
 
 def pad(rows: Rows, pad_id: int) -> tuple[Ints, Ints]:

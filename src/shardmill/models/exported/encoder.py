@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,7 @@ from shardmill.models.folder import ModelFolder, Pooling
 from shardmill.models.golden import lowest_cosine
 from shardmill.models.networks.stored import Reals
 from shardmill.models.openvino import CompiledEncoder, explain, read_graph
-from shardmill.models.plain import Rows, pad
+from shardmill.models.plain import CpuEncoder, Rows, pad
 from shardmill.models.pooling import Steps, pool
 from shardmill.models.tokenizer import first_position
 
@@ -66,7 +66,7 @@ class ExportedEncoder(CompiledEncoder):
         return _pool(request.get_tensor(self._output.names[0]).data, mask, self._pooling, skip)
 
 
-class RuntimeEncoder:
+class RuntimeEncoder(CpuEncoder):
     """A network from an ONNX file, by ONNX Runtime on the CPU, each text by itself."""
 
     padded = False
@@ -106,16 +106,6 @@ class RuntimeEncoder:
         except Exception as error:  # Its errors have no class of their own that is public.
             reason = str(error).strip().splitlines() or [type(error).__name__]
             raise ModelError(f"ONNX Runtime cannot run {self._exported.file.name}: {reason[0][:200]}") from error
-
-    def begin(self, rows: Rows, skip: int = 0) -> Callable[[], Reals]:
-        vectors = self.encode(rows, skip)
-        return lambda: vectors
-
-    def pooled_by(self, pooling: Pooling) -> RuntimeEncoder:
-        """The same network with another pooling."""
-        other = copy.copy(self)
-        other._pooling = pooling
-        return other
 
 
 def _find_ends(folder: ModelFolder) -> tuple[Exported, Tensor]:

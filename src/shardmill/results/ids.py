@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 
 from shardmill.core.errors import ShardmillError
 from shardmill.core.hashing import Hashes, hash_rows
+from shardmill.core.pool import in_order
 from shardmill.ledger import Commit, Ledger
 from shardmill.plan import ITEM, Plan
 from shardmill.results.bad import MOST_NAMED, BadRow
 from shardmill.results.merge import schema_of
-from shardmill.results.pool import in_order
 from shardmill.results.report import Check
 from shardmill.results.seen import SeenInParts
 from shardmill.results.windows import RowItems, has_items, has_windows

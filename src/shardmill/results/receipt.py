@@ -16,10 +16,10 @@ from typing import Any
 
 from shardmill.core.console import clean, count
 from shardmill.core.errors import CorruptState, ShardmillError
+from shardmill.core.pool import in_order
 from shardmill.core.records import read_object
 from shardmill.ledger import Commit, Ledger
 from shardmill.plan import Plan
-from shardmill.results.pool import in_order
 from shardmill.results.report import Check
 
 STATEMENT, PREDICATE = "https://in-toto.io/Statement/v1", "urn:shardmill:receipt:v1"

@@ -8,11 +8,11 @@ from typing import Any
 from shardmill.core.console import Bar, count
 from shardmill.core.dialect import name_option
 from shardmill.core.errors import UsageError
+from shardmill.core.pool import in_order
 from shardmill.core.records import read_object
 from shardmill.ledger import Ledger
 from shardmill.plan import Plan
 from shardmill.results.parts import digest
-from shardmill.results.pool import in_order
 from shardmill.results.receipt import (
     compare,
     encode_statement,

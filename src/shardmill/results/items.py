@@ -6,7 +6,7 @@ Design: docs/design/proof-and-trust.md
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 
@@ -14,11 +14,11 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from shardmill.core.console import Bar, duration, say
+from shardmill.core.console import Bar
 from shardmill.core.errors import CorruptState, ShardmillError
 from shardmill.core.hashing import Hashes, add_sums, sum_hashes
 from shardmill.ledger import Commit, Ledger
-from shardmill.plan import Plan
+from shardmill.plan import Plan, Shard
 from shardmill.results.bad import MOST_NAMED, BadRow
 from shardmill.results.report import Check
 from shardmill.results.windows import count_items, has_items, has_windows, item_numbers
@@ -31,8 +31,6 @@ CONTENTS, BINDINGS = "contents", "bindings"
 BEFORE = "written before items had digests"
 
 _MOST_OF_SHARD = 10
-# To read, hash and compare an item takes about this long besides what reading took the workers.
-_S_PER_ITEM = 4e-6
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,22 +77,12 @@ class ExactTotals:
     failed: str = ""
 
 
-def announce(plan: Plan, commits: Mapping[int, Commit]) -> None:
-    """Say what reading the source again will take, by what it took the workers."""
-    read_s = sum(commit.timings.get("read_s", 0.0) for commit in commits.values())
-    items = sum(commit.rows for commit in commits.values())
-    size = f"{plan.stat.size_bytes:,} bytes, " if plan.stat.size_bytes else ""
-    took = duration(read_s + items * _S_PER_ITEM)
-    say(f"The whole source is read again: {size}{items:,} items, about {took}; --no-source leaves this out.")
-
-
 class ItemsCheck:
     """Compares every item with the `source`, and the rows of each part with their items and their commit."""
 
-    def __init__(self, ledger: Ledger, plan: Plan, commits: Mapping[int, Commit], bar: Bar, *, source: bool) -> None:
-        self._ledger, self._plan = ledger, plan
+    def __init__(self, ledger: Ledger, plan: Plan, items: Iterator[ReadItems], *, source: bool) -> None:
+        self._ledger, self._plan, self._items = ledger, plan, items
         self._seen = ExactTotals(without=_reason_without(plan, source))
-        self._source = iter(()) if self._seen.without else _read_source(plan, commits, bar)
 
     def add(self, commit: Commit, rows: StoredRows | None) -> None:
         """Compare the next shard; `rows` are None if its part cannot be read, or has none."""
@@ -104,7 +92,7 @@ class ItemsCheck:
         if seen.without or seen.failed:
             return
         try:
-            read = next(self._source)
+            read = next(self._items)
         except (ShardmillError, FileNotFoundError) as error:
             seen.failed = str(error).partition("\n")[0]
             return
@@ -155,14 +143,15 @@ def _reason_without(plan: Plan, source: bool) -> str:
     return "not compared with the source: all its rows are one item" if plan.work.group_by == ALL else ""
 
 
-def _read_source(plan: Plan, commits: Mapping[int, Commit], bar: Bar) -> Iterator[ReadItems]:
-    """The items of each shard, in order. Rows are grouped anew: what the run folder has of them is not believed."""
+def hash_items_of(plan: Plan) -> Callable[[Shard], ReadItems]:
+    """Opens the source, and reads the items of a shard."""
+    source = open_source(plan.stat, Fields.of(plan.work), plan.work.max_item_bytes)
+    return lambda shard: _hash_batches(plan, source.read(shard))
+
+
+def hash_groups(plan: Plan, commits: Mapping[int, Commit], bar: Bar) -> Iterator[ReadItems]:
+    """The groups of each shard, in order. Rows are grouped anew: what the run folder has of them is not believed."""
     work = plan.work
-    if not work.group_by:
-        source = open_source(plan.stat, Fields.of(work), work.max_item_bytes)
-        for shard in plan.shards:
-            yield _hash_batches(plan, source.read(shard))
-        return
     bare = replace(plan.stat, files=tuple(replace(file, index="") for file in plan.stat.files))
     stat = sort_groups(bare, Fields.of(work), work.max_item_bytes, lambda share, what: bar.at(share, what))
     groups = open_source(stat, Fields.of(work), work.max_item_bytes)

@@ -14,6 +14,7 @@ import pyarrow as pa
 from shardmill.core import permission
 from shardmill.core.console import Bar
 from shardmill.core.errors import CorruptState, ShardmillError, StoreError
+from shardmill.core.pool import in_order
 from shardmill.ledger import MODEL, Commit, Ledger
 from shardmill.plan import NEW_NUMERICS, NUMERICS, Plan, SourceFile, new_numerics
 from shardmill.plugins import check_packages
@@ -22,9 +23,9 @@ from shardmill.results.delivery import check_delivery
 from shardmill.results.drawn import SAMPLE, sample_size
 from shardmill.results.dropped import DroppedItems
 from shardmill.results.ids import IdHashes, check_ids
-from shardmill.results.items import ItemsCheck, announce
-from shardmill.results.parts import UNIT_SLACK, digest, read_errors, read_part_once
-from shardmill.results.pool import in_order
+from shardmill.results.items import ItemsCheck
+from shardmill.results.parts import UNIT_SLACK, ReadPart, digest, read_errors
+from shardmill.results.reading import Reading
 from shardmill.results.receipt import check_receipt
 from shardmill.results.report import Check, Expected, Report
 from shardmill.results.sample import check_sample
@@ -90,14 +91,18 @@ def _verify(ledger: Ledger, plan: Plan, sample: int | str, source: bool, expecte
     checks.append(_check_commits(plan, commits))
     whole = checks[-1].ok
     checks += _check_numerics(ledger, plan)
-    if whole and source and not quiet:
-        announce(plan, commits)
     if plan.work.to is not None:
         return _verify_table(ledger, plan, commits, checks, expected, began, source=source, quiet=quiet)
     dropped = DroppedItems()
-    with Bar("verifying", quiet=quiet) as bar, IdHashes() as hashes:
-        exact = ItemsCheck(ledger, plan, commits, bar, source=source) if whole else None
-        seen = _read_parts(ledger, plan, commits, hashes, dropped, exact, bar)
+    with (
+        Reading(ledger, plan, commits, source=source and whole) as reading,
+        Bar("verifying", quiet=quiet) as bar,
+        IdHashes() as hashes,
+    ):
+        if whole and source and not quiet:
+            reading.announce()
+        exact = ItemsCheck(ledger, plan, reading.items(bar), source=source) if whole else None
+        seen = _read_parts(reading.parts(), commits, hashes, dropped, exact, bar)
         checks += _check_parts(seen, commits, plan)
         checks += expected.check(seen.rows, seen.dims)
         checks.append(_check_errors(commits, seen.errors, seen.unreadable_errors))
@@ -175,8 +180,10 @@ def _verify_table(
     checks += check_receipt(ledger, plan, commits)
     if whole:
         checks += [_check_items(plan, commits)] if source else []
-        with Bar("verifying", quiet=quiet) as bar:
-            exact = ItemsCheck(ledger, plan, commits, bar, source=source)
+        with Reading(ledger, plan, commits, source=source) as reading, Bar("verifying", quiet=quiet) as bar:
+            if source and not quiet:
+                reading.announce()
+            exact = ItemsCheck(ledger, plan, reading.items(bar), source=source)
             for shard in plan.shards:
                 exact.add(commits[shard.index], None)
                 bar.count(shard.index + 1, len(plan.shards), "shards of the source")
@@ -220,19 +227,17 @@ def _check_numerics(ledger: Ledger, plan: Plan) -> Iterator[Check]:
 
 
 def _read_parts(
-    ledger: Ledger,
-    plan: Plan,
+    parts: Iterator[ReadPart],
     commits: dict[int, Commit],
     hashes: IdHashes,
     dropped: DroppedItems,
     exact: ItemsCheck | None,
     bar: Bar,
 ) -> SeenInParts:
-    """Read every part once, several at a time, and add up in shard order what was seen."""
-    seen, task = SeenInParts(), open_task(plan.work.task, plan.work.params)
+    """Add up in shard order what was seen in the parts."""
+    seen = SeenInParts()
     total = sum(c.rows_in_part for c in commits.values())
-    asked = (commits[shard] for shard in sorted(commits))
-    for part in in_order(lambda commit: read_part_once(ledger, plan, task, commit), asked):
+    for part in parts:
         seen.add(part.seen)
         hashes.add(part.ids)
         if part.seen.dropped is not None:

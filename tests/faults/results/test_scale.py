@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import threading
 from collections import Counter
@@ -12,7 +13,8 @@ from typing import IO
 import pytest
 
 from shardmill.core import devices
-from shardmill.results import ids, parts
+from shardmill.core.helpers import Helpers
+from shardmill.results import ids, parts, reading
 from shardmill.run import Run, start
 from shardmill.store import LocalStore
 from shardmill.testing import InProcessEngine
@@ -80,3 +82,49 @@ def test_very_many_ids_that_occur_twice_are_counted(
 def test_a_large_part_is_not_held(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parts, "_HELD_PART_BYTES", 100)
     assert run.verify(sample=0).verified
+
+
+def damage_a_part(run: Run, source: Path) -> None:
+    part = Path(run.ledger.url) / run.ledger.commits.read()[2].part
+    part.write_bytes(part.read_bytes().replace(b"PAR1", b"PAR2"))
+
+
+def change_a_text(run: Run, source: Path) -> None:
+    """In place, so that neither size nor time nor the edges of the file tell."""
+    times = source.stat()
+    data = bytearray(source.read_bytes())
+    at = data.index(b'"text": "', len(data) // 2) + len(b'"text": "')
+    data[at : at + 1] = b"Z" if data[at : at + 1] != b"Z" else b"Y"
+    source.write_bytes(data)
+    os.utime(source, ns=(times.st_atime_ns, times.st_mtime_ns))
+
+
+def remove_the_source(run: Run, source: Path) -> None:
+    source.unlink()
+
+
+@pytest.mark.parametrize("trouble", [None, damage_a_part, change_a_text, remove_the_source])
+def test_helpers_see_what_one_process_sees(
+    trouble: Callable[[Run, Path], None] | None, tmp_path: Path, write_jsonl: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = write_jsonl(fake_rows(200))
+    run = start(fake_spec(source), tmp_path / "run", engine=InProcessEngine())
+    if trouble is not None:
+        trouble(run, source)
+    alone = run.verify(sample=0)
+    assert alone.verified == (trouble is None)
+    asked: list[str] = []
+    call = Helpers.call
+
+    def listening(self: Helpers, question: tuple[str, list[object]]) -> object:
+        asked.extend([question[0]] * len(question[1]))
+        return call(self, question)
+
+    monkeypatch.setattr(Helpers, "call", listening)
+    monkeypatch.setattr(reading, "cores", lambda: 2)
+    monkeypatch.setattr(reading, "_ALONE_S", 0.0)
+    monkeypatch.setattr(reading, "_ROWS_AT_ONCE", 60)
+    helped = run.verify(sample=0)
+    assert [*helped.checks] == [*alone.checks]
+    assert Counter(asked)["parts"] == len(run.plan.shards)
+    assert Counter(asked)["items"] == len(run.plan.shards) or trouble is remove_the_source

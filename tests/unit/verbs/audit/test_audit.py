@@ -285,6 +285,13 @@ def test_a_run_is_audited_by_its_own_model(jsonl: Path, tmp_path: Path, model: P
     assert "40 of 120 rows recomputed" in said.out
 
 
+def test_a_run_of_the_default_model_is_audited_by_it(jsonl: Path, tmp_path: Path, shardmill: Cli) -> None:
+    run = tmp_path / "run"
+    package.embed(str(jsonl), text="body", out=run, device="cpu", workers=1)
+    said = shardmill("audit", run, "--sample", 10)
+    assert (said.status, "10 of 120 rows recomputed" in said.out) == (0, True), said
+
+
 def test_what_is_wrong_is_printed_and_is_the_status(
     tmp_path: Path, model: Path, right: Vectors, shardmill: Cli
 ) -> None:

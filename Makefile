@@ -14,7 +14,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Compiling all of torch at install takes a minute; modules are compiled, and cached, at import instead.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo demo-postgres test test-rest test-all test-cluster quick check screenshots bench-memory bench-plan bench-split clean
+.PHONY: demo demo-postgres test test-rest test-all test-cluster quick check debian screenshots bench-memory bench-plan bench-split clean
 
 demo: $(VENV)/.demo
 	@$(BIN)/python examples/demo.py
@@ -27,14 +27,17 @@ JOBS ?= $(shell $(PYTHON) -c 'import os; print(min(8, (os.cpu_count() or 1) + 1)
 
 PYTEST := $(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadfile --no-loadscope-reorder
 
+# What has to be there before tests begin is fetched, compiled and checked side by side.
+BESIDE := $(MAKE) --no-print-directory --jobs
+
 # Every verb, source, sink and engine: under ten minutes on two cores after the install.
-test: check $(VENV)/.azurite
-	@$(BIN)/python -m tests.support.debian
+test: $(VENV)/.dev
+	@$(BESIDE) check debian $(VENV)/.compiled $(VENV)/.azurite
 	@$(PYTEST) -m "not thorough and not by_command"
 
 # What `make test` leaves out: tests/thorough.txt.
-test-rest: $(VENV)/.azurite $(VENV)/.axe $(VENV)/.grafana
-	@$(BIN)/python -m tests.support.debian
+test-rest: $(VENV)/.dev
+	@$(BESIDE) debian $(VENV)/.compiled $(VENV)/.azurite $(VENV)/.axe $(VENV)/.grafana
 	@$(PYTEST) -m "thorough and not by_command"
 
 test-all:
@@ -57,6 +60,9 @@ check: $(VENV)/.dev
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
+
+debian: $(VENV)/.dev
+	@$(BIN)/python -m tests.support.debian
 
 # The pictures of the documentation, from Debian's chromium.
 screenshots: $(VENV)/.dev
@@ -91,18 +97,23 @@ $(VENV)/.dev: $(BIN)/python pyproject.toml constraints.txt tests/requirements.tx
 	@$(BIN)/pip install $(PIP_FLAGS) --upgrade --no-deps --target $(VENV)/torchvision torchvision
 	@touch $(VENV)/.demo $@
 
+# Numba compiles these at their first import, for over a minute, and keeps the result for all processes.
+$(VENV)/.compiled: $(VENV)/.dev
+	@$(BIN)/python -c 'import umap, fast_hdbscan'
+	@touch $@
+
 # A server of Azure's blobs; the last version without telemetry, which doubles its size. Its tests are skipped without it.
 $(VENV)/.azurite: $(VENV)/.dev
 	@$(BIN)/npm install --silent --global --prefix $(abspath $(VENV)) --prefer-offline --ignore-scripts --omit=optional \
 		--no-audit --no-fund azurite@3.33.0 && touch $@ || echo "npm could not install azurite."
 
 # Finds what people with a screen reader or poor sight cannot use on the page. Its test is skipped without it.
-$(VENV)/.axe: $(VENV)/.dev
+$(VENV)/.axe: $(VENV)/.dev | $(VENV)/.azurite
 	@$(BIN)/npm install --silent --global --prefix $(abspath $(VENV)) --prefer-offline --ignore-scripts \
 		--no-audit --no-fund axe-core@4.14.0 && touch $@ || echo "npm could not install axe-core."
 
 # Grafana's own types of a dashboard, and what compares ours with them. Its test is skipped without them.
-$(VENV)/.grafana: $(VENV)/.dev
+$(VENV)/.grafana: $(VENV)/.dev | $(VENV)/.axe
 	@$(BIN)/npm install --silent --global --prefix $(abspath $(VENV)) --prefer-offline --ignore-scripts \
 		--no-audit --no-fund @grafana/schema@13.2.3 typescript@7.0.2 && touch $@ \
 		|| echo "npm could not install Grafana's types."

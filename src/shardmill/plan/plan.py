@@ -61,7 +61,8 @@ class SourceFile:
 
     A compressed file also has its unpacked size, and `entries`: seek points, each a position in the file and one in its
     content, where decompression may start. Without entries it is read as a stream, and its size is an estimate. If
-    seeking needs more than a position, `index` names the object that holds it.
+    seeking needs more than a position, `index` names the object that holds it. `origin` is the place where it was
+    found, if rows tell where they came from.
     """
 
     place: str
@@ -72,6 +73,7 @@ class SourceFile:
     unpacked_bytes: int = 0
     entries: tuple[tuple[int, int], ...] = ()
     index: str = ""
+    origin: str = ""
 
     @property
     def name(self) -> str:
@@ -107,19 +109,22 @@ class SourceFile:
 class SourceStat:
     """What planning needs to know about a source, found by reading only the edges of its files.
 
-    `columns` has the Arrow type of every id and kept column, fixed for the whole run.
+    `columns` has the Arrow type of every id and kept column, fixed for the whole run. `origin` names the columns that
+    tell where a row came from, beside those of the data.
     """
 
     format: str
     files: tuple[SourceFile, ...]
     columns: dict[str, str]
+    origin: tuple[str, ...] = ()
 
     @property
     def size_bytes(self) -> int:
         return sum(f.content_bytes for f in self.files)
 
     def to_json(self) -> dict[str, Any]:
-        return {"format": self.format, "files": [f.to_json() for f in self.files], "columns": self.columns}
+        known = {"format": self.format, "files": [f.to_json() for f in self.files], "columns": self.columns}
+        return {**known, "origin": list(self.origin)} if self.origin else known
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +134,8 @@ class Shard:
     [start, stop) are bytes of the unpacked content in line files, CSV and JSON arrays, row groups in Parquet, rows in
     Arrow and pickles; `weight_bytes` is its share of the work. A piece of a query covers the keys above `low` up to and
     including `high`; its [start, stop) are row numbers at planning time. With several `files`, the shard has those
-    that follow `file`, each from its start to its end.
+    that follow `file`, each from its start to its end. `before` is the number of lines of the file before the piece,
+    if rows tell their line.
     """
 
     index: int
@@ -140,6 +146,7 @@ class Shard:
     low: KeyValue = None
     high: KeyValue = None
     files: int = 1
+    before: int = 0
 
 
 class ShardRows(Sequence[Shard]):
@@ -151,7 +158,7 @@ class ShardRows(Sequence[Shard]):
     __slots__ = ("_rows",)
 
     def __init__(self, rows: list[Sequence[Any]]) -> None:
-        if not all(4 <= len(row) <= 7 for row in rows):
+        if not all(4 <= len(row) <= 8 for row in rows):
             raise ValueError("a row of another length")
         self._rows = rows
 
@@ -175,7 +182,8 @@ class ShardRows(Sequence[Shard]):
     def are_pieces(self, files: int) -> bool:
         """Whether each shard is a piece of the files; by columns, which is fast."""
         several = [row[6] if len(row) > 6 else 1 for row in self._rows]
-        columns = [*([row[i] for row in self._rows] for i in range(4)), several]
+        before = [row[7] for row in self._rows if len(row) > 7]
+        columns = [*([row[i] for row in self._rows] for i in range(4)), several, before]
         plain = ({*map(type, c)} <= {int} and 0 <= min(c, default=0) <= max(c, default=0) <= 1 << 64 for c in columns)
         if not (all(plain) and all(several) and all(map(operator.le, *columns[1:3]))):
             return False
@@ -348,6 +356,8 @@ def without_server(params: Mapping[str, Any]) -> dict[str, Any]:
 
 def _row(shard: Shard) -> list[Any]:
     row = [shard.file, shard.start, shard.stop, shard.weight_bytes]
+    if shard.before:
+        return [*row, None, None, shard.files, shard.before]
     if shard.files > 1:
         return [*row, None, None, shard.files]
     return row if shard.low is shard.high is None else [*row, shard.low, shard.high]

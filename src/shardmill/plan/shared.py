@@ -81,7 +81,7 @@ class Keeping(WorkOptions):
     )
     keep: Names = option(
         (),
-        "Columns to carry into the result; price:double sets a type.",
+        "Columns to carry into the result, also file, url and line; price:double sets a type.",
         group=RESULT,
         metavar="COLUMNS",
         common=True,

@@ -141,6 +141,9 @@ class SourceKind:
     counted_remotely: bool = False
     """Whether rows can be counted without downloading the whole file."""
 
+    located: bool = False
+    """Whether its reader gives rows the columns `file`, `url` and `line`, from `FileSource.origins`."""
+
     reach: Literal["files", "network", "machine"] = "files"
     """How workers on other hosts read it: its files are sent to them, they reach it, or it is on one machine."""
 

@@ -91,9 +91,11 @@ def list_columns(places: Sequence[str], query: str = "", format: str | None = No
     """The names and types of all columns of a source; of one without a schema, those that sampled rows have."""
     if (reader := _reader_of(places, query, format)) is not None:
         return reader.list_columns(places, query)
-    from shardmill.sources.listing import list_columns
+    from shardmill.sources.discovery import find_files
+    from shardmill.sources.listing import list_fields
 
-    return list_columns(places, format)
+    kind, files = find_files(places, format)
+    return list_fields(SourceStat(kind, files, {}))
 
 
 def open_source(stat: SourceStat, fields: Fields, max_item_bytes: int = MAX_ITEM_BYTES) -> Source:

@@ -9,14 +9,15 @@ import pyarrow as pa
 from shardmill.core.template import TextTemplate
 from shardmill.sources.base import ItemBatch
 from shardmill.sources.columns import Column
+from shardmill.sources.origin import Origin
 
 BATCH_ROWS = 1024
 BATCH_BYTES = 4 << 20
 
 
 class BatchBuilder:
-    def __init__(self, template: TextTemplate, columns: Sequence[Column]) -> None:
-        self._template, self._columns = template, columns
+    def __init__(self, template: TextTemplate, columns: Sequence[Column], origin: Origin | None = None) -> None:
+        self._template, self._columns, self._origin = template, columns, origin
         self._schema = pa.schema([pa.field(c.name, c.type) for c in columns])
         self._lines_done = 0
         self._clear()
@@ -35,6 +36,8 @@ class BatchBuilder:
         return len(self._texts) < BATCH_ROWS and self._size_bytes + size_bytes <= BATCH_BYTES
 
     def add(self, row: Mapping[str, object], line: int, size_bytes: int) -> None:
+        if self._origin is not None:
+            row = {**row, **self._origin.of(line)}
         text, reason = self._template.render(row)
         for column, values in zip(self._columns, self._kept, strict=True):
             value = row.get(column.name)
@@ -46,9 +49,10 @@ class BatchBuilder:
         self._append(text, reason, line, size_bytes)
 
     def add_bad(self, reason: str, line: int, size_bytes: int = 0) -> None:
-        """Add a row that could not be read at all."""
-        for values in self._kept:
-            values.append(None)
+        """Add a row that could not be read at all. Where it came from is known."""
+        known = {} if self._origin is None else self._origin.of(line)
+        for column, values in zip(self._columns, self._kept, strict=True):
+            values.append(column.convert(known.get(column.name)))
         self._append(None, reason, line, size_bytes)
 
     def _append(self, text: str | None, reason: str | None, line: int, size_bytes: int) -> None:

@@ -105,6 +105,14 @@ def count_lines(read: ReadRange, size: int) -> int:
     return lines + (ends != b"\n")
 
 
+def count_starts(read: ReadRange, start: int, stop: int) -> int:
+    """Count the lines that start in [start, stop)."""
+    lines, at = int(start == 0), max(0, start - 1)
+    while at < stop - 1 and (block := read(at, min(at + BLOCK_BYTES, stop - 1))):
+        lines, at = lines + block.count(b"\n"), at + len(block)
+    return lines
+
+
 class Tail:
     """The unfinished line, or the unfinished element of a JSON array."""
 

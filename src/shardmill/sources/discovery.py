@@ -12,11 +12,14 @@ from shardmill.plugins import SourceKind, packages_of
 from shardmill.sources.arrow.saved import choose_saved
 from shardmill.sources.base import Fields, SourceFile, SourceStat
 from shardmill.sources.chunks import HEAD
+from shardmill.sources.columns import chosen_types, column_names
 from shardmill.sources.compressed.detection import COMPRESSED_SUFFIXES, find_compression
 from shardmill.sources.compressed.entries import OnProgress, find_entries
 from shardmill.sources.content import open_ranges
 from shardmill.sources.files import WINDOW_BYTES, empty_source, file_name, open_packed
 from shardmill.sources.formats import FOLDERS, choose_source, find_format, find_reader, format_names, suffixes
+from shardmill.sources.listing import list_fields
+from shardmill.sources.origin import ORIGIN, asked_origin, without_origin
 from shardmill.sources.parsing import BOM
 from shardmill.sources.places import Found, expand
 from shardmill.sources.signatures import refuse_other_kinds
@@ -27,8 +30,14 @@ def discover_files(places: Sequence[str], fields: Fields, format: str | None, on
     """Find the files at the places, in order, and check that they have the fields."""
     TextTemplate.parse(fields.text)
     kind, files = find_files(places, format)
-    found = SourceStat(kind, find_entries(files, on_progress), {})
-    return replace(found, columns=find_reader(kind).describe(found, fields))
+    reader, found = find_reader(kind), SourceStat(kind, find_entries(files, on_progress), {})
+    origin = asked_origin(fields, lambda: list_fields(found)) if find_format(kind).located else ()
+    columns = reader.describe(found, without_origin(fields, origin))
+    if not origin:
+        return replace(found, columns=columns)
+    known = {**ORIGIN, **columns, **chosen_types(fields)}
+    files = tuple(replace(file, origin=file.place) for file in found.files)
+    return SourceStat(kind, files, {name: known[name] for name in column_names(fields)}, origin)
 
 
 def find_files(places: Sequence[str], format: str | None = None) -> tuple[str, tuple[SourceFile, ...]]:

@@ -14,6 +14,7 @@ from shardmill.plan import STREAM_END
 from shardmill.sources.base import ItemBatch, Shard, Source, SourceStat
 from shardmill.sources.batches import BATCH_BYTES, BATCH_ROWS
 from shardmill.sources.files import check_read, check_unchanged
+from shardmill.sources.origin import LINE, Origins, number_lines
 
 # A piece of a file: where it starts and stops, and its share of the work in bytes.
 Piece = tuple[Range, int]
@@ -30,16 +31,25 @@ class FileSource(Source):
 
     def __init__(self, stat: SourceStat) -> None:
         self._stat = stat
+        self.origins = Origins(stat)
 
     @abstractmethod
     def cut(self, file: int, target_bytes: int) -> list[Piece]:
         """Cut one file into pieces of about `target_bytes`, in order: none without rows, one if the target allows."""
+
+    def count_between(self, shard: Shard, later: Shard) -> int:
+        """Count the lines from the start of a piece to that of a later one; rows, if pieces are ranges of those."""
+        return later.start - shard.start
 
     @abstractmethod
     def read_piece(self, shard: Shard) -> Iterator[ItemBatch]:
         """Read the items of a piece of one file, in order."""
 
     def shards(self, target_bytes: int) -> list[Shard]:
+        shards = self._shards(target_bytes)
+        return list(number_lines(shards, self.count_between)) if LINE in self._stat.origin else shards
+
+    def _shards(self, target_bytes: int) -> list[Shard]:
         files = range(len(self._stat.files))
         if self.at_once == 1:
             return group_files((self.cut(i, target_bytes) for i in files), target_bytes)

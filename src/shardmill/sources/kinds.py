@@ -12,6 +12,7 @@ JSONL = SourceKind(
     reader=f"{_HERE}.lines",
     unit="line",
     compressible=True,
+    located=True,
 )
 TEXT = SourceKind(
     name="text",
@@ -20,14 +21,20 @@ TEXT = SourceKind(
     unit="line",
     column="text",
     compressible=True,
+    located=True,
 )
-CSV = SourceKind(name="csv", suffixes=(".csv",), reader=f"{_HERE}.csv.source", unit="record", compressible=True)
-TSV = SourceKind(name="tsv", suffixes=(".tsv",), reader=f"{_HERE}.csv.source", unit="record", compressible=True)
+CSV = SourceKind(
+    name="csv", suffixes=(".csv",), reader=f"{_HERE}.csv.source", unit="record", compressible=True, located=True
+)
+TSV = SourceKind(
+    name="tsv", suffixes=(".tsv",), reader=f"{_HERE}.csv.source", unit="record", compressible=True, located=True
+)
 PARQUET = SourceKind(
     name="parquet",
     suffixes=(".parquet", ".pq"),
     reader=f"{_HERE}.parquet",
     counted_remotely=True,
+    located=True,
     magic=b"PAR1",
     title="Parquet",
 )
@@ -36,11 +43,12 @@ ARROW = SourceKind(
     suffixes=(".arrow", ".arrows", ".feather"),
     reader=f"{_HERE}.arrow.source",
     counted_remotely=True,
+    located=True,
     magic=b"ARROW1",
     title="an Arrow file",
 )
-JSON = SourceKind(name="json", suffixes=(".json",), reader=f"{_HERE}.json.array", compressible=True)
-PICKLE = SourceKind(name="pickle", suffixes=(".pkl", ".pickle"), reader=f"{_HERE}.pickle.source")
+JSON = SourceKind(name="json", suffixes=(".json",), reader=f"{_HERE}.json.array", compressible=True, located=True)
+PICKLE = SourceKind(name="pickle", suffixes=(".pkl", ".pickle"), reader=f"{_HERE}.pickle.source", located=True)
 
 RUN = SourceKind(name="run", schemes=("run:",), finder=f"{_HERE}.run:find_parts")
 RANGE = SourceKind(

@@ -10,7 +10,7 @@ from shardmill.sources.base import Fields, ItemBatch, Row, Shard, Source, Source
 from shardmill.sources.batches import BatchBuilder
 from shardmill.sources.columns import build_columns
 from shardmill.sources.content import open_ranges
-from shardmill.sources.cuts import count_lines, cut_evenly, find_line_start, iter_lines, weigh
+from shardmill.sources.cuts import count_lines, count_starts, cut_evenly, find_line_start, iter_lines, weigh
 from shardmill.sources.grouping import FileSource, Piece
 from shardmill.sources.parsing import BOM, BadLine, over_limit, parse_json, parse_text
 from shardmill.sources.sampling import describe_lines, describe_text, sample_rows
@@ -56,9 +56,13 @@ class LineSource(FileSource):
         found = self._stat.files[file]
         return [((start, stop), weigh(found, start, stop)) for start, stop in cut_evenly(found, 0, target_bytes)]
 
+    def count_between(self, shard: Shard, later: Shard) -> int:
+        with open_ranges(self._stat.files[shard.file]) as read:
+            return count_starts(read, shard.start, later.start)
+
     def read_piece(self, shard: Shard) -> Iterator[ItemBatch]:
         file = self._stat.files[shard.file]
-        builder, lines_done = BatchBuilder(self._template, self._columns), 0
+        builder, lines_done = BatchBuilder(self._template, self._columns, self.origins.of(shard)), 0
         with open_ranges(file) as read:
             start = find_line_start(read, shard.start, shard.stop)
             if start is None:

@@ -23,6 +23,7 @@ from shardmill.sources.base import Fields, ItemBatch, Row, Shard, Source, Source
 from shardmill.sources.batches import BATCH_BYTES, BATCH_ROWS
 from shardmill.sources.files import empty_source, file_name, open_packed, readable
 from shardmill.sources.grouping import FileSource, Piece
+from shardmill.sources.origin import without_origin
 from shardmill.store import RangeFile, is_url
 from shardmill.store.parts import damaged, open_part
 
@@ -34,12 +35,16 @@ class ParquetSource(FileSource):
 
     def __init__(self, stat: SourceStat, fields: Fields, max_item_bytes: int) -> None:
         super().__init__(stat)
-        self._fields = fields
+        self._fields = without_origin(fields, stat.origin)
         self._rows = RowMaker(stat, fields, max_item_bytes)
 
     def cut(self, file: int, target_bytes: int) -> list[Piece]:
         weights = self._group_weights(self._stat.files[file])
         return [((start, stop), sum(weights[start:stop])) for start, stop in split_weighted(weights, target_bytes)]
+
+    def count_between(self, shard: Shard, later: Shard) -> int:
+        with open_parquet(self._stat.files[shard.file]) as parquet:
+            return sum(parquet.metadata.row_group(i).num_rows for i in range(shard.start, later.start))
 
     def _group_weights(self, file: SourceFile) -> list[int]:
         if not file.size_bytes:
@@ -52,14 +57,14 @@ class ParquetSource(FileSource):
 
     def read_piece(self, shard: Shard) -> Iterator[ItemBatch]:
         file = self._stat.files[shard.file]
-        names, rows_done = self._rows.names, 0
+        names, rows_done, origin = self._rows.names, 0, self.origins.of(shard)
         with open_parquet(file) as parquet:
             groups = range(shard.start, shard.stop)
             footers = [parquet.metadata.row_group(i) for i in groups]
             weight = shard.weight_bytes / max(1, sum(g.num_rows for g in footers))
             rows = _rows_in_batch(footers, names)
             for batch in _read_groups(file, parquet, groups, rows, names):
-                yield self._rows.items(batch, rows_done, weight)
+                yield self._rows.items(batch, rows_done, weight, origin)
                 rows_done += batch.num_rows
 
 

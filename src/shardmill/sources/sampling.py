@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 
-from shardmill.core.errors import SourceError, nearest
+from shardmill.core.errors import SourceError
 from shardmill.core.template import TextTemplate, kind_of
 from shardmill.sources.base import Fields, Row, SourceFile
 from shardmill.sources.columns import chosen_types, column_names, infer_type
 from shardmill.sources.content import open_ranges
 from shardmill.sources.files import empty_source, file_name
+from shardmill.sources.origin import no_field
 from shardmill.sources.parsing import BOM, BadLine, parse_json
 from shardmill.store import ReadRange
 
@@ -31,7 +32,7 @@ def describe_rows(head: SourceFile, rows: Sequence[Row], fields: Fields) -> dict
     names = list(dict.fromkeys(name for row in rows for name in row))
     for name in (*template.names, *column_names(fields)):
         if name not in names:
-            raise SourceError(f"no field {name!r} in {file_name(head.place)}.", hint=nearest(name, names))
+            raise no_field(name, file_name(head.place), names)
     if template.single:
         _check_text(head, template.names[0], rows)
     chosen = chosen_types(fields)
@@ -54,9 +55,7 @@ def describe_text(files: Sequence[SourceFile], fields: Fields) -> dict[str, str]
     asked = (*(() if template.single else template.names), *column_names(fields))
     for name in asked:
         if name != "text":
-            raise SourceError(
-                f"no field {name!r} in {file_name(head.place)}.", hint="A line of a text file has one field: text."
-            )
+            raise no_field(name, file_name(head.place), ["text"])
     return {name: chosen_types(fields).get(name, "string") for name in column_names(fields)}
 
 

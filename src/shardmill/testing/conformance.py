@@ -39,6 +39,7 @@ from shardmill.sources import (
     open_source,
 )
 from shardmill.sources.formats import find_format
+from shardmill.sources.origin import ORIGIN
 from shardmill.sources.spans import extents, is_ranged
 from shardmill.tasks.base import WINDOW, Output, Prepared, Task
 from shardmill.tasks.context import LongTask, Stopped
@@ -97,6 +98,9 @@ def check_source(
         counted = [count_lines(stat, file) for file in stat.files]
     checks.that(None in counted or sum(filter(None, counted)) >= len(rows), "the rows of a file can be counted again")
     _check_extents(checks, stat, fields, wanted)
+    if find_format(stat.format).located:
+        own = [name for name in ORIGIN if name not in columns]
+        _check_origin(checks, names, replace(fields, keep=tuple(own)), format)
     _check_refusals(checks, names, stat, fields, format)
     return checks.made
 
@@ -107,6 +111,16 @@ def _items(stat: SourceStat, fields: Fields, shard: Shard) -> list[tuple[str | N
         kept = batch.kept.column(0).to_pylist() if fields.id else [None] * len(batch)
         found += list(zip(batch.texts.to_pylist(), kept, strict=True))
     return found
+
+
+def _check_origin(checks: Checks, places: list[str], fields: Fields, format: str | None) -> None:
+    stat = discover(places, fields, format)
+    told = []
+    for target in _TARGETS:
+        source = open_source(stat, fields)
+        batches = [batch for shard in source.shards(target) for batch in source.read(shard)]
+        told.append([row for batch in batches for row in batch.kept.to_pylist()])
+    checks.that(all(each == told[0] for each in told), "however it is cut, rows tell the same file and line")
 
 
 def _check_extents(checks: Checks, stat: SourceStat, fields: Fields, wanted: Sequence[Any]) -> None:

@@ -104,7 +104,7 @@ def answer(
     mode: If the key already exists: update, skip or fail. Default: update.
     changed_only: Make only rows that are new, or made from something new.
     id: The field or fields that identify an item.
-    keep: Columns to carry into the result; price:double sets a type.
+    keep: Columns to carry into the result, also file, url and line; price:double sets a type.
     engine: local, ssh, slurm, ray, kubernetes, argo or pool. Default: local.
     engine_options: Options of the engine, by name.
     workers: Number of workers; MIN:MAX if they train together. Default: as many as the GPUs can use; one on a CPU.
@@ -190,7 +190,7 @@ def apply(
     mode: If the key already exists: update, skip or fail. Default: update.
     changed_only: Make only rows that are new, or made from something new.
     id: The field or fields that identify an item.
-    keep: Columns to carry into the result; price:double sets a type.
+    keep: Columns to carry into the result, also file, url and line; price:double sets a type.
     device: cpu, cuda, cuda:0, cuda:0,2, auto, or all (all GPUs plus one CPU worker on the spare cores). Default:
         cpu.
     engine: local, ssh, slurm, ray, kubernetes, argo or pool. Default: local.
@@ -334,7 +334,7 @@ def dedup(
         common. Default: 0.8.
     exact: Only remove texts that are equal, apart from case and punctuation.
     id: The field or fields that identify an item.
-    keep: Columns to carry into the result; price:double sets a type.
+    keep: Columns to carry into the result, also file, url and line; price:double sets a type.
     device: cpu, cuda, cuda:0, cuda:0,2, auto, or all (all GPUs plus one CPU worker on the spare cores). Default:
         cpu.
     engine: local, ssh, slurm, ray, kubernetes, argo or pool. Default: local.
@@ -413,7 +413,7 @@ def embed(
     dtype: Type of the stored numbers: float32 or float16. Default: float32.
     allow_code: Run the code that comes with the model, if it has some.
     id: The field or fields that identify an item.
-    keep: Columns to carry into the result; price:double sets a type.
+    keep: Columns to carry into the result, also file, url and line; price:double sets a type.
     engine: local, ssh, slurm, ray, kubernetes, argo or pool. Default: local.
     engine_options: Options of the engine, by name.
     workers: Number of workers; MIN:MAX if they train together. Default: as many as the GPUs can use; one on a CPU.
@@ -518,7 +518,7 @@ def generate(
     mode: If the key already exists: update, skip or fail. Default: update.
     changed_only: Make only rows that are new, or made from something new.
     id: The field or fields that identify an item.
-    keep: Columns to carry into the result; price:double sets a type.
+    keep: Columns to carry into the result, also file, url and line; price:double sets a type.
     engine: local, ssh, slurm, ray, kubernetes, argo or pool. Default: local.
     engine_options: Options of the engine, by name.
     workers: Number of workers; MIN:MAX if they train together. Default: as many as the GPUs can use; one on a CPU.
@@ -626,7 +626,7 @@ def load(
     dtype: Type of the stored numbers: float32 or float16. Default: float32.
     allow_code: Run the code that comes with the model, if it has some.
     id: The field or fields that identify an item.
-    keep: Columns to carry into the result; price:double sets a type.
+    keep: Columns to carry into the result, also file, url and line; price:double sets a type.
     engine: local, ssh, slurm, ray, kubernetes, argo or pool. Default: local.
     engine_options: Options of the engine, by name.
     workers: Number of workers; MIN:MAX if they train together. Default: as many as the GPUs can use; one on a CPU.
@@ -703,7 +703,7 @@ def map(
     sample: Rows that the map is fitted on. Default: 20000.
     seed: Random seed. Default: 0.
     id: The field or fields that identify an item.
-    keep: Columns to carry into the result; price:double sets a type.
+    keep: Columns to carry into the result, also file, url and line; price:double sets a type.
     engine: local, ssh, slurm, ray, kubernetes, argo or pool. Default: local.
     engine_options: Options of the engine, by name.
     workers: Number of workers; MIN:MAX if they train together. Default: as many as the GPUs can use; one on a CPU.
@@ -829,7 +829,7 @@ def summarize(
     mode: If the key already exists: update, skip or fail. Default: update.
     changed_only: Make only rows that are new, or made from something new.
     id: The field or fields that identify an item.
-    keep: Columns to carry into the result; price:double sets a type.
+    keep: Columns to carry into the result, also file, url and line; price:double sets a type.
     engine: local, ssh, slurm, ray, kubernetes, argo or pool. Default: local.
     engine_options: Options of the engine, by name.
     workers: Number of workers; MIN:MAX if they train together. Default: as many as the GPUs can use; one on a CPU.

@@ -11,7 +11,7 @@ COUNT = Verb(
     options="shardmill_letters.options:CountOptions",
     task="shardmill_letters.task:CountTask",
 )
-MBOX = SourceKind(name="mbox", suffixes=(".mbox",), reader="shardmill_letters.mbox")
+MBOX = SourceKind(name="mbox", suffixes=(".mbox",), reader="shardmill_letters.mbox", located=True)
 SQLITE = SinkKind(
     name="sqlite", schemes=("sqlite:",), delivery="shardmill_letters.sqlite:SqliteDelivery", reach="machine"
 )

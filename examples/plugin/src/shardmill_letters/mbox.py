@@ -114,8 +114,14 @@ class MboxSource(FileSource):
         parts = split_evenly(0, size, max(1, -(-size // max(1, target_bytes))))
         return [((start, stop), stop - start) for start, stop in parts]
 
+    def count_between(self, shard: Shard, later: Shard) -> int:
+        file = self._stat.files[shard.file]
+        with open_ranges(file) as read:
+            return sum(1 for _ in find_messages(read, shard.start, later.start, file.end))
+
     def read_piece(self, shard: Shard) -> Iterator[ItemBatch]:
-        file, builder, number = self._stat.files[shard.file], BatchBuilder(self._template, self._columns), 0
+        file, number = self._stat.files[shard.file], 0
+        builder = BatchBuilder(self._template, self._columns, self.origins.of(shard))
         with open_ranges(file) as read:
             for start, stop in find_messages(read, shard.start, shard.stop, file.end):
                 size = stop - start

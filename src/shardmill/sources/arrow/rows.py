@@ -7,12 +7,13 @@ from collections.abc import Iterable, Iterator
 import pyarrow as pa
 
 from shardmill.core.arrowtypes import type_text
-from shardmill.core.errors import SourceError, nearest
+from shardmill.core.errors import SourceError
 from shardmill.core.template import TextTemplate
 from shardmill.sources.base import Fields, ItemBatch, Row, SourceFile, SourceStat
 from shardmill.sources.batches import make_kept
 from shardmill.sources.columns import Column, build_columns, chosen_types, column_names
 from shardmill.sources.files import file_name
+from shardmill.sources.origin import Origin, no_field
 from shardmill.sources.parsing import over_limit
 
 
@@ -22,11 +23,14 @@ class RowMaker:
         self._template = TextTemplate.parse(fields.text)
         self._columns = build_columns(stat, fields)
         self._schema = pa.schema([pa.field(c.name, c.type) for c in self._columns])
-        self.names = list(dict.fromkeys((*self._template.names, *(c.name for c in self._columns))))
+        names = dict.fromkeys((*self._template.names, *(c.name for c in self._columns)))
+        self.names = [name for name in names if name not in stat.origin]
 
-    def items(self, batch: pa.RecordBatch, rows_done: int, weight: float) -> ItemBatch:
+    def items(self, batch: pa.RecordBatch, rows_done: int, weight: float, origin: Origin | None) -> ItemBatch:
         """The items of a batch that follows `rows_done` rows of its shard; `weight` is bytes per row."""
         bad: dict[int, str] = {}
+        if origin is not None:
+            batch = origin.extend(batch, rows_done)
         if not self._template.names:
             arrays = [_convert(column, batch.column(column.name), bad) for column in self._columns]
             return self._batch(
@@ -107,7 +111,7 @@ def check_schema(file: SourceFile, schema: pa.Schema, fields: Fields) -> None:
         if schema.names.count(name) > 1:
             raise SourceError(f"{file_name(file.place)} has two columns named {name!r}.", hint="Rename one of them.")
         if name not in schema.names:
-            raise SourceError(f"no field {name!r} in {file_name(file.place)}.", hint=nearest(name, schema.names))
+            raise no_field(name, file_name(file.place), schema.names)
     if template.single and not pa.types.is_string(kind := plain_type(schema.field(template.names[0]).type)):
         strings = [f.name for f in schema if pa.types.is_string(plain_type(f.type))]
         raise SourceError(

@@ -24,6 +24,7 @@ from shardmill.sources.batches import BATCH_BYTES, BATCH_ROWS
 from shardmill.sources.content import open_ranges
 from shardmill.sources.files import empty_source, file_name, readable
 from shardmill.sources.grouping import FileSource, Piece
+from shardmill.sources.origin import without_origin
 from shardmill.store import is_url
 
 # Each part of a remote batch downloads the whole batch.
@@ -37,7 +38,7 @@ class ArrowSource(FileSource):
 
     def __init__(self, stat: SourceStat, fields: Fields, max_item_bytes: int) -> None:
         super().__init__(stat)
-        self._fields = fields
+        self._fields = without_origin(fields, stat.origin)
         self._rows = RowMaker(stat, fields, max_item_bytes)
 
     def cut(self, file: int, target_bytes: int) -> list[Piece]:
@@ -51,8 +52,9 @@ class ArrowSource(FileSource):
     def read_piece(self, shard: Shard) -> Iterator[ItemBatch]:
         file = self._stat.files[shard.file]
         rows_done, weight = 0, shard.weight_bytes / (shard.stop - shard.start)
+        origin = self.origins.of(shard)
         for batch in read_rows(file, shard.start, shard.stop, self._rows.names, weight):
-            yield self._rows.items(batch, rows_done, weight)
+            yield self._rows.items(batch, rows_done, weight, origin)
             rows_done += batch.num_rows
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from shardmill.core.errors import SourceError, nearest
+from shardmill.core.errors import SourceError
 from shardmill.core.ranges import Range
 from shardmill.core.template import TextTemplate
 from shardmill.sources.base import MAX_ITEM_BYTES, Fields, ItemBatch, Row, Shard, Source, SourceFile, SourceStat
@@ -16,9 +16,10 @@ from shardmill.sources.columns import build_columns, chosen_types, column_names
 from shardmill.sources.content import open_ranges
 from shardmill.sources.csv.cuts import find_record_start
 from shardmill.sources.csv.records import CsvRecords
-from shardmill.sources.cuts import Line, count_lines, cut_evenly, iter_lines, weigh
+from shardmill.sources.cuts import Line, count_lines, count_starts, cut_evenly, iter_lines, weigh
 from shardmill.sources.files import BLOCK_BYTES, WINDOW_BYTES, empty_source, file_name
 from shardmill.sources.grouping import FileSource, Piece
+from shardmill.sources.origin import no_field
 from shardmill.sources.parsing import BOM
 
 DELIMITERS = {"csv": ",", "tsv": "\t"}
@@ -63,11 +64,17 @@ class CsvSource(FileSource):
             self._headers[index] = read_header(self._stat.files[index], self._delimiter)
         return self._headers[index]
 
+    def count_between(self, shard: Shard, later: Shard) -> int:
+        header = self._header(shard.file)
+        with open_ranges(self._stat.files[shard.file]) as read:
+            first = header is not None and shard.start == header.stop
+            return count_starts(read, 0 if first else shard.start, later.start)
+
     def read_piece(self, shard: Shard) -> Iterator[ItemBatch]:
         file, header = self._stat.files[shard.file], self._header(shard.file)
         if header is None:
             return
-        builder = BatchBuilder(self._template, self._columns)
+        builder = BatchBuilder(self._template, self._columns, self.origins.of(shard))
         lines_before = header.lines if shard.start == header.stop else 0
         with open_ranges(file) as read:
             lines = iter_lines(read, shard.start, shard.stop, shard.stop, self._max_item_bytes)
@@ -144,7 +151,7 @@ def describe(stat: SourceStat, fields: Fields) -> dict[str, str]:
             )
     for name in (*TextTemplate.parse(fields.text).names, *column_names(fields)):
         if name not in names:
-            raise SourceError(f"no field {name!r} in {file_name(first.place)}.", hint=nearest(name, names))
+            raise no_field(name, file_name(first.place), names)
         if names.count(name) > 1:
             raise SourceError(f"{file_name(first.place)} has two columns named {name!r}.", hint="Rename one of them.")
     return {name: chosen_types(fields).get(name, "string") for name in column_names(fields)}

@@ -57,9 +57,13 @@ class JsonArraySource(FileSource):
         cuts = find_layout(found).cut(finest_cut(found, target_bytes))
         return [((start, stop), stop - start) for start, stop in cuts]
 
+    def count_between(self, shard: Shard, later: Shard) -> int:
+        with open_ranges(self._stat.files[shard.file]) as read:
+            return sum(1 for _ in iter_elements(read, shard.start, later.start, self._max_item_bytes))
+
     def read_piece(self, shard: Shard) -> Iterator[ItemBatch]:
         file = self._stat.files[shard.file]
-        builder, rows = BatchBuilder(self._template, self._columns), 0
+        builder, rows = BatchBuilder(self._template, self._columns, self.origins.of(shard)), 0
         with open_ranges(file) as read:
             for element in iter_elements(read, shard.start, shard.stop, self._max_item_bytes):
                 if not builder.has_room_for(len(element.data or b"")):

@@ -98,7 +98,8 @@ class PickleSource(FileSource):
 
     def read_piece(self, shard: Shard) -> Iterator[ItemBatch]:
         file = self._stat.files[shard.file]
-        records, builder = hold_records(file), BatchBuilder(self._template, self._columns)
+        records = hold_records(file)
+        builder = BatchBuilder(self._template, self._columns, self.origins.of(shard))
         for i in range(shard.start, shard.stop):
             try:
                 row, reason = self._plain(records.row(i)), ""

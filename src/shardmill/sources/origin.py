@@ -1,0 +1,119 @@
+"""Where a row came from, as columns beside those of the data: its file, the address of that, and its line.
+
+A column that the data has itself is the data's. Which ones are ours is settled when a run is planned, so that no row
+decides it later. The plan then names each file as it was found, since a host may read a copy, and each shard the lines
+before it.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from shardmill.core.errors import SourceError, nearest
+from shardmill.core.template import NO_TEXT, TextTemplate
+from shardmill.plan import Shard, SourceStat
+from shardmill.sources.base import Fields
+from shardmill.sources.columns import column_names, split_keep
+from shardmill.store import is_url
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+FILE, URL, LINE = "file", "url", "line"
+# What a reader of files offers, and the types.
+ORIGIN = {FILE: "string", URL: "string", LINE: "int64"}
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """What tells where the rows of a piece of a file came from: what they share, and the lines before the piece."""
+
+    shared: Mapping[str, str]
+    numbered: bool
+    before: int
+
+    def of(self, line: int) -> dict[str, object]:
+        """The columns of a row by its line in the piece, from 1."""
+        return {**self.shared, LINE: self.before + line} if self.numbered else dict(self.shared)
+
+    def extend(self, batch: pa.RecordBatch, rows_done: int) -> pa.RecordBatch:
+        """The batch with these columns; it follows `rows_done` rows of the piece."""
+        import pyarrow as pa
+
+        for name, value in self.shared.items():
+            batch = batch.append_column(name, pa.repeat(value, batch.num_rows))
+        if self.numbered:
+            first = self.before + rows_done + 1
+            batch = batch.append_column(LINE, pa.array(range(first, first + batch.num_rows), pa.int64()))
+        return batch
+
+
+class Origins:
+    """Where the rows of a source came from, piece by piece; nothing if nobody asks."""
+
+    def __init__(self, stat: SourceStat) -> None:
+        self._stat = stat
+        self._folder = common_folder([file.origin for file in stat.files]) if stat.origin else ""
+
+    def of(self, shard: Shard) -> Origin | None:
+        names = self._stat.origin
+        if not names:
+            return None
+        place = self._stat.files[shard.file].origin
+        known = {FILE: place.removeprefix(self._folder), URL: place if is_url(place) else Path(place).as_uri()}
+        return Origin({name: known[name] for name in names if name in known}, LINE in names, shard.before)
+
+
+def common_folder(places: Sequence[str]) -> str:
+    """The deepest folder with all the places, with its slash.
+
+    >>> common_folder(["/a/b/c.txt", "/a/b/d/e.txt"]), common_folder(["s3://a/b.txt"])
+    ('/a/b/', 's3://a/')
+    """
+    pairs = zip(min(places).split("/")[:-1], max(places).split("/")[:-1], strict=False)
+    return "".join(f"{a}/" for a, _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))
+
+
+def asked_origin(fields: Fields, list_names: Callable[[], Collection[str]]) -> tuple[str, ...]:
+    """The columns of `ORIGIN` that the fields name and the data lacks; its names are listed only for that."""
+    asked = {*TextTemplate.parse(fields.text).names, *column_names(fields)} & {*ORIGIN}
+    return tuple(sorted(asked - {*list_names()})) if asked else ()
+
+
+def without_origin(fields: Fields, origin: Collection[str]) -> Fields:
+    """The fields that are read from the data."""
+    if not origin:
+        return fields
+    return replace(
+        fields,
+        text=_without(fields.text, origin),
+        id=tuple(name for name in fields.id if name not in origin),
+        keep=tuple(entry for entry in fields.keep if split_keep(entry)[0] not in origin),
+        wanted=tuple(name for name in fields.wanted if name not in origin),
+    )
+
+
+def _without(text: str, origin: Collection[str]) -> str:
+    template = TextTemplate.parse(text)
+    names = [name for name in template.names if name not in origin]
+    if len(names) == len(template.names):
+        return text
+    return "".join(f"{{{name}:json}}" if name in template.as_json else f"{{{name}}}" for name in names) or NO_TEXT
+
+
+def number_lines(shards: Sequence[Shard], count: Callable[[Shard, Shard], int]) -> Iterator[Shard]:
+    """The shards with the lines of their file before them; `count` counts from one piece to the next."""
+    before = 0
+    for last, shard in itertools.pairwise([None, *shards]):
+        assert shard is not None
+        before = 0 if last is None or last.file != shard.file else before + count(last, shard)
+        yield replace(shard, before=before)
+
+
+def no_field(name: str, place: str, names: Collection[str]) -> SourceError:
+    """The refusal of a field that a file lacks."""
+    return SourceError(f"no field {name!r} in {place}.", hint=nearest(name, [*names, *ORIGIN]))

@@ -41,6 +41,7 @@ from shardmill.sources import (
 from shardmill.sources.formats import find_format
 from shardmill.sources.origin import ORIGIN
 from shardmill.sources.spans import extents, is_ranged
+from shardmill.store import open_store
 from shardmill.tasks.base import WINDOW, Output, Prepared, Task
 from shardmill.tasks.context import LongTask, Stopped
 from shardmill.testing.context import FakeContext
@@ -345,7 +346,8 @@ def _is_close(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
 def check_engine(execution: Mapping[str, Any], folder: str | os.PathLike[str], *, rows: int = 200) -> int:
     """Check that an engine, named with its options in an `[execution]`, brings a run to its end and leaves nobody.
 
-    A second run is stopped when its first shard is committed, and resumed.
+    A second run is stopped when its first shard is committed, and resumed. `folder` may be a URL, for workers that
+    share no disk with this machine.
     """
     from shardmill.engines import LOCAL, open_engine
     from shardmill.engines.local import LocalEngine
@@ -354,11 +356,11 @@ def check_engine(execution: Mapping[str, Any], folder: str | os.PathLike[str], *
     from shardmill.run.planner import devices_for
 
     checks = Checks()
-    place = Path(folder)
-    source = place / "items.jsonl"
-    source.write_text("".join(f'{{"id": {n}, "text": "item {n}"}}\n' for n in range(rows)))
+    place = os.fspath(folder)
+    open_store(place).put("items.jsonl", "".join(f'{{"id": {n}, "text": "item {n}"}}\n' for n in range(rows)).encode())
     options = {"engine_options": dict(execution.get("engine_options", {}))}
-    work = {"source": str(source), "text": "text", "id": "id", "task": "shardmill.testing:FakeTask"}
+    source = f"{place}/items.jsonl"
+    work = {"source": source, "text": "text", "id": "id", "task": "shardmill.testing:FakeTask"}
 
     def check_complete(run: Run) -> None:
         state = run.status()
@@ -368,7 +370,7 @@ def check_engine(execution: Mapping[str, Any], folder: str | os.PathLike[str], *
         checks.that(run.ledger.leases.read() == {}, "no lease is left")
         checks.that(run.verify(sample=8).verified, "the result is verified")
 
-    run = start(make_spec(work, {"shard_bytes": 600, **execution}), place / "run")
+    run = start(make_spec(work, {"shard_bytes": 600, **execution}), f"{place}/run")
     check_complete(run)
     before = len(run.ledger.workers.read())
     resume(run.ledger.url, options)
@@ -377,7 +379,7 @@ def check_engine(execution: Mapping[str, Any], folder: str | os.PathLike[str], *
     slow = make_spec({**work, "params": {"delay_s": 0.2}}, {"shard_bytes": 600, "batch_tokens": 50, **execution})
     engine: Engine = LocalEngine(devices_for(slow)) if execution["engine"] == LOCAL else open_engine(slow.execution)
     checks.that(len(engine.devices) > 0, "its devices are known before its workers start")
-    run = prepare(slow, place / "stopped")
+    run = prepare(slow, f"{place}/stopped")
     placement = engine.start(run.ledger.url)
     try:
         while placement.poll() and not run.ledger.commits.shards():

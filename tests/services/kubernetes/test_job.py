@@ -15,6 +15,8 @@ import pytest
 from shardmill.core.errors import UsageError
 from shardmill.engines.kubernetes.manifests import job_name
 from shardmill.run import resume, start, stop
+from shardmill.testing import check_engine
+from tests.engines.test_conformance import CHECKS
 from tests.support.cli import command
 from tests.support.engine_contract import LOCALLY, assert_complete, live_workers
 from tests.support.kube_cluster import watch_for
@@ -107,10 +109,20 @@ def _suspended_then_broken(site: TestSite) -> None:
     assert not [pod for pod in cluster.pods(namespace) if pod["metadata"]["name"].startswith(job_name(place))]
 
 
+def _conforming(site: TestSite) -> None:
+    execution = {**on_pods(site.cluster, site.namespace), "workers": 2}
+    assert check_engine(execution, f"{site.bucket}/conformance") == CHECKS
+
+
 @pytest.fixture(scope="module")
 def ends(site: TestSite) -> Iterator[Ends]:
-    with run_together(site, _resized_left_and_stopped, _moved_both_ways, _suspended_then_broken) as ends:
+    parts = (_resized_left_and_stopped, _moved_both_ways, _suspended_then_broken, _conforming)
+    with run_together(site, *parts) as ends:
         yield ends
+
+
+def test_it_runs_through_the_suite_of_engines(ends: Ends) -> None:
+    ends[_conforming].result()
 
 
 def test_workers_are_added_and_taken_away_in_mid_run_and_stop_leaves_nothing(ends: Ends) -> None:

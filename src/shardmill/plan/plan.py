@@ -49,6 +49,8 @@ RUN = "run:"
 # The end of a stream is unknown before it is read; this is beyond any.
 STREAM_END = 1 << 62
 _FILE_FIELDS = ("place", "size_bytes", "tag", "edges")
+# Keys of the work that plans leave out where nobody asks for them.
+_UNUSED = ("query", "fields", "group_by", "items", "wave", "split")
 _DAMAGED = "Restore it, or choose another --out and run again."
 
 # A value of the column that a query is cut by; None for an open end of a range.
@@ -343,7 +345,7 @@ def _dump(work: Work) -> dict[str, Any]:
     """The work as JSON. Unused keys are left out, so that plans made before a key existed keep their id."""
     # Products are loaded by their own run.
     unused: dict[str, Any] = {"to": {"metadata"}} if work.to is not None else {"to": True}
-    unused |= {name: True for name in ("query", "fields", "group_by", "items", "wave") if not getattr(work, name)}
+    unused |= {name: True for name in _UNUSED if not getattr(work, name)}
     return work.model_dump(mode="json", exclude=unused)
 
 

@@ -45,6 +45,12 @@ class Reading(WorkOptions):
         metavar="FORMAT",
         shown="by file name",
     )
+    split: str = option(
+        "",
+        "Of a folder or a dataset with several splits, the one to read; all reads every file.",
+        group=SOURCE,
+        metavar="SPLIT",
+    )
 
 
 class ReadingTexts(Reading):

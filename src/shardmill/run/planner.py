@@ -16,7 +16,17 @@ from shardmill.core.errors import MissingExtra, ModelError, SpecError, UsageErro
 from shardmill.plan import ITEM, ROW, Plan, Shard, shard_target_bytes
 from shardmill.plan.sizing.profile import Rated, recall_rate, work_digest
 from shardmill.plan.spec import Spec, Work
-from shardmill.sources import Fields, Source, SourceStat, discover, kept_schema, list_columns, open_source, sort_groups
+from shardmill.sources import (
+    ALL_SPLITS,
+    Fields,
+    Source,
+    SourceStat,
+    discover,
+    kept_schema,
+    list_columns,
+    open_source,
+    sort_groups,
+)
 from shardmill.sources.range import COLUMN, items_place
 from shardmill.tasks import open_task
 from shardmill.tasks.base import Task, number_items
@@ -80,6 +90,9 @@ def make_plan(spec: Spec, devices: Sequence[Device], *, like: Plan | None = None
     if work.counts_alone and work.items:
         work = work.model_copy(update={"source": (items_place(work.items),), "text": COLUMN})
     fields = Fields.of(work)
+    if like is not None and not (work.split or like.work.split):
+        # Runs from before splits were told apart have all of them.
+        fields = replace(fields, split=ALL_SPLITS)
     with _LateBar("scanning for seek points", quiet) as bar:
         stat = discover(work.source, fields, work.format, bar.at)
     if work.group_by:

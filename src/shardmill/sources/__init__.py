@@ -24,6 +24,7 @@ from shardmill.sources.base import (
     SourceFile,
     SourceStat,
 )
+from shardmill.sources.splits import ALL_SPLITS
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ALL",
+    "ALL_SPLITS",
     "Fields",
     "ItemBatch",
     "Shard",
@@ -67,6 +69,8 @@ def discover(
 
         return describe_groups(discover(places, fields_below(fields), format, on_progress), fields)
     if (reader := _reader_of(places, fields.query, format)) is not None:
+        if fields.split not in ("", ALL_SPLITS):
+            raise SourceError(f"--split {fields.split} has no meaning for what is not a folder.", hint="Omit it.")
         return reader.discover(places, fields)
     from shardmill.sources.discovery import discover_files
 

@@ -28,7 +28,7 @@ class Fields:
     that only the task reads (`wanted`).
 
     `keep` entries may name a type: `price:float64`. For a database, `query` selects the rows. Rows that share a value
-    of `group_by` are one item.
+    of `group_by` are one item. Of a folder with several splits, `split` names one.
     """
 
     text: str
@@ -37,10 +37,11 @@ class Fields:
     query: str = ""
     wanted: tuple[str, ...] = ()
     group_by: str = ""
+    split: str = ""
 
     @classmethod
     def of(cls, work: Work) -> Fields:
-        return cls(work.text, work.id, work.keep, work.query, work.fields, work.group_by)
+        return cls(work.text, work.id, work.keep, work.query, work.fields, work.group_by, work.split)
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,15 +21,16 @@ from shardmill.sources.formats import FOLDERS, choose_source, find_format, find_
 from shardmill.sources.listing import list_fields
 from shardmill.sources.origin import ORIGIN, asked_origin, without_origin
 from shardmill.sources.parsing import BOM
-from shardmill.sources.places import Found, expand
+from shardmill.sources.places import WILD, Found, expand
 from shardmill.sources.signatures import refuse_other_kinds
+from shardmill.sources.splits import ALL_SPLITS, choose_split
 from shardmill.store import ReadRange, is_url
 
 
 def discover_files(places: Sequence[str], fields: Fields, format: str | None, on_progress: OnProgress) -> SourceStat:
     """Find the files at the places, in order, and check that they have the fields."""
     TextTemplate.parse(fields.text)
-    kind, files = find_files(places, format)
+    kind, files = find_files(places, format, fields.split)
     reader, found = find_reader(kind), SourceStat(kind, find_entries(files, on_progress), {})
     origin = asked_origin(fields, lambda: list_fields(found)) if find_format(kind).located else ()
     columns = reader.describe(found, without_origin(fields, origin))
@@ -40,7 +41,9 @@ def discover_files(places: Sequence[str], fields: Fields, format: str | None, on
     return SourceStat(kind, files, {name: known[name] for name in column_names(fields)}, origin)
 
 
-def find_files(places: Sequence[str], format: str | None = None) -> tuple[str, tuple[SourceFile, ...]]:
+def find_files(
+    places: Sequence[str], format: str | None = None, split: str = ALL_SPLITS
+) -> tuple[str, tuple[SourceFile, ...]]:
     """The format and the files at the places, in order."""
     if not places:
         raise SourceError("no source given.", hint="Name a file, a folder, a glob or a URL.")
@@ -48,7 +51,7 @@ def find_files(places: Sequence[str], format: str | None = None) -> tuple[str, t
         raise SourceError(f"{format!r} is not a supported format.", hint=nearest(format, format_names()))
     if (chosen := choose_source(places)) is not None:
         return _find_by_scheme(chosen, places, format)
-    found = {f.place: f for place in places for f in _choose(place, expand(place), format)}
+    found = {f.place: f for place in places for f in _choose(place, expand(place), format, split)}
     files = tuple(_fingerprint(f) for f in found.values())
     if not any(file.size_bytes for file in files):
         raise empty_source(files)
@@ -68,12 +71,13 @@ def _find_by_scheme(kind: SourceKind, places: Sequence[str], format: str | None)
     return found
 
 
-def _choose(place: str, found: list[Found], format: str | None) -> list[Found]:
-    """Select the data files at one place: every file the user named; from a folder, those of a known format."""
+def _choose(place: str, found: list[Found], format: str | None, split: str) -> Sequence[Found]:
+    """Select the data files at one place: every file the user named; from a folder, those of a known format and of one
+    split."""
     if (format is None or format in FOLDERS) and (saved := choose_saved(place, found, asked=format is not None)):
         return saved
     if found and found[0].named:
-        return found
+        return choose_split(place, {file_name(f.place): f for f in found}, split or ALL_SPLITS)
     kinds = {f.place: suffixes().get(_suffix(f.place), ()) for f in found}
     chosen = [f for f in found if kinds[f.place] and (format is None or format in kinds[f.place])]
     if not chosen and format:
@@ -83,7 +87,9 @@ def _choose(place: str, found: list[Found], format: str | None) -> list[Found]:
             f"{place} has no readable file: {len(found)} files, none of a known format.",
             hint=f"Known suffixes: {', '.join(suffixes())}. Name another format with --format.",
         )
-    return chosen
+    if WILD.search(place) and not split:
+        return chosen
+    return choose_split(place, {f.entry.key: f for f in chosen}, split)
 
 
 def _split(place: str) -> tuple[str, str]:
@@ -157,7 +163,7 @@ def _kind(file: SourceFile, kinds: Sequence[str]) -> str:
 def _fingerprint(found: Found) -> SourceFile:
     file = SourceFile(found.place, found.entry.size, found.entry.tag, "")
     if is_url(found.place):
-        return file
+        return replace(file, edges=found.edges)
     with open_packed(file) as read:
         return SourceFile(found.place, found.entry.size, found.entry.tag, _edges(read, found.entry.size))
 

@@ -17,16 +17,19 @@ from shardmill.sources.files import readable, stat_file
 from shardmill.sources.formats import unknown_scheme
 from shardmill.store import Entry, is_url, open_store
 from shardmill.store.clients import SCHEMES
+from shardmill.store.hub import SCHEME, HubPlace
 
-_WILD = re.compile(r"[*?\[]")
+WILD = re.compile(r"[*?\[]")
 
 
 class Found(NamedTuple):
-    """A file, and whether the user named it or it was found in a folder or by a glob."""
+    """A file, and whether the user named it or it was found in a folder or by a glob; what identifies its content, if a
+    listing tells that."""
 
     place: str
     entry: Entry
     named: bool
+    edges: str = ""
 
 
 def expand(place: str) -> list[Found]:
@@ -52,7 +55,7 @@ def _expand_local(place: str) -> Iterator[Found]:
         yield _stat(str(path), named=True)
     elif mode:
         raise SourceError(f"{place} is not a regular file.", hint="Write its data to a file first.")
-    elif _WILD.search(place):
+    elif WILD.search(place):
         matched = [match for match in glob.glob(str(path), recursive=True) if os.path.isfile(match)]
         if not matched:
             raise _no_match(place)
@@ -68,7 +71,10 @@ def _expand_url(place: str) -> Iterator[Found]:
     if scheme in ("http", "https"):
         yield _stat_http(place)
         return
-    if _WILD.search(rest):
+    if scheme == SCHEME:
+        yield from _list_hub(place)
+        return
+    if WILD.search(rest):
         yield from _match_url(place)
         return
     named = "/" in rest.rstrip("/") and not rest.endswith("/")
@@ -97,8 +103,24 @@ def _stat_http(place: str) -> Found:
     return Found(place, entry, named=True)
 
 
+def _list_hub(place: str) -> Iterator[Found]:
+    from shardmill.sources.hub import list_dataset
+
+    wild = WILD.search(place)
+    folder = place[: wild.start()].rpartition("/")[0] if wild else place
+    path = HubPlace.parse(place).path
+    pattern = re.compile(_translate(path)) if wild else None
+    matched = 0
+    for address, entry, digest in list_dataset(folder):
+        if not _hidden(entry.key) and (pattern is None or pattern.fullmatch(entry.key)):
+            matched += 1
+            yield Found(address, entry, named=entry.key == path, edges=digest)
+    if not matched:
+        raise _no_match(place) if wild else SourceError(f"{place}: no such file or folder.", hint="Check its path.")
+
+
 def _match_url(place: str) -> Iterator[Found]:
-    folder = place[: _WILD.search(place).start()].rpartition("/")[0]  # type: ignore[union-attr]
+    folder = place[: WILD.search(place).start()].rpartition("/")[0]  # type: ignore[union-attr]
     pattern = re.compile(_translate(place[len(folder) + 1 :]))
     matched = [e for e in open_store(folder).list() if pattern.fullmatch(e.key) and not _hidden(e.key)]
     if not matched:

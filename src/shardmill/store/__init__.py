@@ -60,7 +60,7 @@ def open_store(place: str | os.PathLike[str]) -> Store:
         return object_store(place)
     raise UsageError(
         f"{place}: {scheme}:// is not supported.",
-        hint="Use a path, file://, s3://, gs://, az://, https:// or memory://.",
+        hint="Use a path, file://, s3://, gs://, az://, hf://, https:// or memory://.",
     )
 
 

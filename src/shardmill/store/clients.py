@@ -10,12 +10,13 @@ from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from shardmill.core.errors import UsageError
+from shardmill.store import hub
 from shardmill.store.troubles import no_credentials
 
 BUCKETS = {"s3", "s3a", "gs", "az", "adl", "azure", "abfs", "abfss"}
-SCHEMES = BUCKETS | {"http", "https"}
+SCHEMES = BUCKETS | {"http", "https", hub.SCHEME}
 
-_SETTINGS = ("AWS_", "AZURE_", "GOOGLE_")
+_SETTINGS = ("AWS_", "AZURE_", "GOOGLE_", "HF_")
 _CREDENTIALS = (
     "AWS_ACCESS_KEY_ID",
     "AWS_WEB_IDENTITY_TOKEN_FILE",
@@ -48,32 +49,40 @@ def connect(url: str) -> tuple[Clients, str]:
     """The clients for a URL, shared by all URLs in its bucket, and the prefix of its keys in the bucket."""
     scheme, _, rest = url.partition("://")
     bucket, _, folder = rest.strip("/").partition("/")
-    if scheme not in BUCKETS:
+    if scheme == hub.SCHEME:
+        root, folder = hub.web_address(url), ""
+    elif scheme not in BUCKETS:
         root, folder = url, ""
     else:
         root = f"{scheme}://{bucket}"
     settings = tuple(sorted((k, v) for k, v in os.environ.items() if k.startswith(_SETTINGS)))
-    return _connect(root, settings), f"{folder}/" if folder else ""
+    token = hub.find_token() if scheme == hub.SCHEME else ""
+    return _connect(root, settings, token), f"{folder}/" if folder else ""
 
 
 @functools.lru_cache(64)
-def _connect(root: str, settings: tuple[tuple[str, str], ...]) -> Clients:
+def _connect(root: str, settings: tuple[tuple[str, str], ...], token: str) -> Clients:
     known = dict(settings)
     if root.startswith("s3"):
         _look_for_credentials(root, known)
     return Clients(
-        _client(root, known, {"read_timeout": timedelta(seconds=SILENCE_S), "timeout": timedelta(seconds=UPLOAD_S)}),
-        _client(root, known, {"timeout": timedelta(seconds=UPLOAD_S)}),
+        _client(
+            root, known, token, {"read_timeout": timedelta(seconds=SILENCE_S), "timeout": timedelta(seconds=UPLOAD_S)}
+        ),
+        _client(root, known, token, {"timeout": timedelta(seconds=UPLOAD_S)}),
     )
 
 
-def _client(root: str, known: dict[str, str], timeouts: dict[str, timedelta]) -> Any:
+def _client(root: str, known: dict[str, str], token: str, timeouts: dict[str, timedelta]) -> Any:
     from obstore.store import from_url
 
     endpoint = _endpoint(root, known)
     config: Any = {"endpoint": endpoint} if endpoint and root.startswith("s3") else None
     plain = (endpoint or root).startswith("http://")
     options: Any = {"allow_http": plain, "connect_timeout": timedelta(seconds=CONNECT_S), **timeouts}
+    if token:
+        # The client leaves it out where the hub sends it on to another server.
+        options["default_headers"] = {"authorization": f"Bearer {token}"}
     try:
         return from_url(
             root,

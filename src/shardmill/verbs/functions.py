@@ -43,6 +43,7 @@ def answer(
     out: Place | None = None,
     query: str | None = None,
     format: str | None = None,
+    split: str | None = None,
     by: Literal["both", "meaning", "words"] | None = None,
     k: int | None = None,
     rerank: str | None = None,
@@ -89,6 +90,7 @@ def answer(
     out: The run folder, created if missing: a path or a URL.
     query: The SELECT to read from the database, cut by its first id= column.
     format: jsonl, text, csv, tsv, parquet, arrow, json (an array), pickle or datasets. Default: by file name.
+    split: Of a folder or a dataset with several splits, the one to read; all reads every file.
     by: Find passages by meaning, words, or both, fused by rank. Default: both.
     k: Number of passages found for each question. Default: 10.
     rerank: A cross-encoder that ranks four times as many passages again.
@@ -141,6 +143,7 @@ def apply(
     text: str | None = None,
     query: str | None = None,
     format: str | None = None,
+    split: str | None = None,
     column: str | Sequence[str] | None = None,
     batch: int | None = None,
     arguments: Mapping[str, Any] | None = None,
@@ -180,6 +183,7 @@ def apply(
     text: Also give it a column `text`, made from a template: "{title}: {body}".
     query: The SELECT to read from the database, cut by its first id= column.
     format: jsonl, text, csv, tsv, parquet, arrow, json (an array), pickle or datasets. Default: by file name.
+    split: Of a folder or a dataset with several splits, the one to read; all reads every file.
     column: A column to give it; repeatable. Default: all.
     batch: Items per call at most. Default: 1024.
     arguments: Keyword arguments of the function.
@@ -258,6 +262,7 @@ def audit(
     *,
     query: str | None = None,
     format: str | None = None,
+    split: str | None = None,
     text: str | None = None,
     column: str | None = None,
     vectors: Place | None = None,
@@ -277,6 +282,7 @@ def audit(
     source: Files, folders, globs, URLs, or run:RUN; with query=, a database.
     query: The SELECT to read from the database, cut by its first id= column.
     format: jsonl, text, csv, tsv, parquet, arrow, json (an array), pickle or datasets. Default: by file name.
+    split: Of a folder or a dataset with several splits, the one to read; all reads every file.
     text: The text that was embedded: a field, several ("title,body") or a template ("{title}: {body}").
     column: The column with the vectors. Default: the only one.
     vectors: A .npy file with one vector per row of the source.
@@ -302,6 +308,7 @@ def dedup(
     out: Place | None = None,
     query: str | None = None,
     format: str | None = None,
+    split: str | None = None,
     threshold: float | None = None,
     exact: bool = False,
     id: str | Sequence[str] | None = None,
@@ -330,6 +337,7 @@ def dedup(
     out: The run folder, created if missing: a path or a URL.
     query: The SELECT to read from the database, cut by its first id= column.
     format: jsonl, text, csv, tsv, parquet, arrow, json (an array), pickle or datasets. Default: by file name.
+    split: Of a folder or a dataset with several splits, the one to read; all reads every file.
     threshold: Least Jaccard similarity of two duplicates: the estimated share of three-word shingles they have in
         common. Default: 0.8.
     exact: Only remove texts that are equal, apart from case and punctuation.
@@ -364,6 +372,7 @@ def embed(
     out: Place | None = None,
     query: str | None = None,
     format: str | None = None,
+    split: str | None = None,
     model: str | None = None,
     prompt: str | None = None,
     max_tokens: int | None = None,
@@ -403,6 +412,7 @@ def embed(
     out: The run folder, created if missing: a path or a URL.
     query: The SELECT to read from the database, cut by its first id= column.
     format: jsonl, text, csv, tsv, parquet, arrow, json (an array), pickle or datasets. Default: by file name.
+    split: Of a folder or a dataset with several splits, the one to read; all reads every file.
     model: A sentence-transformers folder, its URL (s3://…), or a hub name. Default: all-MiniLM-L6-v2.
     prompt: The name of one of the model's prompts, or a text to put first.
     max_tokens: Tokens of a text at most. Default: the model's limit.
@@ -447,6 +457,7 @@ def generate(
     out: Place | None = None,
     query: str | None = None,
     format: str | None = None,
+    split: str | None = None,
     template: str | None = None,
     messages: str | None = None,
     schema: Mapping[str, Any] | Place | None = None,
@@ -497,6 +508,7 @@ def generate(
     out: The run folder, created if missing: a path or a URL.
     query: The SELECT to read from the database, cut by its first id= column.
     format: jsonl, text, csv, tsv, parquet, arrow, json (an array), pickle or datasets. Default: by file name.
+    split: Of a folder or a dataset with several splits, the one to read; all reads every file.
     template: The prompt of an item: "Translate into French: {body}".
     messages: The column with a conversation, in place of a template.
     schema: A JSON schema that the answers must fit.
@@ -555,6 +567,7 @@ def load(
     text: str | None = None,
     query: str | None = None,
     format: str | None = None,
+    split: str | None = None,
     table: str | None = None,
     mode: Literal["update", "skip", "fail"] | None = None,
     changed_only: bool = False,
@@ -606,6 +619,7 @@ def load(
         schema= embeds.
     query: The SELECT to read from the database, cut by its first id= column.
     format: jsonl, text, csv, tsv, parquet, arrow, json (an array), pickle or datasets. Default: by file name.
+    split: Of a folder or a dataset with several splits, the one to read; all reads every file.
     table: The table: name or schema.name. Created if missing.
     mode: If the key already exists: update, skip or fail. Default: update.
     changed_only: Make only rows that are new, or made from something new.
@@ -660,6 +674,7 @@ def map(
     out: Place,
     query: str | None = None,
     format: str | None = None,
+    split: str | None = None,
     vector: str | None = None,
     text: str | None = None,
     marks: Sequence[str] | None = None,
@@ -695,6 +710,7 @@ def map(
     out: The folder of the map, created if missing.
     query: The SELECT to read from the database, cut by its first id= column.
     format: jsonl, text, csv, tsv, parquet, arrow, json (an array), pickle or datasets. Default: by file name.
+    split: Of a folder or a dataset with several splits, the one to read; all reads every file.
     vector: The column with the vectors, if there are several.
     text: The column with the texts. Default: as the run was embedded.
     marks: Texts to show as marks, such as questions.
@@ -760,6 +776,7 @@ def summarize(
     out: Place | None = None,
     query: str | None = None,
     format: str | None = None,
+    split: str | None = None,
     method: Literal["extractive", "generative"] | None = None,
     model: str | None = None,
     sentences: int | None = None,
@@ -809,6 +826,7 @@ def summarize(
     out: The run folder, created if missing: a path or a URL.
     query: The SELECT to read from the database, cut by its first id= column.
     format: jsonl, text, csv, tsv, parquet, arrow, json (an array), pickle or datasets. Default: by file name.
+    split: Of a folder or a dataset with several splits, the one to read; all reads every file.
     method: extractive (sentences of the text) or generative (a model writes). Default: what the model can do.
     model: A model that embeds or one that generates: a folder, its URL (s3://…), or a hub name; with endpoint=, its
         name on the server.
@@ -865,6 +883,7 @@ def train(
     out: Place | None = None,
     query: str | None = None,
     format: str | None = None,
+    split: str | None = None,
     columns: str | Sequence[str] | None = None,
     label: str | None = None,
     prompts: Mapping[str, str] | None = None,
@@ -911,6 +930,7 @@ def train(
     out: The run folder, created if missing: a path or a URL.
     query: The SELECT to read from the database, cut by its first id= column.
     format: jsonl, text, csv, tsv, parquet, arrow, json (an array), pickle or datasets. Default: by file name.
+    split: Of a folder or a dataset with several splits, the one to read; all reads every file.
     columns: Texts that belong together, and a third that does not. Default: anchor,positive.
     label: The column with a number for each pair: the higher, the closer.
     prompts: Prompts before the texts, by column.

@@ -59,7 +59,9 @@ def find_subject(options: AuditOptions) -> Subject:
         return _subject_of_npy(options, model)
     if options.vectors:
         texts = SourceRows.of(
-            options.source, Fields(options.text or NO_TEXT, options.id, (), options.query), options.format
+            options.source,
+            Fields(options.text or NO_TEXT, options.id, (), options.query, split=options.split),
+            options.format,
         )
         vectors = NumpyRows(options.vectors)
         return Subject(
@@ -71,7 +73,7 @@ def find_subject(options: AuditOptions) -> Subject:
     for name in (column, *TextTemplate.parse(options.text or NO_TEXT).names):
         if name not in columns:
             raise UsageError(f"The source has no column {name!r}.", hint=nearest(name, [*columns]))
-    fields = Fields(options.text or NO_TEXT, options.id, (), query, (column,))
+    fields = Fields(options.text or NO_TEXT, options.id, (), query, (column,), split=options.split)
     return Subject(place, SourceRows.of(places, fields, options.format, column), bool(options.text), model)
 
 

@@ -58,10 +58,11 @@ class MapSource:
     keep: tuple[str, ...]
     query: str = ""
     format: str | None = None
+    split: str = ""
 
     @property
     def fields(self) -> Fields:
-        return Fields(NO_TEXT, self.id, self.keep, self.query, (self.vector,))
+        return Fields(NO_TEXT, self.id, self.keep, self.query, (self.vector,), split=self.split)
 
 
 def make_map(
@@ -180,7 +181,7 @@ def find_columns(work: Mapping[str, Any]) -> MapSource:
         given, query = (found.url,), f"SELECT * FROM {quote(found.schema)}.{quote(found.table)}"
     plan = None if query else _find_run(given)
     places = (f"{RUN}{_absolute(given[0].removeprefix(RUN))}",) if plan is not None else given
-    columns = list_columns(places, query, work.get("format"))
+    columns = list_columns(places, query, work.get("format"), work.get("split") or "")
     vector = work.get("vector") or (_LOADED if query and _LOADED in columns else _only_vector(columns))
     own = [vector, *([plan.work.text] if plan is not None and plan.work.text in columns else [])]
     text = work.get("text") or (own[1] if len(own) > 1 else "")

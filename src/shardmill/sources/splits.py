@@ -1,0 +1,59 @@
+"""The splits of a folder that is laid out as datasets of the hub are: files for training beside files for testing.
+
+Their names follow the rules of Hugging Face's `datasets`, so that both see the same splits.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import TypeVar
+
+from shardmill.core.errors import SourceError, nearest
+
+# In place of a split: all files, whatever their splits.
+ALL_SPLITS = "all"
+_WORDS = {
+    "train": ("train", "training"),
+    "validation": ("validation", "valid", "dev", "val"),
+    "test": ("test", "testing", "eval", "evaluation"),
+}
+_NUMBERED = re.compile(r"(?:^|/)data/(?P<split>\w+)-\d{5}-of-\d{5}[^/]*$")
+_NAMED = {
+    split: re.compile(rf"(?:^|[-._ 0-9/])(?:{'|'.join(words)})(?:[-._ 0-9/]|$)", re.IGNORECASE)
+    for split, words in _WORDS.items()
+}
+
+_File = TypeVar("_File")
+
+
+def split_of(path: str) -> str:
+    """The split of a file by its path in the folder; "" if that names none.
+
+    >>> split_of("data/train-00000-of-00002.parquet"), split_of("fr/dev.jsonl"), split_of("reviews.jsonl")
+    ('train', 'validation', '')
+    """
+    if numbered := _NUMBERED.search(path):
+        return numbered["split"]
+    return next((split for split, pattern in _NAMED.items() if pattern.search(path)), "")
+
+
+def choose_split(place: str, files: Mapping[str, _File], split: str) -> Sequence[_File]:
+    """The files of one split, by their paths in the folder; all of them if there is only one, and none is asked for."""
+    if split == ALL_SPLITS:
+        return list(files.values())
+    splits = {path: split_of(path) for path in files}
+    named = sorted({*splits.values()} - {""})
+    if split:
+        if split not in named:
+            raise SourceError(
+                f"{place} has no split {split!r}.",
+                hint=nearest(split, named) if named else "Its files name none: omit --split.",
+            )
+        return [file for path, file in files.items() if splits[path] == split]
+    if len(named) > 1:
+        raise SourceError(
+            f"{place} has several splits: {', '.join(named)}.",
+            hint=f"Choose one with --split {named[-1]}, or take all rows with --split {ALL_SPLITS}.",
+        )
+    return list(files.values())

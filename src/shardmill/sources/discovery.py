@@ -77,7 +77,7 @@ def _choose(place: str, found: list[Found], format: str | None, split: str) -> S
     if (format is None or format in FOLDERS) and (saved := choose_saved(place, found, asked=format is not None)):
         return saved
     if found and found[0].named:
-        return choose_split(place, {file_name(f.place): f for f in found}, split or ALL_SPLITS)
+        return choose_split(place, found, lambda f: file_name(f.place), split or ALL_SPLITS)
     kinds = {f.place: suffixes().get(_suffix(f.place), ()) for f in found}
     chosen = [f for f in found if kinds[f.place] and (format is None or format in kinds[f.place])]
     if not chosen and format:
@@ -89,7 +89,7 @@ def _choose(place: str, found: list[Found], format: str | None, split: str) -> S
         )
     if WILD.search(place) and not split:
         return chosen
-    return choose_split(place, {f.entry.key: f for f in chosen}, split)
+    return choose_split(place, chosen, lambda f: f.entry.key, split)
 
 
 def _split(place: str) -> tuple[str, str]:

@@ -80,7 +80,7 @@ def unknown_scheme(place: str) -> SourceError | None:
     """The refusal of an address whose scheme nothing reads; None if it has no scheme."""
     if (found := _SCHEME.match(place)) is None:
         return None
-    known = [scheme.rstrip(":/") for scheme in (*_STORES, *schemes("sources"))]
+    known = [scheme.rstrip(":/") for scheme in (*_STORES, "manifest", *schemes("sources"))]
     return SourceError(
         f"No source reads addresses that begin with {found[0]!r}.",
         hint=f"{nearest(found[0].rstrip(':/'), known)} Packages bring others: shardmill plugins",

@@ -15,6 +15,7 @@ from shardmill.core.errors import SourceError, nearest
 from shardmill.sources.chunks import listed_chunks
 from shardmill.sources.files import readable, stat_file
 from shardmill.sources.formats import unknown_scheme
+from shardmill.sources.manifest import MANIFEST, read_manifest
 from shardmill.store import Entry, is_url, open_store
 from shardmill.store.clients import SCHEMES
 from shardmill.store.hub import SCHEME, HubPlace
@@ -33,7 +34,9 @@ class Found(NamedTuple):
 
 
 def expand(place: str) -> list[Found]:
-    """The files at one place, sorted."""
+    """The files at one place, sorted; those of a manifest in its order."""
+    if place.startswith(MANIFEST):
+        return [Found(address, entry, named=True) for address, entry in read_manifest(place)]
     if place.startswith("file://"):
         place = place.removeprefix("file://")
     found = _expand_url(place) if is_url(place) else _expand_local(place)

@@ -6,7 +6,7 @@ Their names follow the rules of Hugging Face's `datasets`, so that both see the 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from shardmill.core.errors import SourceError, nearest
@@ -38,22 +38,22 @@ def split_of(path: str) -> str:
     return next((split for split, pattern in _NAMED.items() if pattern.search(path)), "")
 
 
-def choose_split(place: str, files: Mapping[str, _File], split: str) -> Sequence[_File]:
-    """The files of one split, by their paths in the folder; all of them if there is only one, and none is asked for."""
+def choose_split(place: str, files: Sequence[_File], path: Callable[[_File], str], split: str) -> Sequence[_File]:
+    """The files of one split, by their path in the folder; all of them if there is only one, and none is asked for."""
     if split == ALL_SPLITS:
-        return list(files.values())
-    splits = {path: split_of(path) for path in files}
-    named = sorted({*splits.values()} - {""})
+        return files
+    splits = [split_of(path(file)) for file in files]
+    named = sorted({*splits} - {""})
     if split:
         if split not in named:
             raise SourceError(
                 f"{place} has no split {split!r}.",
                 hint=nearest(split, named) if named else "Its files name none: omit --split.",
             )
-        return [file for path, file in files.items() if splits[path] == split]
+        return [file for file, its in zip(files, splits, strict=True) if its == split]
     if len(named) > 1:
         raise SourceError(
             f"{place} has several splits: {', '.join(named)}.",
             hint=f"Choose one with --split {named[-1]}, or take all rows with --split {ALL_SPLITS}.",
         )
-    return list(files.values())
+    return files

@@ -8,8 +8,12 @@ import os
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from urllib.parse import quote_plus
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from pyarrow import orc
 
 from shardmill.core.errors import SourceError, StoreError
 from shardmill.run import start
@@ -41,6 +45,40 @@ def test_every_row_of_2500_objects_comes_once(folder: str) -> None:
     assert len(run.plan.stat.files) == len(rows)
     assert len(run.plan.shards) > 1000
     assert run.table(["id"]).column("id").to_pylist() == [row["id"] for row in rows]
+
+
+@pytest.mark.parametrize("kind", ["CSV", "Parquet", "ORC"])
+def test_the_objects_of_an_inventory(folder: str, kind: str) -> None:
+    store, bucket = open_store(folder), folder.removeprefix("s3://").partition("/")[0]
+    for name in ("a 1.jsonl", "b.jsonl", "old.jsonl"):
+        store.put(name, json.dumps({"text": name}).encode())
+    entries = {entry.key: entry for entry in store.list()}
+    prefix = folder.removeprefix(f"s3://{bucket}/")
+    rows = [
+        {"bucket": bucket, "key": f"{prefix}/{name}", "is_latest": name != "old.jsonl", "is_delete_marker": False}
+        | {"size": entries[name].size, "e_tag": entries[name].tag.strip('"')}
+        for name in entries
+    ]
+    table, data = pa.Table.from_pylist(rows), pa.BufferOutputStream()
+    if kind == "CSV":
+        text = "".join(
+            ",".join(f'"{quote_plus(str(value)) if name == "key" else value}"' for name, value in row.items()) + "\n"
+            for row in rows
+        )
+        data.write(gzip.compress(text.encode()))
+    elif kind == "ORC":
+        orc.write_table(table, data)
+    else:
+        pq.write_table(table, data)
+    store.put("inventory/1", bytes(data.getvalue()))
+    told = {
+        "destinationBucket": f"arn:aws:s3:::{bucket}",
+        "fileFormat": kind,
+        "fileSchema": "Bucket, Key, IsLatest, IsDeleteMarker, Size, ETag",
+        "files": [{"key": f"{prefix}/inventory/1"}],
+    }
+    store.put("inventory/manifest.json", json.dumps(told).encode())
+    assert read_texts(f"manifest:{folder}/inventory/manifest.json") == ["a 1.jsonl", "b.jsonl"]
 
 
 _READ_ALL = """

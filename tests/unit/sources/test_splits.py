@@ -49,7 +49,7 @@ def test_a_folder_of_one_split_is_read(folder: Path) -> None:
 def test_a_run_from_before_splits_goes_on(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     spec = make_spec({"source": str(folder), "text": "text", "task": "shardmill.testing:FakeTask"}, {})
     with monkeypatch.context() as before:
-        before.setattr("shardmill.sources.discovery.choose_split", lambda place, files, split: [*files.values()])
+        before.setattr("shardmill.sources.discovery.choose_split", lambda place, files, path, split: files)
         begun = start(spec, tmp_path / "run")
     assert len(begun.table()) == 9
     assert start(spec, tmp_path / "run").plan.id == begun.plan.id

@@ -24,7 +24,7 @@ MAY_IMPORT: dict[str, str] = {
     "run": "_version core plugins store plan ledger postgres models sources sinks tasks results worker engines",
     "verbs": "core plugins store augment plan ledger postgres models sources sinks tasks results worker engines run",
     "watch": "_version core plugins store plan ledger models tasks results run",
-    "testing": "core plugins plan ledger sources sinks tasks worker engines run",
+    "testing": "core plugins plan store ledger sources sinks tasks worker engines run",
     "bench": "core store augment plan models sources sinks tasks run verbs",
     "cli": "__init__ _version core plugins store augment plan models engines run verbs watch bench",
     "__init__": "_version core plugins plan run verbs",

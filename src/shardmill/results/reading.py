@@ -23,14 +23,14 @@ from shardmill.tasks import open_task
 # To hash and compare an item of the source takes about this long besides what reading it took the workers; and this
 # long a part, and each of its rows.
 _S_PER_ITEM, _S_PER_PART, _S_PER_ROW = 4e-6, 3e-3, 3e-6
-# What takes less time is not worth the start of helpers. They get questions with so many rows.
+# What takes less time is not worth the start of helpers. A question to one has this many rows.
 _ALONE_S = 5.0
 _ROWS_AT_ONCE = 20_000
 
 _PARTS, _ITEMS = "parts", "items"
 
 
-class Reading:
+class FullRead:
     """Reads the parts of these commits, and the items of their shards, in order; each only once."""
 
     def __init__(self, ledger: Ledger, plan: Plan, commits: Mapping[int, Commit], *, source: bool) -> None:

@@ -25,7 +25,7 @@ from shardmill.results.dropped import DroppedItems
 from shardmill.results.ids import IdHashes, check_ids
 from shardmill.results.items import ItemsCheck
 from shardmill.results.parts import UNIT_SLACK, ReadPart, digest, read_errors
-from shardmill.results.reading import Reading
+from shardmill.results.reading import FullRead
 from shardmill.results.receipt import check_receipt
 from shardmill.results.report import Check, Expected, Report
 from shardmill.results.sample import check_sample
@@ -95,7 +95,7 @@ def _verify(ledger: Ledger, plan: Plan, sample: int | str, source: bool, expecte
         return _verify_table(ledger, plan, commits, checks, expected, began, source=source, quiet=quiet)
     dropped = DroppedItems()
     with (
-        Reading(ledger, plan, commits, source=source and whole) as reading,
+        FullRead(ledger, plan, commits, source=source and whole) as reading,
         Bar("verifying", quiet=quiet) as bar,
         IdHashes() as hashes,
     ):
@@ -180,7 +180,7 @@ def _verify_table(
     checks += check_receipt(ledger, plan, commits)
     if whole:
         checks += [_check_items(plan, commits)] if source else []
-        with Reading(ledger, plan, commits, source=source) as reading, Bar("verifying", quiet=quiet) as bar:
+        with FullRead(ledger, plan, commits, source=source) as reading, Bar("verifying", quiet=quiet) as bar:
             if source and not quiet:
                 reading.announce()
             exact = ItemsCheck(ledger, plan, reading.items(bar), source=source)

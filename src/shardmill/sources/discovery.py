@@ -12,14 +12,11 @@ from shardmill.plugins import SourceKind, packages_of
 from shardmill.sources.arrow.saved import choose_saved
 from shardmill.sources.base import Fields, SourceFile, SourceStat
 from shardmill.sources.chunks import HEAD
-from shardmill.sources.columns import chosen_types, column_names
 from shardmill.sources.compressed.detection import COMPRESSED_SUFFIXES, find_compression
 from shardmill.sources.compressed.entries import OnProgress, find_entries
 from shardmill.sources.content import open_ranges
 from shardmill.sources.files import WINDOW_BYTES, empty_source, file_name, open_packed
 from shardmill.sources.formats import FOLDERS, choose_source, find_format, find_reader, format_names, suffixes
-from shardmill.sources.listing import list_fields
-from shardmill.sources.origin import ORIGIN, asked_origin, without_origin
 from shardmill.sources.parsing import BOM
 from shardmill.sources.places import WILD, Found, expand
 from shardmill.sources.signatures import refuse_other_kinds
@@ -29,6 +26,10 @@ from shardmill.store import ReadRange, is_url
 
 def discover_files(places: Sequence[str], fields: Fields, format: str | None, on_progress: OnProgress) -> SourceStat:
     """Find the files at the places, in order, and check that they have the fields."""
+    from shardmill.sources.columns import chosen_types, column_names
+    from shardmill.sources.listing import list_fields
+    from shardmill.sources.origin import ORIGIN, asked_origin, without_origin
+
     TextTemplate.parse(fields.text)
     kind, files = find_files(places, format, fields.split)
     reader, found = find_reader(kind), SourceStat(kind, find_entries(files, on_progress), {})

@@ -13,15 +13,15 @@ from shardmill.core.errors import SourceError, nearest
 
 # In place of a split: all files, whatever their splits.
 ALL_SPLITS = "all"
-_WORDS = {
-    "train": ("train", "training"),
-    "validation": ("validation", "valid", "dev", "val"),
-    "test": ("test", "testing", "eval", "evaluation"),
-}
+# Each split, and other words for it.
+_WORDS = (
+    ("train", "training"),
+    ("validation", "valid", "dev", "val"),
+    ("test", "testing", "eval", "evaluation"),
+)
 _NUMBERED = re.compile(r"(?:^|/)data/(?P<split>\w+)-\d{5}-of-\d{5}[^/]*$")
 _NAMED = {
-    split: re.compile(rf"(?:^|[-._ 0-9/])(?:{'|'.join(words)})(?:[-._ 0-9/]|$)", re.IGNORECASE)
-    for split, words in _WORDS.items()
+    words[0]: re.compile(rf"(?:^|[-._ 0-9/])(?:{'|'.join(words)})(?:[-._ 0-9/]|$)", re.IGNORECASE) for words in _WORDS
 }
 
 _File = TypeVar("_File")

@@ -181,7 +181,7 @@ def find_columns(work: Mapping[str, Any]) -> MapSource:
         given, query = (found.url,), f"SELECT * FROM {quote(found.schema)}.{quote(found.table)}"
     plan = None if query else _find_run(given)
     places = (f"{RUN}{_absolute(given[0].removeprefix(RUN))}",) if plan is not None else given
-    columns = list_columns(places, query, work.get("format"), work.get("split") or "")
+    columns = list_columns(places, query, work.get("format"))
     vector = work.get("vector") or (_LOADED if query and _LOADED in columns else _only_vector(columns))
     own = [vector, *([plan.work.text] if plan is not None and plan.work.text in columns else [])]
     text = work.get("text") or (own[1] if len(own) > 1 else "")
@@ -192,7 +192,7 @@ def find_columns(work: Mapping[str, Any]) -> MapSource:
     plain = [n for n, kind in columns.items() if not pa.types.is_nested(kind) and not pa.types.is_binary(kind)]
     offered = [n for n in plain if n not in (*id, vector, text, *_OWN)]
     keep = _names(work.get("keep")) or (() if query else tuple(offered))
-    return MapSource(places, vector, text, id, keep, query, work.get("format"))
+    return MapSource(places, vector, text, id, keep, query, work.get("format"), work.get("split") or "")
 
 
 def _find_run(places: Sequence[str]) -> Plan | None:

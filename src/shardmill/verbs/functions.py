@@ -32,15 +32,17 @@ __all__ = [
 ]
 
 Place = str | os.PathLike[str]
+# Places, or data in memory: a frame, an Arrow table, a dataset, a list or an iterator.
+Source = Any
 
 
 @checked
 def answer(
-    source: str | Sequence[str],
+    source: Source,
     *,
-    text: str,
     over: Place,
     out: Place | None = None,
+    text: str | None = None,
     query: str | None = None,
     format: str | None = None,
     by: Literal["both", "meaning", "words"] | None = None,
@@ -83,10 +85,10 @@ def answer(
 
     run = shardmill.answer("questions.jsonl", over="runs/wiki", text="question", out="runs/answers")
 
-    source: Files, folders, globs, URLs, or run:RUN; with query=, a database.
-    text: The text: a field, several ("title,body") or a template ("{title}: {body}").
+    source: Files, folders, globs, URLs, - (a pipe), or run:RUN; with query=, a database.
     over: The embed run with the passages, or a table: postgresql://HOST/DB/TABLE.
     out: The run folder, created if missing: a path or a URL.
+    text: The text: a field, several ("title,body") or a template ("{title}: {body}").
     query: The SELECT to read from the database, cut by its first id= column.
     format: jsonl, text, csv, tsv, parquet, arrow, json (an array), pickle or datasets. Default: by file name.
     by: Find passages by meaning, words, or both, fused by rank. Default: both.
@@ -134,7 +136,7 @@ def answer(
 
 @checked
 def apply(
-    source: str | Sequence[str],
+    source: Source,
     call: str | Callable[..., Any],
     *,
     out: Place | None = None,
@@ -174,7 +176,7 @@ def apply(
 
     run = shardmill.apply("reviews.jsonl", count_words, out="runs/words")
 
-    source: Files, folders, globs, URLs, or run:RUN; with query=, a database.
+    source: Files, folders, globs, URLs, - (a pipe), or run:RUN; with query=, a database.
     call: The function or class: package.module:function, or file.py:function.
     out: The run folder, created if missing: a path or a URL.
     text: Also give it a column `text`, made from a template: "{title}: {body}".
@@ -254,7 +256,7 @@ def ask(
 
 @checked
 def audit(
-    source: str | Sequence[str],
+    source: Source,
     *,
     query: str | None = None,
     format: str | None = None,
@@ -274,7 +276,7 @@ def audit(
 
     shardmill.audit("vectors.parquet", text="body", column="embedding", model="all-MiniLM-L6-v2")
 
-    source: Files, folders, globs, URLs, or run:RUN; with query=, a database.
+    source: Files, folders, globs, URLs, - (a pipe), or run:RUN; with query=, a database.
     query: The SELECT to read from the database, cut by its first id= column.
     format: jsonl, text, csv, tsv, parquet, arrow, json (an array), pickle or datasets. Default: by file name.
     text: The text that was embedded: a field, several ("title,body") or a template ("{title}: {body}").
@@ -296,10 +298,10 @@ def audit(
 
 @checked
 def dedup(
-    source: str | Sequence[str],
+    source: Source,
     *,
-    text: str,
     out: Place | None = None,
+    text: str | None = None,
     query: str | None = None,
     format: str | None = None,
     threshold: float | None = None,
@@ -325,9 +327,9 @@ def dedup(
 
     done = shardmill.dedup("reviews.jsonl", text="reviewText", out="runs/unique")
 
-    source: Files, folders, globs, URLs, or run:RUN; with query=, a database.
-    text: The text: a field, several ("title,body") or a template ("{title}: {body}").
+    source: Files, folders, globs, URLs, - (a pipe), or run:RUN; with query=, a database.
     out: The run folder, created if missing: a path or a URL.
+    text: The text: a field, several ("title,body") or a template ("{title}: {body}").
     query: The SELECT to read from the database, cut by its first id= column.
     format: jsonl, text, csv, tsv, parquet, arrow, json (an array), pickle or datasets. Default: by file name.
     threshold: Least Jaccard similarity of two duplicates: the estimated share of three-word shingles they have in
@@ -358,10 +360,10 @@ def dedup(
 
 @checked
 def embed(
-    source: str | Sequence[str],
+    source: Source,
     *,
-    text: str,
     out: Place | None = None,
+    text: str | None = None,
     query: str | None = None,
     format: str | None = None,
     model: str | None = None,
@@ -398,9 +400,9 @@ def embed(
 
     run = shardmill.embed("reviews.jsonl", text="reviewText", out="runs/reviews")
 
-    source: Files, folders, globs, URLs, or run:RUN; with query=, a database.
-    text: The text: a field, several ("title,body") or a template ("{title}: {body}").
+    source: Files, folders, globs, URLs, - (a pipe), or run:RUN; with query=, a database.
     out: The run folder, created if missing: a path or a URL.
+    text: The text: a field, several ("title,body") or a template ("{title}: {body}").
     query: The SELECT to read from the database, cut by its first id= column.
     format: jsonl, text, csv, tsv, parquet, arrow, json (an array), pickle or datasets. Default: by file name.
     model: A sentence-transformers folder, its URL (s3://…), or a hub name. Default: all-MiniLM-L6-v2.
@@ -441,7 +443,7 @@ def embed(
 
 @checked
 def generate(
-    source: str | Sequence[str],
+    source: Source,
     *,
     model: str,
     out: Place | None = None,
@@ -492,7 +494,7 @@ def generate(
 
     run = shardmill.generate("news.jsonl", template="Sum up: {body}", model="./Qwen3-0.6B", out="runs/short")
 
-    source: Files, folders, globs, URLs, or run:RUN; with query=, a database.
+    source: Files, folders, globs, URLs, - (a pipe), or run:RUN; with query=, a database.
     model: A model that generates: a folder, its URL (s3://…), a hub name, or its name on the endpoint=.
     out: The run folder, created if missing: a path or a URL.
     query: The SELECT to read from the database, cut by its first id= column.
@@ -548,7 +550,7 @@ def generate(
 
 @checked
 def load(
-    source: str | Sequence[str],
+    source: Source,
     *,
     to: str,
     out: Place | None = None,
@@ -599,7 +601,7 @@ def load(
 
     run = shardmill.load("docs.parquet", text="body", id="doc_id", to="postgresql:///docs", table="documents")
 
-    source: Files, folders, globs, URLs, or run:RUN; with query=, a database.
+    source: Files, folders, globs, URLs, - (a pipe), or run:RUN; with query=, a database.
     to: postgresql://USER@HOST/DATABASE or embedded:PATH.
     out: The run folder: a path or a URL. Default: runs/TABLE.
     text: The text to embed: a field, several ("title,body") or a template ("{title}: {body}"). Default: what the
@@ -655,7 +657,7 @@ def load(
 
 @checked
 def map(
-    source: str | Sequence[str],
+    source: Source,
     *,
     out: Place,
     query: str | None = None,
@@ -691,7 +693,7 @@ def map(
 
     shardmill.map("runs/reviews", out="maps/reviews", marks=["battery dies after an hour"])
 
-    source: Files, folders, globs, URLs, or run:RUN; with query=, a database.
+    source: Files, folders, globs, URLs, - (a pipe), or run:RUN; with query=, a database.
     out: The folder of the map, created if missing.
     query: The SELECT to read from the database, cut by its first id= column.
     format: jsonl, text, csv, tsv, parquet, arrow, json (an array), pickle or datasets. Default: by file name.
@@ -754,10 +756,10 @@ def receipt(
 
 @checked
 def summarize(
-    source: str | Sequence[str],
+    source: Source,
     *,
-    text: str,
     out: Place | None = None,
+    text: str | None = None,
     query: str | None = None,
     format: str | None = None,
     method: Literal["extractive", "generative"] | None = None,
@@ -804,9 +806,9 @@ def summarize(
 
     run = shardmill.summarize("news.jsonl", text="article", out="runs/news")
 
-    source: Files, folders, globs, URLs, or run:RUN; with query=, a database.
-    text: The text: a field, several ("title,body") or a template ("{title}: {body}").
+    source: Files, folders, globs, URLs, - (a pipe), or run:RUN; with query=, a database.
     out: The run folder, created if missing: a path or a URL.
+    text: The text: a field, several ("title,body") or a template ("{title}: {body}").
     query: The SELECT to read from the database, cut by its first id= column.
     format: jsonl, text, csv, tsv, parquet, arrow, json (an array), pickle or datasets. Default: by file name.
     method: extractive (sentences of the text) or generative (a model writes). Default: what the model can do.
@@ -859,7 +861,7 @@ def summarize(
 
 @checked
 def train(
-    source: str | Sequence[str],
+    source: Source,
     *,
     model: str,
     out: Place | None = None,
@@ -906,7 +908,7 @@ def train(
 
     run = shardmill.train("pairs.jsonl", columns="question,passage", model="all-MiniLM-L6-v2", out="runs/tuned")
 
-    source: Files, folders, globs, URLs, or run:RUN; with query=, a database.
+    source: Files, folders, globs, URLs, - (a pipe), or run:RUN; with query=, a database.
     model: A sentence-transformers folder, its URL (s3://…), or a hub name.
     out: The run folder, created if missing: a path or a URL.
     query: The SELECT to read from the database, cut by its first id= column.

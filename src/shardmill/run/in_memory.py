@@ -1,0 +1,54 @@
+"""Runs that are computed in this process and kept in its memory: of data in memory, without a run folder."""
+
+from __future__ import annotations
+
+import uuid
+import weakref
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from shardmill.core.console import say
+from shardmill.core.errors import UsageError
+from shardmill.store.remote import forget_memory
+
+if TYPE_CHECKING:
+    from shardmill.run.request import Request
+
+_NAME = "memory://shardmill-"
+# What workers in other processes would be needed for.
+_ELSEWHERE = ("engine", "workers", "detach", "engine_options", "hosts")
+_told = False
+
+
+def is_in_memory(url: str) -> bool:
+    """Whether a run is in the memory of this process alone."""
+    return url.startswith(_NAME)
+
+
+def start_in_memory(request: Request, start: Callable[[Request], Any]) -> Any:
+    """Carry out a request without a folder. The memory is free again when nobody has the result any more."""
+    for name in _ELSEWHERE:
+        if request.execution.get(name):
+            raise UsageError(
+                f"--{name.replace('_', '-')} needs a run folder that workers can see.", hint="Name one: --out runs/mine"
+            )
+    if request.verb.long_items:
+        raise UsageError("No --out was given.", hint="Name a folder for the run: --out runs/mine")
+    _say_once(request)
+    url = f"{_NAME}{uuid.uuid4().hex}/run"
+    try:
+        result = start(replace(request, out=url))
+        # Whatever reads the result holds its store.
+        weakref.finalize(getattr(result, "run", result).ledger.store, forget_memory, url)
+    except BaseException:
+        forget_memory(url)
+        raise
+    return result
+
+
+def _say_once(request: Request) -> None:
+    global _told
+    if not _told and getattr(request.options, "quiet", None) is not True:
+        say("Without out= the run is not crash-safe: it is computed in this process, and its result is only in memory.")
+    _told = True

@@ -99,9 +99,9 @@ def _show(made: Plan, devices: list[Device]) -> None:
         place, rows = made.stat.files[0].place, made.shards[-1].stop
         table.add_row("source", f"{place}, {rows:,} rows, about {made.stat.size_bytes:,} bytes")
     else:
-        place = made.stat.files[0].place
-        files = f"{len(made.stat.files)} {made.stat.format} files" if name_place(place) == place else name_place(place)
-        table.add_row("source", f"{files}, {made.stat.size_bytes:,} bytes")
+        first = made.stat.files[0].place
+        read = f"{len(made.stat.files)} {made.stat.format} files" if name_place(first) == first else name_place(first)
+        table.add_row("source", f"{read}, {made.stat.size_bytes:,} bytes")
     table.add_row("columns", ", ".join(f"{n} {t}" for n, t in made.stat.columns.items()) or "none kept")
     table.add_row("model", ", ".join(f"{n} {t}" for n, t in made.fingerprint.items()))
     named = Counter(device.name for device in devices)

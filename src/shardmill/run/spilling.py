@@ -68,7 +68,7 @@ def _copy_data(data: HeldData, file: IO[bytes] | None) -> str:
         for batch in batches:
             digest.add(batch)
         return f"memory-{digest}.arrow"
-    buffered = io.BufferedWriter(file, _BUFFER_BYTES)  # type: ignore[arg-type]
+    buffered = io.BufferedWriter(file, _BUFFER_BYTES)
     with pa.ipc.new_file(buffered, first.schema) as writer:
         writer.write_batch(first)
         for batch in batches:

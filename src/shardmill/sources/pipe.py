@@ -1,4 +1,4 @@
-"""Pipes: standard input and named pipes, which can be read once. Their bytes are copied into a file, to be cut there."""
+"""Pipes: standard input and named pipes, which can be read once. Their bytes are copied to a file, and cut there."""
 
 from __future__ import annotations
 

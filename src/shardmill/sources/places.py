@@ -40,9 +40,7 @@ def expand(place: str) -> list[Found]:
 
 def _expand_local(place: str) -> Iterator[Found]:
     if is_pipe(place):
-        raise SourceError(
-            f"{place} is a pipe, which is read once, into a run folder.", hint="Name one: --out runs/mine"
-        )
+        raise SourceError(f"{place} is a pipe: it is read once, into a run folder.", hint="Name one: --out runs/mine")
     path = Path(place).expanduser().absolute()
     mode = 0
     with readable(place), contextlib.suppress(FileNotFoundError, NotADirectoryError):

@@ -145,21 +145,23 @@ def _plain(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 
     from shardmill.sources.arrow.rows import plain_type
 
-    if batch.num_rows:
-        step = max(1, min(_BATCH_ROWS, batch.num_rows * _BATCH_BYTES // max(1, batch.nbytes)))
-        schema = pa.schema([pa.field(field.name, plain_type(field.type)) for field in batch.schema])
-        for at in range(0, batch.num_rows, step):
-            piece = batch.slice(at, step)
-            columns = [_decode(column).cast(field.type) for column, field in zip(piece.columns, schema, strict=True)]
-            yield pa.RecordBatch.from_arrays(columns, schema=schema)
+    schema = pa.schema([pa.field(field.name, plain_type(field.type)) for field in batch.schema])
+    for at in range(0, batch.num_rows, _BATCH_ROWS):
+        piece = batch.slice(at, _BATCH_ROWS)
+        columns = [_decode(column, field.type) for column, field in zip(piece.columns, schema, strict=True)]
+        plain = pa.RecordBatch.from_arrays(columns, schema=schema)
+        step = max(1, plain.num_rows * _BATCH_BYTES // max(_BATCH_BYTES, plain.nbytes))
+        yield from (plain.slice(start, step) for start in range(0, plain.num_rows, step))
 
 
-def _decode(column: pa.Array) -> pa.Array:
+def _decode(column: pa.Array, kind: pa.DataType) -> pa.Array:
     import pyarrow as pa
 
     if isinstance(column.type, pa.BaseExtensionType):
-        return _decode(column.storage)
-    return column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
+        return _decode(column.storage, kind)
+    if pa.types.is_dictionary(column.type):
+        return pa.DictionaryArray.from_arrays(column.indices, _decode(column.dictionary, kind)).dictionary_decode()
+    return column.cast(kind)
 
 
 def _of_rows(rows: Any, what: str) -> HeldData:
@@ -175,6 +177,12 @@ def _of_pandas(frame: Any) -> HeldData:
     from shardmill.sources.held.frames import pandas_batches
 
     return HeldData("The DataFrame", lambda: pandas_batches(frame))
+
+
+def _of_polars(frame: Any) -> HeldData:
+    from shardmill.sources.held.frames import polars_batches
+
+    return HeldData("The DataFrame", lambda: polars_batches(frame))
 
 
 def _of_lazy(frame: Any) -> HeldData:
@@ -228,6 +236,7 @@ def _refuse_column(column: Any) -> HeldData:
 _KINDS: list[tuple[tuple[str, ...], Callable[[Any], HeldData]]] = [
     (("pandas.DataFrame",), _of_pandas),
     (("pandas.Series", "polars.Series"), _refuse_column),
+    (("polars.DataFrame",), _of_polars),
     (("polars.LazyFrame",), _of_lazy),
     (("datasets.DatasetDict", "datasets.IterableDatasetDict"), _refuse_splits),
     (("datasets.Dataset", "datasets.IterableDataset"), _of_saved),

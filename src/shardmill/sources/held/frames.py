@@ -36,12 +36,28 @@ def _pandas_type(name: str, column: Any) -> pa.DataType:
         ) from error
 
 
+def polars_batches(frame: Any) -> Iterator[pa.RecordBatch]:
+    """The rows of a Polars DataFrame."""
+    _refuse_objects(frame.schema, "DataFrame")
+    yield from pa.RecordBatchReader.from_stream(frame)
+
+
+def _refuse_objects(schema: Any, what: str) -> None:
+    """Polars gives such a column as addresses in memory."""
+    for name, kind in schema.items():
+        if str(kind) == "Object":
+            raise SourceError(
+                f"The column {name!r} of the {what} holds objects.", hint=f"Convert it, or drop it: .drop({name!r})"
+            )
+
+
 def lazy_batches(frame: Any) -> Iterator[pa.RecordBatch]:
     """The rows of a Polars LazyFrame, as its streaming engine makes them: never all at once."""
     if not hasattr(frame, "collect_batches"):
         raise SourceError(
             "This version of Polars cannot stream a LazyFrame.", hint="Update it (pip install -U polars), or .collect()"
         )
+    _refuse_objects(frame.collect_schema(), "LazyFrame")
     for piece in frame.collect_batches(maintain_order=True, lazy=True, engine="streaming"):
         yield from pa.RecordBatchReader.from_stream(piece)
 

@@ -200,12 +200,12 @@ def test_strings_are_texts_unless_they_are_places(tmp_path: Path, monkeypatch: p
         assert held is not None, texts
         assert held.text == "text"
         assert [value for batch in held.batches() for value in batch.column("text").to_pylist()] == list(texts)
-    with pytest.raises(SourceError, match="some are places .'here.jsonl'., others not .'a text'."):
+    with pytest.raises(SourceError, match=r"some are places .'here.jsonl'., others not .'a text'."):
         find_held(["here.jsonl", "a text"])
 
 
 def test_a_format_or_a_query_has_no_meaning(tmp_path: Path) -> None:
-    with pytest.raises(SourceError, match="format=? has no meaning for data in memory"):
+    with pytest.raises(SourceError, match=r"format=? has no meaning for data in memory"):
         shardmill.embed(TABLE, text="text", format="csv", out=tmp_path / "run")
 
 
@@ -235,9 +235,9 @@ def test_without_out_nothing_is_on_disk_and_memory_is_freed(
 
 def test_without_out_other_processes_and_failures_are_told() -> None:
     before = len(_memory)
-    with pytest.raises(UsageError, match="workers=? needs a run folder"):
+    with pytest.raises(UsageError, match=r"workers=? needs a run folder"):
         shardmill.apply(ROWS, functions.measure, workers=2)
-    with pytest.raises(UsageError, match="engine=? needs a run folder"):
+    with pytest.raises(UsageError, match=r"engine=? needs a run folder"):
         shardmill.apply(ROWS, functions.measure, engine="slurm")
     with pytest.raises(ShardmillError, match="1 of 120 rows failed"):
         shardmill.apply(fake_rows(120), functions.fail_at_ninety, max_errors="0")

@@ -91,7 +91,7 @@ def test_the_same_bytes_resume_and_others_are_refused(tmp_path: Path) -> None:
     assert first.verify().verified
     assert len(first.plan.shards) > 3
     assert begin(LINES, tmp_path, tmp_path / "run").plan.id == first.plan.id
-    with pytest.raises(StaleResume, match="holds a different run: it read pipe-.*, and the pipe given now is pipe-"):
+    with pytest.raises(StaleResume, match=r"holds a different run: it read pipe-.*, and the pipe given now is pipe-"):
         begin(LINES[: LINES.index(b"\n") + 1], tmp_path, tmp_path / "run")
     assert resume(tmp_path / "run").table().num_rows == 60
 

@@ -85,7 +85,8 @@ def answer(
 
     run = shardmill.answer("questions.jsonl", over="runs/wiki", text="question", out="runs/answers")
 
-    source: Files, folders, globs, URLs, - (a pipe), or run:RUN; with query=, a database.
+    source: Files, folders, globs, URLs, - (a pipe), or run:RUN; with query=, a database. Or data in memory: a
+        frame, an Arrow table, a dataset, a list or an iterator of texts or dicts.
     over: The embed run with the passages, or a table: postgresql://HOST/DB/TABLE.
     out: The run folder, created if missing: a path or a URL.
     text: The text: a field, several ("title,body") or a template ("{title}: {body}").
@@ -176,7 +177,8 @@ def apply(
 
     run = shardmill.apply("reviews.jsonl", count_words, out="runs/words")
 
-    source: Files, folders, globs, URLs, - (a pipe), or run:RUN; with query=, a database.
+    source: Files, folders, globs, URLs, - (a pipe), or run:RUN; with query=, a database. Or data in memory: a
+        frame, an Arrow table, a dataset, a list or an iterator of texts or dicts.
     call: The function or class: package.module:function, or file.py:function.
     out: The run folder, created if missing: a path or a URL.
     text: Also give it a column `text`, made from a template: "{title}: {body}".
@@ -276,7 +278,8 @@ def audit(
 
     shardmill.audit("vectors.parquet", text="body", column="embedding", model="all-MiniLM-L6-v2")
 
-    source: Files, folders, globs, URLs, - (a pipe), or run:RUN; with query=, a database.
+    source: Files, folders, globs, URLs, - (a pipe), or run:RUN; with query=, a database. Or data in memory: a
+        frame, an Arrow table, a dataset, a list or an iterator of texts or dicts.
     query: The SELECT to read from the database, cut by its first id= column.
     format: jsonl, text, csv, tsv, parquet, arrow, json (an array), pickle or datasets. Default: by file name.
     text: The text that was embedded: a field, several ("title,body") or a template ("{title}: {body}").
@@ -327,7 +330,8 @@ def dedup(
 
     done = shardmill.dedup("reviews.jsonl", text="reviewText", out="runs/unique")
 
-    source: Files, folders, globs, URLs, - (a pipe), or run:RUN; with query=, a database.
+    source: Files, folders, globs, URLs, - (a pipe), or run:RUN; with query=, a database. Or data in memory: a
+        frame, an Arrow table, a dataset, a list or an iterator of texts or dicts.
     out: The run folder, created if missing: a path or a URL.
     text: The text: a field, several ("title,body") or a template ("{title}: {body}").
     query: The SELECT to read from the database, cut by its first id= column.
@@ -400,7 +404,8 @@ def embed(
 
     run = shardmill.embed("reviews.jsonl", text="reviewText", out="runs/reviews")
 
-    source: Files, folders, globs, URLs, - (a pipe), or run:RUN; with query=, a database.
+    source: Files, folders, globs, URLs, - (a pipe), or run:RUN; with query=, a database. Or data in memory: a
+        frame, an Arrow table, a dataset, a list or an iterator of texts or dicts.
     out: The run folder, created if missing: a path or a URL.
     text: The text: a field, several ("title,body") or a template ("{title}: {body}").
     query: The SELECT to read from the database, cut by its first id= column.
@@ -494,7 +499,8 @@ def generate(
 
     run = shardmill.generate("news.jsonl", template="Sum up: {body}", model="./Qwen3-0.6B", out="runs/short")
 
-    source: Files, folders, globs, URLs, - (a pipe), or run:RUN; with query=, a database.
+    source: Files, folders, globs, URLs, - (a pipe), or run:RUN; with query=, a database. Or data in memory: a
+        frame, an Arrow table, a dataset, a list or an iterator of texts or dicts.
     model: A model that generates: a folder, its URL (s3://…), a hub name, or its name on the endpoint=.
     out: The run folder, created if missing: a path or a URL.
     query: The SELECT to read from the database, cut by its first id= column.
@@ -601,7 +607,8 @@ def load(
 
     run = shardmill.load("docs.parquet", text="body", id="doc_id", to="postgresql:///docs", table="documents")
 
-    source: Files, folders, globs, URLs, - (a pipe), or run:RUN; with query=, a database.
+    source: Files, folders, globs, URLs, - (a pipe), or run:RUN; with query=, a database. Or data in memory: a
+        frame, an Arrow table, a dataset, a list or an iterator of texts or dicts.
     to: postgresql://USER@HOST/DATABASE or embedded:PATH.
     out: The run folder: a path or a URL. Default: runs/TABLE.
     text: The text to embed: a field, several ("title,body") or a template ("{title}: {body}"). Default: what the
@@ -693,7 +700,8 @@ def map(
 
     shardmill.map("runs/reviews", out="maps/reviews", marks=["battery dies after an hour"])
 
-    source: Files, folders, globs, URLs, - (a pipe), or run:RUN; with query=, a database.
+    source: Files, folders, globs, URLs, - (a pipe), or run:RUN; with query=, a database. Or data in memory: a
+        frame, an Arrow table, a dataset, a list or an iterator of texts or dicts.
     out: The folder of the map, created if missing.
     query: The SELECT to read from the database, cut by its first id= column.
     format: jsonl, text, csv, tsv, parquet, arrow, json (an array), pickle or datasets. Default: by file name.
@@ -806,7 +814,8 @@ def summarize(
 
     run = shardmill.summarize("news.jsonl", text="article", out="runs/news")
 
-    source: Files, folders, globs, URLs, - (a pipe), or run:RUN; with query=, a database.
+    source: Files, folders, globs, URLs, - (a pipe), or run:RUN; with query=, a database. Or data in memory: a
+        frame, an Arrow table, a dataset, a list or an iterator of texts or dicts.
     out: The run folder, created if missing: a path or a URL.
     text: The text: a field, several ("title,body") or a template ("{title}: {body}").
     query: The SELECT to read from the database, cut by its first id= column.
@@ -908,7 +917,8 @@ def train(
 
     run = shardmill.train("pairs.jsonl", columns="question,passage", model="all-MiniLM-L6-v2", out="runs/tuned")
 
-    source: Files, folders, globs, URLs, - (a pipe), or run:RUN; with query=, a database.
+    source: Files, folders, globs, URLs, - (a pipe), or run:RUN; with query=, a database. Or data in memory: a
+        frame, an Arrow table, a dataset, a list or an iterator of texts or dicts.
     model: A sentence-transformers folder, its URL (s3://…), or a hub name.
     out: The run folder, created if missing: a path or a URL.
     query: The SELECT to read from the database, cut by its first id= column.

@@ -17,7 +17,6 @@ from shardmill.plan.values import SOURCES
 from shardmill.plugins import Verb
 from shardmill.run.request import call_verb, checked
 
-
 _DATA = " Or data in memory: a frame, an Arrow table, a dataset, a list or an iterator of texts or dicts."
 
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from shardmill.core.console import say
+from shardmill.core.devices import Device, parse_device
 from shardmill.core.errors import UsageError
 from shardmill.store.remote import forget_memory
 
@@ -26,6 +27,17 @@ def is_in_memory(url: str) -> bool:
     return url.startswith(_NAME)
 
 
+def choose_one(devices: list[Device], asked: str) -> list[Device]:
+    """The device of the one worker here: this process sees the GPUs as it was started."""
+    _, numbers = parse_device(asked)
+    if numbers and numbers[0]:
+        raise UsageError(
+            f"--device {asked}: without --out the first GPU computes.",
+            hint="Name a folder for the run: --out runs/mine, or set CUDA_VISIBLE_DEVICES before Python starts.",
+        )
+    return devices[:1]
+
+
 def start_in_memory(request: Request, start: Callable[[Request], Any]) -> Any:
     """Carry out a request without a folder. The memory is free again when nobody has the result any more."""
     for name in _ELSEWHERE:
@@ -38,7 +50,7 @@ def start_in_memory(request: Request, start: Callable[[Request], Any]) -> Any:
     _say_once(request)
     url = f"{_NAME}{uuid.uuid4().hex}/run"
     try:
-        result = start(replace(request, out=url))
+        result = start(replace(request, out=url, execution={**request.execution, "workers": 1}))
         # Whatever reads the result holds its store.
         weakref.finalize(getattr(result, "run", result).ledger.store, forget_memory, url)
     except BaseException:

@@ -33,7 +33,7 @@ from shardmill.plan.spec import SERVER, ErrorLimit, Execution, Spec, make_execut
 from shardmill.plugins import check_packages
 from shardmill.run.costs.rates import expect, learn
 from shardmill.run.here import WorkerHere, is_done_here
-from shardmill.run.in_memory import is_in_memory
+from shardmill.run.in_memory import choose_one, is_in_memory
 from shardmill.run.planner import result_schema
 from shardmill.run.planning import (
     check_installed,
@@ -85,7 +85,7 @@ def start(
     ledger = _open_folder(out, engine)
     placer, devices = open_placer(spec, engine, quiet)
     if is_in_memory(ledger.url):
-        devices = devices[:1]
+        devices = choose_one(devices, spec.execution.device)
     if placer is None:
         check_installed(spec.work, devices)
     spec = settle_by_task(spec)

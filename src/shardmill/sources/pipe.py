@@ -26,8 +26,8 @@ _ARROW_STREAM = b"\xff\xff\xff\xff"
 
 def find_pipe(source: Any) -> str:
     """The pipe that a source is; "" if it is none. Several sources, one of them a pipe, are refused."""
-    places = [source] if isinstance(source, str | os.PathLike) else list(source or ())
-    pipe = next((os.fspath(place) for place in places if is_pipe(os.fspath(place))), "")
+    places = source if isinstance(source, list | tuple) else [source]
+    pipe = next((str(place) for place in places if isinstance(place, str | os.PathLike) and is_pipe(str(place))), "")
     if pipe and len(places) > 1:
         raise SourceError(f"{_called(pipe)} cannot be combined with other sources.", hint="Name it alone.")
     return pipe

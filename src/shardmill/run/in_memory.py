@@ -5,17 +5,14 @@ from __future__ import annotations
 import uuid
 import weakref
 from collections.abc import Callable
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeVar
 
 from shardmill.core.console import say
 from shardmill.core.devices import Device, parse_device
 from shardmill.core.errors import UsageError
 from shardmill.store.remote import forget_memory
 
-if TYPE_CHECKING:
-    from shardmill.run.request import Request
-
+_Result = TypeVar("_Result", bound=Any)
 _NAME = "memory://shardmill-"
 # What workers in other processes would be needed for.
 _ELSEWHERE = ("engine", "workers", "detach", "engine_options", "hosts")
@@ -38,19 +35,22 @@ def choose_one(devices: list[Device], asked: str) -> list[Device]:
     return devices[:1]
 
 
-def start_in_memory(request: Request, start: Callable[[Request], Any]) -> Any:
-    """Carry out a request without a folder. The memory is free again when nobody has the result any more."""
+def start_in_memory(
+    start: Callable[[str, dict[str, Any]], _Result], execution: dict[str, Any], *, quiet: bool
+) -> _Result:
+    """Start a run without a folder, with the address and the execution that it gets.
+
+    The memory is free again when nothing refers to the result any more.
+    """
     for name in _ELSEWHERE:
-        if request.execution.get(name):
+        if execution.get(name):
             raise UsageError(
                 f"--{name.replace('_', '-')} needs a run folder that workers can see.", hint="Name one: --out runs/mine"
             )
-    if request.verb.long_items:
-        raise UsageError("No --out was given.", hint="Name a folder for the run: --out runs/mine")
-    _say_once(request)
+    _say_once(quiet)
     url = f"{_NAME}{uuid.uuid4().hex}/run"
     try:
-        result = start(replace(request, out=url, execution={**request.execution, "workers": 1}))
+        result = start(url, {**execution, "workers": 1})
         # Whatever reads the result holds its store.
         weakref.finalize(getattr(result, "run", result).ledger.store, forget_memory, url)
     except BaseException:
@@ -59,8 +59,8 @@ def start_in_memory(request: Request, start: Callable[[Request], Any]) -> Any:
     return result
 
 
-def _say_once(request: Request) -> None:
+def _say_once(quiet: bool) -> None:
     global _told
-    if not _told and getattr(request.options, "quiet", None) is not True:
+    if not (_told or quiet):
         say("Without out= the run is not crash-safe: it is computed in this process, and its result is only in memory.")
     _told = True

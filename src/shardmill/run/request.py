@@ -119,11 +119,15 @@ def call_verb(name: str, given: Mapping[str, Any], **more: Any) -> Any:
     if data is not None and data.text and not (named or verb.runs_code):
         request = request.with_work(text=data.text)
     start = verb.part("start") or start_task
-    if data is None or request.out or request.work.get("to"):
+    if data is None or request.out or request.work.get("to") or verb.long_items:
         return start(request)
     from shardmill.run.in_memory import start_in_memory
 
-    return start_in_memory(request, start)
+    return start_in_memory(
+        lambda out, execution: start(replace(request, out=out, execution=execution)),
+        request.execution,
+        quiet=request.options.quiet is True,
+    )
 
 
 def checked(function: Callable[_Given, _Result]) -> Callable[_Given, _Result]:

@@ -18,7 +18,7 @@ _COPIED_BYTES = 4 << 20
 
 
 @dataclass(slots=True)
-class Staged:
+class StagedObject:
     """A file to write; `key` is set when all is written."""
 
     file: IO[bytes]
@@ -26,7 +26,7 @@ class Staged:
 
 
 @contextlib.contextmanager
-def staging(store: Store, folder: str) -> Iterator[Staged]:
+def staging(store: Store, folder: str) -> Iterator[StagedObject]:
     """Write an object of a folder, and name it at the end; one of that name that exists stays as it is.
 
     On a disk it is written in the folder itself and renamed. For other stores it waits in a temporary file. An error
@@ -37,7 +37,7 @@ def staging(store: Store, folder: str) -> Iterator[Staged]:
             yield staged
         return
     with io.BytesIO() if store.url.startswith("memory:") else tempfile.TemporaryFile() as file:
-        yield (staged := Staged(file))
+        yield (staged := StagedObject(file))
         if store.head(staged.key) is None:
             file.seek(0)
             upload = store.writer(staged.key)
@@ -46,12 +46,12 @@ def staging(store: Store, folder: str) -> Iterator[Staged]:
 
 
 @contextlib.contextmanager
-def _renaming(store: LocalStore, folder: str) -> Iterator[Staged]:
+def _renaming(store: LocalStore, folder: str) -> Iterator[StagedObject]:
     name, is_new = f"{folder}staged", not store.root.exists()
     store.remove_partials(name)
     partial, file = store.partial(name)
     try:
-        yield (staged := Staged(file))
+        yield (staged := StagedObject(file))
         file.close()
         if store.head(staged.key) is None:
             store.rename(partial, staged.key)

@@ -11,13 +11,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from shardmill.core.errors import ShardmillError, SourceError
+from shardmill.sources import kinds
 from shardmill.store import is_url
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-# The column of a list of strings, and of an array of vectors.
-TEXT, VECTOR = "text", "vector"
+# The column of a list of strings, as of the lines of a text, and of an array of vectors.
+TEXT, VECTOR = kinds.TEXT.column, "vector"
 _TYPES = (
     "Give a path or a URL, a pandas or Polars DataFrame, a Polars LazyFrame, an Arrow table, reader or dataset, a "
     "Hugging Face dataset, a list of strings or of dicts, or an iterator of either."

@@ -10,8 +10,9 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from shardmill.core.errors import SourceError
-from shardmill.sources.held.data import TEXT
+from shardmill.sources import kinds
 
+_TEXT = kinds.TEXT.column
 _ROWS, _BYTES = 8192, 16 << 20
 _REFUSED = (pa.ArrowException, TypeError, ValueError, OverflowError)
 
@@ -74,9 +75,9 @@ def _numbered(rows: Iterable[Any], what: str) -> Iterator[tuple[int, Any]]:
 
 def _as_dict(row: Any, kind: type | None, number: int, what: str) -> Mapping[str, Any]:
     if isinstance(row, str) and kind is str:
-        return {TEXT: row}
+        return {_TEXT: row}
     if row is None and kind is not dict:
-        return {TEXT: None}
+        return {_TEXT: None}
     if isinstance(row, Mapping) and kind is dict:
         if wrong := next((name for name in row if not isinstance(name, str)), None):
             raise SourceError(f"{what}: row {number:,} has the key {wrong!r}.", hint="Keys are names of columns.")

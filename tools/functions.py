@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 __all__ = [{names}]
 
 Place = str | os.PathLike[str]
+# Places, or data in memory: a frame, an Arrow table, a dataset, a list or an iterator.
+Source = Any
 '''
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from shardmill.core.console import print_json, say
 from shardmill.core.dialect import shell_command
+from shardmill.plan import name_place
 from shardmill.plan.options import RESULT, CallOptions, option
 from shardmill.plan.shared import IntoFolder
 from shardmill.plan.values import Place
@@ -98,7 +99,9 @@ def _show(made: Plan, devices: list[Device]) -> None:
         place, rows = made.stat.files[0].place, made.shards[-1].stop
         table.add_row("source", f"{place}, {rows:,} rows, about {made.stat.size_bytes:,} bytes")
     else:
-        table.add_row("source", f"{len(made.stat.files)} {made.stat.format} files, {made.stat.size_bytes:,} bytes")
+        first = made.stat.files[0].place
+        read = f"{len(made.stat.files)} {made.stat.format} files" if name_place(first) == first else name_place(first)
+        table.add_row("source", f"{read}, {made.stat.size_bytes:,} bytes")
     table.add_row("columns", ", ".join(f"{n} {t}" for n, t in made.stat.columns.items()) or "none kept")
     table.add_row("model", ", ".join(f"{n} {t}" for n, t in made.fingerprint.items()))
     named = Counter(device.name for device in devices)

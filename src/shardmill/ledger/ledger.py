@@ -35,7 +35,7 @@ from shardmill.ledger.state import StateRecord, started_over
 from shardmill.ledger.step import StepRecords
 from shardmill.ledger.trial import TrialRecords
 from shardmill.ledger.worker import WorkerRecords
-from shardmill.plan import Plan, ShardRows
+from shardmill.plan import SPILLED, Plan, ShardRows, is_spilled
 from shardmill.store import Store, locate, open_store, replacing
 
 _ROLLED_UP = ("segments/", "rolled/")
@@ -106,6 +106,9 @@ class Ledger:
         """Write the plan unless one exists, and return the plan that is stored. The run is wanted from now on."""
         self.store.put_if_absent("plan.json", self._new_generation(plan))
         stored = self.plan()
+        # A process that died before its plan may have spilled other data.
+        kept = {self._shorten(file.place) for file in stored.stat.files}
+        self.store.delete_all([key for key in self._spilled() if key not in kept])
         self.state.want(name_person())
         return stored
 
@@ -116,14 +119,14 @@ class Ledger:
         has a name for all runs is deleted before, as it could be the new run's after, and nothing rests on it. Files
         of a newer run are written after its plan, so files listed before a look at the plan are none of them.
         """
-        listed = [entry.key for folder in _OWN_NAMES for entry in self.store.list(folder)]
+        listed = [*self._spilled(), *(entry.key for folder in _OWN_NAMES for entry in self.store.list(folder))]
         shared = [entry.key for folder in _SHARED_NAMES for entry in self.store.list(folder)]
         data, tag = self.store.get_tagged("plan.json")
         if Plan.from_json(data).generation == self.folder.generation:
             self.store.delete_all([*shared, *_FILES])
             new = self._new_generation(plan)
             if self.store.replace_if_same("plan.json", new, tag):
-                kept = {file.index for file in Plan.from_json(new).stat.files}
+                kept = {key for file in Plan.from_json(new).stat.files for key in (file.index, file.place)}
                 self.store.delete_all([key for key in listed if key not in kept])
         stored = self.plan()
         self.state.want(name_person())
@@ -180,6 +183,7 @@ class Ledger:
 
     def _new_generation(self, plan: Plan) -> bytes:
         plan = plan.indexed_at([self._keep_index(i, f.index) for i, f in enumerate(plan.stat.files)])
+        plan = plan.placed_at([self._shorten(place) for place in plan.places])
         return replace(plan, generation=uuid.uuid4().hex[:8]).encode()
 
     def _keep_index(self, file: int, place: str) -> str:
@@ -196,9 +200,17 @@ class Ledger:
             shutil.copyfileobj(data, kept, _COPIED_BYTES)
         return key
 
+    def _shorten(self, place: str) -> str:
+        """The place of a file: inside the run by its key, so that the run can be moved."""
+        key = place.removeprefix(f"{self.url}/")
+        return key if is_spilled(key) else place
+
+    def _spilled(self) -> list[str]:
+        return [entry.key for entry in self.store.list(SPILLED) if is_spilled(entry.key)]
+
     def is_own(self, key: str) -> bool:
         """Whether a key is in a folder that only the ledger and the sinks write."""
-        return key.startswith(_OWN_NAMES)
+        return key.startswith((*_OWN_NAMES, SPILLED))
 
     def plan(self) -> Plan:
         found = self.find_plan()
@@ -214,10 +226,15 @@ class Ledger:
         if plan.generation != self.folder.generation:
             self._enter(plan.generation)
         plan = plan.indexed_at([f.index and f"{self.url}/{f.index}" for f in plan.stat.files])
-        return plan.relocated(self.execution())
+        plan = plan.relocated(self.execution())
+        if any(is_spilled(file.place) for file in plan.stat.files[:1]):
+            plan = plan.placed_at([f"{self.url}/{place}" for place in plan.places])
+        return plan
 
     def put_execution(self, settings: dict[str, Any]) -> None:
         """Store the settings that may change between resumes."""
+        if places := settings.get("places"):
+            settings = {**settings, "places": [*map(self._shorten, places)]}
         self.store.put("execution.json", encode({"generation": self.folder.generation, "settings": settings}))
 
     def execution(self) -> dict[str, Any]:

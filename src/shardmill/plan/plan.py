@@ -46,6 +46,11 @@ _LONGEST_S = 900.0
 # Begins the name of a run that is a source, and what identifies the content of its parts.
 RUN = "run:"
 
+# The folder of data in memory, and of bytes of pipes, that a run reads and keeps; each file is named by its digest.
+SPILLED = "spilled/"
+_SPILLED_NAME = re.compile(r"spilled/(memory|pipe)-[0-9a-f]{16}\.[a-z0-9]+")
+_SPILLED_WORDS = {"memory": "data in memory", "pipe": "a pipe"}
+
 # The end of a stream is unknown before it is read; this is beyond any.
 STREAM_END = 1 << 62
 _FILE_FIELDS = ("place", "size_bytes", "tag", "edges")
@@ -332,6 +337,18 @@ class Plan:
         files = tuple(replace(f, place=place) for f, place in zip(self.stat.files, places, strict=True))
         return replace(self, work=work, stat=replace(self.stat, files=files))
 
+    @property
+    def places(self) -> list[str]:
+        """Where its files are."""
+        return [file.place for file in self.stat.files]
+
+    def placed_at(self, places: Sequence[str]) -> Plan:
+        """The same plan with its files at these places."""
+        if list(places) == self.places:
+            return self
+        files = tuple(replace(f, place=place) for f, place in zip(self.stat.files, places, strict=True))
+        return replace(self, stat=replace(self.stat, files=files))
+
     def indexed_at(self, places: Sequence[str]) -> Plan:
         """The same plan with the indexes of its files at these places."""
         files = tuple(replace(f, index=place) for f, place in zip(self.stat.files, places, strict=True))
@@ -347,6 +364,22 @@ def _dump(work: Work) -> dict[str, Any]:
     unused: dict[str, Any] = {"to": {"metadata"}} if work.to is not None else {"to": True}
     unused |= {name: True for name in _UNUSED if not getattr(work, name)}
     return work.model_dump(mode="json", exclude=unused)
+
+
+def is_spilled(key: str) -> bool:
+    """Whether a key of a run folder is that of data that the run spilled there."""
+    return _SPILLED_NAME.fullmatch(key) is not None
+
+
+def name_place(place: str) -> str:
+    """A place of a source, as it is shown: what was spilled into the run folder, in words.
+
+    >>> name_place("/runs/mine/spilled/pipe-00c0ffee00c0ffee.jsonl")
+    'a pipe, kept as spilled/pipe-00c0ffee00c0ffee.jsonl'
+    """
+    key = "/".join(place.rsplit("/", 2)[-2:])
+    found = _SPILLED_NAME.fullmatch(key)
+    return place if found is None else f"{_SPILLED_WORDS[found[1]]}, kept as {key}"
 
 
 def without_server(params: Mapping[str, Any]) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from shardmill.plan.execution import (
     ShardLimits,
 )
 from shardmill.plan.options import MODEL, OTHER, RESULT, SOURCE, TABLE, CallOptions, TableOptions, WorkOptions, option
-from shardmill.plan.values import NAMES, PLACES, Address, Names, Place, Places
+from shardmill.plan.values import NAMES, PLACES, SOURCES, Address, Names, Place, Places
 
 
 class Reading(WorkOptions):
@@ -27,11 +27,11 @@ class Reading(WorkOptions):
 
     source: Places = option(
         (),
-        "Files, folders, globs, URLs, or run:RUN; with --query, a database.",
+        "Files, folders, globs, URLs, - (a pipe), or run:RUN; with --query, a database.",
         metavar="SOURCE",
         argument=True,
         common=True,
-        accepts=PLACES,
+        accepts=SOURCES,
         needed=True,
         min_length=1,
     )
@@ -62,7 +62,6 @@ class ReadingTexts(Reading):
         group=SOURCE,
         metavar="FIELD",
         common=True,
-        needed=True,
         min_length=1,
     )
 

@@ -30,6 +30,9 @@ def _as_columns(value: Any) -> Any:
 
 def _as_places(value: Any) -> Any:
     """Places without passwords: a spec is stored and shown."""
+    wrong = [type(v).__name__ for v in _each(value) if not isinstance(v, str | os.PathLike)]
+    if wrong:
+        raise ValueError(f"a value of type {wrong[0]} is neither a path nor a URL")
     places = tuple(withhold(str(v)) for v in _each(value))
     if any("\0" in place for place in places):
         raise ValueError("a path or a URL has no zero byte")
@@ -44,4 +47,4 @@ Bytes = Annotated[int, BeforeValidator(parse_bytes)]
 Place = Annotated[str, BeforeValidator(lambda value: os.fspath(value) if isinstance(value, os.PathLike) else value)]
 Address = Annotated[str, BeforeValidator(lambda value: withhold(str(value)))]
 
-NAMES, PLACES = "str | Sequence[str]", "str | Sequence[str]"
+NAMES, PLACES, SOURCES = "str | Sequence[str]", "str | Sequence[str]", "Source"

@@ -12,6 +12,7 @@ from shardmill.run import loading
 from shardmill.run.result import Run
 from shardmill.run.running import prepare, start
 from shardmill.run.searchable import make_searchable
+from shardmill.run.spilling import keep_source
 
 Place = str | os.PathLike[str]
 
@@ -21,7 +22,9 @@ def carry_out(work: dict[str, Any], execution: dict[str, Any], out: Place | None
     work = _make_ready(work, quiet=how.get("quiet", True))
     if work.get("to"):
         return loading.load(work, execution, out or "", **how)
-    return start(make_spec(work, execution), name_folder(out), **how)
+    place = name_folder(out)
+    work = keep_source(work, place, fresh=how.get("fresh", False))
+    return start(make_spec(work, execution), place, **how)
 
 
 def prepare_work(work: dict[str, Any], execution: dict[str, Any], out: Place, **how: Any) -> Run:
@@ -29,6 +32,7 @@ def prepare_work(work: dict[str, Any], execution: dict[str, Any], out: Place, **
     work = _make_ready(work, quiet=how.get("quiet", True))
     if work.get("to"):
         return loading.prepare(work, execution, out, **how)
+    work = keep_source(work, out, fresh=how.get("fresh", False))
     return prepare(make_spec(work, execution), out, **how)
 
 

@@ -13,8 +13,11 @@ from typing import Any, Literal, get_args, get_origin
 
 from shardmill.core.dialect import speak, speaking
 from shardmill.plan.options import Declared, declared, plain_type
+from shardmill.plan.values import SOURCES
 from shardmill.plugins import Verb
 from shardmill.run.request import call_verb, checked
+
+_DATA = " Or data in memory: a frame, an Arrow table, a dataset, a list or an iterator of texts or dicts."
 
 
 def make_function(verb: Verb) -> Callable[..., Any]:
@@ -88,8 +91,9 @@ def describe(each: Declared) -> str:
     """The help of an option, in the words of Python."""
     default = f" Default: {each.default}." if each.default else ""
     engine = f"With --engine {each.about.engine.partition(',')[0]}: " if each.about.engine else ""
+    data = _DATA if each.about.accepts == SOURCES else ""
     with speaking("python"):
-        return speak(f"{engine}{each.help}{default}")
+        return speak(f"{engine}{each.help}{data}{default}")
 
 
 def docstring(verb: Verb, options: list[Declared]) -> str:

@@ -19,6 +19,7 @@ from shardmill.postgres.presets import find_preset
 from shardmill.run import Run, start
 from shardmill.run import prepare as prepare_run
 from shardmill.run.planner import result_schema
+from shardmill.run.spilling import keep_source
 from shardmill.sinks import table as sink
 from shardmill.sources.columns import split_keep
 
@@ -83,6 +84,7 @@ def load(work: dict[str, Any], execution: dict[str, Any], out: str | os.PathLike
     """
     work = complete_work(work)
     place = os.fspath(out) or default_out(work)
+    work = keep_source(work, place, fresh=how.get("fresh", False))
     metadata = work["to"].pop("metadata", ())
     if metadata and execution.get("detach"):
         raise SpecError("--metadata makes two runs, one after the other: they cannot be detached.")
@@ -108,6 +110,7 @@ def prepare(work: dict[str, Any], execution: dict[str, Any], out: str | os.PathL
     work = complete_work(work)
     if work["to"].get("metadata"):
         raise SpecError("--metadata makes two runs, and a plan is of one.", hint="`shardmill load` runs both.")
+    work = keep_source(work, out, fresh=how.get("fresh", False))
     spec = make_spec(work, execution)
     return prepare_run(spec, out, before=lambda plan: _ask_about_indexes(plan, spec, how), **how)
 

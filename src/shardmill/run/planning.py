@@ -14,7 +14,7 @@ from shardmill.core.telemetry import open_trace
 from shardmill.engines import LOCAL, check_detachable, check_device, find_kind, open_engine
 from shardmill.engines.base import Engine, check_options
 from shardmill.ledger import Ledger
-from shardmill.plan import NEW_NUMERICS, Plan, new_numerics
+from shardmill.plan import NEW_NUMERICS, Plan, is_spilled, new_numerics
 from shardmill.plan.shared import refuse_both
 from shardmill.plan.spec import Spec, Work
 from shardmill.run.changes import differences
@@ -136,8 +136,8 @@ def _settle_plan(ledger: Ledger, plan: Plan, *, fresh: bool, resume: bool) -> Pl
     if found is None:
         if resume:
             raise UsageError(f"{ledger.url}: there is no run to resume.", hint="Leave out --resume to start one.")
-        # Indexes of files, and the fitted map, are written before the plan.
-        if any(not e.key.startswith(("index/", "fit/")) for e in ledger.store.list("")):
+        # Indexes of files, the fitted map and spilled data are written before the plan.
+        if any(not (e.key.startswith(("index/", "fit/")) or is_spilled(e.key)) for e in ledger.store.list("")):
             raise RunExists(f"{ledger.url} is not empty and holds no run.", hint="Choose another folder with --out.")
         found = ledger.create(plan)
     changes = differences(found, plan)

@@ -17,10 +17,13 @@ from shardmill.core.errors import SpecError, UsageError, nearest
 from shardmill.plan.options import Options, declared, read_options
 from shardmill.plan.shared import refuse_both
 from shardmill.plugins import Verb, find, names
+from shardmill.sources.held import HeldData, find_held
 
 if TYPE_CHECKING:
     from shardmill.run.result import Run
 
+# Stands for data in memory where only places are checked.
+_HELD = "memory"
 _Given = ParamSpec("_Given")
 _Result = TypeVar("_Result")
 
@@ -76,7 +79,7 @@ def make_request(verb: Verb, given: Mapping[str, Any], **more: Any) -> Request:
     fields = {name.rstrip("_"): name for name in model.model_fields}
     given = {fields.get(name, name): value for name, value in given.items() if not _is_missing(value)}
     _refuse_options_of_others(verb, model, given)
-    options = read_options(model, given)
+    options = read_options(model, {**given, "source": _HELD} if isinstance(given.get("source"), HeldData) else given)
     work, execution = sort_options(model, given)
     if path := getattr(options, "spec", ""):
         work, execution = _over_file(Path(path), work, execution)
@@ -109,8 +112,22 @@ def start_task(request: Request) -> Run:
 def call_verb(name: str, given: Mapping[str, Any], **more: Any) -> Any:
     """Call a verb as a function. `more` are further arguments of `run.start`. False is a flag that is not given."""
     verb: Verb = find("verbs", name)
-    request = make_request(verb, {name: value for name, value in given.items() if value is not False}, **more)
-    return (verb.part("start") or start_task)(request)
+    given = {name: value for name, value in given.items() if value is not False}
+    named = next((str(given[name]) for name in ("text", "template", "messages") if given.get(name)), "")
+    data = find_held(given.get("source"), named)
+    request = make_request(verb, given if data is None else {**given, "source": data}, **more)
+    if data is not None and data.text and not (named or verb.runs_code):
+        request = request.with_work(text=data.text)
+    start = verb.part("start") or start_task
+    if data is None or request.out or request.work.get("to") or verb.long_items:
+        return start(request)
+    from shardmill.run.in_memory import start_in_memory
+
+    return start_in_memory(
+        lambda out, execution: start(replace(request, out=out, execution=execution)),
+        request.execution,
+        quiet=request.options.quiet is True,
+    )
 
 
 def checked(function: Callable[_Given, _Result]) -> Callable[_Given, _Result]:

@@ -33,6 +33,7 @@ from shardmill.plan.spec import SERVER, ErrorLimit, Execution, Spec, make_execut
 from shardmill.plugins import check_packages
 from shardmill.run.costs.rates import expect, learn
 from shardmill.run.here import WorkerHere, is_done_here
+from shardmill.run.in_memory import choose_one, is_in_memory
 from shardmill.run.planner import result_schema
 from shardmill.run.planning import (
     check_installed,
@@ -83,6 +84,8 @@ def start(
     permit(spec, of_model=allow_code)
     ledger = _open_folder(out, engine)
     placer, devices = open_placer(spec, engine, quiet)
+    if is_in_memory(ledger.url):
+        devices = choose_one(devices, spec.execution.device)
     if placer is None:
         check_installed(spec.work, devices)
     spec = settle_by_task(spec)
@@ -113,7 +116,7 @@ def prepare(
 
 def _open_folder(out: str | os.PathLike[str], engine: Engine | None) -> Ledger:
     ledger = Ledger(out)
-    if engine is None and ledger.url.startswith("memory:"):
+    if engine is None and ledger.url.startswith("memory:") and not is_in_memory(ledger.url):
         raise UsageError(
             f"{out}: workers are other processes and cannot see this one's memory.", hint="Use a path or a URL."
         )
@@ -231,12 +234,13 @@ def _finish(
         if any(device.kind == "cuda" for device in devices):
             # A model that searches left on a GPU takes memory from its workers.
             KEPT.close()
+        in_memory = is_in_memory(ledger.url)
         placed = engine or LocalEngine(
             devices,
-            max_restarts=spec.execution.max_restarts,
+            max_restarts=0 if in_memory else spec.execution.max_restarts,
             stuck_s=spec.execution.stuck_s,
             detached=spec.execution.detach,
-            here=WorkerHere if is_done_here(ledger, plan, spec.execution, devices) else None,
+            here=WorkerHere if in_memory or is_done_here(ledger, plan, spec.execution, devices) else None,
         )
         if spec.execution.detach:
             _leave(placed, ledger.url)
@@ -246,7 +250,8 @@ def _finish(
         except (WorkerFailed, TooManyErrors) as error:
             _fail(ledger, plan, error)
             raise
-        learn(ledger, plan, devices, precision, began)
+        if not in_memory:
+            learn(ledger, plan, devices, precision, began)
     run = Run(ledger.url)
     _check_complete(run)
     begin_again(run.ledger, run.plan, spec.execution)

@@ -16,6 +16,7 @@ from shardmill.sources.chunks import listed_chunks
 from shardmill.sources.files import readable, stat_file
 from shardmill.sources.formats import unknown_scheme
 from shardmill.sources.manifest import MANIFEST, read_manifest
+from shardmill.sources.pipe import is_pipe
 from shardmill.store import Entry, is_url, open_store
 from shardmill.store.clients import SCHEMES
 from shardmill.store.hub import SCHEME, HubPlace
@@ -44,6 +45,8 @@ def expand(place: str) -> list[Found]:
 
 
 def _expand_local(place: str) -> Iterator[Found]:
+    if is_pipe(place):
+        raise SourceError(f"{place} is a pipe: it is read once, into a run folder.", hint="Name one: --out runs/mine")
     path = Path(place).expanduser().absolute()
     mode = 0
     with readable(place), contextlib.suppress(FileNotFoundError, NotADirectoryError):

@@ -345,5 +345,10 @@ def memory_store(url: str) -> ObjectStore:
     return ObjectStore(url, Clients(client, client), f"{folder}/" if folder else "")
 
 
+def forget_memory(url: str) -> None:
+    """Free the store of a URL in memory, once all who use it have let go of it."""
+    _memory.pop(url.removeprefix("memory://").partition("/")[0], None)
+
+
 def object_store(url: str) -> ObjectStore:
     return ObjectStore(url, *connect(url))

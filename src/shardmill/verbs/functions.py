@@ -32,15 +32,17 @@ __all__ = [
 ]
 
 Place = str | os.PathLike[str]
+# Places, or data in memory: a frame, an Arrow table, a dataset, a list or an iterator.
+Source = Any
 
 
 @checked
 def answer(
-    source: str | Sequence[str],
+    source: Source,
     *,
-    text: str,
     over: Place,
     out: Place | None = None,
+    text: str | None = None,
     query: str | None = None,
     format: str | None = None,
     split: str | None = None,
@@ -84,10 +86,11 @@ def answer(
 
     run = shardmill.answer("questions.jsonl", over="runs/wiki", text="question", out="runs/answers")
 
-    source: Files, folders, globs, URLs, or run:RUN; with query=, a database.
-    text: The text: a field, several ("title,body") or a template ("{title}: {body}").
+    source: Files, folders, globs, URLs, - (a pipe), or run:RUN; with query=, a database. Or data in memory: a
+        frame, an Arrow table, a dataset, a list or an iterator of texts or dicts.
     over: The embed run with the passages, or a table: postgresql://HOST/DB/TABLE.
     out: The run folder, created if missing: a path or a URL.
+    text: The text: a field, several ("title,body") or a template ("{title}: {body}").
     query: The SELECT to read from the database, cut by its first id= column.
     format: jsonl, text, csv, tsv, parquet, arrow, json (an array), pickle or datasets. Default: by file name.
     split: Of a folder or a dataset with several splits, the one to read; all reads every file.
@@ -136,7 +139,7 @@ def answer(
 
 @checked
 def apply(
-    source: str | Sequence[str],
+    source: Source,
     call: str | Callable[..., Any],
     *,
     out: Place | None = None,
@@ -177,7 +180,8 @@ def apply(
 
     run = shardmill.apply("reviews.jsonl", count_words, out="runs/words")
 
-    source: Files, folders, globs, URLs, or run:RUN; with query=, a database.
+    source: Files, folders, globs, URLs, - (a pipe), or run:RUN; with query=, a database. Or data in memory: a
+        frame, an Arrow table, a dataset, a list or an iterator of texts or dicts.
     call: The function or class: package.module:function, or file.py:function.
     out: The run folder, created if missing: a path or a URL.
     text: Also give it a column `text`, made from a template: "{title}: {body}".
@@ -258,7 +262,7 @@ def ask(
 
 @checked
 def audit(
-    source: str | Sequence[str],
+    source: Source,
     *,
     query: str | None = None,
     format: str | None = None,
@@ -279,7 +283,8 @@ def audit(
 
     shardmill.audit("vectors.parquet", text="body", column="embedding", model="all-MiniLM-L6-v2")
 
-    source: Files, folders, globs, URLs, or run:RUN; with query=, a database.
+    source: Files, folders, globs, URLs, - (a pipe), or run:RUN; with query=, a database. Or data in memory: a
+        frame, an Arrow table, a dataset, a list or an iterator of texts or dicts.
     query: The SELECT to read from the database, cut by its first id= column.
     format: jsonl, text, csv, tsv, parquet, arrow, json (an array), pickle or datasets. Default: by file name.
     split: Of a folder or a dataset with several splits, the one to read; all reads every file.
@@ -302,10 +307,10 @@ def audit(
 
 @checked
 def dedup(
-    source: str | Sequence[str],
+    source: Source,
     *,
-    text: str,
     out: Place | None = None,
+    text: str | None = None,
     query: str | None = None,
     format: str | None = None,
     split: str | None = None,
@@ -332,9 +337,10 @@ def dedup(
 
     done = shardmill.dedup("reviews.jsonl", text="reviewText", out="runs/unique")
 
-    source: Files, folders, globs, URLs, or run:RUN; with query=, a database.
-    text: The text: a field, several ("title,body") or a template ("{title}: {body}").
+    source: Files, folders, globs, URLs, - (a pipe), or run:RUN; with query=, a database. Or data in memory: a
+        frame, an Arrow table, a dataset, a list or an iterator of texts or dicts.
     out: The run folder, created if missing: a path or a URL.
+    text: The text: a field, several ("title,body") or a template ("{title}: {body}").
     query: The SELECT to read from the database, cut by its first id= column.
     format: jsonl, text, csv, tsv, parquet, arrow, json (an array), pickle or datasets. Default: by file name.
     split: Of a folder or a dataset with several splits, the one to read; all reads every file.
@@ -366,10 +372,10 @@ def dedup(
 
 @checked
 def embed(
-    source: str | Sequence[str],
+    source: Source,
     *,
-    text: str,
     out: Place | None = None,
+    text: str | None = None,
     query: str | None = None,
     format: str | None = None,
     split: str | None = None,
@@ -407,9 +413,10 @@ def embed(
 
     run = shardmill.embed("reviews.jsonl", text="reviewText", out="runs/reviews")
 
-    source: Files, folders, globs, URLs, or run:RUN; with query=, a database.
-    text: The text: a field, several ("title,body") or a template ("{title}: {body}").
+    source: Files, folders, globs, URLs, - (a pipe), or run:RUN; with query=, a database. Or data in memory: a
+        frame, an Arrow table, a dataset, a list or an iterator of texts or dicts.
     out: The run folder, created if missing: a path or a URL.
+    text: The text: a field, several ("title,body") or a template ("{title}: {body}").
     query: The SELECT to read from the database, cut by its first id= column.
     format: jsonl, text, csv, tsv, parquet, arrow, json (an array), pickle or datasets. Default: by file name.
     split: Of a folder or a dataset with several splits, the one to read; all reads every file.
@@ -451,7 +458,7 @@ def embed(
 
 @checked
 def generate(
-    source: str | Sequence[str],
+    source: Source,
     *,
     model: str,
     out: Place | None = None,
@@ -503,7 +510,8 @@ def generate(
 
     run = shardmill.generate("news.jsonl", template="Sum up: {body}", model="./Qwen3-0.6B", out="runs/short")
 
-    source: Files, folders, globs, URLs, or run:RUN; with query=, a database.
+    source: Files, folders, globs, URLs, - (a pipe), or run:RUN; with query=, a database. Or data in memory: a
+        frame, an Arrow table, a dataset, a list or an iterator of texts or dicts.
     model: A model that generates: a folder, its URL (s3://…), a hub name, or its name on the endpoint=.
     out: The run folder, created if missing: a path or a URL.
     query: The SELECT to read from the database, cut by its first id= column.
@@ -560,7 +568,7 @@ def generate(
 
 @checked
 def load(
-    source: str | Sequence[str],
+    source: Source,
     *,
     to: str,
     out: Place | None = None,
@@ -612,7 +620,8 @@ def load(
 
     run = shardmill.load("docs.parquet", text="body", id="doc_id", to="postgresql:///docs", table="documents")
 
-    source: Files, folders, globs, URLs, or run:RUN; with query=, a database.
+    source: Files, folders, globs, URLs, - (a pipe), or run:RUN; with query=, a database. Or data in memory: a
+        frame, an Arrow table, a dataset, a list or an iterator of texts or dicts.
     to: postgresql://USER@HOST/DATABASE or embedded:PATH.
     out: The run folder: a path or a URL. Default: runs/TABLE.
     text: The text to embed: a field, several ("title,body") or a template ("{title}: {body}"). Default: what the
@@ -669,7 +678,7 @@ def load(
 
 @checked
 def map(
-    source: str | Sequence[str],
+    source: Source,
     *,
     out: Place,
     query: str | None = None,
@@ -706,7 +715,8 @@ def map(
 
     shardmill.map("runs/reviews", out="maps/reviews", marks=["battery dies after an hour"])
 
-    source: Files, folders, globs, URLs, or run:RUN; with query=, a database.
+    source: Files, folders, globs, URLs, - (a pipe), or run:RUN; with query=, a database. Or data in memory: a
+        frame, an Arrow table, a dataset, a list or an iterator of texts or dicts.
     out: The folder of the map, created if missing.
     query: The SELECT to read from the database, cut by its first id= column.
     format: jsonl, text, csv, tsv, parquet, arrow, json (an array), pickle or datasets. Default: by file name.
@@ -770,10 +780,10 @@ def receipt(
 
 @checked
 def summarize(
-    source: str | Sequence[str],
+    source: Source,
     *,
-    text: str,
     out: Place | None = None,
+    text: str | None = None,
     query: str | None = None,
     format: str | None = None,
     split: str | None = None,
@@ -821,9 +831,10 @@ def summarize(
 
     run = shardmill.summarize("news.jsonl", text="article", out="runs/news")
 
-    source: Files, folders, globs, URLs, or run:RUN; with query=, a database.
-    text: The text: a field, several ("title,body") or a template ("{title}: {body}").
+    source: Files, folders, globs, URLs, - (a pipe), or run:RUN; with query=, a database. Or data in memory: a
+        frame, an Arrow table, a dataset, a list or an iterator of texts or dicts.
     out: The run folder, created if missing: a path or a URL.
+    text: The text: a field, several ("title,body") or a template ("{title}: {body}").
     query: The SELECT to read from the database, cut by its first id= column.
     format: jsonl, text, csv, tsv, parquet, arrow, json (an array), pickle or datasets. Default: by file name.
     split: Of a folder or a dataset with several splits, the one to read; all reads every file.
@@ -877,7 +888,7 @@ def summarize(
 
 @checked
 def train(
-    source: str | Sequence[str],
+    source: Source,
     *,
     model: str,
     out: Place | None = None,
@@ -925,7 +936,8 @@ def train(
 
     run = shardmill.train("pairs.jsonl", columns="question,passage", model="all-MiniLM-L6-v2", out="runs/tuned")
 
-    source: Files, folders, globs, URLs, or run:RUN; with query=, a database.
+    source: Files, folders, globs, URLs, - (a pipe), or run:RUN; with query=, a database. Or data in memory: a
+        frame, an Arrow table, a dataset, a list or an iterator of texts or dicts.
     model: A sentence-transformers folder, its URL (s3://…), or a hub name.
     out: The run folder, created if missing: a path or a URL.
     query: The SELECT to read from the database, cut by its first id= column.

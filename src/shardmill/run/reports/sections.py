@@ -9,7 +9,7 @@ from shardmill.core.console import count, duration
 from shardmill.core.dialect import shell_command
 from shardmill.core.template import NO_TEXT
 from shardmill.ledger import HistoryPoint
-from shardmill.plan import Plan
+from shardmill.plan import Plan, name_place
 from shardmill.plugins import find
 from shardmill.run.reports.account import Account
 from shardmill.run.reports.shape import Chart, Grid, Section
@@ -73,7 +73,7 @@ def _source(plan: Plan) -> list[tuple[str, str]]:
     work, stat = plan.work, plan.stat
     if _is_numbers(plan):
         return [("items", f"{stat.size_bytes:,}")]
-    places = ", ".join(work.source[:_MOST_FILES]) + (" …" if len(work.source) > _MOST_FILES else "")
+    places = ", ".join(map(name_place, work.source[:_MOST_FILES])) + (" …" if len(work.source) > _MOST_FILES else "")
     kind = "runs" if stat.files[0].run else stat.format
     read = f"{count(len(stat.files), 'file')} of {kind}, {stat.size_bytes:,} bytes"
     return [("source", places), ("read as", read), *([] if work.text == NO_TEXT else [("text", _text(work.text))])]

@@ -21,6 +21,7 @@ from shardmill.plan import ITEM, NUMBER, ROW
 from shardmill.plan.spec import make_spec
 from shardmill.run import start
 from shardmill.run.result import Run
+from shardmill.run.spilling import keep_source
 from shardmill.sources import list_columns
 from shardmill.verbs.dedup.functions import (
     PAIRS,
@@ -96,6 +97,7 @@ def remove_duplicates(
     if not exact and engine is None and find_kind(execution.get("engine") or LOCAL).stays_here:
         load_datasketch()
     place = os.fspath(out).rstrip("/")
+    work = keep_source(work, f"{place}-signatures", fresh=fresh)
     each = {"device": "cpu", **execution, "then": ()}
     how: dict[str, Any] = {"fresh": fresh, "quiet": quiet, "engine": engine}
     kept = _columns_to_keep(work, quiet)

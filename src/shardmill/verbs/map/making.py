@@ -26,6 +26,7 @@ from shardmill.plan.spec import make_spec
 from shardmill.plugins import find_by_scheme, find_verb
 from shardmill.postgres.places import find_table, is_table
 from shardmill.run import Run, start
+from shardmill.run.spilling import keep_source
 from shardmill.sources import Fields, discover, list_columns
 from shardmill.sources.sql.query import quote
 from shardmill.store import is_url
@@ -80,7 +81,7 @@ def make_map(
     given = {name: work[name] for name in FitOptions.model_fields if work.get(name) is not None}
     options = read_options(FitOptions, given)
     place = _absolute(os.fspath(out))
-    source = find_columns(work)
+    source = find_columns(keep_source(dict(work), place, fresh=fresh))
     fitted = _fit(source, options, place, quiet)
     how: dict[str, Any] = {"fresh": fresh, "resume": resume, "quiet": quiet, "engine": engine}
     marks = _embed_marks(source, work.get("marks") or (), quiet)

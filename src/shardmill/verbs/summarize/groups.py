@@ -13,6 +13,7 @@ from shardmill.plan.spec import make_spec, settle_server
 from shardmill.run import Run, start
 from shardmill.run.carrying import carry_out, name_folder
 from shardmill.run.loading import complete_work, load_spec
+from shardmill.run.spilling import keep_source
 from shardmill.verbs.summarize.method import find_method
 
 _COUNTS = ("items", "left_out")
@@ -66,6 +67,7 @@ def start_groups(
     place = os.fspath(out).rstrip("/")
     work = dict(work)
     key, to = work.pop("group_by"), work.pop("to", None)
+    work = keep_source(work, f"{place}-items", fresh=fresh)
     how: dict[str, Any] = {"fresh": fresh, "quiet": quiet, "engine": engine}
     each = {**execution, "then": ()}
     items = start(

@@ -7,6 +7,7 @@ from typing import Any
 from urllib.parse import quote
 
 from shardmill.ledger import HistoryPoint
+from shardmill.plan import name_place
 from shardmill.plugins import find_verb
 from shardmill.run.status.state import Status, said_by
 from shardmill.run.status.times import compare_forecast
@@ -215,7 +216,7 @@ def _plan(seen: RunSeen) -> PlanSeen:
     return PlanSeen(
         id=plan.id,
         task=plan.work.task,
-        source=list(plan.work.source[:_FEW]),
+        source=[*map(name_place, plan.work.source[:_FEW])],
         format=plan.stat.format,
         files=len(plan.stat.files),
         bytes=plan.stat.size_bytes,

@@ -15,6 +15,7 @@ from shardmill.sources.chunks import HEAD
 from shardmill.sources.compressed.detection import COMPRESSED_SUFFIXES, find_compression
 from shardmill.sources.compressed.entries import OnProgress, find_entries
 from shardmill.sources.content import open_ranges
+from shardmill.sources.documents.choosing import DOCUMENTS, choose_documents, name_documents
 from shardmill.sources.files import WINDOW_BYTES, empty_source, file_name, open_packed
 from shardmill.sources.formats import FOLDERS, choose_source, find_format, find_reader, format_names, suffixes
 from shardmill.sources.parsing import BOM
@@ -27,7 +28,7 @@ def discover_files(places: Sequence[str], fields: Fields, format: str | None, on
     """Find the files at the places, in order, and check that they have the fields."""
     TextTemplate.parse(fields.text)
     kind, files = find_files(places, format)
-    found = SourceStat(kind, find_entries(files, on_progress), {})
+    found = SourceStat(kind, files if find_format(kind).unit == "file" else find_entries(files, on_progress), {})
     return replace(found, columns=find_reader(kind).describe(found, fields))
 
 
@@ -39,13 +40,17 @@ def find_files(places: Sequence[str], format: str | None = None) -> tuple[str, t
         raise SourceError(f"{format!r} is not a supported format.", hint=nearest(format, format_names()))
     if (chosen := choose_source(places)) is not None:
         return _find_by_scheme(chosen, places, format)
-    found = {f.place: f for place in places for f in _choose(place, expand(place), format)}
+    picked = {place: _choose(place, expand(place), format) for place in places}
+    found = {f.place: f for place in places for f in picked[place]}
     files = tuple(_fingerprint(f) for f in found.values())
     if not any(file.size_bytes for file in files):
         raise empty_source(files)
     files, heads = find_compression(files, _packing)
     kind = FOLDERS.get(format, format) if format else _one_format(files)
-    if find_format(kind).compressible:
+    if find_format(kind).unit == "file":
+        paths = {f.place: path for place in places for f, path in name_documents(place, picked[place], len(places) > 1)}
+        files = tuple(replace(file, path=paths[file.place]) for file in files)
+    elif find_format(kind).compressible:
         refuse_other_kinds(files, heads, kind)
     else:
         _refuse_packed(files, kind)
@@ -66,7 +71,13 @@ def _choose(place: str, found: list[Found], format: str | None) -> list[Found]:
     if found and found[0].named:
         return found
     kinds = {f.place: suffixes().get(_suffix(f.place), ()) for f in found}
-    chosen = [f for f in found if kinds[f.place] and (format is None or format in kinds[f.place])]
+    if format is None:
+        # What accompanies data, as README.md does, is not read with it.
+        data = [f for f in found if kinds[f.place] and kinds[f.place] != (DOCUMENTS,)]
+        format = DOCUMENTS if not data and any(kinds.values()) else None
+    if format == DOCUMENTS:
+        return choose_documents(place, found)
+    chosen = data if format is None else [f for f in found if format in kinds[f.place]]
     if not chosen and format:
         chosen = [f for f in found if not kinds[f.place]]
     if not chosen:

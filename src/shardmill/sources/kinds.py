@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from shardmill.plugins.base import SourceKind
+from shardmill.sources.documents.names import SUFFIXES as DOCUMENTS
 
 _HERE = "shardmill.sources"
 
@@ -41,6 +42,16 @@ ARROW = SourceKind(
 )
 JSON = SourceKind(name="json", suffixes=(".json",), reader=f"{_HERE}.json.array", compressible=True)
 PICKLE = SourceKind(name="pickle", suffixes=(".pkl", ".pickle"), reader=f"{_HERE}.pickle.source")
+
+FILES = SourceKind(
+    name="files",
+    suffixes=DOCUMENTS,
+    reader=f"{_HERE}.documents.source",
+    unit="file",
+    compressible=True,
+    counted_remotely=True,
+    extras=("documents",),
+)
 
 RUN = SourceKind(name="run", schemes=("run:",), finder=f"{_HERE}.run:find_parts")
 RANGE = SourceKind(

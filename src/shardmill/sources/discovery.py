@@ -15,7 +15,7 @@ from shardmill.sources.chunks import HEAD
 from shardmill.sources.compressed.detection import COMPRESSED_SUFFIXES, find_compression
 from shardmill.sources.compressed.entries import OnProgress, find_entries
 from shardmill.sources.content import open_ranges
-from shardmill.sources.documents.choosing import DOCUMENTS, choose_documents, name_documents
+from shardmill.sources.documents.choosing import DOCUMENTS, LINES, choose_documents, name_documents, refuse_unclear
 from shardmill.sources.files import WINDOW_BYTES, empty_source, file_name, open_packed
 from shardmill.sources.formats import FOLDERS, choose_source, find_format, find_reader, format_names, suffixes
 from shardmill.sources.parsing import BOM
@@ -74,6 +74,8 @@ def _choose(place: str, found: list[Found], format: str | None) -> list[Found]:
     if format is None:
         # What accompanies data, as README.md does, is not read with it.
         data = [f for f in found if kinds[f.place] and kinds[f.place] != (DOCUMENTS,)]
+        if data and all(kinds[f.place] == (LINES,) for f in data):
+            refuse_unclear(place, data, [f for f in found if kinds[f.place] == (DOCUMENTS,)])
         format = DOCUMENTS if not data and any(kinds.values()) else None
     if format == DOCUMENTS:
         return choose_documents(place, found)

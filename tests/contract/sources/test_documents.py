@@ -6,6 +6,7 @@ import gc
 import gzip
 import io
 import os
+import sys
 import tarfile
 from collections.abc import Mapping
 from functools import partial
@@ -18,7 +19,8 @@ import pytest
 from shardmill.core.errors import SourceError, StaleResume
 from shardmill.plan.spec import Spec, make_spec
 from shardmill.run import start
-from shardmill.sources import Fields, discover, open_source
+from shardmill.run.planner import make_plan
+from shardmill.sources import Fields, discover, discovery, open_source
 from shardmill.sources.documents import parsing, source
 from shardmill.testing import InProcessEngine, check_source
 from tests.support.documents import (
@@ -272,3 +274,51 @@ def spec_of(source: Path | str, **work: Any) -> Spec:
     return make_spec(
         {"source": str(source), **wanted, "format": "files", **work}, {"max_errors": "100%", "shard_bytes": 99}
     )
+
+
+def texts(folder: Path, count: int = 12) -> Path:
+    return write(folder, {f"{n:02d}.txt": f"line one of {n}\nline two".encode() for n in range(count)})
+
+
+def test_many_small_text_files_must_be_said_to_be_lines_or_files(tmp_path: Path) -> None:
+    docs = texts(tmp_path / "docs")
+    unclear = spec_of(docs, id=None, keep=None, format=None)
+    with pytest.raises(SourceError, match="12 small text files: is a line an item, or a file") as refused:
+        start(unclear, tmp_path / "run", engine=InProcessEngine())
+    assert "--format text" in refused.value.hint
+    assert "--format files" in refused.value.hint
+    for format, rows in (("text", 24), ("files", 12)):
+        begun = start(spec_of(docs, id=None, keep=None, format=format), tmp_path / format, engine=InProcessEngine())
+        assert len(begun.table()) == rows
+        # The same command without --format goes on as the run began.
+        assert start(unclear, tmp_path / format, engine=InProcessEngine()).plan.id == begun.plan.id
+
+
+def test_a_run_of_lines_that_an_earlier_version_began_is_resumed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unclear = spec_of(texts(tmp_path / "docs"), id=None, keep=None, format=None)
+    with monkeypatch.context() as earlier:
+        earlier.setattr(discovery, "refuse_unclear", lambda *_: None)
+        begun = start(unclear, tmp_path / "run", engine=InProcessEngine())
+    assert start(unclear, tmp_path / "run", engine=InProcessEngine()).plan.id == begun.plan.id
+    assert len(begun.table()) == 24
+
+
+@pytest.mark.parametrize(("answer", "rows"), [("file", 12), ("l", 24)])
+def test_the_user_is_asked_at_a_terminal(
+    answer: str, rows: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for stream in (sys.stdin, sys.stderr):
+        monkeypatch.setattr(stream, "isatty", lambda: True, raising=False)
+    monkeypatch.setattr("builtins.input", lambda _: answer)
+    plan = make_plan(spec_of(texts(tmp_path), id=None, keep=None, format=None), [], quiet=False)
+    source = open_source(plan.stat, Fields.of(plan.work))
+    assert sum(len(batch) for shard in plan.shards for batch in source.read(shard)) == rows
+
+
+def test_few_or_large_or_named_text_files_are_lines(tmp_path: Path) -> None:
+    few, large = texts(tmp_path / "few", 9), write(tmp_path / "large", {f"{n}.txt": b"x\n" * 40_000 for n in range(12)})
+    many = texts(tmp_path / "many")
+    for places in ([few], [large], sorted(many.iterdir())):
+        assert discover([str(p) for p in places], Fields("text")).format == "text"

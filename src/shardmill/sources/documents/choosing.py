@@ -12,8 +12,26 @@ from shardmill.sources.files import file_name
 from shardmill.sources.places import Found
 from shardmill.store import is_url
 
-# The format of documents.
-DOCUMENTS = "files"
+# The format of documents, and of files of lines that may be documents.
+DOCUMENTS, LINES = "files", "text"
+# So many files that are no larger, on average, are more likely documents than lines.
+_MANY, _SMALL_BYTES = 10, 64 << 10
+
+
+class LinesOrFiles(SourceError):
+    """A folder of small text files, each of which may be one item or many."""
+
+
+def refuse_unclear(place: str, texts: Sequence[Found], others: Sequence[Found]) -> None:
+    """Refuse text files of a folder that may be documents, by their number and size; `others` surely are."""
+    total = sum(f.entry.size for f in texts)
+    if len(texts) + len(others) < _MANY or total > _SMALL_BYTES * len(texts):
+        return
+    beside = f" and {len(others):,} other documents" if others else ""
+    raise LinesOrFiles(
+        f"{place} has {len(texts):,} small text files{beside}: is a line an item, or a file?",
+        hint=f"Give --format {LINES} for one item per line, or --format {DOCUMENTS} for one item per file.",
+    )
 
 
 def choose_documents(place: str, found: Sequence[Found]) -> list[Found]:

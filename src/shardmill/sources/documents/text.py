@@ -6,7 +6,7 @@ import codecs
 import re
 
 from shardmill.sources.documents.document import BadDocument, Document
-from shardmill.sources.signatures import wide_encoding
+from shardmill.sources.encodings import wide_encoding
 
 _MARKS = {
     codecs.BOM_UTF8: "utf-8-sig",

@@ -147,6 +147,9 @@ class SourceKind:
     extras: tuple[str, ...] = ()
     """Extras of shardmill that the environment of a worker needs."""
 
+    bordered: bool = False
+    """Whether its texts have pages and headings, where a long text is best cut."""
+
     magic: bytes = b""
     """What its files begin with."""
 

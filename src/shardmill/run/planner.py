@@ -19,6 +19,7 @@ from shardmill.plan.sizing.profile import Rated, recall_rate, work_digest
 from shardmill.plan.spec import Spec, Work
 from shardmill.sources import Fields, Source, SourceStat, discover, kept_schema, list_columns, open_source, sort_groups
 from shardmill.sources.documents.choosing import DOCUMENTS, LINES, LinesOrFiles
+from shardmill.sources.formats import find_format
 from shardmill.sources.range import COLUMN, items_place
 from shardmill.tasks import open_task
 from shardmill.tasks.base import Task, number_items
@@ -78,16 +79,16 @@ def make_plan(spec: Spec, devices: Sequence[Device], *, like: Plan | None = None
     groups that it has sorted are reused too. Files that may be lines or documents are read as `like` reads them; of a
     new run the user is asked, unless it is `quiet`.
     """
-    work, read_as = spec.work, spec.work.format
-    if read_as is None and like is not None and like.stat.format in (LINES, DOCUMENTS):
-        work, read_as = work.model_copy(update={"format": like.work.format}), like.stat.format
     try:
-        return _make_plan(spec, work, read_as, devices, like, quiet)
+        return _make_plan(spec, spec.work, spec.work.format, devices, like, quiet)
     except LinesOrFiles as unclear:
-        if quiet or not (sys.stdin.isatty() and sys.stderr.isatty()):
+        if like is not None and unclear.is_settled_by(like.stat.format):
+            format, read_as = like.work.format, like.stat.format
+        elif not quiet and sys.stdin.isatty() and sys.stderr.isatty():
+            format = read_as = _ask_format(unclear)
+        else:
             raise
-        read_as = _ask_format(unclear)
-    return _make_plan(spec, work.model_copy(update={"format": read_as}), read_as, devices, like, quiet)
+    return _make_plan(spec, spec.work.model_copy(update={"format": format}), read_as, devices, like, quiet)
 
 
 def _ask_format(unclear: LinesOrFiles) -> str:
@@ -115,6 +116,9 @@ def _make_plan(
             return Plan.of(work, replace(stat, files=files), task.fingerprint(), _repeat(like.shards, work))
         with _LateBar("sorting into groups", quiet) as bar:
             stat = sort_groups(stat, fields, work.max_item_bytes, bar.at)
+    if find_format(stat.format).bordered and task.border_param and task.border_param not in work.params:
+        work = work.model_copy(update={"params": {**work.params, task.border_param: True}})
+        task = open_task(work.task, work.params)
     if any(name not in work.params for name in task.settles):
         found = task.settle(lambda: _first_rows(open_source(stat, fields, work.max_item_bytes), task))
         work = work.model_copy(update={"params": {**work.params, **found}})

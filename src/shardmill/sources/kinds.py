@@ -51,6 +51,7 @@ FILES = SourceKind(
     compressible=True,
     counted_remotely=True,
     extras=("documents",),
+    bordered=True,
 )
 
 RUN = SourceKind(name="run", schemes=("run:",), finder=f"{_HERE}.run:find_parts")

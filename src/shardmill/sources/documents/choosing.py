@@ -21,6 +21,10 @@ _MANY, _SMALL_BYTES = 10, 64 << 10
 class LinesOrFiles(SourceError):
     """A folder of small text files, each of which may be one item or many."""
 
+    def is_settled_by(self, format: str) -> bool:
+        """Whether a run of this format says what they are."""
+        return format in (LINES, DOCUMENTS)
+
 
 def refuse_unclear(place: str, texts: Sequence[Found], others: Sequence[Found]) -> None:
     """Refuse text files of a folder that may be documents, by their number and size; `others` surely are."""

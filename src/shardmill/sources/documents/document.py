@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+# Columns: the text, and the character of it that each page begins with, for documents of pages.
+TEXT, PAGES = "text", "pages"
 # Between two pages of a text. A heading is a line that begins with #, after a blank line.
 PAGE_BREAK = "\f"
 

@@ -20,7 +20,7 @@ from shardmill.sources.batches import BatchBuilder
 from shardmill.sources.columns import build_columns, chosen_types, column_names
 from shardmill.sources.content import open_ranges
 from shardmill.sources.documents.archives import count_members, cut_archive, read_archive
-from shardmill.sources.documents.document import BadDocument, Document, page_starts
+from shardmill.sources.documents.document import PAGES, TEXT, BadDocument, Document, page_starts
 from shardmill.sources.documents.member import Member
 from shardmill.sources.documents.names import PARSED, is_archive, suffix_of
 from shardmill.sources.documents.parsing import Parser, check_installed
@@ -28,8 +28,7 @@ from shardmill.sources.files import check_read, check_unchanged
 from shardmill.sources.grouping import Piece, group_files
 from shardmill.sources.parsing import over_limit
 
-# `pages` has the character of the text that each page begins with, for documents of pages.
-COLUMNS = {"file": "string", "title": "string", "text": "string", "bytes": "int64", "pages": "string"}
+COLUMNS = {"file": "string", "title": "string", TEXT: "string", "bytes": "int64", PAGES: "string"}
 # A file of pictures and fonts may be larger than its text.
 _TIMES_TEXT = 8
 
@@ -63,7 +62,7 @@ def extents(stat: SourceStat, shard: Shard, number: int) -> list[Range]:
 
 
 def iter_rows(stat: SourceStat, file: SourceFile) -> Iterator[tuple[Row, int]]:
-    source = DocumentSource(stat, Fields("text"), MAX_ITEM_BYTES)
+    source = DocumentSource(stat, Fields(TEXT), MAX_ITEM_BYTES)
     number = stat.files.index(file)
     pieces = (Shard(0, number, *span, weight) for span, weight in source.cut(number, STREAM_END))
     for member in (member for piece in pieces for member in source.members(piece)):
@@ -169,7 +168,7 @@ def make_row(member: Member, found: Document | None = None) -> Row:
         return row
     starts = page_starts(found.text)
     pages = " ".join(map(str, starts)) if len(starts) > 1 or _has_pages(member.path) else None
-    return {**row, "title": found.title, "text": found.text, "pages": pages}
+    return {**row, "title": found.title, TEXT: found.text, PAGES: pages}
 
 
 def _has_pages(path: str) -> bool:

@@ -34,7 +34,7 @@ class Hit:
     """One answer: its row in the source, its cosine, and its id and kept columns.
 
     If items have windows, it is the nearest window: its number, and the characters of the item's text that it covers.
-    Of a document whose `pages` were kept, it has the page that the window begins on.
+    Of a document whose `pages` were kept, it has the page that the middle of the window is on.
     """
 
     row: int
@@ -118,21 +118,21 @@ def search_rows(
         for row, score in zip(rows, scores, strict=True):
             values = _values(ledger, commits, [*names, *spans], int(row))
             span = {name: values.pop(name) for name in spans}
-            page = _find_page(plan, values, span.get(START))
+            page = _find_page(plan, values, span.get(START), span.get(STOP))
             hits[int(row)] = Hit(int(items[row]), float(score), values, **span, page=page)
         found.append(hits)
     return found
 
 
-def _find_page(plan: Plan, values: dict[str, Any], start: int | None) -> int | None:
+def _find_page(plan: Plan, values: dict[str, Any], start: int | None, stop: int | None) -> int | None:
     """The page of a window, by the pages of its document, which are taken out of the values."""
     if PAGES not in plan.kept or not find_format(plan.stat.format).bordered:
         return None
     pages = values.pop(PAGES)
     # In a template, other fields may come before the text.
-    if not pages or start is None or plan.work.text != TEXT:
+    if not pages or start is None or stop is None or plan.work.text != TEXT:
         return None
-    return bisect.bisect_right([int(page) for page in pages.split()], start)
+    return bisect.bisect_right([int(page) for page in pages.split()], (start + stop) // 2)
 
 
 def refuse_empty(texts: Sequence[str]) -> None:

@@ -88,7 +88,8 @@ def answer(
     over: The embed run with the passages, or a table: postgresql://HOST/DB/TABLE.
     out: The run folder, created if missing: a path or a URL.
     query: The SELECT to read from the database, cut by its first id= column.
-    format: jsonl, text, csv, tsv, parquet, arrow, json (an array), pickle or datasets. Default: by file name.
+    format: jsonl, text, csv, tsv, parquet, arrow, json (an array), pickle, files (documents) or datasets. Default:
+        by file name.
     by: Find passages by meaning, words, or both, fused by rank. Default: both.
     k: Number of passages found for each question. Default: 10.
     rerank: A cross-encoder that ranks four times as many passages again.
@@ -179,7 +180,8 @@ def apply(
     out: The run folder, created if missing: a path or a URL.
     text: Also give it a column `text`, made from a template: "{title}: {body}".
     query: The SELECT to read from the database, cut by its first id= column.
-    format: jsonl, text, csv, tsv, parquet, arrow, json (an array), pickle or datasets. Default: by file name.
+    format: jsonl, text, csv, tsv, parquet, arrow, json (an array), pickle, files (documents) or datasets. Default:
+        by file name.
     column: A column to give it; repeatable. Default: all.
     batch: Items per call at most. Default: 1024.
     arguments: Keyword arguments of the function.
@@ -276,7 +278,8 @@ def audit(
 
     source: Files, folders, globs, URLs, or run:RUN; with query=, a database.
     query: The SELECT to read from the database, cut by its first id= column.
-    format: jsonl, text, csv, tsv, parquet, arrow, json (an array), pickle or datasets. Default: by file name.
+    format: jsonl, text, csv, tsv, parquet, arrow, json (an array), pickle, files (documents) or datasets. Default:
+        by file name.
     text: The text that was embedded: a field, several ("title,body") or a template ("{title}: {body}").
     column: The column with the vectors. Default: the only one.
     vectors: A .npy file with one vector per row of the source.
@@ -329,7 +332,8 @@ def dedup(
     text: The text: a field, several ("title,body") or a template ("{title}: {body}").
     out: The run folder, created if missing: a path or a URL.
     query: The SELECT to read from the database, cut by its first id= column.
-    format: jsonl, text, csv, tsv, parquet, arrow, json (an array), pickle or datasets. Default: by file name.
+    format: jsonl, text, csv, tsv, parquet, arrow, json (an array), pickle, files (documents) or datasets. Default:
+        by file name.
     threshold: Least Jaccard similarity of two duplicates: the estimated share of three-word shingles they have in
         common. Default: 0.8.
     exact: Only remove texts that are equal, apart from case and punctuation.
@@ -402,7 +406,8 @@ def embed(
     text: The text: a field, several ("title,body") or a template ("{title}: {body}").
     out: The run folder, created if missing: a path or a URL.
     query: The SELECT to read from the database, cut by its first id= column.
-    format: jsonl, text, csv, tsv, parquet, arrow, json (an array), pickle or datasets. Default: by file name.
+    format: jsonl, text, csv, tsv, parquet, arrow, json (an array), pickle, files (documents) or datasets. Default:
+        by file name.
     model: A sentence-transformers folder, its URL (s3://…), or a hub name. Default: all-MiniLM-L6-v2.
     prompt: The name of one of the model's prompts, or a text to put first.
     max_tokens: Tokens of a text at most. Default: the model's limit.
@@ -496,7 +501,8 @@ def generate(
     model: A model that generates: a folder, its URL (s3://…), a hub name, or its name on the endpoint=.
     out: The run folder, created if missing: a path or a URL.
     query: The SELECT to read from the database, cut by its first id= column.
-    format: jsonl, text, csv, tsv, parquet, arrow, json (an array), pickle or datasets. Default: by file name.
+    format: jsonl, text, csv, tsv, parquet, arrow, json (an array), pickle, files (documents) or datasets. Default:
+        by file name.
     template: The prompt of an item: "Translate into French: {body}".
     messages: The column with a conversation, in place of a template.
     schema: A JSON schema that the answers must fit.
@@ -605,7 +611,8 @@ def load(
     text: The text to embed: a field, several ("title,body") or a template ("{title}: {body}"). Default: what the
         schema= embeds.
     query: The SELECT to read from the database, cut by its first id= column.
-    format: jsonl, text, csv, tsv, parquet, arrow, json (an array), pickle or datasets. Default: by file name.
+    format: jsonl, text, csv, tsv, parquet, arrow, json (an array), pickle, files (documents) or datasets. Default:
+        by file name.
     table: The table: name or schema.name. Created if missing.
     mode: If the key already exists: update, skip or fail. Default: update.
     changed_only: Make only rows that are new, or made from something new.
@@ -694,7 +701,8 @@ def map(
     source: Files, folders, globs, URLs, or run:RUN; with query=, a database.
     out: The folder of the map, created if missing.
     query: The SELECT to read from the database, cut by its first id= column.
-    format: jsonl, text, csv, tsv, parquet, arrow, json (an array), pickle or datasets. Default: by file name.
+    format: jsonl, text, csv, tsv, parquet, arrow, json (an array), pickle, files (documents) or datasets. Default:
+        by file name.
     vector: The column with the vectors, if there are several.
     text: The column with the texts. Default: as the run was embedded.
     marks: Texts to show as marks, such as questions.
@@ -808,7 +816,8 @@ def summarize(
     text: The text: a field, several ("title,body") or a template ("{title}: {body}").
     out: The run folder, created if missing: a path or a URL.
     query: The SELECT to read from the database, cut by its first id= column.
-    format: jsonl, text, csv, tsv, parquet, arrow, json (an array), pickle or datasets. Default: by file name.
+    format: jsonl, text, csv, tsv, parquet, arrow, json (an array), pickle, files (documents) or datasets. Default:
+        by file name.
     method: extractive (sentences of the text) or generative (a model writes). Default: what the model can do.
     model: A model that embeds or one that generates: a folder, its URL (s3://…), or a hub name; with endpoint=, its
         name on the server.
@@ -910,7 +919,8 @@ def train(
     model: A sentence-transformers folder, its URL (s3://…), or a hub name.
     out: The run folder, created if missing: a path or a URL.
     query: The SELECT to read from the database, cut by its first id= column.
-    format: jsonl, text, csv, tsv, parquet, arrow, json (an array), pickle or datasets. Default: by file name.
+    format: jsonl, text, csv, tsv, parquet, arrow, json (an array), pickle, files (documents) or datasets. Default:
+        by file name.
     columns: Texts that belong together, and a third that does not. Default: anchor,positive.
     label: The column with a number for each pair: the higher, the closer.
     prompts: Prompts before the texts, by column.

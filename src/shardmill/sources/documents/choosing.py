@@ -43,8 +43,7 @@ def choose_documents(place: str, found: Sequence[Found]) -> list[Found]:
     chosen = [f for f in found if is_document(f.place)]
     if not chosen:
         raise SourceError(
-            f"{place} has no document: {len(found)} files of other kinds.",
-            hint="Name the files themselves to read them as text.",
+            f"{place} has no document: {len(found)} files without text.", hint="Name a folder of documents."
         )
     folder = os.path.abspath(os.path.expanduser(place.removeprefix("file://")))
     if not is_url(place) and os.path.isdir(folder):

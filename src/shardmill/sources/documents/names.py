@@ -24,9 +24,16 @@ _CODE = (
 )
 _ZIP, _TAR = (".zip",), (".tar", ".tgz", ".tzst")
 ARCHIVES = (*_ZIP, *_TAR)
-# Without --format, files with these suffixes are documents; those with the others may be lines of text.
+# Without --format, files with these suffixes are documents.
 SUFFIXES = (*PARSED, *_PLAIN, *_CODE, *ARCHIVES)
-_MAYBE_LINES = (".txt", ".text", ".log")
+# Files without text, which lie among documents: pictures, sound, fonts, programs and arrays.
+_NO_TEXT = (
+    *(".png", ".jpg", ".jpeg", ".gif", ".bmp", ".ico", ".webp", ".tif", ".tiff", ".svg", ".psd", ".heic"),
+    *(".mp3", ".mp4", ".m4a", ".avi", ".mov", ".mkv", ".webm", ".wav", ".flac", ".ogg"),
+    *(".ttf", ".otf", ".woff", ".woff2", ".eot"),
+    *(".exe", ".dll", ".so", ".dylib", ".o", ".a", ".pyc", ".class", ".jar", ".whl", ".bin", ".iso", ".deb", ".rpm"),
+    *(".parquet", ".arrow", ".feather", ".npy", ".npz", ".pkl", ".pt", ".safetensors", ".onnx", ".db", ".sqlite"),
+)
 _PACKED = (".gz", ".zst", ".zstd", ".bz2", ".xz")
 
 
@@ -43,9 +50,8 @@ def suffix_of(path: str) -> str:
 
 
 def is_document(path: str) -> bool:
-    """Whether a file in a folder is read: its suffix is that of a document, or it has none, as README."""
-    suffix = suffix_of(path)
-    return suffix in SUFFIXES or suffix in _MAYBE_LINES or not suffix
+    """Whether a file in a folder is read, by its suffix: an unknown one may be that of a text, as README.Debian."""
+    return suffix_of(path) not in _NO_TEXT
 
 
 def is_zip(path: str) -> bool:

@@ -109,7 +109,7 @@ class Cutter:
         columns = [short, spelled.ids.starts[short], counts[short], zeros, zeros, lengths[short], counts[short]]
         pieces = [np.stack(columns, axis=1)]
         for k in np.flatnonzero(wanted & (counts > self._whole)):
-            pieces.append(self._cut_long(spelled, int(k), texts[k]))
+            pieces.append(self._cut_long(spelled, int(k), texts[int(k)]))
         every = np.concatenate(pieces)
         return every[np.argsort(every[:, _OWNER], kind="stable")]
 

@@ -30,7 +30,7 @@ _COMMAND = re.compile(r"(?:shardmill|python|pip) [a-z][^`\n]*")
 _WORDS = (
     *("auto", "cpu", "cuda", "all", "float32", "float16", "extractive", "generative", "each", "mean", "update", "skip"),
     *("fail", "local", "ssh", "slurm", "ray", "kubernetes", "argo", "pool", "hnsw", "ivfflat", "none"),
-    *("in-batch", "cosent", "cosine", "triplet", "umap", "pacmap"),
+    *("in-batch", "cosent", "cosine", "triplet", "umap", "pacmap", "text", "files"),
 )
 # A value is in quotes, a metavar, a path or address, a number, the name of a file, or one of the words.
 _VALUES = (

@@ -27,6 +27,12 @@ from shardmill.core.devices import cores
 from shardmill.core.errors import ShardmillError
 
 _OUT_OF_MEMORY = 77
+_MARK = "SHARDMILL_HELPER"
+
+
+def is_helper() -> bool:
+    """Whether this process helps another."""
+    return _MARK in os.environ
 
 
 class HelperLost(ShardmillError):
@@ -110,6 +116,7 @@ class Helpers:
 class _Helper:
     def __init__(self, setup: bytes) -> None:
         environment = {**os.environ, **passwords.environment(), **permission.environment()}
+        environment[_MARK] = "1"
         # What this process could import, its helper can too.
         environment["PYTHONPATH"] = os.pathsep.join(path or os.getcwd() for path in sys.path)
         self._process = subprocess.Popen(

@@ -69,7 +69,8 @@ class SourceFile:
     A compressed file also has its unpacked size, and `entries`: seek points, each a position in the file and one in its
     content, where decompression may start. Without entries it is read as a stream, and its size is an estimate. If
     seeking needs more than a position, `index` names the object that holds it. `origin` is the place where it was
-    found, if rows tell where they came from.
+    found, if rows tell where they came from. If an item is a whole file, `path` is where it is in the folder that was
+    named.
     """
 
     place: str
@@ -81,10 +82,13 @@ class SourceFile:
     entries: tuple[tuple[int, int], ...] = ()
     index: str = ""
     origin: str = ""
+    path: str = ""
 
     @property
     def name(self) -> str:
-        """The name of the file, or of the database in a URL."""
+        """The path of the file in its folder, if items are files; else its name, or that of the database in a URL."""
+        if self.path:
+            return self.path
         is_database = self.place.startswith(("postgres://", "postgresql://"))
         return PurePosixPath(self.place.partition("?")[0] if is_database else self.place).name
 

@@ -40,7 +40,7 @@ class Reading(WorkOptions):
     )
     format: str | None = option(
         None,
-        "jsonl, text, csv, tsv, parquet, arrow, json (an array), pickle or datasets.",
+        "jsonl, text, csv, tsv, parquet, arrow, json (an array), pickle, files (documents) or datasets.",
         group=SOURCE,
         metavar="FORMAT",
         shown="by file name",

@@ -129,8 +129,8 @@ class SourceKind:
     finder: str = ""
     database: str = ""
 
-    unit: Literal["line", "record", "row", "id"] = "row"
-    """What an item is: one line, one or more lines, a row without lines, or a number that nothing is stored for."""
+    unit: Literal["line", "record", "row", "file", "id"] = "row"
+    """What an item is: one line, one or more lines, a row without lines, a file, or a number of nothing stored."""
 
     column: str = ""
     """Its only column, if a whole item is one value; lines of a format without it are JSON."""
@@ -149,6 +149,9 @@ class SourceKind:
 
     extras: tuple[str, ...] = ()
     """Extras of shardmill that the environment of a worker needs."""
+
+    bordered: bool = False
+    """Whether its texts have pages and headings, where a long text is best cut."""
 
     magic: bytes = b""
     """What its files begin with."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import hashlib
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -20,6 +21,8 @@ from shardmill.plan import ROW, Plan
 from shardmill.results.merge import part_schema, read_rows, vector_field, write_vectors
 from shardmill.results.windows import has_windows
 from shardmill.sinks.parquet import read_part
+from shardmill.sources.documents.document import PAGES, TEXT
+from shardmill.sources.formats import find_format
 from shardmill.store import LocalStore
 from shardmill.tasks import open_task
 from shardmill.tasks.base import START, STOP, WINDOW
@@ -31,6 +34,7 @@ class Hit:
     """One answer: its row in the source, its cosine, and its id and kept columns.
 
     If items have windows, it is the nearest window: its number, and the characters of the item's text that it covers.
+    Of a document whose `pages` were kept, it has the page that the middle of the window is on.
     """
 
     row: int
@@ -39,11 +43,13 @@ class Hit:
     window: int | None = None
     start: int | None = None
     stop: int | None = None
+    page: int | None = None
 
     @property
     def span(self) -> str:
-        """The characters it covers, if it is a window."""
-        return "" if self.start is None else f"[{self.start}:{self.stop}]"
+        """The page and the characters of a window."""
+        page = "" if self.page is None else f"page {self.page} "
+        return "" if self.start is None else f"{page}[{self.start}:{self.stop}]"
 
     def to_json(self) -> dict[str, Any]:
         return {name: value for name, value in asdict(self).items() if value is not None}
@@ -112,9 +118,21 @@ def search_rows(
         for row, score in zip(rows, scores, strict=True):
             values = _values(ledger, commits, [*names, *spans], int(row))
             span = {name: values.pop(name) for name in spans}
-            hits[int(row)] = Hit(int(items[row]), float(score), values, **span)
+            page = _find_page(plan, values, span.get(START), span.get(STOP))
+            hits[int(row)] = Hit(int(items[row]), float(score), values, **span, page=page)
         found.append(hits)
     return found
+
+
+def _find_page(plan: Plan, values: dict[str, Any], start: int | None, stop: int | None) -> int | None:
+    """The page of a window, by the pages of its document, which are taken out of the values."""
+    if PAGES not in plan.kept or not find_format(plan.stat.format).bordered:
+        return None
+    pages = values.pop(PAGES)
+    # In a template, other fields may come before the text.
+    if not pages or start is None or stop is None or plan.work.text != TEXT:
+        return None
+    return bisect.bisect_right([int(page) for page in pages.split()], (start + stop) // 2)
 
 
 def refuse_empty(texts: Sequence[str]) -> None:

@@ -5,6 +5,7 @@ Design: docs/design/planning-and-sources.md
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -27,6 +28,8 @@ from shardmill.sources import (
     open_source,
     sort_groups,
 )
+from shardmill.sources.documents.choosing import DOCUMENTS, LINES, LinesOrFiles
+from shardmill.sources.formats import find_format
 from shardmill.sources.range import COLUMN, items_place
 from shardmill.tasks import open_task
 from shardmill.tasks.base import Task, number_items
@@ -83,9 +86,33 @@ def make_plan(spec: Spec, devices: Sequence[Device], *, like: Plan | None = None
     """Make the plan of a spec: examine the source, take the model's fingerprint, cut the shards.
 
     If the plan `like` has the same query and key, its shards are reused: the rows of a query may have changed. The
-    groups that it has sorted are reused too.
+    groups that it has sorted are reused too. Files that may be lines or documents are read as `like` reads them; of a
+    new run the user is asked, unless it is `quiet`.
     """
-    task, work = _settle_fields(spec.work, like)
+    try:
+        return _make_plan(spec, spec.work, spec.work.format, devices, like, quiet)
+    except LinesOrFiles as unclear:
+        if like is not None and unclear.is_settled_by(like.stat.format):
+            format, read_as = like.work.format, like.stat.format
+        elif not quiet and sys.stdin.isatty() and sys.stderr.isatty():
+            format = read_as = _ask_format(unclear)
+        else:
+            raise
+    return _make_plan(spec, spec.work.model_copy(update={"format": format}), read_as, devices, like, quiet)
+
+
+def _ask_format(unclear: LinesOrFiles) -> str:
+    say(unclear.message)
+    answer = input("One item per line or per file? [line/file] ").strip().lower()
+    if answer not in ("l", "line", "f", "file"):
+        raise unclear
+    return LINES if answer.startswith("l") else DOCUMENTS
+
+
+def _make_plan(
+    spec: Spec, work: Work, read_as: str | None, devices: Sequence[Device], like: Plan | None, quiet: bool
+) -> Plan:
+    task, work = _settle_fields(work, like, read_as)
     work = work.model_copy(update={"fields": tuple(dict.fromkeys((*work.fields, *task.fields)))})
     if work.counts_alone and work.items:
         work = work.model_copy(update={"source": (items_place(work.items),), "text": COLUMN})
@@ -94,7 +121,7 @@ def make_plan(spec: Spec, devices: Sequence[Device], *, like: Plan | None = None
         # Runs from before splits were told apart have all of them.
         fields = replace(fields, split=ALL_SPLITS)
     with _LateBar("scanning for seek points", quiet) as bar:
-        stat = discover(work.source, fields, work.format, bar.at)
+        stat = discover(work.source, fields, read_as, bar.at)
     if work.group_by:
         if like is not None and _has_groups(like, work, stat):
             pairs = zip(stat.files, like.stat.files, strict=True)
@@ -102,6 +129,9 @@ def make_plan(spec: Spec, devices: Sequence[Device], *, like: Plan | None = None
             return Plan.of(work, replace(stat, files=files), task.fingerprint(), _repeat(like.shards, work))
         with _LateBar("sorting into groups", quiet) as bar:
             stat = sort_groups(stat, fields, work.max_item_bytes, bar.at)
+    if find_format(stat.format).bordered and task.border_param and task.border_param not in work.params:
+        work = work.model_copy(update={"params": {**work.params, task.border_param: True}})
+        task = open_task(work.task, work.params)
     if any(name not in work.params for name in task.settles):
         found = task.settle(lambda: _first_rows(open_source(stat, fields, work.max_item_bytes), task))
         work = work.model_copy(update={"params": {**work.params, **found}})
@@ -128,7 +158,7 @@ def _repeat(shards: Sequence[Shard], work: Work) -> Sequence[Shard]:
     return [replace(shards[0], index=index) for index in range(work.items)]
 
 
-def _settle_fields(work: Work, like: Plan | None) -> tuple[Task, Work]:
+def _settle_fields(work: Work, like: Plan | None, read_as: str | None) -> tuple[Task, Work]:
     """The task and its work, with parameters that the existing plan `like` settled, or all columns as its fields."""
     task, params = open_task(work.task, work.params), dict(work.params)
     missing = [name for name in task.settles if name not in params]
@@ -137,7 +167,7 @@ def _settle_fields(work: Work, like: Plan | None) -> tuple[Task, Work]:
     if like is not None and {n: v for n, v in like.work.params.items() if n not in missing} == params:
         params |= {name: like.work.params[name] for name in missing if name in like.work.params}
     elif "fields" in missing:
-        params["fields"] = [] if work.group_by else list(list_columns(work.source, work.query, work.format))
+        params["fields"] = [] if work.group_by else list(list_columns(work.source, work.query, read_as))
     return open_task(work.task, params), work.model_copy(update={"params": params})
 
 

@@ -35,10 +35,11 @@ class BatchBuilder:
             return True
         return len(self._texts) < BATCH_ROWS and self._size_bytes + size_bytes <= BATCH_BYTES
 
-    def add(self, row: Mapping[str, object], line: int, size_bytes: int) -> None:
+    def add(self, row: Mapping[str, object], line: int, size_bytes: int, bad: str | None = None) -> None:
+        """Add a row; one that is `bad` has no text, but keeps the columns that are known of it."""
         if self._origin is not None:
             row = {**row, **self._origin.of(line)}
-        text, reason = self._template.render(row)
+        text, reason = (None, bad) if bad else self._template.render(row)
         for column, values in zip(self._columns, self._kept, strict=True):
             value = row.get(column.name)
             try:

@@ -10,9 +10,9 @@ from shardmill.store import is_url
 
 def count_lines(stat: SourceStat, file: SourceFile) -> int | None:
     """Count the lines of a text file, the rows of any other; None if that would download the whole file."""
-    if not file.size_bytes:
-        return 0
     format, reader = find_format(stat.format), find_reader(stat.format)
+    if not file.size_bytes and format.unit != "file":
+        return 0
     if not format.schemes:
         check_unchanged(file)
         if is_url(file.place) and not format.counted_remotely:

@@ -15,6 +15,7 @@ from shardmill.sources.chunks import HEAD
 from shardmill.sources.compressed.detection import COMPRESSED_SUFFIXES, find_compression
 from shardmill.sources.compressed.entries import OnProgress, find_entries
 from shardmill.sources.content import open_ranges
+from shardmill.sources.documents.choosing import DOCUMENTS, LINES, choose_documents, name_documents, refuse_unclear
 from shardmill.sources.files import WINDOW_BYTES, empty_source, file_name, open_packed
 from shardmill.sources.formats import FOLDERS, choose_source, find_format, find_reader, format_names, suffixes
 from shardmill.sources.parsing import BOM
@@ -32,7 +33,8 @@ def discover_files(places: Sequence[str], fields: Fields, format: str | None, on
 
     TextTemplate.parse(fields.text)
     kind, files = find_files(places, format, fields.split)
-    reader, found = find_reader(kind), SourceStat(kind, find_entries(files, on_progress), {})
+    files = files if find_format(kind).unit == "file" else find_entries(files, on_progress)
+    reader, found = find_reader(kind), SourceStat(kind, files, {})
     origin = asked_origin(fields, lambda: list_fields(found)) if find_format(kind).located else ()
     columns = reader.describe(found, without_origin(fields, origin))
     if not origin:
@@ -52,13 +54,17 @@ def find_files(
         raise SourceError(f"{format!r} is not a supported format.", hint=nearest(format, format_names()))
     if (chosen := choose_source(places)) is not None:
         return _find_by_scheme(chosen, places, format)
-    found = {f.place: f for place in places for f in _choose(place, expand(place), format, split)}
+    picked = {place: _choose(place, expand(place), format, split) for place in places}
+    found = {f.place: f for place in places for f in picked[place]}
     files = tuple(_fingerprint(f) for f in found.values())
     if not any(file.size_bytes for file in files):
         raise empty_source(files)
     files, heads = find_compression(files, _packing)
     kind = FOLDERS.get(format, format) if format else _one_format(files)
-    if find_format(kind).compressible:
+    if find_format(kind).unit == "file":
+        paths = {f.place: path for place in places for f, path in name_documents(place, picked[place], len(places) > 1)}
+        files = tuple(replace(file, path=paths[file.place]) for file in files)
+    elif find_format(kind).compressible:
         refuse_other_kinds(files, heads, kind)
     else:
         _refuse_packed(files, kind)
@@ -80,7 +86,15 @@ def _choose(place: str, found: list[Found], format: str | None, split: str) -> S
     if found and found[0].named:
         return choose_split(place, found, lambda f: file_name(f.place), split or ALL_SPLITS)
     kinds = {f.place: suffixes().get(_suffix(f.place), ()) for f in found}
-    chosen = [f for f in found if kinds[f.place] and (format is None or format in kinds[f.place])]
+    if format is None:
+        # What accompanies data, as README.md does, is not read with it.
+        data = [f for f in found if kinds[f.place] and kinds[f.place] != (DOCUMENTS,)]
+        if data and all(kinds[f.place] == (LINES,) for f in data):
+            refuse_unclear(place, data, [f for f in found if kinds[f.place] == (DOCUMENTS,)])
+        format = DOCUMENTS if not data and any(kinds.values()) else None
+    if format == DOCUMENTS:
+        return choose_documents(place, found)
+    chosen = data if format is None else [f for f in found if format in kinds[f.place]]
     if not chosen and format:
         chosen = [f for f in found if not kinds[f.place]]
     if not chosen:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from shardmill.plugins.base import SourceKind
+from shardmill.sources.documents.names import SUFFIXES as DOCUMENTS
 
 _HERE = "shardmill.sources"
 
@@ -49,6 +50,17 @@ ARROW = SourceKind(
 )
 JSON = SourceKind(name="json", suffixes=(".json",), reader=f"{_HERE}.json.array", compressible=True, located=True)
 PICKLE = SourceKind(name="pickle", suffixes=(".pkl", ".pickle"), reader=f"{_HERE}.pickle.source", located=True)
+
+FILES = SourceKind(
+    name="files",
+    suffixes=DOCUMENTS,
+    reader=f"{_HERE}.documents.source",
+    unit="file",
+    compressible=True,
+    counted_remotely=True,
+    extras=("documents",),
+    bordered=True,
+)
 
 RUN = SourceKind(name="run", schemes=("run:",), finder=f"{_HERE}.run:find_parts")
 RANGE = SourceKind(

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from shardmill.core.errors import SourceError
 from shardmill.sources.base import SourceFile
+from shardmill.sources.encodings import wide_encoding
 from shardmill.sources.files import file_name
 from shardmill.sources.formats import every_format
 
@@ -36,21 +37,6 @@ def refuse_other_kinds(files: Sequence[SourceFile], heads: Sequence[bytes], kind
         if encoding := wide_encoding(head):
             convert = f"iconv -f {encoding} -t UTF-8 {file_name(file.place)}"
             raise _other(file, f"text in {encoding}", kind, f"Convert it to UTF-8: {convert}")
-
-
-def wide_encoding(head: bytes) -> str:
-    """The encoding of UTF-16 or UTF-32 text, by its byte order mark or its zero bytes; "" for any other.
-
-    >>> wide_encoding("plain".encode("utf-16-le")), wide_encoding(b"plain"), wide_encoding(bytes(8))
-    ('UTF-16', '', '')
-    """
-    if head.startswith((b"\xff\xfe\0\0", b"\0\0\xfe\xff")):
-        return "UTF-32"
-    if head.startswith((b"\xff\xfe", b"\xfe\xff")):
-        return "UTF-16"
-    even, odd = head[0:16:2], head[1:16:2]
-    one_is_zero = any(even) != any(odd)
-    return "UTF-16" if one_is_zero and len(head) >= 4 and 0 not in (odd if any(odd) else even) else ""
 
 
 def _other(file: SourceFile, what: str, kind: str, hint: str) -> SourceError:

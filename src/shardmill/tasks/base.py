@@ -215,6 +215,9 @@ class Task(ABC):
     settles: Sequence[str] = ()
     """Names of parameters that `settle` gives if they are missing. A missing `fields` is all columns of the source."""
 
+    border_param: str = ""
+    """A parameter that is set for texts with pages and headings, if the task cuts them and can do so there."""
+
     def settle(self, first: Callable[[], pa.RecordBatch]) -> dict[str, Any]:
         """Parameters that the plan fixes before any worker begins; `first` prepares the first rows of the source."""
         return {}

@@ -92,7 +92,8 @@ def answer(
     out: The run folder, created if missing: a path or a URL.
     text: The text: a field, several ("title,body") or a template ("{title}: {body}").
     query: The SELECT to read from the database, cut by its first id= column.
-    format: jsonl, text, csv, tsv, parquet, arrow, json (an array), pickle or datasets. Default: by file name.
+    format: jsonl, text, csv, tsv, parquet, arrow, json (an array), pickle, files (documents) or datasets. Default:
+        by file name.
     split: Of a folder or a dataset with several splits, the one to read; all reads every file.
     by: Find passages by meaning, words, or both, fused by rank. Default: both.
     k: Number of passages found for each question. Default: 10.
@@ -186,7 +187,8 @@ def apply(
     out: The run folder, created if missing: a path or a URL.
     text: Also give it a column `text`, made from a template: "{title}: {body}".
     query: The SELECT to read from the database, cut by its first id= column.
-    format: jsonl, text, csv, tsv, parquet, arrow, json (an array), pickle or datasets. Default: by file name.
+    format: jsonl, text, csv, tsv, parquet, arrow, json (an array), pickle, files (documents) or datasets. Default:
+        by file name.
     split: Of a folder or a dataset with several splits, the one to read; all reads every file.
     column: A column to give it; repeatable. Default: all.
     batch: Items per call at most. Default: 1024.
@@ -286,7 +288,8 @@ def audit(
     source: Files, folders, globs, URLs, - (a pipe), or run:RUN; with query=, a database. Or data in memory: a
         frame, an Arrow table, a dataset, a list or an iterator of texts or dicts.
     query: The SELECT to read from the database, cut by its first id= column.
-    format: jsonl, text, csv, tsv, parquet, arrow, json (an array), pickle or datasets. Default: by file name.
+    format: jsonl, text, csv, tsv, parquet, arrow, json (an array), pickle, files (documents) or datasets. Default:
+        by file name.
     split: Of a folder or a dataset with several splits, the one to read; all reads every file.
     text: The text that was embedded: a field, several ("title,body") or a template ("{title}: {body}").
     column: The column with the vectors. Default: the only one.
@@ -342,7 +345,8 @@ def dedup(
     out: The run folder, created if missing: a path or a URL.
     text: The text: a field, several ("title,body") or a template ("{title}: {body}").
     query: The SELECT to read from the database, cut by its first id= column.
-    format: jsonl, text, csv, tsv, parquet, arrow, json (an array), pickle or datasets. Default: by file name.
+    format: jsonl, text, csv, tsv, parquet, arrow, json (an array), pickle, files (documents) or datasets. Default:
+        by file name.
     split: Of a folder or a dataset with several splits, the one to read; all reads every file.
     threshold: Least Jaccard similarity of two duplicates: the estimated share of three-word shingles they have in
         common. Default: 0.8.
@@ -418,7 +422,8 @@ def embed(
     out: The run folder, created if missing: a path or a URL.
     text: The text: a field, several ("title,body") or a template ("{title}: {body}").
     query: The SELECT to read from the database, cut by its first id= column.
-    format: jsonl, text, csv, tsv, parquet, arrow, json (an array), pickle or datasets. Default: by file name.
+    format: jsonl, text, csv, tsv, parquet, arrow, json (an array), pickle, files (documents) or datasets. Default:
+        by file name.
     split: Of a folder or a dataset with several splits, the one to read; all reads every file.
     model: A sentence-transformers folder, its URL (s3://…), or a hub name. Default: all-MiniLM-L6-v2.
     prompt: The name of one of the model's prompts, or a text to put first.
@@ -515,7 +520,8 @@ def generate(
     model: A model that generates: a folder, its URL (s3://…), a hub name, or its name on the endpoint=.
     out: The run folder, created if missing: a path or a URL.
     query: The SELECT to read from the database, cut by its first id= column.
-    format: jsonl, text, csv, tsv, parquet, arrow, json (an array), pickle or datasets. Default: by file name.
+    format: jsonl, text, csv, tsv, parquet, arrow, json (an array), pickle, files (documents) or datasets. Default:
+        by file name.
     split: Of a folder or a dataset with several splits, the one to read; all reads every file.
     template: The prompt of an item: "Translate into French: {body}".
     messages: The column with a conversation, in place of a template.
@@ -627,7 +633,8 @@ def load(
     text: The text to embed: a field, several ("title,body") or a template ("{title}: {body}"). Default: what the
         schema= embeds.
     query: The SELECT to read from the database, cut by its first id= column.
-    format: jsonl, text, csv, tsv, parquet, arrow, json (an array), pickle or datasets. Default: by file name.
+    format: jsonl, text, csv, tsv, parquet, arrow, json (an array), pickle, files (documents) or datasets. Default:
+        by file name.
     split: Of a folder or a dataset with several splits, the one to read; all reads every file.
     table: The table: name or schema.name. Created if missing.
     mode: If the key already exists: update, skip or fail. Default: update.
@@ -719,7 +726,8 @@ def map(
         frame, an Arrow table, a dataset, a list or an iterator of texts or dicts.
     out: The folder of the map, created if missing.
     query: The SELECT to read from the database, cut by its first id= column.
-    format: jsonl, text, csv, tsv, parquet, arrow, json (an array), pickle or datasets. Default: by file name.
+    format: jsonl, text, csv, tsv, parquet, arrow, json (an array), pickle, files (documents) or datasets. Default:
+        by file name.
     split: Of a folder or a dataset with several splits, the one to read; all reads every file.
     vector: The column with the vectors, if there are several.
     text: The column with the texts. Default: as the run was embedded.
@@ -836,7 +844,8 @@ def summarize(
     out: The run folder, created if missing: a path or a URL.
     text: The text: a field, several ("title,body") or a template ("{title}: {body}").
     query: The SELECT to read from the database, cut by its first id= column.
-    format: jsonl, text, csv, tsv, parquet, arrow, json (an array), pickle or datasets. Default: by file name.
+    format: jsonl, text, csv, tsv, parquet, arrow, json (an array), pickle, files (documents) or datasets. Default:
+        by file name.
     split: Of a folder or a dataset with several splits, the one to read; all reads every file.
     method: extractive (sentences of the text) or generative (a model writes). Default: what the model can do.
     model: A model that embeds or one that generates: a folder, its URL (s3://…), or a hub name; with endpoint=, its
@@ -941,7 +950,8 @@ def train(
     model: A sentence-transformers folder, its URL (s3://…), or a hub name.
     out: The run folder, created if missing: a path or a URL.
     query: The SELECT to read from the database, cut by its first id= column.
-    format: jsonl, text, csv, tsv, parquet, arrow, json (an array), pickle or datasets. Default: by file name.
+    format: jsonl, text, csv, tsv, parquet, arrow, json (an array), pickle, files (documents) or datasets. Default:
+        by file name.
     split: Of a folder or a dataset with several splits, the one to read; all reads every file.
     columns: Texts that belong together, and a third that does not. Default: anchor,positive.
     label: The column with a number for each pair: the higher, the closer.

@@ -42,6 +42,13 @@ class EmbedParams(Params):
     windows: Literal["each", "mean"] | None = option(
         None, "each (one row per window) or mean (one per item).", group=MODEL, metavar="HOW", shown="each"
     )
+    borders: bool | None = option(
+        None,
+        "Windows end at pages and headings where they can.",
+        group=MODEL,
+        only="file",
+        shown="true for documents",
+    )
     dims: int | None = option(None, "Keep the first N dimensions (Matryoshka models).", group=RESULT, metavar="N", ge=1)
     dtype: Literal["float32", "float16"] = option(
         "float32", "Type of the stored numbers: float32 or float16.", group=RESULT, metavar="TYPE"

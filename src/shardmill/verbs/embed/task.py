@@ -61,7 +61,12 @@ class EmbedTask(Task):
         from shardmill.verbs.embed.windows import Cutter
 
         own = self.embedder
-        return Cutter(own.tokenizer, own.prompt, self.params.window_tokens, self.params.overlap or 0)
+        borders = bool(self.params.borders)
+        return Cutter(own.tokenizer, own.prompt, self.params.window_tokens, self.params.overlap or 0, borders)
+
+    @property
+    def border_param(self) -> str:  # type: ignore[override]
+        return "" if self.params.window_tokens is None else "borders"
 
     @property
     def dims(self) -> int:
@@ -187,7 +192,7 @@ class EmbedTask(Task):
 
 def _check_windows(params: EmbedParams) -> None:
     if params.window_tokens is None:
-        for name in ("overlap", "windows"):
+        for name in ("overlap", "windows", "borders"):
             if getattr(params, name) is not None:
                 raise SpecError(f"{name} is given without window_tokens.", hint="Give --window-tokens 256 as well.")
     elif (params.overlap or 0) >= params.window_tokens:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import bisect
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, overload
@@ -52,17 +54,20 @@ class Cutter:
     """Cuts texts into windows of at most `window_tokens` tokens, including special tokens and the prompt.
 
     The first window of a text is the model's input without windows, truncated. Each later window repeats the prompt
-    and begins with the last `overlap` tokens of the previous one.
+    and begins with the last `overlap` tokens of the previous one. With `borders`, a window ends where a page or a
+    section does, if that leaves it half full, and the next one begins there.
     """
 
-    def __init__(self, tokenizer: Tokenizer, prompt: str, window_tokens: int, overlap: int) -> None:
+    def __init__(
+        self, tokenizer: Tokenizer, prompt: str, window_tokens: int, overlap: int, borders: bool = False
+    ) -> None:
         limit = tokenizer.limit
         if limit is not None and window_tokens > limit:
             raise SpecError(
                 f"window_tokens is {window_tokens:,}; the model's maximum is {limit:,}, including special tokens.",
                 hint=f"Give --window-tokens {limit} or less.",
             )
-        self._tokenizer, self._prompt, self._overlap = tokenizer, prompt, overlap
+        self._tokenizer, self._prompt, self._overlap, self._borders = tokenizer, prompt, overlap, borders
         self._prompt_ids: list[int] = tokenizer.spell([prompt])[0].ids[0].tolist()
         self._whole = window_tokens - tokenizer.frame_tokens
         self._room = self._whole - len(self._prompt_ids)
@@ -78,8 +83,8 @@ class Cutter:
         """Cut each text into windows; None has no window."""
         present = [i for i, text in enumerate(texts) if text is not None]
         spelled, bad = self._tokenizer.spell([self._prompt + (texts[i] or "") for i in present])
-        lengths = np.array([len(texts[i] or "") for i in present], np.int64)
-        cuts = self._cut_all(spelled, lengths, bad)
+        own = [texts[i] or "" for i in present]
+        cuts = self._cut_all(spelled, own, bad)
         bare = spelled.ids.take(cuts[:, _FIRST], cuts[:, _LENGTH])
         bare = bare.put_around(self._prompt_ids, (), cuts[:, _LATER] == 1)
         ids, unfit = self._tokenizer.frame(bare, np.ones(len(bare), bool))
@@ -93,8 +98,9 @@ class Cutter:
         windows = Windows(ids, cuts[:, _START], cuts[:, _STOP], np.maximum(1, cuts[:, _OWN]))
         return Prepared(windows, ids.lengths, reasons, len(ids.flat), owners=owners)
 
-    def _cut_all(self, spelled: Spelled, lengths: Numbers, bad: dict[int, str]) -> Numbers:
+    def _cut_all(self, spelled: Spelled, texts: Sequence[str], bad: dict[int, str]) -> Numbers:
         """One row per window, in the order of the texts; `_OWNER` to `_OWN` are its columns."""
+        lengths = np.array([len(text) for text in texts], np.int64)
         counts = spelled.ids.lengths
         wanted = np.ones(len(counts), bool)
         wanted[list(bad)] = False
@@ -103,11 +109,12 @@ class Cutter:
         columns = [short, spelled.ids.starts[short], counts[short], zeros, zeros, lengths[short], counts[short]]
         pieces = [np.stack(columns, axis=1)]
         for k in np.flatnonzero(wanted & (counts > self._whole)):
-            pieces.append(self._cut_long(spelled, int(k), int(lengths[k])))
+            pieces.append(self._cut_long(spelled, int(k), texts[int(k)]))
         every = np.concatenate(pieces)
         return every[np.argsort(every[:, _OWNER], kind="stable")]
 
-    def _cut_long(self, spelled: Spelled, k: int, length: int) -> Numbers:
+    def _cut_long(self, spelled: Spelled, k: int, text: str) -> Numbers:
+        length = len(text)
         first, end = spelled.ids.starts[k : k + 2]
         before = len(self._prompt)
         starts = np.maximum.accumulate(spelled.starts[first:end].astype(np.int64) - before).clip(0, length)
@@ -116,7 +123,8 @@ class Cutter:
         prompt = min(len(self._prompt_ids), int(np.searchsorted(stops, 0, side="right"))) if self._prompt else 0
         starts, stops = starts[prompt:], stops[prompt:]
         joints = np.concatenate([[True], starts[1:] >= stops[:-1]])
-        cuts = cut(joints, self._room, self._overlap, first_room=self._whole - prompt)
+        borders = find_borders(text, starts, joints) if self._borders else []
+        cuts = cut(joints, self._room, self._overlap, first_room=self._whole - prompt, borders=borders)
         begin, finish = cuts.T
         later = np.arange(len(cuts)) > 0
         # A window extends to the start of the next token, so that spaces between two windows belong to one of them.
@@ -132,20 +140,40 @@ class Cutter:
 _OWNER, _FIRST, _LENGTH, _LATER, _START, _STOP, _OWN = range(7)
 
 
-def cut(joints: NDArray[np.bool_], room: int, overlap: int, first_room: int) -> Numbers:
+# A page begins after a form feed, a section with a heading after a blank line.
+_BORDER = re.compile(r"\f|\n[ \t]*\n(?=#{1,6} )")
+
+
+def find_borders(text: str, starts: Numbers, joints: NDArray[np.bool_]) -> list[int]:
+    """The tokens that a page or a section begins with, in order."""
+    places = np.array([match.end() for match in _BORDER.finditer(text)], np.int64)
+    tokens = np.unique(np.searchsorted(starts, places))
+    tokens = tokens[tokens < len(starts)]
+    return [int(token) for token in tokens[joints[tokens]]]
+
+
+def cut(joints: NDArray[np.bool_], room: int, overlap: int, first_room: int, borders: Sequence[int] = ()) -> Numbers:
     """Windows over tokens as pairs (first, end), of at most `room` tokens each (`first_room` for the first).
 
     The start and end of a window move back to the nearest joint, a token that does not begin inside a character,
-    unless that would leave the window without new tokens.
+    unless that would leave the window without new tokens. A window of which half lies before a border ends there, and
+    the next begins there.
 
     >>> cut(np.ones(10, bool), room=4, overlap=1, first_room=4).tolist()
     [[0, 4], [3, 7], [6, 10]]
+    >>> cut(np.ones(10, bool), room=4, overlap=1, first_room=4, borders=[1, 3]).tolist()
+    [[0, 3], [3, 7], [6, 10]]
     """
     nearest = np.maximum.accumulate(np.where(joints, np.arange(len(joints)), 0)).tolist()
     windows: list[tuple[int, int]] = []
     start, size, before = 0, first_room, 0
     while start + size < len(joints):
         stop = start + size
+        at = bisect.bisect_right(borders, stop) - 1
+        if at >= 0 and borders[at] > max(before, start + size // 2):
+            windows.append((start, borders[at]))
+            start, size, before = borders[at], room, borders[at]
+            continue
         if nearest[stop] > max(before, start + overlap):
             stop = nearest[stop]
         windows.append((start, stop))

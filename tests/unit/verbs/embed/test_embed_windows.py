@@ -277,3 +277,19 @@ def test_a_token_that_the_model_does_not_know_sets_its_whole_item_aside(tmp_path
 def test_windows_that_cannot_be(params: dict[str, Any], said: str) -> None:
     with pytest.raises(SpecError, match=said):
         EmbedTask(model=str(MINILM), **params).fingerprint()
+
+
+@pytest.mark.parametrize("overlap", [0, 3])
+def test_windows_of_a_document_end_at_its_pages_and_headings(overlap: int) -> None:
+    section = "tea is a drink made of leaves . "
+    text = f"# One\n\n{section * 4}\n\n## Two\n\n{section * 3}\f{section * 2}\f{section * 9}"
+    task = EmbedTask(model=str(MINILM), window_tokens=48, overlap=overlap, borders=True)
+    found = [(w.start, w.stop) for w in task.prepare([text]).inputs]
+    begins = [start for start, _ in found]
+    assert text.index("## Two") in begins
+    assert text.rindex("\f") + 1 in begins
+    assert begins[0] == 0
+    assert found[-1][1] == len(text)
+    assert all(a < b <= end for (a, end), (b, _) in pairwise(found))
+    plain = EmbedTask(model=str(MINILM), window_tokens=48, overlap=overlap).prepare([text]).inputs
+    assert [(w.start, w.stop) for w in plain] != found

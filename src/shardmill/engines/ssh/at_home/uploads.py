@@ -17,7 +17,7 @@ from shardmill.core.errors import HostError, SpecError
 from shardmill.core.ranges import Range, join, subtract
 from shardmill.engines.ssh.at_home.link import Link, lost
 from shardmill.plan import Plan
-from shardmill.sources.files import check_unchanged
+from shardmill.sources.files import check_unchanged, file_name
 from shardmill.sources.formats import find_format
 from shardmill.sources.spans import extents, is_ranged
 from shardmill.store import LocalStore, Store, is_url
@@ -66,7 +66,7 @@ class Uploads:
             if is_remote(plan, file.place):
                 files.append(replace(file, index=_index_key(file.index)))
                 continue
-            copy = Copy(Path(file.place), f"{folder}/source/{number:06d}/{file.name}", file.size_bytes)
+            copy = Copy(Path(file.place), f"{folder}/source/{number:06d}/{file_name(file.name)}", file.size_bytes)
             self._copies[number] = copy
             # No tag: home checks its own file at each read, and the copy is verified piece by piece.
             files.append(replace(file, place=copy.there, tag="", index=_index_key(file.index)))

@@ -1,0 +1,164 @@
+"""Documents per second by kind beside markitdown, and what broken, hanging and bombing PDFs cost a run.
+
+    python -m benchmarks.documents [--files 400] [--peer VENV/bin/python]
+    python -m benchmarks.documents --run 2000
+
+The first reads generated documents of each kind from a folder, by the source on all cores; `--peer` is a Python that
+has markitdown, which converts the same files in as many processes. The second is a run of a worker with a fake task
+over so many PDFs, of which 5 % are cut off; one unpacks to 4 GiB, and one draws 10**9 forms.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+
+from benchmarks.machine import describe_machine, print_table
+from shardmill.core.devices import cores
+from tests.support.documents import as_bomb_pdf, as_docx, as_eml, as_epub, as_pdf, as_pptx, as_slow_pdf
+
+WORDS = (
+    *("the", "tea", "leaves", "of", "a", "mountain", "garden", "are", "picked", "by", "hand", "and", "dried"),
+    *("in", "shade", "before", "water", "is", "poured"),
+)
+_PEER = """
+import sys, time
+from multiprocessing import Pool
+from markitdown import MarkItDown
+
+def start():
+    global converter
+    converter = MarkItDown()
+    converter.convert(sys.argv[2])
+
+def convert(path):
+    return len(converter.convert(path).text_content)
+
+if __name__ == "__main__":
+    with Pool(int(sys.argv[1]), start) as pool:
+        pool.map(convert, sys.argv[2:4])
+        began = time.monotonic()
+        made = pool.map(convert, sys.argv[2:], chunksize=4)
+        print(time.monotonic() - began, sum(made))
+"""
+
+
+def prose(draw: random.Random, words: int) -> str:
+    """Lines of ten words."""
+    said = draw.choices(WORDS, k=words)
+    return "\n".join(" ".join(said[at : at + 10]) for at in range(0, words, 10))
+
+
+def make(kind: str, number: int) -> bytes:
+    """A document of about 1,200 words."""
+    draw = random.Random(f"{kind} {number}")
+    parts = [prose(draw, 300) for _ in range(4)]
+    if kind == "pdf":
+        return as_pdf(parts, f"Paper {number}")
+    if kind == "docx":
+        return as_docx([("x", line) for part in parts for line in part.split("\n")], f"Letter {number}")
+    if kind == "pptx":
+        return as_pptx([(f"Slide {i}", part) for i, part in enumerate(parts)])
+    if kind == "epub":
+        return as_epub([f"<h1>{i}</h1><p>{part}</p>" for i, part in enumerate(parts)], f"Book {number}")
+    if kind == "eml":
+        return as_eml(f"Mail {number}", "\n".join(parts))
+    page = "".join(f"<h2>Part {i}</h2>{''.join(f'<p>{x}</p>' for x in p.split(chr(10)))}" for i, p in enumerate(parts))
+    return (
+        f"<html><title>Page {number}</title>{page}</html>".encode() if kind == "html" else "\n\n".join(parts).encode()
+    )
+
+
+def read_folder(folder: Path) -> tuple[float, int, int]:
+    """Seconds, characters and bad documents; processes that parse are started before the time begins."""
+    from shardmill.sources import Fields, discover, open_source
+
+    source = open_source(discover([str(folder)], Fields("text"), "files"), Fields("text"))
+    shards = source.shards(1 << 40)
+    for _ in source.read(source.shards(1)[0]):
+        pass
+    began = time.monotonic()
+    batches = [batch for shard in shards for batch in source.read(shard)]
+    seconds = time.monotonic() - began
+    return seconds, sum(len(t or "") for b in batches for t in b.texts.to_pylist()), sum(len(b.bad) for b in batches)
+
+
+def compare(files: int, peer: str) -> None:
+    rows = []
+    for kind in ("md", "html", "pdf", "docx", "pptx", "epub", "eml"):
+        with tempfile.TemporaryDirectory() as folder:
+            paths = [Path(folder) / f"{n:05d}.{kind}" for n in range(files)]
+            size = sum(path.write_bytes(make(kind, n)) for n, path in enumerate(paths))
+            seconds, characters, bad = read_folder(Path(folder))
+            assert not bad
+            row = [kind, f"{size / files / 1000:.1f} kB", f"{files / seconds:,.0f}", f"{characters:,}"]
+            if peer:
+                script = Path(folder) / "peer.py"
+                script.write_text(_PEER)
+                command = [peer, str(script), str(cores()), *map(str, paths)]
+                done = subprocess.run(command, capture_output=True, text=True)
+                took, made = done.stdout.split()[-2:] if not done.returncode else ("0", "0")
+                row += [f"{files / float(took):,.0f}", f"{int(made):,}"] if float(took) else ["not read", "–"]
+            rows.append(row)
+    head = ["kind", "size", "documents/s", "characters", "markitdown", "its characters"]
+    print_table(head[: len(rows[0])], rows)
+
+
+def run_over(count: int) -> None:
+    from shardmill.core.devices import Device
+    from shardmill.ledger import Ledger
+    from shardmill.plan.spec import make_spec
+    from shardmill.run import Run
+    from shardmill.run.planner import make_plan
+
+    with tempfile.TemporaryDirectory() as folder:
+        place = Path(folder) / "papers"
+        place.mkdir()
+        for number in range(count - 2):
+            data = make("pdf", number)
+            (place / f"{number:05d}.pdf").write_bytes(data[: len(data) // 2] if number % 20 == 7 else data)
+        (place / "bomb.pdf").write_bytes(as_bomb_pdf())
+        (place / "slow.pdf").write_bytes(as_slow_pdf())
+        work = {"source": str(place), "text": "text", "id": "file", "keep": "title,pages"}
+        spec = make_spec({**work, "task": "shardmill.testing:FakeTask"}, {"max_errors": "10%"})
+        ledger = Ledger(Path(folder) / "run")
+        began = time.monotonic()
+        ledger.create(make_plan(spec, [Device("cpu", "cpu")]))
+        ledger.put_execution(spec.execution.model_dump(mode="json"))
+        planned = time.monotonic() - began
+        before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
+        subprocess.run([sys.executable, "-m", "shardmill.worker", ledger.url], check=True)
+        seconds = time.monotonic() - began - planned
+        most = max(before, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss) / 1024
+        run = Run(ledger.url)
+        reasons = Counter(error["reason"] for error in run.errors())
+        began = time.monotonic()
+        report = run.verify()
+        head = ["PDFs", "planned in", "run in", "largest process", "rows", "set aside", "verified in"]
+        verdict = f"{time.monotonic() - began:.1f} s" if report.verified else "NOT VERIFIED"
+        rows = f"{len(run.table(['file'])):,}"
+        shown = [f"{count:,}", f"{planned:.2f} s", f"{seconds:.1f} s", f"{most:,.0f} MiB", rows]
+        print_table(head, [[*shown, f"{sum(reasons.values()):,}", verdict]])
+        print()
+        print_table(["set aside", "because"], [[f"{n:,}", reason] for reason, n in reasons.most_common()])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--files", type=int, default=400)
+    parser.add_argument("--peer", default="")
+    parser.add_argument("--run", type=int, default=0)
+    args = parser.parse_args()
+    describe_machine()
+    run_over(args.run) if args.run else compare(args.files, args.peer)
+
+
+if __name__ == "__main__":
+    main()

@@ -43,6 +43,9 @@ _SMALLEST_SHARD_BYTES, _SMALLEST_S = 64 << 10, 3.3
 _USUAL_SHARDS, _MOST_SHARDS = 100_000, 1_000_000
 _LONGEST_S = 900.0
 
+# Keys of the work that are left out if they are unused, so that plans made before they existed keep their id.
+_NEW_KEYS = ("query", "fields", "group_by", "items", "wave", "where", "take", "limit")
+
 # Begins the name of a run that is a source, and what identifies the content of its parts.
 RUN = "run:"
 
@@ -129,7 +132,8 @@ class Shard:
     [start, stop) are bytes of the unpacked content in line files, CSV and JSON arrays, row groups in Parquet, rows in
     Arrow and pickles; `weight_bytes` is its share of the work. A piece of a query covers the keys above `low` up to and
     including `high`; its [start, stop) are row numbers at planning time. With several `files`, the shard has those
-    that follow `file`, each from its start to its end.
+    that follow `file`, each from its start to its end. The last shard of a limit ends with the item that is the `most`
+    of those it takes.
     """
 
     index: int
@@ -140,6 +144,7 @@ class Shard:
     low: KeyValue = None
     high: KeyValue = None
     files: int = 1
+    most: int = 0
 
 
 class ShardRows(Sequence[Shard]):
@@ -151,7 +156,7 @@ class ShardRows(Sequence[Shard]):
     __slots__ = ("_rows",)
 
     def __init__(self, rows: list[Sequence[Any]]) -> None:
-        if not all(4 <= len(row) <= 7 for row in rows):
+        if not all(4 <= len(row) <= 8 for row in rows):
             raise ValueError("a row of another length")
         self._rows = rows
 
@@ -175,7 +180,8 @@ class ShardRows(Sequence[Shard]):
     def are_pieces(self, files: int) -> bool:
         """Whether each shard is a piece of the files; by columns, which is fast."""
         several = [row[6] if len(row) > 6 else 1 for row in self._rows]
-        columns = [*([row[i] for row in self._rows] for i in range(4)), several]
+        most = [row[7] if len(row) > 7 else 0 for row in self._rows]
+        columns = [*([row[i] for row in self._rows] for i in range(4)), several, most]
         plain = ({*map(type, c)} <= {int} and 0 <= min(c, default=0) <= max(c, default=0) <= 1 << 64 for c in columns)
         if not (all(plain) and all(several) and all(map(operator.le, *columns[1:3]))):
             return False
@@ -335,7 +341,7 @@ def _dump(work: Work) -> dict[str, Any]:
     """The work as JSON. Unused keys are left out, so that plans made before a key existed keep their id."""
     # Products are loaded by their own run.
     unused: dict[str, Any] = {"to": {"metadata"}} if work.to is not None else {"to": True}
-    unused |= {name: True for name in ("query", "fields", "group_by", "items", "wave") if not getattr(work, name)}
+    unused |= {name: True for name in _NEW_KEYS if not getattr(work, name)}
     return work.model_dump(mode="json", exclude=unused)
 
 
@@ -348,6 +354,8 @@ def without_server(params: Mapping[str, Any]) -> dict[str, Any]:
 
 def _row(shard: Shard) -> list[Any]:
     row = [shard.file, shard.start, shard.stop, shard.weight_bytes]
+    if shard.most:
+        return [*row, shard.low, shard.high, shard.files, shard.most]
     if shard.files > 1:
         return [*row, None, None, shard.files]
     return row if shard.low is shard.high is None else [*row, shard.low, shard.high]

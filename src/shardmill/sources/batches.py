@@ -26,6 +26,8 @@ class BatchBuilder:
         self._kept: list[list[object]] = [[] for _ in self._columns]
         self._lines: list[int] = []
         self._bad: dict[int, str] = {}
+        self._places: list[int] = []
+        self._unread: set[int] = set()
         self._size_bytes = 0
 
     def has_room_for(self, size_bytes: int) -> bool:
@@ -34,7 +36,7 @@ class BatchBuilder:
             return True
         return len(self._texts) < BATCH_ROWS and self._size_bytes + size_bytes <= BATCH_BYTES
 
-    def add(self, row: Mapping[str, object], line: int, size_bytes: int) -> None:
+    def add(self, row: Mapping[str, object], line: int, size_bytes: int, place: int) -> None:
         text, reason = self._template.render(row)
         for column, values in zip(self._columns, self._kept, strict=True):
             value = row.get(column.name)
@@ -43,19 +45,23 @@ class BatchBuilder:
             except ValueError:
                 values.append(None)
                 text, reason = None, reason or column.refusal(value)
-        self._append(text, reason, line, size_bytes)
+                if column.decides:
+                    self._unread.add(len(self._texts))
+        self._append(text, reason, line, size_bytes, place)
 
-    def add_bad(self, reason: str, line: int, size_bytes: int = 0) -> None:
+    def add_bad(self, reason: str, line: int, place: int, size_bytes: int = 0) -> None:
         """Add a row that could not be read at all."""
         for values in self._kept:
             values.append(None)
-        self._append(None, reason, line, size_bytes)
+        self._unread.add(len(self._texts))
+        self._append(None, reason, line, size_bytes, place)
 
-    def _append(self, text: str | None, reason: str | None, line: int, size_bytes: int) -> None:
+    def _append(self, text: str | None, reason: str | None, line: int, size_bytes: int, place: int) -> None:
         if reason:
             self._bad[len(self._texts)] = reason
         self._texts.append(text)
         self._lines.append(line)
+        self._places.append(place)
         self._size_bytes += size_bytes
 
     def take(self, lines_done: int) -> ItemBatch:
@@ -68,6 +74,8 @@ class BatchBuilder:
             line_count=lines_done - self._lines_done,
             bad=self._bad,
             size_bytes=self._size_bytes,
+            places=self._places,
+            unread=frozenset(self._unread),
         )
         self._lines_done = lines_done
         self._clear()

@@ -55,11 +55,12 @@ class ParquetSource(FileSource):
         names, rows_done = self._rows.names, 0
         with open_parquet(file) as parquet:
             groups = range(shard.start, shard.stop)
+            first = sum(parquet.metadata.row_group(i).num_rows for i in range(shard.start))
             footers = [parquet.metadata.row_group(i) for i in groups]
             weight = shard.weight_bytes / max(1, sum(g.num_rows for g in footers))
             rows = _rows_in_batch(footers, names)
             for batch in _read_groups(file, parquet, groups, rows, names):
-                yield self._rows.items(batch, rows_done, weight)
+                yield self._rows.items(batch, rows_done, weight, first)
                 rows_done += batch.num_rows
 
 

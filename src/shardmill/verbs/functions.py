@@ -43,6 +43,9 @@ def answer(
     out: Place | None = None,
     query: str | None = None,
     format: str | None = None,
+    where: str | None = None,
+    take: float | str | None = None,
+    limit: int | None = None,
     by: Literal["both", "meaning", "words"] | None = None,
     k: int | None = None,
     rerank: str | None = None,
@@ -89,6 +92,9 @@ def answer(
     out: The run folder, created if missing: a path or a URL.
     query: The SELECT to read from the database, cut by its first id= column.
     format: jsonl, text, csv, tsv, parquet, arrow, json (an array), pickle or datasets. Default: by file name.
+    where: Take the items for which this holds, in a small subset of SQL: "overall <= 2 AND title IS NOT NULL".
+    take: Take this share of the items, 1% or 0.01, by a hash of the id: the same ones on every machine.
+    limit: Take the first N items of those that where= and take= leave.
     by: Find passages by meaning, words, or both, fused by rank. Default: both.
     k: Number of passages found for each question. Default: 10.
     rerank: A cross-encoder that ranks four times as many passages again.
@@ -141,6 +147,9 @@ def apply(
     text: str | None = None,
     query: str | None = None,
     format: str | None = None,
+    where: str | None = None,
+    take: float | str | None = None,
+    limit: int | None = None,
     column: str | Sequence[str] | None = None,
     batch: int | None = None,
     arguments: Mapping[str, Any] | None = None,
@@ -180,6 +189,9 @@ def apply(
     text: Also give it a column `text`, made from a template: "{title}: {body}".
     query: The SELECT to read from the database, cut by its first id= column.
     format: jsonl, text, csv, tsv, parquet, arrow, json (an array), pickle or datasets. Default: by file name.
+    where: Take the items for which this holds, in a small subset of SQL: "overall <= 2 AND title IS NOT NULL".
+    take: Take this share of the items, 1% or 0.01, by a hash of the id: the same ones on every machine.
+    limit: Take the first N items of those that where= and take= leave.
     column: A column to give it; repeatable. Default: all.
     batch: Items per call at most. Default: 1024.
     arguments: Keyword arguments of the function.
@@ -302,6 +314,9 @@ def dedup(
     out: Place | None = None,
     query: str | None = None,
     format: str | None = None,
+    where: str | None = None,
+    take: float | str | None = None,
+    limit: int | None = None,
     threshold: float | None = None,
     exact: bool = False,
     id: str | Sequence[str] | None = None,
@@ -330,6 +345,9 @@ def dedup(
     out: The run folder, created if missing: a path or a URL.
     query: The SELECT to read from the database, cut by its first id= column.
     format: jsonl, text, csv, tsv, parquet, arrow, json (an array), pickle or datasets. Default: by file name.
+    where: Take the items for which this holds, in a small subset of SQL: "overall <= 2 AND title IS NOT NULL".
+    take: Take this share of the items, 1% or 0.01, by a hash of the id: the same ones on every machine.
+    limit: Take the first N items of those that where= and take= leave.
     threshold: Least Jaccard similarity of two duplicates: the estimated share of three-word shingles they have in
         common. Default: 0.8.
     exact: Only remove texts that are equal, apart from case and punctuation.
@@ -364,6 +382,9 @@ def embed(
     out: Place | None = None,
     query: str | None = None,
     format: str | None = None,
+    where: str | None = None,
+    take: float | str | None = None,
+    limit: int | None = None,
     model: str | None = None,
     prompt: str | None = None,
     max_tokens: int | None = None,
@@ -403,6 +424,9 @@ def embed(
     out: The run folder, created if missing: a path or a URL.
     query: The SELECT to read from the database, cut by its first id= column.
     format: jsonl, text, csv, tsv, parquet, arrow, json (an array), pickle or datasets. Default: by file name.
+    where: Take the items for which this holds, in a small subset of SQL: "overall <= 2 AND title IS NOT NULL".
+    take: Take this share of the items, 1% or 0.01, by a hash of the id: the same ones on every machine.
+    limit: Take the first N items of those that where= and take= leave.
     model: A sentence-transformers folder, its URL (s3://…), or a hub name. Default: all-MiniLM-L6-v2.
     prompt: The name of one of the model's prompts, or a text to put first.
     max_tokens: Tokens of a text at most. Default: the model's limit.
@@ -447,6 +471,9 @@ def generate(
     out: Place | None = None,
     query: str | None = None,
     format: str | None = None,
+    where: str | None = None,
+    take: float | str | None = None,
+    limit: int | None = None,
     template: str | None = None,
     messages: str | None = None,
     schema: Mapping[str, Any] | Place | None = None,
@@ -497,6 +524,9 @@ def generate(
     out: The run folder, created if missing: a path or a URL.
     query: The SELECT to read from the database, cut by its first id= column.
     format: jsonl, text, csv, tsv, parquet, arrow, json (an array), pickle or datasets. Default: by file name.
+    where: Take the items for which this holds, in a small subset of SQL: "overall <= 2 AND title IS NOT NULL".
+    take: Take this share of the items, 1% or 0.01, by a hash of the id: the same ones on every machine.
+    limit: Take the first N items of those that where= and take= leave.
     template: The prompt of an item: "Translate into French: {body}".
     messages: The column with a conversation, in place of a template.
     schema: A JSON schema that the answers must fit.
@@ -555,6 +585,9 @@ def load(
     text: str | None = None,
     query: str | None = None,
     format: str | None = None,
+    where: str | None = None,
+    take: float | str | None = None,
+    limit: int | None = None,
     table: str | None = None,
     mode: Literal["update", "skip", "fail"] | None = None,
     changed_only: bool = False,
@@ -606,6 +639,9 @@ def load(
         schema= embeds.
     query: The SELECT to read from the database, cut by its first id= column.
     format: jsonl, text, csv, tsv, parquet, arrow, json (an array), pickle or datasets. Default: by file name.
+    where: Take the items for which this holds, in a small subset of SQL: "overall <= 2 AND title IS NOT NULL".
+    take: Take this share of the items, 1% or 0.01, by a hash of the id: the same ones on every machine.
+    limit: Take the first N items of those that where= and take= leave.
     table: The table: name or schema.name. Created if missing.
     mode: If the key already exists: update, skip or fail. Default: update.
     changed_only: Make only rows that are new, or made from something new.
@@ -760,6 +796,9 @@ def summarize(
     out: Place | None = None,
     query: str | None = None,
     format: str | None = None,
+    where: str | None = None,
+    take: float | str | None = None,
+    limit: int | None = None,
     method: Literal["extractive", "generative"] | None = None,
     model: str | None = None,
     sentences: int | None = None,
@@ -809,6 +848,9 @@ def summarize(
     out: The run folder, created if missing: a path or a URL.
     query: The SELECT to read from the database, cut by its first id= column.
     format: jsonl, text, csv, tsv, parquet, arrow, json (an array), pickle or datasets. Default: by file name.
+    where: Take the items for which this holds, in a small subset of SQL: "overall <= 2 AND title IS NOT NULL".
+    take: Take this share of the items, 1% or 0.01, by a hash of the id: the same ones on every machine.
+    limit: Take the first N items of those that where= and take= leave.
     method: extractive (sentences of the text) or generative (a model writes). Default: what the model can do.
     model: A model that embeds or one that generates: a folder, its URL (s3://…), or a hub name; with endpoint=, its
         name on the server.

@@ -67,11 +67,7 @@ def holds(condition: Condition, rows: pa.RecordBatch, *, spelled: bool = False) 
 
 def check_types(condition: Condition, schema: pa.Schema, *, spelled: bool = False) -> None:
     """Refuse a condition that compares what cannot be compared in columns of these types."""
-    holds(condition, schema.empty_table().to_batches()[0] if schema.names else _no_columns(), spelled=spelled)
-
-
-def _no_columns() -> pa.RecordBatch:
-    return pa.RecordBatch.from_struct_array(pa.array([], pa.struct([])))
+    holds(condition, pa.RecordBatch.from_pylist([], schema), spelled=spelled)
 
 
 def kind_of(kind: pa.DataType) -> str:

@@ -52,7 +52,7 @@ class ArrowSource(FileSource):
         file = self._stat.files[shard.file]
         rows_done, weight = 0, shard.weight_bytes / (shard.stop - shard.start)
         for batch in read_rows(file, shard.start, shard.stop, self._rows.names, weight):
-            yield self._rows.items(batch, rows_done, weight)
+            yield self._rows.items(batch, rows_done, weight, shard.start)
             rows_done += batch.num_rows
 
 

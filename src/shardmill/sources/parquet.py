@@ -23,10 +23,12 @@ from shardmill.sources.base import Fields, ItemBatch, Row, Shard, Source, Source
 from shardmill.sources.batches import BATCH_BYTES, BATCH_ROWS
 from shardmill.sources.files import empty_source, file_name, open_packed, readable
 from shardmill.sources.grouping import FileSource, Piece
+from shardmill.sources.statistics import GroupFilter
 from shardmill.store import RangeFile, is_url
 from shardmill.store.parts import damaged, open_part
 
 _BUFFER_BYTES = 1 << 20
+_SKIPPED_ROWS = 8192
 
 
 class ParquetSource(FileSource):
@@ -59,9 +61,16 @@ class ParquetSource(FileSource):
             footers = [parquet.metadata.row_group(i) for i in groups]
             weight = shard.weight_bytes / max(1, sum(g.num_rows for g in footers))
             rows = _rows_in_batch(footers, names)
-            for batch in _read_groups(file, parquet, groups, rows, names):
-                yield self._rows.items(batch, rows_done, weight, first)
-                rows_done += batch.num_rows
+            where = GroupFilter(self._fields.where, self._stat.columns, parquet) if self._fields.where else None
+            for group, footer in zip(groups, footers, strict=True):
+                if where is not None and not where.can_hold(group):
+                    for at in range(0, footer.num_rows, _SKIPPED_ROWS):
+                        yield self._rows.skipped(min(_SKIPPED_ROWS, footer.num_rows - at), rows_done, weight, first)
+                        rows_done += min(_SKIPPED_ROWS, footer.num_rows - at)
+                    continue
+                for batch in _read_groups(file, parquet, [group], rows, names):
+                    yield self._rows.items(batch, rows_done, weight, first)
+                    rows_done += batch.num_rows
 
 
 def _read_groups(

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from shardmill.verbs.answer.rows import Answer
     from shardmill.verbs.audit.report import Audit
     from shardmill.verbs.dedup.removal import Deduplicated
+    from shardmill.verbs.peek.look import Peek
     from shardmill.verbs.receipt.receipt import Receipt
 
 __all__ = [
@@ -25,6 +26,7 @@ __all__ = [
     "generate",
     "load",
     "map",
+    "peek",
     "receipt",
     "summarize",
     "train",
@@ -761,6 +763,45 @@ def map(
     """
     given = dict(locals())
     result: Run = call_verb("map", given)
+    return result
+
+
+@checked
+def peek(
+    source: str | Sequence[str],
+    *,
+    query: str | None = None,
+    format: str | None = None,
+    where: str | None = None,
+    take: float | str | None = None,
+    limit: int | None = None,
+    text: str | None = None,
+    id: str | Sequence[str] | None = None,
+    model: str | None = None,
+    prompt: str | None = None,
+    max_tokens: int | None = None,
+    items: int | None = None,
+) -> Peek:
+    """Look at a source before a run over it.
+
+    shardmill.peek("reviews.jsonl", text="reviewText")
+
+    source: Files, folders, globs, URLs, or run:RUN; with query=, a database.
+    query: The SELECT to read from the database, cut by its first id= column.
+    format: jsonl, text, csv, tsv, parquet, arrow, json (an array), pickle or datasets. Default: by file name.
+    where: Take the items for which this holds, in a small subset of SQL: "overall <= 2 AND title IS NOT NULL".
+    take: Take this share of the items, 1% or 0.01, by a hash of the id: the same ones on every machine.
+    limit: Take the first N items of those that where= and take= leave.
+    text: The text: a field, several ("title,body") or a template ("Translate: {body}"). Default: all columns.
+    id: The field or fields that identify an item.
+    model: Count the tokens of this model: a folder, its URL, or a hub name. Default: the default one, if it is
+        installed.
+    prompt: The name of one of the model's prompts, or a text to put first.
+    max_tokens: Tokens of a text at most. Default: the model's limit.
+    items: Items to show. Default: 10.
+    """
+    given = dict(locals())
+    result: Peek = call_verb("peek", given)
     return result
 
 

@@ -122,6 +122,7 @@ def test_texts_are_written_and_sorted_out(place: Path, verb: Cli) -> None:
         verb("generate", news, *words, "--out", place / "runs" / "french")
     verb("dedup", news, "--text", "article", *ON_CPU, "--out", place / "runs" / "unique")
     (place / "lengths.py").write_text("def f(rows):\n    return [{'length': len(row['article'])} for row in rows]\n")
+    assert json.loads(verb("peek", news, "--text", "article", "--model", encoder, "--json").out)["items"] == len(NEWS)
     verb("apply", news, "--call", f"{place / 'lengths.py'}:f", *ON_CPU, "--out", place / "runs" / "lengths")
     verb("split", news, "--out", place / "chunks", "--bytes", "1KB")
 

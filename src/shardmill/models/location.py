@@ -56,6 +56,11 @@ def find_model(name: str) -> Location:
     return Location(name, _download(name), hub=_repository(name))
 
 
+def is_bundled(name: str) -> bool:
+    """Whether an installed package holds the model."""
+    return name in _BUNDLED_NAMES and _bundled() is not None
+
+
 def check_bundled(location: Location) -> None:
     """Reject a bundled model whose weights differ from the published ones. An unchanged file is read once per user."""
     if not location.sha256:

@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
-from shardmill.plan.plan import (
-    ITEM,
-    NEW_NUMERICS,
-    NUMBER,
-    NUMERICS,
-    ROW,
+from shardmill.plan.pieces import (
     RUN,
     SPILLED,
-    START,
-    STOP,
     STREAM_END,
-    WINDOW,
     KeyValue,
-    Plan,
     Shard,
     ShardRows,
     SourceFile,
     SourceStat,
     is_spilled,
     name_place,
+)
+from shardmill.plan.plan import (
+    ITEM,
+    NEW_NUMERICS,
+    NUMBER,
+    NUMERICS,
+    ROW,
+    START,
+    STOP,
+    WINDOW,
+    Plan,
     new_numerics,
     shard_target_bytes,
     without_server,

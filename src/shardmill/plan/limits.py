@@ -39,6 +39,24 @@ def parse_bytes(value: object) -> object:
     return int(float(match.group(1)) * _UNITS_BYTES[match.group(2)])
 
 
+def parse_share(value: object) -> object:
+    """A share of "1%" or 0.01: more than nothing, at most all. What is neither a text nor a number stays as it is.
+
+    >>> parse_share("1%"), parse_share("0.01"), parse_share(1)
+    (0.01, 0.01, 1.0)
+    """
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        return value
+    text = str(value).strip()
+    try:
+        share = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+        if 0 < share <= 1:
+            return share
+    except ValueError:
+        pass
+    raise ValueError(f"{value!r} is not a share like 1% or 0.01")
+
+
 @dataclass(frozen=True, slots=True)
 class ErrorLimit:
     """How many rows may fail: a share of the rows, or a number."""

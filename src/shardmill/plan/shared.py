@@ -19,7 +19,7 @@ from shardmill.plan.execution import (
     ShardLimits,
 )
 from shardmill.plan.options import MODEL, OTHER, RESULT, SOURCE, TABLE, CallOptions, TableOptions, WorkOptions, option
-from shardmill.plan.values import NAMES, PLACES, SOURCES, Address, Names, Place, Places
+from shardmill.plan.values import NAMES, PLACES, SOURCES, Address, Names, Place, Places, Share
 
 
 class Reading(WorkOptions):
@@ -71,6 +71,41 @@ class ReadingTexts(Reading):
         if not value.strip():
             raise ValueError("names no field")
         return value
+
+
+class TakingPart(WorkOptions):
+    """Which items of the source are taken; the others keep their numbers and count as dropped."""
+
+    where: str = option(
+        "",
+        'Take the items for which this holds, in a small subset of SQL: "overall <= 2 AND title IS NOT NULL".',
+        group=SOURCE,
+        metavar="CONDITION",
+    )
+    take: Share | None = option(
+        None,
+        "Take this share of the items, 1% or 0.01, by a hash of the id: the same ones on every machine.",
+        group=SOURCE,
+        metavar="SHARE",
+        accepts="float | str",
+    )
+    limit: int | None = option(
+        None, "Take the first N items of those that --where and --take leave.", group=SOURCE, metavar="N", ge=1
+    )
+
+    @field_validator("where")
+    @classmethod
+    def _condition(cls, value: str) -> str:
+        from shardmill.core.where.parsing import parse_condition
+
+        if value:
+            parse_condition(value)
+        return value
+
+    @property
+    def takes_part(self) -> bool:
+        """Whether items between others may be left out."""
+        return bool(self.where) or self.take is not None
 
 
 class Keeping(WorkOptions):
@@ -223,7 +258,7 @@ class RunOptions(
     """Options of every verb that runs a task over the items of a source."""
 
 
-class TaskOptions(ReadingTexts, Keeping, RunOptions):
+class TaskOptions(ReadingTexts, TakingPart, Keeping, RunOptions):
     """Options of a verb that has none of its own."""
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from pydantic import ValidationError, field_validator
 
+from shardmill.core.dialect import name_option
 from shardmill.core.errors import SpecError, nearest
 from shardmill.core.functions import describe_call
 from shardmill.core.passwords import clean_url
@@ -30,7 +31,7 @@ from shardmill.plan.execution import (
 )
 from shardmill.plan.limits import ErrorLimit, parse_duration
 from shardmill.plan.options import Options, explain, option
-from shardmill.plan.shared import Keeping, ReadingTexts, TableKeys
+from shardmill.plan.shared import Keeping, ReadingTexts, TableKeys, TakingPart
 from shardmill.plan.values import Address, Columns, Places
 from shardmill.plugins import declared, find_verb
 
@@ -80,7 +81,7 @@ class TableSpec(TableKeys):
     products: str = option("", "The table of products that reviews refer to; set by `load`.", only="file")
 
 
-class Work(ReadingTexts, Keeping):
+class Work(ReadingTexts, TakingPart, Keeping):
     """Everything the result depends on. It is hashed into the plan's id; a run never mixes two of them.
 
     `fields` are columns that the task reads besides the text; the planner adds those that the task names. A task
@@ -261,7 +262,20 @@ def make_spec(work: dict[str, Any], execution: dict[str, Any] | None = None) -> 
         raise SpecError(f"Both items and a {given[0]} are given.", hint="Give items to a task that needs no source.")
     if not made.counts_alone and len(given) < 2:
         raise _missing("text" if given == ["source"] else "source")
+    _check_part(made)
     return Spec(work=made, execution=make_execution(execution))
+
+
+def _check_part(work: Work) -> None:
+    """Refuse to take a part of items that are no rows of the source."""
+    given = next((name for name in ("where", "take", "limit") if getattr(work, name) not in ("", None)), None)
+    if given and work.counts_alone:
+        raise SpecError(f"{name_option(given)} has no meaning for a task without a source.", hint="Give fewer items.")
+    if given and work.group_by:
+        raise SpecError(
+            f"{name_option(given)} cannot be used with group_by.",
+            hint="Run a task over a part of the rows first, then group the rows of that run.",
+        )
 
 
 def settle_server(work: dict[str, Any], execution: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:

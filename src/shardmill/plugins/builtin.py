@@ -12,6 +12,7 @@ _SCHEMES = ("run", "range", "postgresql", "sqlite", "python")
 BUILTIN: dict[str, dict[str, str]] = {
     "verbs": {
         **{name: f"shardmill.verbs.{name}:VERB" for name in _RUNNING},
+        "peek": "shardmill.verbs.peek:VERB",
         **{name: f"{_DECLARED}:{name.upper()}" for name in ("resume", "work", "stop", "plan", "status")},
         "runs": f"{_DECLARED}:LIST_RUNS",
         **{name: f"{_DECLARED}:{name.upper()}" for name in ("show", "cost", "monitor")},

@@ -145,7 +145,7 @@ def _find(ledger: Ledger, plan: Plan, commit: Commit, hashes: Hashes) -> tuple[i
     """How many items a part has, and the number and id of each whose hash is among these."""
     names = list(plan.work.id)
     schema, numbers = schema_of(ledger, commit), RowItems(plan)
-    marks = [WINDOW] if has_windows(plan, schema) else [ITEM] if has_items(plan, schema) else []
+    marks = [ITEM] if has_items(plan, schema) else [WINDOW] if has_windows(plan, schema) else []
     items, found = 0, []
     for batch in read_part(ledger.store, commit, [*names, *marks]):
         ids = batch.select(names).filter(pa.array(numbers.of(batch)[1]))

@@ -25,6 +25,7 @@ from shardmill.results.windows import count_items, has_items, has_windows, item_
 from shardmill.sinks.digests import hash_items, hash_kept, hash_made
 from shardmill.sinks.parquet import read_part
 from shardmill.sources import ALL, Fields, ItemBatch, open_source, sort_groups
+from shardmill.tasks import open_task
 from shardmill.tasks.base import WINDOW, Task
 
 CONTENTS, BINDINGS = "contents", "bindings"
@@ -35,10 +36,14 @@ _MOST_OF_SHARD = 10
 
 @dataclass(frozen=True, slots=True)
 class ReadItems:
-    """The items of a shard as the source has them now: their digest, and a hash of each one's kept columns."""
+    """The items of a shard as the source has them now: their digest, and a hash of each one's kept columns.
+
+    `taken` says which of them the run takes, None if all.
+    """
 
     digest: str
     kept: Hashes
+    taken: NDArray[np.bool_] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +73,7 @@ class ExactTotals:
     """What was compared so far, by shard. `without` is why the source is not read, `failed` why it cannot be."""
 
     items: int = 0
+    taken: int = 0
     rows: int = 0
     undigested: int = 0
     unbound: int = 0
@@ -83,6 +89,7 @@ class ItemsCheck:
     def __init__(self, ledger: Ledger, plan: Plan, items: Iterator[ReadItems], *, source: bool) -> None:
         self._ledger, self._plan, self._items = ledger, plan, items
         self._seen = ExactTotals(without=_reason_without(plan, source))
+        self._varies = open_task(plan.work.task, plan.work.params).rows_vary
 
     def add(self, commit: Commit, rows: StoredRows | None) -> None:
         """Compare the next shard; `rows` are None if its part cannot be read, or has none."""
@@ -96,7 +103,7 @@ class ItemsCheck:
         except (ShardmillError, FileNotFoundError) as error:
             seen.failed = str(error).partition("\n")[0]
             return
-        _compare_items(seen, self._ledger, self._plan, commit, read, rows)
+        _compare_items(seen, self._ledger, self._plan, commit, read, rows, varies=self._varies)
 
     def checks(self) -> list[Check]:
         found = [_describe_contents(self._plan, self._seen)]
@@ -170,13 +177,16 @@ def hash_groups(plan: Plan, commits: Mapping[int, Commit], bar: Bar) -> Iterator
 
 def _hash_batches(plan: Plan, batches: Iterator[ItemBatch]) -> ReadItems:
     kept, digests, first = [np.zeros(0, np.uint64)], [sum_hashes(np.zeros(0, np.uint64))], 0
+    taken = [np.zeros(0, bool)]
     for batch in batches:
         if unread := plan.kept.keys() - {*batch.kept.schema.names}:
             raise CorruptState(f"plan.json is damaged: {min(unread)!r} is kept, and not read.")
         kept.append(hash_kept(batch.kept.select(list(plan.kept))))
-        digests.append(sum_hashes(hash_items(batch.texts, kept[-1], first)))
+        digests.append(sum_hashes(hash_items(batch.texts, kept[-1], first, batch.taken)))
+        taken.append(np.ones(len(batch), bool) if batch.taken is None else batch.taken)
         first += len(batch)
-    return ReadItems(add_sums(digests), np.concatenate(kept))
+    part = np.concatenate(taken) if plan.work.takes_part else None
+    return ReadItems(add_sums(digests), np.concatenate(kept), part)
 
 
 def _compare_rows(seen: ExactTotals, commit: Commit, rows: StoredRows) -> None:
@@ -191,10 +201,18 @@ def _compare_rows(seen: ExactTotals, commit: Commit, rows: StoredRows) -> None:
 
 
 def _compare_items(
-    seen: ExactTotals, ledger: Ledger, plan: Plan, commit: Commit, read: ReadItems, rows: StoredRows | None
+    seen: ExactTotals,
+    ledger: Ledger,
+    plan: Plan,
+    commit: Commit,
+    read: ReadItems,
+    rows: StoredRows | None,
+    *,
+    varies: bool,
 ) -> None:
     """The source with what the commit says was read, and with the ids and kept columns in the part."""
     seen.items += len(read.kept)
+    seen.taken += len(read.kept) if read.taken is None else int(read.taken.sum())
     seen.undigested += not commit.items_digest
     same = not commit.items_digest or commit.items_digest == read.digest
     differs: list[str] = []
@@ -208,11 +226,27 @@ def _compare_items(
         if wrong.any():
             named = _name(ledger, plan, commit, np.flatnonzero(wrong)[:_MOST_OF_SHARD], rows)
             differs.append(f"{int(wrong.sum()):,} rows have other ids or kept columns than the source")
+    if rows is not None and read.taken is not None and not differs:
+        differs += _compare_taken(commit, read.taken, rows, varies)
+    if rows is None and read.taken is not None and commit.dropped < (left := int((~read.taken).sum())):
+        differs.append(f"{commit.dropped:,} items were dropped, and {left:,} are not taken")
     if not same and not differs:
         differs.append("the texts are not those that were read")
     if differs:
         changed = bool(plan.work.query) and (not same or not commit.items_digest)
         seen.other_items.append(Difference(commit.shard, "; ".join(differs), named, fault=not changed))
+
+
+def _compare_taken(commit: Commit, taken: NDArray[np.bool_], rows: StoredRows, varies: bool) -> Iterator[str]:
+    """The items that have rows with those that are taken; the task of a run whose rows vary may give one none."""
+    there = np.zeros(len(taken), bool)
+    there[rows.items] = True
+    if count := int((there & ~taken).sum()):
+        yield f"{count:,} items have rows and are not taken"
+    if not varies and (count := int((taken & ~there).sum())):
+        yield f"{count:,} items are taken and have no row"
+    if varies and commit.dropped < len(taken) - int(taken.sum()):
+        yield f"{commit.dropped:,} items were dropped, fewer than are not taken"
 
 
 def _name(
@@ -232,10 +266,14 @@ def _describe_contents(plan: Plan, seen: ExactTotals) -> Check:
     if seen.without or seen.failed:
         return Check(CONTENTS, not seen.failed, seen.failed or seen.without)
     faults = [each for each in seen.other_items if each.fault]
+    if not faults and plan.shards[-1].most and seen.taken != plan.work.limit and not plan.work.query:
+        return Check(CONTENTS, False, f"{seen.taken:,} items are taken, and --limit is {plan.work.limit:,}")
     if faults:
         return Check(CONTENTS, False, _describe(faults), _rows_of(faults))
     what = "ids, texts and kept columns" if not seen.undigested else "ids and kept columns"
-    said = f"{what} of {seen.items:,} items are those of the source"
+    said = f"{what} of {seen.taken:,} items are those of the source"
+    if plan.work.takes_part:
+        said += f", and the other {seen.items - seen.taken:,} are not taken"
     if seen.other_items:
         said = f"{_describe(seen.other_items)}: rows of the query have changed since"
     if seen.undigested:

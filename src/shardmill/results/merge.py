@@ -37,7 +37,7 @@ def read_rows(ledger: Ledger, plan: Plan, columns: list[str] | None = None) -> I
     row = 0
     stored = schema_of(ledger, ledger.commits.read_complete(plan)[0])
     windows, numbered = has_windows(plan, stored), has_items(plan, stored)
-    mark = [WINDOW] if windows else [ITEM] if numbered else []
+    mark = [ITEM] if numbered else [WINDOW] if windows else []
     columns = [name for name in stored.names if name != ITEM] if numbered and columns is None else columns
     read = columns if columns is None else list(dict.fromkeys([*columns, *mark]))
     done = 0

@@ -130,7 +130,8 @@ def _look_at_rows(
     file: IO[bytes] | pa.BufferReader, plan: Plan, task: Task, commit: Commit, failed: list[int]
 ) -> tuple[SeenInParts, NDArray[np.uint64], StoredRows]:
     seen, windows, numbers, stored = SeenInParts(), WindowCheck(), ItemCheck(), StoredHashes(plan, task)
-    look, numbered = PartLook(seen, plan, task, commit.shard, failed), task.rows_vary
+    look = PartLook(seen, plan, task, commit.shard, failed)
+    numbered = task.rows_vary or plan.work.takes_part
     hashes = [np.zeros(0, np.uint64)]
     for batch in read_batches(file):
         hashes.append(look.at(batch))
@@ -139,13 +140,13 @@ def _look_at_rows(
             seen.unsound = f"shard {commit.shard}: {wrong}"
         if numbered:
             numbers.add(batch)
-        elif has_windows(plan, batch.schema):
+        if has_windows(plan, batch.schema):
             windows.add(batch)
     seen.wrong_rows = int(seen.rows != commit.rows_in_part)
     seen.needless_errors = look.needless_errors()
     if windows.items or windows.wrong:
         seen.windowed_items = windows.items
-        seen.wrong_windows = windows.wrong + abs(windows.items - commit.rows)
+        seen.wrong_windows = windows.wrong + abs(windows.items - commit.rows + commit.dropped)
     if numbered:
         numbers.close(commit.rows, commit.dropped)
         seen.numbered_items, seen.wrong_items = numbers.items, numbers.wrong

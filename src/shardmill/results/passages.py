@@ -29,7 +29,7 @@ from shardmill.models.retrieval.passages import (
     send_files,
 )
 from shardmill.models.retrieval.words import write_words
-from shardmill.plan import START, STOP, WINDOW, Plan, Shard
+from shardmill.plan import ITEM, START, STOP, WINDOW, Plan, Shard
 from shardmill.plugins import find_verb
 from shardmill.results.merge import part_schema, vector_field
 from shardmill.results.windows import count_items, has_windows
@@ -168,10 +168,14 @@ def _read_shard(
 ) -> tuple[pa.Table, Any]:
     schema = part_schema(ledger, plan)
     spans = [name for name in (WINDOW, START, STOP) if has_windows(plan, schema) and name in schema.names]
-    names = list(dict.fromkeys([*plan.work.id, *([] if source else [plan.work.text]), *spans]))
+    numbered = [ITEM] if plan.work.takes_part else []
+    names = list(dict.fromkeys([*plan.work.id, *([] if source else [plan.work.text]), *spans, *numbered]))
     vector = vector_field(ledger, plan).name
     part = pa.Table.from_batches(read_part(ledger.store, commit, [*names, vector]))
-    items = count_items(part.column(WINDOW).combine_chunks(), 0) if spans else np.arange(part.num_rows)
+    if numbered:
+        items = part.column(ITEM).to_numpy()
+    else:
+        items = count_items(part.column(WINDOW).combine_chunks(), 0) if spans else np.arange(part.num_rows)
     texts = _source_texts(source, shard, commit) if source else part.column(plan.work.text).to_pylist()
     whole = [texts[i] or "" for i in items] if source else [text or "" for text in texts]
     starts = [n or 0 for n in part.column(START).to_pylist()] if START in spans else [0] * len(items)

@@ -10,11 +10,13 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+import numpy as np
+
 from shardmill.core.console import Bar, duration, say
 from shardmill.core.errors import ShardmillError, StoreError
 from shardmill.ledger import Commit, Ledger
 from shardmill.models.golden import lowest_of_many
-from shardmill.plan import Plan
+from shardmill.plan import ITEM, Plan
 from shardmill.plugins import find_verb
 from shardmill.results.again import RowsAgain
 from shardmill.results.bad import MOST_NAMED, BadRow
@@ -22,6 +24,7 @@ from shardmill.results.drawn import draw, power, sample_size
 from shardmill.results.reference import name_reference
 from shardmill.results.report import Check
 from shardmill.results.stored import pick_rows
+from shardmill.results.windows import item_numbers
 from shardmill.sinks.parquet import is_vector, read_part
 from shardmill.tasks import open_here, open_task
 
@@ -72,7 +75,8 @@ class _SampleCheck:
     def __init__(self, ledger: Ledger, plan: Plan, commits: dict[int, Commit], asked: int | str, quiet: bool) -> None:
         self._ledger, self._plan, self._commits, self._quiet = ledger, plan, commits, quiet
         self._task = open_task(plan.work.task, plan.work.params)
-        self._counts = [commits[shard.index].rows for shard in plan.shards]
+        # Of a part of the source, only items with rows can be computed again.
+        self._counts = [(c := commits[s.index]).rows - (c.dropped if plan.work.takes_part else 0) for s in plan.shards]
         self._total = sum(self._counts)
         self._asked = sample_size(asked, self._total)
         parts = "".join(commits[shard.index].digest for shard in plan.shards)
@@ -88,7 +92,7 @@ class _SampleCheck:
         so_far = self._take_up()
         before = so_far.rows
         device = open_here(self._task, precise=True, reference=True)
-        drawn = list(draw(self._counts, self._asked, so_far.seed))
+        drawn = [(shard, self._items(shard, rows)) for shard, rows in draw(self._counts, self._asked, so_far.seed)]
         left = drawn[so_far.shards :]
         reference = name_reference(self._task, device, {commit.kernel for commit in self._commits.values()})
         if left and not self._quiet:
@@ -105,6 +109,14 @@ class _SampleCheck:
                     self._keep(so_far)
         self._forget()
         return self._judge(so_far, reference, before)
+
+    def _items(self, shard: int, rows: Sequence[int]) -> Sequence[int]:
+        """The numbers of items, of which some are drawn by their places among those with rows."""
+        if not self._plan.work.takes_part:
+            return rows
+        batches = read_part(self._ledger.store, self._commits[shard], [ITEM])
+        there = np.unique(np.concatenate([np.zeros(0, np.int64), *map(item_numbers, batches)]))
+        return [int(there[row]) for row in rows]
 
     def _estimate_s(self, drawn: Sequence[tuple[int, Sequence[int]]]) -> float:
         """How long the rest takes, by a few items of the first shard: their reading and computing apart."""

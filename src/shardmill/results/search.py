@@ -110,7 +110,7 @@ def search_rows(
     names = [f.name for f in schema if f.name in plan.kept]
     commits = ledger.commits.read_complete(plan)
     windows = has_windows(plan, schema)
-    items = read_items(ledger, plan) if windows else np.arange(len(matrix))
+    items = read_items(ledger, plan) if windows or plan.work.takes_part else np.arange(len(matrix))
     spans = [name for name in (WINDOW, START, STOP) if windows and name in schema.names]
     found = []
     for rows, scores in nearest(matrix, queries, k, items if windows else None):
@@ -160,7 +160,7 @@ def open_matrix(ledger: Ledger, plan: Plan, *, quiet: bool = False, scratch: Pat
 
 def read_items(ledger: Ledger, plan: Plan) -> NDArray[np.int64]:
     """The item of each row of the result."""
-    return np.concatenate([batch.column(ROW).to_numpy() for batch in read_rows(ledger, plan, [WINDOW])])
+    return np.concatenate([batch.column(ROW).to_numpy() for batch in read_rows(ledger, plan, [])])
 
 
 def _matrix_folder(ledger: Ledger) -> Path:

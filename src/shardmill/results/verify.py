@@ -262,7 +262,7 @@ def _check_parts(seen: SeenInParts, commits: dict[int, Commit], plan: Plan) -> I
     if seen.windowed_items or seen.wrong_windows:
         wrong = _amount(seen.wrong_windows, "window", "missing or out of place")
         yield Check("windows", not seen.wrong_windows, f"{seen.windowed_items:,} items have them, {wrong}")
-    if open_task(plan.work.task, plan.work.params).rows_vary:
+    if plan.work.takes_part or open_task(plan.work.task, plan.work.params).rows_vary:
         yield _check_varying(seen, commits)
     if not seen.dims:
         yield _check_nulls(seen, plan)
@@ -346,6 +346,9 @@ def _check_items(plan: Plan, commits: dict[int, Commit]) -> Check:
     """Count the source again, by other means than reading it item by item."""
     if plan.work.query:
         return _check_query(plan, sum(commits[s.index].lines for s in plan.shards))
+    if plan.shards[-1].most:
+        read = sum(commit.rows for commit in commits.values())
+        return Check("source", True, f"{read:,} items were read, up to the last one of --limit {plan.work.limit:,}")
     counts: dict[int, int] = {}
     # Files that share a shard are counted together, under the first.
     firsts = list(range(len(plan.stat.files)))

@@ -56,6 +56,9 @@ def _counts(run: Run, state: Status, below: Status | None) -> str:
         none = f", {count(state.dropped, 'item')} gave none" if state.dropped else ""
         gave = f"{count(state.rows, 'item')} in {count(state.shards, 'shard')} gave {count(state.made, 'row')}"
         return f"{gave}{none}, {count(state.errors, 'error')}{source}{cut}"
+    if run.plan.work.takes_part:
+        taken = f"{count(state.rows - state.dropped, 'item')} of {state.rows:,} taken"
+        return f"{taken}, in {count(state.shards, 'shard')}, {count(state.errors, 'error')}{source}{cut}"
     windows = f" of {count(state.windows, 'window')}" if state.windows else ""
     counts = f"{count(state.rows, 'row')}{windows} in {count(state.shards, 'shard')}, {count(state.errors, 'error')}"
     return f"{counts}{source}{cut}"

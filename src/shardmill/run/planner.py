@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING
 from shardmill.core.console import Bar, say
 from shardmill.core.devices import Device, place_workers
 from shardmill.core.errors import MissingExtra, ModelError, SpecError, UsageError
+from shardmill.core.where.condition import columns_of
+from shardmill.core.where.parsing import parse_condition
 from shardmill.plan import ITEM, ROW, Plan, Shard, shard_target_bytes
 from shardmill.plan.sizing.profile import Rated, recall_rate, work_digest
 from shardmill.plan.spec import Spec, Work
@@ -31,6 +33,7 @@ from shardmill.sources import (
 from shardmill.sources.documents.choosing import DOCUMENTS, LINES, LinesOrFiles
 from shardmill.sources.formats import find_format
 from shardmill.sources.range import COLUMN, items_place
+from shardmill.sources.taking import check_condition, cut_at
 from shardmill.tasks import open_task
 from shardmill.tasks.base import Task, number_items
 from shardmill.tasks.context import LongTask
@@ -40,6 +43,8 @@ if TYPE_CHECKING:
 
 # What a task is shown of the source to settle its parameters.
 _FIRST_ROWS, _FIRST_BYTES = 64, 16 << 20
+# A source of which a limit takes little is cut into this many pieces at most: each cut may have to be looked for.
+_FINEST = 10_000
 
 
 def result_schema(plan: Plan) -> pa.Schema:
@@ -113,7 +118,8 @@ def _make_plan(
     spec: Spec, work: Work, read_as: str | None, devices: Sequence[Device], like: Plan | None, quiet: bool
 ) -> Plan:
     task, work = _settle_fields(work, like, read_as)
-    work = work.model_copy(update={"fields": tuple(dict.fromkeys((*work.fields, *task.fields)))})
+    asked = columns_of(parse_condition(work.where)) if work.where else ()
+    work = work.model_copy(update={"fields": tuple(dict.fromkeys((*work.fields, *task.fields, *asked)))})
     if work.counts_alone and work.items:
         work = work.model_copy(update={"source": (items_place(work.items),), "text": COLUMN})
     fields = Fields.of(work)
@@ -122,6 +128,7 @@ def _make_plan(
         fields = replace(fields, split=ALL_SPLITS)
     with _LateBar("scanning for seek points", quiet) as bar:
         stat = discover(work.source, fields, read_as, bar.at)
+    check_condition(stat, fields)
     if work.group_by:
         if like is not None and _has_groups(like, work, stat):
             pairs = zip(stat.files, like.stat.files, strict=True)
@@ -136,7 +143,7 @@ def _make_plan(
         found = task.settle(lambda: _first_rows(open_source(stat, fields, work.max_item_bytes), task))
         work = work.model_copy(update={"params": {**work.params, **found}})
         task = open_task(work.task, work.params)
-    _check_names(task, Plan.of(work, stat, {}, ()).kept)
+    _check_names(task, Plan.of(work, stat, {}, ()).kept, numbered=task.rows_vary or work.takes_part)
     if like is not None and like.work.query and like.work.query == work.query and like.work.id == work.id:
         return Plan.of(work, stat, task.fingerprint(), like.shards)
     source, fingerprint = open_source(stat, fields, work.max_item_bytes), task.fingerprint()
@@ -144,11 +151,23 @@ def _make_plan(
     rates = [_rate(task, device, digest, spec.execution.precision) for device in devices]
     target = 1 if work.items else spec.execution.shard_bytes or shard_target_bytes(stat.size_bytes, rates)
     shards = _repeat(source.shards(target), work)
+    if work.limit and like is not None and _has_part(like, work):
+        shards = like.shards
+    elif work.limit:
+        shards = cut_at(source, shards, work.limit)
+        finer = max(shard_target_bytes(sum(s.weight_bytes for s in shards), rates), stat.size_bytes // _FINEST)
+        if finer < target and not spec.execution.shard_bytes:
+            shards = cut_at(source, source.shards(finer), work.limit)
     if not quiet:
         for note in task.plan_notes:
             say(note)
         _print_notes(source, len(shards), len(devices))
     return Plan.of(work, stat, fingerprint, shards)
+
+
+def _has_part(like: Plan, work: Work) -> bool:
+    """Whether a plan has the shards of the same part of the source; whether that has changed is found later."""
+    return all(getattr(like.work, name) == getattr(work, name) for name in ("where", "take", "limit", "id", "query"))
 
 
 def _repeat(shards: Sequence[Shard], work: Work) -> Sequence[Shard]:
@@ -176,7 +195,8 @@ def _first_rows(source: Source, task: Task) -> pa.RecordBatch:
     for shard in source.shards(_FIRST_BYTES):
         for batch in source.read(shard):
             texts = batch.texts.to_pylist()
-            if good := [row for row, text in enumerate(texts) if text is not None][:_FIRST_ROWS]:
+            left = range(len(batch)) if batch.taken is None else batch.taken.nonzero()[0].tolist()
+            if good := [row for row in left if texts[row] is not None][:_FIRST_ROWS]:
                 fields = batch.kept.select(list(task.fields)) if task.fields else None
                 fields = number_items(fields, 0, 0, len(batch)) if task.numbers_items else fields
                 rows: pa.RecordBatch = task.prepare(texts, fields).inputs.take(good)
@@ -221,8 +241,8 @@ class _LateBar(ExitStack):
         self._bar.at(share, note)
 
 
-def _check_names(task: Task, columns: Iterable[str]) -> None:
-    taken = {ROW, *task.written.names, *([ITEM] if task.rows_vary else [])}
+def _check_names(task: Task, columns: Iterable[str], *, numbered: bool) -> None:
+    taken = {ROW, *task.written.names, *([ITEM] if numbered else [])}
     for name in columns:
         if name in taken:
             raise SpecError(

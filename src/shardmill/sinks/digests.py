@@ -38,10 +38,16 @@ def hash_kept(kept: pa.RecordBatch) -> Hashes:
     return hash_rows(restore_missing(kept, marked=False))
 
 
-def hash_items(texts: pa.Array, kept_hashes: Hashes, first: int) -> Hashes:
-    """A hash of each item: of its place in the shard, its text as given, its id and its kept columns."""
+def hash_items(texts: pa.Array, kept_hashes: Hashes, first: int, taken: NDArray[np.bool_] | None = None) -> Hashes:
+    """A hash of each item: of its place in the shard, its text as given, its id and its kept columns.
+
+    That of an item that is not `taken` is 0, which adds nothing to a digest.
+    """
     content = mix(kept_hashes * np.uint64(31) + hash_column(texts))
-    return bind(content, np.arange(first, first + len(texts)))
+    hashes = bind(content, np.arange(first, first + len(texts)))
+    if taken is not None:
+        hashes[~taken] = 0
+    return hashes
 
 
 def hash_made(

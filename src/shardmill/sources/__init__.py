@@ -103,7 +103,10 @@ def list_columns(places: Sequence[str], query: str = "", format: str | None = No
 
 
 def open_source(stat: SourceStat, fields: Fields, max_item_bytes: int = MAX_ITEM_BYTES) -> Source:
-    """Open a source that `discover` found; a grouped one must have been sorted."""
+    """Open a source that `discover` found; a grouped one must have been sorted.
+
+    Of a part of it, each batch says which of its items are taken.
+    """
     if fields.group_by == ALL:
         from shardmill.sources.collected import CollectedSource
 
@@ -113,9 +116,10 @@ def open_source(stat: SourceStat, fields: Fields, max_item_bytes: int = MAX_ITEM
 
         return GroupedSource(stat, fields)
     from shardmill.sources.formats import find_reader
+    from shardmill.sources.taking import PartSource
 
     opened: Source = find_reader(stat.format).open_source(stat, fields, max_item_bytes)
-    return opened
+    return PartSource(opened, stat, fields)
 
 
 def sort_groups(

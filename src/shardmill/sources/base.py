@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol
 
 from shardmill.core.ranges import Range
 from shardmill.plan import Shard, SourceFile, SourceStat
 
 if TYPE_CHECKING:
+    import numpy as np
     import pyarrow as pa
+    from numpy.typing import NDArray
 
     from shardmill.plan.spec import Work
 
@@ -28,7 +30,8 @@ class Fields:
     that only the task reads (`wanted`).
 
     `keep` entries may name a type: `price:float64`. For a database, `query` selects the rows. Rows that share a value
-    of `group_by` are one item. Of a folder with several splits, `split` names one.
+    of `group_by` are one item. Of a folder with several splits, `split` names one. Of the items, `where` and `take`
+    leave some.
     """
 
     text: str
@@ -38,10 +41,17 @@ class Fields:
     wanted: tuple[str, ...] = ()
     group_by: str = ""
     split: str = ""
+    where: str = ""
+    take: float | None = None
 
     @classmethod
     def of(cls, work: Work) -> Fields:
-        return cls(work.text, work.id, work.keep, work.query, work.fields, work.group_by, work.split)
+        return cls(
+            *(work.text, work.id, work.keep, work.query, work.fields, work.group_by),
+            split=work.split,
+            where=work.where,
+            take=work.take,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +63,11 @@ class ItemBatch:
     the number of each row's file there, from 0, and `lines` the line in that file. `line_count` is the number of lines
     the batch consumed, including blank lines and a CSV header, so that line numbers in the file can be computed later
     without a counting pass. A shard of blank lines is one batch without rows. `kept` also has the wanted columns.
+
+    `places` has the place of each row in its file, as a number of bytes or rows that depends on no cut; a source that
+    lacks it cannot `take` a share of items without an id. `unread` are rows that a condition cannot judge: one of the
+    values it asks for cannot be read. `taken` says of each row whether it is taken, None if all are; a row that is not
+    has no result, and its values may be null.
     """
 
     texts: pa.StringArray
@@ -62,37 +77,36 @@ class ItemBatch:
     bad: dict[int, str] = field(default_factory=dict)
     size_bytes: int = 0
     files: Sequence[int] = ()
+    places: Sequence[int] = ()
+    unread: frozenset[int] = frozenset()
+    taken: NDArray[np.bool_] | None = None
 
     def __len__(self) -> int:
         return len(self.texts)
 
     def after(self, rows: int) -> ItemBatch:
         """The batch without its first `rows` rows; `line_count` stays the same."""
-        if rows <= 0:
-            return self
-        return ItemBatch(
-            texts=self.texts.slice(rows),
-            kept=self.kept.slice(rows),
-            lines=self.lines[rows:],
-            line_count=self.line_count,
-            bad={row - rows: reason for row, reason in self.bad.items() if row >= rows},
-            size_bytes=self.size_bytes * max(0, len(self) - rows) // max(1, len(self)),
-            files=self.files[rows:],
-        )
+        return self if rows <= 0 else replace(self._part(rows, len(self)), line_count=self.line_count)
 
     def cut(self, rows: int) -> Iterator[ItemBatch]:
         """The batch in batches of this many rows; the first has the `line_count`."""
         for start in range(0, max(1, len(self)), rows):
-            stop = min(len(self), start + rows)
-            yield ItemBatch(
-                texts=self.texts.slice(start, rows),
-                kept=self.kept.slice(start, rows),
-                lines=self.lines[start:stop],
-                line_count=0 if start else self.line_count,
-                bad={row - start: reason for row, reason in self.bad.items() if start <= row < stop},
-                size_bytes=self.size_bytes * stop // max(1, len(self)) - self.size_bytes * start // max(1, len(self)),
-                files=self.files[start:stop],
-            )
+            yield self._part(start, min(len(self), start + rows))
+
+    def _part(self, start: int, stop: int) -> ItemBatch:
+        rows, count = slice(start, stop), max(1, len(self))
+        return ItemBatch(
+            texts=self.texts[rows],
+            kept=self.kept.slice(start, max(0, stop - start)),
+            lines=self.lines[rows],
+            line_count=0 if start else self.line_count,
+            bad={row - start: reason for row, reason in self.bad.items() if start <= row < stop},
+            size_bytes=self.size_bytes * min(stop, count) // count - self.size_bytes * min(start, count) // count,
+            files=self.files[rows],
+            places=self.places[rows],
+            unread=frozenset(row - start for row in self.unread if start <= row < stop),
+            taken=None if self.taken is None else self.taken[rows],
+        )
 
 
 class Reader(Protocol):

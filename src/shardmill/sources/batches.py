@@ -27,6 +27,8 @@ class BatchBuilder:
         self._kept: list[list[object]] = [[] for _ in self._columns]
         self._lines: list[int] = []
         self._bad: dict[int, str] = {}
+        self._places: list[int] = []
+        self._unread: set[int] = set()
         self._size_bytes = 0
 
     def has_room_for(self, size_bytes: int) -> bool:
@@ -35,7 +37,9 @@ class BatchBuilder:
             return True
         return len(self._texts) < BATCH_ROWS and self._size_bytes + size_bytes <= BATCH_BYTES
 
-    def add(self, row: Mapping[str, object], line: int, size_bytes: int, bad: str | None = None) -> None:
+    def add(
+        self, row: Mapping[str, object], line: int, size_bytes: int, place: int | None = None, bad: str | None = None
+    ) -> None:
         """Add a row; one that is `bad` has no text, but keeps the columns that are known of it."""
         if self._origin is not None:
             row = {**row, **self._origin.of(line)}
@@ -47,20 +51,25 @@ class BatchBuilder:
             except ValueError:
                 values.append(None)
                 text, reason = None, reason or column.refusal(value)
-        self._append(text, reason, line, size_bytes)
+                if column.decides:
+                    self._unread.add(len(self._texts))
+        self._append(text, reason, line, size_bytes, place)
 
-    def add_bad(self, reason: str, line: int, size_bytes: int = 0) -> None:
+    def add_bad(self, reason: str, line: int, size_bytes: int = 0, place: int | None = None) -> None:
         """Add a row that could not be read at all. Where it came from is known."""
         known = {} if self._origin is None else self._origin.of(line)
         for column, values in zip(self._columns, self._kept, strict=True):
             values.append(column.convert(known.get(column.name)))
-        self._append(None, reason, line, size_bytes)
+        self._unread.add(len(self._texts))
+        self._append(None, reason, line, size_bytes, place)
 
-    def _append(self, text: str | None, reason: str | None, line: int, size_bytes: int) -> None:
+    def _append(self, text: str | None, reason: str | None, line: int, size_bytes: int, place: int | None) -> None:
         if reason:
             self._bad[len(self._texts)] = reason
         self._texts.append(text)
         self._lines.append(line)
+        if place is not None:
+            self._places.append(place)
         self._size_bytes += size_bytes
 
     def take(self, lines_done: int) -> ItemBatch:
@@ -73,6 +82,8 @@ class BatchBuilder:
             line_count=lines_done - self._lines_done,
             bad=self._bad,
             size_bytes=self._size_bytes,
+            places=self._places,
+            unread=frozenset(self._unread),
         )
         self._lines_done = lines_done
         self._clear()

@@ -11,6 +11,8 @@ import pyarrow as pa
 
 from shardmill.core.arrowtypes import NAMED, arrow_type
 from shardmill.core.template import is_unicode
+from shardmill.core.where.condition import columns_of
+from shardmill.core.where.parsing import parse_condition
 from shardmill.sources.base import Fields, SourceStat
 
 Convert = Callable[[object], object]
@@ -18,11 +20,15 @@ Convert = Callable[[object], object]
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One id or kept column; `convert` raises ValueError for a value that the type cannot hold."""
+    """One id or kept column; `convert` raises ValueError for a value that the type cannot hold.
+
+    If it `decides`, the condition of `where` asks for it.
+    """
 
     name: str
     type: pa.DataType
     convert: Convert
+    decides: bool = False
 
     def refusal(self, value: object) -> str:
         seen = json.dumps(value, ensure_ascii=False, default=str)
@@ -53,7 +59,8 @@ def split_keep(entry: str) -> tuple[str, str]:
 def build_columns(stat: SourceStat, fields: Fields) -> list[Column]:
     chosen = chosen_types(fields)
     kinds = {name: arrow_type(stat.columns[name]) for name in column_names(fields)}
-    return [Column(name, kind, converter(kind, parse=name in chosen)) for name, kind in kinds.items()]
+    asked = columns_of(parse_condition(fields.where)) if fields.where else ()
+    return [Column(name, kind, converter(kind, parse=name in chosen), name in asked) for name, kind in kinds.items()]
 
 
 def infer_type(values: Iterable[object]) -> str:

@@ -7,7 +7,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
+import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from shardmill.core.ranges import Range
 from shardmill.plan import STREAM_END
@@ -121,10 +123,13 @@ def join_batches(found: Iterable[tuple[int, ItemBatch]]) -> Iterator[ItemBatch]:
 
 def _join(found: Sequence[tuple[int, ItemBatch]]) -> ItemBatch:
     bad: dict[int, str] = {}
+    unread: set[int] = set()
     rows = 0
     for _, batch in found:
         bad |= {rows + row: reason for row, reason in batch.bad.items()}
+        unread |= {rows + row for row in batch.unread}
         rows += len(batch)
+    places = [place for _, batch in found for place in batch.places]
     return ItemBatch(
         texts=pa.concat_arrays([batch.texts for _, batch in found]),
         kept=pa.concat_batches([batch.kept for _, batch in found]),
@@ -133,4 +138,11 @@ def _join(found: Sequence[tuple[int, ItemBatch]]) -> ItemBatch:
         bad=bad,
         size_bytes=sum(batch.size_bytes for _, batch in found),
         files=[number for number, batch in found for _ in range(len(batch))],
+        places=places if len(places) == rows else (),
+        unread=frozenset(unread),
+        taken=None if all(batch.taken is None for _, batch in found) else np.concatenate([*map(_taken, found)]),
     )
+
+
+def _taken(found: tuple[int, ItemBatch]) -> NDArray[np.bool_]:
+    return np.ones(len(found[1]), bool) if found[1].taken is None else found[1].taken

@@ -67,25 +67,28 @@ class LineSource(FileSource):
             start = find_line_start(read, shard.start, shard.stop)
             if start is None:
                 return
+            place = start
             for line in iter_lines(read, start, shard.stop, file.end, self._max_item_bytes):
                 data = line.data.removeprefix(BOM) if line.data and start + lines_done == 0 else line.data
                 if data is None or data.strip():
                     if not builder.has_room_for(len(data or b"")):
                         yield builder.take(lines_done)
                     if data is None:
-                        builder.add_bad(over_limit("the line", line.size, self._max_item_bytes), lines_done + 1)
+                        reason = over_limit("the line", line.size, self._max_item_bytes)
+                        builder.add_bad(reason, lines_done + 1, place=place)
                     else:
-                        self._add(builder, data, lines_done + 1)
+                        self._add(builder, data, lines_done + 1, place)
                 lines_done += 1
+                place += line.size + 1
         yield builder.take(lines_done)
 
-    def _add(self, builder: BatchBuilder, data: bytes, line: int) -> None:
+    def _add(self, builder: BatchBuilder, data: bytes, line: int, place: int) -> None:
         try:
             row = self._parse(data)
         except BadLine as bad:
-            builder.add_bad(str(bad), line, len(data))
+            builder.add_bad(str(bad), line, len(data), place)
         else:
-            builder.add(row, line, len(data))
+            builder.add(row, line, len(data), place)
 
 
 def text_template(spec: str) -> TextTemplate:

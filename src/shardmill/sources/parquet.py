@@ -24,10 +24,12 @@ from shardmill.sources.batches import BATCH_BYTES, BATCH_ROWS
 from shardmill.sources.files import empty_source, file_name, open_packed, readable
 from shardmill.sources.grouping import FileSource, Piece
 from shardmill.sources.origin import without_origin
+from shardmill.sources.statistics import GroupFilter
 from shardmill.store import RangeFile, is_url
 from shardmill.store.parts import damaged, open_part
 
 _BUFFER_BYTES = 1 << 20
+_SKIPPED_ROWS = 8192
 
 
 class ParquetSource(FileSource):
@@ -60,12 +62,20 @@ class ParquetSource(FileSource):
         names, rows_done, origin = self._rows.names, 0, self.origins.of(shard)
         with open_parquet(file) as parquet:
             groups = range(shard.start, shard.stop)
+            first = sum(parquet.metadata.row_group(i).num_rows for i in range(shard.start))
             footers = [parquet.metadata.row_group(i) for i in groups]
             weight = shard.weight_bytes / max(1, sum(g.num_rows for g in footers))
             rows = _rows_in_batch(footers, names)
-            for batch in _read_groups(file, parquet, groups, rows, names):
-                yield self._rows.items(batch, rows_done, weight, origin)
-                rows_done += batch.num_rows
+            where = GroupFilter(self._fields.where, self._stat.columns, parquet) if self._fields.where else None
+            for group, footer in zip(groups, footers, strict=True):
+                if where is not None and not where.can_hold(group):
+                    for at in range(0, footer.num_rows, _SKIPPED_ROWS):
+                        yield self._rows.skipped(min(_SKIPPED_ROWS, footer.num_rows - at), rows_done, weight, first)
+                        rows_done += min(_SKIPPED_ROWS, footer.num_rows - at)
+                    continue
+                for batch in _read_groups(file, parquet, [group], rows, names):
+                    yield self._rows.items(batch, rows_done, weight, first, origin)
+                    rows_done += batch.num_rows
 
 
 def _read_groups(

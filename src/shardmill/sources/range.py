@@ -72,4 +72,8 @@ class RangeSource(Source):
             ids = pa.array(np.arange(count, dtype=np.uint64) + np.uint64(start))
             kept = pa.record_batch({COLUMN: ids}).select(list(self._stat.columns))
             first = start - shard.start + 1
-            yield ItemBatch(ids.cast(pa.string()), kept, range(first, first + count), count, {}, count)
+            yield ItemBatch(
+                *(ids.cast(pa.string()), kept, range(first, first + count), count),
+                size_bytes=count,
+                places=range(start, start + count),
+            )

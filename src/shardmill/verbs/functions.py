@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from shardmill.verbs.answer.rows import Answer
     from shardmill.verbs.audit.report import Audit
     from shardmill.verbs.dedup.removal import Deduplicated
+    from shardmill.verbs.peek.look import Peek
     from shardmill.verbs.receipt.receipt import Receipt
 
 __all__ = [
@@ -25,6 +26,7 @@ __all__ = [
     "generate",
     "load",
     "map",
+    "peek",
     "receipt",
     "summarize",
     "train",
@@ -46,6 +48,9 @@ def answer(
     query: str | None = None,
     format: str | None = None,
     split: str | None = None,
+    where: str | None = None,
+    take: float | str | None = None,
+    limit: int | None = None,
     by: Literal["both", "meaning", "words"] | None = None,
     k: int | None = None,
     rerank: str | None = None,
@@ -95,6 +100,9 @@ def answer(
     format: jsonl, text, csv, tsv, parquet, arrow, json (an array), pickle, files (documents) or datasets. Default:
         by file name.
     split: Of a folder or a dataset with several splits, the one to read; all reads every file.
+    where: Take the items for which this holds, in a small subset of SQL: "overall <= 2 AND title IS NOT NULL".
+    take: Take this share of the items, 1% or 0.01, by a hash of the id: the same ones on every machine.
+    limit: Take the first N items of those that where= and take= leave.
     by: Find passages by meaning, words, or both, fused by rank. Default: both.
     k: Number of passages found for each question. Default: 10.
     rerank: A cross-encoder that ranks four times as many passages again.
@@ -148,6 +156,9 @@ def apply(
     query: str | None = None,
     format: str | None = None,
     split: str | None = None,
+    where: str | None = None,
+    take: float | str | None = None,
+    limit: int | None = None,
     column: str | Sequence[str] | None = None,
     batch: int | None = None,
     arguments: Mapping[str, Any] | None = None,
@@ -190,6 +201,9 @@ def apply(
     format: jsonl, text, csv, tsv, parquet, arrow, json (an array), pickle, files (documents) or datasets. Default:
         by file name.
     split: Of a folder or a dataset with several splits, the one to read; all reads every file.
+    where: Take the items for which this holds, in a small subset of SQL: "overall <= 2 AND title IS NOT NULL".
+    take: Take this share of the items, 1% or 0.01, by a hash of the id: the same ones on every machine.
+    limit: Take the first N items of those that where= and take= leave.
     column: A column to give it; repeatable. Default: all.
     batch: Items per call at most. Default: 1024.
     arguments: Keyword arguments of the function.
@@ -317,6 +331,9 @@ def dedup(
     query: str | None = None,
     format: str | None = None,
     split: str | None = None,
+    where: str | None = None,
+    take: float | str | None = None,
+    limit: int | None = None,
     threshold: float | None = None,
     exact: bool = False,
     id: str | Sequence[str] | None = None,
@@ -348,6 +365,9 @@ def dedup(
     format: jsonl, text, csv, tsv, parquet, arrow, json (an array), pickle, files (documents) or datasets. Default:
         by file name.
     split: Of a folder or a dataset with several splits, the one to read; all reads every file.
+    where: Take the items for which this holds, in a small subset of SQL: "overall <= 2 AND title IS NOT NULL".
+    take: Take this share of the items, 1% or 0.01, by a hash of the id: the same ones on every machine.
+    limit: Take the first N items of those that where= and take= leave.
     threshold: Least Jaccard similarity of two duplicates: the estimated share of three-word shingles they have in
         common. Default: 0.8.
     exact: Only remove texts that are equal, apart from case and punctuation.
@@ -383,6 +403,9 @@ def embed(
     query: str | None = None,
     format: str | None = None,
     split: str | None = None,
+    where: str | None = None,
+    take: float | str | None = None,
+    limit: int | None = None,
     model: str | None = None,
     prompt: str | None = None,
     max_tokens: int | None = None,
@@ -425,6 +448,9 @@ def embed(
     format: jsonl, text, csv, tsv, parquet, arrow, json (an array), pickle, files (documents) or datasets. Default:
         by file name.
     split: Of a folder or a dataset with several splits, the one to read; all reads every file.
+    where: Take the items for which this holds, in a small subset of SQL: "overall <= 2 AND title IS NOT NULL".
+    take: Take this share of the items, 1% or 0.01, by a hash of the id: the same ones on every machine.
+    limit: Take the first N items of those that where= and take= leave.
     model: A sentence-transformers folder, its URL (s3://…), or a hub name. Default: all-MiniLM-L6-v2.
     prompt: The name of one of the model's prompts, or a text to put first.
     max_tokens: Tokens of a text at most. Default: the model's limit.
@@ -470,6 +496,9 @@ def generate(
     query: str | None = None,
     format: str | None = None,
     split: str | None = None,
+    where: str | None = None,
+    take: float | str | None = None,
+    limit: int | None = None,
     template: str | None = None,
     messages: str | None = None,
     schema: Mapping[str, Any] | Place | None = None,
@@ -523,6 +552,9 @@ def generate(
     format: jsonl, text, csv, tsv, parquet, arrow, json (an array), pickle, files (documents) or datasets. Default:
         by file name.
     split: Of a folder or a dataset with several splits, the one to read; all reads every file.
+    where: Take the items for which this holds, in a small subset of SQL: "overall <= 2 AND title IS NOT NULL".
+    take: Take this share of the items, 1% or 0.01, by a hash of the id: the same ones on every machine.
+    limit: Take the first N items of those that where= and take= leave.
     template: The prompt of an item: "Translate into French: {body}".
     messages: The column with a conversation, in place of a template.
     schema: A JSON schema that the answers must fit.
@@ -582,6 +614,9 @@ def load(
     query: str | None = None,
     format: str | None = None,
     split: str | None = None,
+    where: str | None = None,
+    take: float | str | None = None,
+    limit: int | None = None,
     table: str | None = None,
     mode: Literal["update", "skip", "fail"] | None = None,
     changed_only: bool = False,
@@ -636,6 +671,9 @@ def load(
     format: jsonl, text, csv, tsv, parquet, arrow, json (an array), pickle, files (documents) or datasets. Default:
         by file name.
     split: Of a folder or a dataset with several splits, the one to read; all reads every file.
+    where: Take the items for which this holds, in a small subset of SQL: "overall <= 2 AND title IS NOT NULL".
+    take: Take this share of the items, 1% or 0.01, by a hash of the id: the same ones on every machine.
+    limit: Take the first N items of those that where= and take= leave.
     table: The table: name or schema.name. Created if missing.
     mode: If the key already exists: update, skip or fail. Default: update.
     changed_only: Make only rows that are new, or made from something new.
@@ -763,6 +801,49 @@ def map(
 
 
 @checked
+def peek(
+    source: Source,
+    *,
+    query: str | None = None,
+    format: str | None = None,
+    split: str | None = None,
+    where: str | None = None,
+    take: float | str | None = None,
+    limit: int | None = None,
+    text: str | None = None,
+    id: str | Sequence[str] | None = None,
+    model: str | None = None,
+    prompt: str | None = None,
+    max_tokens: int | None = None,
+    items: int | None = None,
+) -> Peek:
+    """Look at a source before a run over it.
+
+    shardmill.peek("reviews.jsonl", text="reviewText")
+
+    source: Files, folders, globs, URLs, - (a pipe), or run:RUN; with query=, a database. Or data in memory: a
+        frame, an Arrow table, a dataset, a list or an iterator of texts or dicts.
+    query: The SELECT to read from the database, cut by its first id= column.
+    format: jsonl, text, csv, tsv, parquet, arrow, json (an array), pickle, files (documents) or datasets. Default:
+        by file name.
+    split: Of a folder or a dataset with several splits, the one to read; all reads every file.
+    where: Take the items for which this holds, in a small subset of SQL: "overall <= 2 AND title IS NOT NULL".
+    take: Take this share of the items, 1% or 0.01, by a hash of the id: the same ones on every machine.
+    limit: Take the first N items of those that where= and take= leave.
+    text: The text: a field, several ("title,body") or a template ("Translate: {body}"). Default: all columns.
+    id: The field or fields that identify an item.
+    model: Count the tokens of this model: a folder, its URL, or a hub name. Default: the default one, if it is
+        installed.
+    prompt: The name of one of the model's prompts, or a text to put first.
+    max_tokens: Tokens of a text at most. Default: the model's limit.
+    items: Items to show. Default: 10.
+    """
+    given = dict(locals())
+    result: Peek = call_verb("peek", given)
+    return result
+
+
+@checked
 def receipt(
     run: Place | None = None,
     *,
@@ -795,6 +876,9 @@ def summarize(
     query: str | None = None,
     format: str | None = None,
     split: str | None = None,
+    where: str | None = None,
+    take: float | str | None = None,
+    limit: int | None = None,
     method: Literal["extractive", "generative"] | None = None,
     model: str | None = None,
     sentences: int | None = None,
@@ -847,6 +931,9 @@ def summarize(
     format: jsonl, text, csv, tsv, parquet, arrow, json (an array), pickle, files (documents) or datasets. Default:
         by file name.
     split: Of a folder or a dataset with several splits, the one to read; all reads every file.
+    where: Take the items for which this holds, in a small subset of SQL: "overall <= 2 AND title IS NOT NULL".
+    take: Take this share of the items, 1% or 0.01, by a hash of the id: the same ones on every machine.
+    limit: Take the first N items of those that where= and take= leave.
     method: extractive (sentences of the text) or generative (a model writes). Default: what the model can do.
     model: A model that embeds or one that generates: a folder, its URL (s3://…), or a hub name; with endpoint=, its
         name on the server.

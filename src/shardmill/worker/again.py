@@ -25,7 +25,8 @@ class ReadAgain:
         if not rows:
             return
         kept = hash_kept(batch.kept.select(self._keep).slice(0, rows))
-        self._digests.append(sum_hashes(hash_items(batch.texts.slice(0, rows), kept, first)))
+        taken = None if batch.taken is None else batch.taken[:rows]
+        self._digests.append(sum_hashes(hash_items(batch.texts.slice(0, rows), kept, first, taken)))
         self._left -= rows
         if not self._left and add_sums(self._digests) != self._staged.done_digest:
             error = WorkerFailed(

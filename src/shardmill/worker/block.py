@@ -67,7 +67,8 @@ class Block:
     as read, `kept_hashes` of their kept columns; with these, `rows_digest` is of the rows, before they are sorted.
 
     `unchanged` are items whose result is already in the sink, `files` the number of each item's file if the shard has
-    several. If items may have several rows or none (`varies`), `gone` are those that have none, once it is finished.
+    several. If items may have several rows or none (`varies`), `gone` are those that have none, once it is finished;
+    so are those that are not `taken`, None if all are.
     """
 
     claim: Claim
@@ -88,6 +89,7 @@ class Block:
     gone: Sequence[int] = ()
     item_hashes: Hashes = field(default_factory=lambda: np.zeros(0, np.uint64))
     kept_hashes: Hashes | None = None
+    taken: NDArray[np.bool_] | None = None
     rows_digest: str = ""
     outputs: list[tuple[Rows, pa.RecordBatch, Rows | None]] = field(default_factory=list)
     _ran: NDArray[np.bool_] = field(init=False)
@@ -119,7 +121,7 @@ class Block:
 
     def doable(self) -> Rows:
         """The inputs of all items that can and must be run."""
-        keep = np.ones(len(self), bool)
+        keep = np.ones(len(self), bool) if self.taken is None else self.taken.copy()
         keep[[*self.bad, *self.unchanged]] = False
         return np.flatnonzero(keep if self.prepared.owners is None else keep[self.prepared.owners])
 
@@ -146,11 +148,18 @@ class Block:
         self._check_covered()
         if self.combined is not None:
             done = self.combined.finish()
+            items, rows = np.arange(len(self)), done.rows
+            if self.taken is not None:
+                items = np.flatnonzero(self.taken)
+                rows = rows.take(pa.array(items))
             for item, reason in done.bad.items():
-                self.bad.setdefault(item, reason)
-            self.outputs = [(np.arange(len(self)), done.rows, None)]
+                if self.taken is None or self.taken[item]:
+                    self.bad.setdefault(item, reason)
+            self.outputs = [(items, rows, None)]
         made = pa.concat_batches([batch for _, batch, _ in self.outputs]) if self.outputs else None
         self._digest_rows(made, output)
+        if self.taken is not None:
+            self.gone = np.flatnonzero(~self.taken).tolist()
         if self.varies:
             yield from self._varying(output, made)
             return
@@ -163,8 +172,9 @@ class Block:
             yield from self._several(output, where, made)
         else:
             where[list(self.bad)] = -1
-            items = np.arange(len(self))
-            yield _join(self.kept, self._take(made, where, items, items, output), output), items
+            items = np.arange(len(self)) if self.taken is None else np.flatnonzero(self.taken)
+            kept = self.kept if self.taken is None else self.kept.take(pa.array(items))
+            yield _join(kept, self._take(made, where[items], items, items, output), output), items
 
     def _check_covered(self) -> None:
         """Every item was run, with all its inputs, or is bad or unchanged: no row is null without a reason."""
@@ -173,6 +183,8 @@ class Block:
         covered[self.items(rows)] = True
         covered[self.items(rows[~self._ran[rows]])] = False
         covered[[*self.bad, *self.unchanged]] = True
+        if self.taken is not None:
+            covered |= ~self.taken
         if len(missed := np.flatnonzero(~covered)):
             hole = WorkerFailed(
                 f"Shard {self.claim.shard}: {len(missed)} items were neither run nor set aside, "
@@ -324,8 +336,11 @@ def make_block(
     for row in read.poison:
         if read.first_row <= row < read.first_row + len(batch):
             bad.setdefault(row - read.first_row, "it crashed every worker that ran it, alone on the device")
+    taken = None if batch.taken is None or batch.taken.all() else batch.taken
+    untaken = frozenset[int]() if taken is None else frozenset(np.flatnonzero(~taken).tolist())
+    bad = {row: reason for row, reason in bad.items() if row not in untaken}
     texts: list[str | None] = batch.texts.to_pylist()
-    for row in bad:
+    for row in (*bad, *untaken):
         texts[row] = None
     kept, unchanged = batch.kept.select(list(keep)), frozenset[int]()
     kept_hashes = hash_kept(kept)
@@ -338,7 +353,8 @@ def make_block(
         texts = [None if i in unchanged else text for i, text in enumerate(texts)]
     prepared = prepare(task, texts, fields)
     for row, reason in prepared.bad.items():
-        bad.setdefault(row, reason)
+        if row not in untaken:
+            bad.setdefault(row, reason)
     return Block(
         claim=read.claim,
         first_row=read.first_row,
@@ -353,8 +369,9 @@ def make_block(
         suspects=read.suspects,
         combined=task.combine(len(batch)),
         varies=task.rows_vary,
-        item_hashes=hash_items(batch.texts, kept_hashes, read.first_row),
+        item_hashes=hash_items(batch.texts, kept_hashes, read.first_row, taken),
         kept_hashes=kept_hashes if table is None else None,
+        taken=taken,
     )
 
 

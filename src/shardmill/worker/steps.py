@@ -203,7 +203,7 @@ def _sweep(ledger: Ledger, plan: Plan, execution: Execution, step: str, quiet: b
     except FileNotFoundError:
         # Only a process that starts the run over deletes commits.
         raise started_over(ledger.url) from None
-    errors, rows = sum(c.errors for c in commits), sum(c.rows for c in commits)
+    errors, rows = sum(c.errors for c in commits), sum(c.rows - plan.work.takes_part * c.dropped for c in commits)
     if ErrorLimit.parse(execution.max_errors).exceeded(errors, rows):
         last = next(commit for commit in reversed(commits) if commit.errors)
         reasons = [failed["reason"] for failed in ledger.errors.read(last)]

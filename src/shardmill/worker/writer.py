@@ -44,7 +44,7 @@ def open_sink(
         output=task.output,
         written=task.written,
         numerics=task.numerics,
-        rows_vary=task.rows_vary,
+        rows_vary=task.rows_vary or plan.work.takes_part,
         batch_rows=batch_rows,
         worker=worker,
         on_step=on_step,
@@ -79,6 +79,8 @@ class Writer:
         self._few_rows = few_rows
         self._on_step, self._numerics = on_step, numerics
         self._others = self._committed = (0, 0)
+        # Items that are not taken cannot fail.
+        self._untaken, self._takes_part = 0, plan.work.takes_part
         self._count_at = 0.0
 
     def write(self, block: Block) -> None:
@@ -93,6 +95,7 @@ class Writer:
         refused = shard.staged.finish(done)
         shard.add_errors(refused)
         self._tally.add(block)
+        self._untaken += 0 if block.taken is None else int((~block.taken).sum())
         self._tally.add_errors([*done.errors.values(), *refused])
         self._tally.errors += len(refused)
         shard.write_s += time.perf_counter() - started
@@ -101,7 +104,7 @@ class Writer:
 
     def _check_errors(self, shard: OpenShard) -> None:
         rows, errors = self._count_others()
-        errors, rows = self._tally.errors + errors, self._tally.rows + rows
+        errors, rows = self._tally.errors + errors, self._tally.rows - self._untaken + rows
         if self._limit.exceeded(errors, max(rows, self._few_rows)):
             raise too_many_errors(errors, rows, self._max_errors, shard.last_reason, self._ledger.url)
 
@@ -113,7 +116,8 @@ class Writer:
             done = segments.read(len(self._plan.shards)).values()
             quietly(segments.seal)
             own_rows, own_errors = self._committed
-            self._others = sum(d.rows for d in done) - own_rows, sum(d.errors for d in done) - own_errors
+            rows = sum(d.rows - self._takes_part * d.dropped for d in done)
+            self._others = rows - own_rows, sum(d.errors for d in done) - own_errors
         return self._others
 
     def end(self, end: ShardEnd) -> None:
@@ -145,7 +149,8 @@ class Writer:
             quietly(self._ledger.store.delete, errors_file)
         if won:
             self._tally.commits += 1
-            self._committed = self._committed[0] + record.rows, self._committed[1] + record.errors
+            rows = record.rows - self._takes_part * record.dropped
+            self._committed = self._committed[0] + rows, self._committed[1] + record.errors
             self._roll_up()
             self._trace(record)
         self._shards.close_committed(shard, record.seconds, won)

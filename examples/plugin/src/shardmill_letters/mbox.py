@@ -129,10 +129,10 @@ class MboxSource(FileSource):
                     yield builder.take(number)
                 number += 1
                 if size > self._max_item_bytes:
-                    builder.add_bad(f"the message has {size:,} bytes", number)
+                    builder.add_bad(f"the message has {size:,} bytes", number, place=start)
                     continue
                 try:
-                    builder.add(parse(read(start, stop)), number, size)
+                    builder.add(parse(read(start, stop)), number, size, start)
                 except (LookupError, ValueError, UnicodeError) as error:
-                    builder.add_bad(f"the message cannot be read: {error}", number, size)
+                    builder.add_bad(f"the message cannot be read: {error}", number, size, start)
         yield builder.take(number)

@@ -136,21 +136,26 @@ def sample_source(plan: Plan, task: Task) -> tuple[Workload, int, int]:
     pieces = source.shards(max(_SMALLEST_PLACE_BYTES, plan.stat.size_bytes // _PLACES))
     rows, size_bytes, costs = 0, 0.0, [np.zeros(0, np.int64)]
     for piece in pieces[:: max(1, len(pieces) // _PLACES)]:
-        texts, item_bytes = _first_items(source, piece)
-        rows, size_bytes = rows + len(texts), size_bytes + len(texts) * item_bytes
+        texts, read_bytes = _first_items(source, piece)
+        rows, size_bytes = rows + len(texts), size_bytes + read_bytes
         costs.append(task.prepare(texts).costs)
     if not rows or not size_bytes:
         return Workload(0, 0, 0), 0, len(costs) - 1
     lengths = np.concatenate(costs)
     items = max(rows, round(sum(p.weight_bytes for p in pieces) * rows / size_bytes))
+    items = min(items, work.limit or items)
     tokens, inputs = (round(items * count / rows) for count in (int(lengths.sum()), len(lengths)))
     return Workload(items, tokens, int(lengths.max(initial=0)), inputs), rows, len(costs) - 1
 
 
 def _first_items(source: Source, piece: Shard) -> tuple[list[str | None], float]:
-    """The first texts of a piece, and its mean bytes per item."""
+    """The first texts of a piece that are taken, and how many bytes they and those between them have."""
     for batch in islice(source.read(piece), 1):
-        return batch.texts.to_pylist()[:_ITEMS_A_PLACE], batch.size_bytes / max(1, len(batch))
+        taken = range(len(batch)) if batch.taken is None else batch.taken.nonzero()[0].tolist()
+        some = taken[:_ITEMS_A_PLACE]
+        seen = some[-1] + 1 if len(taken) > len(some) else len(batch)
+        texts = batch.texts.to_pylist()
+        return [texts[row] for row in some], batch.size_bytes * seen / max(1, len(batch))
     return [], 0.0
 
 

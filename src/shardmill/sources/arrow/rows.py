@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
+import numpy as np
 import pyarrow as pa
 
 from shardmill.core.arrowtypes import type_text
@@ -26,22 +28,25 @@ class RowMaker:
         names = dict.fromkeys((*self._template.names, *(c.name for c in self._columns)))
         self.names = [name for name in names if name not in stat.origin]
 
-    def items(self, batch: pa.RecordBatch, rows_done: int, weight: float, origin: Origin | None) -> ItemBatch:
-        """The items of a batch that follows `rows_done` rows of its shard; `weight` is bytes per row."""
+    def items(
+        self, batch: pa.RecordBatch, rows_done: int, weight: float, first: int, origin: Origin | None
+    ) -> ItemBatch:
+        """The items of a batch that follows `rows_done` rows of its shard, which begins with the row `first` of its
+        file; `weight` is bytes per row."""
         bad: dict[int, str] = {}
+        unread: set[int] = set()
         if origin is not None:
             batch = origin.extend(batch, rows_done)
         if not self._template.names:
-            arrays = [_convert(column, batch.column(column.name), bad) for column in self._columns]
-            return self._batch(
-                [None if i in bad else "" for i in range(batch.num_rows)], arrays, bad, rows_done, weight
-            )
+            arrays = [_convert(column, batch.column(column.name), bad, unread) for column in self._columns]
+            texts: list[str | None] = [None if i in bad else "" for i in range(batch.num_rows)]
+            return self._batch(texts, arrays, bad, unread, rows_done, weight, first)
         rows: list[dict[str, object]] = [{} for _ in range(batch.num_rows)]
         for name in self._template.names:
             for i, value in enumerate(_values(name, batch.column(name), bad)):
                 rows[i][name] = value
-        arrays = [_convert(column, batch.column(column.name), bad) for column in self._columns]
-        texts: list[str | None] = []
+        arrays = [_convert(column, batch.column(column.name), bad, unread) for column in self._columns]
+        texts = []
         for i, row in enumerate(rows):
             text, reason = self._template.render(row)
             if text is not None and 4 * len(text) > self._max_item_bytes < (size := len(text.encode())):
@@ -49,10 +54,24 @@ class RowMaker:
             if reason:
                 bad.setdefault(i, reason)
             texts.append(None if i in bad else text)
-        return self._batch(texts, arrays, bad, rows_done, weight)
+        return self._batch(texts, arrays, bad, unread, rows_done, weight, first)
+
+    def skipped(self, rows: int, rows_done: int, weight: float, first: int) -> ItemBatch:
+        """Rows that are not read, since none of them is taken."""
+        arrays = [pa.nulls(rows, column.type) for column in self._columns]
+        return replace(
+            self._batch([None] * rows, arrays, {}, set(), rows_done, weight, first), taken=np.zeros(rows, bool)
+        )
 
     def _batch(
-        self, texts: list[str | None], arrays: list[pa.Array], bad: dict[int, str], rows_done: int, weight: float
+        self,
+        texts: list[str | None],
+        arrays: list[pa.Array],
+        bad: dict[int, str],
+        unread: set[int],
+        rows_done: int,
+        weight: float,
+        first: int,
     ) -> ItemBatch:
         return ItemBatch(
             texts=pa.array(texts, pa.string()),
@@ -61,6 +80,8 @@ class RowMaker:
             line_count=len(texts),
             bad=dict(sorted(bad.items())),
             size_bytes=int(weight * len(texts)),
+            places=range(first + rows_done, first + rows_done + len(texts)),
+            unread=frozenset(unread),
         )
 
 
@@ -79,22 +100,23 @@ def _value(name: str, array: pa.Array, i: int, bad: dict[int, str]) -> object:
         return None
 
 
-def _convert(column: Column, array: pa.Array, bad: dict[int, str]) -> pa.Array:
+def _convert(column: Column, array: pa.Array, bad: dict[int, str], unread: set[int]) -> pa.Array:
     try:
         converted = array.cast(column.type)
         converted.validate(full=True)
         return converted
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-        return pa.array([_convert_one(column, array, i, bad) for i in range(len(array))], column.type)
+        return pa.array([_convert_one(column, array, i, bad, unread) for i in range(len(array))], column.type)
 
 
-def _convert_one(column: Column, array: pa.Array, i: int, bad: dict[int, str]) -> object:
+def _convert_one(column: Column, array: pa.Array, i: int, bad: dict[int, str], unread: set[int]) -> object:
     try:
         return array[i : i + 1].cast(column.type)[0].as_py()
     except UnicodeDecodeError:
         bad.setdefault(i, f"'{column.name}' is not valid UTF-8")
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
         bad.setdefault(i, column.refusal(array[i].as_py()))
+        unread.update([i] if column.decides else [])
     return None
 
 

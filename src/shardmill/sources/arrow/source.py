@@ -54,7 +54,7 @@ class ArrowSource(FileSource):
         rows_done, weight = 0, shard.weight_bytes / (shard.stop - shard.start)
         origin = self.origins.of(shard)
         for batch in read_rows(file, shard.start, shard.stop, self._rows.names, weight):
-            yield self._rows.items(batch, rows_done, weight, origin)
+            yield self._rows.items(batch, rows_done, weight, shard.start, origin)
             rows_done += batch.num_rows
 
 

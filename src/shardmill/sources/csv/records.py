@@ -12,13 +12,14 @@ from shardmill.sources.parsing import over_limit
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One record and its first line; `cut_off` if the lines ended inside it."""
+    """One record, its first line, and the bytes before it; `cut_off` if the lines ended inside it."""
 
     fields: list[str]
     line: int
     size: int
     reason: str = ""
     cut_off: bool = False
+    place: int = 0
 
 
 class CsvRecords:
@@ -38,20 +39,21 @@ class CsvRecords:
         feed = self._feed
         while True:
             feed.begin_record()
-            line = feed.lines_done + 1
+            line, place = feed.lines_done + 1, feed.bytes_done
             try:
                 fields = next(self._parser)
             except StopIteration:
                 return
             except csv.Error:
-                yield Record([], line, feed.size, "broken CSV: a carriage return outside quotes")
+                yield Record([], line, feed.size, "broken CSV: a carriage return outside quotes", place=place)
             except _TooLong:
                 cut_off = feed.pass_by()
-                yield Record([], line, 0, over_limit("the record", feed.size, self._limit_bytes), cut_off)
+                reason = over_limit("the record", feed.size, self._limit_bytes)
+                yield Record([], line, 0, reason, cut_off, place)
             else:
                 reason = "a quote is opened here and never closed" if feed.ended else feed.reason
                 if reason or len(fields) > 1 or (fields and not feed.blank):
-                    yield Record(fields, line, feed.size, reason, feed.ended)
+                    yield Record(fields, line, feed.size, reason, feed.ended, place)
 
 
 class _TooLong(Exception):
@@ -63,7 +65,7 @@ class _Feed(Iterator[str]):
 
     def __init__(self, lines: Iterator[Line], limit_bytes: int, lines_before: int) -> None:
         self._lines, self._limit_bytes = lines, limit_bytes
-        self.lines_done = lines_before
+        self.lines_done, self.bytes_done = lines_before, 0
         self.ended = False
         self.begin_record()
 
@@ -90,6 +92,7 @@ class _Feed(Iterator[str]):
             return None
         self.lines_done += 1
         self.size += line.size + 1
+        self.bytes_done += line.size + 1
         self._quotes += line.quotes if line.data is None else line.data.count(b'"')
         return line
 

@@ -84,13 +84,15 @@ class CsvSource(FileSource):
                     yield builder.take(record.line - 1)
                 if record.cut_off and shard.stop < file.end:
                     raise _wrong_cut(file, shard)
+                place = shard.start + record.place
                 if record.reason:
-                    builder.add_bad(record.reason, record.line, record.size)
+                    builder.add_bad(record.reason, record.line, record.size, place)
                 elif len(record.fields) != len(header.names):
                     reason = f"{_count(len(record.fields))} where the header has {len(header.names)}"
-                    builder.add_bad(reason, record.line, record.size)
+                    builder.add_bad(reason, record.line, record.size, place)
                 else:
-                    builder.add(dict(zip(header.names, record.fields, strict=True)), record.line, record.size)
+                    row = dict(zip(header.names, record.fields, strict=True))
+                    builder.add(row, record.line, record.size, place)
             if shard.stop < file.end and read(shard.stop - 1, shard.stop) != b"\n":
                 raise _wrong_cut(file, shard)
         yield builder.take(records.lines_done)

@@ -106,9 +106,9 @@ class DocumentSource(Source):
             rows += 1
             numbers.append(member.number)
             if isinstance(found, Document):
-                builder.add(make_row(member, found), member.line, size)
+                builder.add(make_row(member, found), member.line, size, member.line)
             else:
-                builder.add(make_row(member), member.line, size, bad=found)
+                builder.add(make_row(member), member.line, size, member.line, bad=found)
         yield replace(builder.take(rows), files=numbers if shard.files > 1 else ())
 
     def members(self, shard: Shard) -> Iterator[Member]:

@@ -63,23 +63,25 @@ class JsonArraySource(FileSource):
 
     def read_piece(self, shard: Shard) -> Iterator[ItemBatch]:
         file = self._stat.files[shard.file]
-        builder, rows = BatchBuilder(self._template, self._columns, self.origins.of(shard)), 0
+        builder = BatchBuilder(self._template, self._columns, self.origins.of(shard))
+        rows, place = 0, shard.start
         with open_ranges(file) as read:
             for element in iter_elements(read, shard.start, shard.stop, self._max_item_bytes):
                 if not builder.has_room_for(len(element.data or b"")):
                     yield builder.take(rows)
                 rows += 1
-                self._add(builder, element, rows)
+                self._add(builder, element, rows, place)
+                place += element.size + 1
         yield builder.take(rows)
 
-    def _add(self, builder: BatchBuilder, element: Line, row: int) -> None:
+    def _add(self, builder: BatchBuilder, element: Line, row: int, place: int) -> None:
         if element.data is None:
-            builder.add_bad(over_limit("the element", element.size, self._max_item_bytes), row)
+            builder.add_bad(over_limit("the element", element.size, self._max_item_bytes), row, place=place)
             return
         try:
-            builder.add(parse_element(element.data), row, len(element.data))
+            builder.add(parse_element(element.data), row, len(element.data), place)
         except BadLine as bad:
-            builder.add_bad(str(bad), row, len(element.data))
+            builder.add_bad(str(bad), row, len(element.data), place)
 
 
 def parse_element(data: bytes) -> Row:

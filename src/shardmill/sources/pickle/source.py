@@ -111,9 +111,9 @@ class PickleSource(FileSource):
             if not builder.has_room_for(size):
                 yield builder.take(i - shard.start)
             if reason:
-                builder.add_bad(reason, i - shard.start + 1)
+                builder.add_bad(reason, i - shard.start + 1, place=i)
             else:
-                builder.add(row, i - shard.start + 1, size)
+                builder.add(row, i - shard.start + 1, size, i)
         check_unchanged(file)
         yield builder.take(shard.stop - shard.start)
 

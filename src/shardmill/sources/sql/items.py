@@ -28,12 +28,14 @@ class ItemMaker:
         self._template, self._columns, self._max_item_bytes = template, columns, max_item_bytes
         self._schema = pa.schema([pa.field(c.name, c.type) for c in columns])
 
-    def make(self, rows: Rows, rows_done: int, weight: float) -> ItemBatch:
-        """The items of rows that follow `rows_done` rows of their shard; `weight` is bytes per row."""
+    def make(self, rows: Rows, rows_done: int, weight: float, whole: bool) -> ItemBatch:
+        """The items of rows that follow `rows_done` rows of their shard, which is perhaps the `whole` query; `weight`
+        is bytes per row."""
         values = list(zip(*rows, strict=True))
         names = self._template.names
         bad: dict[int, str] = {}
-        kept = [_convert(c, values[len(names) + i], bad) for i, c in enumerate(self._columns)]
+        unread: set[int] = set()
+        kept = [_convert(c, values[len(names) + i], bad, unread) for i, c in enumerate(self._columns)]
         return ItemBatch(
             texts=self._texts(values[: len(names)], len(rows), bad),
             kept=make_kept(kept, self._schema, len(rows)),
@@ -41,6 +43,8 @@ class ItemMaker:
             line_count=len(rows),
             bad=dict(sorted(bad.items())),
             size_bytes=int(weight * len(rows)),
+            places=range(rows_done, rows_done + len(rows)) if whole else (),
+            unread=frozenset(unread),
         )
 
     def _texts(self, values: Sequence[Sequence[Any]], rows: int, bad: dict[int, str]) -> pa.StringArray:
@@ -69,14 +73,15 @@ class ItemMaker:
         return text, reason
 
 
-def _convert(column: Column, values: Sequence[Any], bad: dict[int, str]) -> pa.Array:
+def _convert(column: Column, values: Sequence[Any], bad: dict[int, str], unread: set[int]) -> pa.Array:
     try:
         return pa.array(values, column.type)
     except _MISFITS:
-        return pa.array([_convert_one(column, value, i, bad) for i, value in enumerate(values)], column.type)
+        made = [_convert_one(column, value, i, bad, unread) for i, value in enumerate(values)]
+        return pa.array(made, column.type)
 
 
-def _convert_one(column: Column, value: Any, i: int, bad: dict[int, str]) -> object:
+def _convert_one(column: Column, value: Any, i: int, bad: dict[int, str], unread: set[int]) -> object:
     if value is None:
         return None
     try:
@@ -89,6 +94,7 @@ def _convert_one(column: Column, value: Any, i: int, bad: dict[int, str]) -> obj
         return column.convert(value)
     except ValueError:
         bad.setdefault(i, column.refusal(value))
+        unread.update([i] if column.decides else [])
         return None
 
 

@@ -122,7 +122,7 @@ class SqlSource(Source):
         weight = shard.weight_bytes / max(1, shard.stop - shard.start)
         pace, done = _Pace(weight), 0
         for rows in ahead(lambda: self._fetch(shard, pace)):
-            batch = self._items.make(rows, done, weight)
+            batch = self._items.make(rows, done, weight, shard.high is None)
             pace.saw(batch)
             yield batch
             done += len(rows)

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from shardmill.plan.execution import Computing, PlacingOnCpu, Transacting
 from shardmill.plan.options import FUNCTION, LIMITS, CallOptions, option
-from shardmill.plan.shared import Keeping, Reading, RunOptions, Storing
+from shardmill.plan.shared import Keeping, Reading, RunOptions, Storing, TakingPart
 from shardmill.plan.values import NAMES, Names
 
 
@@ -70,6 +70,14 @@ class ComputingOfFunction(Computing):
 
 
 class ApplyOptions(
-    ItemsForFunction, CalledFunction, ComputingOfFunction, Storing, Keeping, PlacingOnCpu, RunOptions, Transacting
+    ItemsForFunction,
+    TakingPart,
+    CalledFunction,
+    ComputingOfFunction,
+    Storing,
+    Keeping,
+    PlacingOnCpu,
+    RunOptions,
+    Transacting,
 ):
     """What `apply` takes."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from shardmill.plan.execution import ErrorLimits, Following, NamedEngineOptions, PlacingOnCpu, ShardLimits
 from shardmill.plan.options import FUNCTION, CallOptions, option
-from shardmill.plan.shared import Keeping, ReadingTexts, Starting
+from shardmill.plan.shared import Keeping, ReadingTexts, Starting, TakingPart
 
 
 class Likeness(CallOptions):
@@ -26,6 +26,15 @@ class Likeness(CallOptions):
 
 
 class DedupOptions(
-    ReadingTexts, Likeness, Keeping, PlacingOnCpu, NamedEngineOptions, Following, ErrorLimits, ShardLimits, Starting
+    ReadingTexts,
+    TakingPart,
+    Likeness,
+    Keeping,
+    PlacingOnCpu,
+    NamedEngineOptions,
+    Following,
+    ErrorLimits,
+    ShardLimits,
+    Starting,
 ):
     """What `dedup` takes."""

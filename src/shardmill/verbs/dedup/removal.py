@@ -38,6 +38,8 @@ from shardmill.verbs.dedup.functions import (
 _CALLS = "shardmill.texts.duplicates"
 # All numbers of a group are one text.
 _GROUP_BYTES = 1 << 30
+# Options of what is read, which are for the first of the runs.
+_OF_SOURCE = ("source", "query", "format", "where", "take", "limit")
 _OWN = ("digest", ROW, ITEM, NUMBER, SIGNATURE)
 
 
@@ -101,7 +103,7 @@ def remove_duplicates(
     each = {"device": "cpu", **execution, "then": ()}
     how: dict[str, Any] = {"fresh": fresh, "quiet": quiet, "engine": engine}
     kept = _columns_to_keep(work, quiet)
-    own = {name: work[name] for name in ("source", "query", "format", "id", "max_item_bytes") if work.get(name)}
+    own = {name: work[name] for name in (*_OF_SOURCE, "id", "max_item_bytes") if work.get(name)}
     fields = TextTemplate.parse(work["text"]).names
     call = "exact_signatures" if exact else "Signatures"
     spec = _spec({**own, "text": NO_TEXT, "keep": kept}, call, each, fields, template=work["text"], number=True)
@@ -132,7 +134,9 @@ def remove_duplicates(
         spec = _spec(last, "WithoutDuplicates", {**each, "then": then}, [NUMBER, "digest"], dropped)
         run = start(spec, place, **{**how, "fresh": False})
     equal = int(np.count_nonzero(found.column("equal").to_numpy(zero_copy_only=False)))
-    return Deduplicated(run, sum(c.rows for c in signed.ledger.commits.read().values()), found.num_rows, equal)
+    return Deduplicated(
+        run, sum(c.rows - c.dropped for c in signed.ledger.commits.read().values()), found.num_rows, equal
+    )
 
 
 def _spec(

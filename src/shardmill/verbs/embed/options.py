@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from shardmill.plan.shared import AllowingCode, Keeping, ReadingTexts, RunOptions
+from shardmill.plan.shared import AllowingCode, Keeping, ReadingTexts, RunOptions, TakingPart
 from shardmill.verbs.embed.params import EmbedParams
 
 
-class EmbedOptions(ReadingTexts, EmbedParams, AllowingCode, Keeping, RunOptions):
+class EmbedOptions(ReadingTexts, TakingPart, EmbedParams, AllowingCode, Keeping, RunOptions):
     """What `embed` takes."""

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from shardmill.plan.execution import Indexing, Transacting
 from shardmill.plan.options import RESULT, SOURCE, TABLE, option
-from shardmill.plan.shared import AllowingCode, IntoFolder, Keeping, ReadingTexts, RunOptions, Storing, TableLayout
+from shardmill.plan.shared import (
+    AllowingCode,
+    IntoFolder,
+    Keeping,
+    ReadingTexts,
+    RunOptions,
+    Storing,
+    TableLayout,
+    TakingPart,
+)
 from shardmill.plan.values import Address, Place
 from shardmill.verbs.embed.params import EmbedParams
 
@@ -53,6 +62,7 @@ class FolderOfLoad(IntoFolder):
 
 class LoadOptions(
     TextToLoad,
+    TakingPart,
     LoadedTable,
     TableLayout,
     Indexing,

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
+import pyarrow as pa
 
 from shardmill.core import permission
 from shardmill.core.errors import ShardmillError, SourceError
@@ -46,7 +47,8 @@ class RowTexts:
             source = open_source(below.stat, Fields.of(below.work), below.work.max_item_bytes)
             for shard in below.shards:
                 for items in source.read(shard):
-                    texts = items.texts.to_pylist()
+                    taken = items.texts if items.taken is None else items.texts.filter(pa.array(items.taken))
+                    texts = taken.to_pylist()
                     yield TextBatch(
                         [None if text is None else shorten(text) for text in texts],
                         [None if text is None else digest_text(text) for text in texts],

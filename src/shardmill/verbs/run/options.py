@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from shardmill.plan.execution import Indexing, Transacting
 from shardmill.plan.options import FUNCTION, CallOptions, WorkOptions, option
-from shardmill.plan.shared import AllowingCode, Keeping, ReadingTexts, RunOptions, Storing, TableLayout
+from shardmill.plan.shared import AllowingCode, Keeping, ReadingTexts, RunOptions, Storing, TableLayout, TakingPart
 
 
 class Choosing(WorkOptions):
@@ -33,6 +33,7 @@ class AnyTaskOptions(
     Choosing,
     TaskParameters,
     ReadingTexts,
+    TakingPart,
     Storing,
     TableLayout,
     Indexing,

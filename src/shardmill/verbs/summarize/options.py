@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from shardmill.plan.execution import Pricing, Serving
 from shardmill.plan.options import RESULT, WorkOptions, option
-from shardmill.plan.shared import Keeping, ReadingTexts, RunOptions, Storing
+from shardmill.plan.shared import Keeping, ReadingTexts, RunOptions, Storing, TakingPart
 from shardmill.verbs.summarize.params import SummaryParams
 
 
@@ -20,5 +20,7 @@ class Grouping(WorkOptions):
     )
 
 
-class SummarizeOptions(ReadingTexts, SummaryParams, Grouping, Serving, Storing, Keeping, RunOptions, Pricing):
+class SummarizeOptions(
+    ReadingTexts, TakingPart, SummaryParams, Grouping, Serving, Storing, Keeping, RunOptions, Pricing
+):
     """What `summarize` takes."""

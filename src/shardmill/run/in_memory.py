@@ -16,6 +16,8 @@ _Result = TypeVar("_Result", bound=Any)
 _NAME = "memory://shardmill-"
 # What workers in other processes would be needed for.
 _ELSEWHERE = ("engine", "workers", "detach", "engine_options", "hosts")
+# Nothing resumes, so shards need not be small.
+_SHARD_BYTES = 64 << 20
 _told = False
 
 
@@ -50,7 +52,7 @@ def start_in_memory(
     _say_once(quiet)
     url = f"{_NAME}{uuid.uuid4().hex}/run"
     try:
-        result = start(url, {**execution, "workers": 1})
+        result = start(url, {"shard_bytes": _SHARD_BYTES, **execution, "workers": 1})
         # Whatever reads the result holds its store.
         weakref.finalize(getattr(result, "run", result).ledger.store, forget_memory, url)
     except BaseException:

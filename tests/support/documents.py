@@ -85,22 +85,20 @@ def as_bomb_pdf(unpacked_bytes: int = 4 << 30) -> bytes:
     )
 
 
-def as_slow_pdf(depth: int = 9) -> bytes:
-    """A PDF of some kilobytes whose page draws a form that draws ten forms that each draw ten: 10**depth in all."""
-    objects = {
-        1: b"<< /Type /Catalog /Pages 2 0 R >>",
-        2: b"<< /Type /Pages /Count 1 /Kids [3 0 R] >>",
-        3: b"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 595 842] /Contents 4 0 R "
-        b"/Resources << /XObject << /F 10 0 R >> /Font << /F1 6 0 R >> >> >>",
-        4: _stream(b"/F Do", ""),
-        5: b"<< >>",
-        6: b"<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica >>",
-    }
-    for level in range(depth):
-        inner = f"/Resources << /XObject << /F {11 + level} 0 R >> /Font << /F1 6 0 R >> >>"
-        drawn = b"/F Do " * 10 if level + 1 < depth else b"BT /F1 9 Tf (x) Tj ET"
-        objects[10 + level] = _stream(drawn, f"/Type /XObject /Subtype /Form /BBox [0 0 595 842] {inner}")
-    return _write_objects(objects)
+def as_slow_pdf(pages: int = 100_000) -> bytes:
+    """A PDF of less than a megabyte whose tree has the same full page very many times."""
+    lines = "".join(f"(line {n} of a page full of text that is there again and again) Tj T*\n" for n in range(400))
+    return _write_objects(
+        {
+            1: b"<< /Type /Catalog /Pages 2 0 R >>",
+            2: b"<< /Type /Pages /Count %d /Kids [%s] >>" % (pages, b"3 0 R " * pages),
+            3: b"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 595 842] /Contents 4 0 R "
+            b"/Resources << /Font << /F1 6 0 R >> >> >>",
+            4: _stream(f"BT /F1 2 Tf 2 TL 50 820 Td\n{lines}ET".encode(), ""),
+            5: b"<< >>",
+            6: b"<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica >>",
+        }
+    )
 
 
 def as_zip(parts: Mapping[str, str | bytes]) -> bytes:

@@ -27,6 +27,8 @@ def parse_pdf(data: bytes) -> Document:
         try:
             page = pdf[number]
             said = page.get_textpage().get_text_bounded()
+            # With it goes what it has drawn: a document may have many pages.
+            page.close()
         except pypdfium2.PdfiumError:
             said, broken = "", broken + 1
         pages.append(_HYPHEN.sub("", said).replace("\r\n", "\n").strip())

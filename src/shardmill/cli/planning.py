@@ -93,6 +93,8 @@ def _show(made: Plan, devices: list[Device]) -> None:
     from rich.console import Console
     from rich.table import Table
 
+    from shardmill.verbs.peek.start import describe_items
+
     table = Table(show_header=False, box=None)
     table.add_row("plan", made.id)
     if made.work.query:
@@ -102,7 +104,7 @@ def _show(made: Plan, devices: list[Device]) -> None:
         first = made.stat.files[0].place
         read = f"{len(made.stat.files)} {made.stat.format} files" if name_place(first) == first else name_place(first)
         table.add_row("source", f"{read}, {made.stat.size_bytes:,} bytes")
-    if line := _peek(made):
+    if line := describe_items(made.work):
         table.add_row("items", line)
     table.add_row("columns", ", ".join(f"{n} {t}" for n, t in made.stat.columns.items()) or "none kept")
     table.add_row("model", ", ".join(f"{n} {t}" for n, t in made.fingerprint.items()))
@@ -113,24 +115,3 @@ def _show(made: Plan, devices: list[Device]) -> None:
     of_files = f", up to {files:,} files in one" if files > 1 else ""
     table.add_row("shards", f"{len(made.shards)}, the largest {largest:,} bytes{of_files}")
     Console(soft_wrap=True).print(table)
-
-
-def _peek(made: Plan) -> str:
-    """How many items there are and how long they are, in a line; "" if they are no texts, or cannot be looked at."""
-    from shardmill.core.errors import ShardmillError
-    from shardmill.core.template import NO_TEXT
-    from shardmill.sources import Fields
-    from shardmill.verbs.peek.lengths import Counter
-    from shardmill.verbs.peek.look import look
-
-    work = made.work
-    if work.items or work.group_by or work.text == NO_TEXT:
-        return ""
-    params = {name: work.params.get(name) for name in ("prompt", "max_tokens")}
-    try:
-        counter = Counter(str(work.params.get("model") or ""), **params)
-        fields = Fields.of(work)
-        seen = look(work.source, fields, counter, format=work.format, limit=work.limit, items=0)
-        return seen.in_a_line()
-    except ShardmillError:
-        return ""

@@ -18,7 +18,7 @@ from shardmill.verbs.peek.lengths import Counter, Lengths, find_languages
 
 # A source up to this size is read whole, so that what is said of it is exact.
 _WHOLE_BYTES = 4 << 20
-# Otherwise this many items are sampled, at so many places.
+# Otherwise items are sampled at some places.
 _SAMPLED, _PLACES, _SMALLEST_BYTES = 1000, 20, 64 << 10
 # For the first items, no more than this is read.
 _MOST_BYTES = 256 << 20

@@ -2,7 +2,7 @@
 
 The copy is named by a digest, so the same call finds it again; with other data it is refused.
 
-Design: docs/design/planning-and-sources.md
+Design: docs/design/documents-memory-and-parts.md
 """
 
 from __future__ import annotations

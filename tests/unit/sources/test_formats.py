@@ -61,7 +61,7 @@ def test_no_other_room_asks_for_a_source_by_name_or_scheme() -> None:
     others = {module: path for module, path in MODULES.items() if not module.startswith("shardmill.sources")}
     found = {module for module, path in others.items() if asks.search(path.read_text())}
     # `SourceFile.name` knows no declaration: it leaves the options out of the URL of a database.
-    assert found == {"shardmill.plan.plan"}
+    assert found == {"shardmill.plan.pieces"}
 
 
 def test_names_and_suffixes_are_unambiguous_but_for_json() -> None:

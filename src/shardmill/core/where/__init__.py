@@ -3,5 +3,5 @@
 `parse` reads one, `evaluate` finds the rows of an Arrow batch for which it holds, and `bounds` tells from the least and
 greatest values of some rows whether it can hold for any. It knows of no source.
 
-Design: docs/design/planning-and-sources.md
+Design: docs/design/documents-memory-and-parts.md
 """

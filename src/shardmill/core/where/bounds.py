@@ -13,7 +13,7 @@ from itertools import product
 from shardmill.core.where.condition import (
     FLIPPED,
     And,
-    Column,
+    Named,
     Compare,
     Condition,
     IsNull,
@@ -59,15 +59,15 @@ def _truths(condition: Condition, columns: Mapping[str, Bounds]) -> Truths:
             return found
         case Not(part):
             return frozenset(None if truth is None else not truth for truth in _truths(part, columns))
-        case IsNull(Column(name)) if name in columns:
+        case IsNull(Named(name)) if name in columns:
             return _of_null(columns[name])
         case IsNull(Literal(value)):
             return frozenset([value is None])
         case IsTrue(Literal(value)):
             return frozenset([None if value is None else bool(value)])
-        case Compare(sign, Column(name), Literal(value)) if name in columns:
+        case Compare(sign, Named(name), Literal(value)) if name in columns:
             return _of_comparison(sign, columns[name], value)
-        case Compare(sign, Literal(value), Column(name)) if name in columns:
+        case Compare(sign, Literal(value), Named(name)) if name in columns:
             return _of_comparison(FLIPPED[sign], columns[name], value)
         case IsNull() | IsTrue() | Like() | Compare():
             return _ANY

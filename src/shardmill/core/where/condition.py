@@ -13,7 +13,7 @@ FLIPPED = {"=": "=", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class Named:
     name: str
 
 
@@ -22,7 +22,7 @@ class Literal:
     value: Value
 
 
-Operand = Column | Literal
+Operand = Named | Literal
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,7 @@ def _names(condition: Condition) -> Iterator[str]:
         case Not(part):
             yield from _names(part)
         case Compare(_, left, right):
-            yield from (each.name for each in (left, right) if isinstance(each, Column))
+            yield from (each.name for each in (left, right) if isinstance(each, Named))
         case IsNull(operand) | IsTrue(operand) | Like(operand, _):
-            if isinstance(operand, Column):
+            if isinstance(operand, Named):
                 yield operand.name

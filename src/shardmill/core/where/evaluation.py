@@ -21,7 +21,7 @@ from shardmill.core.errors import SourceError
 from shardmill.core.where.condition import (
     FLIPPED,
     And,
-    Column,
+    Named,
     Compare,
     Condition,
     IsNull,
@@ -97,11 +97,11 @@ class _Batch:
                 return found
             case Not(part):
                 return pc.invert(self.truth(part))
-            case IsNull(Column(name)):
+            case IsNull(Named(name)):
                 return pc.is_null(self.column(name))
             case IsNull(Literal(value)):
                 return self.all(value is None)
-            case IsTrue(Column(name)):
+            case IsTrue(Named(name)):
                 if kind_of(self.column(name).type) != BOOLEAN:
                     raise SourceError(f"--where: {name!r} is no condition: it holds {self.describe(name)}.")
                 return self.column(name)
@@ -130,7 +130,7 @@ class _Batch:
     def describe(self, name: str) -> str:
         return kind_of(self.column(name).type) or f"{self.column(name).type}, which cannot be compared"
 
-    def like(self, operand: Column | Literal, pattern: str) -> Any:
+    def like(self, operand: Named | Literal, pattern: str) -> Any:
         if isinstance(operand, Literal):
             if operand.value is None:
                 return self.all(None)
@@ -147,11 +147,11 @@ class _Batch:
 
     def compare(self, asked: Compare) -> Any:
         match asked:
-            case Compare(sign, Column(left), Column(right)):
+            case Compare(sign, Named(left), Named(right)):
                 return self.compare_columns(sign, left, right)
-            case Compare(sign, Column(name), Literal(value)):
+            case Compare(sign, Named(name), Literal(value)):
                 return self.compare_value(sign, name, value)
-            case Compare(sign, Literal(value), Column(name)):
+            case Compare(sign, Literal(value), Named(name)):
                 return self.compare_value(FLIPPED[sign], name, value)
             case Compare(sign, Literal(first), Literal(second)):
                 return self.compare_literals(sign, first, second)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from shardmill.core.where.condition import (
     And,
-    Column,
+    Named,
     Compare,
     Condition,
     IsNull,
@@ -48,7 +48,7 @@ def parse_condition(text: str) -> Condition:
     """Parse a condition, or raise ValueError with what is wrong and where.
 
     >>> parse_condition("overall <= 2 AND NOT title = 'x'").parts[0]
-    Compare(operator='<=', left=Column(name='overall'), right=Literal(value=2))
+    Compare(operator='<=', left=Named(name='overall'), right=Literal(value=2))
     """
     return _Parser(text).parse()
 
@@ -139,7 +139,7 @@ class _Parser:
             found = And((Compare(">=", left, low), Compare("<=", left, self._operand())))
         elif negated:
             raise self._wrong("expected IN, LIKE or BETWEEN after NOT")
-        elif isinstance(left, Column) or left.value is None or isinstance(left.value, bool):
+        elif isinstance(left, Named) or left.value is None or isinstance(left.value, bool):
             return IsTrue(left)
         else:
             raise self._wrong("expected a comparison")
@@ -155,7 +155,7 @@ class _Parser:
 
     def _literal(self) -> Literal:
         found = self._operand()
-        if isinstance(found, Column):
+        if isinstance(found, Named):
             self._next -= 1
             raise self._wrong("expected a value; a text is in single quotes")
         return found
@@ -174,9 +174,9 @@ class _Parser:
             if token.kind == "text":
                 return Literal(token.text[1:-1].replace("''", "'"))
             if token.kind == "quoted":
-                return Column(token.text[1:-1].replace('""', '"'))
+                return Named(token.text[1:-1].replace('""', '"'))
             if token.kind == "word" and token.text.upper() not in _KEYWORDS:
-                return Column(token.text)
+                return Named(token.text)
             if token.kind == "word" and token.text.upper() in _VALUES:
                 return Literal(_VALUES[token.text.upper()])
         self._next -= 1

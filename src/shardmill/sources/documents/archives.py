@@ -28,7 +28,7 @@ from shardmill.sources.parsing import over_limit
 from shardmill.store import RangeFile, is_url
 
 _BUFFER_BYTES = 1 << 20
-# A member that is larger than this, and unpacks to this multiple of its size, is a bomb: text packs to about a tenth.
+# A member that is larger than this and unpacks to N times its size is a bomb: text packs to a tenth or so.
 _BOMB_BYTES, _BOMB_TIMES = 1 << 20, 200
 _OUTSIDE = "its name leads out of the archive's folder"
 

@@ -14,7 +14,7 @@ from shardmill.store import is_url
 
 # The format of documents, and of files of lines that may be documents.
 DOCUMENTS, LINES = "files", "text"
-# So many files that are no larger, on average, are more likely documents than lines.
+# Ten files or more that are no larger, on average, are more likely documents than lines.
 _MANY, _SMALL_BYTES = 10, 64 << 10
 
 

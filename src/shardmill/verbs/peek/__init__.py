@@ -1,6 +1,6 @@
 """A look at a source before a run over it: items, columns, counts, lengths. Nothing is written.
 
-Design: docs/design/planning-and-sources.md
+Design: docs/design/documents-memory-and-parts.md
 """
 
 from __future__ import annotations

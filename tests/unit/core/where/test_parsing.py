@@ -6,10 +6,10 @@ import re
 
 import pytest
 
-from shardmill.core.where.condition import And, Column, Compare, IsNull, IsTrue, Literal, Not, Or, columns_of
+from shardmill.core.where.condition import And, Named, Compare, IsNull, IsTrue, Literal, Not, Or, columns_of
 from shardmill.core.where.parsing import parse_condition
 
-A = Column("a")
+A = Named("a")
 
 
 @pytest.mark.parametrize(
@@ -18,16 +18,16 @@ A = Column("a")
         ("a = 1", Compare("=", A, Literal(1))),
         ("a <> -1.5", Compare("!=", A, Literal(-1.5))),
         ("1e3 >= a", Compare(">=", Literal(1000.0), A)),
-        ("\"a b\" = 'it''s'", Compare("=", Column("a b"), Literal("it's"))),
-        ('"say ""x""" = true', Compare("=", Column('say "x"'), Literal(True))),
+        ("\"a b\" = 'it''s'", Compare("=", Named("a b"), Literal("it's"))),
+        ('"say ""x""" = true', Compare("=", Named('say "x"'), Literal(True))),
         ("a is not null", Not(IsNull(A))),
         ("a IN (1, NULL)", Or((Compare("=", A, Literal(1)), Compare("=", A, Literal(None))))),
         ("a NOT IN ('x')", Not(Compare("=", A, Literal("x")))),
         ("a BETWEEN 1 AND 2", And((Compare(">=", A, Literal(1)), Compare("<=", A, Literal(2))))),
         ("NOT a", Not(IsTrue(A))),
-        ("a OR b AND c", Or((IsTrue(A), And((IsTrue(Column("b")), IsTrue(Column("c"))))))),
-        ("(a OR b) AND c", And((Or((IsTrue(A), IsTrue(Column("b")))), IsTrue(Column("c"))))),
-        ("größe > 1", Compare(">", Column("größe"), Literal(1))),
+        ("a OR b AND c", Or((IsTrue(A), And((IsTrue(Named("b")), IsTrue(Named("c"))))))),
+        ("(a OR b) AND c", And((Or((IsTrue(A), IsTrue(Named("b")))), IsTrue(Named("c"))))),
+        ("größe > 1", Compare(">", Named("größe"), Literal(1))),
     ],
 )
 def test_a_condition_is_read(text: str, meaning: object) -> None:

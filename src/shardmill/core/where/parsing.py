@@ -9,13 +9,13 @@ from typing import NamedTuple
 
 from shardmill.core.where.condition import (
     And,
-    Named,
     Compare,
     Condition,
     IsNull,
     IsTrue,
     Like,
     Literal,
+    Named,
     Not,
     Operand,
     Or,

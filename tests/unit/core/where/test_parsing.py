@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from shardmill.core.where.condition import And, Named, Compare, IsNull, IsTrue, Literal, Not, Or, columns_of
+from shardmill.core.where.condition import And, Compare, IsNull, IsTrue, Literal, Named, Not, Or, columns_of
 from shardmill.core.where.parsing import parse_condition
 
 A = Named("a")

@@ -31,7 +31,7 @@ def refuse_unclear(place: str, texts: Sequence[Found], others: Sequence[Found]) 
     total = sum(f.entry.size for f in texts)
     if len(texts) + len(others) < _MANY or total > _SMALL_BYTES * len(texts):
         return
-    beside = f" and {len(others):,} other documents" if others else ""
+    beside = f" and {len(others):,} other document{'s' if len(others) > 1 else ''}" if others else ""
     raise LinesOrFiles(
         f"{place} has {len(texts):,} small text files{beside}: is a line an item, or a file?",
         hint=f"Give --format {LINES} for one item per line, or --format {DOCUMENTS} for one item per file.",

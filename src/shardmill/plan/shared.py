@@ -113,7 +113,7 @@ class Keeping(WorkOptions):
 
     id: Names = option(
         (),
-        "The field or fields that identify an item.",
+        "The field or fields that identify an item; auto: its file and line; hash: its text.",
         group=RESULT,
         metavar="FIELDS",
         common=True,

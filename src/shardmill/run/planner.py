@@ -27,11 +27,13 @@ from shardmill.sources import (
     discover,
     kept_schema,
     list_columns,
+    name_by_place,
     open_source,
     sort_groups,
 )
 from shardmill.sources.documents.choosing import DOCUMENTS, LINES, LinesOrFiles
 from shardmill.sources.formats import find_format
+from shardmill.sources.origin import AUTO
 from shardmill.sources.range import COLUMN, items_place
 from shardmill.sources.taking import check_condition, cut_at
 from shardmill.tasks import open_task
@@ -118,6 +120,10 @@ def _make_plan(
     spec: Spec, work: Work, read_as: str | None, devices: Sequence[Device], like: Plan | None, quiet: bool
 ) -> Plan:
     task, work = _settle_fields(work, like, read_as)
+    if work.id == (AUTO,) and AUTO not in list_columns(work.source, work.query, read_as):
+        work = work.model_copy(update={"id": name_by_place(work.source, work.query, read_as)})
+        if not quiet:
+            say(f"Items are numbered by their place in the source: the id is {' and '.join(work.id)}.")
     asked = columns_of(parse_condition(work.where)) if work.where else ()
     work = work.model_copy(update={"fields": tuple(dict.fromkeys((*work.fields, *task.fields, *asked)))})
     if work.counts_alone and work.items:

@@ -45,6 +45,7 @@ __all__ = [
     "discover",
     "kept_schema",
     "list_columns",
+    "name_by_place",
     "open_source",
     "sort_groups",
 ]
@@ -100,6 +101,19 @@ def list_columns(places: Sequence[str], query: str = "", format: str | None = No
 
     kind, files = find_files(places, format)
     return list_fields(SourceStat(kind, files, {}))
+
+
+def name_by_place(places: Sequence[str], query: str = "", format: str | None = None) -> tuple[str, ...]:
+    """The columns that number items by their place in the source."""
+    from shardmill.sources.discovery import find_files
+    from shardmill.sources.formats import find_format
+    from shardmill.sources.origin import AUTO, FILE, LINE
+
+    if _reader_of(places, query, format) is None:
+        kind = find_format(find_files(places, format)[0])
+        if kind.located or kind.unit == "file":
+            return (FILE, LINE) if kind.located else (FILE,)
+    raise SourceError(f"--id {AUTO}: items of this source have no file and line.", hint="Name a field: --id FIELD")
 
 
 def open_source(stat: SourceStat, fields: Fields, max_item_bytes: int = MAX_ITEM_BYTES) -> Source:

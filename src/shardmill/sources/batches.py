@@ -9,7 +9,7 @@ import pyarrow as pa
 from shardmill.core.template import TextTemplate
 from shardmill.sources.base import ItemBatch
 from shardmill.sources.columns import Column
-from shardmill.sources.origin import Origin
+from shardmill.sources.origin import HASH, Origin, hash_text
 
 BATCH_ROWS = 1024
 BATCH_BYTES = 4 << 20
@@ -44,6 +44,8 @@ class BatchBuilder:
         if self._origin is not None:
             row = {**row, **self._origin.of(line)}
         text, reason = (None, bad) if bad else self._template.render(row)
+        if self._origin is not None and self._origin.hashed:
+            row = {**row, HASH: hash_text(text)}
         for column, values in zip(self._columns, self._kept, strict=True):
             value = row.get(column.name)
             try:

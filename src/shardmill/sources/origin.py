@@ -1,4 +1,5 @@
-"""Where a row came from, as columns beside those of the data: its file, the address of that, and its line.
+"""Where a row came from, as columns beside those of the data: its file, the address of that, its line; and a hash of
+its text.
 
 A column that the data has itself is the data's. Which ones are ours is settled when a run is planned, so that no row
 decides it later. The plan then names each file as it was found, since a host may read a copy, and each shard the lines
@@ -7,6 +8,7 @@ before it.
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -23,9 +25,12 @@ from shardmill.store import is_url
 if TYPE_CHECKING:
     import pyarrow as pa
 
-FILE, URL, LINE = "file", "url", "line"
+FILE, URL, LINE, HASH = "file", "url", "line", "hash"
 # What a reader of files offers, and the types.
-ORIGIN = {FILE: "string", URL: "string", LINE: "int64"}
+ORIGIN = {FILE: "string", URL: "string", LINE: "int64", HASH: "string"}
+# In place of an id: the file and the line.
+AUTO = "auto"
+_HASH_BYTES = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,13 +40,14 @@ class Origin:
     shared: Mapping[str, str]
     numbered: bool
     before: int
+    hashed: bool
 
     def of(self, line: int) -> dict[str, object]:
         """The columns of a row by its line in the piece, from 1."""
         return {**self.shared, LINE: self.before + line} if self.numbered else dict(self.shared)
 
     def extend(self, batch: pa.RecordBatch, rows_done: int) -> pa.RecordBatch:
-        """The batch with these columns; it follows `rows_done` rows of the piece."""
+        """The batch with these columns, but for the hash; it follows `rows_done` rows of the piece."""
         import pyarrow as pa
 
         for name, value in self.shared.items():
@@ -50,6 +56,11 @@ class Origin:
             first = self.before + rows_done + 1
             batch = batch.append_column(LINE, pa.array(range(first, first + batch.num_rows), pa.int64()))
         return batch
+
+
+def hash_text(text: str | None) -> str | None:
+    """What identifies a text by its content."""
+    return None if text is None else hashlib.blake2b(text.encode(), digest_size=_HASH_BYTES).hexdigest()
 
 
 class Origins:
@@ -65,7 +76,8 @@ class Origins:
             return None
         place = self._stat.files[shard.file].origin
         known = {FILE: place.removeprefix(self._folder), URL: place if is_url(place) else Path(place).as_uri()}
-        return Origin({name: known[name] for name in names if name in known}, LINE in names, shard.before)
+        shared = {name: known[name] for name in names if name in known}
+        return Origin(shared, LINE in names, shard.before, HASH in names)
 
 
 def common_folder(places: Sequence[str]) -> str:

@@ -117,7 +117,7 @@ def answer(
     table: The table: name or schema.name. Created if missing.
     mode: If the key already exists: update, skip or fail. Default: update.
     changed_only: Make only rows that are new, or made from something new.
-    id: The field or fields that identify an item.
+    id: The field or fields that identify an item; auto: its file and line; hash: its text.
     keep: Columns to carry into the result, also file, url and line; price:double sets a type.
     engine: local, ssh, slurm, ray, kubernetes, argo or pool. Default: local.
     engine_options: Options of the engine, by name.
@@ -213,7 +213,7 @@ def apply(
     table: The table: name or schema.name. Created if missing.
     mode: If the key already exists: update, skip or fail. Default: update.
     changed_only: Make only rows that are new, or made from something new.
-    id: The field or fields that identify an item.
+    id: The field or fields that identify an item; auto: its file and line; hash: its text.
     keep: Columns to carry into the result, also file, url and line; price:double sets a type.
     device: cpu, cuda, cuda:0, cuda:0,2, auto, or all (all GPUs plus one CPU worker on the spare cores). Default:
         cpu.
@@ -371,7 +371,7 @@ def dedup(
     threshold: Least Jaccard similarity of two duplicates: the estimated share of three-word shingles they have in
         common. Default: 0.8.
     exact: Only remove texts that are equal, apart from case and punctuation.
-    id: The field or fields that identify an item.
+    id: The field or fields that identify an item; auto: its file and line; hash: its text.
     keep: Columns to carry into the result, also file, url and line; price:double sets a type.
     device: cpu, cuda, cuda:0, cuda:0,2, auto, or all (all GPUs plus one CPU worker on the spare cores). Default:
         cpu.
@@ -460,7 +460,7 @@ def embed(
     dims: Keep the first N dimensions (Matryoshka models).
     dtype: Type of the stored numbers: float32 or float16. Default: float32.
     allow_code: Run the code that comes with the model, if it has some.
-    id: The field or fields that identify an item.
+    id: The field or fields that identify an item; auto: its file and line; hash: its text.
     keep: Columns to carry into the result, also file, url and line; price:double sets a type.
     engine: local, ssh, slurm, ray, kubernetes, argo or pool. Default: local.
     engine_options: Options of the engine, by name.
@@ -575,7 +575,7 @@ def generate(
     table: The table: name or schema.name. Created if missing.
     mode: If the key already exists: update, skip or fail. Default: update.
     changed_only: Make only rows that are new, or made from something new.
-    id: The field or fields that identify an item.
+    id: The field or fields that identify an item; auto: its file and line; hash: its text.
     keep: Columns to carry into the result, also file, url and line; price:double sets a type.
     engine: local, ssh, slurm, ray, kubernetes, argo or pool. Default: local.
     engine_options: Options of the engine, by name.
@@ -693,7 +693,7 @@ def load(
     dims: Keep the first N dimensions (Matryoshka models).
     dtype: Type of the stored numbers: float32 or float16. Default: float32.
     allow_code: Run the code that comes with the model, if it has some.
-    id: The field or fields that identify an item.
+    id: The field or fields that identify an item; auto: its file and line; hash: its text.
     keep: Columns to carry into the result, also file, url and line; price:double sets a type.
     engine: local, ssh, slurm, ray, kubernetes, argo or pool. Default: local.
     engine_options: Options of the engine, by name.
@@ -774,7 +774,7 @@ def map(
     method: umap or pacmap. Default: umap.
     sample: Rows that the map is fitted on. Default: 20000.
     seed: Random seed. Default: 0.
-    id: The field or fields that identify an item.
+    id: The field or fields that identify an item; auto: its file and line; hash: its text.
     keep: Columns to carry into the result, also file, url and line; price:double sets a type.
     engine: local, ssh, slurm, ray, kubernetes, argo or pool. Default: local.
     engine_options: Options of the engine, by name.
@@ -953,7 +953,7 @@ def summarize(
     table: The table: name or schema.name. Created if missing.
     mode: If the key already exists: update, skip or fail. Default: update.
     changed_only: Make only rows that are new, or made from something new.
-    id: The field or fields that identify an item.
+    id: The field or fields that identify an item; auto: its file and line; hash: its text.
     keep: Columns to carry into the result, also file, url and line; price:double sets a type.
     engine: local, ssh, slurm, ray, kubernetes, argo or pool. Default: local.
     engine_options: Options of the engine, by name.

@@ -13,8 +13,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from shardmill import make_spec, start
 from shardmill.core.errors import SourceError
 from shardmill.sources import Fields, discover, open_source
+from shardmill.sources.origin import hash_text
 
 ROWS = 40
 Write = Callable[[Path, str], Path]
@@ -152,3 +154,24 @@ def test_a_name_that_is_near_is_suggested(tmp_path: Path) -> None:
     write_jsonl(tmp_path / "x.jsonl", "x")
     with pytest.raises(SourceError, match="Did you mean 'file'"):
         discover([str(tmp_path)], Fields("text", keep=("filename",)))
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_a_hash_is_of_the_text_alone(tmp_path: Path, kind: str) -> None:
+    suffix = kind.partition(" ")[0]
+    place = FORMATS[kind](tmp_path / f"x.{suffix}", "x")
+    found = read([str(place)], Fields("{text}!", id=("hash",)), 100)
+    assert [row["hash"] for row in found] == [hash_text(f"{text}!") for text in texts("x")]
+    assert len({row["hash"] for row in found}) == ROWS
+
+
+def test_items_are_numbered_by_their_place(tmp_path: Path) -> None:
+    write_jsonl(tmp_path / "x.jsonl", "x")
+    work = {"source": str(tmp_path / "x.jsonl"), "text": "text", "id": "auto", "task": "shardmill.testing:FakeTask"}
+    run = start(make_spec(work, {}), tmp_path / "run")
+    assert run.plan.work.id == ("file", "line")
+    rows = run.table(["file", "line"]).slice(0, 2).to_pylist()
+    assert [(row["file"], row["line"]) for row in rows] == [("x.jsonl", 1), ("x.jsonl", 2)]
+    assert start(make_spec(work, {}), tmp_path / "run").plan.id == run.plan.id
+    with pytest.raises(SourceError, match="no file and line"):
+        start(make_spec({**work, "source": "range:0:9", "text": "sample_id"}, {}), tmp_path / "another")

@@ -15,7 +15,7 @@ from shardmill.sources.base import Fields, ItemBatch, Row, SourceFile, SourceSta
 from shardmill.sources.batches import make_kept
 from shardmill.sources.columns import Column, build_columns, chosen_types, column_names
 from shardmill.sources.files import file_name
-from shardmill.sources.origin import Origin, no_field
+from shardmill.sources.origin import HASH, Origin, hash_text, no_field
 from shardmill.sources.parsing import over_limit
 
 
@@ -45,10 +45,12 @@ class RowMaker:
         for name in self._template.names:
             for i, value in enumerate(_values(name, batch.column(name), bad)):
                 rows[i][name] = value
+        rendered = [self._template.render(row) for row in rows]
+        if origin is not None and origin.hashed:
+            batch = batch.append_column(HASH, pa.array([hash_text(text) for text, _ in rendered], pa.string()))
         arrays = [_convert(column, batch.column(column.name), bad, unread) for column in self._columns]
         texts = []
-        for i, row in enumerate(rows):
-            text, reason = self._template.render(row)
+        for i, (text, reason) in enumerate(rendered):
             if text is not None and 4 * len(text) > self._max_item_bytes < (size := len(text.encode())):
                 text, reason = None, over_limit("the text", size, self._max_item_bytes)
             if reason:

@@ -86,9 +86,9 @@ def test_lines_of_text_keep_the_contract(tmp_path: Path) -> None:
 
 
 def test_every_format_of_ours_is_checked() -> None:
-    """Sources by scheme are in test_conformance_by_scheme."""
+    """Sources by scheme are in test_conformance_by_scheme, documents in sources/test_documents."""
     formats = {name for name in BUILTIN["sources"] if plugins.find("sources", name).suffixes}
-    assert formats <= {*WRITE, "text"}
+    assert formats <= {*WRITE, "text", "files"}
 
 
 @pytest.mark.parametrize("compress", [gzip.compress, bz2.compress, lzma.compress, zstd], ids=["gz", "bz2", "xz", "zst"])

@@ -81,6 +81,8 @@ class Helpers:
             if helper is None:
                 helper = self._start()
             good, answer = helper.ask(question, self._seconds)
+            if self._closed:
+                raise HelperLost("was ended")
         except BaseException:
             if helper is not None:
                 self._end(helper)
@@ -97,7 +99,16 @@ class Helpers:
             self._closed = True
             living = list(self._living)
         for helper in living:
-            self._end(helper)
+            helper.kill()
+        # Whoever still asks one reads the end of its pipe, and ends it.
+        idle = []
+        with contextlib.suppress(queue.Empty):
+            while True:
+                idle.append(self._idle.get_nowait())
+        for each in idle:
+            if each is not None:
+                self._end(each)
+            self._idle.put(None)
 
     def _start(self) -> _Helper:
         with self._lock:
@@ -146,9 +157,13 @@ class _Helper:
             raise HelperLost(_describe_end(self._process.returncode)) from None
         return good, answer
 
-    def end(self) -> None:
+    def kill(self) -> None:
         self._process.kill()
         self._process.wait()
+
+    def end(self) -> None:
+        """For the thread that asks it alone: pipes that another thread reads must not be closed."""
+        self.kill()
         with contextlib.suppress(BrokenPipeError):
             self._in.close()
         self._out.close()

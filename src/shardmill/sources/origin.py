@@ -12,6 +12,7 @@ import hashlib
 import itertools
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -31,6 +32,8 @@ ORIGIN = {FILE: "string", URL: "string", LINE: "int64", HASH: "string"}
 # In place of an id: the file and the line.
 AUTO = "auto"
 _HASH_BYTES = 16
+# What others call them.
+_OTHER_WORDS = ("path", "filename", "filepath", "source", "address", "row", "lineno", "line_number")
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,4 +131,7 @@ def number_lines(shards: Sequence[Shard], count: Callable[[Shard, Shard], int]) 
 
 def no_field(name: str, place: str, names: Collection[str]) -> SourceError:
     """The refusal of a field that a file lacks."""
-    return SourceError(f"no field {name!r} in {place}.", hint=nearest(name, [*names, *ORIGIN]))
+    hint, ours = nearest(name, [*names]), get_close_matches(name, ORIGIN, n=1)
+    if ours or name in _OTHER_WORDS:
+        hint += f" Where a row came from is in {', '.join(ORIGIN)}."
+    return SourceError(f"no field {name!r} in {place}.", hint=hint)

@@ -44,7 +44,7 @@ def run(shardmill: Cli, *source: object) -> Said:
     ("address", "scheme", "hint"),
     [
         ("rnage:0:10", "rnage:", "Did you mean 'range'?"),
-        ("hf://datasets/a/b", "hf://", "https, run, range, postgresql"),
+        ("ftp://example.org/b", "ftp://", "hf, https, manifest, run, range, postgresql"),
         ("lake:here", "lake:", "shardmill plugins"),
     ],
 )

@@ -194,8 +194,8 @@ def test_a_missing_field_names_the_nearest(tmp_path: Path, fields: Fields) -> No
 def test_text_files_have_one_field(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("line\n")
     place = str(tmp_path / "a.txt")
-    assert "Available: text, file" in refusal(place, fields=Fields("text", id=("key",)))
-    assert "Available: text, file" in refusal(place, fields=Fields("query: {body}"))
+    assert "Available: text." in refusal(place, fields=Fields("text", id=("key",)))
+    assert "Available: text." in refusal(place, fields=Fields("query: {body}"))
     assert discover([place], Fields("query: {text}", keep=("text",))).columns == {"text": "string"}
 
 

@@ -150,10 +150,11 @@ def test_who_does_not_ask_gets_the_plan_of_before(tmp_path: Path) -> None:
     assert "origin" not in told["files"][0]
 
 
-def test_a_name_that_is_near_is_suggested(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["filename", "path", "lines", "lineno"])
+def test_who_asks_by_another_name_is_told(tmp_path: Path, name: str) -> None:
     write_jsonl(tmp_path / "x.jsonl", "x")
-    with pytest.raises(SourceError, match="Did you mean 'file'"):
-        discover([str(tmp_path)], Fields("text", keep=("filename",)))
+    with pytest.raises(SourceError, match="Where a row came from is in file, url, line"):
+        discover([str(tmp_path)], Fields("text", keep=(name,)))
 
 
 @pytest.mark.parametrize("kind", FORMATS)

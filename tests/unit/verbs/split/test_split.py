@@ -478,7 +478,7 @@ def test_a_part_is_a_source_of_its_own(write_jsonl: Write, tmp_path: Path) -> No
     assert [Path(f.place).relative_to(done.place).as_posix() for f in stat.files] == [
         "test/chunks/chunk-000000.parquet"
     ]
-    assert len(discover([done.place], Fields("text")).files) == 3
+    assert len(discover([done.place], Fields("text", split="all")).files) == 3
 
 
 def test_what_is_not_whole_is_no_source(write_jsonl: Write, tmp_path: Path) -> None:
@@ -533,7 +533,7 @@ def test_from_s3_to_s3(s3_server: str, write_jsonl: Write) -> None:
     ids = [row["id"] for part, _ in THREE for row in read_back(store, made, part)]
     assert sorted(ids) == sorted(row["id"] for row in ROWS)
     assert open_store(s3_server).head(made["chunks"][0]["s3_key"]) is not None
-    assert len(discover([f"{store.url}/datasets/d"], Fields("text")).files) == made["total_chunks"]
+    assert len(discover([f"{store.url}/datasets/d"], Fields("text", split="all")).files) == made["total_chunks"]
     again = splitter.stream_and_split_from_s3("shardmill", f"{folder}/in/rows.jsonl.gz", "d", {"chunk_size": 9})
     assert again == made
 

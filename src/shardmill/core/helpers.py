@@ -143,9 +143,14 @@ class _Helper:
         self._out: IO[bytes] = self._process.stdout
         with contextlib.suppress(BrokenPipeError):
             self._in.write(setup)
+            self._in.flush()
+        self._is_ready = False
 
     def ask(self, question: Any, seconds: float | None) -> tuple[bool, Any]:
         try:
+            if not self._is_ready:
+                # Its start and its imports do not count against a question.
+                self._is_ready = pickle.load(self._out)
             pickle.dump(question, self._in, pickle.HIGHEST_PROTOCOL)
             self._in.flush()
             # An answer comes in one piece, after the work: once it begins, the rest is only copied.
@@ -187,6 +192,8 @@ def _serve(questions: IO[bytes], answers: IO[bytes]) -> None:
             resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, memory_bytes))
     module, _, name = make.partition(":")
     answer_one: Callable[[Any], Any] = getattr(import_module(module), name)(given)
+    pickle.dump(True, answers)
+    answers.flush()
     while True:
         try:
             question = pickle.load(questions)

@@ -92,6 +92,11 @@ def test_the_command_prints_a_table_or_json(source: Path, request: pytest.Fixtur
     assert "title 1" in said
     assert "200" in said
     assert json.loads(cli("peek", source, "--json").out)["items"] == 200
+
+
+@pytest.mark.model
+def test_plan_says_it_in_a_line(source: Path, request: pytest.FixtureRequest) -> None:
+    cli: Cli = request.getfixturevalue("shardmill")
     assert "of them up to" in cli("plan", source, "--text", "title", "--device", "cpu").out
 
 

@@ -22,7 +22,7 @@ import pytest
 from shardmill.ledger import Ledger
 from shardmill.run import Run
 from tests.packaging.test_constraints import CONSTRAINTS, ROOT
-from tests.support.cli import assert_told
+from tests.support.cli import Said, assert_told
 from tests.support.guard import kill_tree
 from tests.support.ray_cluster import RAY_HEAD, RAY_NODE
 from tests.support.services import unavailable
@@ -195,12 +195,12 @@ def test_in_a_queue(shardmill: Environment, archive: Path, slurm: dict[str, str]
     finish(there, run)
 
 
-@pytest.fixture
-def ray(shardmill: Environment) -> Iterator[str]:
-    """The address of a cluster whose nodes have the clean environment."""
-    command = [shardmill.python, "-c", RAY, json.dumps(RAY_HEAD), json.dumps(RAY_NODE)]
+@contextlib.contextmanager
+def ray_of(environment: Environment) -> Iterator[str]:
+    """The address of a cluster whose nodes have this environment."""
+    command = [environment.python, "-c", RAY, json.dumps(RAY_HEAD), json.dumps(RAY_NODE)]
     pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
-    with subprocess.Popen(command, text=True, env=shardmill.variables, **pipes) as cluster:
+    with subprocess.Popen(command, text=True, env=environment.variables, **pipes) as cluster:
         try:
             assert cluster.stdout is not None
             yield cluster.stdout.readline().strip()
@@ -208,11 +208,15 @@ def ray(shardmill: Environment) -> Iterator[str]:
             cluster.communicate(timeout=PATIENCE_S)
 
 
-def test_on_a_ray_cluster(shardmill: Environment, archive: Path, ray: str, tmp_path: Path) -> None:
+def on_ray(address: str) -> tuple[object, ...]:
+    return ("--engine", "ray", "--address", address, "--workers", 1, "--set", "num_cpus=1")
+
+
+def test_on_a_ray_cluster(shardmill: Environment, archive: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
-    cluster = ("--engine", "ray", "--address", ray, "--workers", 1, "--set", "num_cpus=1")
-    interrupt(shardmill, write_spec(tmp_path, archive), run, *cluster)
-    finish(shardmill, run, "--address", ray)
+    with ray_of(shardmill) as address:
+        interrupt(shardmill, write_spec(tmp_path, archive), run, *on_ray(address))
+        finish(shardmill, run, "--address", address)
 
 
 def rows_in(database: Path, run: Path) -> dict[str, int]:
@@ -265,9 +269,9 @@ def test_a_sink_of_one_machine_is_refused_where_workers_run_on_others(
 
 @pytest.fixture(scope="module")
 def without(wheels: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Environment:
-    """With shardmill alone."""
-    folder = tmp_path_factory.mktemp("without")
-    bin = make_environment(folder / "venv", sys.executable, "--constraint", CONSTRAINTS, wheels["shardmill"])
+    """With shardmill and Ray alone."""
+    folder, ours = tmp_path_factory.mktemp("without"), f"shardmill[ray] @ {wheels['shardmill'].as_uri()}"
+    bin = make_environment(folder / "venv", sys.executable, "--constraint", CONSTRAINTS, ours)
     return Environment(bin, folder)
 
 
@@ -319,9 +323,22 @@ def test_workers_elsewhere_without_the_plug_in_are_refused(
         )
         for engine in engines:
             run = tmp_path / f"{engine[1]}-{environment.folder.name}"
-            said = shardmill.with_variables(slurm)("count", "--spec", spec, "--out", run, *engine)
-            assert said.status != 0
-            error, hint = said.err.splitlines()[-2:]
-            assert (error.startswith("error: "), NEEDED in error, state in error) == (True, True, True), said.err
-            assert (hint, "Traceback" in said.err) == (REMEDY, False)
+            assert_refused(shardmill.with_variables(slurm)("count", "--spec", spec, "--out", run, *engine), state)
             assert committed(run) == 0
+
+
+def test_ray_workers_without_the_plug_in_are_refused(
+    shardmill: Environment, without: Environment, archive: Path, tmp_path: Path
+) -> None:
+    run = tmp_path / "run"
+    with ray_of(without) as address:
+        words = ("--spec", write_spec(tmp_path, archive), "--out", run)
+        assert_refused(shardmill("count", *words, *on_ray(address)), ABSENT)
+    assert committed(run) == 0
+
+
+def assert_refused(said: Said, state: str) -> None:
+    assert said.status != 0
+    error, hint = said.err.splitlines()[-2:]
+    assert (error.startswith("error: "), NEEDED in error, state in error) == (True, True, True), said.err
+    assert (hint, "Traceback" in said.err) == (REMEDY, False)

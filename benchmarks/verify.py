@@ -87,10 +87,9 @@ def main() -> None:
                 command = [sys.executable, "-m", "benchmarks.verify", "--one", str(run)]
                 command += ["--options", json.dumps(options)]
                 answer = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=env).stdout
-                took, worked, peak, made = json.loads(answer)
-                rows.append(
-                    [f"{made:,}", f"{ids:,}", version, f"{took:.1f}", f"{worked:.1f}", f"{peak / 2**20:.0f} MiB"]
-                )
+                found = json.loads(answer)
+                rows.append([f"{found['shards']:,}", f"{ids:,}", version, f"{found['seconds']:.1f}"])
+                rows[-1] += [f"{found['cpu']:.1f}", f"{found['peak']:.0f} MiB", f"{found['helper']:.0f} MiB"]
                 print(*rows[-1], sep=" | ", file=sys.stderr, flush=True)
     describe_machine()
     print_table(["shards", "ids", "version", "seconds", "CPU seconds", "peak RSS", "of a helper"], rows)

@@ -22,7 +22,6 @@ from shardmill.models.kernels import (
     KernelChoice,
     Tried,
     fast_precisions,
-    find_budget,
     open_openvino,
     openvino_kernels,
     tell,
@@ -86,7 +85,7 @@ def _choose_without_torch(model: Tried, device: Device) -> KernelChoice:
     if has_agreed(trial):
         with suppress(ModelError):
             kernel = open_openvino(model, device, fastest, tried=True)
-            return KernelChoice(kernel, kernel.name, find_budget(kernel, model, device))
+            return KernelChoice(kernel, kernel.name, CPU_BUDGETS_TOKENS[-1])
     expected = plain.encode(model.golden, model.skip)
     if not np.isfinite(expected).all():
         raise ModelError(
@@ -97,7 +96,7 @@ def _choose_without_torch(model: Tried, device: Device) -> KernelChoice:
         if agree(kernel.encode(model.golden, model.skip), expected, kernel.precision):
             if not why:
                 keep_agreement(trial, f"{model.folder.transformer.name}: {kernel.name}, compared with {plain.name}")
-            return KernelChoice(kernel, tell(kernel, why), find_budget(kernel, model, device))
+            return KernelChoice(kernel, tell(kernel, why), CPU_BUDGETS_TOKENS[-1])
         why.append(f"{kernel.name} gave different vectors")
     return KernelChoice(plain, tell(plain, why), CPU_BUDGETS_TOKENS[0])
 

@@ -48,6 +48,7 @@ class Encoder:
     """A loaded model. Pooling leaves out the first `skip` tokens of each row, which belong to a prompt."""
 
     padded = True
+    cuts = False
 
     def __init__(self, folder: ModelFolder, *, device: str, pad_id: int, attention: str = "sdpa") -> None:
         self._device = torch.device(device)

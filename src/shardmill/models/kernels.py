@@ -18,12 +18,11 @@ from shardmill.models.window import find_window
 
 Rows = Sequence[NDArray[np.int32]]
 
-# Padded tokens per batch on a CPU, where caches are small: the smallest that is as fast as the others is used.
+# Padded tokens per batch on a CPU, where caches are small: the smallest that is as fast as the others is used. For a
+# kernel that cuts batches itself it is the largest.
 CPU_BUDGETS_TOKENS = (1024, 2048, 4096)
 # Compiling with torch takes seconds on a GPU and a minute on two cores; less work than this does not save that time.
 COMPILE_FROM_BYTES = 32 << 20
-# Timing budgets takes seconds.
-_TIME_FROM_BYTES = 4 << 20
 _TIMED_RUNS = 5
 _TYPICAL_TOKENS = 128
 _LONG_RUN_S = 0.5
@@ -31,9 +30,13 @@ _WORTH_IT = 0.97
 
 
 class Kernel(Protocol):
-    """Ids -> vectors. `name` describes it; `padded` means rows padded to a batch's longest."""
+    """Ids -> vectors. `name` describes it; `padded` means rows padded to a batch's longest.
+
+    One that `cuts` a batch into pieces is as fast with any large one.
+    """
 
     padded: bool
+    cuts: bool
 
     @property
     def name(self) -> str: ...
@@ -112,15 +115,10 @@ def tell(kernel: Kernel, why: Sequence[str]) -> str:
     return f"{kernel.name} ({'; '.join(why)})" if why else kernel.name
 
 
-def find_budget(kernel: Kernel, model: Tried, device: Device) -> int:
-    """The batch budget on a CPU, by timing if there is enough work."""
-    return CPU_BUDGETS_TOKENS[0] if device.work_bytes < _TIME_FROM_BYTES else time_kernel(kernel, model)[1]
-
-
 def time_kernel(kernel: Kernel, model: Tried) -> tuple[float, int]:
     """Seconds per token, and the batch budget that reaches that speed."""
     took: dict[int, float] = {}
-    for budget in CPU_BUDGETS_TOKENS:
+    for budget in CPU_BUDGETS_TOKENS[-1:] if kernel.cuts else CPU_BUDGETS_TOKENS:
         if took and min(took.values()) * budget > _LONG_RUN_S:
             break
         took[budget] = _time_batch(kernel, model, budget)

@@ -7,15 +7,17 @@ Pooling inside the graph would sum in the lower precision: in f16 the lowest cos
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
 from functools import cache
-from itertools import pairwise
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from shardmill.core.batching import plan_batches
 from shardmill.core.errors import DeviceOutOfMemory, ModelError
 from shardmill.models.folder import ModelFolder
 from shardmill.models.golden import LOWEST_TOKEN_COSINES
@@ -28,6 +30,8 @@ from shardmill.models.pooling import Steps, pool
 _CAPABILITIES = {"BF16": "bf16", "FP16": "f16"}
 # The most that was measured: with 2 threads, 2 streams are at least as fast as 1.
 _MOST_STREAMS = 2
+# Padded tokens that a stream computes at a time: what they need stays in the caches of a core.
+_PIECE_TOKENS = 512
 # Tiny networks that were converted from torch gave wrong results on an ARM CPU, even in f32: every one is checked.
 _PRECISIONS = {"f32": "float32", "f16": "float16", "bf16": "bfloat16"}
 _PROBE_TOKENS = (48, 29, 1)
@@ -40,9 +44,11 @@ def precisions() -> tuple[str, ...]:
 
 
 class CompiledEncoder(CpuEncoder):
-    """A graph compiled for `threads` cores; each of the `streams` runs a part of the batch."""
+    """A graph compiled for `threads` cores. A batch is cut into small pieces, and each of the `streams` takes the next
+    one when it is free."""
 
     padded = True
+    cuts = True
 
     def __init__(
         self, graph: Any, folder: ModelFolder, *, pad_id: int, threads: int, precision: str, streams: int | None = None
@@ -53,27 +59,44 @@ class CompiledEncoder(CpuEncoder):
             self._compiled = compile_graph(graph, threads, self._streams, precision)
             # OpenVINO replaces a precision that the CPU lacks.
             self._used = self._compiled.get_property("INFERENCE_PRECISION_HINT").to_string()
-        self._requests = [self._compiled.create_infer_request() for _ in range(self._streams)]
+        self._free: SimpleQueue[Any] = SimpleQueue()
+        for _ in range(self._streams):
+            self._free.put(self._compiled.create_infer_request())
+        self._threads = ThreadPoolExecutor(self._streams, "stream")
         self.name = f"openvino {self._used}, {self._streams} stream{'s' if self._streams > 1 else ''}"
         self.precision = _PRECISIONS[self._used]
 
     def encode(self, rows: Rows, skip: int = 0) -> Reals:
-        """One vector per row; the rows of each part are padded to its longest."""
-        lengths = np.array([len(row) for row in rows])
-        return self._encode_parts([rows[part] for part in split_evenly(lengths, self._streams)], skip)
+        """One vector per row."""
+        return self.begin(rows, skip)()
 
-    def _encode_parts(self, parts: Sequence[Rows], skip: int) -> Reals:
-        """One part per stream, all at once."""
-        padded = [pad(part, self._pad_id) for part in parts]
-        with allocation_guard():
-            with contextlib.ExitStack() as running:
-                for request, (ids, mask) in zip(self._requests, padded, strict=False):
-                    request.start_async(self._given(ids, mask))
-                    running.callback(request.wait)
-            pooled = [
-                self._pool(request, mask, skip) for request, (_, mask) in zip(self._requests, padded, strict=False)
-            ]
-        return self._steps(np.concatenate(pooled))
+    def begin(self, rows: Rows, skip: int = 0) -> Callable[[], Reals]:
+        """Like `encode`; the streams work until the result is asked for, and go on to what is begun next."""
+        pieces = self._cut(rows)
+        begun = [self._threads.submit(self._encode_piece, [rows[i] for i in piece], skip) for piece in pieces]
+
+        def finish() -> Reals:
+            wait(begun)
+            found = np.concatenate([piece.result() for piece in begun])
+            vectors = np.empty_like(found)
+            vectors[np.concatenate(pieces)] = found
+            return vectors
+
+        return finish
+
+    def _cut(self, rows: Rows) -> list[NDArray[np.int64]]:
+        """The numbers of the rows of each piece; rows are padded to the longest of theirs."""
+        return plan_batches(np.array([len(row) for row in rows]), _PIECE_TOKENS)
+
+    def _encode_piece(self, rows: Rows, skip: int) -> Reals:
+        ids, mask = pad(rows, self._pad_id)
+        request = self._free.get()
+        try:
+            with allocation_guard():
+                request.infer(self._given(ids, mask))
+                return self._steps(self._pool(request, mask, skip))
+        finally:
+            self._free.put(request)
 
     def _given(self, ids: NDArray[np.int64], mask: NDArray[np.int64]) -> Any:
         """What the graph is given."""
@@ -121,18 +144,6 @@ def explain(model: str, hint: str = "") -> Iterator[None]:
     except RuntimeError as error:
         reason = str(error).strip().splitlines() or [type(error).__name__]
         raise ModelError(f"OpenVINO cannot run {model}: {reason[0][:200]}", hint=hint) from error
-
-
-def split_evenly(lengths: NDArray[np.int64], parts: int) -> list[slice]:
-    """Split rows into at most `parts` non-empty slices with about the same number of tokens.
-
-    >>> split_evenly(np.array([9, 4, 3, 2]), 2)
-    [slice(0, 1, None), slice(1, 4, None)]
-    """
-    ends = np.cumsum(lengths)
-    inner = np.searchsorted(ends, ends[-1] * np.arange(1, parts) / parts) + 1
-    edges = np.unique([0, *inner.tolist(), len(lengths)])
-    return [slice(int(a), int(b)) for a, b in pairwise(edges)]
 
 
 def compile_graph(graph: Any, threads: int, streams: int, precision: str) -> Any:

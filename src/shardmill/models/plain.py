@@ -36,6 +36,7 @@ def read_network(folder: ModelFolder) -> tuple[EncoderNetwork, StoredWeights]:
 class CpuEncoder(ABC):
     """What the encoders on a CPU share."""
 
+    cuts = False
     _pooling: Pooling
 
     @abstractmethod

@@ -25,7 +25,7 @@ if importlib.util.find_spec("openvino") is None:
 from shardmill.models import openvino as ours
 from shardmill.models.encoder import Encoder
 from shardmill.models.networks.unknown import NotDescribed
-from shardmill.models.openvino import OpenVinoEncoder, precisions, split_evenly
+from shardmill.models.openvino import OpenVinoEncoder, precisions
 
 Rows = list[NDArray[np.int32]]
 MODES = ["cls", "max", "mean", "mean_sqrt_len_tokens", "weightedmean", "lasttoken", ["lasttoken", "cls", "mean"]]
@@ -169,17 +169,20 @@ def test_vectors_do_not_depend_on_the_split(make: Callable[..., ModelFolder]) ->
         np.testing.assert_allclose(compiled(folder, streams=streams).encode(rows), whole, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("parts", [1, 2, 3, 8])
-@pytest.mark.parametrize("lengths", [(1,), (5, 5, 5, 5), (256, 3, 2, 1), (9, 4, 3, 2), (1, 1, 10)], ids=str)
-def test_a_split_keeps_every_row_once(lengths: tuple[int, ...], parts: int) -> None:
-    slices = split_evenly(np.array(lengths), parts)
-    assert [n for part in slices for n in lengths[part]] == list(lengths)
-    assert len(slices) <= parts
-    assert all(lengths[part] for part in slices)
+@pytest.mark.parametrize("lengths", [(1,), (280, 3, 300, 2), tuple(range(1, 200)), (9,) * 300], ids=len)
+def test_rows_keep_their_order_however_they_are_cut(make: Callable[..., ModelFolder], lengths: tuple[int, ...]) -> None:
+    folder = make(pooling("mean"))
+    kernel, rows = compiled(folder), random_rows(lengths, 999)
+    alone = np.concatenate([kernel.encode([row]) for row in rows])
+    np.testing.assert_allclose(kernel.encode(rows), alone, rtol=1e-4, atol=1e-5)
 
 
-def test_a_split_is_even() -> None:
-    assert split_evenly(np.array([5, 5, 5, 5]), 2) == [slice(0, 2), slice(2, 4)]
+def test_batches_that_are_begun_together_are_not_mixed(make: Callable[..., ModelFolder]) -> None:
+    kernel = compiled(make(pooling("mean")))
+    batches = [random_rows(tuple(range(1 + i, 90)), 999) for i in range(4)]
+    begun = [kernel.begin(rows) for rows in batches]
+    for rows, finish in reversed([*zip(batches, begun, strict=True)]):
+        np.testing.assert_allclose(finish(), kernel.encode(rows), rtol=1e-4, atol=1e-5)
 
 
 def test_names(make: Callable[..., ModelFolder]) -> None:
@@ -218,14 +221,15 @@ def test_a_graph_that_computes_something_else(
 
 @pytest.mark.parametrize("error", [MemoryError(), RuntimeError("std::bad_alloc")])
 def test_too_little_memory(make: Callable[..., ModelFolder], error: Exception) -> None:
-    class Full:
-        def start_async(self, _: Any) -> None:
-            raise error
+    def fail(*_: Any) -> None:
+        raise error
 
-    kernel = compiled(make(pooling("mean")))
-    kernel._requests = [Full(), Full()]
-    with pytest.raises(DeviceOutOfMemory):
-        kernel.encode(random_rows((3,), 999))
+    kernel, rows = compiled(make(pooling("mean"))), random_rows((3,), 999)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(kernel, "_given", fail)
+        with pytest.raises(DeviceOutOfMemory):
+            kernel.encode(rows)
+    assert kernel.encode(rows).shape[0] == 1
 
 
 def test_without_the_library(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -52,12 +52,8 @@ class ExportedEncoder(CompiledEncoder):
         other.name = f"{self.name}, one text at a time"
         return other
 
-    def encode(self, rows: Rows, skip: int = 0) -> Reals:
-        """One vector per row."""
-        if not self.alone:
-            return super().encode(rows, skip)
-        turns = [rows[i : i + self._streams] for i in range(0, len(rows), self._streams)]
-        return np.concatenate([self._encode_parts([[row] for row in turn], skip) for turn in turns])
+    def _cut(self, rows: Rows) -> list[Ints]:
+        return [np.array([i]) for i in range(len(rows))] if self.alone else super()._cut(rows)
 
     def _given(self, ids: Ints, mask: Ints) -> Any:
         return {name: given.astype(self._types[name]) for name, given in _inputs(self._exported, ids, mask).items()}

@@ -232,9 +232,3 @@ def test_on_a_gpu(tiny: Path, bare: Path) -> None:
         choose(bare, Device("cuda", "a GPU"))
     assert TextEmbedder(str(bare)).gpu_bytes(precise=True) is None
     assert extras_of_encoder(str(bare), gpu=True) == ("light",)
-
-
-def test_a_budget_is_timed_where_there_is_enough_work(tiny: Path, bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write_onnx(tiny, bare / "model.onnx")
-    monkeypatch.setattr(kernels, "time_kernel", lambda *_: (0.1, 2048))
-    assert choose(bare, Device("cpu", "the CPU", 2, work_bytes=64 << 20)).batch_budget == 2048

@@ -156,6 +156,9 @@ class SourceKind:
     magic: bytes = b""
     """What its files begin with."""
 
+    magic_at: int = 0
+    """The bytes before `magic`."""
+
     title: str = ""
     """What messages call a file that begins with `magic`."""
 

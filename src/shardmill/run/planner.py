@@ -32,6 +32,7 @@ from shardmill.sources import (
     sort_groups,
 )
 from shardmill.sources.documents.choosing import DOCUMENTS, LINES, LinesOrFiles
+from shardmill.sources.doubles import tell_doubles
 from shardmill.sources.formats import find_format
 from shardmill.sources.origin import AUTO
 from shardmill.sources.range import COLUMN, items_place
@@ -168,6 +169,8 @@ def _make_plan(
         for note in task.plan_notes:
             say(note)
         _print_notes(source, len(shards), len(devices))
+        if like is None and (doubles := tell_doubles(stat, fields, shards)):
+            say(doubles)
     return Plan.of(work, stat, fingerprint, shards)
 
 

@@ -29,17 +29,18 @@ def discover_files(places: Sequence[str], fields: Fields, format: str | None, on
     """Find the files at the places, in order, and check that they have the fields."""
     from shardmill.sources.columns import chosen_types, column_names
     from shardmill.sources.listing import list_fields
-    from shardmill.sources.origin import ORIGIN, asked_origin, without_origin
+    from shardmill.sources.origin import asked_origin, offered, without_origin
 
     TextTemplate.parse(fields.text)
     kind, files = find_files(places, format, fields.split)
     files = files if find_format(kind).unit == "file" else find_entries(files, on_progress)
     reader, found = find_reader(kind), SourceStat(kind, files, {})
-    origin = asked_origin(fields, lambda: list_fields(found)) if find_format(kind).located else ()
+    offers = offered([file.place for file in files]) if find_format(kind).located else {}
+    origin = asked_origin(fields, offers, lambda: list_fields(found)) if offers else ()
     columns = reader.describe(found, without_origin(fields, origin))
     if not origin:
         return replace(found, columns=columns)
-    known = {**ORIGIN, **columns, **chosen_types(fields)}
+    known = {**offers, **columns, **chosen_types(fields)}
     files = tuple(replace(file, origin=file.place) for file in found.files)
     return SourceStat(kind, files, {name: known[name] for name in column_names(fields)}, origin)
 
@@ -89,6 +90,8 @@ def _choose(place: str, found: list[Found], format: str | None, split: str) -> S
     if format is None:
         # What accompanies data, as README.md does, is not read with it.
         data = [f for f in found if kinds[f.place] and kinds[f.place] != (DOCUMENTS,)]
+        if any(kinds[f.place] == (DOCUMENTS,) for f in found) and all(kinds[f.place] == ("excel",) for f in data):
+            data = []
         if data and all(kinds[f.place] == (LINES,) for f in data):
             refuse_unclear(place, data, [f for f in found if kinds[f.place] == (DOCUMENTS,)])
         format = DOCUMENTS if not data and any(kinds.values()) else None

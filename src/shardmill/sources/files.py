@@ -79,6 +79,13 @@ def stat_file(place: str) -> Entry | None:
         return store.head(key)
 
 
+def read_object(place: str) -> bytes:
+    """The whole of a small file."""
+    with readable(place):
+        store, key = locate(place)
+        return store.get(key)
+
+
 @contextlib.contextmanager
 def readable(place: str) -> Iterator[None]:
     """Turn the errors of reading a local file into a SourceError, or a StoreError if they may pass."""

@@ -39,6 +39,13 @@ PARQUET = SourceKind(
     magic=b"PAR1",
     title="Parquet",
 )
+ORC = SourceKind(
+    name="orc",
+    suffixes=(".orc",),
+    reader=f"{_HERE}.orc",
+    counted_remotely=True,
+    located=True,
+)
 ARROW = SourceKind(
     name="arrow",
     suffixes=(".arrow", ".arrows", ".feather"),
@@ -49,7 +56,14 @@ ARROW = SourceKind(
     title="an Arrow file",
 )
 JSON = SourceKind(name="json", suffixes=(".json",), reader=f"{_HERE}.json.array", compressible=True, located=True)
-PICKLE = SourceKind(name="pickle", suffixes=(".pkl", ".pickle"), reader=f"{_HERE}.pickle.source", located=True)
+PICKLE = SourceKind(name="pickle", suffixes=(".pkl", ".pickle"), reader=f"{_HERE}.pickle.source:READER", located=True)
+EXCEL = SourceKind(
+    name="excel",
+    suffixes=(".xlsx", ".xls", ".xlsb", ".xlsm", ".ods"),
+    reader=f"{_HERE}.excel:READER",
+    located=True,
+    extras=("excel",),
+)
 
 FILES = SourceKind(
     name="files",
@@ -80,5 +94,15 @@ SQLITE = SourceKind(
     reach="machine",
     magic=b"SQLite format 3\0",
     title="an SQLite database",
+)
+DUCKDB = SourceKind(
+    name="duckdb",
+    schemes=("duckdb:///",),
+    database=f"{_HERE}.sql.dbapi:DuckDb",
+    reach="machine",
+    extras=("duckdb",),
+    magic=b"DUCK",
+    magic_at=8,
+    title="a DuckDB database",
 )
 PYTHON = SourceKind(name="python", schemes=("python:",), database=f"{_HERE}.sql.dbapi:Factory", reach="machine")

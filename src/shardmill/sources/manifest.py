@@ -17,8 +17,8 @@ from typing import Any
 from urllib.parse import unquote_plus
 
 from shardmill.core.errors import SourceError
-from shardmill.sources.files import readable, stat_file
-from shardmill.store import Entry, is_url, locate
+from shardmill.sources.files import read_object, stat_file
+from shardmill.store import Entry, is_url
 
 MANIFEST = "manifest:"
 # Requests for sizes and tags at a time.
@@ -31,7 +31,7 @@ def read_manifest(place: str) -> Iterator[tuple[str, Entry]]:
     place = place.removeprefix(MANIFEST)
     if not is_url(place):
         place = str(Path(place).expanduser().absolute())
-    data = _read(place)
+    data = read_object(place)
     if data.lstrip()[:1] == b"{":
         yield from _read_inventory(place, data)
         return
@@ -53,12 +53,6 @@ def read_manifest(place: str) -> Iterator[tuple[str, Entry]]:
             yield address, entry
 
 
-def _read(place: str) -> bytes:
-    with readable(place):
-        store, key = locate(place)
-        return store.get(key)
-
-
 def _read_inventory(place: str, data: bytes) -> Iterator[tuple[str, Entry]]:
     try:
         told = json.loads(data)
@@ -71,7 +65,9 @@ def _read_inventory(place: str, data: bytes) -> Iterator[tuple[str, Entry]]:
         ) from error
     for key in files:
         file = f"s3://{bucket}/{key}"
-        for row in _read_csv(_read(file), columns) if format == "CSV" else _read_table(_read(file), format, file):
+        for row in (
+            _read_csv(read_object(file), columns) if format == "CSV" else _read_table(read_object(file), format, file)
+        ):
             if str(row.get("IsLatest", "true")).lower() == "true" and str(row.get("IsDeleteMarker")).lower() != "true":
                 size, tag = int(row.get("Size") or 0), str(row.get("ETag") or "")
                 yield f"s3://{row['Bucket']}/{row['Key']}", Entry(str(row["Key"]), size, tag and f'"{tag}"')

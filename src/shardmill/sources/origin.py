@@ -1,5 +1,5 @@
-"""Where a row came from, as columns beside those of the data: its file, the address of that, its line; and a hash of
-its text.
+"""Where a row came from, as columns beside those of the data: its file, the address of that, its line, and what the
+names of its folders say; and a hash of its text.
 
 A column that the data has itself is the data's. Which ones are ours is settled when a run is planned, so that no row
 decides it later. The plan then names each file as it was found, since a host may read a copy, and each shard the lines
@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import unquote
 
 from shardmill.core.errors import SourceError, nearest
 from shardmill.core.template import NO_TEXT, TextTemplate
@@ -32,6 +34,9 @@ ORIGIN = {FILE: "string", URL: "string", LINE: "int64", HASH: "string"}
 # In place of an id: the file and the line.
 AUTO = "auto"
 _HASH_BYTES = 16
+# A folder of a partitioned dataset, as `lang=en`, and its name for a null.
+_PARTITION = re.compile(r"([^/=]+)=([^/]*)")
+_NULL = "__HIVE_DEFAULT_PARTITION__"
 # What others call them.
 _OTHER_WORDS = ("path", "filename", "filepath", "source", "address", "row", "lineno", "line_number")
 
@@ -40,7 +45,7 @@ _OTHER_WORDS = ("path", "filename", "filepath", "source", "address", "row", "lin
 class Origin:
     """What tells where the rows of a piece of a file came from: what they share, and the lines before the piece."""
 
-    shared: Mapping[str, str]
+    shared: Mapping[str, str | None]
     numbered: bool
     before: int
     hashed: bool
@@ -54,7 +59,7 @@ class Origin:
         import pyarrow as pa
 
         for name, value in self.shared.items():
-            batch = batch.append_column(name, pa.repeat(value, batch.num_rows))
+            batch = batch.append_column(name, pa.repeat(pa.scalar(value, pa.string()), batch.num_rows))
         if self.numbered:
             first = self.before + rows_done + 1
             batch = batch.append_column(LINE, pa.array(range(first, first + batch.num_rows), pa.int64()))
@@ -78,7 +83,8 @@ class Origins:
         if not names:
             return None
         place = self._stat.files[shard.file].origin
-        known = {FILE: place.removeprefix(self._folder), URL: place if is_url(place) else Path(place).as_uri()}
+        known: dict[str, str | None] = {**partitions(place), FILE: place.removeprefix(self._folder)}
+        known[URL] = place if is_url(place) else Path(place).as_uri()
         shared = {name: known[name] for name in names if name in known}
         return Origin(shared, LINE in names, shard.before, HASH in names)
 
@@ -93,9 +99,26 @@ def common_folder(places: Sequence[str]) -> str:
     return "".join(f"{a}/" for a, _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))
 
 
-def asked_origin(fields: Fields, list_names: Callable[[], Collection[str]]) -> tuple[str, ...]:
-    """The columns of `ORIGIN` that the fields name and the data lacks; its names are listed only for that."""
-    asked = {*TextTemplate.parse(fields.text).names, *column_names(fields)} & {*ORIGIN}
+def partitions(place: str) -> dict[str, str | None]:
+    """What the names of a file's folders say of all its rows.
+
+    >>> partitions("s3://bucket/lang=en/day=2026-01-01/a.parquet")
+    {'lang': 'en', 'day': '2026-01-01'}
+    """
+    found = [_PARTITION.fullmatch(folder) for folder in place.split("/")[:-1]]
+    return {unquote(each[1]): None if each[2] == _NULL else unquote(each[2]) for each in found if each}
+
+
+def offered(places: Sequence[str]) -> dict[str, str]:
+    """The names and types of all columns that tell where the rows of these files came from."""
+    named = bool(places) and "=" in places[0]
+    shared = set.intersection(*({*partitions(place)} for place in places)) if named else set()
+    return {**dict.fromkeys(sorted(shared), "string"), **ORIGIN}
+
+
+def asked_origin(fields: Fields, offers: Collection[str], list_names: Callable[[], Collection[str]]) -> tuple[str, ...]:
+    """The columns among those offered that the fields name and the data lacks; its names are listed only for that."""
+    asked = {*TextTemplate.parse(fields.text).names, *column_names(fields)} & {*offers}
     return tuple(sorted(asked - {*list_names()})) if asked else ()
 
 

@@ -13,7 +13,8 @@ from typing import NamedTuple
 
 from shardmill.core.errors import SourceError, nearest
 from shardmill.sources.chunks import listed_chunks
-from shardmill.sources.files import readable, stat_file
+from shardmill.sources.delta import LOG, live_files
+from shardmill.sources.files import read_object, readable, stat_file
 from shardmill.sources.formats import unknown_scheme
 from shardmill.sources.manifest import MANIFEST, read_manifest
 from shardmill.sources.pipe import is_pipe
@@ -22,6 +23,7 @@ from shardmill.store.clients import SCHEMES
 from shardmill.store.hub import SCHEME, HubPlace
 
 WILD = re.compile(r"[*?\[]")
+_ICEBERG = re.compile(r"(^|/)metadata/[^/]+\.metadata\.json$")
 
 
 class Found(NamedTuple):
@@ -41,7 +43,33 @@ def expand(place: str) -> list[Found]:
     if place.startswith("file://"):
         place = place.removeprefix("file://")
     found = _expand_url(place) if is_url(place) else _expand_local(place)
-    return sorted(found, key=lambda f: f.place)
+    return sorted(_of_table(place, list(found)), key=lambda f: f.place)
+
+
+def _of_table(place: str, found: list[Found]) -> list[Found]:
+    """Of a folder that is a table, the files of its latest version."""
+    logs = [f for f in found if not f.named and LOG in f.entry.key.split("/")[:-1]]
+    if any(_ICEBERG.search(f.entry.key) for f in found if not f.named):
+        raise SourceError(
+            f"{place} is or has an Iceberg table, which is not read: its files may hold deleted rows.",
+            hint=f"To read its files as they are, name them: '{place.rstrip('/')}/data/**/*.parquet'",
+        )
+    if not logs or WILD.search(place):
+        return found
+    table = logs[0].entry.key.split(LOG)[0]
+    if table:
+        raise SourceError(
+            f"{place} has a Delta table inside it: {table.rstrip('/')}.",
+            hint=f"Name one table: {place.rstrip('/')}/{table.rstrip('/')}",
+        )
+    at = {f.entry.key.removeprefix(f"{LOG}/"): f.place for f in logs}
+    live = live_files(place.rstrip("/"), at, lambda name: read_object(at[name]))
+    if lost := sorted(live - {f.entry.key for f in found}):
+        raise SourceError(
+            f"{place}: {len(lost):,} files of this Delta table are not there, among them {lost[0]}.",
+            hint="Restore them, or the version of the table before they went.",
+        )
+    return [f for f in found if f.entry.key in live]
 
 
 def _expand_local(place: str) -> Iterator[Found]:

@@ -1,8 +1,10 @@
-"""Queries of SQLite, and of DuckDB as one whose connection a function of the user's makes."""
+"""Queries of SQLite and DuckDB, and of one whose connection a function of the user's makes."""
 
 from __future__ import annotations
 
 import sqlite3
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -11,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from shardmill.core.errors import DatabaseError, SourceError, SpecError, StaleResume
+from shardmill.core.errors import DatabaseError, DatabaseLost, MissingExtra, SourceError, SpecError, StaleResume
 from shardmill.plan.spec import make_spec
 from shardmill.run import Run, start
 from shardmill.sources import Fields, discover, open_source
@@ -151,7 +153,7 @@ def test_places_that_are_no_database_or_lack_a_query(database: Path, tmp_path: P
     with pytest.raises(DatabaseError, match="no such file"):
         discover(["sqlite:///not-there.db"], fields)
     (tmp_path / "a.jsonl").write_text("{}\n")
-    with pytest.raises(SourceError, match="is not an SQLite file"):
+    with pytest.raises(SourceError, match="is neither an SQLite nor a DuckDB file"):
         discover([str(tmp_path / "a.jsonl")], fields)
     with pytest.raises(SpecError, match="python:MODULE:FUNCTION"):
         discover(["python:not_there:connect"], fields)
@@ -162,7 +164,8 @@ def test_a_query_is_one_that_reads() -> None:
     assert check_query("WITH a AS (SELECT 1) SELECT * FROM a") == "WITH a AS (SELECT 1) SELECT * FROM a"
 
 
-def test_duckdb_through_a_function_of_the_users(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("source", ["python:ducks:connect", "duckdb:///{}", "{}"])
+def test_duckdb(source: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     duckdb = pytest.importorskip("duckdb")
     with duckdb.connect(str(tmp_path / "docs.duckdb")) as connection:
         connection.execute(
@@ -175,7 +178,7 @@ def test_duckdb_through_a_function_of_the_users(tmp_path: Path, monkeypatch: pyt
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=":")
     work = {
-        "source": "python:ducks:connect",
+        "source": source.format(tmp_path / "docs.duckdb"),
         "query": "SELECT * FROM docs WHERE text LIKE 'text%'",
         "text": "{text} of {day}",
         "id": "id",
@@ -189,3 +192,32 @@ def test_duckdb_through_a_function_of_the_users(tmp_path: Path, monkeypatch: pyt
     assert str(table.schema.field("day").type) == "date32[day]"
     assert len(run.plan.shards) > 3
     assert run.verify().verified
+
+
+def test_duckdb_files_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    duckdb = pytest.importorskip("duckdb")
+    fields = Fields("text", query="SELECT 'a' AS text")
+    with pytest.raises(DatabaseError, match="no such file"):
+        discover([f"duckdb:///{tmp_path}/a.duckdb"], fields)
+    with duckdb.connect(str(tmp_path / "a.duckdb")) as connection:
+        connection.execute("CREATE TABLE docs AS SELECT 'a' AS text")
+    (tmp_path / "b.duckdb").write_bytes((tmp_path / "a.duckdb").read_bytes()[:100])
+    with pytest.raises(DatabaseError, match=r"b\.duckdb"):
+        discover([str(tmp_path / "b.duckdb")], fields)
+    with pytest.raises(DatabaseError, match="docs2"):
+        discover([str(tmp_path / "a.duckdb")], Fields("text", query="SELECT text FROM docs2"))
+    writes = f"""
+import duckdb, sys
+opened = duckdb.connect({str(tmp_path / "a.duckdb")!r})
+print("open", flush=True)
+sys.stdin.read()
+"""
+    with subprocess.Popen([sys.executable, "-c", writes], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == b"open\n"
+        with pytest.raises(DatabaseLost, match="another program writes to it"):
+            discover([str(tmp_path / "a.duckdb")], fields)
+        other.kill()
+    monkeypatch.setitem(sys.modules, "duckdb", None)
+    with pytest.raises(MissingExtra, match="duckdb is not installed"):
+        discover([str(tmp_path / "a.duckdb")], fields)

@@ -108,6 +108,19 @@ def test_what_is_no_text_is_a_failed_row(write_jsonl: Write, tmp_path: Path) -> 
         dedup(source, tmp_path / "run")
 
 
+def test_a_line_that_cannot_be_read_is_a_failed_row_of_the_result(tmp_path: Path) -> None:
+    source = tmp_path / "items.jsonl"
+    lines = [json.dumps({"id": f"t{i}", "body": f"text number {i} " * 9}) for i in range(40)]
+    lines[7], lines[20] = '{"id": "t7", "bod', lines[19].replace("t19", "t20")
+    source.write_text("\n".join(lines))
+    done = dedup(source, tmp_path / "run")
+    assert pairs_of(done) == {20: 19}
+    report = done.run.verify(sample=8)
+    assert report.verified, report
+    assert report.errors == 1
+    assert None in done.run.table(["id"]).column("id").to_pylist()
+
+
 def test_columns_of_a_source_stay_whatever_their_names(shardmill: Cli, write_jsonl: Write, tmp_path: Path) -> None:
     """Columns named as those of the runs on the way fell away without a word."""
     row = {"item": "one two three", "signature": "s", "key": "k", "kept": 1, "text": "t", "digest": "d", "row": 7}

@@ -9,9 +9,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import openpyxl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyarrow import orc
 
 from shardmill import make_spec, start
 from shardmill.core.errors import SourceError
@@ -72,6 +74,19 @@ def write_pickle(path: Path, name: str) -> Path:
     return path
 
 
+def write_orc(path: Path, name: str) -> Path:
+    orc.write_table(table(name), path)
+    return path
+
+
+def write_excel(path: Path, name: str) -> Path:
+    book = openpyxl.Workbook()
+    for row in ("text", *texts(name)):
+        book.active.append([row])
+    book.save(path)
+    return path
+
+
 FORMATS = {
     "jsonl": write_jsonl,
     "jsonl packed": write_gzip,
@@ -81,6 +96,8 @@ FORMATS = {
     "parquet": write_parquet,
     "arrow": write_arrow,
     "pkl": write_pickle,
+    "xlsx": write_excel,
+    "orc": write_orc,
 }
 
 
@@ -176,3 +193,25 @@ def test_items_are_numbered_by_their_place(tmp_path: Path) -> None:
     assert start(make_spec(work, {}), tmp_path / "run").plan.id == run.plan.id
     with pytest.raises(SourceError, match="no file and line"):
         start(make_spec({**work, "source": "range:0:9", "text": "sample_id"}, {}), tmp_path / "another")
+
+
+@pytest.mark.parametrize("target_bytes", [100, 1 << 30])
+@pytest.mark.parametrize("kind", FORMATS)
+def test_folders_that_are_named_by_a_value_are_columns(tmp_path: Path, kind: str, target_bytes: int) -> None:
+    suffix = kind.partition(" ")[0]
+    folders = ("lang=de/day=2026-01-02", "lang=a%20b/day=__HIVE_DEFAULT_PARTITION__")
+    for folder in folders:
+        (tmp_path / folder).mkdir(parents=True)
+        FORMATS[kind](tmp_path / folder / f"x.{suffix}", "x")
+    found = read([str(tmp_path)], Fields("{lang}: {text}", keep=("day",)), target_bytes)
+    assert [row["day"] for row in found] == [None] * ROWS + ["2026-01-02"] * ROWS
+    assert found[0]["text"] == "a b: x 0"
+    assert found[-1]["text"] == f"de: x {ROWS - 1}"
+
+
+def test_a_folder_that_only_some_files_are_in_is_no_column(tmp_path: Path) -> None:
+    (tmp_path / "lang=de").mkdir()
+    write_jsonl(tmp_path / "lang=de" / "x.jsonl", "x")
+    write_jsonl(tmp_path / "y.jsonl", "y")
+    with pytest.raises(SourceError, match="no field 'lang'"):
+        discover([str(tmp_path)], Fields("text", keep=("lang",)))

@@ -293,7 +293,7 @@ def test_a_worker_loads_a_pickle_once(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_a_pickle_too_large_to_hold_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(f"{SOURCE}.MOST_BYTES", 10)
+    monkeypatch.setattr("shardmill.sources.whole.MOST_BYTES", 10)
     (tmp_path / "a.pkl").write_bytes(pickle.dumps([{"body": "a"}]))
     with pytest.raises(SourceError, match="each worker loads a pickle whole"):
         discover([str(tmp_path / "a.pkl")], BODY)

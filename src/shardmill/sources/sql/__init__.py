@@ -32,8 +32,8 @@ def find_database(place: str) -> SourceKind | None:
         return found if found is not None and found.database else None
     kinds: list[SourceKind] = [kind for kind in declared("sources") if kind.database and kind.magic]
     with contextlib.suppress(OSError, ValueError), open(Path(place).expanduser(), "rb") as file:
-        head = file.read(max(len(kind.magic) for kind in kinds))
-        return next((kind for kind in kinds if head.startswith(kind.magic)), None)
+        head = file.read(max(kind.magic_at + len(kind.magic) for kind in kinds))
+        return next((kind for kind in kinds if head[kind.magic_at :].startswith(kind.magic)), None)
     return None
 
 
@@ -55,7 +55,7 @@ def choose_database(places: Sequence[str]) -> SourceKind:
     if find_by_scheme("sources", place) is not None:
         raise SourceError(f"{place} is not a database.", hint="Omit --query.")
     if Path(place).expanduser().exists():
-        raise SourceError(f"{place} is not an SQLite file.", hint="To read a file, omit --query.")
+        raise SourceError(f"{place} is neither an SQLite nor a DuckDB file.", hint="To read a file, omit --query.")
     sqlite: SourceKind = find("sources", "sqlite")
     return sqlite
 

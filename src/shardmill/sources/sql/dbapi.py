@@ -13,12 +13,12 @@ from typing import Any
 from urllib.parse import quote as quote_path
 
 from shardmill.core import permission
-from shardmill.core.errors import DatabaseError, DatabaseLost, ShardmillError, SpecError
+from shardmill.core.errors import DatabaseError, DatabaseLost, ShardmillError, SpecError, missing_extra
 from shardmill.plan import KeyValue
 from shardmill.sources.sql.base import UNKNOWN, Rows
 from shardmill.sources.sql.query import MARK, column, select
 
-SQLITE, PYTHON = "sqlite:///", permission.PYTHON
+SQLITE, DUCKDB, PYTHON = "sqlite:///", "duckdb:///", permission.PYTHON
 _BUSY_S = 30.0
 # The DB-API exceptions that are about the connection; every driver uses these names.
 _PASSING = ("OperationalError", "InterfaceError")
@@ -58,6 +58,43 @@ def _decode(raw: bytes) -> str:
         return raw.decode()
     except UnicodeDecodeError:
         return raw.decode("utf-8", "surrogateescape")
+
+
+class DuckDb:
+    """A DuckDB file, opened read-only."""
+
+    kind = "duckdb"
+
+    def __init__(self, place: str) -> None:
+        self.path = Path(place.removeprefix(DUCKDB)).expanduser().absolute()
+        self.place = f"{DUCKDB}{self.path}"
+
+    @contextlib.contextmanager
+    def open(self, patience_s: float = 0.0, plain: bool = False) -> Iterator[DbApiSession]:
+        try:
+            import duckdb
+        except ImportError as error:
+            raise missing_extra("duckdb", "duckdb") from error
+        if not self.path.is_file():
+            raise DatabaseError(
+                f"{self.path}: no such file.", hint="A DuckDB URL is duckdb:///relative or duckdb:////absolute."
+            )
+        try:
+            opened = duckdb.connect(str(self.path), read_only=True)
+        except duckdb.IOException as error:
+            if "lock" in str(error).lower():
+                raise DatabaseLost(
+                    f"{self.path}: another program writes to it.", hint="End it, and run again."
+                ) from error
+            raise DatabaseError(f"{self.path}: {_first_line(error)}", hint="Check that DuckDB opens it.") from error
+        with contextlib.closing(opened):
+            session = DbApiSession(opened, self.place, self.path.name, "qmark")
+            session.execute("BEGIN TRANSACTION")
+            yield session
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().partition("\n")[0][:200]
 
 
 class Factory:

@@ -133,11 +133,11 @@ class WithoutDuplicates:
         self._dropped = {int(shard): _unpack(bits) for shard, bits in dropped.items()}
 
     def __call__(self, rows: list[dict[str, Any]]) -> list[dict[str, Any] | None]:
+        if any(row[NUMBER] is None for row in rows):
+            raise ValueError("it has no signature: see the errors of the run of signatures")
         return [None if self._is_dropped(row[NUMBER]) else {"digest": row["digest"]} for row in rows]
 
-    def _is_dropped(self, item: int | None) -> bool:
-        if item is None:
-            return False
+    def _is_dropped(self, item: int) -> bool:
         bits, number = self._dropped.get(item >> SHARD_BITS), item & ((1 << SHARD_BITS) - 1)
         return bits is not None and number < len(bits) and bool(bits[number])
 

@@ -15,7 +15,6 @@ from tests.support.tiny_models import WIDTH, bert, pooling, write_model, xlm_rob
 
 from shardmill.core.devices import Device
 from shardmill.core.errors import MissingExtra, ModelError
-from shardmill.models import kernels
 from shardmill.models.embedder import TextEmbedder
 from shardmill.models.encoder import Encoder
 from shardmill.models.exported import choosing

@@ -3,8 +3,8 @@
 python -m campaigns.kills --kills 1000 [--minutes 30] [--record kills.jsonl]
 
 Workers come from a fork server, so that starting one costs little; each is a process of its own. A killed parent leaves
-its workers behind, and the next parent places more beside them. After each run the result is proved. With `--record`,
-finished runs are appended to a file, and a later call goes on from there.
+its workers behind, and the next parent places more beside them. One that gives up is started again, too. After each
+run the result is proved. With `--record`, finished runs are appended to a file, and a later call goes on from there.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from typing import Any
 
 from benchmarks.machine import describe_machine, print_table
 from shardmill.core.devices import Device
+from shardmill.core.errors import WorkerFailed
 from shardmill.engines.local import LocalEngine, LocalPlacement, _Seat
 from shardmill.engines.process import name_worker, worker_environment
 from shardmill.plan.spec import Spec, make_spec
@@ -42,6 +43,8 @@ KILLS_PER_RUN = 40
 KILL_EVERY_S = 0.2
 # One kill in this many is the parent's.
 PARENTS = 16
+# The status of a parent that gives up because several workers died without progress: the same command goes on.
+_GAVE_UP = 3
 # A run that takes longer hangs.
 PATIENCE_S = 600.0
 
@@ -102,7 +105,10 @@ def work(run: str, environment: dict[str, str], pids: Path) -> None:
 
 def coordinate(spec: Spec, run: str, pids: Path) -> None:
     _enter(pids, "parent")
-    start(spec, run, engine=ForkedEngine(pids))
+    try:
+        start(spec, run, engine=ForkedEngine(pids))
+    except WorkerFailed:
+        sys.exit(_GAVE_UP)
 
 
 def _enter(pids: Path, role: str) -> None:
@@ -154,7 +160,7 @@ def run_once(kind: str, url: str, wanted: int, folder: Path, seed: int) -> Outco
         if time.monotonic() - began > PATIENCE_S:
             raise SystemExit(f"{out} hangs; its log is {pids / 'log'}")
         if status is not None:
-            if status != -signal.SIGKILL:
+            if status not in (-signal.SIGKILL, _GAVE_UP):
                 raise SystemExit(f"the parent of {out} ended with {status}:\n{(pids / 'log').read_text()[-4000:]}")
             parent = Forked(coordinate, spec, out, pids)
         time.sleep(choose.expovariate(1 / KILL_EVERY_S))

@@ -248,7 +248,8 @@ def _signal(seat: _Seat, number: int) -> None:
     if isinstance(seat.process, Here):
         seat.process.signal(number)
     else:
-        os.killpg(seat.process.pid, number)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(seat.process.pid, number)
 
 
 def _log_name(seat: _Seat) -> str:

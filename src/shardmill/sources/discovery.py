@@ -17,7 +17,7 @@ from shardmill.sources.compressed.entries import OnProgress, find_entries
 from shardmill.sources.content import open_ranges
 from shardmill.sources.documents.choosing import DOCUMENTS, LINES, choose_documents, name_documents, refuse_unclear
 from shardmill.sources.files import WINDOW_BYTES, empty_source, file_name, open_packed
-from shardmill.sources.formats import FOLDERS, choose_source, find_format, find_reader, format_names, suffixes
+from shardmill.sources.formats import FOLDERS, SHEETS, choose_source, find_format, find_reader, format_names, suffixes
 from shardmill.sources.parsing import BOM
 from shardmill.sources.places import WILD, Found, expand
 from shardmill.sources.signatures import refuse_other_kinds
@@ -90,8 +90,8 @@ def _choose(place: str, found: list[Found], format: str | None, split: str) -> S
     if format is None:
         # What accompanies data, as README.md does, is not read with it.
         data = [f for f in found if kinds[f.place] and kinds[f.place] != (DOCUMENTS,)]
-        if any(kinds[f.place] == (DOCUMENTS,) for f in found) and all(kinds[f.place] == ("excel",) for f in data):
-            data = []
+        if any(kinds[f.place] == (DOCUMENTS,) for f in found) and all(kinds[f.place] == (SHEETS,) for f in data):
+            found, data = [f for f in found if kinds[f.place] != (SHEETS,)], []
         if data and all(kinds[f.place] == (LINES,) for f in data):
             refuse_unclear(place, data, [f for f in found if kinds[f.place] == (DOCUMENTS,)])
         format = DOCUMENTS if not data and any(kinds.values()) else None

@@ -14,6 +14,8 @@ from shardmill.plugins.builtin import BUILTIN
 
 # Kinds of folders that --format accepts, and the format of their files.
 FOLDERS = {"datasets": "arrow"}
+# Spreadsheets, which lie among documents, too.
+SHEETS = "excel"
 _QUERIES = "shardmill.sources.sql"
 _STORES = ("file", "s3", "gs", "az", "hf", "https")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:(//)?")

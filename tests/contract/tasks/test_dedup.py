@@ -110,7 +110,7 @@ def test_what_is_no_text_is_a_failed_row(write_jsonl: Write, tmp_path: Path) -> 
 
 def test_a_line_that_cannot_be_read_is_a_failed_row_of_the_result(tmp_path: Path) -> None:
     source = tmp_path / "items.jsonl"
-    lines = [json.dumps({"id": f"t{i}", "body": f"text number {i} " * 9}) for i in range(40)]
+    lines = [json.dumps({"id": f"t{i}", "body": f"text number {i} " * 9}) for i in range(200)]
     lines[7], lines[20] = '{"id": "t7", "bod', lines[19].replace("t19", "t20")
     source.write_text("\n".join(lines))
     done = dedup(source, tmp_path / "run")

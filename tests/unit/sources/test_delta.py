@@ -9,11 +9,14 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable, write_deltalake
 
 from shardmill import make_spec, start
 from shardmill.core.errors import SourceError
 from shardmill.sources import Fields, discover, open_source
+from tests.support.libraries import needed
+
+deltalake = needed("deltalake")
+DeltaTable, write_deltalake = deltalake.DeltaTable, deltalake.write_deltalake
 
 
 def rows(first: int, count: int) -> pa.Table:

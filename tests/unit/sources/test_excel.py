@@ -7,13 +7,16 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import openpyxl
 import pytest
 
 from shardmill import make_spec, start
 from shardmill.core.errors import MissingExtra, SourceError
 from shardmill.sources import Fields, discover, list_columns, open_source
 from shardmill.store import open_store
+from tests.support.libraries import needed
+
+openpyxl = needed("openpyxl")
+needed("python_calamine")
 
 HEAD = ["id", "text", "stars", "day", "open"]
 

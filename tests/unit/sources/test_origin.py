@@ -9,7 +9,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import openpyxl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -19,6 +18,10 @@ from shardmill import make_spec, start
 from shardmill.core.errors import SourceError
 from shardmill.sources import Fields, discover, open_source
 from shardmill.sources.origin import hash_text
+from tests.support.libraries import needed
+
+openpyxl = needed("openpyxl")
+needed("python_calamine")
 
 ROWS = 40
 Write = Callable[[Path, str], Path]

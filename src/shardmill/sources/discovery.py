@@ -17,7 +17,16 @@ from shardmill.sources.compressed.entries import OnProgress, find_entries
 from shardmill.sources.content import open_ranges
 from shardmill.sources.documents.choosing import DOCUMENTS, LINES, choose_documents, name_documents, refuse_unclear
 from shardmill.sources.files import WINDOW_BYTES, empty_source, file_name, open_packed
-from shardmill.sources.formats import FOLDERS, SHEETS, choose_source, find_format, find_reader, format_names, suffixes
+from shardmill.sources.formats import (
+    FOLDERS,
+    SHEETS,
+    choose_source,
+    find_format,
+    find_reader,
+    format_names,
+    suffixes,
+    tell_suffixes,
+)
 from shardmill.sources.parsing import BOM
 from shardmill.sources.places import WILD, Found, expand
 from shardmill.sources.signatures import refuse_other_kinds
@@ -103,7 +112,7 @@ def _choose(place: str, found: list[Found], format: str | None, split: str) -> S
     if not chosen:
         raise SourceError(
             f"{place} has no readable file: {len(found)} files, none of a known format.",
-            hint=f"Known suffixes: {', '.join(suffixes())}. Name another format with --format.",
+            hint=f"{tell_suffixes()} Name another format with --format.",
         )
     if WILD.search(place) and not split:
         return chosen
@@ -134,7 +143,7 @@ def _one_format(files: Sequence[SourceFile]) -> str:
         if suffix not in suffixes():
             raise SourceError(
                 f"{file_name(file.place)}: the name does not tell its format.",
-                hint=f"Known suffixes: {', '.join(suffixes())}. Name it with --format {'|'.join(format_names())}.",
+                hint=f"{tell_suffixes()} Name it with --format {'|'.join(format_names())}.",
             )
         if file.size_bytes or len(suffixes()[suffix]) == 1:
             first.setdefault(_kind(file, suffixes()[suffix]), file)

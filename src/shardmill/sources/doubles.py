@@ -49,8 +49,8 @@ def _tell(ids: pa.Table, names: Sequence[str], where: str) -> str | None:
     first = ids.slice(int(firsts[doubled].min()), 1).to_pylist()[0]
     again = int((counts[doubled] - 1).sum())
     shown = ", ".join(repr(value) for value in first.values())
+    repeat = f"{again:,} repeat{'s' * (again == 1)} the {' and '.join(names)} of another"
     return (
-        f"The ids are not unique: of {where}, {again:,} repeat the {' and '.join(names)} of another, for example "
-        f"{shown}. The result has all of them, but verify does not pass. Name more fields (--id a,b), or take "
-        "--id auto or --id hash."
+        f"The ids are not unique: of {where}, {repeat}, for example {shown}. The result has all of them, but verify "
+        "does not pass. Name more fields (--id a,b), or take --id auto or --id hash."
     )

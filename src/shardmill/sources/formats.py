@@ -58,6 +58,12 @@ def suffixes() -> Mapping[str, tuple[str, ...]]:
     return {s: tuple(n for n in names if n in BUILTIN["sources"]) or names for s, names in found.items()}
 
 
+def tell_suffixes() -> str:
+    """The suffixes that are known, but for most of the documents', which are many."""
+    data = [suffix for kind in every_format() if kind.unit != "file" for suffix in kind.suffixes]
+    return f"Known suffixes: {', '.join(dict.fromkeys(data))}, and documents as .pdf, .docx, .html, .md."
+
+
 def choose_source(places: Sequence[str], query: str = "") -> SourceKind | None:
     """The source that the places name by their scheme, or the database of a query; None if they are files."""
     from shardmill.sources.sql import choose_database, find_database

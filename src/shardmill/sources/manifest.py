@@ -31,6 +31,8 @@ def read_manifest(place: str) -> Iterator[tuple[str, Entry]]:
     place = place.removeprefix(MANIFEST)
     if not is_url(place):
         place = str(Path(place).expanduser().absolute())
+    if stat_file(place) is None:
+        raise SourceError(f"{place}: no such list of files.", hint="Check the path after manifest:.")
     data = read_object(place)
     if data.lstrip()[:1] == b"{":
         yield from _read_inventory(place, data)

@@ -58,7 +58,7 @@ def test_no_more_than_a_million_rows_are_read(tmp_path: Path, monkeypatch: pytes
     pq.write_table(pa.table({"id": [*range(5000), 0], "text": ["a"] * 5001}), path, row_group_size=500)
     assert told(path, Fields("text", id=("id",))) is None
     pq.write_table(pa.table({"id": [7, *range(5000)], "text": ["a"] * 5001}), path, row_group_size=500)
-    assert "of the first 1,000 rows, 1 repeat the id of another, for example 7" in str(
+    assert "of the first 1,000 rows, 1 repeats the id of another, for example 7" in str(
         told(path, Fields("text", id=("id",)))
     )
 

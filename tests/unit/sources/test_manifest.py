@@ -46,6 +46,6 @@ def test_a_list_that_cannot_be_read(folder: Path, content: bytes, said: str) -> 
         texts(f"manifest:{folder}/list.txt")
 
 
-def test_a_list_that_is_not_there(folder: Path) -> None:
-    with pytest.raises(SourceError, match="is gone"):
-        texts(f"manifest:{folder}/nothing.txt")
+def test_a_list_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(SourceError, match=r"no\.txt: no such list of files"):
+        discover([f"manifest:{tmp_path}/no.txt"], Fields("text"))

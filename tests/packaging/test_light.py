@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -11,6 +14,7 @@ import pytest
 from tests.packaging.test_constraints import CONSTRAINTS, ROOT
 from tests.support.cli import assert_told
 from tests.support.generative_models import write_generative
+from tests.support.libraries import needed
 from tests.support.tiny_models import bert, pooling, qwen3, write_model
 from tests.support.wheels import Environment, build_wheel, make_environment, uv
 
@@ -87,6 +91,43 @@ def test_duplicates_are_removed(shardmill: Environment, source: Path) -> None:
     twice.write_text(source.read_text() * 2)
     done = shardmill("dedup", twice, "--text", "text", "--threshold", 1, "--out", shardmill.folder / "unique")
     assert "80 items: 40 kept" in done.out + done.err, done
+
+
+def test_a_run_that_was_begun_light_is_finished_with_torch_on_another_engine(
+    shardmill: Environment, tmp_path: Path
+) -> None:
+    """With openvino hidden this environment is that of `shardmill[embed]`."""
+    needed("ray")
+    source, out, hidden = tmp_path / "texts.jsonl", tmp_path / "run", tmp_path / "hidden"
+    rows = [{"id": n, "text": f"Text {n} is about {topic}. " * 6} for n in range(150) for topic in TOPICS]
+    source.write_text("".join(json.dumps({**row, "id": f"{i}"}) + "\n" for i, row in enumerate(rows)))
+    words = ("embed", source, "--text", "text", "--id", "id", "--out", out, "--precision", "float32")
+    words = (*words, "--shard-bytes", source.stat().st_size // 30, "--device", "cpu")
+    begun = shardmill.start(*words)
+    deadline = time.monotonic() + 120
+    while len(list(out.glob("commits/*.json"))) < 2:
+        assert begun.poll() is None, shardmill.log.read_text()
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    begun.kill()
+    begun.wait()
+    light = len(list(out.glob("commits/*.json")))
+    assert light < 30
+    (hidden / "openvino").mkdir(parents=True)
+    (hidden / "openvino" / "__init__.py").write_text("raise ImportError('hidden')\n")
+    variables = {**os.environ, "PYTHONPATH": f"{hidden}:{ROOT / 'src'}", "CUDA_VISIBLE_DEVICES": ""}
+
+    def torch(*words: object) -> str:
+        command = [sys.executable, "-m", "shardmill", *map(str, words)]
+        done = subprocess.run(command, cwd=tmp_path, env=variables, capture_output=True, text=True, timeout=400)
+        assert done.returncode == 0, done.stderr
+        return done.stdout + done.stderr
+
+    assert "Kernel: torch" in torch(*words, "--engine", "ray", "--workers", 1)
+    assert len(list(out.glob("commits/*.json"))) == 30
+    assert "Verified: 600 rows, 0 errors" in torch("verify", out, "--sample", 200)
+    checked = shardmill("verify", out, "--sample", 200)
+    assert "Verified: 600 rows, 0 errors" in checked.out, checked
 
 
 def with_code(folder: Path) -> Path:

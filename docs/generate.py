@@ -1,4 +1,5 @@
-"""Writes the pages that are made of the code: commands, functions, keys of a spec, rooms, and the features' tests.
+"""Writes the pages that are made of the code: commands, functions, keys of a spec, what sources are
+checked with, rooms, and the features' tests.
 
 python -m docs.generate            # writes all, and the functions
 python -m docs.generate --check    # only compares
@@ -24,6 +25,7 @@ from shardmill.plan.spec import Execution, TableSpec, Work
 from shardmill.plugins import Verb, find
 from shardmill.plugins.builtin import BUILTIN
 from shardmill.run.function import describe, python_options, type_of
+from tests.support.checked import STORES, WRITE, packings
 from tests.support.selection import TESTS, files, is_thorough, read_features
 from tools import functions
 from tools.rooms import MAY_IMPORT
@@ -173,6 +175,18 @@ def render_spec() -> str:
     return page
 
 
+def render_sources() -> str:
+    """docs/sources.md with the table of what the conformance suite is run over made anew."""
+    page = (FOLDER / "sources.md").read_text()
+    rows = []
+    for format in WRITE:
+        how = " ".join(f"`{packing}`" for packing in packings(format) if packing)
+        rows.append(f"| {format} | {f'as it is, {how}' if how else 'as it is'} |{' yes |' * len(STORES)}")
+    head = f"| format | compressed | {' | '.join(STORES.values())} |"
+    table = "\n".join([head, "| --- " * (2 + len(STORES)) + "|", *rows])
+    return re.sub(r"(<!-- checked -->\n).*?(\n<!-- end -->)", lambda m: f"{m[1]}{table}{m[2]}", page, flags=re.DOTALL)
+
+
 def render_map() -> str:
     """CONTRIBUTING.md with the map of the rooms made anew."""
     rows = []
@@ -220,6 +234,7 @@ PAGES = {
     "cli.md": render_cli,
     "api.md": render_api,
     "spec.md": render_spec,
+    "sources.md": render_sources,
     "tests.md": render_tests,
     "../CONTRIBUTING.md": render_map,
 }

@@ -7,7 +7,6 @@ import gzip
 import json
 import lzma
 import mailbox
-import pickle
 import sys
 from collections.abc import Callable, Iterator
 from email.message import EmailMessage
@@ -15,23 +14,21 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.feather as feather
-import pyarrow.parquet as pq
 import pytest
-from pyarrow import orc
 
 from shardmill import plugins
 from shardmill.plugins.builtin import BUILTIN
 from shardmill.sources import formats
 from shardmill.testing import FakeTask, check_engine, check_sink, check_source, check_task
 from tests.contract.sources.test_arrow_json_pickle import save
+from tests.support import checked
+from tests.support.checked import ROWS
 from tests.support.libraries import needed
 
-openpyxl = needed("openpyxl")
+needed("openpyxl")
 needed("python_calamine")
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "plugin" / "src"
-ROWS = [{"id": f"i{n}", "body": f"The text of item {n}, with ünïcode, {'long ' * (n % 40)}end."} for n in range(60)]
 
 
 def write_mail(path: Path) -> None:
@@ -44,26 +41,7 @@ def write_mail(path: Path) -> None:
     box.flush()
 
 
-def write_sheet(path: Path) -> None:
-    book = openpyxl.Workbook()
-    for row in (["id", "body"], *([row["id"], row["body"]] for row in ROWS)):
-        book.active.append(row)
-    with path.open("wb") as file:
-        book.save(file)
-
-
-WRITE: dict[str, Callable[[Path], Any]] = {
-    "jsonl": lambda path: path.write_text("".join(json.dumps(row) + "\n" for row in ROWS)),
-    "csv": lambda path: path.write_text("id,body\n" + "".join(f'{row["id"]},"{row["body"]}"\n' for row in ROWS)),
-    "tsv": lambda path: path.write_text("id\tbody\n" + "".join(f"{row['id']}\t{row['body']}\n" for row in ROWS)),
-    "json": lambda path: path.write_text(json.dumps(ROWS)),
-    "parquet": lambda path: pq.write_table(pa.Table.from_pylist(ROWS), path, row_group_size=7),
-    "arrow": lambda path: feather.write_feather(pa.Table.from_pylist(ROWS), str(path), chunksize=7),
-    "pickle": lambda path: path.write_bytes(pickle.dumps(ROWS)),
-    "orc": lambda path: orc.write_table(pa.Table.from_pylist(ROWS), path),
-    "excel": write_sheet,
-    "mbox": write_mail,
-}
+WRITE: dict[str, Callable[[Path], Any]] = {**checked.WRITE, "mbox": write_mail}
 
 
 def zstd(data: bytes) -> bytes:

@@ -55,6 +55,7 @@ class GcsServer:
 
 class _GcsHandler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
     shared: GcsServer
 
     def _serve(self) -> None:

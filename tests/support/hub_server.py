@@ -46,6 +46,7 @@ class Hub:
 
 class _Quiet(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
     hub: Hub
 
     def log_message(self, *words: Any) -> None:

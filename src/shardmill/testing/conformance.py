@@ -41,7 +41,7 @@ from shardmill.sources import (
 from shardmill.sources.formats import find_format
 from shardmill.sources.origin import ORIGIN
 from shardmill.sources.spans import extents, is_ranged
-from shardmill.store import open_store
+from shardmill.store import is_url, open_store
 from shardmill.tasks.base import WINDOW, Output, Prepared, Task
 from shardmill.tasks.context import LongTask, Stopped
 from shardmill.testing.context import FakeContext
@@ -126,7 +126,7 @@ def _check_origin(checks: Checks, places: list[str], fields: Fields, format: str
 
 def _check_extents(checks: Checks, stat: SourceStat, fields: Fields, wanted: Sequence[Any]) -> None:
     """Read each shard from copies that have only the bytes that it says it needs."""
-    if not all(is_ranged(stat, file) for file in stat.files):
+    if not all(is_ranged(stat, file) and not is_url(file.place) for file in stat.files):
         return
     with tempfile.TemporaryDirectory() as folder:
         found = []

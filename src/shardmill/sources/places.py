@@ -48,8 +48,8 @@ def expand(place: str) -> list[Found]:
 
 def _of_table(place: str, found: list[Found]) -> list[Found]:
     """Of a folder that is a table, the files of its latest version."""
-    logs = [f for f in found if not f.named and LOG in f.entry.key.split("/")[:-1]]
-    if any(_ICEBERG.search(f.entry.key) for f in found if not f.named):
+    logs = [f for f in found if LOG in f.entry.key and not f.named and LOG in f.entry.key.split("/")[:-1]]
+    if any(f.entry.key.endswith(".metadata.json") and _ICEBERG.search(f.entry.key) for f in found if not f.named):
         raise SourceError(
             f"{place} is or has an Iceberg table, which is not read: its files may hold deleted rows.",
             hint=f"To read its files as they are, name them: '{place.rstrip('/')}/data/**/*.parquet'",

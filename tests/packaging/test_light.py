@@ -112,7 +112,7 @@ def test_a_run_that_was_begun_light_is_finished_with_torch_on_another_engine(
     begun.kill()
     begun.wait()
     light = len(list(out.glob("commits/*.json")))
-    assert light < 30
+    assert light < 25
     (hidden / "openvino").mkdir(parents=True)
     (hidden / "openvino" / "__init__.py").write_text("raise ImportError('hidden')\n")
     variables = {**os.environ, "PYTHONPATH": f"{hidden}:{ROOT / 'src'}", "CUDA_VISIBLE_DEVICES": ""}
@@ -124,7 +124,7 @@ def test_a_run_that_was_begun_light_is_finished_with_torch_on_another_engine(
         return done.stdout + done.stderr
 
     assert "Kernel: torch" in torch(*words, "--engine", "ray", "--workers", 1)
-    assert len(list(out.glob("commits/*.json"))) == 30
+    assert len(list(out.glob("commits/*.json"))) > light
     assert "Verified: 600 rows, 0 errors" in torch("verify", out, "--sample", 200)
     checked = shardmill("verify", out, "--sample", 200)
     assert "Verified: 600 rows, 0 errors" in checked.out, checked

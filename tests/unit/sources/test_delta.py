@@ -75,7 +75,7 @@ def test_the_log_before_a_checkpoint_may_be_gone(tmp_path: Path) -> None:
     (place / "_delta_log" / f"{0:020d}.json").unlink()
     assert read(place) == written(place)
     (place / "_delta_log" / f"{1:020d}.checkpoint.parquet").unlink()
-    with pytest.raises(SourceError, match=r"lacks versions from 0 on.*|cannot be read"):
+    with pytest.raises(SourceError, match="lacks versions from 0 on"):
         read(place)
 
 
@@ -104,11 +104,10 @@ def test_deletion_vectors_are_refused_in_any_order_of_actions(tmp_path: Path) ->
         "sizeInBytes": 40,
     }
     both = [{"add": {"path": file, "deletionVector": vector}}, {"remove": {"path": file}}]
-    for version, actions in enumerate((both, both[::-1]), 1):
+    for actions in (both, both[::-1]):
         append_to_log(place, 1, *actions)
         with pytest.raises(SourceError, match="1 files of this Delta table have deletion vectors"):
             read(place)
-        assert version
 
 
 @pytest.mark.parametrize(

@@ -78,7 +78,7 @@ def test_empty_cells_and_rows(tmp_path: Path) -> None:
     assert [*batch.bad] == [1]
 
 
-def test_a_run_is_killed_nowhere_and_verified(tmp_path: Path) -> None:
+def test_a_run_over_a_spreadsheet_is_verified(tmp_path: Path) -> None:
     path = write(tmp_path / "a.xlsx", {"Sheet": [HEAD, *map(row, range(300))]})
     work = {"source": str(path), "text": "text", "id": "id", "task": "shardmill.testing:FakeTask"}
     run = start(make_spec(work, {"shard_bytes": 3000}), tmp_path / "run")

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 from collections.abc import Iterator, Sequence
 
 from shardmill.core.errors import SourceError, StaleResume, StoreChanged, StoreError, is_passing
 from shardmill.sources.base import SourceFile
-from shardmill.store import Entry, ReadRange, is_exact, is_url, locate
+from shardmill.store import Entry, RangeFile, ReadRange, is_exact, is_url, locate
 
 BLOCK_BYTES = 4 << 20
 WINDOW_BYTES = 64 << 10
+SEEK_BUFFER_BYTES = 1 << 20
 
 
 def file_name(place: str) -> str:
@@ -40,6 +42,16 @@ def open_packed(file: SourceFile) -> Iterator[ReadRange]:
             return _whole(file, _pread(handle.fileno(), start, stop), start, stop)
 
         yield local
+
+
+@contextlib.contextmanager
+def seekable(file: SourceFile) -> Iterator[str | io.BufferedReader]:
+    """What pyarrow opens: the path of a local file, or a buffered file over the ranges of a remote one."""
+    if not is_url(file.place):
+        yield file.place
+        return
+    with open_packed(file) as read:
+        yield io.BufferedReader(RangeFile(read, file.size_bytes), buffer_size=SEEK_BUFFER_BYTES)
 
 
 def _pread(handle: int, start: int, stop: int) -> bytes:

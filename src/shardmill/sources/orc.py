@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import io
 from collections.abc import Iterator
 from functools import lru_cache
 
@@ -22,12 +21,9 @@ from shardmill.sources.arrow.rows import (
 )
 from shardmill.sources.base import Fields, ItemBatch, Row, Shard, Source, SourceFile, SourceStat
 from shardmill.sources.batches import BATCH_BYTES, BATCH_ROWS
-from shardmill.sources.files import empty_source, file_name, open_packed, readable
+from shardmill.sources.files import empty_source, file_name, readable, seekable
 from shardmill.sources.grouping import FileSource, Piece
 from shardmill.sources.origin import without_origin
-from shardmill.store import RangeFile, is_url
-
-_BUFFER_BYTES = 1 << 20
 
 
 class OrcSource(FileSource):
@@ -88,13 +84,8 @@ def _stripe_rows(file: SourceFile) -> list[int]:
 
 @contextlib.contextmanager
 def open_orc(file: SourceFile) -> Iterator[orc.ORCFile]:
-    with contextlib.ExitStack() as stack:
-        stack.enter_context(readable(file.place))
+    with readable(file.place), seekable(file) as handle:
         try:
-            handle: object = file.place
-            if is_url(file.place):
-                read = stack.enter_context(open_packed(file))
-                handle = io.BufferedReader(RangeFile(read, file.size_bytes), buffer_size=_BUFFER_BYTES)
             yield orc.ORCFile(handle)
         except (pa.ArrowException, OSError) as error:
             if isinstance(error, FileNotFoundError | PermissionError):

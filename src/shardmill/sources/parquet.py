@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import io
 from collections.abc import Iterable, Iterator, Sequence
 
 import pyarrow as pa
@@ -21,14 +20,13 @@ from shardmill.sources.arrow.rows import (
 )
 from shardmill.sources.base import Fields, ItemBatch, Row, Shard, Source, SourceFile, SourceStat
 from shardmill.sources.batches import BATCH_BYTES, BATCH_ROWS
-from shardmill.sources.files import empty_source, file_name, open_packed, readable
+from shardmill.sources.files import SEEK_BUFFER_BYTES, empty_source, file_name, readable, seekable
 from shardmill.sources.grouping import FileSource, Piece
 from shardmill.sources.origin import without_origin
 from shardmill.sources.statistics import GroupFilter
-from shardmill.store import RangeFile, is_url
+from shardmill.store import is_url
 from shardmill.store.parts import damaged, open_part
 
-_BUFFER_BYTES = 1 << 20
 _SKIPPED_ROWS = 8192
 
 
@@ -100,11 +98,8 @@ def open_parquet(file: SourceFile) -> Iterator[pq.ParquetFile]:
     with contextlib.ExitStack() as stack:
         stack.enter_context(readable(file.place))
         try:
-            handle: object = file.place
-            if is_url(file.place):
-                read = stack.enter_context(open_packed(file))
-                handle = io.BufferedReader(RangeFile(read, file.size_bytes), buffer_size=_BUFFER_BYTES)
-            how = {"buffer_size": _BUFFER_BYTES, "pre_buffer": False}
+            handle = stack.enter_context(seekable(file))
+            how = {"buffer_size": SEEK_BUFFER_BYTES, "pre_buffer": False}
             if file.run:
                 footer = handle if is_url(file.place) else stack.enter_context(open(file.place, "rb"))
                 opened, _ = open_part(footer, file.place, file.edges.rpartition(":")[2], handle, **how)

@@ -16,6 +16,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyarrow import orc
 
 from shardmill.core.errors import ShardmillError
 from shardmill.engines.ssh.cluster import read_cluster
@@ -90,6 +91,12 @@ def _table() -> pa.Table:
 def _parquet() -> bytes:
     out = io.BytesIO()
     pq.write_table(_table(), out, row_group_size=4)
+    return out.getvalue()
+
+
+def _orc() -> bytes:
+    out = io.BytesIO()
+    orc.write_table(_table(), out, stripe_size=1)
     return out.getvalue()
 
 
@@ -233,6 +240,32 @@ def _files(folder: Path) -> dict[Path, bytes]:
     return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
+def _delta_log(folder: Path) -> list[bytes]:
+    """The second commit of a table of two files: it removes one and adds another."""
+    table = folder / "table"
+    (table / "_delta_log").mkdir(parents=True, exist_ok=True)
+    for name in ("a", "b", "c"):
+        (table / f"{name}.parquet").write_bytes(_parquet())
+    added = [{"add": {"path": f"{name}.parquet", "size": 1}} for name in "ab"]
+    first = [{"protocol": {"minReaderVersion": 1}}, {"metaData": {"id": "t", "configuration": {}}}, *added]
+    second = [
+        {"protocol": {"minReaderVersion": 3, "readerFeatures": ["timestampNtz"]}},
+        {"remove": {"path": "a.parquet"}},
+        {"add": {"path": "c.parquet", "size": 1, "deletionVector": None}},
+    ]
+    _delta_commit(folder, 0).write_bytes(_lines(first))
+    return [_lines(second)]
+
+
+def _use_delta_log(path: Path) -> None:
+    _delta_commit(path.parent, 1).write_bytes(path.read_bytes())
+    read_source(path.parent / "table")
+
+
+def _delta_commit(folder: Path, version: int) -> Path:
+    return folder / "table" / "_delta_log" / f"{version:020d}.json"
+
+
 def _use_spec(path: Path) -> None:
     tables = read_spec(path)
     make_spec(tables["work"], tables["execution"])
@@ -309,6 +342,8 @@ PARSERS = {
         ),
         _source("arrow", "a.arrow", _arrow(pa.ipc.new_file), _arrow(pa.ipc.new_stream)),
         _source("parquet", "a.parquet", _parquet()),
+        _source("orc", "a.orc", _orc()),
+        Parser("delta", "1.json", _delta_log, _use_delta_log),
         Parser("spec", "a.toml", lambda folder: [_SPEC], _use_spec),
         Parser("cluster", "cluster.toml", lambda folder: [_CLUSTER], lambda path: void(read_cluster(str(path)))),
         *(_record(name, find) for name, find in RECORDS.items()),

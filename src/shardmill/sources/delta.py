@@ -20,6 +20,7 @@ _COMMIT = re.compile(r"(\d{20})\.json")
 _CHECKPOINT = re.compile(r"(\d{20})\.checkpoint(?:\.(\d{10})\.(\d{10}))?\.parquet")
 # What a reader must know, of which nothing changes which files are read or what is in them.
 _HARMLESS = {"deletionVectors", "columnMapping", "timestampNtz", "vacuumProtocolCheck", "v2Checkpoint"}
+_MALFORMED = (ValueError, LookupError, TypeError, AttributeError, RecursionError, NotImplementedError, OSError)
 _ACTIONS = ("add.path", "add.deletionVector", "protocol", "metaData.configuration")
 
 
@@ -27,7 +28,7 @@ def live_files(place: str, names: Collection[str], read: Callable[[str], bytes])
     """The paths of a table's files, relative to its folder; `names` are those of its log, which `read` reads."""
     try:
         files = _replay(place, *_find_versions(place, names), read)
-    except (ValueError, KeyError, TypeError, OSError) as error:
+    except _MALFORMED as error:
         raise SourceError(
             f"{place}: its {LOG} cannot be read ({type(error).__name__}: {error}).",
             hint=f"Repair the table, or name the files to read: '{place}/*.parquet'",

@@ -132,9 +132,10 @@ def test_damage(tmp_path: Path) -> None:
         read(place)
     (place / "_delta_log" / f"{2:020d}.json").rename(place / "_delta_log" / f"{1:020d}.json")
     assert read(place) == written(place)
-    (place / "_delta_log" / f"{1:020d}.json").write_text("{oh")
-    with pytest.raises(SourceError, match="_delta_log cannot be read"):
-        read(place)
+    for log in ("{oh", "7", "[" * 100_000, '{"add": 7}', '{"protocol": 7}'):
+        (place / "_delta_log" / f"{1:020d}.json").write_text(log)
+        with pytest.raises(SourceError, match="_delta_log cannot be read"):
+            read(place)
     (place / "_delta_log" / f"{1:020d}.json").unlink()
     next(place.glob("*.parquet")).unlink()
     with pytest.raises(SourceError, match="1 files of this Delta table are not there"):

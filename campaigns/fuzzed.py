@@ -7,13 +7,16 @@ import hashlib
 import io
 import json
 import pickle
+import tarfile
 import threading
+import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import openpyxl
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import orc
@@ -33,6 +36,7 @@ from shardmill.worker.steps import begin_again, finish
 
 ROWS = [{"id": f"k{i}", "text": f"text {i} é" + "x" * (i % 7), "n": i} for i in range(12)]
 FIELDS = Fields("text", ("id",), ("n",))
+_DOCUMENT = Fields("text", ("file",))
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,13 +53,13 @@ class RowsDiffer(Exception):
     """The same file gave other rows when it was cut elsewhere."""
 
 
-def read_source(path: Path) -> None:
+def read_source(path: Path, fields: Fields = FIELDS) -> None:
     """Read a file twice, as one shard and as many: the rows are the same, unless the file is refused."""
-    stat = discover([str(path)], FIELDS)
+    stat = discover([str(path)], fields)
     found: list[Any] = []
     for target_bytes in (1 << 40, max(40, stat.size_bytes // 50)):
         try:
-            source = open_source(stat, FIELDS)
+            source = open_source(stat, fields)
             shards = source.shards(target_bytes)
             rows = [row for shard in shards for batch in source.read(shard) for row in _rows(batch)]
         except ShardmillError as error:
@@ -109,6 +113,34 @@ def _arrow(kind: Callable[..., Any]) -> bytes:
 
 def _many() -> bytes:
     return _lines([{**row, "id": f"{i}", "text": "long " * 400} for i in range(10) for row in ROWS])
+
+
+def _excel() -> bytes:
+    book = openpyxl.Workbook()
+    for row in (list(ROWS[0]), *(list(row.values()) for row in ROWS)):
+        book.active.append(row)
+    out = io.BytesIO()
+    book.save(out)
+    return out.getvalue()
+
+
+def _zip() -> bytes:
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
+        for row in ROWS:
+            archive.writestr(f"folder/{row['id']}.txt", row["text"] * 20)
+    return out.getvalue()
+
+
+def _tar(mode: str) -> bytes:
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode=mode) as archive:
+        for row in ROWS:
+            text = row["text"].encode() * 20
+            member = tarfile.TarInfo(f"folder/{row['id']}.txt")
+            member.size = len(text)
+            archive.addfile(member, io.BytesIO(text))
+    return out.getvalue()
 
 
 def _bgzf() -> bytes:
@@ -302,8 +334,8 @@ conda = "mill"
 """
 
 
-def _source(name: str, file: str, *seeds: bytes) -> Parser:
-    return Parser(name, file, lambda folder: list(seeds), read_source)
+def _source(name: str, file: str, *seeds: bytes, fields: Fields = FIELDS) -> Parser:
+    return Parser(name, file, lambda folder: list(seeds), lambda path: read_source(path, fields))
 
 
 # The files of a run folder that are parsed; where there are several, the first is damaged.
@@ -327,7 +359,9 @@ PARSERS = {
         _source("jsonl", "a.jsonl", _lines()),
         _source("csv", "a.csv", _csv(",")),
         _source("tsv", "a.tsv", _csv("\t")),
-        Parser("text", "a.txt", lambda folder: [b"one\ntwo\r\n\nthree"], lambda path: read_text(path)),
+        Parser(
+            "text", "a.txt", lambda folder: [b"one\ntwo\r\n\nthree"], lambda path: read_source(path, Fields("text"))
+        ),
         _source("json", "a.json", json.dumps(ROWS, indent=1).encode(), json.dumps(ROWS).encode()),
         _source("gzip", "a.jsonl.gz", gzip.compress(_lines(), mtime=0), gzip.compress(_many(), mtime=0)),
         Parser("gzip-index", "a.gzidx", _gzip_index, lambda path: use_index(path)),
@@ -342,6 +376,10 @@ PARSERS = {
         ),
         _source("arrow", "a.arrow", _arrow(pa.ipc.new_file), _arrow(pa.ipc.new_stream)),
         _source("parquet", "a.parquet", _parquet()),
+        _source("excel", "a.xlsx", _excel()),
+        _source("zip", "a.zip", _zip(), fields=_DOCUMENT),
+        _source("tar", "a.tar", _tar("w"), fields=_DOCUMENT),
+        _source("tar.gz", "a.tar.gz", _tar("w:gz"), fields=_DOCUMENT),
         _source("orc", "a.orc", _orc()),
         Parser("delta", "1.json", _delta_log, _use_delta_log),
         Parser("spec", "a.toml", lambda folder: [_SPEC], _use_spec),
@@ -353,15 +391,6 @@ PARSERS = {
 
 def void(value: object) -> None:
     """Ignore a value."""
-
-
-def read_text(path: Path) -> None:
-    global FIELDS
-    before, FIELDS = FIELDS, Fields("text")
-    try:
-        read_source(path)
-    finally:
-        FIELDS = before
 
 
 def use_index(path: Path) -> None:

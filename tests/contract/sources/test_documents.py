@@ -8,6 +8,7 @@ import io
 import os
 import sys
 import tarfile
+import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -202,13 +203,28 @@ def test_a_truncated_archive_is_refused(name: str, tmp_path: Path) -> None:
         read([tmp_path / name])
 
 
-def test_a_damaged_member_costs_itself(tmp_path: Path) -> None:
-    whole = bytearray(as_zip({"a.md": b"a" * 50 + os.urandom(400).hex().encode(), "b.md": b"b"}))
+@pytest.mark.parametrize("how", [zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_a_damaged_member_costs_itself(how: int, tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "docs.zip", "w", how) as archive:
+        archive.writestr("a.md", b"a" * 50 + os.urandom(400).hex().encode())
+        archive.writestr("b.md", b"b")
+    whole = bytearray((tmp_path / "docs.zip").read_bytes())
     whole[120] ^= 0xFF
     write(tmp_path, {"docs.zip": bytes(whole)})
     found = read([tmp_path / "docs.zip"])
     assert "damaged in the archive" in found["a.md"][2]
     assert found["b.md"][0] == "b"
+
+
+def test_a_member_without_a_name_is_set_aside(tmp_path: Path) -> None:
+    whole = bytearray(as_zip({"a.md": b"a", "n": b"b"}))
+    entry = whole.rindex(b"PK\x01\x02")
+    # The lengths of its name and of what follows the name.
+    whole[entry + 28 : entry + 32] = b"\0\0\1\0"
+    write(tmp_path, {"docs.zip": bytes(whole)})
+    found = read([tmp_path / "docs.zip"])
+    assert found["a.md"][0] == "a"
+    assert "damaged in the archive" in found[""][2]
 
 
 def test_a_link_out_of_the_folder_is_refused_and_one_inside_is_read(tmp_path: Path) -> None:

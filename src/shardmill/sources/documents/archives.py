@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import io
+import lzma
 import stat as modes
+import struct
 import tarfile
 import zipfile
 import zlib
@@ -30,6 +32,7 @@ from shardmill.store import RangeFile, is_url
 _BUFFER_BYTES = 1 << 20
 # A member that is larger than this and unpacks to N times its size is a bomb: text packs to a tenth or so.
 _BOMB_BYTES, _BOMB_TIMES = 1 << 20, 200
+_DAMAGE = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error, EOFError, ValueError, RuntimeError, OSError)
 _OUTSIDE = "its name leads out of the archive's folder"
 
 # How large a member with this name may be.
@@ -102,12 +105,15 @@ def _read_zip(file: SourceFile, span: Range, limit: Limit) -> _Read:
 def _read_member(archive: zipfile.ZipFile, about: zipfile.ZipInfo) -> bytes | str:
     try:
         return archive.read(about)
-    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
+    except _DAMAGE as error:
+        # Those of bz2 have no number, those of a disk do.
+        if isinstance(error, OSError) and error.errno is not None:
+            raise
         return f"it is damaged in the archive: {error}"
 
 
 def _zip_members(archive: zipfile.ZipFile) -> list[zipfile.ZipInfo]:
-    return [about for about in archive.infolist() if not about.is_dir() and _is_item(about.filename)]
+    return [about for about in archive.infolist() if not about.filename.endswith("/") and _is_item(about.filename)]
 
 
 @contextlib.contextmanager

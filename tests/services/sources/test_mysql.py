@@ -434,9 +434,19 @@ def test_a_session_reads_one_snapshot_in_any_mode_of_the_server(docs: MariaServe
             docs.execute("DELETE FROM docs")
             assert list(session.rows("SELECT count(*) FROM docs")) == [[(300,)]]
     finally:
-        docs.execute(
-            "SET GLOBAL sql_mode = DEFAULT", "SET GLOBAL max_statement_time = 0", "SET GLOBAL time_zone = DEFAULT"
-        )
+        docs.execute(*(f"SET GLOBAL {name} = DEFAULT" for name in ("sql_mode", "max_statement_time", "time_zone")))
+
+
+def test_a_server_waits_for_a_worker_that_is_busy(long_docs: MariaServer) -> None:
+    long_docs.execute("SET GLOBAL net_write_timeout = 1")
+    try:
+        with MySql(place_of(long_docs)).open() as session:
+            read = session.rows("SELECT * FROM long_docs ORDER BY id", (), lambda: 1000)
+            first = next(read)
+            time.sleep(3)
+            assert len(first) + sum(map(len, read)) == 40_000
+    finally:
+        long_docs.execute("SET GLOBAL net_write_timeout = DEFAULT")
 
 
 def test_a_split_is_one_snapshot_in_the_order_of_the_query(docs: MariaServer, tmp_path: Path) -> None:

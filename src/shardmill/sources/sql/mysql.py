@@ -199,9 +199,8 @@ def _connect(driver: Any, place: str, options: dict[str, Any]) -> Any:
         opened.connect(None if opened.unix_socket else _open_socket(driver, opened))
     except (RuntimeError, ssl.SSLError) as error:
         # The driver misses a package that this way to log in needs, or a file is no certificate.
-        raise DatabaseError(
-            f"{place}: {error}.", hint="Check the files of ssl_…; or: pip install 'pymysql[rsa]'"
-        ) from error
+        hint = "Check the files of ssl_…; without encryption: pip install 'pymysql[rsa]'"
+        raise DatabaseError(f"{place}: {redact(str(error))}.", hint=hint) from error
     try:
         maria = "mariadb" in opened.get_server_info().lower()
         for statement in (_SETTINGS, _NO_LIMIT[maria], *_SNAPSHOT):

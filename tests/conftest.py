@@ -1,4 +1,4 @@
-"""Fixtures that several suites share: corpora, runs of the fake task, a real S3 server, a real PostgreSQL."""
+"""Fixtures that several suites share: corpora, runs of the fake task, a real S3 server, real databases."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ from tests.support import guard
 from tests.support.azurite import CONTAINER, azurite
 from tests.support.cli import Cli, Said
 from tests.support.gcs_server import GcsServer
+from tests.support.mariadb import MariaServer
 from tests.support.seaweed import seaweed
 from tests.support.selection import is_thorough
 from tests.support.services import PostgresServer, unavailable
@@ -157,6 +158,19 @@ def postgres() -> Iterator[PostgresServer]:
     finally:
         server.stop()
         shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def mariadb() -> Iterator[MariaServer]:
+    try:
+        import pymysql  # noqa: F401
+    except ImportError:
+        unavailable("pymysql is not installed: pip install pymysql")
+    server = MariaServer()
+    try:
+        yield server
+    finally:
+        server.remove()
 
 
 @pytest.fixture(scope="session")

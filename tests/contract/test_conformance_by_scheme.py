@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from shardmill.core.errors import MissingExtra, UsageError
+from shardmill.core.passwords import withhold
 from shardmill.plan.spec import make_spec
 from shardmill.run import Run, start
 from shardmill.run.outcome import next_commands
@@ -22,6 +23,7 @@ from shardmill.sources import range as range_module
 from shardmill.sources.sql import source as sql_source
 from shardmill.sources.sql.query import in_range
 from shardmill.testing import InProcessEngine, check_source, check_writer
+from tests.support.mariadb import MariaServer
 from tests.support.packages import forget_installed, install_package
 from tests.support.services import PostgresServer
 
@@ -150,6 +152,14 @@ def test_postgresql_keeps_the_contract(postgres: PostgresServer) -> None:
     values = ", ".join(f"('{row['id']}', '{row['body']}')" for row in ROWS)
     postgres.execute("CREATE TABLE items (id text PRIMARY KEY, body text)", f"INSERT INTO items VALUES {values}")
     assert check_source([postgres.url()], rows=ROWS, text="body", id="id", query=QUERY) >= 30
+
+
+@pytest.mark.services
+def test_mysql_keeps_the_contract(mariadb: MariaServer) -> None:
+    values = ", ".join(f"('{row['id']}', '{row['body']}')" for row in ROWS)
+    mariadb.execute("CREATE TABLE items (id varchar(9) PRIMARY KEY, body text)", f"INSERT INTO items VALUES {values}")
+    place = withhold(mariadb.url())
+    assert check_source([place], rows=ROWS, text="body", id="id", query=QUERY) >= 30
 
 
 def test_a_run_keeps_the_contract(tmp_path: Path) -> None:

@@ -30,6 +30,7 @@ ENGINES = {
     **dict.fromkeys(("slurmctld", "slurmd", "sbatch", "squeue", "scancel", "scontrol"), "slurm-wlm"),
 }
 OTHERS = {
+    "mariadbd": "mariadb-server-core",
     "pgbouncer": "pgbouncer",
     "pigz": "pigz",
     "bgzip": "tabix",

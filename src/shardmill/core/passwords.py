@@ -10,7 +10,7 @@ from urllib.parse import unquote, urlsplit
 from shardmill.core.errors import SpecError
 
 _VARIABLE = "SHARDMILL_PASSWORDS"
-_SECRETS = ("password", "sslpassword")
+_SECRETS = ("password", "sslpassword", "ssl_key_password")
 _URL = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*://)(?P<authority>[^/]*)(?P<rest>.*)", re.DOTALL)
 
 # By place. Removed from the environment, so that processes started by a worker do not inherit them.
@@ -53,7 +53,7 @@ def withhold(place: str) -> str:
 
 
 def withheld(place: str) -> dict[str, str]:
-    """The passwords removed from this place, by their libpq names."""
+    """The passwords removed from this place, by the names that the driver has for them."""
     return dict(_known.get(place, {}))
 
 

@@ -52,7 +52,7 @@ class SourceFile:
         """The path of the file in its folder, if items are files; else its name, or that of the database in a URL."""
         if self.path:
             return self.path
-        is_database = self.place.startswith(("postgres://", "postgresql://"))
+        is_database = self.place.startswith(("postgres://", "postgresql://", "mysql://", "mariadb://"))
         return PurePosixPath(self.place.partition("?")[0] if is_database else self.place).name
 
     @property

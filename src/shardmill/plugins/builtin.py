@@ -7,7 +7,7 @@ _RUNNING = ("embed", "load", "generate", "summarize", "answer", "apply", "dedup"
 _ANSWER, _DECLARED, _MACHINES = "shardmill.verbs.answer", "shardmill.cli.declared", "shardmill.cli.machines"
 # Sources by suffix and by scheme, in the order of lists.
 _FORMATS = ("jsonl", "text", "csv", "tsv", "parquet", "orc", "arrow", "json", "pickle", "excel", "files")
-_SCHEMES = ("run", "range", "postgresql", "sqlite", "duckdb", "python")
+_SCHEMES = ("run", "range", "postgresql", "mysql", "sqlite", "duckdb", "python")
 
 BUILTIN: dict[str, dict[str, str]] = {
     "verbs": {

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import random
 import re
-import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from shardmill.core.connecting import connect_patiently
 from shardmill.core.errors import DatabaseError, DatabaseLost, ShardmillError, missing_extra
 from shardmill.core.passwords import redact, withheld
 
@@ -36,7 +35,6 @@ _LIMITS = {
     "DateStyle": "ISO",
     "standard_conforming_strings": "on",
 }
-_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.2, 5.0
 
 _WRONG_PASSWORD = re.compile(r"password authentication failed|no password supplied|SASL|28P01", re.IGNORECASE)
 _NO_DATABASE = re.compile(r'database ".*" does not exist')
@@ -64,23 +62,14 @@ def connect(url: str, *, patience_s: float = 0.0, **settings: Any) -> psycopg.Co
             f"{url}: {first_line(error)}.", hint="Write postgresql://USER@HOST:PORT/DATABASE"
         ) from error
     options: dict[str, Any] = {**_DEFAULTS, **given, **withheld(url), "client_encoding": "UTF8"}
-    deadline, pause_s = time.monotonic() + patience_s, _FIRST_PAUSE_S
-    while True:
-        try:
-            opened: psycopg.Connection[Any] = driver.connect(**options, prepare_threshold=None, **settings)
-            return opened
-        except driver.Error as error:
-            refusal = _explain_refusal(error, url)
-            if refusal is not None:
-                raise refusal from error
-            if time.monotonic() + pause_s > deadline:
-                kind = DatabaseLost if patience_s else DatabaseError
-                raise kind(
-                    f"{url} cannot be reached: {first_line(error)}.",
-                    hint="Check host and port, and that the server is up and accepts connections from this machine.",
-                ) from error
-        time.sleep(pause_s * random.uniform(0.5, 1.0))
-        pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+    return connect_patiently(
+        lambda: driver.connect(**options, prepare_threshold=None, **settings),
+        url,
+        patience_s,
+        driver.Error,
+        lambda error: _explain_refusal(error, url),
+        first_line,
+    )
 
 
 @contextlib.contextmanager

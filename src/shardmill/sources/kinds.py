@@ -87,6 +87,13 @@ POSTGRESQL = SourceKind(
     reach="network",
     extras=("postgres",),
 )
+MYSQL = SourceKind(
+    name="mysql",
+    schemes=("mysql://", "mariadb://"),
+    database=f"{_HERE}.sql.mysql:MySql",
+    reach="network",
+    extras=("mysql",),
+)
 SQLITE = SourceKind(
     name="sqlite",
     schemes=("sqlite:///",),

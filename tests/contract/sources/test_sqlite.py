@@ -148,8 +148,8 @@ def test_places_that_are_no_database_or_lack_a_query(database: Path, tmp_path: P
     fields = Fields("text", query="SELECT 1 AS text")
     with pytest.raises(SourceError, match="is a database"):
         discover([str(database)], Fields("text"))
-    with pytest.raises(SourceError, match="mysql:// is not a supported database"):
-        discover(["mysql://u@h/d"], fields)
+    with pytest.raises(SourceError, match="oracle:// is not a supported database"):
+        discover(["oracle://u@h/d"], fields)
     with pytest.raises(DatabaseError, match="no such file"):
         discover(["sqlite:///not-there.db"], fields)
     (tmp_path / "a.jsonl").write_text("{}\n")

@@ -16,6 +16,7 @@ import pytest
 from shardmill.ledger import Ledger
 from shardmill.plan.spec import make_spec
 from shardmill.run import Run, start
+from tests.support.mariadb import MariaServer
 from tests.support.services import PostgresServer
 from tests.support.waiting import wait_for
 
@@ -74,3 +75,11 @@ def test_a_killed_run_over_a_part_of_a_query_resumes(tmp_path: Path, postgres: P
     values = ", ".join(f"({row['id']}, '{row['text']}', {row['stars']})" for row in ROWS)
     postgres.execute(f"INSERT INTO part_docs VALUES {values}")
     _kill_and_resume({"source": postgres.url(), "query": "SELECT * FROM part_docs"}, tmp_path)
+
+
+@pytest.mark.services
+def test_a_killed_run_over_a_part_of_a_query_of_mysql_resumes(tmp_path: Path, mariadb: MariaServer) -> None:
+    mariadb.execute("CREATE TABLE part_docs (id integer PRIMARY KEY, text text, stars integer)")
+    values = ", ".join(f"({row['id']}, '{row['text']}', {row['stars']})" for row in ROWS)
+    mariadb.execute(f"INSERT INTO part_docs VALUES {values}")
+    _kill_and_resume({"source": mariadb.url(), "query": "SELECT * FROM part_docs"}, tmp_path)

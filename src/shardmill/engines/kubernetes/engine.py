@@ -25,7 +25,7 @@ class KubernetesEngine:
         if passwords.environment():
             raise UsageError(
                 "A password in a URL cannot be passed to a pod: its manifest would show it.",
-                hint="Remove it from the URL, put PGPASSWORD into a Secret, and name it: --set secret=NAME",
+                hint="Remove it from the URL; put PGPASSWORD or MYSQL_PWD into a Secret and name it: --set secret=NAME",
             )
         self._api = ClusterApi(self.options.context, self.options.namespace)
         # Before a source is scanned: whether there is a cluster, and one that lets this user in.

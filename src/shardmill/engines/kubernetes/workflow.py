@@ -68,7 +68,7 @@ class ArgoEngine:
         if passwords.environment():
             raise UsageError(
                 "A password in a URL cannot be passed to a workflow: its object would show it.",
-                hint="Remove it from the URL, and put PGPASSWORD into the Secret of the template.",
+                hint="Remove it from the URL, and put PGPASSWORD or MYSQL_PWD into the Secret of the template.",
             )
         self._api = self.options.connect()
         self._template = self._find_template()

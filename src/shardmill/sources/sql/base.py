@@ -23,7 +23,7 @@ class QuerySession(Protocol):
         """The columns of a query with their Arrow types; UNKNOWN if only the values show the type."""
 
     def expression(self, name: str, kind: str) -> str:
-        """The SQL that selects a column as values of that type, or as text."""
+        """The SQL that selects a column, which `describe` has named, as values of that type, or as text."""
 
     def key_expression(self, name: str) -> str:
         """The SQL that selects a key as a value that JSON can hold and `rows` accepts."""

@@ -98,6 +98,7 @@ class SqlSource(Source):
             self.notes.append(_one_shard("--id names no column to cut by"))
             return rows, [(rows, None)]
         name = self._fields.id[0]
+        session.describe(self._query)
         key, value, present = column(name), session.key_expression(name), f" WHERE {column(name)} IS NOT NULL"
         last = _first(session, select(value, self._query, f"{present} ORDER BY {key} DESC LIMIT 1"))
         if last is None or not isinstance(last[0], int | float | str):

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import os
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from shardmill.core import permission
 from shardmill.core.console import Bar
@@ -31,10 +33,12 @@ from shardmill.models.retrieval.passages import (
 from shardmill.models.retrieval.words import write_words
 from shardmill.plan import ITEM, START, STOP, WINDOW, Plan, Shard
 from shardmill.plugins import find_verb
+from shardmill.results.documents import FILE, is_of_documents, list_files
 from shardmill.results.merge import part_schema, vector_field
 from shardmill.results.windows import count_items, has_windows
 from shardmill.sinks.parquet import read_part, vectors
 from shardmill.sources import Fields, Source, open_source
+from shardmill.sources.documents.document import find_pages, has_pages
 
 # Search is exact up to this many rows; beyond, graphs are built without being asked for.
 EXACT_ROWS = 1_000_000
@@ -154,9 +158,10 @@ def _read_group(ledger: Ledger, plan: Plan, group: list[tuple[Shard, Commit]]) -
     work = plan.work
     source = None if _keeps_text(plan) else open_source(plan.stat, Fields.of(work), work.max_item_bytes)
     first = sum(c.rows for c in ledger.commits.read_complete(plan)[: group[0][0].index])
+    known = {} if FILE in plan.kept else dict(enumerate(list_files(plan)))
     tables, matrices = [], []
     for shard, commit in group:
-        table, matrix = _read_shard(ledger, plan, shard, commit, first, source)
+        table, matrix = _read_shard(ledger, plan, shard, commit, first, source, known)
         tables.append(table)
         matrices.append(matrix)
         first += commit.rows
@@ -164,12 +169,19 @@ def _read_group(ledger: Ledger, plan: Plan, group: list[tuple[Shard, Commit]]) -
 
 
 def _read_shard(
-    ledger: Ledger, plan: Plan, shard: Shard, commit: Commit, first: int, source: Source | None
+    ledger: Ledger,
+    plan: Plan,
+    shard: Shard,
+    commit: Commit,
+    first: int,
+    source: Source | None,
+    known: Mapping[int, str],
 ) -> tuple[pa.Table, Any]:
     schema = part_schema(ledger, plan)
     spans = [name for name in (WINDOW, START, STOP) if has_windows(plan, schema) and name in schema.names]
     numbered = [ITEM] if plan.work.takes_part else []
-    names = list(dict.fromkeys([*plan.work.id, *([] if source else [plan.work.text]), *spans, *numbered]))
+    kept = [FILE] if FILE in plan.kept else []
+    names = list(dict.fromkeys([*plan.work.id, *([] if source else [plan.work.text]), *spans, *numbered, *kept]))
     vector = vector_field(ledger, plan).name
     part = pa.Table.from_batches(read_part(ledger.store, commit, [*names, vector]))
     if numbered:
@@ -179,12 +191,31 @@ def _read_shard(
     texts = _source_texts(source, shard, commit) if source else part.column(plan.work.text).to_pylist()
     whole = [texts[i] or "" for i in items] if source else [text or "" for text in texts]
     starts = [n or 0 for n in part.column(START).to_pylist()] if START in spans else [0] * len(items)
+    files: Sequence[str | None] = [None] * len(items)
+    pages: Sequence[int | None] = [None] * len(items)
+    if is_of_documents(plan):
+        files = part.column(FILE).to_pylist() if kept else [known.get(row) for row in (first + items).tolist()]
     if STOP in spans:
-        stops = part.column(STOP).to_pylist()
-        whole = [text[a : (b or 0)] for text, a, b in zip(whole, starts, stops, strict=True)]
-    columns = [first + items, _ids(part, plan.work.id, first + items), starts, whole]
+        stops = [n or 0 for n in part.column(STOP).to_pylist()]
+        if is_of_documents(plan):
+            pages = _find_pages(items, files, whole, [(a + b) // 2 for a, b in zip(starts, stops, strict=True)])
+        whole = [text[a:b] for text, a, b in zip(whole, starts, stops, strict=True)]
+    columns = [first + items, _ids(part, plan.work.id, first + items), starts, whole, files, pages]
     table = pa.table([pa.array(c, f.type) for c, f in zip(columns, SCHEMA, strict=True)], schema=SCHEMA)
     return table, vectors(part.column(vector).combine_chunks())
+
+
+def _find_pages(
+    items: NDArray[np.int64], files: Sequence[str | None], texts: Sequence[str], middles: Sequence[int]
+) -> list[int | None]:
+    """The page that the middle of each window is on; None for documents without pages."""
+    pages: list[int | None] = []
+    for _, group in itertools.groupby(range(len(items)), key=items.__getitem__):
+        rows = [*group]
+        text = texts[rows[0]]
+        paged = has_pages(files[rows[0]] or "", text)
+        pages += find_pages(text, [middles[row] for row in rows]) if paged else [None] * len(rows)
+    return pages
 
 
 def _source_texts(source: Source, shard: Shard, commit: Commit) -> list[str | None]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import bisect
 import hashlib
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -18,11 +17,11 @@ from shardmill.core.errors import UsageError
 from shardmill.ledger import Commit, Ledger
 from shardmill.models.retrieval.vectors import nearest
 from shardmill.plan import ROW, Plan
+from shardmill.results.documents import FILE, list_files, take_page
 from shardmill.results.merge import part_schema, read_rows, vector_field, write_vectors
 from shardmill.results.windows import has_windows
 from shardmill.sinks.parquet import read_part
-from shardmill.sources.documents.document import PAGES, TEXT
-from shardmill.sources.formats import find_format
+from shardmill.sources.documents.document import PAGE
 from shardmill.store import LocalStore
 from shardmill.tasks import open_task
 from shardmill.tasks.base import START, STOP, WINDOW
@@ -31,10 +30,10 @@ from shardmill.tasks.kept import KEPT
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """One answer: its row in the source, its cosine, and its id and kept columns.
+    """One answer: its row in the source, its cosine, and its id and kept columns; of a document, always its file.
 
     If items have windows, it is the nearest window: its number, and the characters of the item's text that it covers.
-    Of a document whose `pages` were kept, it has the page that the middle of the window is on.
+    If `page` or `pages` was kept of a document, it has the page that the middle of the window is on.
     """
 
     row: int
@@ -47,9 +46,9 @@ class Hit:
 
     @property
     def span(self) -> str:
-        """The page and the characters of a window."""
-        page = "" if self.page is None else f"page {self.page} "
-        return "" if self.start is None else f"{page}[{self.start}:{self.stop}]"
+        """The page, and the characters of a window."""
+        page = "" if self.page is None else f"page {self.page}"
+        return page if self.start is None else f"{page} [{self.start}:{self.stop}]".lstrip()
 
     def to_json(self) -> dict[str, Any]:
         return {name: value for name, value in asdict(self).items() if value is not None}
@@ -112,27 +111,19 @@ def search_rows(
     windows = has_windows(plan, schema)
     items = read_items(ledger, plan) if windows or plan.work.takes_part else np.arange(len(matrix))
     spans = [name for name in (WINDOW, START, STOP) if windows and name in schema.names]
+    paged = [PAGE] if PAGE in schema.names and PAGE not in names else []
+    files = () if FILE in names else list_files(plan)
     found = []
     for rows, scores in nearest(matrix, queries, k, items if windows else None):
         hits = {}
         for row, score in zip(rows, scores, strict=True):
-            values = _values(ledger, commits, [*names, *spans], int(row))
+            item, values = int(items[row]), _values(ledger, commits, [*names, *spans, *paged], int(row))
             span = {name: values.pop(name) for name in spans}
-            page = _find_page(plan, values, span.get(START), span.get(STOP))
-            hits[int(row)] = Hit(int(items[row]), float(score), values, **span, page=page)
+            page = take_page(plan, values, span.get(START), span.get(STOP))
+            values = {FILE: files[item], **values} if item < len(files) else values
+            hits[int(row)] = Hit(item, float(score), values, **span, page=page)
         found.append(hits)
     return found
-
-
-def _find_page(plan: Plan, values: dict[str, Any], start: int | None, stop: int | None) -> int | None:
-    """The page of a window, by the pages of its document, which are taken out of the values."""
-    if PAGES not in plan.kept or not find_format(plan.stat.format).bordered:
-        return None
-    pages = values.pop(PAGES)
-    # In a template, other fields may come before the text.
-    if not pages or start is None or stop is None or plan.work.text != TEXT:
-        return None
-    return bisect.bisect_right([int(page) for page in pages.split()], (start + stop) // 2)
 
 
 def refuse_empty(texts: Sequence[str]) -> None:

@@ -31,7 +31,9 @@ from shardmill.sources import (
     open_source,
     sort_groups,
 )
+from shardmill.sources.columns import column_names, split_keep
 from shardmill.sources.documents.choosing import DOCUMENTS, LINES, LinesOrFiles
+from shardmill.sources.documents.document import PAGE
 from shardmill.sources.doubles import tell_doubles
 from shardmill.sources.formats import find_format
 from shardmill.sources.origin import AUTO
@@ -143,9 +145,11 @@ def _make_plan(
             return Plan.of(work, replace(stat, files=files), task.fingerprint(), _repeat(like.shards, work))
         with _LateBar("sorting into groups", quiet) as bar:
             stat = sort_groups(stat, fields, work.max_item_bytes, bar.at)
-    if find_format(stat.format).bordered and task.border_param and task.border_param not in work.params:
-        work = work.model_copy(update={"params": {**work.params, task.border_param: True}})
-        task = open_task(work.task, work.params)
+    if find_format(stat.format).bordered:
+        task, work = _settle_borders(task, work)
+        if work.keep != fields.keep:
+            fields = replace(fields, keep=work.keep, wanted=work.fields)
+            stat = replace(stat, columns={name: stat.columns[name] for name in column_names(fields)})
     if any(name not in work.params for name in task.settles):
         found = task.settle(lambda: _first_rows(open_source(stat, fields, work.max_item_bytes), task))
         work = work.model_copy(update={"params": {**work.params, **found}})
@@ -172,6 +176,23 @@ def _make_plan(
         if like is None and (doubles := tell_doubles(stat, fields, shards)):
             say(doubles)
     return Plan.of(work, stat, fingerprint, shards)
+
+
+def _settle_borders(task: Task, work: Work) -> tuple[Task, Work]:
+    """The task and its work over texts with pages and headings. A page that is kept is the page of each row, not of its
+    item, for a task that can tell it."""
+    params = dict(work.params)
+    if task.border_param:
+        params.setdefault(task.border_param, True)
+    keep = tuple(entry for entry in work.keep if split_keep(entry)[0] != PAGE)
+    if task.page_param and len(keep) < len(work.keep):
+        params[task.page_param] = True
+        work = work.model_copy(update={"keep": keep})
+    if params == work.params:
+        return task, work
+    task = open_task(work.task, params)
+    fields = tuple(dict.fromkeys((*work.fields, *task.fields)))
+    return task, work.model_copy(update={"params": params, "fields": fields})
 
 
 def _has_part(like: Plan, work: Work) -> bool:

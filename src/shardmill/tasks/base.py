@@ -218,6 +218,9 @@ class Task(ABC):
     border_param: str = ""
     """A parameter that is set for texts with pages and headings, if the task cuts them and can do so there."""
 
+    page_param: str = ""
+    """A parameter that is set if `page` is kept of documents, for a task whose rows can tell it: it then makes it."""
+
     def settle(self, first: Callable[[], pa.RecordBatch]) -> dict[str, Any]:
         """Parameters that the plan fixes before any worker begins; `first` prepares the first rows of the source."""
         return {}

@@ -89,13 +89,14 @@ def test_killed_and_resumed_every_document_is_there_once(
     gc.collect()
 
 
-def test_documents_are_searched_with_their_file_and_page(tmp_path: Path) -> None:
+@pytest.mark.parametrize("keep", ["page", "pages"])
+def test_documents_are_searched_with_their_file_and_page(keep: str, tmp_path: Path) -> None:
     pages = [f"{topic} " * 60 for topic in ("Bees make honey.", "Ships cross the sea.", "Bread is baked from flour.")]
     write(tmp_path / "docs", {"a/three.pdf": as_pdf([page.replace(". ", ".\n") for page in pages])})
     write(
         tmp_path / "docs", {"note.md": b"A note about rain.", "talk.pptx": as_pptx([("Tax", "Pay it."), ("Law", "")])}
     )
-    work = {"source": str(tmp_path / "docs"), "text": "text", "id": "file", "keep": "pages", "format": "files"}
+    work = {"source": str(tmp_path / "docs"), "text": "text", "id": "file", "keep": keep, "format": "files"}
     run = start(make_spec({**work, "params": {"window_tokens": 64}}, {"device": "cpu"}), tmp_path / "run", quiet=True)
     assert run.plan.work.params["borders"] is True
     hits = run.search("boats on the ocean", k=1)

@@ -1,7 +1,7 @@
 """The passages of a run on disk, in groups: texts, vectors, words and, for large runs, graphs; all memory-mapped.
 
 RUN/final/passages.json             what there is, written last
-RUN/final/passages-DIGEST/000000.arrow   row, id, start and text of each passage
+RUN/final/passages-DIGEST/000000.arrow   row, id, start and text of each passage, of documents also file and page
                           000000.npy     its vector
                           000000.words/  BM25
                           000000.graph   HNSW, if it was asked for or the run is large
@@ -37,18 +37,33 @@ SCHEMA = pa.schema(
         pa.field("id", pa.string()),
         pa.field("start", pa.int64()),
         pa.field("text", pa.large_string()),
+        pa.field("file", pa.string()),
+        pa.field("page", pa.int64()),
     ]
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Passage:
-    """A passage: its item's row and id, its text, and where in the item's text it starts."""
+    """A passage: its item's row and id, its text, and where in the item's text it starts.
+
+    Of a document, `file` is its path. Of a window of a document of pages, `page` is the page that its middle is on.
+    """
 
     row: int
     id: str
     start: int
     text: str
+    file: str | None = None
+    page: int | None = None
+
+    def cite(self, page: int | None = None) -> str:
+        """Its id and, of a document, the file and the page, or another page of it. Nothing is said twice."""
+        names = [self.id]
+        if self.file is not None and self.file not in (self.id, *self.id.split(",")):
+            names = [self.file] if self.id == str(self.row) else [self.id, self.file]
+        page = page or self.page
+        return " ".join([*names, f"page {page}"] if page else names)
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,7 +233,8 @@ class PassageIndex:
     def passage(self, number: int) -> Passage:
         group, at = self._locate(number)
         values = group.table.slice(at, 1).to_pylist()[0]
-        return Passage(values["row"], values["id"], values["start"], values["text"])
+        # Passages that an earlier version wrote have neither file nor page.
+        return Passage(**values)
 
     def _locate(self, number: int) -> tuple[PassageGroup, int]:
         group = int(np.searchsorted(self._firsts, number, side="right")) - 1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import posixpath
 import weakref
 from collections.abc import Iterator
 from dataclasses import replace
@@ -20,7 +19,16 @@ from shardmill.sources.batches import BatchBuilder
 from shardmill.sources.columns import build_columns, chosen_types, column_names
 from shardmill.sources.content import open_ranges
 from shardmill.sources.documents.archives import count_members, cut_archive, read_archive
-from shardmill.sources.documents.document import PAGES, TEXT, BadDocument, Document, page_starts
+from shardmill.sources.documents.document import (
+    PAGE,
+    PAGES,
+    TEXT,
+    BadDocument,
+    Document,
+    find_pages,
+    has_pages,
+    page_starts,
+)
 from shardmill.sources.documents.member import Member
 from shardmill.sources.documents.names import PARSED, is_archive, suffix_of
 from shardmill.sources.documents.parsing import Parser, check_installed
@@ -29,6 +37,8 @@ from shardmill.sources.grouping import Piece, group_files
 from shardmill.sources.parsing import over_limit
 
 COLUMNS = {"file": "string", "title": "string", TEXT: "string", "bytes": "int64", PAGES: "string"}
+# Beside them, for who asks: of a document that is not cut into windows it tells little.
+_OFFERED = {**COLUMNS, PAGE: "int64"}
 # A file of pictures and fonts may be larger than its text.
 _TIMES_TEXT = 8
 
@@ -36,12 +46,12 @@ _TIMES_TEXT = 8
 def describe(stat: SourceStat, fields: Fields) -> dict[str, str]:
     template = TextTemplate.parse(fields.text)
     for name in (*template.names, *column_names(fields)):
-        if name not in COLUMNS:
-            raise SourceError(f"no field {name!r} in a document.", hint=nearest(name, [*COLUMNS]))
+        if name not in _OFFERED:
+            raise SourceError(f"no field {name!r} in a document.", hint=nearest(name, [*_OFFERED]))
     for file in stat.files:
         check_installed(file.name)
     chosen = chosen_types(fields)
-    return {name: chosen.get(name, COLUMNS[name]) for name in column_names(fields)}
+    return {name: chosen.get(name, _OFFERED[name]) for name in column_names(fields)}
 
 
 def open_source(stat: SourceStat, fields: Fields, max_item_bytes: int) -> Source:
@@ -67,7 +77,8 @@ def iter_rows(stat: SourceStat, file: SourceFile) -> Iterator[tuple[Row, int]]:
     pieces = (Shard(0, number, *span, weight) for span, weight in source.cut(number, STREAM_END))
     for member in (member for piece in pieces for member in source.members(piece)):
         try:
-            yield make_row(member, source.parse(member)), file.size_bytes
+            row = make_row(member, source.parse(member))
+            yield {name: row.get(name) for name in COLUMNS}, file.size_bytes
         except BadDocument as bad:
             raise SourceError(f"{member.path}: {bad}.", hint="Fix it, or remove it.") from None
 
@@ -166,10 +177,7 @@ def make_row(member: Member, found: Document | None = None) -> Row:
     row: Row = {"file": member.path, "bytes": member.size}
     if found is None:
         return row
-    starts = page_starts(found.text)
-    pages = " ".join(map(str, starts)) if len(starts) > 1 or _has_pages(member.path) else None
-    return {**row, "title": found.title, TEXT: found.text, PAGES: pages}
-
-
-def _has_pages(path: str) -> bool:
-    return posixpath.splitext(path)[1].lower() in (".pdf", ".pptx")
+    row |= {"title": found.title, TEXT: found.text}
+    if has_pages(member.path, found.text):
+        row |= {PAGES: " ".join(map(str, page_starts(found.text))), PAGE: find_pages(found.text, [0])[0]}
+    return row

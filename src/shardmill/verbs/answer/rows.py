@@ -34,7 +34,7 @@ class Answer:
     """An answer: its text, score and characters in the text of the passage's item, and the passages, best first.
 
     `why` is one of the reasons above; without an answer, `text` is None. `cited` are the ids of the passages that the
-    answer comes from.
+    answer comes from. An answer that is a piece of a document has its `file` and its `page`, if that has pages.
     """
 
     passages: tuple[FoundPassage, ...]
@@ -44,6 +44,8 @@ class Answer:
     start: int | None = None
     stop: int | None = None
     passage: str | None = None
+    file: str | None = None
+    page: int | None = None
     cited: tuple[str, ...] = ()
     tokens_in: int = 0
     tokens_out: int = 0

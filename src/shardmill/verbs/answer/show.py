@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from shardmill.core.console import count, print_json, say
-from shardmill.models.retrieval.passages import PassageRecord
+from shardmill.models.retrieval.passages import Passage, PassageRecord
 from shardmill.run.request import Request
 from shardmill.verbs.answer.evaluation import Evaluation
 from shardmill.verbs.answer.rows import Answer
@@ -27,18 +27,30 @@ def show_answers(request: Request, answers: Sequence[Answer]) -> None:
             print("  no answer")
         else:
             score = "" if found.score is None else f"{found.score:.3f}  "
-            where = ", ".join(found.cited) + (f" [{found.start}:{found.stop}]" if found.start is not None else "")
+            where = _cite(found) + (f" [{found.start}:{found.stop}]" if found.start is not None else "")
             print(f"  {score}{' '.join(found.text.split())}  ({where or 'cites no passage'})")
         for each in found.passages[:_SHOWN_PASSAGES]:
             start = " ".join(each.passage.text.split())[:_SHOWN_CHARACTERS]
-            print(f"         {each.passage.id}: {start}")
+            print(f"         {each.passage.cite()}: {start}")
+
+
+def _cite(found: Answer) -> str:
+    known = {each.passage.id: each.passage for each in found.passages}
+    return ", ".join(known[name].cite(found.page if name == found.passage else None) for name in found.cited)
 
 
 def _as_json(question: str, found: Answer) -> dict[str, Any]:
-    passages = [{"id": e.passage.id, "score": e.score, "text": e.passage.text} for e in found.passages]
+    passages = [
+        {"id": e.passage.id, **_place(e.passage), "score": e.score, "text": e.passage.text} for e in found.passages
+    ]
     names = ("score", "start", "stop", "passage", "cited")
     said = {"question": question, "answer": found.text, "finish_reason": found.why}
-    return {**said, **{name: getattr(found, name) for name in names}, "passages": passages}
+    return {**said, **{name: getattr(found, name) for name in names}, **_place(found), "passages": passages}
+
+
+def _place(found: Answer | Passage) -> dict[str, Any]:
+    """The file and the page of a document."""
+    return {name: value for name in ("file", "page") if (value := getattr(found, name)) is not None}
 
 
 def show_index(request: Request, made: PassageRecord) -> None:

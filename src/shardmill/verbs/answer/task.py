@@ -26,8 +26,10 @@ from shardmill.models.kinds import READER, RERANKER, check_kind
 from shardmill.models.location import Location, find_model
 from shardmill.models.names import MINILM
 from shardmill.models.pair_networks import check_installed
+from shardmill.models.retrieval.passages import Passage
 from shardmill.models.retrieval.vectors import normalized
 from shardmill.plugins import find_verb
+from shardmill.sources.documents.document import PAGE_BREAK, find_pages
 from shardmill.tasks.base import Agreement, Output, Prepared, Task
 from shardmill.tasks.params import read_params
 from shardmill.verbs.answer.params import AnswerParams
@@ -319,8 +321,18 @@ def _at(answer: Answer, found: FoundPassage, start: int, stop: int, score: float
         start=passage.start + start,
         stop=passage.start + stop,
         passage=passage.id,
+        file=passage.file,
+        page=_find_page(passage, start),
         cited=(passage.id,),
     )
+
+
+def _find_page(passage: Passage, place: int) -> int | None:
+    """The page of a character of a passage: by that of its middle, or from the start of the document."""
+    middle, page = find_pages(passage.text, [len(passage.text) // 2, place])
+    if passage.page is not None:
+        return passage.page + page - middle
+    return page if passage.file and not passage.start and PAGE_BREAK in passage.text else None
 
 
 def _as_written(written: Written, found: Sequence[FoundPassage]) -> Answer:

@@ -49,6 +49,13 @@ class EmbedParams(Params):
         only="file",
         shown="true for documents",
     )
+    page: bool | None = option(
+        None,
+        "Rows tell the page that the middle of their window is on.",
+        group=MODEL,
+        only="file",
+        shown="true for documents whose page is kept",
+    )
     dims: int | None = option(None, "Keep the first N dimensions (Matryoshka models).", group=RESULT, metavar="N", ge=1)
     dtype: Literal["float32", "float16"] = option(
         "float32", "Type of the stored numbers: float32 or float16.", group=RESULT, metavar="TYPE"

@@ -13,12 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from shardmill.core.devices import Device
 from shardmill.core.errors import SpecError
 from shardmill.models.embedder import NOT_FINITE, TextEmbedder, not_finite
 from shardmill.models.folder import ModelFolder
+from shardmill.sources.documents.document import PAGE
 from shardmill.tasks.base import START, STOP, WINDOW, Combined, Output, Prepared, Task
 from shardmill.tasks.params import read_params
 from shardmill.verbs.embed.params import EmbedParams
@@ -69,6 +71,14 @@ class EmbedTask(Task):
         return "" if self.params.window_tokens is None else "borders"
 
     @property
+    def page_param(self) -> str:  # type: ignore[override]
+        return "page" if self._by_window else ""
+
+    @property
+    def fields(self) -> tuple[str, ...]:  # type: ignore[override]
+        return (PAGE,) if self._by_window and self.params.page else ()
+
+    @property
     def dims(self) -> int:
         """The number of dimensions of a stored vector."""
         return self.embedder.dims
@@ -80,7 +90,12 @@ class EmbedTask(Task):
 
     @property
     def output(self) -> pa.Schema:
-        return pa.schema([pa.field(WINDOW, pa.int32()), *_SPAN, *self._stored]) if self._by_window else self._stored
+        return pa.schema([pa.field(WINDOW, pa.int32()), *self._placed]) if self._by_window else self._stored
+
+    @property
+    def _placed(self) -> pa.Schema:
+        """Where a window is, and its vector."""
+        return pa.schema([*_SPAN, *(pa.field(name, pa.int64()) for name in self.fields), *self._stored])
 
     @property
     def _stored(self) -> pa.Schema:
@@ -130,7 +145,8 @@ class EmbedTask(Task):
     def prepare(self, texts: Sequence[str | None], fields: pa.RecordBatch | None = None) -> Prepared:
         """Tokenize; None has no tokens and costs nothing."""
         if self._cutter is not None:
-            return self._cutter.prepare(texts)
+            paged = pc.indices_nonzero(fields.column(PAGE).is_valid()).to_pylist() if fields is not None else ()
+            return self._cutter.prepare(texts, paged)
         tokens = self.embedder.encode(texts)
         costs = tokens.rows.lengths
         return Prepared(tokens.rows, costs, tokens.bad, int(costs.sum()), tokens.truncated)
@@ -157,9 +173,9 @@ class EmbedTask(Task):
     def _window_rows(self, windows: Sequence[Window], vectors: NDArray[np.float32]) -> Output:
         if self._by_window:
             made = self._rows(vectors)
-            spans = [pa.array([w.start for w in windows], pa.int64()), pa.array([w.stop for w in windows], pa.int64())]
-            schema = pa.schema([*_SPAN, *self._stored])
-            return Output(pa.record_batch([*spans, *made.rows.columns], schema=schema), made.bad)
+            places = [[w.start for w in windows], [w.stop for w in windows], [w.page or None for w in windows]]
+            columns = [pa.array(numbers, pa.int64()) for numbers in places[: len(_SPAN) + len(self.fields)]]
+            return Output(pa.record_batch([*columns, *made.rows.columns], schema=self._placed), made.bad)
         bad = dict.fromkeys(not_finite(vectors), NOT_FINITE)
         column = pa.FixedSizeListArray.from_arrays(pa.array(vectors.reshape(-1)), self.dims)
         tokens = pa.array([w.tokens for w in windows], pa.int64())
@@ -192,7 +208,7 @@ class EmbedTask(Task):
 
 def _check_windows(params: EmbedParams) -> None:
     if params.window_tokens is None:
-        for name in ("overlap", "windows", "borders"):
+        for name in ("overlap", "windows", "borders", "page"):
             if getattr(params, name) is not None:
                 raise SpecError(f"{name} is given without window_tokens.", hint="Give --window-tokens 256 as well.")
     elif (params.overlap or 0) >= params.window_tokens:

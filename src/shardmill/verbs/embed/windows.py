@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import bisect
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, overload
 
@@ -16,18 +16,23 @@ from shardmill.core.errors import SpecError
 from shardmill.models.ragged import Ids, Ragged
 from shardmill.models.tokenizer import Tokenizer
 from shardmill.models.words import Spelled
+from shardmill.sources.documents.document import find_pages
 from shardmill.tasks.base import Output, Prepared
 
 Numbers = NDArray[np.int64]
 
 
 class Window(NamedTuple):
-    """The model's input ids; the characters [start, stop) they cover; how many of the tokens are the text's own."""
+    """The model's input ids; the characters [start, stop) they cover; how many of the tokens are the text's own.
+
+    `page` is the page of its middle, 0 if that is not asked for or the text has no pages.
+    """
 
     ids: Ids
     start: int
     stop: int
     tokens: int
+    page: int = 0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -36,6 +41,7 @@ class Windows(Sequence[Window]):
     starts: Numbers
     stops: Numbers
     tokens: Numbers
+    pages: Numbers
 
     @overload
     def __getitem__(self, row: int) -> Window: ...
@@ -44,7 +50,8 @@ class Windows(Sequence[Window]):
     def __getitem__(self, row: int | slice) -> Window | list[Window]:
         if isinstance(row, slice):
             return [self[i] for i in range(*row.indices(len(self)))]
-        return Window(self.ids[row], int(self.starts[row]), int(self.stops[row]), int(self.tokens[row]))
+        numbers = (int(column[row]) for column in (self.starts, self.stops, self.tokens, self.pages))
+        return Window(self.ids[row], *numbers)
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -79,8 +86,8 @@ class Cutter:
                 hint="Raise --window-tokens or lower --overlap.",
             )
 
-    def prepare(self, texts: Sequence[str | None]) -> Prepared:
-        """Cut each text into windows; None has no window."""
+    def prepare(self, texts: Sequence[str | None], paged: Collection[int] = ()) -> Prepared:
+        """Cut each text into windows; None has no window. The windows of the texts in `paged` get their page."""
         present = [i for i, text in enumerate(texts) if text is not None]
         spelled, bad = self._tokenizer.spell([self._prompt + (texts[i] or "") for i in present])
         own = [texts[i] or "" for i in present]
@@ -95,7 +102,8 @@ class Cutter:
         if unfit:
             keep = np.flatnonzero(~np.isin(owners, list(reasons)))
             ids, cuts, owners = ids.take(ids.starts[keep], ids.lengths[keep]), cuts[keep], owners[keep]
-        windows = Windows(ids, cuts[:, _START], cuts[:, _STOP], np.maximum(1, cuts[:, _OWN]))
+        pages = number_pages(texts, owners, (cuts[:, _START] + cuts[:, _STOP]) // 2, paged)
+        windows = Windows(ids, cuts[:, _START], cuts[:, _STOP], np.maximum(1, cuts[:, _OWN]), pages)
         return Prepared(windows, ids.lengths, reasons, len(ids.flat), owners=owners)
 
     def _cut_all(self, spelled: Spelled, texts: Sequence[str], bad: dict[int, str]) -> Numbers:
@@ -150,6 +158,15 @@ def find_borders(text: str, starts: Numbers, joints: NDArray[np.bool_]) -> list[
     tokens = np.unique(np.searchsorted(starts, places))
     tokens = tokens[tokens < len(starts)]
     return [int(token) for token in tokens[joints[tokens]]]
+
+
+def number_pages(texts: Sequence[str | None], owners: Numbers, middles: Numbers, paged: Collection[int]) -> Numbers:
+    """The page that the middle of each window is on; 0 for those of texts that are not `paged`."""
+    pages = np.zeros_like(middles)
+    for k in paged:
+        own = owners == k
+        pages[own] = find_pages(texts[k] or "", middles[own].tolist())
+    return pages
 
 
 def cut(joints: NDArray[np.bool_], room: int, overlap: int, first_room: int, borders: Sequence[int] = ()) -> Numbers:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -293,3 +294,21 @@ def test_windows_of_a_document_end_at_its_pages_and_headings(overlap: int) -> No
     assert all(a < b <= end for (a, end), (b, _) in pairwise(found))
     plain = EmbedTask(model=str(MINILM), window_tokens=48, overlap=overlap).prepare([text]).inputs
     assert [(w.start, w.stop) for w in plain] != found
+
+
+def test_a_window_tells_the_page_of_its_middle() -> None:
+    pages = ["", "tea " * 60, "", "milk " * 30]
+    texts = ["\f".join(pages), None, "no pages", "\fsecond"]
+    fields = pa.record_batch({"page": pa.array([2, None, None, 2], pa.int64())})
+    task = EmbedTask(model=str(MINILM), window_tokens=24, overlap=4, page=True)
+    prepared = task.prepare(texts, fields)
+    for window, owner in zip(prepared.inputs, prepared.owners.tolist(), strict=True):  # type: ignore[union-attr]
+        text = texts[owner] or ""
+        word = len(text) - len(text[(window.start + window.stop) // 2 :].lstrip())
+        assert window.page == (0 if owner == 2 else 1 + text[:word].count("\f"))
+    assert {w.page for w in prepared.inputs} == {0, 2, 4}
+    assert task.output.names == ["window", "start", "stop", "page", "embedding"]
+    assert task.fields == ("page",)
+    assert {w.page for w in task.prepare(texts).inputs} == {0}
+    mean = EmbedTask(model=str(MINILM), window_tokens=24, windows="mean", page=True)
+    assert (mean.page_param, mean.fields, mean.output.names) == ("", (), ["embedding"])

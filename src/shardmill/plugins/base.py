@@ -138,6 +138,9 @@ class SourceKind:
     compressible: bool = False
     """Whether its files may be compressed with gzip, zstd, bzip2 or xz."""
 
+    binary: bool = False
+    """Whether its files, which may be compressed, are no text. Compressed ones are read from their start."""
+
     counted_remotely: bool = False
     """Whether rows can be counted without downloading the whole file."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from shardmill.plugins.base import SourceKind
 from shardmill.sources.documents.names import SUFFIXES as DOCUMENTS
+from shardmill.sources.documents.names import TARS
 
 _HERE = "shardmill.sources"
 
@@ -74,6 +75,15 @@ FILES = SourceKind(
     counted_remotely=True,
     extras=("documents",),
     bordered=True,
+)
+# A tar is one of documents, unless it is asked for by name.
+WEBDATASET = SourceKind(
+    name="webdataset",
+    suffixes=TARS,
+    reader=f"{_HERE}.webdataset",
+    compressible=True,
+    binary=True,
+    located=True,
 )
 
 RUN = SourceKind(name="run", schemes=("run:",), finder=f"{_HERE}.run:find_parts")

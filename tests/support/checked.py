@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 from pyarrow import orc
 
 from shardmill.sources.formats import find_format
+from tests.support.mds import encode_shard
 
 ROWS = [{"id": f"i{n}", "body": f"The text of item {n}, with ünïcode, {'long ' * (n % 40)}end."} for n in range(60)]
 
@@ -55,6 +56,7 @@ WRITE: dict[str, Callable[[Path], Any]] = {
     "pickle": lambda path: path.write_bytes(pickle.dumps(ROWS)),
     "excel": write_sheet,
     "webdataset": write_samples,
+    "mds": lambda path: path.write_bytes(encode_shard({"id": "str", "body": "str"}, ROWS)[0]),
 }
 PACK: dict[str, Callable[[bytes], bytes]] = {
     ".gz": gzip.compress,

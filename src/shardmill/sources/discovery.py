@@ -34,6 +34,7 @@ from shardmill.sources.formats import (
     suffixes,
     tell_suffixes,
 )
+from shardmill.sources.mds.index import MDS, choose_shards
 from shardmill.sources.parsing import BOM
 from shardmill.sources.places import WILD, Found, expand
 from shardmill.sources.signatures import refuse_other_kinds
@@ -105,6 +106,8 @@ def _choose(place: str, found: list[Found], format: str | None, split: str) -> S
         return saved
     if found and found[0].named:
         return choose_split(place, found, lambda f: file_name(f.place), split or ALL_SPLITS)
+    if format in (None, MDS) and not WILD.search(place) and (shards := choose_shards(place, found)):
+        return choose_split(place, shards, lambda f: f.entry.key, split)
     kinds = {f.place: suffixes().get(_suffix(f.place), ()) for f in found}
     if format is None:
         # What accompanies data, as README.md does, is not read with it.

@@ -85,6 +85,15 @@ WEBDATASET = SourceKind(
     binary=True,
     located=True,
 )
+MDS = SourceKind(
+    name="mds",
+    suffixes=(".mds",),
+    reader=f"{_HERE}.mds.source",
+    compressible=True,
+    binary=True,
+    counted_remotely=True,
+    located=True,
+)
 
 RUN = SourceKind(name="run", schemes=("run:",), finder=f"{_HERE}.run:find_parts")
 RANGE = SourceKind(

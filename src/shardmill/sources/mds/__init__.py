@@ -1,0 +1,1 @@
+"""MDS, the format of Mosaic's streaming datasets: shards of samples, and an index.json that names them."""

@@ -113,7 +113,8 @@ class Verb:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceKind:
-    """A source: files with certain `suffixes`, or what addresses with certain `schemes` name.
+    """A source: files with certain `suffixes`, or what addresses with certain `schemes` name; if it has both, folders
+    with these suffixes are its addresses, too.
 
     It has one of three parts. The `reader` of a format is a module with the functions of `sources.base.Reader`: they
     cut a file into shards, read a shard, and may say which bytes a shard needs; that of a scheme has the functions of

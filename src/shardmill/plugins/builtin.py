@@ -21,7 +21,7 @@ _FORMATS = (
     "webdataset",
     "mds",
 )
-_SCHEMES = ("run", "range", "postgresql", "sqlite", "duckdb", "python")
+_SCHEMES = ("run", "range", "postgresql", "sqlite", "duckdb", "python", "lance")
 
 BUILTIN: dict[str, dict[str, str]] = {
     "verbs": {

@@ -125,3 +125,12 @@ DUCKDB = SourceKind(
     title="a DuckDB database",
 )
 PYTHON = SourceKind(name="python", schemes=("python:",), database=f"{_HERE}.sql.dbapi:Factory", reach="machine")
+LANCE = SourceKind(
+    name="lance",
+    schemes=("lance:",),
+    suffixes=(".lance",),
+    reader=f"{_HERE}.lance",
+    counted_remotely=True,
+    reach="machine",
+    extras=("lance",),
+)

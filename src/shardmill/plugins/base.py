@@ -113,8 +113,7 @@ class Verb:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceKind:
-    """A source: files with certain `suffixes`, or what addresses with certain `schemes` name; if it has both, folders
-    with these suffixes are its addresses, too.
+    """A source: files with certain `suffixes`, or what addresses with certain `schemes` name.
 
     It has one of three parts. The `reader` of a format is a module with the functions of `sources.base.Reader`: they
     cut a file into shards, read a shard, and may say which bytes a shard needs; that of a scheme has the functions of
@@ -129,6 +128,9 @@ class SourceKind:
     reader: str = ""
     finder: str = ""
     database: str = ""
+
+    folders: tuple[str, ...] = ()
+    """Suffixes of folders, on a disk or behind a URL, that are addresses of it without its scheme."""
 
     unit: Literal["line", "record", "row", "file", "id"] = "row"
     """What an item is: one line, one or more lines, a row without lines, a file, or a number of nothing stored."""

@@ -34,7 +34,8 @@ from shardmill.sources.formats import (
     suffixes,
     tell_suffixes,
 )
-from shardmill.sources.mds.index import MDS, choose_shards
+from shardmill.sources.mds import MDS
+from shardmill.sources.mds.index import choose_shards
 from shardmill.sources.parsing import BOM
 from shardmill.sources.places import WILD, Found, expand
 from shardmill.sources.signatures import refuse_other_kinds

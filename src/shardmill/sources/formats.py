@@ -86,8 +86,8 @@ def choose_source(places: Sequence[str], query: str = "") -> SourceKind | None:
 
 def _find_folder(place: str) -> SourceKind | None:
     """The source that is no file, but a folder with a suffix of its own."""
-    kinds: list[SourceKind] = [kind for kind in declared("sources") if kind.schemes and kind.suffixes]
-    return next((kind for kind in kinds if place.rstrip("/").endswith(kind.suffixes)), None)
+    kinds: tuple[SourceKind, ...] = tuple(declared("sources"))
+    return next((kind for kind in kinds if kind.folders and place.rstrip("/").endswith(kind.folders)), None)
 
 
 def unknown_scheme(place: str) -> SourceError | None:

@@ -128,7 +128,7 @@ PYTHON = SourceKind(name="python", schemes=("python:",), database=f"{_HERE}.sql.
 LANCE = SourceKind(
     name="lance",
     schemes=("lance:",),
-    suffixes=(".lance",),
+    folders=(".lance",),
     reader=f"{_HERE}.lance",
     counted_remotely=True,
     reach="machine",

@@ -175,18 +175,27 @@ def _open(place: str, version: int | None = None) -> Any:
 
 @contextlib.contextmanager
 def _explained(place: str, at: str) -> Iterator[None]:
-    """What the library says, in a line: it adds where in its own code it was."""
     try:
         yield
     except (OSError, ValueError, RuntimeError, pa.ArrowException) as error:
-        reason = str(error).partition("\n")[0].partition(", /")[0].rstrip(".")
-        if "not found" in reason.lower() or "no such file" in reason.lower():
-            raise SourceError(
-                f"{file_name(place)} is no longer there {at}: {reason}.",
-                hint="A version that was cleaned up cannot be read. Start over with --fresh, and keep it during the run.",
-            ) from error
-        if is_url(place):
-            raise StoreError(f"{place}: {reason}.", hint="Run the same command again: it resumes.") from error
-        raise SourceError(
-            f"{file_name(place)} cannot be read {at}: {reason}.", hint="Restore its files, or write it again."
-        ) from error
+        raise _explain(place, at, error) from error
+    except BaseException as error:
+        # Rust's own way to fail, on files that are damaged; Python takes it for an end of the process.
+        if type(error).__module__ != "pyo3_runtime":
+            raise
+        raise _explain(place, at, error) from error
+
+
+def _explain(place: str, at: str, error: BaseException) -> SourceError | StoreError:
+    """What the library says, in a line: it adds where in its own code it was."""
+    reason = str(error).partition("\n")[0].partition(", /")[0].rstrip(".")
+    if "not found" in reason.lower() or "no such file" in reason.lower():
+        return SourceError(
+            f"{file_name(place)} is no longer there {at}: {reason}.",
+            hint="A version that was cleaned up cannot be read. Start over with --fresh, and keep it during the run.",
+        )
+    if is_url(place):
+        return StoreError(f"{place}: {reason}.", hint="Run the same command again: it resumes.")
+    return SourceError(
+        f"{file_name(place)} cannot be read {at}: {reason}.", hint="Restore its files, or write it again."
+    )

@@ -77,7 +77,7 @@ class _Header(tarfile.TarInfo):
             raise _BrokenHeader(f"{error} at byte {at:,}") from error
 
     @classmethod
-    def frombuf(cls, buf: bytes, encoding: str | None, errors: str) -> Self:
+    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Self:
         found = super().frombuf(buf, encoding, errors)
         if found.type in _HEADERS and found.size > _LARGEST_HEADER_BYTES:
             raise _BrokenHeader(f"a header of {found.size:,} bytes")

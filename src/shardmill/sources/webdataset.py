@@ -41,7 +41,7 @@ _SAMPLE_ROWS, _SAMPLE_BYTES = 100, 4 << 20
 
 
 @dataclass(slots=True)
-class Sample:
+class TarSample:
     """Some members of an archive with a common name: where their headers begin, their size, and the content of those
     that were asked for, or why one has none. `why` says what is wrong with all of it."""
 
@@ -87,11 +87,11 @@ def _to_integer(text: str) -> int | str:
 
 def iter_samples(
     file: SourceFile, span: Range, names: Collection[str] | None, limit_bytes: int = MAX_ITEM_BYTES
-) -> Iterator[Sample]:
+) -> Iterator[TarSample]:
     """The samples that begin in a range, in order, with the content of the members with these names, or of all with
     text; for other names, that of `json`."""
     wanted = {*names, *([JSON] if {*names} - {KEY} else [])} if names is not None else None
-    sample: Sample | None = None
+    sample: TarSample | None = None
     for archive, about in walk_tar(file, span):
         name = _NAME.fullmatch(about.name)
         if name is None or _OWN.match(about.name) or about.name.rpartition("/")[2].startswith("."):
@@ -100,7 +100,7 @@ def iter_samples(
         if sample is None or key != sample.key:
             if sample is not None:
                 yield sample
-            sample = Sample(key, about.offset)
+            sample = TarSample(key, about.offset)
             if leaves_folder(key):
                 sample.why = f"{printable(key)} leads out of the archive's folder"
         if suffix in sample.suffixes:
@@ -119,7 +119,7 @@ def _has_text(suffix: str) -> bool:
     return kind not in _BINARY and is_document(f"a.{kind}")
 
 
-def _refuse_scattered(file: SourceFile, samples: Iterable[Sample]) -> Iterator[Sample]:
+def _refuse_scattered(file: SourceFile, samples: Iterable[TarSample]) -> Iterator[TarSample]:
     """The samples of a whole archive; refuses one whose members lie in two places. Two with equal members are two."""
     seen: dict[str, frozenset[str]] = {}
     for sample in samples:

@@ -228,7 +228,7 @@ def test_a_tar_of_documents_stays_one_and_samples_are_asked_for(tmp_path: Path) 
     write(tmp_path / "data" / "test-0.tar", samples(2))
     with pytest.raises(UnclearFormat) as caught:
         discover([str(tmp_path / "data")], Fields("txt"))
-    assert caught.value.message.endswith("as a WebDataset: is a file an item, or a sample?")
+    assert caught.value.message.endswith("as a WebDataset: is an item a file, or a sample?")
     assert "--format webdataset for one item per sample" in caught.value.hint
     assert caught.value.is_settled_by("files")
     assert discover([str(tmp_path / "data")], Fields("text"), "files").format == "files"

@@ -51,7 +51,7 @@ def refuse_samples(files: Sequence[SourceFile]) -> None:
     first = next((file for file in files if file.size_bytes and is_tar(file.name)), None)
     if first is not None and looks_like_samples(first):
         raise UnclearFormat(
-            f"{file_name(first.place)} has files that share a name, as a WebDataset: is a file an item, or a sample?",
+            f"{file_name(first.place)} has files that share a name, as a WebDataset: is an item a file, or a sample?",
             {"file": DOCUMENTS, "sample": SAMPLES},
         )
 

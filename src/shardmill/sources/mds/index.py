@@ -9,9 +9,10 @@ from typing import Any
 
 from shardmill.core.errors import SourceError
 from shardmill.sources.files import read_object
+from shardmill.sources.mds import MDS
 from shardmill.sources.places import Found
 
-MDS, INDEX = "mds", "index.json"
+INDEX = "index.json"
 _READ = ("", "zstd", "gz", "bz2")
 
 

@@ -26,7 +26,7 @@ from shardmill.sources.columns import column_names
 from shardmill.sources.content import open_content
 from shardmill.sources.files import empty_source, file_name
 from shardmill.sources.grouping import FileSource, Piece
-from shardmill.sources.mds.index import MDS
+from shardmill.sources.mds import MDS
 from shardmill.sources.origin import without_origin
 
 # What each encoding gives; numbers that are written as text are cast from that.
@@ -47,7 +47,7 @@ _TYPES = {**_NUMBERS, **_TEXTS, "bytes": pa.binary()}
 _MOST_DESCRIBED_BYTES = 16 << 20
 
 
-class Layout(NamedTuple):
+class MdsLayout(NamedTuple):
     """Where samples begin and end, and the name, encoding and size of each column; the size is None if it varies."""
 
     bounds: NDArray[np.uint32]
@@ -100,7 +100,7 @@ class MdsSource(FileSource):
 
 
 @lru_cache(64)
-def read_layout(file: SourceFile) -> Layout:
+def read_layout(file: SourceFile) -> MdsLayout:
     with open_content(file) as handle:
         count = int.from_bytes(_read(file, handle, 4), "little")
         if not file.compression and 8 + 4 * count > file.size_bytes:
@@ -123,7 +123,7 @@ def read_layout(file: SourceFile) -> Layout:
     for name, kind, size in columns:
         if kind in _NUMBERS and size != _dtype(kind).itemsize:
             raise _unreadable(file, f"{name!r} is {kind} of {size} bytes")
-    return Layout(bounds, columns)
+    return MdsLayout(bounds, columns)
 
 
 def read_samples(file: SourceFile, span: Range, names: Collection[str]) -> Iterator[pa.RecordBatch]:
@@ -146,7 +146,7 @@ def read_samples(file: SourceFile, span: Range, names: Collection[str]) -> Itera
 
 
 def _read_values(
-    file: SourceFile, handle: IO[bytes], layout: Layout, sample: int, names: Collection[str]
+    file: SourceFile, handle: IO[bytes], layout: MdsLayout, sample: int, names: Collection[str]
 ) -> Iterator[tuple[str, bytes]]:
     at, stop = (int(bound) for bound in layout.bounds[sample : sample + 2])
     varying = sum(not size for _, _, size in layout.columns)
@@ -190,7 +190,7 @@ def _read(file: SourceFile, handle: IO[bytes], size: int) -> bytes:
     return data
 
 
-def _check_columns(file: SourceFile, layout: Layout, fields: Fields) -> None:
+def _check_columns(file: SourceFile, layout: MdsLayout, fields: Fields) -> None:
     """Refuse fields that the file lacks, or that are not read."""
     kinds = {name: kind for name, kind, _ in layout.columns}
     for name in (*TextTemplate.parse(fields.text).names, *column_names(fields)):

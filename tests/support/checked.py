@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import bz2
 import gzip
+import io
 import json
 import lzma
 import pickle
+import tarfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,7 @@ import pyarrow.parquet as pq
 from pyarrow import orc
 
 from shardmill.sources.formats import find_format
+from tests.support.mds import encode_shard
 
 ROWS = [{"id": f"i{n}", "body": f"The text of item {n}, with ünïcode, {'long ' * (n % 40)}end."} for n in range(60)]
 
@@ -31,6 +34,17 @@ def write_sheet(path: Path) -> None:
         book.save(file)
 
 
+def write_samples(path: Path) -> None:
+    """A tar with the samples of a WebDataset: a text, an object, and a picture that nobody reads."""
+    with tarfile.open(path, "w") as archive:
+        for number, row in enumerate(ROWS):
+            members = {"body": row["body"].encode(), "json": json.dumps({"id": row["id"]}).encode(), "jpg": b"\xff\xd8"}
+            for suffix, data in members.items():
+                about = tarfile.TarInfo(f"{number:06}.{suffix}")
+                about.size = len(data)
+                archive.addfile(about, io.BytesIO(data))
+
+
 WRITE: dict[str, Callable[[Path], Any]] = {
     "jsonl": lambda path: path.write_text("".join(json.dumps(row) + "\n" for row in ROWS)),
     "csv": lambda path: path.write_text("id,body\n" + "".join(f'{row["id"]},"{row["body"]}"\n' for row in ROWS)),
@@ -41,6 +55,8 @@ WRITE: dict[str, Callable[[Path], Any]] = {
     "arrow": lambda path: feather.write_feather(pa.Table.from_pylist(ROWS), str(path), chunksize=7),
     "pickle": lambda path: path.write_bytes(pickle.dumps(ROWS)),
     "excel": write_sheet,
+    "webdataset": write_samples,
+    "mds": lambda path: path.write_bytes(encode_shard({"id": "str", "body": "str"}, ROWS)[0]),
 }
 PACK: dict[str, Callable[[bytes], bytes]] = {
     ".gz": gzip.compress,

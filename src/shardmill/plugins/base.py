@@ -129,6 +129,9 @@ class SourceKind:
     finder: str = ""
     database: str = ""
 
+    folders: tuple[str, ...] = ()
+    """Suffixes of folders, on a disk or behind a URL, that are addresses of it without its scheme."""
+
     unit: Literal["line", "record", "row", "file", "id"] = "row"
     """What an item is: one line, one or more lines, a row without lines, a file, or a number of nothing stored."""
 
@@ -137,6 +140,9 @@ class SourceKind:
 
     compressible: bool = False
     """Whether its files may be compressed with gzip, zstd, bzip2 or xz."""
+
+    binary: bool = False
+    """Whether its files, which may be compressed, are no text. Compressed ones are read from their start."""
 
     counted_remotely: bool = False
     """Whether rows can be counted without downloading the whole file."""

@@ -32,7 +32,7 @@ from shardmill.sources import (
     sort_groups,
 )
 from shardmill.sources.columns import column_names, split_keep
-from shardmill.sources.documents.choosing import DOCUMENTS, LINES, LinesOrFiles
+from shardmill.sources.documents.choosing import UnclearFormat
 from shardmill.sources.documents.document import PAGE
 from shardmill.sources.doubles import tell_doubles
 from shardmill.sources.formats import find_format
@@ -101,7 +101,7 @@ def make_plan(spec: Spec, devices: Sequence[Device], *, like: Plan | None = None
     """
     try:
         return _make_plan(spec, spec.work, spec.work.format, devices, like, quiet)
-    except LinesOrFiles as unclear:
+    except UnclearFormat as unclear:
         if like is not None and unclear.is_settled_by(like.stat.format):
             format, read_as = like.work.format, like.stat.format
         elif not quiet and sys.stdin.isatty() and sys.stderr.isatty():
@@ -111,12 +111,14 @@ def make_plan(spec: Spec, devices: Sequence[Device], *, like: Plan | None = None
     return _make_plan(spec, spec.work.model_copy(update={"format": format}), read_as, devices, like, quiet)
 
 
-def _ask_format(unclear: LinesOrFiles) -> str:
+def _ask_format(unclear: UnclearFormat) -> str:
     say(unclear.message)
-    answer = input("One item per line or per file? [line/file] ").strip().lower()
-    if answer not in ("l", "line", "f", "file"):
+    units = unclear.formats
+    answer = input(f"One item per {' or per '.join(units)}? [{'/'.join(units)}] ").strip().lower()
+    found = [format for unit, format in units.items() if answer and unit.startswith(answer)]
+    if not found:
         raise unclear
-    return LINES if answer.startswith("l") else DOCUMENTS
+    return found[0]
 
 
 def _make_plan(

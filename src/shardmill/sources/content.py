@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 from collections.abc import Callable, Iterator
+from typing import IO
 
 from shardmill.sources.base import SourceFile
 from shardmill.sources.compressed.unpacking import Unpacked
 from shardmill.sources.files import changed, open_packed, readable
-from shardmill.store import ReadRange, is_url
+from shardmill.store import RangeFile, ReadRange, is_url
+
+_BUFFER_BYTES = 1 << 20
 
 Fill = Callable[[int, memoryview], int]
 
@@ -22,6 +26,13 @@ def open_ranges(file: SourceFile) -> Iterator[ReadRange]:
             yield packed
             return
         yield Unpacked(file, packed).read
+
+
+@contextlib.contextmanager
+def open_content(file: SourceFile) -> Iterator[IO[bytes]]:
+    """The content as a file to seek in; in a stream, forward alone."""
+    with open_ranges(file) as read:
+        yield io.BufferedReader(RangeFile(read, file.end), buffer_size=_BUFFER_BYTES)
 
 
 @contextlib.contextmanager

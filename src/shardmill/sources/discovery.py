@@ -15,7 +15,14 @@ from shardmill.sources.chunks import HEAD
 from shardmill.sources.compressed.detection import COMPRESSED_SUFFIXES, find_compression
 from shardmill.sources.compressed.entries import OnProgress, find_entries
 from shardmill.sources.content import open_ranges
-from shardmill.sources.documents.choosing import DOCUMENTS, LINES, choose_documents, name_documents, refuse_unclear
+from shardmill.sources.documents.choosing import (
+    DOCUMENTS,
+    LINES,
+    choose_documents,
+    name_documents,
+    refuse_samples,
+    refuse_unclear,
+)
 from shardmill.sources.files import WINDOW_BYTES, empty_source, file_name, open_packed
 from shardmill.sources.formats import (
     FOLDERS,
@@ -27,6 +34,8 @@ from shardmill.sources.formats import (
     suffixes,
     tell_suffixes,
 )
+from shardmill.sources.mds import MDS
+from shardmill.sources.mds.index import choose_shards
 from shardmill.sources.parsing import BOM
 from shardmill.sources.places import WILD, Found, expand
 from shardmill.sources.signatures import refuse_other_kinds
@@ -42,7 +51,8 @@ def discover_files(places: Sequence[str], fields: Fields, format: str | None, on
 
     TextTemplate.parse(fields.text)
     kind, files = find_files(places, format, fields.split)
-    files = files if find_format(kind).unit == "file" else find_entries(files, on_progress)
+    format_found = find_format(kind)
+    files = files if format_found.unit == "file" or format_found.binary else find_entries(files, on_progress)
     reader, found = find_reader(kind), SourceStat(kind, files, {})
     offers = offered([file.place for file in files]) if find_format(kind).located else {}
     origin = asked_origin(fields, offers, lambda: list_fields(found)) if offers else ()
@@ -74,10 +84,12 @@ def find_files(
     if find_format(kind).unit == "file":
         paths = {f.place: path for place in places for f, path in name_documents(place, picked[place], len(places) > 1)}
         files = tuple(replace(file, path=paths[file.place]) for file in files)
-    elif find_format(kind).compressible:
-        refuse_other_kinds(files, heads, kind)
-    else:
+        if format is None:
+            refuse_samples(files)
+    elif not find_format(kind).compressible:
         _refuse_packed(files, kind)
+    elif not find_format(kind).binary:
+        refuse_other_kinds(files, heads, kind)
     return kind, files
 
 
@@ -95,14 +107,17 @@ def _choose(place: str, found: list[Found], format: str | None, split: str) -> S
         return saved
     if found and found[0].named:
         return choose_split(place, found, lambda f: file_name(f.place), split or ALL_SPLITS)
+    if format in (None, MDS) and not WILD.search(place) and (shards := choose_shards(place, found)):
+        return choose_split(place, shards, lambda f: f.entry.key, split)
     kinds = {f.place: suffixes().get(_suffix(f.place), ()) for f in found}
     if format is None:
         # What accompanies data, as README.md does, is not read with it.
-        data = [f for f in found if kinds[f.place] and kinds[f.place] != (DOCUMENTS,)]
-        if any(kinds[f.place] == (DOCUMENTS,) for f in found) and all(kinds[f.place] == (SHEETS,) for f in data):
+        documents = [f for f in found if DOCUMENTS in kinds[f.place]]
+        data = [f for f in found if kinds[f.place] and DOCUMENTS not in kinds[f.place]]
+        if documents and all(kinds[f.place] == (SHEETS,) for f in data):
             found, data = [f for f in found if kinds[f.place] != (SHEETS,)], []
         if data and all(kinds[f.place] == (LINES,) for f in data):
-            refuse_unclear(place, data, [f for f in found if kinds[f.place] == (DOCUMENTS,)])
+            refuse_unclear(place, data, documents)
         format = DOCUMENTS if not data and any(kinds.values()) else None
     if format == DOCUMENTS:
         return choose_documents(place, found)
@@ -145,7 +160,7 @@ def _one_format(files: Sequence[SourceFile]) -> str:
                 f"{file_name(file.place)}: the name does not tell its format.",
                 hint=f"{tell_suffixes()} Name it with --format {'|'.join(format_names())}.",
             )
-        if file.size_bytes or len(suffixes()[suffix]) == 1:
+        if file.size_bytes or len(suffixes()[suffix]) == 1 or DOCUMENTS in suffixes()[suffix]:
             first.setdefault(_kind(file, suffixes()[suffix]), file)
     if len(first) > 1:
         a, b, *_ = first.values()
@@ -166,9 +181,11 @@ def _refuse_packed(files: Sequence[SourceFile], kind: str) -> None:
 
 
 def _kind(file: SourceFile, kinds: Sequence[str]) -> str:
-    """The format of a file among those of its suffix: .json can be JSON Lines or one array."""
+    """The format of a file among those of its suffix: .json can be JSON Lines or one array, .tar has documents."""
     if len(kinds) == 1:
         return kinds[0]
+    if DOCUMENTS in kinds:
+        return DOCUMENTS
     if not {"json", "jsonl"} >= {*kinds}:
         raise SourceError(
             f"{file_name(file.place)}: several packages read {_suffix(file.place)} files: "

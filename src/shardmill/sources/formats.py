@@ -70,7 +70,7 @@ def choose_source(places: Sequence[str], query: str = "") -> SourceKind | None:
 
     if query:
         return choose_database(places)
-    kinds: list[SourceKind | None] = [find_by_scheme("sources", place) or find_database(place) for place in places]
+    kinds = [find_by_scheme("sources", place) or _find_folder(place) or find_database(place) for place in places]
     kind = next(filter(None, kinds), None)
     if kind is None:
         return None
@@ -82,6 +82,12 @@ def choose_source(places: Sequence[str], query: str = "") -> SourceKind | None:
     if any(other is not kind for other in kinds):
         raise SourceError(f"{place} cannot be combined with other sources.", hint="Name sources of one kind.")
     return kind
+
+
+def _find_folder(place: str) -> SourceKind | None:
+    """The source that is no file, but a folder with a suffix of its own."""
+    kinds: tuple[SourceKind, ...] = tuple(declared("sources"))
+    return next((kind for kind in kinds if kind.folders and place.rstrip("/").endswith(kind.folders)), None)
 
 
 def unknown_scheme(place: str) -> SourceError | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from shardmill.plugins.base import SourceKind
 from shardmill.sources.documents.names import SUFFIXES as DOCUMENTS
+from shardmill.sources.documents.names import TARS
 
 _HERE = "shardmill.sources"
 
@@ -75,6 +76,24 @@ FILES = SourceKind(
     extras=("documents",),
     bordered=True,
 )
+# A tar is one of documents, unless it is asked for by name.
+WEBDATASET = SourceKind(
+    name="webdataset",
+    suffixes=TARS,
+    reader=f"{_HERE}.webdataset",
+    compressible=True,
+    binary=True,
+    located=True,
+)
+MDS = SourceKind(
+    name="mds",
+    suffixes=(".mds",),
+    reader=f"{_HERE}.mds.source",
+    compressible=True,
+    binary=True,
+    counted_remotely=True,
+    located=True,
+)
 
 RUN = SourceKind(name="run", schemes=("run:",), finder=f"{_HERE}.run:find_parts")
 RANGE = SourceKind(
@@ -113,3 +132,12 @@ DUCKDB = SourceKind(
     title="a DuckDB database",
 )
 PYTHON = SourceKind(name="python", schemes=("python:",), database=f"{_HERE}.sql.dbapi:Factory", reach="machine")
+LANCE = SourceKind(
+    name="lance",
+    schemes=("lance:",),
+    folders=(".lance",),
+    reader=f"{_HERE}.lance",
+    counted_remotely=True,
+    reach="machine",
+    extras=("lance",),
+)

@@ -23,18 +23,23 @@ def parse_text(data: bytes) -> dict[str, object]:
 
 
 def parse_json(data: bytes) -> dict[str, object]:
+    row = parse_value(data)
+    if not isinstance(row, dict):
+        raise BadLine("the line is JSON, but not an object")
+    return row
+
+
+def parse_value(data: bytes) -> object:
+    """A JSON value of any kind."""
     text = decode(data)
     try:
-        row = json.loads(text)
+        return json.loads(text)
     except json.JSONDecodeError as error:
         raise BadLine(f"broken JSON: {error.msg.removesuffix(' at')} at column {error.pos + 1}") from None
     except RecursionError:
         raise BadLine("broken JSON: nested too deep") from None
     except ValueError:
         raise BadLine("broken JSON: a number has too many digits") from None
-    if not isinstance(row, dict):
-        raise BadLine("the line is JSON, but not an object")
-    return row
 
 
 def over_limit(what: str, size_bytes: int, limit_bytes: int) -> str:

@@ -23,6 +23,7 @@ from shardmill.store.clients import SCHEMES
 from shardmill.store.hub import SCHEME, HubPlace
 
 WILD = re.compile(r"[*?\[]")
+_LANCE = re.compile(r"(?:^|/)_versions/[^/]+\.manifest$")
 _ICEBERG = re.compile(r"(^|/)metadata/[^/]+\.metadata\.json$")
 
 
@@ -54,6 +55,9 @@ def _of_table(place: str, found: list[Found]) -> list[Found]:
             f"{place} is or has an Iceberg table, which is not read: its files may hold deleted rows.",
             hint=f"To read its files as they are, name them: '{place.rstrip('/')}/data/**/*.parquet'",
         )
+    if inside := next((f.entry.key for f in found if not f.named and _LANCE.search(f.entry.key)), None):
+        dataset = f"{place.rstrip('/')}/{_LANCE.split(inside)[0]}".rstrip("/")
+        raise SourceError(f"{place} is or has a Lance dataset.", hint=f"Name it as such: lance:{dataset}")
     if not logs or WILD.search(place):
         return found
     table = logs[0].entry.key.split(LOG)[0]

@@ -100,6 +100,11 @@ def _client(root: str, known: dict[str, str], token: str, timeouts: dict[str, ti
         raise UsageError(f"{root}: {str(error).partition(chr(10))[0]}") from error
 
 
+def find_endpoint(url: str) -> str:
+    """Where the environment says that the store of a URL is, for clients that are not ours."""
+    return _endpoint(url, dict(os.environ))
+
+
 def _endpoint(root: str, known: dict[str, str]) -> str:
     """Where the environment says that the store of this bucket is; "" for the service's own address."""
     if root.startswith("s3"):

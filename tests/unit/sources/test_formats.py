@@ -15,6 +15,7 @@ from shardmill.plugins import SourceKind, declared
 from shardmill.plugins.builtin import BUILTIN
 from shardmill.sources import formats
 from shardmill.sources.base import PlaceReader, Reader
+from shardmill.sources.documents.names import TARS
 from shardmill.sources.formats import every_format, find_format, find_reader, format_names, suffixes
 from tests.support.imports import MODULES, find_circle, imports_of
 
@@ -64,9 +65,10 @@ def test_no_other_room_asks_for_a_source_by_name_or_scheme() -> None:
     assert found == {"shardmill.plan.pieces"}
 
 
-def test_names_and_suffixes_are_unambiguous_but_for_json() -> None:
+def test_names_and_suffixes_are_unambiguous_but_for_json_and_tar() -> None:
     assert len(set(format_names())) == len(format_names())
-    assert {suffix: kinds for suffix, kinds in suffixes().items() if len(kinds) > 1} == {".json": ("jsonl", "json")}
+    several = {suffix: kinds for suffix, kinds in suffixes().items() if len(kinds) > 1}
+    assert several == {".json": ("jsonl", "json"), **dict.fromkeys(TARS, ("files", "webdataset"))}
     assert all(suffix == suffix.lower() and suffix.startswith(".") for suffix in suffixes())
 
 

@@ -7,7 +7,6 @@ in a store is read from its start to its end, in one shard.
 from __future__ import annotations
 
 import contextlib
-import io
 import lzma
 import stat as modes
 import struct
@@ -16,20 +15,18 @@ import zipfile
 import zlib
 from collections.abc import Callable, Iterator
 from functools import lru_cache
-from typing import IO, Self
 
-from shardmill.core.errors import SourceError
 from shardmill.core.ranges import Range, split_weighted
 from shardmill.sources.base import SourceFile
-from shardmill.sources.content import open_ranges
+from shardmill.sources.content import open_content
 from shardmill.sources.documents.member import Member
 from shardmill.sources.documents.names import is_member, is_zip, leaves_folder, printable
-from shardmill.sources.files import check_read, check_unchanged, file_name
+from shardmill.sources.files import check_read, check_unchanged
 from shardmill.sources.grouping import Piece
 from shardmill.sources.parsing import over_limit
-from shardmill.store import RangeFile, is_url
+from shardmill.sources.tar import damaged_archive, read_member, refuse_kind, walk_tar
+from shardmill.store import is_url
 
-_BUFFER_BYTES = 1 << 20
 # A member that is larger than this and unpacks to N times its size is a bomb: text packs to a tenth or so.
 _BOMB_BYTES, _BOMB_TIMES = 1 << 20, 200
 _DAMAGE = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error, EOFError, ValueError, RuntimeError, OSError)
@@ -118,69 +115,24 @@ def _zip_members(archive: zipfile.ZipFile) -> list[zipfile.ZipInfo]:
 
 @contextlib.contextmanager
 def _open_zip(file: SourceFile) -> Iterator[zipfile.ZipFile]:
-    with _open_content(file) as handle:
+    with open_content(file) as handle:
         try:
             archive = zipfile.ZipFile(handle)
         except (zipfile.BadZipFile, NotImplementedError) as error:
-            raise _damaged(file, f"not a whole zip archive: {error}") from error
+            raise damaged_archive(file, f"not a whole zip archive: {error}") from error
         with archive:
             yield archive
 
 
 def _read_tar(file: SourceFile, span: Range, limit: Limit) -> _Read:
     for archive, about in _walk_tar(file, span):
-        why = _refusal(about.name, about.size, limit(about.name))
-        if not about.isreg():
-            why = f"it is a {'link, which is not followed' if about.islnk() or about.issym() else 'device'}"
-        content: bytes | str = why
-        if not why:
-            handle = archive.extractfile(about)
-            assert handle is not None
-            content = handle.read()
-            if len(content) != about.size:
-                raise _damaged(file, f"it ends inside {printable(about.name)}")
-        yield about.name, about.size, content
+        why = refuse_kind(about) or _refusal(about.name, about.size, limit(about.name))
+        yield about.name, about.size, why or read_member(file, archive, about)
 
 
 def _walk_tar(file: SourceFile, span: Range) -> Iterator[tuple[tarfile.TarFile, tarfile.TarInfo]]:
     """The documents whose headers begin in a range."""
-    with _open_content(file) as handle:
-        handle.seek(span[0]) if span[0] else None
-        try:
-            with tarfile.open(fileobj=handle, mode="r|" if file.streamed else "r:", tarinfo=_Header) as archive:
-                for about in archive:
-                    if about.offset >= span[1]:
-                        break
-                    if not about.isdir() and _is_item(about.name):
-                        yield archive, about
-                    # It would keep all that it has seen.
-                    archive.members = []  # type: ignore[attr-defined]
-        except (_BrokenHeader, tarfile.ReadError, EOFError) as error:
-            raise _damaged(file, f"not a whole tar archive: {error}") from error
-
-
-class _BrokenHeader(Exception):
-    pass
-
-
-class _Header(tarfile.TarInfo):
-    """A header. Where Python's reader takes a broken one for the end of the archive, this one says so."""
-
-    @classmethod
-    def fromtarfile(cls, archive: tarfile.TarFile) -> Self:
-        at = archive.offset
-        try:
-            return super().fromtarfile(archive)
-        except tarfile.EOFHeaderError:  # type: ignore[attr-defined]
-            raise
-        except tarfile.HeaderError as error:
-            raise _BrokenHeader(f"{error} at byte {at:,}") from error
-
-
-@contextlib.contextmanager
-def _open_content(file: SourceFile) -> Iterator[IO[bytes]]:
-    with open_ranges(file) as read:
-        yield io.BufferedReader(RangeFile(read, file.end), buffer_size=_BUFFER_BYTES)
+    return ((archive, about) for archive, about in walk_tar(file, span) if _is_item(about.name))
 
 
 def _is_item(name: str) -> bool:
@@ -191,7 +143,3 @@ def _refusal(name: str, size: int, limit_bytes: int) -> str:
     if leaves_folder(name):
         return _OUTSIDE
     return over_limit("it", size, limit_bytes) if size > limit_bytes else ""
-
-
-def _damaged(file: SourceFile, why: str) -> SourceError:
-    return SourceError(f"{file_name(file.place)}: {why}.", hint=f"Fetch or write {file.place} again.")

@@ -4,26 +4,32 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from shardmill.core.errors import SourceError
-from shardmill.sources.documents.names import is_document, printable
+from shardmill.sources.base import SourceFile
+from shardmill.sources.documents.names import is_document, is_tar, printable
 from shardmill.sources.files import file_name
 from shardmill.sources.places import Found
 from shardmill.store import is_url
 
-# The format of documents, and of files of lines that may be documents.
-DOCUMENTS, LINES = "files", "text"
+# The format of documents, and of files of lines and of archives that may be documents.
+DOCUMENTS, LINES, SAMPLES = "files", "text", "webdataset"
 # Ten files or more that are no larger, on average, are more likely documents than lines.
 _MANY, _SMALL_BYTES = 10, 64 << 10
 
 
-class LinesOrFiles(SourceError):
-    """A folder of small text files, each of which may be one item or many."""
+class UnclearFormat(SourceError):
+    """Files that may be read in two ways: `formats` has each by what an item of it is."""
+
+    def __init__(self, message: str, formats: Mapping[str, str]) -> None:
+        ways = (f"--format {format} for one item per {unit}" for unit, format in formats.items())
+        super().__init__(message, hint=f"Give {', or '.join(ways)}.")
+        self.formats = formats
 
     def is_settled_by(self, format: str) -> bool:
         """Whether a run of this format says what they are."""
-        return format in (LINES, DOCUMENTS)
+        return format in self.formats.values()
 
 
 def refuse_unclear(place: str, texts: Sequence[Found], others: Sequence[Found]) -> None:
@@ -32,10 +38,22 @@ def refuse_unclear(place: str, texts: Sequence[Found], others: Sequence[Found]) 
     if len(texts) + len(others) < _MANY or total > _SMALL_BYTES * len(texts):
         return
     beside = f" and {len(others):,} other document{'s' if len(others) > 1 else ''}" if others else ""
-    raise LinesOrFiles(
+    raise UnclearFormat(
         f"{place} has {len(texts):,} small text files{beside}: is a line an item, or a file?",
-        hint=f"Give --format {LINES} for one item per line, or --format {DOCUMENTS} for one item per file.",
+        {"line": LINES, "file": DOCUMENTS},
     )
+
+
+def refuse_samples(files: Sequence[SourceFile]) -> None:
+    """Refuse archives that may be a WebDataset, by the first members of the first."""
+    from shardmill.sources.webdataset import looks_like_samples
+
+    first = next((file for file in files if file.size_bytes and is_tar(file.name)), None)
+    if first is not None and looks_like_samples(first):
+        raise UnclearFormat(
+            f"{file_name(first.place)} has files that share a name, as a WebDataset: is an item a file, or a sample?",
+            {"file": DOCUMENTS, "sample": SAMPLES},
+        )
 
 
 def choose_documents(place: str, found: Sequence[Found]) -> list[Found]:

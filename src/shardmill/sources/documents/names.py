@@ -22,8 +22,8 @@ _CODE = (
     *(".cu", ".cs", ".go", ".rs", ".swift", ".rb", ".php", ".pl", ".lua", ".r", ".jl", ".hs", ".ml", ".ex", ".erl"),
     *(".clj", ".sh", ".sql", ".css"),
 )
-_ZIP, _TAR = (".zip",), (".tar", ".tgz", ".tzst")
-ARCHIVES = (*_ZIP, *_TAR)
+_ZIP, TARS = (".zip",), (".tar", ".tgz", ".tzst")
+ARCHIVES = (*_ZIP, *TARS)
 # Without --format, files with these suffixes are documents.
 SUFFIXES = (*PARSED, *_PLAIN, *_CODE, *ARCHIVES)
 # Files without text, which lie among documents: pictures, sound, fonts, programs and arrays.
@@ -56,6 +56,10 @@ def is_document(path: str) -> bool:
 
 def is_zip(path: str) -> bool:
     return suffix_of(path) in _ZIP
+
+
+def is_tar(path: str) -> bool:
+    return suffix_of(path) in TARS
 
 
 def is_archive(path: str) -> bool:

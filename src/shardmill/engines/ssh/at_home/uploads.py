@@ -21,6 +21,7 @@ from shardmill.sources.files import check_unchanged, file_name
 from shardmill.sources.formats import find_format
 from shardmill.sources.spans import extents, is_ranged
 from shardmill.store import LocalStore, Store, is_url
+from shardmill.store.clients import BUCKETS
 
 _PIECE_BYTES = 8 << 20
 _TRIES = 3
@@ -159,7 +160,7 @@ def check_reach(plan: Plan, shared: bool, in_store: bool) -> None:
     if shared or reach == "network":
         return
     for file in plan.stat.files:
-        if reach == "machine":
+        if reach == "machine" and file.place.partition("://")[0] not in BUCKETS:
             raise SpecError(
                 f"{file.name}: hosts cannot reach this {'database' if plan.work.query else 'source'}, and it cannot be "
                 "sent to them.",

@@ -6,7 +6,7 @@ from __future__ import annotations
 _RUNNING = ("embed", "load", "generate", "summarize", "answer", "apply", "dedup", "train", "tune", "augment", "run")
 _ANSWER, _DECLARED, _MACHINES = "shardmill.verbs.answer", "shardmill.cli.declared", "shardmill.cli.machines"
 # Sources by suffix and by scheme, in the order of lists.
-_FORMATS = ("jsonl", "text", "csv", "tsv", "parquet", "orc", "arrow", "json", "pickle", "excel", "files")
+_FORMATS = ("jsonl", "text", "csv", "tsv", "parquet", "orc", "avro", "arrow", "json", "pickle", "excel", "files")
 _SCHEMES = ("run", "range", "postgresql", "sqlite", "duckdb", "python")
 
 BUILTIN: dict[str, dict[str, str]] = {

@@ -267,16 +267,11 @@ def test_damage_names_the_block(tmp_path: Path) -> None:
     found = list(whole.walk(whole.header.size, len(data)))
     fields = Fields("text", id=("id",))
     stat = discover([str(path)], fields)
-    for at, change in (
-        (found[5].start + 3, b"\x00\xff\x00\xff"),
-        (found[5].stop, b"no marker"),
-        (found[5].at, b"\x01"),
-    ):
+    hurt, said = found[5], f"a.avro is not readable Avro: the block at byte {found[5].at:,} is damaged"
+    for at, change in ((hurt.start + 3, b"\x00\xff\x00\xff"), (hurt.stop, b"no marker"), (hurt.at, b"\x01")):
         path.write_bytes(data)
         damage(path, at, change)
-        with pytest.raises(
-            SourceError, match=rf"a\.avro is not readable Avro: the block at byte {found[5].at:,} is damaged"
-        ):
+        with pytest.raises(SourceError, match=re.escape(said)):
             read(path, fields)
     path.write_bytes(data[:-7])
     with pytest.raises(SourceError, match="it is truncated"):

@@ -56,7 +56,7 @@ def rewrite(path: Path, codec: str = "null", schema: Any = None) -> Path:
     """The file with its blocks packed by Arrow, since fastavro needs packages for these codecs; or with a schema that
     tells other types of the same bytes."""
     data = path.read_bytes()
-    whole = blocks.Blocks(lambda start, stop: data[start:stop], len(data))
+    whole = blocks.AvroBlocks(lambda start, stop: data[start:stop], len(data))
     out = io.BytesIO()
     fastavro.schemaless_writer(
         out,
@@ -263,7 +263,7 @@ def damage(path: Path, at: int, data: bytes) -> None:
 def test_damage_names_the_block(tmp_path: Path) -> None:
     path = write(tmp_path / "a.avro", rows(), codec="deflate")
     data = path.read_bytes()
-    whole = blocks.Blocks(lambda start, stop: data[start:stop], len(data))
+    whole = blocks.AvroBlocks(lambda start, stop: data[start:stop], len(data))
     found = list(whole.walk(whole.header.size, len(data)))
     fields = Fields("text", id=("id",))
     stat = discover([str(path)], fields)

@@ -50,7 +50,7 @@ class BadBlocks(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Header:
+class AvroHeader:
     """What a file begins with; its first block follows at byte `size`."""
 
     schema: Any
@@ -59,7 +59,7 @@ class Header:
     size: int
 
 
-class Block(NamedTuple):
+class AvroBlock(NamedTuple):
     """The rows of a block, and the bytes of its data, which the sync marker follows."""
 
     at: int
@@ -72,14 +72,14 @@ class Block(NamedTuple):
         return self.stop + SYNC_BYTES
 
 
-class Blocks:
+class AvroBlocks:
     """The blocks of a file of `size` bytes, whose ranges `read` reads."""
 
     def __init__(self, read: ReadRange, size: int) -> None:
         self._read, self._size = read, size
         self.header = self._read_header()
 
-    def _read_header(self) -> Header:
+    def _read_header(self) -> AvroHeader:
         width = WINDOW_BYTES
         while True:
             data = io.BytesIO(self._read(0, min(width, self._size)))
@@ -99,14 +99,14 @@ class Blocks:
             schema = json.loads(found["meta"]["avro.schema"])
         except (KeyError, ValueError, RecursionError) as error:
             raise BadBlocks("its header has no readable schema") from error
-        return Header(schema, codec, found["sync"], data.tell())
+        return AvroHeader(schema, codec, found["sync"], data.tell())
 
     def check_end(self) -> None:
         """Refuse a file that does not end where a block does."""
         if self._size > self.header.size and self._read(self._size - SYNC_BYTES, self._size) != self.header.sync:
             raise BadBlocks("it is truncated, or damaged at its end")
 
-    def walk(self, start: int, stop: int) -> Iterator[Block]:
+    def walk(self, start: int, stop: int) -> Iterator[AvroBlock]:
         """The blocks in [start, stop), which must begin and end with one."""
         while start < stop:
             block = self._find_at(start)
@@ -125,7 +125,7 @@ class Blocks:
             bounds.append(found)
         return list(itertools.pairwise([*bounds, self._size]))
 
-    def records(self, block: Block, schema: Any) -> Iterator[tuple[Any, int]]:
+    def records(self, block: AvroBlock, schema: Any) -> Iterator[tuple[Any, int]]:
         """The records of a block by its parsed schema, each with its size; in text that is not UTF-8, surrogates are in
         place of the wrong bytes."""
         packed, decode = self._read(block.start, block.stop), library().schemaless_reader
@@ -141,12 +141,12 @@ class Blocks:
         except _DAMAGE as error:
             raise BadBlocks(f"the block at byte {block.at:,} is damaged ({str(error) or 'it ends early'})") from error
 
-    def _find_at(self, at: int) -> Block | None:
+    def _find_at(self, at: int) -> AvroBlock | None:
         """The block that begins here; None if there is none."""
         numbers = self._read(at, min(at + _NUMBERS_BYTES, self._size))
         rows, used = _read_signed(numbers, 0)
         size, used = _read_signed(numbers, used) if used else (-1, 0)
-        block = Block(at, rows, at + used, at + used + size)
+        block = AvroBlock(at, rows, at + used, at + used + size)
         if rows < 0 or size < 0 or block.end > self._size:
             return None
         return block if self._read(block.stop, block.end) == self.header.sync else None
@@ -168,11 +168,12 @@ class Blocks:
 
 
 @cache
-def library() -> Any:
+def library(extra: str = "avro") -> Any:
+    """The library that decodes; `extra` brings it, if it is missing."""
     try:
         import fastavro
     except ImportError as error:
-        raise missing_extra("fastavro", "avro") from error
+        raise missing_extra("fastavro", extra) from error
     return fastavro
 
 

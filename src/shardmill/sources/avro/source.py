@@ -19,13 +19,14 @@ from shardmill.sources.arrow.rows import (
     iter_batch_rows,
     plain_schema,
 )
-from shardmill.sources.avro.blocks import BadBlocks, Blocks
+from shardmill.sources.avro.blocks import AvroBlocks, BadBlocks
 from shardmill.sources.avro.types import Columns
 from shardmill.sources.base import Fields, ItemBatch, Row, Shard, Source, SourceFile, SourceStat
 from shardmill.sources.batches import BATCH_BYTES, BATCH_ROWS
 from shardmill.sources.files import SEEK_BUFFER_BYTES, empty_source, file_name, open_packed
 from shardmill.sources.grouping import FileSource, Piece
 from shardmill.sources.origin import without_origin
+from shardmill.sources.tables.columns import FileColumns
 from shardmill.store import RangeFile, ReadRange, is_url
 
 # What tells the rows of a block apart, beside the byte where it begins.
@@ -45,7 +46,9 @@ class AvroSource(FileSource):
         if not found.size_bytes:
             return []
         with open_avro(found) as blocks:
-            check_schema(found, Columns(blocks.header.schema).arrow, self._fields)
+            columns = _columns(found, blocks)
+            check_schema(found, columns.schema, self._fields)
+            columns.stored(self._rows.names)
             blocks.check_end()
             return [((start, stop), stop - start) for start, stop in blocks.cut(target_bytes)]
 
@@ -54,20 +57,24 @@ class AvroSource(FileSource):
             return sum(block.rows for block in blocks.walk(shard.start, later.start))
 
     def read_piece(self, shard: Shard) -> Iterator[ItemBatch]:
-        rows_done, origin = 0, self.origins.of(shard)
-        with open_avro(self._stat.files[shard.file]) as blocks:
-            for batch, weight, places in _read_blocks(blocks, shard.start, shard.stop, self._rows.names):
-                items = self._rows.items(batch, rows_done, weight, 0, origin)
+        file, names, rows_done, origin = self._stat.files[shard.file], self._rows.names, 0, self.origins.of(shard)
+        with open_avro(file) as blocks:
+            columns = _columns(file, blocks)
+            for batch, weight, places in _read_blocks(blocks, shard.start, shard.stop, columns.stored(names)):
+                items = self._rows.items(columns.shape(batch, names), rows_done, weight, 0, origin)
                 yield replace(items, places=places)
                 rows_done += batch.num_rows
 
 
+def _columns(file: SourceFile, blocks: AvroBlocks) -> FileColumns:
+    return FileColumns(file, Columns(blocks.header.schema).arrow)
+
+
 def _read_blocks(
-    blocks: Blocks, start: int, stop: int, names: list[str] | None
+    blocks: AvroBlocks, start: int, stop: int, names: list[str]
 ) -> Iterator[tuple[pa.RecordBatch, float, list[int]]]:
     """The rows of the blocks in batches of limited size, each with bytes of the file per row and the rows' places."""
     columns = Columns(blocks.header.schema)
-    names = columns.arrow.names if names is None else names
     records, places, size, weight = list[dict[str, object]](), list[int](), 0, 0.0
     for block in blocks.walk(start, stop):
         for i, (record, record_bytes) in enumerate(blocks.records(block, columns.schema)):
@@ -89,10 +96,10 @@ def _batch(columns: Columns, records: list[dict[str, object]], names: list[str])
 
 
 @contextlib.contextmanager
-def open_avro(file: SourceFile) -> Iterator[Blocks]:
+def open_avro(file: SourceFile) -> Iterator[AvroBlocks]:
     with open_packed(file) as read:
         try:
-            yield Blocks(_buffered(read, file.size_bytes) if is_url(file.place) else read, file.size_bytes)
+            yield AvroBlocks(_buffered(read, file.size_bytes) if is_url(file.place) else read, file.size_bytes)
         except BadBlocks as error:
             raise SourceError(
                 f"{file_name(file.place)} is not readable Avro: {error}.", hint=f"Fetch or write {file.place} again."
@@ -110,7 +117,7 @@ def _buffered(read: ReadRange, size: int) -> ReadRange:
     return take
 
 
-def _count(blocks: Blocks, file: SourceFile) -> int:
+def _count(blocks: AvroBlocks, file: SourceFile) -> int:
     return sum(block.rows for block in blocks.walk(blocks.header.size, file.size_bytes))
 
 
@@ -131,13 +138,14 @@ def describe(stat: SourceStat, fields: Fields) -> dict[str, str]:
         with open_avro(file) as blocks:
             blocks.check_end()
             if any(block.rows for block in blocks.walk(blocks.header.size, file.size_bytes)):
-                return column_types(file, Columns(blocks.header.schema).arrow, fields)
+                return column_types(file, _columns(file, blocks).schema, fields)
     raise empty_source(stat.files)
 
 
 def sample(stat: SourceStat) -> pa.Schema:
-    with open_avro(next(f for f in stat.files if f.size_bytes)) as blocks:
-        return plain_schema(Columns(blocks.header.schema).arrow)
+    file = next(f for f in stat.files if f.size_bytes)
+    with open_avro(file) as blocks:
+        return plain_schema(_columns(file, blocks).schema)
 
 
 def extents(stat: SourceStat, shard: Shard, number: int) -> list[Range]:
@@ -148,6 +156,8 @@ def extents(stat: SourceStat, shard: Shard, number: int) -> list[Range]:
 
 def iter_rows(stat: SourceStat, file: SourceFile) -> Iterator[tuple[Row, int]]:
     with open_avro(file) as blocks:
-        check_names(file, Columns(blocks.header.schema).arrow)
-        found = _read_blocks(blocks, blocks.header.size, file.size_bytes, None)
-        yield from iter_batch_rows(file, (batch for batch, _, _ in found), _count(blocks, file))
+        columns = _columns(file, blocks)
+        names = check_names(file, columns.schema)
+        found = _read_blocks(blocks, blocks.header.size, file.size_bytes, columns.stored(names))
+        shaped = (columns.shape(batch, names) for batch, _, _ in found)
+        yield from iter_batch_rows(file, shaped, _count(blocks, file))

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from shardmill.sources.avro.blocks import BadBlocks, library
+from shardmill.sources.tables.columns import FIELD_ID
 
 Convert = Callable[[Any], Any]
 
@@ -44,7 +45,7 @@ _MOST_DIGITS = 76
 _DIGITS = decimal.Context(prec=_MOST_DIGITS)
 
 
-class Column(NamedTuple):
+class AvroColumn(NamedTuple):
     """The type of a column, and what its decoded values need to become that; None if nothing."""
 
     type: pa.DataType
@@ -73,9 +74,9 @@ class Columns:
             if not isinstance(whole, dict) or whole.get("type") not in ("record", "error"):
                 raise BadBlocks("its items are not records")
             self.columns = {field["name"]: _column(field["type"], named, (whole["name"],)) for field in whole["fields"]}
+            self.arrow = pa.schema([_field(field, self.columns[field["name"]]) for field in whole["fields"]])
         except (library().schema.SchemaParseException, LookupError, TypeError, ValueError, RecursionError) as error:
             raise BadBlocks(f"its schema cannot be read ({type(error).__name__}: {error})") from error
-        self.arrow = pa.schema([pa.field(name, column.type) for name, column in self.columns.items()])
 
     def batch(self, records: Sequence[Mapping[str, Any]], names: Sequence[str]) -> pa.RecordBatch:
         """These columns of the records."""
@@ -96,35 +97,41 @@ def _without(schema: Any, *keys: str) -> Any:
     return {**found, "fields": [_without(field, *keys) for field in schema["fields"]]} if "fields" in schema else found
 
 
-def _column(schema: Any, named: Mapping[str, Any], inside: tuple[str, ...]) -> Column:
+def _column(schema: Any, named: Mapping[str, Any], inside: tuple[str, ...]) -> AvroColumn:
     if isinstance(schema, list):
         return _union([each for each in schema if each != "null"], named, inside)
     if isinstance(schema, str):
         if schema in inside:
             return _AS_JSON
-        return Column(_PLAIN[schema]) if schema in _PLAIN else _column(named[schema], named, inside)
+        return AvroColumn(_PLAIN[schema]) if schema in _PLAIN else _column(named[schema], named, inside)
     kind = schema["type"]
     if isinstance(kind, dict | list):
         return _column(kind, named, inside)
     if (found := _LOGICAL.get((kind, schema.get("logicalType")))) is not None:
-        return Column(found)
+        return AvroColumn(found)
     if schema.get("logicalType") == "decimal" and (scaled := _decimal(schema)) is not None:
         return scaled
     match kind:
         case "fixed":
-            return Column(pa.binary(schema["size"]))
+            return AvroColumn(pa.binary(schema["size"]))
         case "array":
             item = _column(schema["items"], named, inside)
-            return Column(pa.list_(item.type), _each(item.convert))
-        case "map":
-            item = _column(schema["values"], named, inside)
-            return Column(pa.map_(pa.string(), item.type), _pairs(item.convert))
+            return AvroColumn(pa.list_(item.type), _each(item.convert))
         case "record" | "error":
             return _record(schema, named, inside)
+    if "values" in schema:
+        item = _column(schema["values"], named, inside)
+        return AvroColumn(pa.map_(pa.string(), item.type), _pairs(item.convert))
     return _column(kind, named, inside)
 
 
-def _record(schema: Any, named: Mapping[str, Any], inside: tuple[str, ...]) -> Column:
+def _field(schema: Any, column: AvroColumn) -> pa.Field:
+    """A field, with the id that it has in files of a table."""
+    id = schema.get("field-id")
+    return pa.field(schema["name"], column.type, metadata=None if id is None else {FIELD_ID: str(id)})
+
+
+def _record(schema: Any, named: Mapping[str, Any], inside: tuple[str, ...]) -> AvroColumn:
     if schema["name"] in inside:
         return _AS_JSON
     fields = {each["name"]: _column(each["type"], named, (*inside, schema["name"])) for each in schema["fields"]}
@@ -133,24 +140,24 @@ def _record(schema: Any, named: Mapping[str, Any], inside: tuple[str, ...]) -> C
     def convert(record: Any) -> Any:
         return {**record, **{name: _apply(change, record[name]) for name, change in changed.items()}}
 
-    kind = pa.struct([pa.field(name, column.type) for name, column in fields.items()])
-    return Column(kind, convert if changed else None)
+    kind = pa.struct([_field(each, fields[each["name"]]) for each in schema["fields"]])
+    return AvroColumn(kind, convert if changed else None)
 
 
-def _union(kinds: Sequence[Any], named: Mapping[str, Any], inside: tuple[str, ...]) -> Column:
+def _union(kinds: Sequence[Any], named: Mapping[str, Any], inside: tuple[str, ...]) -> AvroColumn:
     """Of one kind, it; of numbers, the wider one; else text."""
     found = [_column(each, named, inside) for each in kinds]
     if len(found) <= 1:
-        return found[0] if found else Column(pa.null())
+        return found[0] if found else AvroColumn(pa.null())
     types = {column.type for column in found}
     if types == {pa.int32(), pa.int64()}:
-        return Column(pa.int64())
+        return AvroColumn(pa.int64())
     if types <= {pa.int32(), pa.int64(), pa.float32(), pa.float64()}:
-        return Column(pa.float64())
-    return Column(found[0].type) if len(types) == 1 and found[0].type in _PLAIN.values() else _AS_JSON
+        return AvroColumn(pa.float64())
+    return AvroColumn(found[0].type) if len(types) == 1 and found[0].type in _PLAIN.values() else _AS_JSON
 
 
-def _decimal(schema: Any) -> Column | None:
+def _decimal(schema: Any) -> AvroColumn | None:
     """A decimal, unless its schema makes none, as Avro has it."""
     digits, scale = schema.get("precision"), schema.get("scale", 0)
     whole = isinstance(digits, int) and isinstance(scale, int) and schema["type"] in ("bytes", "fixed")
@@ -162,7 +169,7 @@ def _decimal(schema: Any) -> Column | None:
             return value
         return _DIGITS.scaleb(int.from_bytes(value, "big", signed=True), -scale)
 
-    return Column(pa.decimal128(digits, scale) if digits <= 38 else pa.decimal256(digits, scale), convert)
+    return AvroColumn(pa.decimal128(digits, scale) if digits <= 38 else pa.decimal256(digits, scale), convert)
 
 
 def _each(convert: Convert | None) -> Convert | None:
@@ -190,4 +197,4 @@ def _as_text(value: Any) -> str:
     return value.isoformat() if isinstance(value, datetime.date | datetime.time) else str(value)
 
 
-_AS_JSON = Column(pa.string(), _as_json)
+_AS_JSON = AvroColumn(pa.string(), _as_json)

@@ -25,6 +25,7 @@ from tests.support import checked
 from tests.support.checked import ROWS
 from tests.support.libraries import needed
 
+needed("fastavro")
 needed("openpyxl")
 needed("python_calamine")
 

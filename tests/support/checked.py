@@ -24,6 +24,14 @@ from tests.support.mds import encode_shard
 ROWS = [{"id": f"i{n}", "body": f"The text of item {n}, with ünïcode, {'long ' * (n % 40)}end."} for n in range(60)]
 
 
+def write_avro(path: Path) -> None:
+    import fastavro
+
+    schema = {"type": "record", "name": "item", "fields": [{"name": n, "type": "string"} for n in ("id", "body")]}
+    with path.open("wb") as file:
+        fastavro.writer(file, schema, ROWS, "deflate", sync_interval=500)
+
+
 def write_sheet(path: Path) -> None:
     import openpyxl
 
@@ -52,6 +60,7 @@ WRITE: dict[str, Callable[[Path], Any]] = {
     "json": lambda path: path.write_text(json.dumps(ROWS)),
     "parquet": lambda path: pq.write_table(pa.Table.from_pylist(ROWS), path, row_group_size=7),
     "orc": lambda path: orc.write_table(pa.Table.from_pylist(ROWS), path),
+    "avro": write_avro,
     "arrow": lambda path: feather.write_feather(pa.Table.from_pylist(ROWS), str(path), chunksize=7),
     "pickle": lambda path: path.write_bytes(pickle.dumps(ROWS)),
     "excel": write_sheet,

@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import PurePosixPath
-from typing import Any
+from typing import Any, NamedTuple
 
 # Begins the name of a run that is a source, and what identifies the content of its parts.
 RUN = "run:"
@@ -25,6 +25,19 @@ _FILE_FIELDS = ("place", "size_bytes", "tag", "edges")
 KeyValue = int | float | str | None
 
 
+class NumberedColumn(NamedTuple):
+    """A column of a table: its name and type now, and the id that names it in files, or `names` in those without ids.
+
+    Where a file lacks it, its values are null or, if it is `constant`, in the metadata of the table.
+    """
+
+    name: str
+    id: int
+    type: str
+    names: tuple[str, ...] = ()
+    constant: bool = False
+
+
 @dataclass(frozen=True, slots=True)
 class SourceFile:
     """One file and what identifies its content: size, the store's own tag, a digest of both edges.
@@ -33,7 +46,7 @@ class SourceFile:
     content, where decompression may start. Without entries it is read as a stream, and its size is an estimate. If
     seeking needs more than a position, `index` names the object that holds it. `origin` is the place where it was
     found, if rows tell where they came from. If an item is a whole file, `path` is where it is in the folder that was
-    named.
+    named. A file of a table that has ids for its columns has those of the table that are read.
     """
 
     place: str
@@ -46,6 +59,14 @@ class SourceFile:
     index: str = ""
     origin: str = ""
     path: str = ""
+    columns: tuple[NumberedColumn, ...] = ()
+
+    @property
+    def identity(self) -> list[Any]:
+        """What identifies it in the id of a plan."""
+        # Parts of a run are named by attempts; what identifies their content is in their edges.
+        known = ["" if self.run else self.name, self.size_bytes, self.tag, self.edges]
+        return [*known, self.columns] if self.columns else known
 
     @property
     def name(self) -> str:

@@ -117,8 +117,7 @@ class Plan:
         work_json["params"] = without_server(work_json["params"])
         # A database is identified by its tag, not by its address; the bounds decide what is read.
         bounds = [[s.low, s.high] for s in shards]
-        # Parts of a run are named by attempts; what identifies their content is in their edges.
-        files = [["" if f.run else f.name, f.size_bytes, f.tag, f.edges] for f in stat.files]
+        files = [f.identity for f in stat.files]
         identity = {
             "work": work_json,
             "files": [[f.tag for f in stat.files], bounds] if work.query else [] if work.counts_alone else files,

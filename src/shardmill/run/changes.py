@@ -99,6 +99,8 @@ def _file_changes(old: SourceStat, new: SourceStat) -> list[str]:
             changes.append(f"{was.name} had {was.size_bytes:,} bytes and has {is_.size_bytes:,}")
         elif (was.tag, was.edges) != (is_.tag, is_.edges):
             changes.append(f"{was.name} was written again ({was.tag} -> {is_.tag})")
+    if not changes and [f.columns for f in old.files] != [f.columns for f in new.files]:
+        changes.append("columns of its table have other names or types")
     return changes
 
 

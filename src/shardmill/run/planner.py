@@ -247,7 +247,7 @@ def _has_groups(like: Plan, work: Work, stat: SourceStat) -> bool:
     same = ("group_by", "text", "keep", "fields", "max_item_bytes")
     if any(getattr(like.work, name) != getattr(work, name) for name in same) or like.stat.columns != stat.columns:
         return False
-    old, new = ([(f.name, f.size_bytes, f.tag, f.edges) for f in each.files] for each in (like.stat, stat))
+    old, new = ([(f.name, *f.identity[1:]) for f in each.files] for each in (like.stat, stat))
     return old == new and bool(like.stat.files[0].index)
 
 

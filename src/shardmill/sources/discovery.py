@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from shardmill.core.errors import SourceError, nearest
@@ -57,6 +57,8 @@ def discover_files(places: Sequence[str], fields: Fields, format: str | None, on
     offers = offered([file.place for file in files]) if find_format(kind).located else {}
     origin = asked_origin(fields, offers, lambda: list_fields(found)) if offers else ()
     columns = reader.describe(found, without_origin(fields, origin))
+    asked = {*TextTemplate.parse(fields.text).names, *column_names(fields)}
+    found = replace(found, files=tuple(_with_columns(file, asked) for file in files))
     if not origin:
         return replace(found, columns=columns)
     known = {**offers, **columns, **chosen_types(fields)}
@@ -204,12 +206,17 @@ def _kind(file: SourceFile, kinds: Sequence[str]) -> str:
     )
 
 
+def _with_columns(file: SourceFile, asked: Collection[str]) -> SourceFile:
+    """The file with only those columns of its table that are read."""
+    return replace(file, columns=tuple(each for each in file.columns if each.name in asked)) if file.columns else file
+
+
 def _fingerprint(found: Found) -> SourceFile:
-    file = SourceFile(found.place, found.entry.size, found.entry.tag, "")
+    file = SourceFile(found.place, found.entry.size, found.entry.tag, "", columns=found.columns)
     if is_url(found.place):
         return replace(file, edges=found.edges)
     with open_packed(file) as read:
-        return SourceFile(found.place, found.entry.size, found.entry.tag, _edges(read, found.entry.size))
+        return replace(file, edges=_edges(read, found.entry.size))
 
 
 def _edges(read: ReadRange, size: int) -> str:

@@ -47,6 +47,15 @@ ORC = SourceKind(
     counted_remotely=True,
     located=True,
 )
+AVRO = SourceKind(
+    name="avro",
+    suffixes=(".avro",),
+    reader=f"{_HERE}.avro.source",
+    located=True,
+    extras=("avro",),
+    magic=b"Obj\x01",
+    title="an Avro file",
+)
 ARROW = SourceKind(
     name="arrow",
     suffixes=(".arrow", ".arrows", ".feather"),

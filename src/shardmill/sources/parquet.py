@@ -24,6 +24,7 @@ from shardmill.sources.files import SEEK_BUFFER_BYTES, empty_source, file_name, 
 from shardmill.sources.grouping import FileSource, Piece
 from shardmill.sources.origin import without_origin
 from shardmill.sources.statistics import GroupFilter
+from shardmill.sources.tables.columns import FileColumns
 from shardmill.store import is_url
 from shardmill.store.parts import damaged, open_part
 
@@ -50,7 +51,9 @@ class ParquetSource(FileSource):
         if not file.size_bytes:
             return []
         with open_parquet(file) as parquet:
-            check_schema(file, parquet.schema_arrow, self._fields)
+            columns = FileColumns(file, parquet.schema_arrow)
+            check_schema(file, columns.schema, self._fields)
+            columns.stored(self._rows.names)
             footer = parquet.metadata
         groups = [footer.row_group(i) for i in range(footer.num_row_groups)]
         return [sum(g.column(i).total_compressed_size for i in range(g.num_columns)) for g in groups]
@@ -63,16 +66,19 @@ class ParquetSource(FileSource):
             first = sum(parquet.metadata.row_group(i).num_rows for i in range(shard.start))
             footers = [parquet.metadata.row_group(i) for i in groups]
             weight = shard.weight_bytes / max(1, sum(g.num_rows for g in footers))
-            rows = _rows_in_batch(footers, names)
-            where = GroupFilter(self._fields.where, self._stat.columns, parquet) if self._fields.where else None
+            columns = FileColumns(file, parquet.schema_arrow)
+            stored = columns.stored(names)
+            rows = _rows_in_batch(footers, stored)
+            judged = self._fields.where and columns.are_stored(names)
+            where = GroupFilter(self._fields.where, self._stat.columns, parquet) if judged else None
             for group, footer in zip(groups, footers, strict=True):
                 if where is not None and not where.can_hold(group):
                     for at in range(0, footer.num_rows, _SKIPPED_ROWS):
                         yield self._rows.skipped(min(_SKIPPED_ROWS, footer.num_rows - at), rows_done, weight, first)
                         rows_done += min(_SKIPPED_ROWS, footer.num_rows - at)
                     continue
-                for batch in _read_groups(file, parquet, [group], rows, names):
-                    yield self._rows.items(batch, rows_done, weight, first, origin)
+                for batch in _read_groups(file, parquet, [group], rows, stored):
+                    yield self._rows.items(columns.shape(batch, names), rows_done, weight, first, origin)
                     rows_done += batch.num_rows
 
 
@@ -151,18 +157,22 @@ def describe(stat: SourceStat, fields: Fields) -> dict[str, str]:
         with open_parquet(file) as parquet:
             if not parquet.metadata.num_rows:
                 continue
-            schema = parquet.schema_arrow
+            schema = FileColumns(file, parquet.schema_arrow).schema
         return column_types(file, schema, fields)
     raise empty_source(stat.files)
 
 
 def sample(stat: SourceStat) -> pa.Schema:
-    with open_parquet(next(f for f in stat.files if f.size_bytes)) as parquet:
-        return plain_schema(parquet.schema_arrow)
+    file = next(f for f in stat.files if f.size_bytes)
+    with open_parquet(file) as parquet:
+        return plain_schema(FileColumns(file, parquet.schema_arrow).schema)
 
 
 def iter_rows(stat: SourceStat, file: SourceFile) -> Iterator[tuple[Row, int]]:
     with open_parquet(file) as parquet:
-        check_names(file, parquet.schema_arrow)
-        batches = parquet.iter_batches(BATCH_ROWS, use_threads=False)
-        yield from iter_batch_rows(file, batches, parquet.metadata.num_rows)
+        columns = FileColumns(file, parquet.schema_arrow)
+        names = check_names(file, columns.schema)
+        stored = columns.stored(names) if file.columns else None
+        batches = parquet.iter_batches(BATCH_ROWS, columns=stored, use_threads=False)
+        shaped = (columns.shape(batch, names) for batch in batches)
+        yield from iter_batch_rows(file, shaped, parquet.metadata.num_rows)

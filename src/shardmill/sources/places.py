@@ -12,29 +12,33 @@ from pathlib import Path
 from typing import NamedTuple
 
 from shardmill.core.errors import SourceError, nearest
+from shardmill.plan import NumberedColumn
 from shardmill.sources.chunks import listed_chunks
-from shardmill.sources.delta import LOG, live_files
 from shardmill.sources.files import read_object, readable, stat_file
 from shardmill.sources.formats import unknown_scheme
 from shardmill.sources.manifest import MANIFEST, read_manifest
 from shardmill.sources.pipe import is_pipe
+from shardmill.sources.tables.choosing import choose_table
+from shardmill.sources.tables.iceberg import FOLDER, VERSION
 from shardmill.store import Entry, is_url, open_store
 from shardmill.store.clients import SCHEMES
 from shardmill.store.hub import SCHEME, HubPlace
 
 WILD = re.compile(r"[*?\[]")
 _LANCE = re.compile(r"(?:^|/)_versions/[^/]+\.manifest$")
-_ICEBERG = re.compile(r"(^|/)metadata/[^/]+\.metadata\.json$")
+# A version of an Iceberg table: its folder and the name of a metadata file there.
+_ICEBERG = re.compile(rf"(?:(.+)/)?{FOLDER}/({VERSION.pattern})")
 
 
 class Found(NamedTuple):
-    """A file, and whether the user named it or it was found in a folder or by a glob; what identifies its content, if a
-    listing tells that."""
+    """A file, and whether the user or a table named it or it was found in a folder or by a glob; what identifies its
+    content, if a listing tells that; the columns that its table says it has."""
 
     place: str
     entry: Entry
     named: bool
     edges: str = ""
+    columns: tuple[NumberedColumn, ...] = ()
 
 
 def expand(place: str) -> list[Found]:
@@ -43,37 +47,24 @@ def expand(place: str) -> list[Found]:
         return [Found(address, entry, named=True) for address, entry in read_manifest(place)]
     if place.startswith("file://"):
         place = place.removeprefix("file://")
+    if table := _ICEBERG.fullmatch(place):
+        place = table[1] or "."
     found = _expand_url(place) if is_url(place) else _expand_local(place)
-    return sorted(_of_table(place, list(found)), key=lambda f: f.place)
+    return sorted(_of_table(place, list(found), table[2] if table else ""), key=lambda f: f.place)
 
 
-def _of_table(place: str, found: list[Found]) -> list[Found]:
-    """Of a folder that is a table, the files of its latest version."""
-    logs = [f for f in found if LOG in f.entry.key and not f.named and LOG in f.entry.key.split("/")[:-1]]
-    if any(f.entry.key.endswith(".metadata.json") and _ICEBERG.search(f.entry.key) for f in found if not f.named):
-        raise SourceError(
-            f"{place} is or has an Iceberg table, which is not read: its files may hold deleted rows.",
-            hint=f"To read its files as they are, name them: '{place.rstrip('/')}/data/**/*.parquet'",
-        )
-    if inside := next((f.entry.key for f in found if not f.named and _LANCE.search(f.entry.key)), None):
+def _of_table(place: str, found: list[Found], version: str = "") -> list[Found]:
+    """Of a folder that is a table, the files of its latest version, or of the one that the user named."""
+    if WILD.search(place) or (found and found[0].named):
+        return found
+    if inside := next((f.entry.key for f in found if ".manifest" in f.entry.key and _LANCE.search(f.entry.key)), None):
         dataset = f"{place.rstrip('/')}/{_LANCE.split(inside)[0]}".rstrip("/")
         raise SourceError(f"{place} is or has a Lance dataset.", hint=f"Name it as such: lance:{dataset}")
-    if not logs or WILD.search(place):
+    at = {f.entry.key: f.place for f in found}
+    files = choose_table(place, at, lambda key: read_object(at[key]), version)
+    if files is None:
         return found
-    table = logs[0].entry.key.split(LOG)[0]
-    if table:
-        raise SourceError(
-            f"{place} has a Delta table inside it: {table.rstrip('/')}.",
-            hint=f"Name one table: {place.rstrip('/')}/{table.rstrip('/')}",
-        )
-    at = {f.entry.key.removeprefix(f"{LOG}/"): f.place for f in logs}
-    live = live_files(place.rstrip("/"), at, lambda name: read_object(at[name]))
-    if lost := sorted(live - {f.entry.key for f in found}):
-        raise SourceError(
-            f"{place}: {len(lost):,} files of this Delta table are not there, among them {lost[0]}.",
-            hint="Restore them, or the version of the table before they went.",
-        )
-    return [f for f in found if f.entry.key in live]
+    return [f._replace(named=True, columns=files[f.entry.key]) for f in found if f.entry.key in files]
 
 
 def _expand_local(place: str) -> Iterator[Found]:

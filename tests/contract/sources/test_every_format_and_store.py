@@ -11,6 +11,7 @@ from tests.support.checked import PACK, ROWS, WRITE, packings
 from tests.support.libraries import needed
 from tests.support.sources import put
 
+needed("fastavro")
 needed("openpyxl")
 needed("python_calamine")
 

@@ -147,10 +147,3 @@ def test_a_table_in_a_folder_of_others(tmp_path: Path) -> None:
     with pytest.raises(SourceError, match="has a Delta table inside it: a") as caught:
         read(tmp_path / "tables")
     assert str(caught.value.hint).endswith("/tables/a")
-
-
-def test_iceberg_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "metadata").mkdir()
-    (tmp_path / "metadata" / "00000-a.metadata.json").write_text("{}")
-    with pytest.raises(SourceError, match="Iceberg table"):
-        read(tmp_path)

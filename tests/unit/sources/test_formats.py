@@ -73,8 +73,8 @@ def test_names_and_suffixes_are_unambiguous_but_for_json_and_tar() -> None:
 
 
 def test_a_format_of_another_version_is_refused() -> None:
-    with pytest.raises(SourceError, match="'avro' is not a supported format"):
-        find_format("avro")
+    with pytest.raises(SourceError, match="'tape' is not a supported format"):
+        find_format("tape")
 
 
 def test_the_table_loads_no_reader() -> None:

@@ -20,6 +20,7 @@ from shardmill.sources import Fields, discover, open_source
 from shardmill.sources.origin import hash_text
 from tests.support.libraries import needed
 
+fastavro = needed("fastavro")
 openpyxl = needed("openpyxl")
 needed("python_calamine")
 
@@ -82,6 +83,13 @@ def write_orc(path: Path, name: str) -> Path:
     return path
 
 
+def write_avro(path: Path, name: str) -> Path:
+    schema = {"type": "record", "name": "item", "fields": [{"name": "text", "type": "string"}]}
+    with path.open("wb") as file:
+        fastavro.writer(file, schema, [{"text": text} for text in texts(name)], sync_interval=50)
+    return path
+
+
 def write_excel(path: Path, name: str) -> Path:
     book = openpyxl.Workbook()
     for row in ("text", *texts(name)):
@@ -101,6 +109,7 @@ FORMATS = {
     "pkl": write_pickle,
     "xlsx": write_excel,
     "orc": write_orc,
+    "avro": write_avro,
 }
 
 

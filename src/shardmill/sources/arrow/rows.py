@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from shardmill.core.arrowtypes import type_text
 from shardmill.core.errors import SourceError
@@ -41,6 +42,12 @@ class RowMaker:
             arrays = [_convert(column, batch.column(column.name), bad, unread) for column in self._columns]
             texts: list[str | None] = [None if i in bad else "" for i in range(batch.num_rows)]
             return self._batch(texts, arrays, bad, unread, rows_done, weight, first)
+        if self._template.single and not (origin is not None and origin.hashed):
+            plain = _plain_texts(batch.column(self._template.names[0]), self._max_item_bytes)
+            arrays = [_convert(column, batch.column(column.name), bad, unread) for column in self._columns]
+            if plain is not None and not bad:
+                return self._batch(plain, arrays, bad, unread, rows_done, weight, first)
+            bad, unread = {}, set()
         rows: list[dict[str, object]] = [{} for _ in range(batch.num_rows)]
         for name in self._template.names:
             for i, value in enumerate(_values(name, batch.column(name), bad)):
@@ -67,7 +74,7 @@ class RowMaker:
 
     def _batch(
         self,
-        texts: list[str | None],
+        texts: list[str | None] | pa.StringArray,
         arrays: list[pa.Array],
         bad: dict[int, str],
         unread: set[int],
@@ -76,7 +83,7 @@ class RowMaker:
         first: int,
     ) -> ItemBatch:
         return ItemBatch(
-            texts=pa.array(texts, pa.string()),
+            texts=texts if isinstance(texts, pa.StringArray) else pa.array(texts, pa.string()),
             kept=make_kept(arrays, self._schema, len(texts)),
             lines=list(range(rows_done + 1, rows_done + len(texts) + 1)),
             line_count=len(texts),
@@ -85,6 +92,19 @@ class RowMaker:
             places=range(first + rows_done, first + rows_done + len(texts)),
             unread=frozenset(unread),
         )
+
+
+def _plain_texts(array: pa.Array, limit_bytes: int) -> pa.StringArray | None:
+    """The texts, if all are beyond doubt: none is null, too long, or without a visible character of ASCII."""
+    if array.null_count or not pa.types.is_string(plain_type(array.type)):
+        return None
+    try:
+        texts = array.cast(pa.string())
+        texts.validate(full=True)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        return None
+    longest = pc.max(pc.binary_length(texts)).as_py() or 0
+    return texts if longest <= limit_bytes and pc.all(pc.match_substring_regex(texts, "[!-~]")).as_py() else None
 
 
 def _values(name: str, array: pa.Array, bad: dict[int, str]) -> list[object]:

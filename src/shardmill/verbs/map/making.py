@@ -157,7 +157,7 @@ def _plan_of(source: MapSource, flag: str) -> Plan:
 def _fit(source: MapSource, options: FitOptions, place: str, quiet: bool) -> str:
     """Fit the map unless it is there; returns the folder of the fitted map."""
     stat = discover(source.places, source.fields, source.format)
-    files = [["" if f.run else f.name, f.size_bytes, f.tag, f.edges] for f in stat.files]
+    files = [f.identity for f in stat.files]
     told = [files, source.query, source.vector, options.method, options.sample, options.seed, versions(options.method)]
     identity = hashlib.sha256(json.dumps(told).encode()).hexdigest()[:16]
     fitted = f"{place}/fit/{identity}"

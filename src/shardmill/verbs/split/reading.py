@@ -61,7 +61,7 @@ def feed_files(places: Sequence[str], format: str | None = None, *, bare_text: b
             check_read(file)
             before += file.size_bytes
 
-    identity: list[list[object]] = [[f.name, f.size_bytes, f.tag, f.edges] for f in files]
+    identity: list[list[object]] = [[f.name, *f.identity[1:]] for f in files]
 
     def schema() -> pa.Schema | None:
         from shardmill.verbs.split.rows import find_schema

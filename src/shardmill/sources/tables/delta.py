@@ -1,8 +1,4 @@
-"""Which files of a Delta Lake table belong to its latest version, by the log in its folder.
-
-A table keeps the files of earlier versions, so reading all of them would bring deleted rows back. The plan names the
-files of the version it found, and so stays with it.
-"""
+"""Which files of a Delta Lake table belong to its latest version, by the log in its folder."""
 
 from __future__ import annotations
 
@@ -24,10 +20,11 @@ _MALFORMED = (ValueError, LookupError, TypeError, AttributeError, RecursionError
 _ACTIONS = ("add.path", "add.deletionVector", "protocol", "metaData.configuration")
 
 
-def live_files(place: str, names: Collection[str], read: Callable[[str], bytes]) -> set[str]:
-    """The paths of a table's files, relative to its folder; `names` are those of its log, which `read` reads."""
+def live_files(place: str, keys: Collection[str], read: Callable[[str], bytes]) -> set[str]:
+    """The paths of a table's files, relative to its folder; `keys` are those of all files there, which `read` reads."""
+    names = [key.removeprefix(f"{LOG}/") for key in keys if key.startswith(f"{LOG}/")]
     try:
-        files = _replay(place, *_find_versions(place, names), read)
+        files = _replay(place, *_find_versions(place, names), lambda name: read(f"{LOG}/{name}"))
     except _MALFORMED as error:
         raise SourceError(
             f"{place}: its {LOG} cannot be read ({type(error).__name__}: {error}).",

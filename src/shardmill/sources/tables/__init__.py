@@ -1,0 +1,4 @@
+"""Folders that are tables: Delta Lake and Iceberg keep the files of earlier versions beside those of the latest.
+
+`choosing` finds the files of the latest version, and `columns` reads them as the table has them now.
+"""

@@ -70,7 +70,9 @@ def choose_source(places: Sequence[str], query: str = "") -> SourceKind | None:
 
     if query:
         return choose_database(places)
-    kinds = [find_by_scheme("sources", place) or _find_folder(place) or find_database(place) for place in places]
+    kinds: list[SourceKind | None] = [
+        find_by_scheme("sources", place) or _find_folder(place) or find_database(place) for place in places
+    ]
     kind = next(filter(None, kinds), None)
     if kind is None:
         return None

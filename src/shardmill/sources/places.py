@@ -18,8 +18,8 @@ from shardmill.sources.files import read_object, readable, stat_file
 from shardmill.sources.formats import unknown_scheme
 from shardmill.sources.manifest import MANIFEST, read_manifest
 from shardmill.sources.pipe import is_pipe
-from shardmill.sources.tables.choosing import choose_table
-from shardmill.sources.tables.iceberg import FOLDER, VERSION
+from shardmill.sources.tables.choosing import choose_table, may_be_table
+from shardmill.sources.tables.iceberg import FOLDER, METADATA
 from shardmill.store import Entry, is_url, open_store
 from shardmill.store.clients import SCHEMES
 from shardmill.store.hub import SCHEME, HubPlace
@@ -27,7 +27,7 @@ from shardmill.store.hub import SCHEME, HubPlace
 WILD = re.compile(r"[*?\[]")
 _LANCE = re.compile(r"(?:^|/)_versions/[^/]+\.manifest$")
 # A version of an Iceberg table: its folder and the name of a metadata file there.
-_ICEBERG = re.compile(rf"(?:(.+)/)?{FOLDER}/({VERSION.pattern})")
+_ICEBERG = re.compile(rf"(?:(.+)/)?{FOLDER}/([^/]+{re.escape(METADATA)})")
 
 
 class Found(NamedTuple):
@@ -55,7 +55,7 @@ def expand(place: str) -> list[Found]:
 
 def _of_table(place: str, found: list[Found], version: str = "") -> list[Found]:
     """Of a folder that is a table, the files of its latest version, or of the one that the user named."""
-    if WILD.search(place) or (found and found[0].named):
+    if WILD.search(place) or (found and found[0].named) or not may_be_table(f.entry.key for f in found):
         return found
     if inside := next((f.entry.key for f in found if ".manifest" in f.entry.key and _LANCE.search(f.entry.key)), None):
         dataset = f"{place.rstrip('/')}/{_LANCE.split(inside)[0]}".rstrip("/")

@@ -326,6 +326,14 @@ def test_the_current_version(table: Any) -> None:
     assert sum(read(folder(table)).values()) == 6
 
 
+def test_names_that_tell_no_version(table: Any) -> None:
+    table.append(rows(0, 3))
+    for i, name in enumerate((folder(table) / "metadata").glob("*.metadata.json")):
+        name.rename(name.with_name(f"last{'r' * i}.metadata.json"))
+    with pytest.raises(SourceError, match="no name of a metadata file tells its version"):
+        read(folder(table))
+
+
 def test_two_last_versions(table: Any) -> None:
     table.append(rows(0, 3))
     shutil.copy(metadata(table), metadata(table).with_name("00001-another.metadata.json"))

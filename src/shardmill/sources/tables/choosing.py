@@ -7,7 +7,7 @@ files of the version it found, and so stays with it.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 from shardmill.core.errors import SourceError
 from shardmill.plan import NumberedColumn
@@ -16,16 +16,23 @@ from shardmill.sources.tables import delta, iceberg
 # By their paths in the folder, the files of a version, each with the columns that the table says it has.
 Files = Mapping[str, tuple[NumberedColumn, ...]]
 
-_KINDS: dict[str, tuple[str, re.Pattern[str]]] = {
+# What is in the paths of files that only tables have, and which of those paths are such files'.
+_MARKS: dict[str, tuple[str, re.Pattern[str]]] = {
     "Delta": (delta.LOG, re.compile(rf"(.*/)?{delta.LOG}/.+")),
-    "Iceberg": (".metadata.json", re.compile(rf"(.*/)?{iceberg.FOLDER}/{iceberg.VERSION.pattern}")),
+    "Iceberg": (iceberg.METADATA, re.compile(rf"(.*/)?{iceberg.FOLDER}/[^/]+{re.escape(iceberg.METADATA)}(?:\.gz)?")),
 }
+
+
+def may_be_table(keys: Iterable[str]) -> bool:
+    """Whether a folder with these files may be a table; quick, since there may be millions."""
+    parts = [part for part, _ in _MARKS.values()]
+    return any(part in key for key in keys for part in parts)
 
 
 def choose_table(place: str, keys: Collection[str], read: Callable[[str], bytes], version: str = "") -> Files | None:
     """The files of the table that a folder is; None if it is none. `keys` are the paths of all its files, which `read`
     reads. Of an Iceberg table, `version` may name a metadata file other than the latest."""
-    for kind, (part, mark) in _KINDS.items():
+    for kind, (part, mark) in _MARKS.items():
         roots = {found[1] or "" for key in keys if part in key and (found := mark.fullmatch(key))}
         if not roots:
             continue

@@ -93,9 +93,9 @@ def _fits(stored: pa.DataType, now: pa.DataType, named: bool) -> bool:
             return False
         return all(_same_field(stored.field(i), now.field(i), now) for i in range(now.num_fields))
     if pa.types.is_decimal(stored) and pa.types.is_decimal(now):
-        return stored.scale == now.scale and stored.precision <= now.precision
+        return bool(stored.scale == now.scale and stored.precision <= now.precision)
     wider = {pa.int32(): pa.int64(), pa.float32(): pa.float64(), pa.large_binary(): pa.binary()}
-    return stored == now or wider.get(stored) == now
+    return bool(stored == now or wider.get(stored) == now)
 
 
 def _same_field(stored: pa.Field, now: pa.Field, inside: pa.DataType) -> bool:

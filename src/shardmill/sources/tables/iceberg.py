@@ -18,8 +18,8 @@ from typing import Any, NamedTuple
 from shardmill.core.errors import SourceError
 from shardmill.plan import NumberedColumn
 
-FOLDER, _HINT = "metadata", "version-hint.text"
-VERSION = re.compile(r"(?:v(\d+)|(\d+)-[^/]+?)(?:\.gz)?\.metadata\.json(?:\.gz)?")
+FOLDER, METADATA, _HINT = "metadata", ".metadata.json", "version-hint.text"
+_VERSION = re.compile(r"(?:v(\d+)|(\d+)-.+?)(?:\.gz)?\.metadata\.json(?:\.gz)?")
 _LATEST_FORMAT = 3
 _SUFFIXES = {"PARQUET": ".parquet", "AVRO": ".avro"}
 _DELETED = 2
@@ -51,17 +51,19 @@ def _find_version(place: str, keys: Collection[str], read: Read) -> str:
     names = [key.removeprefix(f"{FOLDER}/") for key in keys if key.startswith(f"{FOLDER}/")]
     versions: dict[int, list[str]] = {}
     for name in sorted(names):
-        if found := VERSION.fullmatch(name):
+        if found := _VERSION.fullmatch(name):
             versions.setdefault(int(found[1] or found[2]), []).append(name)
     if _HINT in names:
         # It may lag behind: who wrote the next version may have died before it told so.
         hint = read(f"{FOLDER}/{_HINT}").decode().strip()
         if not hint.isdecimal():
-            return hint if hint.endswith(".metadata.json") else f"{hint}.metadata.json"
+            return hint if hint.endswith(METADATA) else f"{hint}{METADATA}"
         last = int(hint)
         while last + 1 in versions:
             last += 1
         versions = {last: versions[last]}
+    if not versions:
+        raise ValueError("no name of a metadata file tells its version")
     latest = versions[max(versions)]
     if len(latest) > 1:
         raise SourceError(

@@ -43,7 +43,7 @@ _USUAL_SHARDS, _MOST_SHARDS = 100_000, 1_000_000
 _LONGEST_S = 900.0
 
 # Keys of the work that are left out if they are unused, so that plans made before they existed keep their id.
-_NEW_KEYS = ("query", "fields", "group_by", "items", "wave", "split", "where", "take", "limit")
+_NEW_KEYS = ("query", "fields", "group_by", "items", "wave", "config", "split", "where", "take", "limit")
 
 _DAMAGED = "Restore it, or choose another --out and run again."
 

@@ -45,6 +45,12 @@ class Reading(WorkOptions):
         metavar="FORMAT",
         shown="by file name",
     )
+    config: str = option(
+        "",
+        "Of a dataset with several configs (subsets), the one to read; all reads every file.",
+        group=SOURCE,
+        metavar="CONFIG",
+    )
     split: str = option(
         "",
         "Of a folder or a dataset with several splits, the one to read; all reads every file.",

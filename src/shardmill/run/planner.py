@@ -20,6 +20,7 @@ from shardmill.plan import ITEM, ROW, Plan, Shard, shard_target_bytes
 from shardmill.plan.sizing.profile import Rated, recall_rate, work_digest
 from shardmill.plan.spec import Spec, Work
 from shardmill.sources import (
+    ALL_CONFIGS,
     ALL_SPLITS,
     Fields,
     Source,
@@ -125,8 +126,8 @@ def _make_plan(
     spec: Spec, work: Work, read_as: str | None, devices: Sequence[Device], like: Plan | None, quiet: bool
 ) -> Plan:
     task, work = _settle_fields(work, like, read_as)
-    if work.id == (AUTO,) and AUTO not in list_columns(work.source, work.query, read_as):
-        work = work.model_copy(update={"id": name_by_place(work.source, work.query, read_as)})
+    if work.id == (AUTO,) and AUTO not in list_columns(work.source, work.query, read_as, work.config):
+        work = work.model_copy(update={"id": name_by_place(work.source, work.query, read_as, work.config)})
         if not quiet:
             say(f"Items are numbered by their place in the source: the id is {' and '.join(work.id)}.")
     asked = columns_of(parse_condition(work.where)) if work.where else ()
@@ -137,8 +138,11 @@ def _make_plan(
     if like is not None and not (work.split or like.work.split):
         # Runs from before splits were told apart have all of them.
         fields = replace(fields, split=ALL_SPLITS)
+    if like is not None and not (work.config or like.work.config):
+        fields = replace(fields, config=ALL_CONFIGS)
+    notes: list[str] = []
     with _LateBar("scanning for seek points", quiet) as bar:
-        stat = discover(work.source, fields, read_as, bar.at)
+        stat = discover(work.source, fields, read_as, bar.at, notes.append)
     check_condition(stat, fields)
     if work.group_by:
         if like is not None and _has_groups(like, work, stat):
@@ -172,7 +176,7 @@ def _make_plan(
         if finer < target and not spec.execution.shard_bytes:
             shards = cut_at(source, source.shards(finer), work.limit)
     if not quiet:
-        for note in task.plan_notes:
+        for note in (*task.plan_notes, *(notes if like is None else ())):
             say(note)
         _print_notes(source, len(shards), len(devices))
         if like is None and (doubles := tell_doubles(stat, fields, shards)):
@@ -218,7 +222,7 @@ def _settle_fields(work: Work, like: Plan | None, read_as: str | None) -> tuple[
     if like is not None and {n: v for n, v in like.work.params.items() if n not in missing} == params:
         params |= {name: like.work.params[name] for name in missing if name in like.work.params}
     elif "fields" in missing:
-        params["fields"] = [] if work.group_by else list(list_columns(work.source, work.query, read_as))
+        params["fields"] = [] if work.group_by else list(list_columns(work.source, work.query, read_as, work.config))
     return open_task(work.task, params), work.model_copy(update={"params": params})
 
 

@@ -24,7 +24,7 @@ from shardmill.sources.base import (
     SourceFile,
     SourceStat,
 )
-from shardmill.sources.splits import ALL_SPLITS
+from shardmill.sources.splits import ALL_CONFIGS, ALL_SPLITS
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ALL",
+    "ALL_CONFIGS",
     "ALL_SPLITS",
     "Fields",
     "ItemBatch",
@@ -56,26 +57,31 @@ def discover(
     fields: Fields,
     format: str | None = None,
     on_progress: Callable[[float, str], None] = lambda share, what: None,
+    on_note: Callable[[str], None] = lambda note: None,
 ) -> SourceStat:
     """Find the files (paths, folders, globs, URLs), the database or the ids, and check that the fields exist.
 
-    Large compressed files are scanned once for seek points; progress goes to `on_progress`.
+    Large compressed files are scanned once for seek points; progress goes to `on_progress`. What a user should know of
+    files that are not read goes to `on_note`.
     """
     if fields.group_by == ALL:
         from shardmill.sources import collected
 
-        return collected.describe_collection(discover(places, collected.fields_below(fields), format, on_progress))
+        return collected.describe_collection(
+            discover(places, collected.fields_below(fields), format, on_progress, on_note)
+        )
     if fields.group_by:
         from shardmill.sources.grouped import describe_groups, fields_below
 
-        return describe_groups(discover(places, fields_below(fields), format, on_progress), fields)
+        return describe_groups(discover(places, fields_below(fields), format, on_progress, on_note), fields)
     if (reader := _reader_of(places, fields.query, format)) is not None:
-        if fields.split not in ("", ALL_SPLITS):
-            raise SourceError(f"--split {fields.split} has no meaning for what is not a folder.", hint="Omit it.")
+        for option, name, every in (("split", fields.split, ALL_SPLITS), ("config", fields.config, ALL_CONFIGS)):
+            if name not in ("", every):
+                raise SourceError(f"--{option} {name} has no meaning for what is not a folder.", hint="Omit it.")
         return reader.discover(places, fields)
     from shardmill.sources.discovery import discover_files
 
-    return discover_files(places, fields, format, on_progress)
+    return discover_files(places, fields, format, on_progress, on_note)
 
 
 def _reader_of(places: Sequence[str], query: str, format: str | None) -> PlaceReader | None:
@@ -92,25 +98,29 @@ def _reader_of(places: Sequence[str], query: str, format: str | None) -> PlaceRe
     return reader
 
 
-def list_columns(places: Sequence[str], query: str = "", format: str | None = None) -> dict[str, pa.DataType]:
+def list_columns(
+    places: Sequence[str], query: str = "", format: str | None = None, config: str = ""
+) -> dict[str, pa.DataType]:
     """The names and types of all columns of a source; of one without a schema, those that sampled rows have."""
     if (reader := _reader_of(places, query, format)) is not None:
         return reader.list_columns(places, query)
     from shardmill.sources.discovery import find_files
     from shardmill.sources.listing import list_fields
 
-    kind, files = find_files(places, format)
+    kind, files = find_files(places, format, config=config or ALL_CONFIGS)
     return list_fields(SourceStat(kind, files, {}))
 
 
-def name_by_place(places: Sequence[str], query: str = "", format: str | None = None) -> tuple[str, ...]:
+def name_by_place(
+    places: Sequence[str], query: str = "", format: str | None = None, config: str = ""
+) -> tuple[str, ...]:
     """The columns that number items by their place in the source."""
     from shardmill.sources.discovery import find_files
     from shardmill.sources.formats import find_format
     from shardmill.sources.origin import AUTO, FILE, LINE
 
     if _reader_of(places, query, format) is None:
-        kind = find_format(find_files(places, format)[0])
+        kind = find_format(find_files(places, format, config=config or ALL_CONFIGS)[0])
         if kind.located or kind.unit == "file":
             return (FILE, LINE) if kind.located else (FILE,)
     raise SourceError(f"--id {AUTO}: items of this source have no file and line.", hint="Name a field: --id FIELD")

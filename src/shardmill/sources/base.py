@@ -30,8 +30,8 @@ class Fields:
     that only the task reads (`wanted`).
 
     `keep` entries may name a type: `price:float64`. For a database, `query` selects the rows. Rows that share a value
-    of `group_by` are one item. Of a folder with several splits, `split` names one. Of the items, `where` and `take`
-    leave some.
+    of `group_by` are one item. Of a folder with several configs or splits, `config` and `split` name one. Of the items,
+    `where` and `take` leave some.
     """
 
     text: str
@@ -43,11 +43,13 @@ class Fields:
     split: str = ""
     where: str = ""
     take: float | None = None
+    config: str = ""
 
     @classmethod
     def of(cls, work: Work) -> Fields:
         return cls(
             *(work.text, work.id, work.keep, work.query, work.fields, work.group_by),
+            config=work.config,
             split=work.split,
             where=work.where,
             take=work.take,

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 
 from shardmill.core.errors import SourceError, nearest
@@ -14,6 +15,7 @@ from shardmill.sources.base import Fields, SourceFile, SourceStat
 from shardmill.sources.chunks import HEAD
 from shardmill.sources.compressed.detection import COMPRESSED_SUFFIXES, find_compression
 from shardmill.sources.compressed.entries import OnProgress, find_entries
+from shardmill.sources.configs import Subset, choose_config
 from shardmill.sources.content import open_ranges
 from shardmill.sources.documents.choosing import (
     DOCUMENTS,
@@ -39,18 +41,30 @@ from shardmill.sources.mds.index import choose_shards
 from shardmill.sources.parsing import BOM
 from shardmill.sources.places import WILD, Found, expand
 from shardmill.sources.signatures import refuse_other_kinds
-from shardmill.sources.splits import ALL_SPLITS, choose_split
+from shardmill.sources.splits import ALL_CONFIGS, ALL_SPLITS, choose_split, split_of
 from shardmill.store import ReadRange, is_url
 
+# Of suffixes whose files are not read, as many are told.
+_TOLD = 6
 
-def discover_files(places: Sequence[str], fields: Fields, format: str | None, on_progress: OnProgress) -> SourceStat:
+
+def discover_files(
+    places: Sequence[str],
+    fields: Fields,
+    format: str | None,
+    on_progress: OnProgress,
+    on_note: Callable[[str], None] = lambda note: None,
+) -> SourceStat:
     """Find the files at the places, in order, and check that they have the fields."""
     from shardmill.sources.columns import chosen_types, column_names
     from shardmill.sources.listing import list_fields
     from shardmill.sources.origin import asked_origin, offered, without_origin
 
     TextTemplate.parse(fields.text)
-    kind, files = find_files(places, format, fields.split)
+    left: Counter[str] = Counter()
+    kind, files = find_files(places, format, fields.split, fields.config, left)
+    if left:
+        on_note(_tell_left(left))
     format_found = find_format(kind)
     files = files if format_found.unit == "file" or format_found.binary else find_entries(files, on_progress)
     reader, found = find_reader(kind), SourceStat(kind, files, {})
@@ -67,16 +81,21 @@ def discover_files(places: Sequence[str], fields: Fields, format: str | None, on
 
 
 def find_files(
-    places: Sequence[str], format: str | None = None, split: str = ALL_SPLITS
+    places: Sequence[str],
+    format: str | None = None,
+    split: str = ALL_SPLITS,
+    config: str = ALL_CONFIGS,
+    left: Counter[str] | None = None,
 ) -> tuple[str, tuple[SourceFile, ...]]:
-    """The format and the files at the places, in order."""
+    """The format and the files at the places, in order; `left` counts those that are not read by their suffix."""
     if not places:
         raise SourceError("no source given.", hint="Name a file, a folder, a glob or a URL.")
     if format is not None and format not in format_names():
         raise SourceError(f"{format!r} is not a supported format.", hint=nearest(format, format_names()))
     if (chosen := choose_source(places)) is not None:
         return _find_by_scheme(chosen, places, format)
-    picked = {place: _choose(place, expand(place), format, split) for place in places}
+    left = Counter() if left is None else left
+    picked = {place: _choose(place, expand(place), format, split, config, left) for place in places}
     found = {f.place: f for place in places for f in picked[place]}
     files = tuple(_fingerprint(f) for f in found.values())
     if not any(file.size_bytes for file in files):
@@ -102,16 +121,41 @@ def _find_by_scheme(kind: SourceKind, places: Sequence[str], format: str | None)
     return found
 
 
-def _choose(place: str, found: list[Found], format: str | None, split: str) -> Sequence[Found]:
-    """Select the data files at one place: every file the user named; from a folder, those of a known format and of one
-    split."""
-    if (format is None or format in FOLDERS) and (saved := choose_saved(place, found, asked=format is not None)):
+def _choose(
+    place: str, found: Sequence[Found], format: str | None, split: str, config: str, left: Counter[str]
+) -> Sequence[Found]:
+    """Select the data files at one place: every file the user named; from a folder, those of a known format, of one
+    config and of one split."""
+    saved = choose_saved(place, found, asked=format is not None) if format is None or format in FOLDERS else []
+    if config not in ("", ALL_CONFIGS) and (saved or WILD.search(place) or (found and found[0].named)):
+        raise SourceError(f"--config {config} has no meaning for {place}.", hint="Name a whole folder, or omit it.")
+    if saved:
         return saved
     if found and found[0].named:
-        return choose_split(place, found, lambda f: file_name(f.place), split or ALL_SPLITS)
+        return choose_split(place, found, lambda f: split_of(file_name(f.place)), split or ALL_SPLITS)
     if format in (None, MDS) and not WILD.search(place) and (shards := choose_shards(place, found)):
-        return choose_split(place, shards, lambda f: f.entry.key, split)
-    kinds = {f.place: suffixes().get(_suffix(f.place), ()) for f in found}
+        return choose_split(place, shards, lambda f: split_of(f.entry.key), split)
+    ends = {f.place: _suffix(f.place) for f in found}
+    known = suffixes()
+    kinds = {place: known.get(end, ()) for place, end in ends.items()}
+    subset = Subset(found, {})
+    if config != ALL_CONFIGS and not WILD.search(place) and (config or format != DOCUMENTS):
+        subset = choose_config(place, found, config, lambda f: kinds[f.place] not in ((), (DOCUMENTS,)))
+    format, chosen = _choose_format(place, subset.files, format, kinds)
+    if len(chosen) < len(subset.files):
+        left.update(Counter(ends[f.place] for f in subset.files) - Counter(ends[f.place] for f in chosen))
+    if format == DOCUMENTS or (WILD.search(place) and not split):
+        return chosen
+    if not subset.splits:
+        return choose_split(place, chosen, lambda f: split_of(f.entry.key), split)
+    pairs = [(f, each) for f in chosen for each in subset.splits[f.place]]
+    return list(dict.fromkeys(f for f, _ in choose_split(place, pairs, lambda pair: pair[1], split)))
+
+
+def _choose_format(
+    place: str, found: Sequence[Found], format: str | None, kinds: Mapping[str, Sequence[str]]
+) -> tuple[str | None, Sequence[Found]]:
+    """The files of the format, or of any that is known; `kinds` has the formats that the name of a file allows."""
     if format is None:
         # What accompanies data, as README.md does, is not read with it.
         documents = [f for f in found if DOCUMENTS in kinds[f.place]]
@@ -120,9 +164,9 @@ def _choose(place: str, found: list[Found], format: str | None, split: str) -> S
             found, data = [f for f in found if kinds[f.place] != (SHEETS,)], []
         if data and all(kinds[f.place] == (LINES,) for f in data):
             refuse_unclear(place, data, documents)
-        format = DOCUMENTS if not data and any(kinds.values()) else None
+        format = DOCUMENTS if not data and any(kinds[f.place] for f in found) else None
     if format == DOCUMENTS:
-        return choose_documents(place, found)
+        return format, choose_documents(place, found)
     chosen = data if format is None else [f for f in found if format in kinds[f.place]]
     if not chosen and format:
         chosen = [f for f in found if not kinds[f.place]]
@@ -131,9 +175,17 @@ def _choose(place: str, found: list[Found], format: str | None, split: str) -> S
             f"{place} has no readable file: {len(found)} files, none of a known format.",
             hint=f"{tell_suffixes()} Name another format with --format.",
         )
-    if WILD.search(place) and not split:
-        return chosen
-    return choose_split(place, chosen, lambda f: f.entry.key, split)
+    return format, chosen
+
+
+def _tell_left(left: Counter[str]) -> str:
+    """
+    >>> _tell_left(Counter({".png": 3, "": 1}))
+    'Left out by suffix: 3 .png, 1 without one.'
+    """
+    told = [f"{count:,} {suffix or 'without one'}" for suffix, count in left.most_common(_TOLD)]
+    others = left.total() - sum(count for _, count in left.most_common(_TOLD))
+    return f"Left out by suffix: {', '.join([*told, *([f'{others:,} others'] if others else [])])}."
 
 
 def _split(place: str) -> tuple[str, str]:

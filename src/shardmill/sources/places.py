@@ -138,7 +138,7 @@ def _list_hub(place: str) -> Iterator[Found]:
     wild = WILD.search(place)
     folder = place[: wild.start()].rpartition("/")[0] if wild else place
     path = HubPlace.parse(place).path
-    pattern = re.compile(_translate(path)) if wild else None
+    pattern = re.compile(translate(path)) if wild else None
     matched = 0
     for address, entry, digest in list_dataset(folder):
         if not _hidden(entry.key) and (pattern is None or pattern.fullmatch(entry.key)):
@@ -150,17 +150,17 @@ def _list_hub(place: str) -> Iterator[Found]:
 
 def _match_url(place: str) -> Iterator[Found]:
     folder = place[: WILD.search(place).start()].rpartition("/")[0]  # type: ignore[union-attr]
-    pattern = re.compile(_translate(place[len(folder) + 1 :]))
+    pattern = re.compile(translate(place[len(folder) + 1 :]))
     matched = [e for e in open_store(folder).list() if pattern.fullmatch(e.key) and not _hidden(e.key)]
     if not matched:
         raise _no_match(place)
     yield from (Found(f"{folder}/{entry.key}", entry, named=False) for entry in matched)
 
 
-def _translate(pattern: str) -> str:
+def translate(pattern: str) -> str:
     """A glob as a regular expression, by the rules of `glob`: `**/` is any number of folders.
 
-    >>> _translate("**/part-*.jsonl")
+    >>> translate("**/part-*.jsonl")
     '(?:[^/]+/)*part\\\\-[^/]*\\\\.jsonl'
     """
     out = ""

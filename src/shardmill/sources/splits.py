@@ -11,8 +11,8 @@ from typing import TypeVar
 
 from shardmill.core.errors import SourceError, nearest
 
-# In place of a split: all files, whatever their splits.
-ALL_SPLITS = "all"
+# In place of a split or a config: all files, whatever their splits or configs.
+ALL_SPLITS = ALL_CONFIGS = "all"
 # Each split, and other words for it.
 _WORDS = (
     ("train", "training"),
@@ -38,11 +38,11 @@ def split_of(path: str) -> str:
     return next((split for split, pattern in _NAMED.items() if pattern.search(path)), "")
 
 
-def choose_split(place: str, files: Sequence[_File], path: Callable[[_File], str], split: str) -> Sequence[_File]:
-    """The files of one split, by their path in the folder; all of them if there is only one, and none is asked for."""
+def choose_split(place: str, files: Sequence[_File], its: Callable[[_File], str], split: str) -> Sequence[_File]:
+    """The files of one split, each of which has `its` own; all if there is only one, and none is asked for."""
     if split == ALL_SPLITS:
         return files
-    splits = [split_of(path(file)) for file in files]
+    splits = [its(file) for file in files]
     named = sorted({*splits} - {""})
     if split:
         if split not in named:
@@ -50,7 +50,7 @@ def choose_split(place: str, files: Sequence[_File], path: Callable[[_File], str
                 f"{place} has no split {split!r}.",
                 hint=nearest(split, named) if named else "Its files name none: omit --split.",
             )
-        return [file for file, its in zip(files, splits, strict=True) if its == split]
+        return [file for file, named in zip(files, splits, strict=True) if named == split]
     if len(named) > 1:
         raise SourceError(
             f"{place} has several splits: {', '.join(named)}.",

@@ -47,6 +47,7 @@ def answer(
     text: str | None = None,
     query: str | None = None,
     format: str | None = None,
+    config: str | None = None,
     split: str | None = None,
     where: str | None = None,
     take: float | str | None = None,
@@ -99,6 +100,7 @@ def answer(
     query: The SELECT to read from the database, cut by its first id= column.
     format: jsonl, text, csv, tsv, parquet, arrow, json (an array), pickle, files (documents) or datasets. Default:
         by file name.
+    config: Of a dataset with several configs (subsets), the one to read; all reads every file.
     split: Of a folder or a dataset with several splits, the one to read; all reads every file.
     where: Take the items for which this holds, in a small subset of SQL: "overall <= 2 AND title IS NOT NULL".
     take: Take this share of the items, 1% or 0.01, by a hash of the id: the same ones on every machine.
@@ -155,6 +157,7 @@ def apply(
     text: str | None = None,
     query: str | None = None,
     format: str | None = None,
+    config: str | None = None,
     split: str | None = None,
     where: str | None = None,
     take: float | str | None = None,
@@ -200,6 +203,7 @@ def apply(
     query: The SELECT to read from the database, cut by its first id= column.
     format: jsonl, text, csv, tsv, parquet, arrow, json (an array), pickle, files (documents) or datasets. Default:
         by file name.
+    config: Of a dataset with several configs (subsets), the one to read; all reads every file.
     split: Of a folder or a dataset with several splits, the one to read; all reads every file.
     where: Take the items for which this holds, in a small subset of SQL: "overall <= 2 AND title IS NOT NULL".
     take: Take this share of the items, 1% or 0.01, by a hash of the id: the same ones on every machine.
@@ -282,6 +286,7 @@ def audit(
     *,
     query: str | None = None,
     format: str | None = None,
+    config: str | None = None,
     split: str | None = None,
     text: str | None = None,
     column: str | None = None,
@@ -304,6 +309,7 @@ def audit(
     query: The SELECT to read from the database, cut by its first id= column.
     format: jsonl, text, csv, tsv, parquet, arrow, json (an array), pickle, files (documents) or datasets. Default:
         by file name.
+    config: Of a dataset with several configs (subsets), the one to read; all reads every file.
     split: Of a folder or a dataset with several splits, the one to read; all reads every file.
     text: The text that was embedded: a field, several ("title,body") or a template ("{title}: {body}").
     column: The column with the vectors. Default: the only one.
@@ -330,6 +336,7 @@ def dedup(
     text: str | None = None,
     query: str | None = None,
     format: str | None = None,
+    config: str | None = None,
     split: str | None = None,
     where: str | None = None,
     take: float | str | None = None,
@@ -364,6 +371,7 @@ def dedup(
     query: The SELECT to read from the database, cut by its first id= column.
     format: jsonl, text, csv, tsv, parquet, arrow, json (an array), pickle, files (documents) or datasets. Default:
         by file name.
+    config: Of a dataset with several configs (subsets), the one to read; all reads every file.
     split: Of a folder or a dataset with several splits, the one to read; all reads every file.
     where: Take the items for which this holds, in a small subset of SQL: "overall <= 2 AND title IS NOT NULL".
     take: Take this share of the items, 1% or 0.01, by a hash of the id: the same ones on every machine.
@@ -402,6 +410,7 @@ def embed(
     text: str | None = None,
     query: str | None = None,
     format: str | None = None,
+    config: str | None = None,
     split: str | None = None,
     where: str | None = None,
     take: float | str | None = None,
@@ -447,6 +456,7 @@ def embed(
     query: The SELECT to read from the database, cut by its first id= column.
     format: jsonl, text, csv, tsv, parquet, arrow, json (an array), pickle, files (documents) or datasets. Default:
         by file name.
+    config: Of a dataset with several configs (subsets), the one to read; all reads every file.
     split: Of a folder or a dataset with several splits, the one to read; all reads every file.
     where: Take the items for which this holds, in a small subset of SQL: "overall <= 2 AND title IS NOT NULL".
     take: Take this share of the items, 1% or 0.01, by a hash of the id: the same ones on every machine.
@@ -495,6 +505,7 @@ def generate(
     out: Place | None = None,
     query: str | None = None,
     format: str | None = None,
+    config: str | None = None,
     split: str | None = None,
     where: str | None = None,
     take: float | str | None = None,
@@ -551,6 +562,7 @@ def generate(
     query: The SELECT to read from the database, cut by its first id= column.
     format: jsonl, text, csv, tsv, parquet, arrow, json (an array), pickle, files (documents) or datasets. Default:
         by file name.
+    config: Of a dataset with several configs (subsets), the one to read; all reads every file.
     split: Of a folder or a dataset with several splits, the one to read; all reads every file.
     where: Take the items for which this holds, in a small subset of SQL: "overall <= 2 AND title IS NOT NULL".
     take: Take this share of the items, 1% or 0.01, by a hash of the id: the same ones on every machine.
@@ -613,6 +625,7 @@ def load(
     text: str | None = None,
     query: str | None = None,
     format: str | None = None,
+    config: str | None = None,
     split: str | None = None,
     where: str | None = None,
     take: float | str | None = None,
@@ -670,6 +683,7 @@ def load(
     query: The SELECT to read from the database, cut by its first id= column.
     format: jsonl, text, csv, tsv, parquet, arrow, json (an array), pickle, files (documents) or datasets. Default:
         by file name.
+    config: Of a dataset with several configs (subsets), the one to read; all reads every file.
     split: Of a folder or a dataset with several splits, the one to read; all reads every file.
     where: Take the items for which this holds, in a small subset of SQL: "overall <= 2 AND title IS NOT NULL".
     take: Take this share of the items, 1% or 0.01, by a hash of the id: the same ones on every machine.
@@ -728,6 +742,7 @@ def map(
     out: Place,
     query: str | None = None,
     format: str | None = None,
+    config: str | None = None,
     split: str | None = None,
     vector: str | None = None,
     text: str | None = None,
@@ -766,6 +781,7 @@ def map(
     query: The SELECT to read from the database, cut by its first id= column.
     format: jsonl, text, csv, tsv, parquet, arrow, json (an array), pickle, files (documents) or datasets. Default:
         by file name.
+    config: Of a dataset with several configs (subsets), the one to read; all reads every file.
     split: Of a folder or a dataset with several splits, the one to read; all reads every file.
     vector: The column with the vectors, if there are several.
     text: The column with the texts. Default: as the run was embedded.
@@ -806,6 +822,7 @@ def peek(
     *,
     query: str | None = None,
     format: str | None = None,
+    config: str | None = None,
     split: str | None = None,
     where: str | None = None,
     take: float | str | None = None,
@@ -826,6 +843,7 @@ def peek(
     query: The SELECT to read from the database, cut by its first id= column.
     format: jsonl, text, csv, tsv, parquet, arrow, json (an array), pickle, files (documents) or datasets. Default:
         by file name.
+    config: Of a dataset with several configs (subsets), the one to read; all reads every file.
     split: Of a folder or a dataset with several splits, the one to read; all reads every file.
     where: Take the items for which this holds, in a small subset of SQL: "overall <= 2 AND title IS NOT NULL".
     take: Take this share of the items, 1% or 0.01, by a hash of the id: the same ones on every machine.
@@ -875,6 +893,7 @@ def summarize(
     text: str | None = None,
     query: str | None = None,
     format: str | None = None,
+    config: str | None = None,
     split: str | None = None,
     where: str | None = None,
     take: float | str | None = None,
@@ -930,6 +949,7 @@ def summarize(
     query: The SELECT to read from the database, cut by its first id= column.
     format: jsonl, text, csv, tsv, parquet, arrow, json (an array), pickle, files (documents) or datasets. Default:
         by file name.
+    config: Of a dataset with several configs (subsets), the one to read; all reads every file.
     split: Of a folder or a dataset with several splits, the one to read; all reads every file.
     where: Take the items for which this holds, in a small subset of SQL: "overall <= 2 AND title IS NOT NULL".
     take: Take this share of the items, 1% or 0.01, by a hash of the id: the same ones on every machine.
@@ -990,6 +1010,7 @@ def train(
     out: Place | None = None,
     query: str | None = None,
     format: str | None = None,
+    config: str | None = None,
     split: str | None = None,
     columns: str | Sequence[str] | None = None,
     label: str | None = None,
@@ -1039,6 +1060,7 @@ def train(
     query: The SELECT to read from the database, cut by its first id= column.
     format: jsonl, text, csv, tsv, parquet, arrow, json (an array), pickle, files (documents) or datasets. Default:
         by file name.
+    config: Of a dataset with several configs (subsets), the one to read; all reads every file.
     split: Of a folder or a dataset with several splits, the one to read; all reads every file.
     columns: Texts that belong together, and a third that does not. Default: anchor,positive.
     label: The column with a number for each pair: the higher, the closer.

@@ -48,6 +48,16 @@ def dataset() -> Files:
     }
 
 
+def with_configs() -> Files:
+    configs = ("en", "fr")
+    told = [
+        f"- config_name: {name}\n  data_files: [{{split: train, path: {name}/a*}}, {{split: test, path: {name}/b*}}]\n"
+        for name in configs
+    ]
+    files = {f"{name}/{file}.parquet": parquet(rows(name + file)) for name in configs for file in ("a1", "a2", "b")}
+    return {"README.md": f"---\nconfigs:\n{''.join(told)}---\n".encode(), **files}
+
+
 @pytest.fixture
 def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Hub]:
     with running_hub() as hub:
@@ -65,8 +75,8 @@ def spec_of(place: str) -> Spec:
     return make_spec(work, {"shard_bytes": 800})
 
 
-def texts(place: str, split: str = "train") -> list[str]:
-    fields = Fields("text", split=split)
+def texts(place: str, split: str = "train", config: str = "") -> list[str]:
+    fields = Fields("text", split=split, config=config)
     source = open_source(discover([place], fields), fields)
     return [text for shard in source.shards(500) for batch in source.read(shard) for text in batch.texts.to_pylist()]
 
@@ -107,6 +117,17 @@ def test_splits_are_not_mixed(hub: Hub) -> None:
     assert len(texts(PLACE, "all")) == 80
     with pytest.raises(SourceError, match="no split 'trian'"):
         discover([PLACE], Fields("text", split="trian"))
+
+
+def test_configs_are_not_mixed(hub: Hub) -> None:
+    hub.push(REPO, with_configs())
+    with pytest.raises(SourceError, match="several configs: en, fr") as caught:
+        discover([PLACE], Fields("text", split="train"))
+    assert "--config en" in str(caught.value)
+    assert texts(PLACE, "train", "en") == [f"item {i} of en{name}" for name in ("a1", "a2") for i in range(40)]
+    assert texts(PLACE, "all", "all") == [
+        f"item {i} of {config}{name}" for config in ("en", "fr") for name in ("a1", "a2", "b") for i in range(40)
+    ]
 
 
 def test_folders_files_and_patterns(hub: Hub) -> None:
@@ -153,13 +174,17 @@ def test_what_cannot_be_read_is_told_in_a_line(hub: Hub, place: str, said: str) 
     assert "\n" in str(caught.value), "no hint"
 
 
-def test_datasets_reads_the_same_rows(hub: Hub, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("config", "split"), [("", "train"), ("en", "train"), ("fr", "test")])
+def test_datasets_reads_the_same_rows(hub: Hub, tmp_path: Path, config: str, split: str) -> None:
     needed("datasets")
+    if config:
+        hub.push(REPO, with_configs())
+    asked = f"{REPO!r}, {config or None!r}, split={split!r}, cache_dir={str(tmp_path / 'cache')!r}"
     script = f"""
 import json, datasets
-for row in datasets.load_dataset({REPO!r}, split="train", cache_dir={str(tmp_path / "cache")!r}):
+for row in datasets.load_dataset({asked}):
     print(json.dumps(row["text"]))
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    assert [json.loads(line) for line in done.stdout.splitlines()] == texts(PLACE)
+    assert [json.loads(line) for line in done.stdout.splitlines()] == texts(PLACE, split, config)

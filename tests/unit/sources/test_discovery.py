@@ -11,11 +11,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from shardmill import make_spec, start
 from shardmill.core.arrowtypes import arrow_type, type_text
 from shardmill.core.errors import SourceError
 from shardmill.sources import Fields, discover, files, open_source
 from shardmill.sources.places import expand
 from shardmill.store import open_store
+from shardmill.testing import InProcessEngine
 
 BODY = Fields(text="body")
 
@@ -326,3 +328,19 @@ def test_planning_ten_gigabytes_reads_almost_nothing(tmp_path: Path, monkeypatch
     assert 0 < sum(read) < 32 << 20
     assert len(shards) == 161
     assert stat.columns == {"n": "int64"}
+
+
+def test_files_left_out_are_counted_by_suffix(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("a.jsonl", "a.png", "b.png", "c/d.PNG", "README.md", "LICENSE", ".hidden"):
+        (tmp_path / "data" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "data" / name).write_text('{"text": "a"}\n')
+    notes: list[str] = []
+    discover([str(tmp_path / "data")], Fields("text"), None, lambda share, what: None, notes.append)
+    assert notes == ["Left out by suffix: 3 .png, 1 without one, 1 .md."]
+    for place in ("data/a.jsonl", "data/*.jsonl"):
+        discover([str(tmp_path / place)], Fields("text"), None, lambda share, what: None, notes.append)
+    assert len(notes) == 1
+    spec = make_spec({"source": str(tmp_path / "data"), "text": "text", "task": "shardmill.testing:FakeTask"}, {})
+    for said in (1, 0):
+        start(spec, tmp_path / "run", engine=InProcessEngine(), quiet=False)
+        assert capsys.readouterr().err.count("Left out by suffix: 3 .png") == said

@@ -60,7 +60,7 @@ def find_subject(options: AuditOptions) -> Subject:
     if options.vectors:
         texts = SourceRows.of(
             options.source,
-            Fields(options.text or NO_TEXT, options.id, (), options.query, split=options.split),
+            Fields(options.text or NO_TEXT, options.id, (), options.query, config=options.config, split=options.split),
             options.format,
         )
         vectors = NumpyRows(options.vectors)
@@ -68,12 +68,14 @@ def find_subject(options: AuditOptions) -> Subject:
             options.vectors, PairedRows(vectors, texts) if options.text else vectors, bool(options.text), model
         )
     places, query = _places(options)
-    columns = list_columns(places, query, options.format)
+    columns = list_columns(places, query, options.format, options.config)
     column = options.column or choose_column(columns, in_database=bool(query))
     for name in (column, *TextTemplate.parse(options.text or NO_TEXT).names):
         if name not in columns:
             raise UsageError(f"The source has no column {name!r}.", hint=nearest(name, [*columns]))
-    fields = Fields(options.text or NO_TEXT, options.id, (), query, (column,), split=options.split)
+    fields = Fields(
+        options.text or NO_TEXT, options.id, (), query, (column,), config=options.config, split=options.split
+    )
     return Subject(place, SourceRows.of(places, fields, options.format, column), bool(options.text), model)
 
 

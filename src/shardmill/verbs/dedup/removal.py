@@ -158,7 +158,7 @@ def _columns_to_keep(work: dict[str, Any], quiet: bool) -> list[str]:
     source = work.get("source") or ()
     places = [source] if isinstance(source, str) else list(source)
     ids = work.get("id") or ()
-    columns = list_columns(places, work.get("query", ""), work.get("format"))
+    columns = list_columns(places, work.get("query", ""), work.get("format"), work.get("config", ""))
     found = [name for name in columns if name not in (ids.split(",") if isinstance(ids, str) else ids)]
     for name in found:
         if name in _OWN and not quiet:

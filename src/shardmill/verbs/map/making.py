@@ -60,10 +60,11 @@ class MapSource:
     query: str = ""
     format: str | None = None
     split: str = ""
+    config: str = ""
 
     @property
     def fields(self) -> Fields:
-        return Fields(NO_TEXT, self.id, self.keep, self.query, (self.vector,), split=self.split)
+        return Fields(NO_TEXT, self.id, self.keep, self.query, (self.vector,), config=self.config, split=self.split)
 
 
 def make_map(
@@ -102,6 +103,8 @@ def _place(source: MapSource, fitted: str, execution: dict[str, Any], place: str
         "keep": source.keep,
         "query": source.query,
         "format": source.format,
+        "config": source.config,
+        "split": source.split,
         "task": "map",
         "params": {"fit": fitted, "vector": source.vector, **({"text": source.text} if source.text else {})},
     }
@@ -174,7 +177,7 @@ def _fit(source: MapSource, options: FitOptions, place: str, quiet: bool) -> str
 
 def find_columns(work: Mapping[str, Any]) -> MapSource:
     """Choose the columns: those that are named, and otherwise those that the source has."""
-    given, query = _names(work.get("source")), work.get("query") or ""
+    given, query, config = _names(work.get("source")), work.get("query") or "", work.get("config") or ""
     if not given:
         raise UsageError("Nothing to map was given.", hint="Name an embed run: shardmill map RUN --out MAP")
     if not query and len(given) == 1 and is_table(given[0]):
@@ -182,7 +185,7 @@ def find_columns(work: Mapping[str, Any]) -> MapSource:
         given, query = (found.url,), f"SELECT * FROM {quote(found.schema)}.{quote(found.table)}"
     plan = None if query else _find_run(given)
     places = (f"{RUN}{_absolute(given[0].removeprefix(RUN))}",) if plan is not None else given
-    columns = list_columns(places, query, work.get("format"))
+    columns = list_columns(places, query, work.get("format"), config)
     vector = work.get("vector") or (_LOADED if query and _LOADED in columns else _only_vector(columns))
     own = [vector, *([plan.work.text] if plan is not None and plan.work.text in columns else [])]
     text = work.get("text") or (own[1] if len(own) > 1 else "")
@@ -193,7 +196,7 @@ def find_columns(work: Mapping[str, Any]) -> MapSource:
     plain = [n for n, kind in columns.items() if not pa.types.is_nested(kind) and not pa.types.is_binary(kind)]
     offered = [n for n in plain if n not in (*id, vector, text, *_OWN)]
     keep = _names(work.get("keep")) or (() if query else tuple(offered))
-    return MapSource(places, vector, text, id, keep, query, work.get("format"), work.get("split") or "")
+    return MapSource(places, vector, text, id, keep, query, work.get("format"), work.get("split") or "", config)
 
 
 def _find_run(places: Sequence[str]) -> Plan | None:

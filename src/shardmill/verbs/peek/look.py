@@ -94,7 +94,7 @@ def look(
     max_item_bytes: int = 32 << 20,
 ) -> Peek:
     """Look at a source. Without a text, its columns are shown, and the lengths of those that hold texts are told."""
-    columns = list_columns(places, fields.query, format)
+    columns = list_columns(places, fields.query, format, fields.config)
     simple = [name for name, kind in columns.items() if not pa.types.is_nested(kind)]
     has_text = fields.text not in ("", NO_TEXT)
     asked = columns_of(parse_condition(fields.where)) if fields.where else ()

@@ -18,6 +18,7 @@ def start(request: Request) -> Peek:
         options.text,
         options.id,
         query=options.query,
+        config=options.config,
         split=options.split,
         where=options.where,
         take=options.take,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import glob
+import itertools
 import os
 import re
 import stat
@@ -23,6 +24,8 @@ from shardmill.store.clients import SCHEMES
 from shardmill.store.hub import SCHEME, HubPlace
 
 WILD = re.compile(r"[*?\[]")
+# A plan names each of its files, and every worker reads the plan: more are refused. A list may name as many as it will.
+MOST_FILES = 2_000_000
 _ICEBERG = re.compile(r"(^|/)metadata/[^/]+\.metadata\.json$")
 
 
@@ -42,8 +45,10 @@ def expand(place: str) -> list[Found]:
         return [Found(address, entry, named=True) for address, entry in read_manifest(place)]
     if place.startswith("file://"):
         place = place.removeprefix("file://")
-    found = _expand_url(place) if is_url(place) else _expand_local(place)
-    return sorted(_of_table(place, list(found)), key=lambda f: f.place)
+    found = list(itertools.islice(_expand_url(place) if is_url(place) else _expand_local(place), MOST_FILES + 1))
+    if len(found) > MOST_FILES:
+        raise _too_many(place)
+    return sorted(_of_table(place, found), key=lambda f: f.place)
 
 
 def _of_table(place: str, found: list[Found]) -> list[Found]:
@@ -81,10 +86,13 @@ def _expand_local(place: str) -> Iterator[Found]:
         mode = path.stat().st_mode
     if stat.S_ISDIR(mode):
         with readable(place):
+            # A folder is listed whole, in memory, to be sorted.
+            if _has_too_many(str(path)):
+                raise _too_many(place)
             store = open_store(path)
             chunks = listed_chunks(store, place)
             for entry in store.list() if chunks is None else chunks:
-                yield Found(str(path / entry.key), entry, named=False)
+                yield Found(f"{store.url.rstrip('/')}/{entry.key}", entry, named=False)
     elif stat.S_ISREG(mode):
         yield _stat(str(path), named=True)
     elif mode:
@@ -96,6 +104,30 @@ def _expand_local(place: str) -> Iterator[Found]:
         yield from (_stat(match, named=False) for match in matched)
     else:
         raise unknown_scheme(place) or SourceError(f"{place}: no such file or folder.", hint=_near_by(path))
+
+
+def _has_too_many(folder: str) -> bool:
+    count, folders = 0, [folder]
+    while folders:
+        with os.scandir(folders.pop()) as found:
+            for item in found:
+                if item.name.startswith("."):
+                    continue
+                if item.is_dir():
+                    folders.append(item.path)
+                    continue
+                count += 1
+                if count > MOST_FILES:
+                    return True
+    return False
+
+
+def _too_many(place: str) -> SourceError:
+    return SourceError(
+        f"{place} has more than {MOST_FILES:,} files, and a plan names each of its files.",
+        hint="Put documents into archives, as `tar -cf docs.tar docs/` does, and rows into fewer files; "
+        "or run over one part at a time, by a glob or by manifest:LIST.",
+    )
 
 
 def _expand_url(place: str) -> Iterator[Found]:

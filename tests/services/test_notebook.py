@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import signal
 import time
 from collections.abc import Callable, Iterator
 from html.parser import HTMLParser
@@ -12,12 +14,13 @@ from typing import Any
 import pytest
 
 from shardmill.core.console import card
+from shardmill.ledger import Ledger
 from shardmill.plan.spec import make_spec
 from shardmill.run import Run, start
 from shardmill.testing import InProcessEngine
 from tests.support.corpora import fake_rows
 from tests.support.libraries import needed
-from tests.support.waiting import PATIENCE_S
+from tests.support.waiting import PATIENCE_S, wait_for
 
 Write = Callable[..., Path]
 HOSTILE = "<script>alert(1)</script>\u202e\x1b[31m\"'&" + "x" * 1_000_000
@@ -65,9 +68,14 @@ class Kernel:
         self._client.start_channels()
         self._client.wait_for_ready(timeout=PATIENCE_S)
 
+    def begin(self, code: str) -> str:
+        """Begin to run a cell."""
+        asked: str = self._client.execute(code)
+        return asked
+
     def run(self, code: str) -> list[tuple[str, dict[str, Any]]]:
         """Run a cell: what kind of message came, with its content."""
-        asked, found, deadline = self._client.execute(code), [], time.monotonic() + PATIENCE_S
+        asked, found, deadline = self.begin(code), [], time.monotonic() + PATIENCE_S
         while time.monotonic() < deadline:
             message = self._client.get_iopub_msg(timeout=PATIENCE_S)
             if message["parent_header"].get("msg_id") != asked:
@@ -78,6 +86,10 @@ class Kernel:
             assert kind != "error", "\n".join(content["traceback"])
             found.append((kind, content))
         raise TimeoutError(code)
+
+    def kill(self) -> None:
+        os.kill(self._manager.provisioner.pid, signal.SIGKILL)
+        self.close()
 
     def close(self) -> None:
         self._client.stop_channels()
@@ -114,6 +126,44 @@ def test_a_cell_shows_a_card_that_lives_and_the_run_shows_itself(kernel: Kernel,
     said = assert_plain(itself).text
     assert "complete" in said
     assert "'text' is null" in said
+
+
+CELL = """
+import pandas, shardmill
+topics = ("bees", "ships", "bread", "rain", "music")
+texts = [f"Note {n} is about {topics[n % 5]}. " * (4 + n % 8) for n in range(1_000)]
+frame = pandas.DataFrame({"id": range(1_000), "text": texts})
+run = shardmill.embed(frame, text="text", id="id", out=OUT, device="cpu", workers=1, shard_bytes=9_000)
+"""
+
+
+def test_a_cell_that_was_killed_in_its_middle_goes_on_in_a_new_kernel(tmp_path: Path) -> None:
+    needed("ipykernel")
+    out = str(tmp_path / "run")
+    cell, ledger = CELL.replace("OUT", repr(out)), Ledger(out)
+    killed = Kernel()
+    try:
+        killed.begin(cell)
+        wait_for(lambda: ledger.find_plan() is not None and len(ledger.commits.shards()) >= 2)
+    finally:
+        killed.kill()
+    done = dict(ledger.commits.read())
+    assert 2 <= len(done) < len(ledger.plan().shards)
+    written = {part: ledger.store.head(part) for part in (commit.part for commit in done.values())}
+    again = Kernel()
+    try:
+        again.run(cell)
+    finally:
+        again.close()
+    # What was done is as it was: no row of it was computed or written again.
+    now = ledger.commits.read()
+    assert {shard: now[shard] for shard in done} == done
+    assert {part: ledger.store.head(part) for part in written} == written
+    run = Run(out)
+    table = run.table()
+    assert table.column("id").to_pylist() == [*range(1_000)]
+    assert table.column("embedding").null_count == 0
+    assert run.verify(sample=2).verified
 
 
 def test_who_asks_for_quiet_gets_it(kernel: Kernel, spec: str, tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 import re
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields
 from pathlib import PurePosixPath
 from typing import Any, NamedTuple
 
@@ -96,8 +96,8 @@ class SourceFile:
         return STREAM_END if self.streamed else self.content_bytes
 
     def to_json(self) -> dict[str, Any]:
-        fields = asdict(self)
-        return {name: value for name, value in fields.items() if value or name in _FILE_FIELDS}
+        values = ((each.name, getattr(self, each.name)) for each in fields(self))
+        return {name: value for name, value in values if value or name in _FILE_FIELDS}
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import glob
+import itertools
 import os
 import re
 import stat
@@ -28,6 +29,8 @@ WILD = re.compile(r"[*?\[]")
 _LANCE = re.compile(r"(?:^|/)_versions/[^/]+\.manifest$")
 # A version of an Iceberg table: its folder and the name of a metadata file there.
 _ICEBERG = re.compile(rf"(?:(.+)/)?{FOLDER}/([^/]+{re.escape(METADATA)})")
+# A plan names each of its files, and every worker reads the plan: more are refused. A list may name as many as it will.
+MOST_FILES = 2_000_000
 
 
 class Found(NamedTuple):
@@ -49,17 +52,21 @@ def expand(place: str) -> list[Found]:
         place = place.removeprefix("file://")
     if table := _ICEBERG.fullmatch(place):
         place = table[1] or "."
-    found = _expand_url(place) if is_url(place) else _expand_local(place)
-    return sorted(_of_table(place, list(found), table[2] if table else ""), key=lambda f: f.place)
+    found = list(itertools.islice(_expand_url(place) if is_url(place) else _expand_local(place), MOST_FILES + 1))
+    if len(found) > MOST_FILES:
+        raise _too_many(place)
+    return sorted(_of_table(place, found, table[2] if table else ""), key=lambda f: f.place)
 
 
 def _of_table(place: str, found: list[Found], version: str = "") -> list[Found]:
     """Of a folder that is a table, the files of its latest version, or of the one that the user named."""
-    if WILD.search(place) or (found and found[0].named) or not may_be_table(f.entry.key for f in found):
+    if WILD.search(place) or (found and found[0].named):
         return found
     if inside := next((f.entry.key for f in found if ".manifest" in f.entry.key and _LANCE.search(f.entry.key)), None):
         dataset = f"{place.rstrip('/')}/{_LANCE.split(inside)[0]}".rstrip("/")
         raise SourceError(f"{place} is or has a Lance dataset.", hint=f"Name it as such: lance:{dataset}")
+    if not may_be_table(f.entry.key for f in found):
+        return found
     at = {f.entry.key: f.place for f in found}
     files = choose_table(place, at, lambda key: read_object(at[key]), version)
     if files is None:
@@ -76,10 +83,13 @@ def _expand_local(place: str) -> Iterator[Found]:
         mode = path.stat().st_mode
     if stat.S_ISDIR(mode):
         with readable(place):
+            # A folder is listed whole, in memory, to be sorted.
+            if _has_too_many(str(path)):
+                raise _too_many(place)
             store = open_store(path)
             chunks = listed_chunks(store, place)
             for entry in store.list() if chunks is None else chunks:
-                yield Found(str(path / entry.key), entry, named=False)
+                yield Found(f"{store.url.rstrip('/')}/{entry.key}", entry, named=False)
     elif stat.S_ISREG(mode):
         yield _stat(str(path), named=True)
     elif mode:
@@ -91,6 +101,30 @@ def _expand_local(place: str) -> Iterator[Found]:
         yield from (_stat(match, named=False) for match in matched)
     else:
         raise unknown_scheme(place) or SourceError(f"{place}: no such file or folder.", hint=_near_by(path))
+
+
+def _has_too_many(folder: str) -> bool:
+    count, folders = 0, [folder]
+    while folders:
+        with os.scandir(folders.pop()) as found:
+            for item in found:
+                if item.name.startswith("."):
+                    continue
+                if item.is_dir():
+                    folders.append(item.path)
+                    continue
+                count += 1
+                if count > MOST_FILES:
+                    return True
+    return False
+
+
+def _too_many(place: str) -> SourceError:
+    return SourceError(
+        f"{place} has more than {MOST_FILES:,} files, and a plan names each of its files.",
+        hint="Put documents into archives, as `tar -cf docs.tar docs/` does, and rows into fewer files; "
+        "or run over one part at a time, by a glob or by manifest:LIST.",
+    )
 
 
 def _expand_url(place: str) -> Iterator[Found]:

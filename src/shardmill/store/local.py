@@ -154,7 +154,7 @@ class LocalStore:
         folder, _, start = prefix.rpartition("/")
         self.path(prefix)
         with self._explained(prefix):
-            yield from self._walk(self.root / folder, start, after)
+            yield from self._walk(str(self.root / folder), start, after)
 
     def folders(self) -> Sequence[str]:
         """The names of the folders in this one."""
@@ -162,18 +162,19 @@ class LocalStore:
             found = [item.name for item in os.scandir(self.root) if item.is_dir() and not item.name.startswith(".")]
         return sorted(found)
 
-    def _walk(self, folder: Path, start: str, after: str) -> Iterator[Entry]:
+    def _walk(self, folder: str, start: str, after: str) -> Iterator[Entry]:
         try:
             found = sorted(os.scandir(folder), key=lambda e: e.name)
         except FileNotFoundError:
             return
+        top = f"{self.url.rstrip('/')}/"
         for item in found:
             if item.name.startswith(".") or not item.name.startswith(start):
                 continue
             if item.is_dir():
-                yield from self._walk(Path(item.path), "", after)
+                yield from self._walk(item.path, "", after)
                 continue
-            key = Path(item.path).relative_to(self.root).as_posix()
+            key = item.path.removeprefix(top)
             if key <= after:
                 continue
             with contextlib.suppress(FileNotFoundError):

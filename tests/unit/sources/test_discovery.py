@@ -14,10 +14,11 @@ import pytest
 from shardmill import make_spec, start
 from shardmill.core.arrowtypes import arrow_type, type_text
 from shardmill.core.errors import SourceError
-from shardmill.sources import Fields, discover, files, open_source
+from shardmill.sources import Fields, discover, files, open_source, places
 from shardmill.sources.places import expand
-from shardmill.store import open_store
+from shardmill.store import LocalStore, open_store
 from shardmill.testing import InProcessEngine
+from tests.support.sources import put
 
 BODY = Fields(text="body")
 
@@ -344,3 +345,28 @@ def test_files_left_out_are_counted_by_suffix(tmp_path: Path, capsys: pytest.Cap
     for said in (1, 0):
         start(spec, tmp_path / "run", engine=InProcessEngine(), quiet=False)
         assert capsys.readouterr().err.count("Left out by suffix: 3 .png") == said
+
+
+def test_a_folder_of_too_many_files_is_refused_before_it_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(places, "MOST_FILES", 3)
+    monkeypatch.setattr(LocalStore, "list", lambda *_: pytest.fail("it was listed"))
+    for name in ("a/1.md", "a/2.md", "b/c/3.md", "4.md", ".hidden/5.md"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("text")
+    with pytest.raises(SourceError, match="has more than 3 files") as refused:
+        discover([str(tmp_path)], Fields("text"), "files")
+    assert "tar -cf docs.tar docs/" in refused.value.hint
+    with pytest.raises(SourceError, match="has more than 3 files"):
+        discover([str(tmp_path / "**" / "*.md")], Fields("text"), "files")
+    monkeypatch.undo()
+    assert len(discover([str(tmp_path)], Fields("text"), "files").files) == 4
+
+
+def test_very_many_files_in_a_bucket_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(places, "MOST_FILES", 3)
+    for number in range(4):
+        put("memory://crowd/docs", f"{number}.md", b"text")
+    with pytest.raises(SourceError, match="memory://crowd/docs has more than 3 files"):
+        discover(["memory://crowd/docs"], Fields("text"), "files")

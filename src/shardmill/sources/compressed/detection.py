@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -26,6 +27,7 @@ COMPRESSED_SUFFIXES = {
 MAGIC = {"gzip": b"\x1f\x8b\x08", "zstd": b"\x28\xb5\x2f\xfd", "bzip2": b"BZh", "xz": b"\xfd7zXZ\0"}
 
 _ESTIMATE_BYTES = 1 << 20
+_THREADS, _MOST_AT_A_TIME = 16, 64
 _SKIPPABLE, _SKIPPABLE_MASK = 0x184D2A50, 0xFFFFFFF0
 
 
@@ -36,8 +38,11 @@ def find_compression(
 
     `named` returns the compression suffix of a file, or "".
     """
-    with ThreadPoolExecutor(16) as pool:
-        found = list(pool.map(lambda file: _find_one(file, named(file)), files))
+    # Of very many files, each thread takes several at a time.
+    step = max(1, min(_MOST_AT_A_TIME, len(files) // (4 * _THREADS)))
+    portions = [files[at : at + step] for at in range(0, len(files), step)]
+    with ThreadPoolExecutor(_THREADS) as pool:
+        found = [*itertools.chain(*pool.map(lambda some: [_find_one(file, named(file)) for file in some], portions))]
     return tuple(file for file, _ in found), tuple(head for _, head in found)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 
 from shardmill.core.errors import SourceError
 from shardmill.sources.base import SourceFile
@@ -65,18 +66,19 @@ def choose_documents(place: str, found: Sequence[Found]) -> list[Found]:
         )
     folder = os.path.abspath(os.path.expanduser(place.removeprefix("file://")))
     if not is_url(place) and os.path.isdir(folder):
-        for f in chosen:
-            _refuse_link(place, folder, f.place)
+        _refuse_links(place, os.path.realpath(folder), [f.place for f in chosen])
     return chosen
 
 
-def _refuse_link(place: str, folder: str, file: str) -> None:
-    inside = os.path.realpath(folder)
-    target = os.path.realpath(file)
-    if os.path.commonpath([inside, target]) != inside:
-        raise SourceError(
-            f"{printable(file)} is a link out of {place}.", hint="Remove it, or name the files to read by a glob."
-        )
+def _refuse_links(place: str, inside: str, files: Sequence[str]) -> None:
+    """Refuse links that lead out of a folder. Where the folders in it are is looked up once for each."""
+    real = lru_cache(os.path.realpath)
+    for file in files:
+        target = os.path.realpath(file) if os.path.islink(file) else real(os.path.dirname(file))
+        if target != inside and not target.startswith(f"{inside.rstrip('/')}/"):
+            raise SourceError(
+                f"{printable(file)} is a link out of {place}.", hint="Remove it, or name the files to read by a glob."
+            )
 
 
 def name_documents(place: str, found: Sequence[Found], several: bool) -> Iterator[tuple[Found, str]]:

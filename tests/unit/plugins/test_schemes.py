@@ -59,8 +59,8 @@ def test_a_file_with_a_colon_in_its_name_is_a_file(tmp_path: Path, monkeypatch: 
 
 
 def test_a_database_that_nobody_has(shardmill: Cli) -> None:
-    said = run(shardmill, "mysql://ann:secret@db/shop", "--query", "SELECT 1 AS t")
-    assert_told(said, 2, "mysql:// is not a supported database.", "python:MODULE:FUNCTION")
+    said = run(shardmill, "oracle://ann:secret@db/shop", "--query", "SELECT 1 AS t")
+    assert_told(said, 2, "oracle:// is not a supported database.", "python:MODULE:FUNCTION")
     assert "secret" not in said.err
     assert_told(run(shardmill, "range:0:9", "--query", "SELECT 1"), 2, "range:0:9 is not a database.", "Omit --query")
 

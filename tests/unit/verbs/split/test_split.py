@@ -284,8 +284,8 @@ def test_a_database_by_connection_and_by_path(tmp_path: Path) -> None:
         assert read_back(store, made) == wanted
     with pytest.raises(SourceError, match="two columns named 'id'"):
         splitter.stream_and_split_from_database(connection, "select id, id from docs", "e", {"chunk_size": 5})
-    with pytest.raises(SourceError, match="mysql:// is not"):
-        splitter.stream_and_split_from_database("mysql://h/d", query, "f", {"chunk_size": 5})
+    with pytest.raises(SourceError, match="oracle:// is not"):
+        splitter.stream_and_split_from_database("oracle://h/d", query, "f", {"chunk_size": 5})
 
 
 def test_the_seeds_layout(write_jsonl: Write, tmp_path: Path) -> None:

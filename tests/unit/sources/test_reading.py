@@ -12,6 +12,8 @@ import pytest
 
 from shardmill.core.errors import SourceError, StaleResume
 from shardmill.sources import Fields, ItemBatch, Shard, Source, discover, open_source
+from shardmill.sources.arrow.rows import RowMaker
+from shardmill.sources.base import SourceStat
 
 BODY = Fields(text="body")
 MIB = 1 << 20
@@ -265,6 +267,18 @@ def test_parquet_corrupt_in_the_middle_is_named(tmp_path: Path, at: int) -> None
     source = open_source(discover([str(path)], BODY), BODY)
     with pytest.raises(SourceError, match=r"a\.parquet is not readable Parquet"):
         read(source)
+
+
+def test_texts_that_stay_in_arrow_are_those_that_python_takes() -> None:
+    texts = [chr(code) for code in range(0x110000) if not 0xD800 <= code < 0xE000]
+    batch = pa.record_batch({"body": pa.array(texts)})
+    maker = RowMaker(SourceStat("parquet", (), {}), BODY, 4)
+    for at in range(0, len(texts), 4096):
+        taken = maker.items(batch.slice(at, 4096), 0, 1.0, 0, None).texts.to_pylist()
+        assert taken == [text if text.strip() else None for text in texts[at : at + 4096]]
+    for hard in ([None, "a"], ["a", "12345"], ["a", ""]):
+        found = maker.items(pa.record_batch({"body": pa.array(hard)}), 0, 1.0, 0, None)
+        assert found.texts.to_pylist() == [text if text == "a" else None for text in hard]
 
 
 def test_parquet_files_that_lack_a_field_are_found_at_planning(tmp_path: Path) -> None:

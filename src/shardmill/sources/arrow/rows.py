@@ -42,10 +42,12 @@ class RowMaker:
             arrays = [_convert(column, batch.column(column.name), bad, unread) for column in self._columns]
             texts: list[str | None] = [None if i in bad else "" for i in range(batch.num_rows)]
             return self._batch(texts, arrays, bad, unread, rows_done, weight, first)
+        plain = None
         if self._template.single and not (origin is not None and origin.hashed):
             plain = _plain_texts(batch.column(self._template.names[0]), self._max_item_bytes)
+        if plain is not None:
             arrays = [_convert(column, batch.column(column.name), bad, unread) for column in self._columns]
-            if plain is not None and not bad:
+            if not bad:
                 return self._batch(plain, arrays, bad, unread, rows_done, weight, first)
             bad, unread = {}, set()
         rows: list[dict[str, object]] = [{} for _ in range(batch.num_rows)]
@@ -95,7 +97,7 @@ class RowMaker:
 
 
 def _plain_texts(array: pa.Array, limit_bytes: int) -> pa.StringArray | None:
-    """The texts, if all are beyond doubt: none is null, too long, or without a visible character of ASCII."""
+    """The texts, if all are beyond doubt: none is null, blank or too long."""
     if array.null_count or not pa.types.is_string(plain_type(array.type)):
         return None
     try:
@@ -104,7 +106,8 @@ def _plain_texts(array: pa.Array, limit_bytes: int) -> pa.StringArray | None:
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
         return None
     longest = pc.max(pc.binary_length(texts)).as_py() or 0
-    return texts if longest <= limit_bytes and pc.all(pc.match_substring_regex(texts, "[!-~]")).as_py() else None
+    trimmed = pc.min(pc.binary_length(pc.utf8_ltrim_whitespace(texts))).as_py()
+    return texts if trimmed and longest <= limit_bytes else None
 
 
 def _values(name: str, array: pa.Array, bad: dict[int, str]) -> list[object]:

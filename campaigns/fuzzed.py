@@ -10,16 +10,18 @@ import pickle
 import tarfile
 import threading
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import fastavro
 import openpyxl
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import orc
+from pyiceberg.catalog import load_catalog
 
 from shardmill.core.errors import ShardmillError
 from shardmill.engines.ssh.cluster import read_cluster
@@ -33,10 +35,12 @@ from shardmill.sources.compressed import entries
 from shardmill.sources.compressed.gzip import parse_index
 from shardmill.testing import InProcessEngine
 from shardmill.worker.steps import begin_again, finish
+from tests.support.mds import encode_shard
 
 ROWS = [{"id": f"k{i}", "text": f"text {i} é" + "x" * (i % 7), "n": i} for i in range(12)]
 FIELDS = Fields("text", ("id",), ("n",))
 _DOCUMENT = Fields("text", ("file",))
+_TEXTS = {f"folder/{row['id']}.txt": str(row["text"]) * 20 for row in ROWS}
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +57,9 @@ class RowsDiffer(Exception):
     """The same file gave other rows when it was cut elsewhere."""
 
 
-def read_source(path: Path, fields: Fields = FIELDS) -> None:
+def read_source(path: Path, fields: Fields = FIELDS, format: str | None = None) -> None:
     """Read a file twice, as one shard and as many: the rows are the same, unless the file is refused."""
-    stat = discover([str(path)], fields)
+    stat = discover([str(path)], fields, format)
     found: list[Any] = []
     for target_bytes in (1 << 40, max(40, stat.size_bytes // 50)):
         try:
@@ -104,6 +108,21 @@ def _orc() -> bytes:
     return out.getvalue()
 
 
+def _avro(codec: str) -> bytes:
+    names = {"id": "string", "text": "string", "n": ["null", "long"]}
+    schema = {"type": "record", "name": "row", "fields": [{"name": k, "type": v} for k, v in names.items()]}
+    out = io.BytesIO()
+    fastavro.writer(out, schema, ROWS, codec=codec, sync_interval=80)
+    return out.getvalue()
+
+
+def _samples() -> bytes:
+    """A WebDataset: the text and the other fields of each row are members."""
+    others = {f"{row['id']}.json": json.dumps({"id": row["id"], "n": row["n"]}) for row in ROWS}
+    texts = {f"{row['id']}.txt": row["text"] for row in ROWS}
+    return _tar("w", dict(sorted({**texts, **others}.items())))
+
+
 def _arrow(kind: Callable[..., Any]) -> bytes:
     out = io.BytesIO()
     with kind(out, _table().schema) as writer:
@@ -127,19 +146,18 @@ def _excel() -> bytes:
 def _zip() -> bytes:
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
-        for row in ROWS:
-            archive.writestr(f"folder/{row['id']}.txt", row["text"] * 20)
+        for name, text in _TEXTS.items():
+            archive.writestr(name, text)
     return out.getvalue()
 
 
-def _tar(mode: str) -> bytes:
+def _tar(mode: str, members: Mapping[str, str]) -> bytes:
     out = io.BytesIO()
     with tarfile.open(fileobj=out, mode=mode) as archive:
-        for row in ROWS:
-            text = row["text"].encode() * 20
-            member = tarfile.TarInfo(f"folder/{row['id']}.txt")
-            member.size = len(text)
-            archive.addfile(member, io.BytesIO(text))
+        for name, text in members.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(text.encode())
+            archive.addfile(member, io.BytesIO(text.encode()))
     return out.getvalue()
 
 
@@ -298,6 +316,36 @@ def _delta_commit(folder: Path, version: int) -> Path:
     return folder / "table" / "_delta_log" / f"{version:020d}.json"
 
 
+def _iceberg(found: str) -> Callable[[Path], list[bytes]]:
+    """A file of a table that pyiceberg wrote."""
+
+    def seeds(folder: Path) -> list[bytes]:
+        if not (folder / "db").exists():
+            catalog = load_catalog("c", uri=f"sqlite:///{folder}/c.db", warehouse=str(folder), type="sql")
+            catalog.create_namespace("db")
+            catalog.create_table("db.table", _table().schema).append(_table())
+        return [_of_iceberg(folder, found).read_bytes()]
+
+    return seeds
+
+
+def _of_iceberg(folder: Path, found: str) -> Path:
+    return sorted((folder / "db" / "table" / "metadata").glob(found))[-1]
+
+
+def _use_iceberg(found: str) -> Callable[[Path], None]:
+    def use(path: Path) -> None:
+        target = _of_iceberg(path.parent, found)
+        before = target.read_bytes()
+        target.write_bytes(path.read_bytes())
+        try:
+            read_source(path.parent / "db" / "table")
+        finally:
+            target.write_bytes(before)
+
+    return use
+
+
 def _use_spec(path: Path) -> None:
     tables = read_spec(path)
     make_spec(tables["work"], tables["execution"])
@@ -334,10 +382,11 @@ conda = "mill"
 """
 
 
-def _source(name: str, file: str, *seeds: bytes, fields: Fields = FIELDS) -> Parser:
-    return Parser(name, file, lambda folder: list(seeds), lambda path: read_source(path, fields))
+def _source(name: str, file: str, *seeds: bytes, fields: Fields = FIELDS, format: str | None = None) -> Parser:
+    return Parser(name, file, lambda folder: list(seeds), lambda path: read_source(path, fields, format))
 
 
+_ICEBERG = {"iceberg": "*.metadata.json", "snapshot": "snap-*.avro", "manifest": "[!s]*-m0.avro"}
 # The files of a run folder that are parsed; where there are several, the first is damaged.
 RECORDS = {
     "plan": "plan.json",
@@ -378,10 +427,14 @@ PARSERS = {
         _source("parquet", "a.parquet", _parquet()),
         _source("excel", "a.xlsx", _excel()),
         _source("zip", "a.zip", _zip(), fields=_DOCUMENT),
-        _source("tar", "a.tar", _tar("w"), fields=_DOCUMENT),
-        _source("tar.gz", "a.tar.gz", _tar("w:gz"), fields=_DOCUMENT),
+        _source("tar", "a.tar", _tar("w", _TEXTS), fields=_DOCUMENT),
+        _source("tar.gz", "a.tar.gz", _tar("w:gz", _TEXTS), fields=_DOCUMENT),
+        _source("webdataset", "a.tar", _samples(), fields=Fields("txt", ("id",), ("n",)), format="webdataset"),
+        _source("mds", "a.mds", encode_shard({"id": "str", "text": "str", "n": "int"}, ROWS)[0]),
+        _source("avro", "a.avro", _avro("null"), _avro("deflate")),
         _source("orc", "a.orc", _orc()),
         Parser("delta", "1.json", _delta_log, _use_delta_log),
+        *(Parser(name, f"{name}.part", _iceberg(found), _use_iceberg(found)) for name, found in _ICEBERG.items()),
         Parser("spec", "a.toml", lambda folder: [_SPEC], _use_spec),
         Parser("cluster", "cluster.toml", lambda folder: [_CLUSTER], lambda path: void(read_cluster(str(path)))),
         *(_record(name, find) for name, find in RECORDS.items()),

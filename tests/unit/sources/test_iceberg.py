@@ -409,7 +409,14 @@ def test_damage(table: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     table.append(rows(0, 3))
     known = metadata(table)
     good = known.read_bytes()
-    for bad in (b"{oh", b"[]", b"{}", good.replace(b'"snapshots":', b'"once":')):
+    strange = [
+        (b'"snapshots":', b'"once":'),
+        (b'"current-snapshot-id":', b'"current-snapshot-id":1'),
+        (b'"name":"text"', b'"name":["text"]'),
+        (b'"name":"text"', b'"name":null'),
+    ]
+    for bad in (b"{oh", b"[]", b"{}", b"[" * 100_000, *(good.replace(*pair) for pair in strange)):
+        assert bad != good
         known.write_bytes(bad)
         with pytest.raises(SourceError, match="its metadata/ cannot be read"):
             read(folder(table))

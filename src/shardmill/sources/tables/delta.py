@@ -10,13 +10,13 @@ from typing import Any
 from urllib.parse import unquote
 
 from shardmill.core.errors import SourceError
+from shardmill.sources.tables import MALFORMED
 
 LOG = "_delta_log"
 _COMMIT = re.compile(r"(\d{20})\.json")
 _CHECKPOINT = re.compile(r"(\d{20})\.checkpoint(?:\.(\d{10})\.(\d{10}))?\.parquet")
 # What a reader must know, of which nothing changes which files are read or what is in them.
 _HARMLESS = {"deletionVectors", "columnMapping", "timestampNtz", "vacuumProtocolCheck", "v2Checkpoint"}
-_MALFORMED = (ValueError, LookupError, TypeError, AttributeError, RecursionError, NotImplementedError, OSError)
 _ACTIONS = ("add.path", "add.deletionVector", "protocol", "metaData.configuration")
 
 
@@ -25,7 +25,7 @@ def live_files(place: str, keys: Collection[str], read: Callable[[str], bytes]) 
     names = [key.removeprefix(f"{LOG}/") for key in keys if key.startswith(f"{LOG}/")]
     try:
         files = _replay(place, *_find_versions(place, names), lambda name: read(f"{LOG}/{name}"))
-    except _MALFORMED as error:
+    except MALFORMED as error:
         raise SourceError(
             f"{place}: its {LOG} cannot be read ({type(error).__name__}: {error}).",
             hint=f"Repair the table, or name the files to read: '{place}/*.parquet'",

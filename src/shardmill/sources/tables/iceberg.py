@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 from shardmill.core.errors import SourceError
 from shardmill.plan import NumberedColumn
+from shardmill.sources.tables import MALFORMED
 
 FOLDER, METADATA, _HINT = "metadata", ".metadata.json", "version-hint.text"
 _VERSION = re.compile(r"(?:v(\d+)|(\d+)-.+?)(?:\.gz)?\.metadata\.json(?:\.gz)?")
@@ -39,7 +40,7 @@ def live_files(
         known = _read_json(read(f"{FOLDER}/{version or _find_version(place, keys, read)}"))
         table = _Table(place, known, keys, read)
         return dict.fromkeys(table.find_files(), table.columns())
-    except (ValueError, KeyError, TypeError, AttributeError, OSError, EOFError, BadBlocks) as error:
+    except (*MALFORMED, BadBlocks) as error:
         raise SourceError(
             f"{place}: its {FOLDER}/ cannot be read ({type(error).__name__}: {error}).",
             hint=f"Repair the table, or name the files to read: '{place}/data/**/*.parquet'",
@@ -105,7 +106,7 @@ class _Table:
         current = self._known.get("current-snapshot-id")
         if current in (None, -1):
             raise SourceError(f"{self._place}: this Iceberg table has no snapshot, and so no rows.", hint="Write some.")
-        snapshot = next(each for each in self._known["snapshots"] if each["snapshot-id"] == current)
+        snapshot = {each["snapshot-id"]: each for each in self._known["snapshots"]}[current]
         if "manifest-list" in snapshot:
             manifests = [each["manifest_path"] for each in self._records(snapshot["manifest-list"])]
         else:
@@ -204,6 +205,8 @@ def _column(field: Any, names: tuple[str, ...], constant: bool) -> Iterator[Numb
     """The column; none if its type is not one of Arrow's, as a variant's."""
     from shardmill.core.arrowtypes import type_text
 
+    if not isinstance(field["name"], str) or not isinstance(field["id"], int):
+        raise ValueError(f"{field['name']!r} is no column")
     with contextlib.suppress(_NoType):
         yield NumberedColumn(field["name"], field["id"], type_text(_arrow_type(field["type"])), names, constant)
 

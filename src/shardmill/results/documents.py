@@ -36,4 +36,4 @@ def take_page(plan: Plan, values: dict[str, Any], start: int | None, stop: int |
     # In a template, other fields may come before the text.
     if page is not None or not pages or start is None or stop is None or plan.work.text != TEXT:
         return page
-    return bisect.bisect_right([int(start) for start in pages.split()], (start + stop) // 2)
+    return bisect.bisect_right([int(at) for at in pages.split()], (start + stop) // 2)

@@ -1,16 +1,18 @@
-"""Documents per second by kind beside markitdown, and what broken, hanging and bombing PDFs cost a run.
+"""Documents per second by kind beside markitdown and docling, and what broken, hanging and bombing PDFs cost a run.
 
-    python -m benchmarks.documents [--files 400] [--peer VENV/bin/python]
+    python -m benchmarks.documents [--files 400] [--markitdown VENV/bin/python] [--docling VENV/bin/python]
     python -m benchmarks.documents --run 2000
 
-The first reads generated documents of each kind from a folder, by the source on all cores; `--peer` is a Python that
-has markitdown, which converts the same files in as many processes. The second is a run of a worker with a fake task
-over so many PDFs, of which 5 % are cut off; one unpacks to 4 GiB, and one has a full page 100,000 times.
+The first reads generated documents of each kind from a folder, by the source on all cores. A peer is given as a Python
+that has it, and converts the same files in as many processes; what it cannot read without a model hub is not read. The
+second is a run of a worker with a fake task over so many PDFs, of which 5 % are cut off; one unpacks to 4 GiB, and one
+has a full page 100,000 times.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import random
 import resource
 import subprocess
@@ -18,6 +20,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from benchmarks.machine import describe_machine, print_table
@@ -29,22 +32,34 @@ WORDS = (
     *("in", "shade", "before", "water", "is", "poured"),
 )
 KINDS = ("md", "html", "pdf", "docx")
+_PEERS = {
+    "markitdown": """
+from markitdown import MarkItDown as Converter
+
+def read(found):
+    return found.text_content
+""",
+    "docling": """
+from docling.document_converter import DocumentConverter as Converter
+
+def read(found):
+    return found.document.export_to_markdown()
+""",
+}
 _PEER = """
 import sys, time
 from multiprocessing import Pool
-from markitdown import MarkItDown
 
 def start():
     global converter
-    converter = MarkItDown()
-    converter.convert(sys.argv[2])
+    converter = Converter()
 
 def convert(path):
-    return len(converter.convert(path).text_content)
+    return len(read(converter.convert(path)))
 
 if __name__ == "__main__":
     with Pool(int(sys.argv[1]), start) as pool:
-        pool.map(convert, sys.argv[2:4])
+        pool.map(convert, sys.argv[2:8], chunksize=1)
         began = time.monotonic()
         made = pool.map(convert, sys.argv[2:], chunksize=4)
         print(time.monotonic() - began, sum(made))
@@ -85,7 +100,20 @@ def read_folder(folder: Path) -> tuple[float, int, int]:
     return seconds, sum(len(t or "") for b in batches for t in b.texts.to_pylist()), sum(len(b.bad) for b in batches)
 
 
-def compare(files: int, peer: str) -> None:
+def read_by(peer: str, python: str, paths: Sequence[Path]) -> tuple[str, str]:
+    """Documents per second and characters of a peer in as many processes as there are cores."""
+    with tempfile.TemporaryDirectory() as folder:
+        script = Path(folder) / "peer.py"
+        script.write_text(_PEERS[peer] + _PEER)
+        command = [python, str(script), str(cores()), *map(str, paths)]
+        done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "HF_HUB_OFFLINE": "1"})
+    if done.returncode:
+        return "not read", "–"
+    took, made = done.stdout.split()[-2:]
+    return f"{len(paths) / float(took):,.0f}", f"{int(made):,}"
+
+
+def compare(files: int, peers: Mapping[str, str]) -> None:
     rows = []
     for kind in KINDS:
         with tempfile.TemporaryDirectory() as folder:
@@ -94,17 +122,12 @@ def compare(files: int, peer: str) -> None:
             seconds, characters, bad = read_folder(Path(folder))
             assert not bad
             row = [kind, f"{size / files / 1000:.1f} kB", f"{files / seconds:,.0f}", f"{characters:,}"]
-            if peer:
-                script = Path(folder) / "peer.py"
-                script.write_text(_PEER)
-                command = [peer, str(script), str(cores()), *map(str, paths)]
-                done = subprocess.run(command, capture_output=True, text=True)
-                took, made = done.stdout.split()[-2:] if not done.returncode else ("0", "0")
-                row += [f"{files / float(took):,.0f}", f"{int(made):,}"] if float(took) else ["not read", "–"]
+            for peer, python in peers.items():
+                row += read_by(peer, python, paths)
             rows.append(row)
             print("…", *row, file=sys.stderr)
-    head = ["kind", "size", "documents/s", "characters", "markitdown", "its characters"]
-    print_table(head[: len(rows[0])], rows)
+    head = ["kind", "size", "documents/s", "characters"]
+    print_table([*head, *(name for peer in peers for name in (peer, "its characters"))], rows)
 
 
 def run_over(count: int) -> None:
@@ -149,11 +172,13 @@ def run_over(count: int) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--files", type=int, default=400)
-    parser.add_argument("--peer", default="")
+    for peer in _PEERS:
+        parser.add_argument(f"--{peer}", default="", metavar="PYTHON")
     parser.add_argument("--run", type=int, default=0)
     args = parser.parse_args()
     describe_machine()
-    run_over(args.run) if args.run else compare(args.files, args.peer)
+    peers = {peer: python for peer in _PEERS if (python := getattr(args, peer))}
+    run_over(args.run) if args.run else compare(args.files, peers)
 
 
 if __name__ == "__main__":

@@ -75,7 +75,8 @@ class Kernel:
 
     def run(self, code: str) -> list[tuple[str, dict[str, Any]]]:
         """Run a cell: what kind of message came, with its content."""
-        asked, found, deadline = self.begin(code), [], time.monotonic() + PATIENCE_S
+        found: list[tuple[str, dict[str, Any]]] = []
+        asked, deadline = self.begin(code), time.monotonic() + PATIENCE_S
         while time.monotonic() < deadline:
             message = self._client.get_iopub_msg(timeout=PATIENCE_S)
             if message["parent_header"].get("msg_id") != asked:
@@ -88,7 +89,8 @@ class Kernel:
         raise TimeoutError(code)
 
     def kill(self) -> None:
-        os.kill(self._manager.provisioner.pid, signal.SIGKILL)
+        process: Any = self._manager.provisioner
+        os.kill(process.pid, signal.SIGKILL)
         self.close()
 
     def close(self) -> None:

@@ -125,8 +125,21 @@ def as_docx(blocks: Sequence[tuple[str, str]], title: str = "") -> bytes:
         '<w:style w:styleId="berschrift1"><w:name w:val="heading 1"/></w:style>'
         '<w:style w:styleId="berschrift2"><w:name w:val="Heading 2"/></w:style>'
     )
+    types = (
+        '<Types xmlns="http://schemas.openxmlformats.org/package/2006/content-types">'
+        '<Default Extension="rels" ContentType="application/vnd.openxmlformats-package.relationships+xml"/>'
+        '<Default Extension="xml" ContentType="application/xml"/><Override PartName="/word/document.xml" '
+        'ContentType="application/vnd.openxmlformats-officedocument.wordprocessingml.document.main+xml"/></Types>'
+    )
+    links = (
+        '<Relationships xmlns="http://schemas.openxmlformats.org/package/2006/relationships"><Relationship Id="r1" '
+        'Type="http://schemas.openxmlformats.org/officeDocument/2006/relationships/officeDocument" '
+        'Target="word/document.xml"/></Relationships>'
+    )
     return as_zip(
         {
+            "[Content_Types].xml": types,
+            "_rels/.rels": links,
             "word/document.xml": f"<w:document {space}><w:body>{body}{table}</w:body></w:document>",
             "word/styles.xml": f"<w:styles {space}>{styles}</w:styles>",
             "docProps/core.xml": f'<c xmlns:dc="http://purl.org/dc/elements/1.1/"><dc:title>{title}</dc:title></c>',

@@ -32,8 +32,8 @@ def take_page(plan: Plan, values: dict[str, Any], start: int | None, stop: int |
     if not is_of_documents(plan):
         return None
     page: int | None = values.pop(PAGE, None)
-    pages = values.pop(PAGES, None)
+    pages: str | None = values.pop(PAGES, None)
     # In a template, other fields may come before the text.
     if page is not None or not pages or start is None or stop is None or plan.work.text != TEXT:
         return page
-    return bisect.bisect_right([int(page) for page in pages.split()], (start + stop) // 2)
+    return bisect.bisect_right([int(at) for at in pages.split()], (start + stop) // 2)

@@ -7,6 +7,7 @@ Pooling inside the graph would sum in the lower precision: in f16 the lowest cos
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
 from functools import cache
@@ -32,6 +33,9 @@ _CAPABILITIES = {"BF16": "bf16", "FP16": "f16"}
 _MOST_STREAMS = 2
 # Padded tokens that a stream computes at a time: what they need stays in the caches of a core.
 _PIECE_TOKENS = 512
+# For each shape of a piece both OpenVINO and oneDNN keep code. Their own limits let a worker grow by hundreds of MB.
+_MOST_PRIMITIVES = 64
+_LIMIT = "ONEDNN_PRIMITIVE_CACHE_CAPACITY"
 # Tiny networks that were converted from torch gave wrong results on an ARM CPU, even in f32: every one is checked.
 _PRECISIONS = {"f32": "float32", "f16": "float16", "bf16": "bfloat16"}
 _PROBE_TOKENS = (48, 29, 1)
@@ -148,19 +152,34 @@ def explain(model: str, hint: str = "") -> Iterator[None]:
 
 def compile_graph(graph: Any, threads: int, streams: int, precision: str) -> Any:
     """The graph for `threads` cores, which `streams` requests share."""
-    return _core(load_openvino()).compile_model(
-        graph,
-        "CPU",
-        {
-            "INFERENCE_PRECISION_HINT": precision,
-            "PERFORMANCE_HINT": "THROUGHPUT",
-            "NUM_STREAMS": streams,
-            "INFERENCE_NUM_THREADS": threads,
-            "ENABLE_HYPER_THREADING": True,
-            # Pinning would put every worker of a machine on the same cores.
-            "ENABLE_CPU_PINNING": False,
-        },
-    )
+    with _few_primitives():
+        return _core(load_openvino()).compile_model(
+            graph,
+            "CPU",
+            {
+                "INFERENCE_PRECISION_HINT": precision,
+                "PERFORMANCE_HINT": "THROUGHPUT",
+                "NUM_STREAMS": streams,
+                "INFERENCE_NUM_THREADS": threads,
+                "ENABLE_HYPER_THREADING": True,
+                # Pinning would put every worker of a machine on the same cores.
+                "ENABLE_CPU_PINNING": False,
+                "CPU_RUNTIME_CACHE_CAPACITY": _MOST_PRIMITIVES,
+            },
+        )
+
+
+@contextlib.contextmanager
+def _few_primitives() -> Iterator[None]:
+    """Limit what oneDNN, inside OpenVINO, keeps: it reads the variable once, when it compiles first. Torch has a oneDNN
+    of its own, which is left as it is."""
+    before = os.environ.get(_LIMIT)
+    os.environ.setdefault(_LIMIT, str(_MOST_PRIMITIVES))
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[_LIMIT]
 
 
 def _lowest_cosine(compiled: Any, plain: ArrayNetwork, pad_id: int, known: int) -> float:

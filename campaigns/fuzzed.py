@@ -324,9 +324,14 @@ def _iceberg(found: str) -> Callable[[Path], list[bytes]]:
             catalog = load_catalog("c", uri=f"sqlite:///{folder}/c.db", warehouse=str(folder), type="sql")
             catalog.create_namespace("db")
             catalog.create_table("db.table", _table().schema).append(_table())
-        return [_of_iceberg(folder, found).read_bytes()]
+        return [_of_iceberg(folder, found).read_bytes().replace(_at(folder, found), _ANYWHERE)]
 
     return seeds
+
+
+def _at(folder: Path, found: str) -> bytes:
+    """The folder as JSON names it; in Avro the lengths of names are beside them."""
+    return str(folder).encode() if found.endswith(".json") else _ANYWHERE
 
 
 def _of_iceberg(folder: Path, found: str) -> Path:
@@ -337,7 +342,7 @@ def _use_iceberg(found: str) -> Callable[[Path], None]:
     def use(path: Path) -> None:
         target = _of_iceberg(path.parent, found)
         before = target.read_bytes()
-        target.write_bytes(path.read_bytes())
+        target.write_bytes(path.read_bytes().replace(_ANYWHERE, _at(path.parent, found)))
         try:
             read_source(path.parent / "db" / "table")
         finally:
@@ -383,9 +388,12 @@ conda = "mill"
 
 
 def _source(name: str, file: str, *seeds: bytes, fields: Fields = FIELDS, format: str | None = None) -> Parser:
-    return Parser(name, file, lambda folder: list(seeds), lambda path: read_source(path, fields, format))
+    usual = fields is FIELDS and format is None
+    use = read_source if usual else lambda path: read_source(path, fields, format)
+    return Parser(name, file, lambda folder: list(seeds), use)
 
 
+_ANYWHERE = b"/anywhere"
 _ICEBERG = {"iceberg": "*.metadata.json", "snapshot": "snap-*.avro", "manifest": "[!s]*-m0.avro"}
 # The files of a run folder that are parsed; where there are several, the first is damaged.
 RECORDS = {

@@ -45,7 +45,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made = tmp_path_factory.mktemp("bad")
     make_run(made)
     with seeking_everywhere():
-        PARSERS["gzip-index"].seeds(made)
+        for name in ("gzip-index", "delta", "iceberg"):
+            PARSERS[name].seeds(made)
     return made
 
 

@@ -11,7 +11,7 @@ from shardmill.core.errors import MissingExtra
 from tests.support.imports import MODULES
 
 # What an example needs that its module imports later.
-NEEDED = {"shardmill.models.answer_schema": "jsonschema"}
+NEEDED = {"shardmill.models.answer_schema": "jsonschema", "shardmill.sources.configs": "yaml"}
 WITH_EXAMPLES = sorted(name for name, path in MODULES.items() if ">>> " in path.read_text())
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import os
 import signal
@@ -111,19 +112,26 @@ def test_a_connection_cut_a_server_restarted_and_a_worker_killed_in_the_middle_o
     """While the task is held, the worker has read as much as it holds. The shard begins again after each loss."""
 
     def disturb() -> None:
-        wait_for((tmp_path / "held-1").exists)
-        ((number,),) = wait_for(lambda: long_docs.execute(READING))
-        long_docs.execute(f"KILL {number}")
-        (tmp_path / "go-1").touch()
-        wait_for((tmp_path / "held-2").exists)
-        long_docs.stop()
-        (tmp_path / "go-2").touch()
-        long_docs.start()
-        wait_for((tmp_path / "held-3").exists)
-        (worker,) = [p for p in psutil.Process().children(recursive=True) if "worker" in " ".join(p.cmdline())]
-        os.kill(worker.pid, signal.SIGKILL)
-        (tmp_path / "go-3").touch()
-        (tmp_path / "go-4").touch()
+        try:
+            wait_for((tmp_path / "held-1").exists)
+            ((number,),) = wait_for(lambda: long_docs.execute(READING))
+            long_docs.execute(f"KILL {number}")
+            (tmp_path / "go-1").touch()
+            wait_for((tmp_path / "held-2").exists)
+            long_docs.stop()
+            (tmp_path / "go-2").touch()
+            long_docs.start()
+            wait_for((tmp_path / "held-3").exists)
+            (worker,) = [p for p in psutil.process_iter() if is_worker(p)]
+            os.kill(worker.pid, signal.SIGKILL)
+        finally:
+            for number in range(1, 5):
+                (tmp_path / f"go-{number}").touch()
+
+    def is_worker(process: psutil.Process) -> bool:
+        with contextlib.suppress(psutil.Error):
+            return {"shardmill.worker", str(tmp_path / "run")} <= {*process.cmdline()}
+        return False
 
     work = {"source": long_docs.url(), "query": "SELECT * FROM long_docs", "text": "text", "id": "id", "keep": "rest"}
     task = {"task": "tests.support.corpora:HeldTask", "params": {"folder": str(tmp_path)}}

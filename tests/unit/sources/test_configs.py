@@ -12,6 +12,9 @@ from shardmill import make_spec, start
 from shardmill.core.errors import MissingExtra, SourceError
 from shardmill.sources import Fields, discover, list_columns
 from shardmill.sources.configs import Config, read_configs
+from tests.support.libraries import needed
+
+needed("yaml")
 
 DECLARED = """---
 license: mit

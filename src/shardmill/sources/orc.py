@@ -65,7 +65,7 @@ def _read_stripe(
     else:
         try:
             whole = opened.read_stripe(stripe, columns=names)
-        except (pa.ArrowException, OSError) as error:
+        except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
             raise _unreadable(file, error, stripe) from error
     at_once = max(1, min(BATCH_ROWS, BATCH_BYTES * whole.num_rows // max(whole.nbytes, 1)))
     for start in range(0, whole.num_rows, at_once):
@@ -87,7 +87,7 @@ def open_orc(file: SourceFile) -> Iterator[orc.ORCFile]:
     with readable(file.place), seekable(file) as handle:
         try:
             yield orc.ORCFile(handle)
-        except (pa.ArrowException, OSError) as error:
+        except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
             if isinstance(error, FileNotFoundError | PermissionError):
                 raise
             raise _unreadable(file, error) from error

@@ -265,7 +265,8 @@ class Ledger:
         except FileNotFoundError:
             return None
         settings = found.get("settings", {})
-        if not isinstance(settings, dict) or not isinstance(settings.get("places", []), list):
+        places = settings.get("places", []) if isinstance(settings, dict) else None
+        if not isinstance(places, list) or not all(isinstance(place, str) for place in places):
             raise CorruptState(f"{self.url}/execution.json is damaged: no settings.", hint=_DAMAGED)
         own = self.folder.known_generation()
         return dict(settings) if found.get("generation", own) == own else None

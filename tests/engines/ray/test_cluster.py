@@ -150,7 +150,7 @@ def test_a_node_is_lost_and_another_comes(cluster: Cluster, tmp_path: Path) -> N
 
 def test_an_actor_is_killed(engine: dict[str, Any], tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """Its worker goes too."""
-    ledger, placement = begin({**engine, "workers": 1}, tmp_path, 600)
+    ledger, placement = begin({**engine, "workers": 1}, tmp_path, 600, delay_s=0.1)
     (first,) = wait_for(lambda: placement.poll() and len(ledger.commits.shards()) >= 2 and live_workers(ledger))
     worker = psutil.Process(first["pid"])
     os.kill(worker.ppid(), signal.SIGKILL)

@@ -60,6 +60,7 @@ def main() -> None:
     from shardmill.models.location import MINILM, find_model
     from shardmill.models.openvino import OpenVinoEncoder, precisions
     from shardmill.models.tokenizer import load_tokenizer
+    from shardmill.models.torch_kernels import cpu_has_bf16
 
     torch.set_num_threads(args.threads)
     folder = read_folder(find_model(MINILM).path)
@@ -78,6 +79,14 @@ def main() -> None:
 
     for budget in BUDGETS_TOKENS:
         add("torch f32, padded", f"{budget} tokens", lambda budget=budget: embed(plain, rows, budget))
+    if cpu_has_bf16():
+        for name, compiled in (("torch bf16, padded", False), ("torch bf16, compiled", True)):
+            half = Encoder(folder, device="cpu", pad_id=tokenizer.pad_id)
+            half.cast(torch.bfloat16)
+            if compiled:
+                half.compile()
+            for budget in BUDGETS_TOKENS:
+                add(name, f"{budget} tokens", lambda budget=budget, half=half: embed(half, rows, budget))
     here = precisions()
     for precision in ("f32", "f16", "bf16"):
         if precision not in here:

@@ -195,7 +195,7 @@ class _Trial:
     def _cpu_kernels(self) -> Iterator[Kernel]:
         """torch, and OpenVINO if installed, in the precisions that are fast on this CPU, or in float32 if requested."""
         yield self.reference
-        if _cpu_has_bf16() and not self.device.precise:
+        if cpu_has_bf16() and not self.device.precise:
             half = Encoder(self.folder, device="cpu", pad_id=self.pad_id)
             half.cast(torch.bfloat16)
             yield half
@@ -233,7 +233,7 @@ class _Trial:
         return model.budget(free_cuda_bytes(self.device.sharing), longest=longest, most=most, padded=kernel.padded)
 
 
-def _cpu_has_bf16() -> bool:
+def cpu_has_bf16() -> bool:
     """Whether this CPU multiplies bf16 in hardware; without that, torch takes a hundred times as long."""
     return any(getattr(torch.cpu, f"_is_{what}_supported", bool)() for what in ("amx_tile", "avx512_bf16"))
 

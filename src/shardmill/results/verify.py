@@ -19,7 +19,8 @@ from shardmill.ledger import MODEL, Commit, Ledger
 from shardmill.plan import NEW_NUMERICS, NUMERICS, Plan, SourceFile, new_numerics
 from shardmill.plugins import check_packages
 from shardmill.results.bad import BadRow
-from shardmill.results.delivery import check_delivery
+from shardmill.results.delivered import check_delivery
+from shardmill.results.delivery import deliveries_of
 from shardmill.results.drawn import SAMPLE, sample_size
 from shardmill.results.dropped import DroppedItems
 from shardmill.results.ids import IdHashes, check_ids
@@ -112,8 +113,8 @@ def _verify(ledger: Ledger, plan: Plan, sample: int | str, source: bool, expecte
         if sound and (name := open_task(plan.work.task, plan.work.params).dropped_file):
             checks.append(dropped.check(ledger.store, name))
         checks += check_receipt(ledger, plan, commits)
-        if whole and (address := ledger.execution().get("into")):
-            checks.append(check_delivery(ledger, plan, str(address), commits))
+        for address in deliveries_of(ledger.execution()) if whole else ():
+            checks.append(check_delivery(ledger, plan, address, commits))
         if exact is not None:
             checks += [_check_items(plan, commits)] if source else []
             checks += exact.checks()

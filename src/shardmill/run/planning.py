@@ -101,16 +101,17 @@ def check_installed(work: Work, devices: Sequence[Device]) -> None:
 
 def _check_reach(spec: Spec) -> None:
     """Refuse a store that the workers do not reach, or that cannot be delivered to."""
-    address, to = spec.execution.into, spec.work.to
-    if address and to is not None:
+    addresses, to = spec.execution.into, spec.work.to
+    if addresses and to is not None:
         raise UsageError("Both --to and --into are given.", hint="Rows go into one of them.")
-    sink = find_delivery(address) if address else find_writer(spec.work)
-    if sink.reach == "machine" and not find_kind(spec.execution.engine).stays_here:
-        deliver = shell_command("resume", "RUN", "--engine", "local", "--into", address)
-        raise UsageError(
-            f"The sink {sink.name!r} reaches one machine; the engine {spec.execution.engine!r} runs workers on others.",
-            hint=f"Deliver it here afterwards: {deliver}" if address else "Use --engine local.",
-        )
+    for sink, address in [(find_writer(spec.work), ""), *((find_delivery(each), each) for each in addresses)]:
+        if sink.reach == "machine" and not find_kind(spec.execution.engine).stays_here:
+            deliver = shell_command("resume", "RUN", "--engine", "local", "--into", address)
+            raise UsageError(
+                f"The sink {sink.name!r} reaches one machine; the engine {spec.execution.engine!r} runs workers on "
+                "others.",
+                hint=f"Deliver it here afterwards: {deliver}" if address else "Use --engine local.",
+            )
 
 
 def refuse_another_model(ledger: Ledger, plan: Plan) -> None:

@@ -103,6 +103,10 @@ class Shipment:
     vector: str = ""
     made_by: str = ""
 
+    @property
+    def dims(self) -> int:
+        return int(self.schema.field(self.vector).type.list_size) if self.vector else 0
+
 
 @dataclass(frozen=True, slots=True)
 class Lot:
@@ -128,6 +132,8 @@ class Delivery(ABC):
 
     # Whether `stage` does work, which the workers then share.
     stages = False
+    # Whether it knows how many lots it has. One that does not takes the same row again and again, and has it once.
+    counts = True
     # The most lots that are committed together.
     lots_at_once = 256
     # Whether vectors come back bit by bit as they went.

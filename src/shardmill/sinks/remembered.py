@@ -10,12 +10,13 @@ from shardmill.core.errors import UsageError
 from shardmill.sinks.base import Shipment
 
 _PREFIX = "shardmill."
-_MADE_BY = f"{_PREFIX}made_by"
+_MADE_BY, _DIMS = f"{_PREFIX}made_by", f"{_PREFIX}dims"
 
 
 def note(shipment: Shipment, lots: int) -> dict[str, str]:
     """What a store keeps as names and values, beside those that it has: who made its rows, and the lots of this run."""
-    return {_MADE_BY: shipment.made_by, f"{_PREFIX}{shipment.plan}": f"{shipment.generation} {lots}"}
+    run = {f"{_PREFIX}{shipment.plan}": f"{shipment.generation} {lots}"}
+    return {_MADE_BY: shipment.made_by, _DIMS: str(shipment.dims), **run}
 
 
 def count_lots(shipment: Shipment, kept: Mapping[str, str]) -> int:
@@ -26,6 +27,11 @@ def count_lots(shipment: Shipment, kept: Mapping[str, str]) -> int:
 
 def refuse_others(address: str, shipment: Shipment, kept: Mapping[str, str]) -> None:
     """Refuse a store whose rows another model made, or an earlier run with this plan."""
+    if (dims := kept.get(_DIMS, str(shipment.dims))) != str(shipment.dims):
+        raise UsageError(
+            f"{address} has vectors of {dims} dimensions, and the run of {shipment.dims}.",
+            hint="Choose another name: it is created.",
+        )
     if kept.get(_MADE_BY, shipment.made_by) != shipment.made_by:
         raise UsageError(
             f"{address} has rows that another model, or other parameters, made.",

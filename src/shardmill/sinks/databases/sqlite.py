@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sqlite3
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -46,8 +47,8 @@ class SqliteDelivery(DatabaseDelivery):
         columns = ", ".join(f"{quoted(f.name)} {_sql_type(f.type)}" for f in self.shipment.schema)
         self.run(f"CREATE TABLE IF NOT EXISTS {quoted(self.table)} ({columns})")
         said = self.run(f"PRAGMA table_info({quoted(self.table)})")
-        found = pa.schema([(row[1], _SAID.get(row[2], pa.null())) for row in said])
-        wanted = pa.schema([(f.name, _SAID[_sql_type(f.type)]) for f in self.shipment.schema])
+        found = pa.schema([(row[1], _arrow_type(row[2])) for row in said])
+        wanted = pa.schema([(f.name, _arrow_type(_sql_type(f.type))) for f in self.shipment.schema])
         refuse_columns(self.address, self.shipment, found, wanted)
 
     def insert(self, batch: pa.RecordBatch) -> None:
@@ -74,6 +75,15 @@ class SqliteDelivery(DatabaseDelivery):
 
 
 _SAID = {"INTEGER": pa.int64(), "REAL": pa.float64(), "TEXT": pa.string(), "BLOB": pa.binary()}
+# SQLite keeps what is said of a type, and a name that has BLOB in it is one.
+_VECTOR = re.compile(r"BLOB\((\d+)\)")
+
+
+def _arrow_type(said: str) -> pa.DataType:
+    """What a column holds, by its declaration."""
+    if found := _VECTOR.fullmatch(said):
+        return pa.list_(pa.float32(), int(found[1]))
+    return _SAID.get(said, pa.null())
 
 
 def _sql_type(kind: pa.DataType) -> str:
@@ -81,13 +91,9 @@ def _sql_type(kind: pa.DataType) -> str:
         return "INTEGER"
     if pa.types.is_floating(kind):
         return "REAL"
-    return "BLOB" if _is_blob(kind) else "TEXT"
-
-
-def _is_blob(kind: pa.DataType) -> bool:
-    return bool(
-        _is_short_vector(kind) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or _is_bytes(kind)
-    )
+    if _is_short_vector(kind):
+        return f"BLOB({kind.list_size})"
+    return "BLOB" if pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or _is_bytes(kind) else "TEXT"
 
 
 def _is_bytes(kind: pa.DataType) -> bool:

@@ -101,7 +101,7 @@ class DeltaDelivery(Delivery):
             self._open().delete(any_of(keys.slice(at, _KEYS_AT_ONCE)))
 
     def finish(self, lots: Sequence[Lot]) -> list[str]:
-        deleted = delete_strays(self._place, self.shipment, list(lots))
+        deleted = delete_strays(self._place, self.shipment, lots, self._open().file_uris())
         return [f"{deleted} data files of attempts that died were deleted"] if deleted else []
 
     def _find(self) -> Any:

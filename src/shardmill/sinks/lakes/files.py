@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -36,10 +36,10 @@ def write_data_file(folder: str, shipment: Shipment, schema: pa.Schema, lot: Lot
     return {"path": name, "size": found.size if found else 0, "rows": bounds.rows, "stats": bounds.to_json()}
 
 
-def delete_strays(folder: str, shipment: Shipment, lots: list[Lot]) -> int:
-    """Delete the data files of this run that no lot names: those of attempts that died or came second."""
+def delete_strays(folder: str, shipment: Shipment, lots: Sequence[Lot], live: Iterable[str]) -> int:
+    """Delete the data files of this run that neither a lot nor the table names: those of attempts that died or lost."""
     store, prefix = locate(f"{folder}/{name_prefix(shipment)}")
-    named = {lot.staged.get("path") for lot in lots}
+    named = {*(lot.staged.get("path") for lot in lots), *(path.rpartition("/")[2] for path in live)}
     strays = [entry.key for entry in store.list(prefix) if entry.key.rpartition("/")[2] not in named]
     store.delete_all(strays)
     return len(strays)

@@ -57,13 +57,14 @@ class LanceDelivery(Delivery):
         return 0 if found is None else count_lots(self.shipment, _kept(found))
 
     def stage(self, lot: Lot) -> dict[str, Any]:
-        rows = pa.RecordBatchReader.from_batches(self.shipment.schema, lot.read())
+        rows = Watched(lot.read())
+        reader = pa.RecordBatchReader.from_batches(self.shipment.schema, rows)
         try:
             made = self._lance.fragment.write_fragments(
-                rows, self._place, self.shipment.schema, storage_options=self._options
+                reader, self._place, self.shipment.schema, storage_options=self._options
             )
         except OSError as error:
-            raise self._lost(error) from error
+            raise rows.error or self._lost(error) from error
         return {"fragments": [fragment.to_json() for fragment in made if fragment.physical_rows]}
 
     def commit(self, first: int, lots: Sequence[Lot]) -> bool:
@@ -93,7 +94,7 @@ class LanceDelivery(Delivery):
 
     def delete(self, keys: pa.RecordBatch) -> None:
         for at in range(0, keys.num_rows, _KEYS_AT_ONCE):
-            self._open().delete(any_of(keys.slice(at, _KEYS_AT_ONCE)))
+            self._open().delete(any_of(keys.slice(at, _KEYS_AT_ONCE), mark="`"))
 
     def _find(self) -> Any:
         """The latest version; None if there is none."""
@@ -114,6 +115,21 @@ class LanceDelivery(Delivery):
     def _lost(self, error: Exception) -> StoreError:
         reason = str(error).partition("\n")[0].partition(", /")[0].rstrip(".")
         return StoreError(f"{self.address}: {reason}.", hint="Run the same command again: it resumes.")
+
+
+class Watched:
+    """Rows on their way through a library, which tells their own error as one of its own."""
+
+    def __init__(self, batches: Iterator[pa.RecordBatch]) -> None:
+        self._batches = batches
+        self.error: Exception | None = None
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        try:
+            yield from self._batches
+        except Exception as error:
+            self.error = error
+            raise
 
 
 def _kept(dataset: Any) -> dict[str, str]:

@@ -78,7 +78,8 @@ class LanceDelivery(Delivery):
             fragments.append(self._lance.FragmentMetadata.from_json(json.dumps({**staged, "id": number})))
             number += 1
         kept = {**kept, **note(self.shipment, first + len(lots))}
-        merge = self._lance.LanceOperation.Merge(fragments, there.schema.with_metadata(_encode(kept)))
+        schema = self._lance.schema.LanceSchema.from_pyarrow(there.schema.with_metadata(_encode(kept)))
+        merge = self._lance.LanceOperation.Merge(fragments, schema)
         try:
             self._lance.LanceDataset.commit(
                 self._place, merge, read_version=there.version, storage_options=self._options, max_retries=0

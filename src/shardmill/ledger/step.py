@@ -145,9 +145,7 @@ class StepRecords:
         return self._decode(data), tag
 
     def _decode(self, data: bytes) -> Step:
-        return read_record(
-            Step, data, f"A record in {self._within}/", "Delete it and resume: the step is done again."
-        )
+        return read_record(Step, data, f"A record in {self._within}/", "Delete it and resume: the step is done again.")
 
     def _key(self, step: str) -> str:
         """A step may name a file, so it is named by its kind and a digest."""

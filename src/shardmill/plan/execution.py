@@ -182,10 +182,10 @@ class Delivering(ExecutionOptions):
     @field_validator("into")
     @classmethod
     def _found_from_anywhere(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        return tuple(map(_absolute, value))
+        return tuple(map(absolute_address, value))
 
 
-def _absolute(address: str) -> str:
+def absolute_address(address: str) -> str:
     """Make a path in an address absolute: a worker in any folder may write there. Passwords are kept apart."""
     scheme, colon, place = withhold(address).partition(":")
     if not colon or place.startswith("/") or "://" in address:

@@ -7,17 +7,19 @@ Design: docs/design/delivery.md
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import threading
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import Any
 
 import pyarrow as pa
 
 from shardmill.core.console import Bar
-from shardmill.core.errors import StepFailed, UsageError
+from shardmill.core.errors import StepFailed, StoreError, UsageError
 from shardmill.ledger import DONE, FAILED, Commit, Ledger
 from shardmill.plan import ITEM, WINDOW, Plan
 from shardmill.results.merge import part_schema
@@ -35,14 +37,16 @@ _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.05, 2.0
 
 def shipment_of(ledger: Ledger, plan: Plan) -> Shipment:
     """What a run delivers."""
-    schema = part_schema(ledger, plan)
+    return make_shipment(plan, part_schema(ledger, plan))
+
+
+def make_shipment(plan: Plan, schema: pa.Schema) -> Shipment:
+    """What a run with these columns delivers, or will."""
     vector = next((f.name for f in schema if is_vector(f.type) and f.name not in plan.kept), "")
     several = has_items(plan, schema)
     key = () if several or not plan.work.id else (*plan.work.id, *([WINDOW] if WINDOW in schema.names else []))
     made_by = make_salt(plan.work.task, plan.work.params, plan.fingerprint).hex()[:16]
-    return Shipment(
-        plan=plan.id, generation=plan.generation, schema=schema, key=key, vector=vector, made_by=made_by
-    )
+    return Shipment(plan=plan.id, generation=plan.generation, schema=schema, key=key, vector=vector, made_by=made_by)
 
 
 def read_rows_of(ledger: Ledger, commit: Commit) -> Iterator[pa.RecordBatch]:
@@ -142,7 +146,7 @@ class Courier:
                 return []
             pause = min(_LONGEST_PAUSE_S, pause * 1.5)
         stops = [int(stop) for stop in seen.result["stops"]]
-        return [self._lot(n, range(first, stop)) for n, (first, stop) in enumerate(zip([0, *stops], stops))]
+        return [self._lot(n, range(*span)) for n, span in enumerate(pairwise([0, *stops]))]
 
     def _cut(self) -> list[int]:
         """Where lots end: after about so many bytes, and not too often."""
@@ -176,9 +180,7 @@ class Courier:
         return f"{kind}:{self.address}" + ("" if number is None else f"#{number}")
 
 
-def stage_lots(
-    ledger: Ledger, plan: Plan, address: str, worker: str, *, lease_s: float, stop: threading.Event
-) -> None:
+def stage_lots(ledger: Ledger, plan: Plan, address: str, worker: str, *, lease_s: float, stop: threading.Event) -> None:
     """Stage what no other process is at, for whoever commits it."""
     courier = Courier(ledger, plan, address, worker=worker, lease_s=lease_s, stop=stop)
     try:
@@ -198,7 +200,24 @@ def deliver_run(
         courier.close()
 
 
+def prepare_delivery(plan: Plan, schema: pa.Schema, address: str) -> None:
+    """Create what the rows of a run will go into, or refuse it, before anything is computed."""
+    store = open_delivery(address, make_shipment(plan, schema))
+    try:
+        store.prepare()
+    finally:
+        store.close()
+
+
 def deliveries_of(settings: dict[str, Any]) -> list[str]:
     """Where a run is delivered to, by its settings, which may be of an earlier version."""
     into = settings.get("into") or ()
     return [into] if isinstance(into, str) else list(map(str, into))
+
+
+def remember_delivery(ledger: Ledger, address: str) -> None:
+    """Note in the settings of a finished run where it was delivered to; a folder that cannot be written stays so."""
+    settings = ledger.execution()
+    if address not in (there := deliveries_of(settings)):
+        with contextlib.suppress(StoreError):
+            ledger.put_execution({**settings, "into": [*there, address]})

@@ -156,7 +156,7 @@ class Delivery(ABC):
 
     @abstractmethod
     def commit(self, first: int, lots: Sequence[Lot]) -> bool:
-        """Add lots, from number `first` on: all or none. False if it does not have `first` lots of this run any more."""
+        """Add lots, from number `first` on: all or none. False if it does not have `first` lots of this run."""
 
     @abstractmethod
     def scan(self) -> Iterator[pa.RecordBatch]:

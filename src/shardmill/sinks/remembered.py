@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import pyarrow as pa
 
@@ -22,11 +23,19 @@ def note(shipment: Shipment, lots: int) -> dict[str, str]:
 def count_lots(shipment: Shipment, kept: Mapping[str, str]) -> int:
     """The lots of a run, by what its store has kept."""
     generation, _, lots = kept.get(f"{_PREFIX}{shipment.plan}", "").partition(" ")
-    return int(lots) if generation == shipment.generation else 0
+    return int(lots or 0) if generation == shipment.generation else 0
 
 
-def refuse_others(address: str, shipment: Shipment, kept: Mapping[str, str]) -> None:
-    """Refuse a store whose rows another model made, or an earlier run with this plan."""
+def generation_of(shipment: Shipment, kept: Mapping[str, str]) -> str:
+    """The generation of the run whose rows a store has; "" if it has none."""
+    return kept.get(f"{_PREFIX}{shipment.plan}", "").partition(" ")[0]
+
+
+def refuse_others(address: str, shipment: Shipment, kept: Mapping[str, str], lots: int | None = None) -> None:
+    """Refuse a store whose rows another model made, or this run before it was started over.
+
+    `lots` are those of the generation that it remembers, if it counts them elsewhere.
+    """
     if (dims := kept.get(_DIMS, str(shipment.dims))) != str(shipment.dims):
         raise UsageError(
             f"{address} has vectors of {dims} dimensions, and the run of {shipment.dims}.",
@@ -37,8 +46,9 @@ def refuse_others(address: str, shipment: Shipment, kept: Mapping[str, str]) -> 
             f"{address} has rows that another model, or other parameters, made.",
             hint="Choose another name for these: vectors of two models cannot be compared.",
         )
-    generation, _, lots = kept.get(f"{_PREFIX}{shipment.plan}", "").partition(" ")
-    if generation not in ("", shipment.generation) and int(lots):
+    earlier = replace(shipment, generation=generation_of(shipment, kept))
+    there = count_lots(earlier, kept) if lots is None else lots
+    if earlier.generation not in ("", shipment.generation) and there:
         raise UsageError(
             f"{address} has rows of this run from before it was started over.",
             hint="Delete what is there, or choose another name.",

@@ -109,7 +109,9 @@ def _keeps_its_order(store: Tried) -> None:
     lot = make_lot(1, 5, 3)
     waiting = replace(lot, staged=paused.stage(lot))
     first = paused.count()
-    store.that(other.commit(first, [replace(lot, staged=other.stage(lot))]), "another process takes a paused one's place")
+    store.that(
+        other.commit(first, [replace(lot, staged=other.stage(lot))]), "another process takes a paused one's place"
+    )
     # A database file may be open in one process at a time.
     other.close()
     woken = paused.commit(first, [waiting])
@@ -182,7 +184,7 @@ def make_lot(number: int, start: int, count: int) -> Lot:
 def make_rows(start: int, count: int) -> pa.RecordBatch:
     numbers = range(start, start + count)
     columns: list[list[Any]] = [
-        [f"\"{n}\" é'\n" for n in numbers],
+        [f'"{n}" é\'\n' for n in numbers],
         [None if n == 1 else n * 2**40 for n in numbers],
         [n / 3 for n in numbers],
         [None if n == 2 else n % 2 == 0 for n in numbers],

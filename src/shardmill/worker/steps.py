@@ -79,9 +79,7 @@ def finish(
     return True
 
 
-def _help(
-    ledger: Ledger, plan: Plan, execution: Execution, step: str, worker: str, stop: threading.Event
-) -> None:
+def _help(ledger: Ledger, plan: Plan, execution: Execution, step: str, worker: str, stop: threading.Event) -> None:
     """Do what any number of processes may do of a step before one of them holds it."""
     seen = ledger.steps.find(step)
     if step.startswith(f"{_DELIVER}:") and (seen is None or seen.state not in (DONE, FAILED)) and not stop.is_set():

@@ -20,6 +20,7 @@ from shardmill.run import Run, resume, start
 from shardmill.sinks.address import find_delivery
 from shardmill.sinks.base import Delivery, Shipment
 from shardmill.testing import check_sink
+from tests.support.cli import Cli, assert_told
 from tests.support.corpora import fake_rows, fake_spec
 from tests.support.libraries import needed
 
@@ -106,6 +107,20 @@ def test_a_finished_run_is_delivered_later(source: Path, tmp_path: Path, address
     assert len(rows_of(run, address)) == 60, "and once"
 
 
+def test_load_from_a_run_delivers_it(source: Path, tmp_path: Path, address: str, shardmill: Cli) -> None:
+    run = start(fake_spec(source, workers=1), tmp_path / "run")
+    said = shardmill("load", "--from", tmp_path / "run", "--to", address)
+    assert f"60 rows of {tmp_path / 'run'} are in {address}" in said.err, said
+    assert len(rows_of(run, address)) == 60
+    said = shardmill("verify", tmp_path / "run")
+    assert f"60 of 60 rows are in {address} as in the run" in said.out, said
+    elsewhere = address.replace("rows", "others")
+    said = shardmill("verify", tmp_path / "run", "--to", elsewhere)
+    assert said.status == 1
+    assert_told(shardmill("load", source, "--from", tmp_path / "run", "--to", address), 2, "Both a source and --from")
+    assert_told(shardmill("load", "--from", tmp_path / "run"), 2, "No --to was given")
+
+
 def test_rows_without_a_vector_are_null(tmp_path: Path, address: str) -> None:
     source = tmp_path / "items.jsonl"
     rows = [{**row, "text": None if n == 3 else row["text"]} for n, row in enumerate(fake_rows(8))]
@@ -139,8 +154,10 @@ def spoil(address: str, gone: str, changed: str, doubled: str) -> None:
         opened.execute(f"INSERT INTO {table} SELECT * FROM {table} WHERE id = ?", [doubled])
         columns = [row[1] for row in opened.execute(f"PRAGMA table_info('{table}')").fetchall()]
         others = ", ".join("a.id" if name == "id" else f"b.{name}" for name in columns)
-        opened.execute(f"CREATE TABLE other AS SELECT {others} FROM {table} a, {table} b WHERE a.id = ? AND b.id = ?",
-                       [changed, doubled])
+        opened.execute(
+            f"CREATE TABLE other AS SELECT {others} FROM {table} a, {table} b WHERE a.id = ? AND b.id = ?",
+            [changed, doubled],
+        )
         opened.execute(f"DELETE FROM {table} WHERE id = ?", [changed])
         opened.execute(f"INSERT INTO {table} SELECT * FROM other LIMIT 1")
         opened.close()
@@ -184,10 +201,10 @@ def test_killed_between_any_two_steps(source: Path, tmp_path: Path, address: str
         calls = Dying(last)
 
         class Mortal(kind):  # type: ignore[valid-type,misc]
-            stage, commit, count, prepare = (calls.wrap(getattr(kind, name)) for name in _STEPS)  # noqa: B023
+            stage, commit, count, prepare = (calls.wrap(getattr(kind, name)) for name in _STEPS)
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(delivery, "open_delivery", lambda address, shipment: Mortal(address, shipment))  # noqa: B023
+            patch.setattr(delivery, "open_delivery", lambda address, shipment: Mortal(address, shipment))
             try:
                 deliver_run(run.ledger, run.plan, place, lease_s=0.2)
                 ended = True
@@ -279,4 +296,3 @@ def test_they_are_read_by_what_people_use(source: Path, tmp_path: Path) -> None:
     assert np.array_equal(np.frombuffer(blob.fetchone()[0], "<f4"), query.astype("<f4"))
     polars = needed("polars")
     assert polars.read_delta(f"{tmp_path}/rows")["id"].to_list() == ids
-

@@ -108,7 +108,9 @@ def _encode(column: pa.Array) -> list[Any]:
     kind = column.type
     if _is_short_vector(kind):
         rows = vectors(column).astype("<f4", copy=False)
-        return [row.tobytes() if there else None for row, there in zip(rows, column.is_valid().to_pylist(), strict=True)]
+        return [
+            row.tobytes() if there else None for row, there in zip(rows, column.is_valid().to_pylist(), strict=True)
+        ]
     if pa.types.is_nested(kind):
         return [None if value is None else json.dumps(value, ensure_ascii=False) for value in column.to_pylist()]
     if _sql_type(kind) == "TEXT" and not pa.types.is_string(kind) and not pa.types.is_large_string(kind):

@@ -17,7 +17,7 @@ from shardmill.sinks.base import Delivery, Lot, Shipment
 from shardmill.sinks.lakes.files import delete_strays, write_data_file
 from shardmill.sinks.lakes.types import stored_schema
 from shardmill.sinks.predicates import any_of
-from shardmill.sinks.remembered import note, refuse_columns, refuse_others
+from shardmill.sinks.remembered import generation_of, note, refuse_columns, refuse_others
 from shardmill.store.clients import options_for_others
 
 SCHEME = "delta:"
@@ -40,7 +40,6 @@ class DeltaDelivery(Delivery):
         self._place = address.removeprefix(SCHEME).rstrip("/")
         self._options = options_for_others(self._place) or None
         self._schema = stored_schema(address, shipment.schema)
-        self._app = f"shardmill.{shipment.plan}.{shipment.generation}"
 
     def prepare(self) -> None:
         found = self._find()
@@ -55,24 +54,29 @@ class DeltaDelivery(Delivery):
             found = self._open()
         refuse_columns(self.address, self.shipment, pa.schema(found.schema().to_arrow()), self._schema)
         kept = found.metadata().configuration
-        refuse_others(self.address, self.shipment, kept)
-        wanted = note(self.shipment, 1)
+        lots = self._count(found, generation_of(self.shipment, kept))
+        refuse_others(self.address, self.shipment, kept, lots)
+        # The log counts the lots; the properties say of which generation they are.
+        wanted = note(self.shipment, 0)
         if not wanted.items() <= kept.items():
             found.alter.set_table_properties(wanted, raise_if_not_exists=False)
 
     def count(self) -> int:
         found = self._find()
-        return 0 if found is None else self._count(found)
+        return 0 if found is None else self._count(found, self.shipment.generation)
 
-    def _count(self, table: Any) -> int:
-        return int(table.transaction_version(self._app) or 0)
+    def _count(self, table: Any, generation: str) -> int:
+        return int(table.transaction_version(self._app(generation)) or 0)
+
+    def _app(self, generation: str) -> str:
+        return f"shardmill.{self.shipment.plan}.{generation}"
 
     def stage(self, lot: Lot) -> dict[str, Any]:
         return write_data_file(self._place, self.shipment, self._schema, lot)
 
     def commit(self, first: int, lots: Sequence[Lot]) -> bool:
         table = self._open()
-        if self._count(table) != first:
+        if self._count(table, self.shipment.generation) != first:
             return False
         now = int(1000 * time.time())
         files = [lot.staged for lot in lots if lot.staged["rows"]]
@@ -81,7 +85,8 @@ class DeltaDelivery(Delivery):
             for file in files
         ]
         properties = self._delta.CommitProperties(
-            max_commit_retries=0, app_transactions=[self._delta.Transaction(self._app, first + len(lots))]
+            max_commit_retries=0,
+            app_transactions=[self._delta.Transaction(self._app(self.shipment.generation), first + len(lots))],
         )
         try:
             table.create_write_transaction(added, "append", table.schema(), [], commit_properties=properties)

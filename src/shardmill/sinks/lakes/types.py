@@ -38,6 +38,6 @@ def _stored(address: str, name: str, kind: pa.DataType) -> pa.DataType:
     if pa.types.is_uint64(kind) or pa.types.is_time(kind) or pa.types.is_duration(kind) or pa.types.is_map(kind):
         raise UsageError(
             f"{address}: the column {name} is {kind}, which such a table cannot hold.",
-            hint="Keep it as another type (--keep NAME:string), or write Parquet: shardmill merge RUN --out FILE.parquet",
+            hint="Keep it as text (--keep NAME:string), or write a file: shardmill merge RUN --out FILE.parquet",
         )
     return kind

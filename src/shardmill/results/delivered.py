@@ -23,7 +23,7 @@ _NAMED = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class Discrepancy:
     """How the rows of a store differ from those of a run; hashes of keys, or of whole rows if rows have no key."""
 
     missing: Hashes
@@ -72,7 +72,7 @@ def _hash(batches: Iterator[pa.RecordBatch], shipment: Shipment) -> tuple[Hashes
     return np.concatenate(keys), np.concatenate(contents)
 
 
-def _compare(wanted: tuple[Hashes, Hashes], found: tuple[Hashes, Hashes]) -> Difference:
+def _compare(wanted: tuple[Hashes, Hashes], found: tuple[Hashes, Hashes]) -> Discrepancy:
     """A key may be in a run more than once: then it is there as often, and their contents are compared as sets."""
     keys, counts = np.unique(wanted[0], return_counts=True)
     there, times = np.unique(found[0], return_counts=True)
@@ -83,7 +83,7 @@ def _compare(wanted: tuple[Hashes, Hashes], found: tuple[Hashes, Hashes]) -> Dif
     same = np.isin(_bind(*wanted), _bind(*found))
     changed = np.setdiff1d(np.unique(wanted[0][~same]), np.concatenate([missing, short]))
     others = int(len(found[0]) - times[place].sum())
-    return Difference(np.concatenate([missing, short]), changed, doubled, others)
+    return Discrepancy(np.concatenate([missing, short]), changed, doubled, others)
 
 
 def _bind(keys: Hashes, contents: Hashes) -> NDArray[np.uint64]:

@@ -149,7 +149,7 @@ class Courier:
         return [self._lot(n, range(*span)) for n, span in enumerate(pairwise([0, *stops]))]
 
     def _cut(self) -> list[int]:
-        """Where lots end: after about so many bytes, and not too often."""
+        """Where lots end: large enough for a data file, and not too many."""
         sizes = [commit.part_bytes for commit in self._commits]
         most = max(_LOT_BYTES, sum(sizes) // _MOST_LOTS)
         stops, held = [], 0

@@ -30,13 +30,13 @@ def check_sink(make: Callable[[Shipment], Delivery]) -> int:
 
     A sink that workers write to themselves is checked by `check_writer`.
     """
-    store = Tried(make)
+    store = TriedStore(make)
     for check in (_takes_lots_once, _keeps_its_order, _leaves_nothing_half, _tells_runs_apart, _deletes):
         check(store)
     return store.checks.made
 
 
-class Tried:
+class TriedStore:
     """The store under test, opened anew for each thing that is asked of it, as other processes do."""
 
     def __init__(self, make: Callable[[Shipment], Delivery]) -> None:
@@ -91,7 +91,7 @@ def _is_near(found: list[float], wanted: list[float]) -> bool:
     return bool(np.allclose(a / np.linalg.norm(a), b / np.linalg.norm(b), atol=1e-5))
 
 
-def _takes_lots_once(store: Tried) -> None:
+def _takes_lots_once(store: TriedStore) -> None:
     store.prepare()
     store.prepare()
     counts = store.open().counts
@@ -104,7 +104,7 @@ def _takes_lots_once(store: Tried) -> None:
     store.that(store.is_same(*range(5)), "and its rows are there once")
 
 
-def _keeps_its_order(store: Tried) -> None:
+def _keeps_its_order(store: TriedStore) -> None:
     paused, other = store.open(), store.open()
     lot = make_lot(1, 5, 3)
     waiting = replace(lot, staged=paused.stage(lot))
@@ -127,7 +127,7 @@ def _keeps_its_order(store: Tried) -> None:
     store.that(store.is_same(*range(10)), "and every other one is there")
 
 
-def _leaves_nothing_half(store: Tried) -> None:
+def _leaves_nothing_half(store: TriedStore) -> None:
     def broken() -> Iterator[pa.RecordBatch]:
         yield make_rows(20, 3)
         raise RuntimeError("killed")
@@ -148,7 +148,7 @@ def _leaves_nothing_half(store: Tried) -> None:
     store.that(store.is_same(*range(10), 20, 21, 22), "what completes the store leaves its rows")
 
 
-def _tells_runs_apart(store: Tried) -> None:
+def _tells_runs_apart(store: TriedStore) -> None:
     store.prepare(plan="b" * 16)
     store.that(not store.open().counts or store.count(plan="b" * 16) == 0, "another run has no lots")
     store.put(0, make_lot(0, 30, 2), plan="b" * 16)
@@ -168,7 +168,7 @@ def _tells_runs_apart(store: Tried) -> None:
             store.that(False, f"{why}: refused")
 
 
-def _deletes(store: Tried) -> None:
+def _deletes(store: TriedStore) -> None:
     opened = store.open()
     opened.delete(make_rows(3, 2).select(["id"]))
     opened.delete(make_rows(90, 1).select(["id"]))

@@ -27,7 +27,7 @@ def write_data_file(folder: str, shipment: Shipment, schema: pa.Schema, lot: Lot
     """Write the rows of a lot as a new file below a table's folder; returns its name, size, rows and bounds."""
     name = f"{name_prefix(shipment)}{lot.number:05d}-{uuid.uuid4().hex[:8]}.parquet"
     store, key = locate(f"{folder}/{name}")
-    bounds = Bounds(schema)
+    bounds = FileBounds(schema)
     with store.writer(key) as file, pq.ParquetWriter(file, schema, compression="zstd", write_statistics=True) as writer:
         for table in _large(lot.read(), schema):
             bounds.add(table)
@@ -58,7 +58,7 @@ def _large(batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.
         yield pa.Table.from_batches(held).cast(schema)
 
 
-class Bounds:
+class FileBounds:
     """The least and the largest value of each plain column, and how many are missing."""
 
     def __init__(self, schema: pa.Schema) -> None:

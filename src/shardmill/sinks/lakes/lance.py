@@ -57,7 +57,7 @@ class LanceDelivery(Delivery):
         return 0 if found is None else count_lots(self.shipment, _kept(found))
 
     def stage(self, lot: Lot) -> dict[str, Any]:
-        rows = Watched(lot.read())
+        rows = WatchedRows(lot.read())
         reader = pa.RecordBatchReader.from_batches(self.shipment.schema, rows)
         try:
             made = self._lance.fragment.write_fragments(
@@ -118,7 +118,7 @@ class LanceDelivery(Delivery):
         return StoreError(f"{self.address}: {reason}.", hint="Run the same command again: it resumes.")
 
 
-class Watched:
+class WatchedRows:
     """Rows on their way through a library, which tells their own error as one of its own."""
 
     def __init__(self, batches: Iterator[pa.RecordBatch]) -> None:

@@ -686,7 +686,7 @@ def load(
         by file name.
     config: Of a dataset with several configs (subsets), the one to read; all reads every file.
     split: Of a folder or a dataset with several splits, the one to read; all reads every file.
-    from_run: Deliver the rows of this finished run as they are. (As a source, run:RUN, it is embedded again.)
+    from_run: Deliver the rows of this finished run as they are; as a source, run:RUN is embedded again.
     where: Take the items for which this holds, in a small subset of SQL: "overall <= 2 AND title IS NOT NULL".
     take: Take this share of the items, 1% or 0.01, by a hash of the id: the same ones on every machine.
     limit: Take the first N items of those that where= and take= leave.

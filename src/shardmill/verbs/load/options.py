@@ -51,7 +51,7 @@ class FinishedRun(CallOptions):
 
     from_run: Place = option(
         "",
-        "Deliver the rows of this finished run as they are. (As a source, run:RUN, it is embedded again.)",
+        "Deliver the rows of this finished run as they are; as a source, run:RUN is embedded again.",
         group=SOURCE,
         metavar="RUN",
         flags=("--from",),

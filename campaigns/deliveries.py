@@ -113,17 +113,18 @@ def main() -> None:
         print("\n".join([*outcome.trace, *(outcome.faults or ["nothing lost, nothing doubled"])]))
         sys.exit(bool(outcome.faults))
     describe_machine()
-    began, counts, failed, requests = time.monotonic(), Counter[str](), [], 0
-    for done, seed in enumerate(range(asked.first, asked.first + asked.seeds), 1):
+    began, counts, failed, played, requests = time.monotonic(), Counter[str](), [], 0, 0
+    for seed in range(asked.first, asked.first + asked.seeds):
         outcome = play(seed, asked.mutate)
         counts += outcome.counts
+        played += 1
         requests += outcome.requests
         if outcome.faults:
             failed.append(seed)
             print(f"seed {seed}: {outcome.faults[0]}", flush=True)
             if asked.mutate:
                 break
-    rows = [["seeds", f"{done:,}"], ["failed", f"{len(failed):,}"], ["requests", f"{requests:,}"]]
+    rows = [["seeds", f"{played:,}"], ["failed", f"{len(failed):,}"], ["requests", f"{requests:,}"]]
     print_table(["", ""], rows + [[name, f"{count:,}"] for name, count in sorted(counts.items())])
     print(f"\n{time.monotonic() - began:,.0f} s")
     sys.exit(bool(failed) != bool(asked.mutate))

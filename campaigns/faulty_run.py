@@ -33,6 +33,7 @@ from unittest.mock import patch
 import numpy as np
 
 from campaigns.simulated import Turns
+from campaigns.simulated_lake import KIND, Lake
 from campaigns.simulated_os import Machines, NoBar, Nowhere, Process, SeededUuid, SerialPool
 from campaigns.simulated_source import is_bad, memory_folder, planned
 from campaigns.simulated_stores import Line, ObjectServer, SimulatedDisk, draw_weather
@@ -67,7 +68,7 @@ _TRIES = 6
 _DROWSY_S = 2.0
 # Where clocks, threads and processes are simulated.
 _ENGINE = ("engines.local", "engines.process", "engines.deaths", "engines.stuck")
-_NAMES = ("worker", "ledger", "sinks", "store.", "run", "testing", *_ENGINE)
+_NAMES = ("worker", "ledger", "sinks", "store.", "run", "results.delivery", "testing", *_ENGINE)
 _ROOMS = tuple(f"shardmill.{name}" for name in _NAMES)
 
 
@@ -103,6 +104,7 @@ class World:
         self.workers = chance.choice((1, 2, 2, 3))
         self.dims = 4
         self.poison = chance.random() < 0.1
+        self.lake, self.delivers, self.addresses = Lake(self.line), random.Random(f"lake {seed}").random() < 0.5, 0
 
     def _count(self, process: Process | None, what: str) -> None:
         pass
@@ -149,6 +151,13 @@ class World:
             "KEEP_EVERY_S": (0.4, "sinks.keeping"),
         }
         found += [(f"shardmill.{m}", name, value) for name, (value, where) in named.items() for m in where.split()]
+        # Every shard is a lot, and goes into the simulated lake.
+        found += [
+            ("shardmill.results.delivery", "_LOT_BYTES", 1),
+            ("shardmill.results.delivery", "open_delivery", self.lake.open),
+            ("shardmill.results.delivered", "open_delivery", self.lake.open),
+            ("shardmill.run.planning", "find_delivery", lambda address: KIND),
+        ]
         # Few failed rows are too many, for a process that does not know that all may fail.
         found.append((FakeTask, "few_rows", 10))
         # Python 3.11 locks a cached property for all instances, of whichever process.
@@ -213,6 +222,11 @@ class World:
 
     def start(self, host: str, *, fresh: bool = False) -> Process:
         spec = planned(self.dims, self.poison, self.workers)[0]
+        if self.delivers:
+            # A table with rows of the run before it was started over is refused.
+            self.addresses += fresh
+            into = {"into": (f"simulated://lake/{self.addresses}",)}
+            spec = spec.model_copy(update={"execution": spec.execution.model_copy(update=into)})
         return self.command(host, "fresh" if fresh else "start", lambda: _running.start(spec, self.store, fresh=fresh))
 
     def _start_over(self, host: str) -> Process:
@@ -341,12 +355,23 @@ class World:
         found = object.__new__(run.Run)
         found.ledger, found.plan = ledger, plan
         self._prove_rows(found, rows, plan.work.params["dims"])
+        if self.delivers:
+            self._prove_delivery(ledger, rows)
         ledger.sweep()
         commits = ledger.commits.read()
         kept = {key for s, c in commits.items() for key in (ledger.commits.key(s), c.part, c.errors_file) if key}
         there = {e.key for name in ("commits/", "parts/", "errors/", "leases/", "kept/") for e in self.store.list(name)}
         if there != kept:
             faults.append(f"after a sweep the folder has {sorted(there - kept)} and lacks {sorted(kept - there)}")
+
+    def _prove_delivery(self, ledger: Ledger, rows: list[dict[str, str]]) -> None:
+        (address,) = ledger.execution()["into"]
+        there, wanted = self.lake.ids(address), Counter(row["id"] for row in rows)
+        if there != wanted:
+            self.outcome.faults.append(
+                f"{address} lacks {dict(wanted - there)} and has too much: {dict(there - wanted)}"
+            )
+        self.outcome.counts["delivered"] += 1
 
     def _prove_rows(self, found: run.Run, rows: list[dict[str, str]], dims: int) -> None:
         table = found.table()

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import Any
 from unittest.mock import patch
 
+from campaigns.simulated_lake import SimulatedDelivery
 from shardmill.ledger import Claim, Commit, KeptName, Ledger
 from shardmill.ledger.commit import Commits
 from shardmill.ledger.failure import ErrorRecords
@@ -14,8 +16,11 @@ from shardmill.ledger.folder import Folder
 from shardmill.ledger.ledger import _OWN_NAMES, _SHARED_NAMES
 from shardmill.ledger.record import encode
 from shardmill.plan import Plan
+from shardmill.results.delivery import Courier
 from shardmill.sinks import keeping
+from shardmill.sinks.base import Lot
 from shardmill.sinks.parquet import StagedPart
+from shardmill.sinks.remembered import count_lots, note
 from shardmill.store import LocalStore, ObjectStore
 
 _commit, _put_execution = StagedPart.commit, Ledger.put_execution
@@ -95,6 +100,26 @@ def any_kept(names: Sequence[KeptName], row: int) -> KeptName | None:
     return max((name for name in names if name.first_row >= row), default=None)
 
 
+def commit_blindly(self: SimulatedDelivery, first: int, lots: Sequence[Lot]) -> bool:
+    """The number of lots is looked at, and something else is committed before the rows are."""
+    _, kept = self._look()
+    if count_lots(self.shipment, kept) != first:
+        return False
+    names, new = [lot.staged["file"] for lot in lots], note(self.shipment, first + len(lots))
+
+    def append() -> bool:
+        return self._swap(self._lake.tables[self.address].version, new, names)
+
+    return bool(self._ask("PUT", "commits/lake", append))
+
+
+def cut_anew(self: Courier) -> list[Lot]:
+    """Every process cuts lots of its own."""
+    stops = [n for n in range(1, len(self._commits)) if hash((self.worker, n)) % 2]
+    spans = pairwise([0, *stops, len(self._commits)])
+    return [self._lot(number, range(*span)) for number, span in enumerate(spans)]
+
+
 BUGS: dict[str, list[tuple[Any, str, Any]]] = {
     "": [],
     "commit-by-put": [(Commits, "add", commit_by_put)],
@@ -109,11 +134,17 @@ BUGS: dict[str, list[tuple[Any, str, Any]]] = {
     "start-over-in-two-steps": [(Ledger, "start_over", start_over_in_two_steps)],
 }
 
+# Those that only a delivery shows.
+DELIVERY_BUGS: dict[str, list[tuple[Any, str, Any]]] = {
+    "lots-committed-blindly": [(SimulatedDelivery, "commit", commit_blindly)],
+    "lots-cut-anew": [(Courier, "_lots", cut_anew)],
+}
+
 
 @contextlib.contextmanager
 def planted(name: str) -> Iterator[None]:
     """Plant a bug; none if the name is empty."""
     with contextlib.ExitStack() as stack:
-        for owner, attribute, wrong in BUGS[name]:
+        for owner, attribute, wrong in (BUGS | DELIVERY_BUGS)[name]:
             stack.enter_context(patch.object(owner, attribute, wrong))
         yield

@@ -8,7 +8,8 @@ import json
 import lzma
 import mailbox
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from email.message import EmailMessage
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ import pytest
 
 from shardmill import plugins
 from shardmill.plugins.builtin import BUILTIN
+from shardmill.sinks.base import Lot
 from shardmill.sources import formats
 from shardmill.testing import FakeTask, check_engine, check_sink, check_source, check_task
 from tests.contract.sources.test_arrow_json_pickle import save
@@ -53,7 +55,7 @@ def zstd(data: bytes) -> bytes:
 def letters(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The example's declarations, as if its package were installed."""
     monkeypatch.syspath_prepend(str(EXAMPLE))
-    for group, name in (("verbs", "count"), ("sources", "mbox"), ("sinks", "sqlite")):
+    for group, name in (("verbs", "count"), ("sources", "mbox"), ("sinks", "outbox")):
         monkeypatch.setitem(BUILTIN[group], name, f"shardmill_letters:{name.upper()}")
     for cached in (formats.every_format, formats.suffixes, plugins.installed):
         cached.cache_clear()
@@ -132,48 +134,60 @@ def test_planted_faults_of_a_source_are_found(tmp_path: Path, monkeypatch: pytes
 
 @pytest.mark.usefixtures("letters")
 def test_a_sink_keeps_the_contract(tmp_path: Path) -> None:
-    from shardmill_letters.sqlite import SqliteDelivery
+    from shardmill_letters.outbox import OutboxDelivery
 
-    made = check_sink(lambda run, schema: SqliteDelivery(f"sqlite:{tmp_path / 'rows.db'}", run, schema))
-    assert made >= 14
+    assert check_sink(lambda shipment: OutboxDelivery(f"outbox:{tmp_path}", shipment)) >= 20
 
 
 @pytest.mark.usefixtures("letters")
 def test_planted_faults_of_a_sink_are_found(tmp_path: Path) -> None:
-    from shardmill_letters.sqlite import SqliteDelivery
+    from shardmill_letters.outbox import OutboxDelivery
 
-    class Doubles(SqliteDelivery):
-        """Writes the rows before the transaction."""
+    class Doubles(OutboxDelivery):
+        """Counts what it commits, and does not look at what is there."""
 
-        def deliver(self, shard: int, digest: str, rows: Iterator[pa.RecordBatch]) -> None:
-            whole = list(rows)
-            self._database.execute("UPDATE shards SET shard = shard WHERE run = ''")
-            super().deliver(shard, digest, iter([*whole, *whole]))
+        def commit(self, first: int, lots: Sequence[Lot]) -> bool:
+            return super().commit(self.count(), lots)
 
-    class Forgets(SqliteDelivery):
-        """Does not say which run a shard is of."""
+    class Forgets(OutboxDelivery):
+        """Does not say which run a lot is of."""
 
-        def delivered(self) -> dict[int, str]:
-            return dict(self._database.execute("SELECT shard, digest FROM shards"))
+        def count(self) -> int:
+            return len(self._marks_of(""))
 
-    class Swallows(SqliteDelivery):
-        """Takes what came before an error for the shard."""
+        def _marks_of(self, run: str) -> list[Path]:
+            return list(self._marks.glob("*"))
 
-        def deliver(self, shard: int, digest: str, rows: Iterator[pa.RecordBatch]) -> None:
+    class Swallows(OutboxDelivery):
+        """Takes what came before an error for the lot."""
+
+        def stage(self, lot: Lot) -> dict[str, Any]:
             def before() -> Iterator[pa.RecordBatch]:
                 try:
-                    yield from rows
+                    yield from lot.read()
                 except RuntimeError:
                     return
 
-            super().deliver(shard, digest, before())
+            return super().stage(replace(lot, read=before))
+
+    class Mixes(OutboxDelivery):
+        """Takes rows of any model."""
+
+        def prepare(self) -> None:
+            self.shipment = replace(self.shipment, made_by="")
+            super().prepare()
 
     for number, (kind, said) in enumerate(
-        ((Doubles, "rows come back as they went"), (Forgets, "another run sees none"), (Swallows, "not swallowed"))
+        (
+            (Doubles, "somebody who believes"),
+            (Forgets, "another run has no lots"),
+            (Swallows, "not swallowed"),
+            (Mixes, "another model"),
+        )
     ):
-        place = f"sqlite:{tmp_path / str(number)}"
+        place = f"outbox:{tmp_path / str(number)}"
         with pytest.raises(AssertionError, match=said):
-            check_sink(lambda run, schema, kind=kind, place=place: kind(place, run, schema))
+            check_sink(lambda shipment, kind=kind, place=place: kind(place, shipment))
 
 
 @pytest.mark.usefixtures("letters")

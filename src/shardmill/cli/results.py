@@ -10,6 +10,7 @@ from shardmill.core.dialect import shell_command
 from shardmill.core.errors import EXIT_FAILED
 from shardmill.plan.options import CallOptions, option
 from shardmill.plan.shared import OfRun, Printing
+from shardmill.plan.values import NAMES, Places
 
 if TYPE_CHECKING:
     from shardmill.run.request import Request
@@ -39,6 +40,14 @@ class VerifyOptions(OfResult, Trusting, Printing):
     )
     rows: int | None = option(None, "Rows that the result must have.", metavar="N", common=True, ge=0)
     dims: int | None = option(None, "Dimensions that each vector must have.", metavar="N", common=True, ge=1)
+    to: Places = option(
+        (),
+        "Compare this store with the run, too: lance:PLACE, delta:PLACE, duckdb:FILE, sqlite:FILE; repeatable.",
+        metavar="ADDRESS",
+        common=True,
+        accepts=NAMES,
+        repeats=True,
+    )
     no_report: bool = option(False, "Do not keep the proof as report.json in the run folder.", common=True)
     no_source: bool = option(False, "Do not read the whole source again to compare every item.", common=True)
 
@@ -51,7 +60,7 @@ def verify(request: Request) -> None:
     result = open_result(options.run, allow_code=options.allow_code)
     asked: dict[str, Any] = {"sample": options.sample, "rows": options.rows, "dims": options.dims}
     if isinstance(result, Run):
-        asked.update(source=not options.no_source, report=False)
+        asked.update(source=not options.no_source, report=False, to=options.to)
     report = result.verify(**asked, quiet=options.as_json)
     if options.as_json:
         print_json(report.to_json())

@@ -42,7 +42,7 @@ _ROLLED_UP = ("segments/", "rolled/")
 # Names in these folders have the generation, the attempt or the content in them, or they have not.
 _OWN_NAMES = (
     *("commits/", "parts/", "errors/", *_ROLLED_UP, "leases/", "suspects/", "steps/", "index/", "kept/", "history/"),
-    *("checkpoints/", "reports/", "trials/", "gangs/"),
+    *("lots/", "checkpoints/", "reports/", "trials/", "gangs/"),
 )
 _SHARED_NAMES = ("workers/", "logs/", "final/", "model/")
 # The settings and the state say of which generation they are.
@@ -91,6 +91,7 @@ class Ledger:
         )
         self.notes = Notes(self.store, clock)
         self.steps = StepRecords(self.folder, clock)
+        self.lots = StepRecords(self.folder, clock, "lots")
         self.state = StateRecord(self.folder, clock)
         self.trials = TrialRecords(self.folder, clock)
         self._free = FreeSearch(self.commits, self.segments, self.leases)

@@ -1,14 +1,17 @@
-"""What follows the last shard: which process does each step, and what came of it."""
+"""What follows the last shard: which process does each step, and what came of it. Lots of a delivery are such, too."""
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
 import os
-from collections.abc import Callable
+import threading
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
+from shardmill.core.errors import ShardmillError
 from shardmill.core.records import read_record
 from shardmill.ledger.folder import Folder
 from shardmill.ledger.process import name_process, process_alive
@@ -17,13 +20,17 @@ from shardmill.ledger.record import Step, encode
 FREE, TAKEN, DONE, FAILED = "free", "taken", "done", "failed"
 # After this many deaths, for instance for lack of memory, a step has failed.
 _MOST_DEATHS = 3
+_LOOK_EVERY_S = 0.2
 
 
 class StepRecords:
-    """Keeps one record per step, changed only by compare-and-swap. A step is done once, by whoever holds it then."""
+    """Keeps one record per step, changed only by compare-and-swap. A step is done once, by whoever holds it then.
 
-    def __init__(self, folder: Folder, clock: Callable[[], float]) -> None:
-        self._folder, self._store, self._clock = folder, folder.store, clock
+    They lie in the folder `within` of the run.
+    """
+
+    def __init__(self, folder: Folder, clock: Callable[[], float], within: str = "steps") -> None:
+        self._folder, self._store, self._clock, self._within = folder, folder.store, clock, within
 
     def take(self, step: str, worker: str, lease_s: float) -> Step:
         """Take a step unless it is over or a living process holds it; returns the record that holds then."""
@@ -39,6 +46,39 @@ class StepRecords:
         found, tag = self._read(step)
         if found is not None and found.state == TAKEN and found.worker == worker:
             self._change(replace(found, until=self._clock() + lease_s), tag)
+
+    @contextlib.contextmanager
+    def kept(
+        self,
+        step: str,
+        worker: str,
+        lease_s: float,
+        stop: threading.Event,
+        is_wanted: Callable[[], bool] = lambda: True,
+    ) -> Iterator[None]:
+        """Renew the lease of a step while it is done; give it back if told to `stop`, or if it is not wanted."""
+        ended = threading.Event()
+
+        def keep() -> None:
+            renewed = time.monotonic()
+            while not ended.wait(min(_LOOK_EVERY_S, lease_s / 4)):
+                with contextlib.suppress(ShardmillError):
+                    if stop.is_set():
+                        self.release(step, worker)
+                        return
+                    if time.monotonic() - renewed >= lease_s / 4:
+                        renewed = time.monotonic()
+                        self.renew(step, worker, lease_s)
+                        if not is_wanted():
+                            stop.set()
+
+        keeper = threading.Thread(target=keep, name="step", daemon=True)
+        keeper.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            keeper.join()
 
     def release(self, step: str, worker: str) -> None:
         """Give a step back that is not done, for others."""
@@ -65,10 +105,10 @@ class StepRecords:
         """The steps that were begun, in any order."""
         ending = f".{self._folder.known_generation()}.json"
         found = []
-        for key in [entry.key for entry in self._store.list("steps/") if entry.key.endswith(ending)]:
+        for key in [entry.key for entry in self._store.list(f"{self._within}/") if entry.key.endswith(ending)]:
             # Whoever starts the run over deletes them.
             with contextlib.suppress(FileNotFoundError):
-                found.append(_decode(self._store.get(key)))
+                found.append(self._decode(self._store.get(key)))
         return found
 
     def _is_free(self, found: Step) -> bool:
@@ -102,13 +142,12 @@ class StepRecords:
             data, tag = self._store.get_tagged(self._key(step))
         except FileNotFoundError:
             return None, ""
-        return _decode(data), tag
+        return self._decode(data), tag
+
+    def _decode(self, data: bytes) -> Step:
+        return read_record(Step, data, f"A record in {self._within}/", "Delete it and resume: the step is done again.")
 
     def _key(self, step: str) -> str:
         """A step may name a file, so it is named by its kind and a digest."""
         digest = hashlib.sha256(step.encode()).hexdigest()[:8]
-        return f"steps/{step.partition(':')[0]}.{digest}.{self._folder.known_generation()}.json"
-
-
-def _decode(data: bytes) -> Step:
-    return read_record(Step, data, "A record in steps/", "Delete it and resume: the step is done again.")
+        return f"{self._within}/{step.partition(':')[0]}.{digest}.{self._folder.known_generation()}.json"

@@ -162,23 +162,35 @@ def _step(text: str) -> str:
 
 
 class Delivering(ExecutionOptions):
-    """A store that the rows of the finished run are delivered to, too. It does not affect the result."""
+    """Stores that the rows of the finished run are delivered to, too. They do not affect the result."""
 
-    into: str = option(
-        "",
-        "Deliver the finished rows to a store that a package brings, too: its address.",
+    into: Places = option(
+        (),
+        "Deliver the finished rows to a store, too: lance:PLACE, delta:PLACE, duckdb:FILE, sqlite:FILE; repeatable.",
         group=RESULT,
         metavar="ADDRESS",
+        accepts=NAMES,
+        repeats=True,
     )
+
+    @field_validator("into", mode="before")
+    @classmethod
+    def _one_or_several(cls, value: Any) -> Any:
+        """Runs of earlier versions have one address, or an empty text."""
+        return tuple(filter(None, [value])) if isinstance(value, str) else value
 
     @field_validator("into")
     @classmethod
-    def _found_from_anywhere(cls, value: str) -> str:
-        """Make a path in it absolute: a worker in any folder may write there."""
-        scheme, colon, place = withhold(value).partition(":")
-        if not colon or place.startswith("/"):
-            return withhold(value)
-        return f"{scheme}:{Path(place).expanduser().absolute()}"
+    def _found_from_anywhere(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(map(absolute_address, value))
+
+
+def absolute_address(address: str) -> str:
+    """Make a path in an address absolute: a worker in any folder may write there. Passwords are kept apart."""
+    scheme, colon, place = withhold(address).partition(":")
+    if not colon or place.startswith("/") or "://" in address:
+        return withhold(address)
+    return f"{scheme}:{Path(place).expanduser().absolute()}"
 
 
 class ErrorLimits(ExecutionOptions):

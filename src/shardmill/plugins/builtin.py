@@ -33,7 +33,10 @@ BUILTIN: dict[str, dict[str, str]] = {
         "plugins": f"{_DECLARED}:PLUGINS",
     },
     "sources": {name: f"shardmill.sources.kinds:{name.upper()}" for name in (*_FORMATS, *_SCHEMES)},
-    "sinks": {name: f"shardmill.sinks.kinds:{name.upper()}" for name in ("parts", "postgresql")},
+    "sinks": {
+        name: f"shardmill.sinks.kinds:{name.upper()}"
+        for name in ("parts", "postgresql", "lance", "delta", "duckdb", "sqlite")
+    },
     "engines": {
         name: f"shardmill.engines.kinds:{name.upper()}"
         for name in ("local", "ssh", "slurm", "ray", "kubernetes", "argo", "pool")

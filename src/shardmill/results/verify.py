@@ -19,7 +19,8 @@ from shardmill.ledger import MODEL, Commit, Ledger
 from shardmill.plan import NEW_NUMERICS, NUMERICS, Plan, SourceFile, new_numerics
 from shardmill.plugins import check_packages
 from shardmill.results.bad import BadRow
-from shardmill.results.delivery import check_delivery
+from shardmill.results.delivered import check_delivery
+from shardmill.results.delivery import deliveries_of
 from shardmill.results.drawn import SAMPLE, sample_size
 from shardmill.results.dropped import DroppedItems
 from shardmill.results.ids import IdHashes, check_ids
@@ -45,15 +46,17 @@ def verify(
     sample: int | str = SAMPLE,
     source: bool = True,
     expected: Expected | None = None,
+    to: Sequence[str] = (),
     quiet: bool = False,
 ) -> Report:
     """Check a run against its plan, its source and what is expected; `sample` rows are computed again in float32.
 
-    Without `source`, the whole source is not read again. Nothing is written into the run's folder but, now and then,
+    Without `source`, the whole source is not read again. Stores that it was delivered to, and those that `to` names,
+    are compared with it. Nothing is written into the run's folder but, now and then,
     how far a long sample is.
     """
     try:
-        report = _verify(ledger, plan, sample, source, expected or Expected(), quiet)
+        report = _verify(ledger, plan, sample, source, expected or Expected(), to, quiet)
     except (ShardmillError, FileNotFoundError) as error:
         _refuse_vanished(ledger, error)
         raise
@@ -80,7 +83,9 @@ def _refuse_vanished(ledger: Ledger, error: Exception | None = None) -> None:
             ) from error
 
 
-def _verify(ledger: Ledger, plan: Plan, sample: int | str, source: bool, expected: Expected, quiet: bool) -> Report:
+def _verify(
+    ledger: Ledger, plan: Plan, sample: int | str, source: bool, expected: Expected, to: Sequence[str], quiet: bool
+) -> Report:
     # What a server answered is not asked for again.
     permission.check(plan.code, sends_keys=False)
     check_packages(plan.packages)
@@ -112,8 +117,8 @@ def _verify(ledger: Ledger, plan: Plan, sample: int | str, source: bool, expecte
         if sound and (name := open_task(plan.work.task, plan.work.params).dropped_file):
             checks.append(dropped.check(ledger.store, name))
         checks += check_receipt(ledger, plan, commits)
-        if whole and (address := ledger.execution().get("into")):
-            checks.append(check_delivery(ledger, plan, str(address), commits))
+        for address in dict.fromkeys([*deliveries_of(ledger.execution()), *to]) if whole else ():
+            checks.append(check_delivery(ledger, plan, address, commits))
         if exact is not None:
             checks += [_check_items(plan, commits)] if source else []
             checks += exact.checks()

@@ -16,11 +16,12 @@ from shardmill.engines.base import Engine, check_options
 from shardmill.ledger import Ledger
 from shardmill.plan import NEW_NUMERICS, Plan, is_spilled, new_numerics
 from shardmill.plan.shared import refuse_both
-from shardmill.plan.spec import Spec, Work
+from shardmill.plan.spec import Execution, Spec, Work
 from shardmill.run.changes import differences
 from shardmill.run.planner import devices_for, make_plan, result_schema
 from shardmill.run.status.state import read_status
 from shardmill.sinks.address import find_delivery, find_table, find_writer
+from shardmill.sources import kept_schema
 from shardmill.tasks import open_task
 from shardmill.tasks.context import LongTask
 
@@ -73,11 +74,27 @@ def write_plan(
         if len(ledger.commits.shards()) < len(plan.shards):
             before(new)
         find_table(new.work).prepare(new, result_schema(new), fresh=fresh)
+    prepare_deliveries(plan, spec.execution)
     if not (keep_settings and ledger.execution()):
         places = [f.place for f in new.stat.files]
         to_url = new.work.to.url if new.work.to is not None else ""
         ledger.put_execution({**spec.execution.to_settings(), "places": places, "to_url": to_url})
     return plan
+
+
+def prepare_deliveries(plan: Plan, execution: Execution) -> None:
+    """Create what the rows go into, or refuse it, before anything is computed.
+
+    A path of the machines that the workers are on means nothing here.
+    """
+    import pyarrow as pa
+
+    from shardmill.results.delivery import prepare_delivery
+
+    for address in execution.into:
+        if "://" in address or find_kind(execution.engine).stays_here:
+            schema = pa.schema([*kept_schema(plan), *open_task(plan.work.task, plan.work.params).output])
+            prepare_delivery(plan, schema, address)
 
 
 def open_placer(spec: Spec, engine: Engine | None, quiet: bool) -> tuple[Engine | None, list[Device]]:
@@ -101,16 +118,17 @@ def check_installed(work: Work, devices: Sequence[Device]) -> None:
 
 def _check_reach(spec: Spec) -> None:
     """Refuse a store that the workers do not reach, or that cannot be delivered to."""
-    address, to = spec.execution.into, spec.work.to
-    if address and to is not None:
+    addresses, to = spec.execution.into, spec.work.to
+    if addresses and to is not None:
         raise UsageError("Both --to and --into are given.", hint="Rows go into one of them.")
-    sink = find_delivery(address) if address else find_writer(spec.work)
-    if sink.reach == "machine" and not find_kind(spec.execution.engine).stays_here:
-        deliver = shell_command("resume", "RUN", "--engine", "local", "--into", address)
-        raise UsageError(
-            f"The sink {sink.name!r} reaches one machine; the engine {spec.execution.engine!r} runs workers on others.",
-            hint=f"Deliver it here afterwards: {deliver}" if address else "Use --engine local.",
-        )
+    for sink, address in [(find_writer(spec.work), ""), *((find_delivery(each), each) for each in addresses)]:
+        if sink.reach == "machine" and not find_kind(spec.execution.engine).stays_here:
+            deliver = shell_command("resume", "RUN", "--engine", "local", "--into", address)
+            raise UsageError(
+                f"The sink {sink.name!r} reaches one machine; the engine {spec.execution.engine!r} runs workers on "
+                "others.",
+                hint=f"Deliver it here afterwards: {deliver}" if address else "Use --engine local.",
+            )
 
 
 def refuse_another_model(ledger: Ledger, plan: Plan) -> None:

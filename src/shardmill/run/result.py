@@ -13,6 +13,7 @@ from shardmill.core.errors import ShardmillError, UsageError, nearest
 from shardmill.core.telemetry import timed_step
 from shardmill.ledger import Ledger
 from shardmill.plan import ROW, Plan
+from shardmill.plan.execution import absolute_address
 from shardmill.plugins import find_verb, load_part, names
 from shardmill.run.status.screen import to_card
 from shardmill.run.status.state import Status
@@ -61,12 +62,26 @@ class Run:
 
         return look(self.ledger, self.plan)
 
+    def deliver(self, address: str, *, quiet: bool = True) -> int:
+        """Deliver the finished rows to a store, such as "lance:reviews.lance", and return how many it then has.
+
+        What it has of this run is not delivered again. `verify` compares it with the run from now on.
+        """
+        from shardmill.results.delivery import deliver_run, remember_delivery
+
+        with timed_step(self.plan.id, self.plan.generation, "deliver"):
+            address = absolute_address(address)
+            found = deliver_run(self.ledger, self.plan, address, quiet=quiet)
+        remember_delivery(self.ledger, address)
+        return int(found["rows"])
+
     def verify(
         self,
         *,
         sample: int | str = 64,
         rows: int | None = None,
         dims: int | None = None,
+        to: str | Sequence[str] = (),
         source: bool = True,
         report: bool = True,
         quiet: bool = True,
@@ -74,14 +89,16 @@ class Run:
         """Check the result against plan and source, and optionally against expected rows and dimensions.
 
         `sample` rows are computed again: a number, a share such as "1%", or "all". Without `source`, the whole source
-        is not read again, and its items are not compared. The `report` is kept in the run folder, if that can be
+        is not read again, and its items are not compared. Stores that the run was delivered to are compared with it row
+        by row, and those that `to` names. The `report` is kept in the run folder, if that can be
         written.
         """
         from shardmill.results.verify import Expected, verify
 
         with timed_step(self.plan.id, self.plan.generation, "verify"):
             asked = Expected(rows, dims)
-            found = verify(self.ledger, self.plan, sample=sample, source=source, expected=asked, quiet=quiet)
+            stores = [absolute_address(each) for each in ([to] if isinstance(to, str) else to)]
+            found = verify(self.ledger, self.plan, sample=sample, source=source, expected=asked, to=stores, quiet=quiet)
         if report:
             self.keep_report(found)
         return found

@@ -39,6 +39,7 @@ from shardmill.run.planning import (
     check_installed,
     open_placer,
     permit,
+    prepare_deliveries,
     refuse_another_model,
     settle_by_task,
     write_plan,
@@ -165,6 +166,7 @@ def resume(
         check_installed(plan.work, devices)
     if plan.work.to is not None:
         find_table(plan.work).prepare(plan, result_schema(plan))
+    prepare_deliveries(plan, spec.execution)
     kept = {name: value for name, value in settings.items() if name in ("places", "to_url")}
     ledger.put_execution({**spec.execution.to_settings(), **kept})
     return _finish(ledger, plan, spec, placer, devices, asked_at, quiet)

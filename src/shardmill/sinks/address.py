@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from typing import cast
 
-import pyarrow as pa
-
 from shardmill.core.errors import SpecError, nearest
 from shardmill.core.passwords import withhold
-from shardmill.plan import Plan
 from shardmill.plan.spec import Work
 from shardmill.plugins import SinkKind, find, find_by_scheme, schemes
-from shardmill.sinks.base import Delivery, ResultTable
+from shardmill.sinks.base import Delivery, ResultTable, Shipment
 
 
 def find_delivery(address: str) -> SinkKind:
@@ -25,9 +22,9 @@ def find_delivery(address: str) -> SinkKind:
     return kind
 
 
-def open_delivery(address: str, plan: Plan, schema: pa.Schema) -> Delivery:
+def open_delivery(address: str, shipment: Shipment) -> Delivery:
     """The store, for the rows of a run."""
-    return cast(Delivery, find_delivery(address).part("delivery")(address, f"{plan.id}.{plan.generation}", schema))
+    return cast(Delivery, find_delivery(address).part("delivery")(address, shipment))
 
 
 def find_writer(work: Work) -> SinkKind:

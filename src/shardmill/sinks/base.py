@@ -88,27 +88,90 @@ class Staged(Protocol):
     def abandon(self) -> None: ...
 
 
-class Delivery(ABC):
-    """A store beside the run folder, to which the shards of a finished run are delivered, each exactly once.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shipment:
+    """What is delivered to a store: the rows of a run, with the columns of `schema`.
 
-    It is made with its address, the name of the run and the columns of its rows, and may be made again at any time by
-    another process. The rows stay in the run folder, too, so that what it holds can be proved.
+    `plan` and `generation` name the run. The columns of `key` identify a row, and are empty if nothing does. `vector`
+    is the column of vectors that the task made, and `made_by` a digest of the task, its parameters and its model.
     """
 
-    def __init__(self, address: str, run: str, schema: pa.Schema) -> None:
-        self.address, self.run, self.schema = address, run, schema
+    plan: str
+    generation: str
+    schema: pa.Schema
+    key: tuple[str, ...] = ()
+    vector: str = ""
+    made_by: str = ""
+
+    @property
+    def dims(self) -> int:
+        return int(self.schema.field(self.vector).type.list_size) if self.vector else 0
+
+
+@dataclass(frozen=True, slots=True)
+class Lot:
+    """Consecutive shards whose rows are delivered together, with a digest of them; `staged` is what `stage` said."""
+
+    number: int
+    shards: range
+    digest: str
+    read: Callable[[], Iterator[pa.RecordBatch]]
+    staged: dict[str, Any] = field(default_factory=dict)
+
+
+class Delivery(ABC):
+    """A store beside the run folder, to which the rows of a run are delivered in lots, each exactly once.
+
+    It is made with its address and what is delivered, and may be made again at any time by another process. The rows
+    stay in the run folder, too, so that what it holds can be proved.
+
+    Lots are numbered from 0. Any worker may `stage` one, while others stage other lots, or the same one. A single
+    process commits them, in order. It may be paused, and another take its place: so `commit` looks at the number of
+    lots that the store has in the same transaction that adds to it.
+    """
+
+    # Whether `stage` does work, which the workers then share.
+    stages = False
+    # Whether it knows how many lots it has. One that does not takes the same row again and again, and has it once.
+    counts = True
+    # The most lots that are committed together.
+    lots_at_once = 256
+    # Whether vectors come back bit by bit as they went.
+    exact = True
+
+    def __init__(self, address: str, shipment: Shipment) -> None:
+        self.address, self.shipment = address, shipment
 
     @abstractmethod
-    def delivered(self) -> Mapping[int, str]:
-        """The shards of this run that it has, each with the digest that it was delivered with."""
+    def prepare(self) -> None:
+        """Create what rows go into, or refuse what is there and does not fit them."""
 
     @abstractmethod
-    def deliver(self, shard: int, digest: str, rows: Iterator[pa.RecordBatch]) -> None:
-        """Take all rows of a shard and its digest, in place of what it has of that shard; all of it or nothing."""
+    def count(self) -> int:
+        """How many lots of this run it has."""
+
+    def stage(self, lot: Lot) -> dict[str, Any]:
+        """Write the rows of a lot where nobody sees them yet; what is returned is given to `commit` as JSON."""
+        return {}
 
     @abstractmethod
-    def read(self, shard: int) -> Iterator[pa.RecordBatch]:
-        """The rows of a shard, in the order in which they came, with the columns of the schema."""
+    def commit(self, first: int, lots: Sequence[Lot]) -> bool:
+        """Add lots, from number `first` on: all or none. False if it does not have `first` lots of this run."""
+
+    @abstractmethod
+    def scan(self) -> Iterator[pa.RecordBatch]:
+        """All rows that it has, of other runs too, with the columns of the schema."""
+
+    @abstractmethod
+    def delete(self, keys: pa.RecordBatch) -> None:
+        """Delete the rows with these values of the key columns."""
+
+    def finish(self, lots: Sequence[Lot]) -> list[str]:
+        """Complete the store after the last of all lots: build indexes, delete what dead attempts left.
+
+        Returns a line for each thing that was done.
+        """
+        return []
 
     def close(self) -> None:  # noqa: B027
         """Let go of the store."""

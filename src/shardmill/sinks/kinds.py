@@ -15,3 +15,16 @@ POSTGRESQL = SinkKind(
     progress="shardmill.postgres.batches:read_progress",
     extras=("postgres",),
 )
+
+LANCE = SinkKind(name="lance", schemes=("lance:",), delivery=f"{_HERE}.lakes.lance:LanceDelivery", extras=("lance",))
+DELTA = SinkKind(name="delta", schemes=("delta:",), delivery=f"{_HERE}.lakes.delta:DeltaDelivery", extras=("delta",))
+DUCKDB = SinkKind(
+    name="duckdb",
+    schemes=("duckdb:",),
+    delivery=f"{_HERE}.databases.duckdb:DuckDbDelivery",
+    reach="machine",
+    extras=("duckdb",),
+)
+SQLITE = SinkKind(
+    name="sqlite", schemes=("sqlite:",), delivery=f"{_HERE}.databases.sqlite:SqliteDelivery", reach="machine"
+)

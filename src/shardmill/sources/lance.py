@@ -24,7 +24,7 @@ from shardmill.sources.base import Fields, ItemBatch, Shard, Source, SourceFile,
 from shardmill.sources.batches import BATCH_BYTES, BATCH_ROWS
 from shardmill.sources.files import changed, empty_source, file_name
 from shardmill.store import is_url, open_store
-from shardmill.store.clients import find_endpoint
+from shardmill.store.clients import options_for_others
 
 FORMAT, SCHEME = "lance", "lance:"
 _VERSIONS = "_versions"
@@ -166,9 +166,7 @@ def _open(place: str, version: int | None = None) -> Any:
         import lance
     except ImportError as error:
         raise missing_extra("pylance", "lance") from error
-    options = {}
-    if is_url(place) and (endpoint := find_endpoint(place)):
-        options = {"aws_endpoint": endpoint, "allow_http": str(endpoint.startswith("http://")).lower()}
+    options = options_for_others(place)
     with _explained(place, "" if version is None else f"at version {version}"):
         return lance.dataset(place, version=version, storage_options=options or None)
 

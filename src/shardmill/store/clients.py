@@ -105,6 +105,13 @@ def find_endpoint(url: str) -> str:
     return _endpoint(url, dict(os.environ))
 
 
+def options_for_others(place: str) -> dict[str, str]:
+    """Where the store of a place is, for libraries that have a client of their own; nothing for a path."""
+    if "://" not in place or not (endpoint := find_endpoint(place)):
+        return {}
+    return {"aws_endpoint": endpoint, "allow_http": str(endpoint.startswith("http://")).lower()}
+
+
 def _endpoint(root: str, known: dict[str, str]) -> str:
     """Where the environment says that the store of this bucket is; "" for the service's own address."""
     if root.startswith("s3"):

@@ -13,7 +13,7 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -27,7 +27,6 @@ from shardmill.core.errors import ShardmillError, SourceError
 from shardmill.core.records import check_record
 from shardmill.engines.base import Engine
 from shardmill.plugins import find_by_scheme
-from shardmill.sinks.base import Delivery
 from shardmill.sources import (
     Fields,
     Shard,
@@ -45,6 +44,7 @@ from shardmill.store import is_url, open_store
 from shardmill.tasks.base import WINDOW, Output, Prepared, Task
 from shardmill.tasks.context import LongTask, Stopped
 from shardmill.testing.context import FakeContext
+from shardmill.testing.delivering import check_sink
 from shardmill.testing.writing import Checks, check_writer
 
 __all__ = ["check_engine", "check_sink", "check_source", "check_task", "check_writer"]
@@ -181,88 +181,6 @@ def _check_changed(checks: Checks, stat: SourceStat, fields: Fields) -> None:
         checks.that(True, "")
     else:
         checks.that(False, "a file that changed since planning is refused")
-
-
-def check_sink(make: Callable[[str, pa.Schema], Delivery]) -> int:
-    """Check that a store takes every shard exactly once. `make` opens it for a run and a schema, again and again.
-
-    A sink that workers write to themselves is checked by `check_writer`.
-    """
-    checks = Checks()
-    schema = pa.schema(
-        [
-            pa.field("id", pa.string()),
-            pa.field("number", pa.int64()),
-            pa.field("share", pa.float64()),
-            pa.field("good", pa.bool_()),
-            pa.field("vector", pa.list_(pa.float32(), 3)),
-        ]
-    )
-    first, second = _rows(schema, 0, 5), _rows(schema, 5, 3)
-
-    def look(run: str, shard: int) -> list[dict[str, Any]]:
-        store = make(run, schema)
-        found = [row for batch in store.read(shard) for row in batch.to_pylist()]
-        store.close()
-        return found
-
-    def has(run: str) -> dict[int, str]:
-        store = make(run, schema)
-        found = dict(store.delivered())
-        store.close()
-        return found
-
-    def put(run: str, shard: int, digest: str, rows: Iterator[pa.RecordBatch]) -> None:
-        store = make(run, schema)
-        try:
-            store.deliver(shard, digest, rows)
-        finally:
-            store.close()
-
-    checks.that(has("run") == {}, "a new store has no shard")
-    put("run", 0, "a", iter([first]))
-    checks.that(has("run") == {0: "a"}, "a shard that was delivered is known to the next process")
-    checks.that(look("run", 0) == first.to_pylist(), "rows come back as they went, nulls and floats too")
-    put("run", 0, "a", iter([first]))
-    checks.that(look("run", 0) == first.to_pylist(), "a shard that is delivered again is there once")
-    put("run", 1, "b", iter([second.slice(0, 1), second.slice(1)]))
-    checks.that(look("run", 1) == second.to_pylist(), "batches of a shard keep their order")
-    checks.that(look("run", 0) == first.to_pylist(), "another shard changes nothing")
-    put("run", 2, "c", iter(()))
-    checks.that(has("run")[2] == "c" and look("run", 2) == [], "a shard without rows is delivered")
-
-    def broken() -> Iterator[pa.RecordBatch]:
-        yield second
-        raise RuntimeError("killed")
-
-    for shard, digest in ((3, "d"), (0, "e")):
-        try:
-            put("run", shard, digest, broken())
-        except RuntimeError:
-            checks.that(True, "")
-        else:
-            checks.that(False, "an error in the middle of a shard is not swallowed")
-    checks.that(3 not in has("run") and look("run", 3) == [], "a delivery that fails leaves nothing of a new shard")
-    checks.that(has("run")[0] == "a" and look("run", 0) == first.to_pylist(), "and leaves an old one as it was")
-    put("run", 0, "f", iter([second]))
-    checks.that(has("run")[0] == "f" and look("run", 0) == second.to_pylist(), "another digest replaces the rows")
-    checks.that(has("other") == {} and look("other", 0) == [], "another run sees none of it")
-    put("other", 0, "a", iter([first]))
-    checks.that(look("run", 0) == second.to_pylist(), "and changes none of it")
-    return checks.made
-
-
-def _rows(schema: pa.Schema, start: int, count: int) -> pa.RecordBatch:
-    numbers = range(start, start + count)
-    columns = [
-        [f'"{n}" é\n' for n in numbers],
-        [None if n == 1 else n * 2**40 for n in numbers],
-        [n / 3 for n in numbers],
-        [None if n == 2 else n % 2 == 0 for n in numbers],
-        [None if n == 3 else [float(np.float32(n / 7)), -0.0, 1e-30] for n in numbers],
-    ]
-    arrays = [pa.array(values, field.type) for values, field in zip(columns, schema, strict=True)]
-    return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
 def check_task(make: Callable[[], Task], texts: Sequence[str], fields: pa.RecordBatch | None = None) -> int:

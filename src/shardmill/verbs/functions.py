@@ -78,7 +78,7 @@ def answer(
     image: str | None = None,
     detach: bool = False,
     then: str | Sequence[str] | None = None,
-    into: str | None = None,
+    into: str | Sequence[str] | None = None,
     max_errors: str | None = None,
     precision: Literal["auto", "float32"] | None = None,
     batch_tokens: int | None = None,
@@ -133,7 +133,7 @@ def answer(
     image: With engine="kubernetes": The image of the pods, with shardmill in it.
     detach: Return once the workers are placed; they finish the run on their own.
     then: After the last shard: verify, or merge:FILE.parquet; repeatable.
-    into: Deliver the finished rows to a store that a package brings, too: its address.
+    into: Deliver the finished rows to a store, too: lance:PLACE, delta:PLACE, duckdb:FILE, sqlite:FILE; repeatable.
     max_errors: Rows that may fail: 1% or a number. Default: 1%.
     precision: auto, or float32 for exact arithmetic at less speed. Default: auto.
     batch_tokens: Tokens per batch, including padding. Default: by memory.
@@ -184,7 +184,7 @@ def apply(
     image: str | None = None,
     detach: bool = False,
     then: str | Sequence[str] | None = None,
-    into: str | None = None,
+    into: str | Sequence[str] | None = None,
     max_errors: str | None = None,
     shard_bytes: int | str | None = None,
     batch_rows: int | None = None,
@@ -231,7 +231,7 @@ def apply(
     image: With engine="kubernetes": The image of the pods, with shardmill in it.
     detach: Return once the workers are placed; they finish the run on their own.
     then: After the last shard: verify, or merge:FILE.parquet; repeatable.
-    into: Deliver the finished rows to a store that a package brings, too: its address.
+    into: Deliver the finished rows to a store, too: lance:PLACE, delta:PLACE, duckdb:FILE, sqlite:FILE; repeatable.
     max_errors: Rows that may fail: 1% or a number. Default: 1%.
     shard_bytes: Bytes of source per shard: 64MB. Default: about 90 s of work.
     batch_rows: Items per transaction. Default: 512.
@@ -437,7 +437,7 @@ def embed(
     image: str | None = None,
     detach: bool = False,
     then: str | Sequence[str] | None = None,
-    into: str | None = None,
+    into: str | Sequence[str] | None = None,
     max_errors: str | None = None,
     precision: Literal["auto", "float32"] | None = None,
     batch_tokens: int | None = None,
@@ -484,7 +484,7 @@ def embed(
     image: With engine="kubernetes": The image of the pods, with shardmill in it.
     detach: Return once the workers are placed; they finish the run on their own.
     then: After the last shard: verify, or merge:FILE.parquet; repeatable.
-    into: Deliver the finished rows to a store that a package brings, too: its address.
+    into: Deliver the finished rows to a store, too: lance:PLACE, delta:PLACE, duckdb:FILE, sqlite:FILE; repeatable.
     max_errors: Rows that may fail: 1% or a number. Default: 1%.
     precision: auto, or float32 for exact arithmetic at less speed. Default: auto.
     batch_tokens: Tokens per batch, including padding. Default: by memory.
@@ -541,7 +541,7 @@ def generate(
     image: str | None = None,
     detach: bool = False,
     then: str | Sequence[str] | None = None,
-    into: str | None = None,
+    into: str | Sequence[str] | None = None,
     max_errors: str | None = None,
     precision: Literal["auto", "float32"] | None = None,
     batch_tokens: int | None = None,
@@ -601,7 +601,7 @@ def generate(
     image: With engine="kubernetes": The image of the pods, with shardmill in it.
     detach: Return once the workers are placed; they finish the run on their own.
     then: After the last shard: verify, or merge:FILE.parquet; repeatable.
-    into: Deliver the finished rows to a store that a package brings, too: its address.
+    into: Deliver the finished rows to a store, too: lance:PLACE, delta:PLACE, duckdb:FILE, sqlite:FILE; repeatable.
     max_errors: Rows that may fail: 1% or a number. Default: 1%.
     precision: auto, or float32 for exact arithmetic at less speed. Default: auto.
     batch_tokens: Tokens per batch, including padding. Default: by memory.
@@ -627,6 +627,7 @@ def load(
     format: str | None = None,
     config: str | None = None,
     split: str | None = None,
+    from_run: str | None = None,
     where: str | None = None,
     take: float | str | None = None,
     limit: int | None = None,
@@ -661,7 +662,7 @@ def load(
     image: str | None = None,
     detach: bool = False,
     then: str | Sequence[str] | None = None,
-    into: str | None = None,
+    into: str | Sequence[str] | None = None,
     max_errors: str | None = None,
     precision: Literal["auto", "float32"] | None = None,
     batch_tokens: int | None = None,
@@ -676,7 +677,7 @@ def load(
 
     source: Files, folders, globs, URLs, - (a pipe), or run:RUN; with query=, a database. Or data in memory: a
         frame, an Arrow table, a dataset, a list or an iterator of texts or dicts.
-    to: postgresql://USER@HOST/DATABASE or embedded:PATH.
+    to: postgresql://USER@HOST/DATABASE or embedded:PATH; with from=, any store: lance:PLACE, duckdb:FILE, ….
     out: The run folder: a path or a URL. Default: runs/TABLE.
     text: The text to embed: a field, several ("title,body") or a template ("{title}: {body}"). Default: what the
         schema= embeds.
@@ -685,6 +686,7 @@ def load(
         by file name.
     config: Of a dataset with several configs (subsets), the one to read; all reads every file.
     split: Of a folder or a dataset with several splits, the one to read; all reads every file.
+    from_run: Deliver the rows of this finished run as they are; as a source, run:RUN is embedded again.
     where: Take the items for which this holds, in a small subset of SQL: "overall <= 2 AND title IS NOT NULL".
     take: Take this share of the items, 1% or 0.01, by a hash of the id: the same ones on every machine.
     limit: Take the first N items of those that where= and take= leave.
@@ -721,7 +723,7 @@ def load(
     image: With engine="kubernetes": The image of the pods, with shardmill in it.
     detach: Return once the workers are placed; they finish the run on their own.
     then: After the last shard: verify, or merge:FILE.parquet; repeatable.
-    into: Deliver the finished rows to a store that a package brings, too: its address.
+    into: Deliver the finished rows to a store, too: lance:PLACE, delta:PLACE, duckdb:FILE, sqlite:FILE; repeatable.
     max_errors: Rows that may fail: 1% or a number. Default: 1%.
     precision: auto, or float32 for exact arithmetic at less speed. Default: auto.
     batch_tokens: Tokens per batch, including padding. Default: by memory.
@@ -928,7 +930,7 @@ def summarize(
     image: str | None = None,
     detach: bool = False,
     then: str | Sequence[str] | None = None,
-    into: str | None = None,
+    into: str | Sequence[str] | None = None,
     max_errors: str | None = None,
     precision: Literal["auto", "float32"] | None = None,
     batch_tokens: int | None = None,
@@ -987,7 +989,7 @@ def summarize(
     image: With engine="kubernetes": The image of the pods, with shardmill in it.
     detach: Return once the workers are placed; they finish the run on their own.
     then: After the last shard: verify, or merge:FILE.parquet; repeatable.
-    into: Deliver the finished rows to a store that a package brings, too: its address.
+    into: Deliver the finished rows to a store, too: lance:PLACE, delta:PLACE, duckdb:FILE, sqlite:FILE; repeatable.
     max_errors: Rows that may fail: 1% or a number. Default: 1%.
     precision: auto, or float32 for exact arithmetic at less speed. Default: auto.
     batch_tokens: Tokens per batch, including padding. Default: by memory.

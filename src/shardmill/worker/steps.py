@@ -24,15 +24,15 @@ from shardmill.plan.spec import ErrorLimit, Execution
 from shardmill.plugins import find_verb, load_part
 
 _LONGEST_PAUSE_S = 2.0
-_LOOK_EVERY_S = 0.2
+_DELIVER = "deliver"
 
 
 def steps_of(plan: Plan, execution: Execution) -> list[str]:
     """The steps of a run, in order."""
     is_indexed = plan.work.to is not None and execution.index != "none"
     indexes = [f"index:{execution.index}"] if is_indexed else []
-    delivery = ["deliver"] if execution.into else []
-    return ["sweep", *indexes, *find_verb(plan.work.task).steps, *delivery, *execution.then]
+    deliveries = [f"{_DELIVER}:{address}" for address in execution.into]
+    return ["sweep", *indexes, *find_verb(plan.work.task).steps, *deliveries, *execution.then]
 
 
 def is_more_than_swept(plan: Plan, execution: Execution) -> bool:
@@ -58,6 +58,7 @@ def finish(
     for step in steps_of(plan, execution):
         pause = 0.05
         _forget_early(ledger, plan, step)
+        _help(ledger, plan, execution, step, worker, stop)
         while (seen := ledger.steps.take(step, worker, execution.lease_s)).state != "done":
             if seen.state == "failed":
                 raise _end_run(ledger, worker, seen)
@@ -76,6 +77,15 @@ def finish(
             pause = min(max(_LONGEST_PAUSE_S, execution.lease_s / 4), pause * 1.5)
     close_run(ledger, plan, worker)
     return True
+
+
+def _help(ledger: Ledger, plan: Plan, execution: Execution, step: str, worker: str, stop: threading.Event) -> None:
+    """Do what any number of processes may do of a step before one of them holds it."""
+    seen = ledger.steps.find(step)
+    if step.startswith(f"{_DELIVER}:") and (seen is None or seen.state not in (DONE, FAILED)) and not stop.is_set():
+        from shardmill.results.delivery import stage_lots
+
+        stage_lots(ledger, plan, step.partition(":")[2], worker, lease_s=execution.lease_s, stop=stop)
 
 
 def _extent(plan: Plan) -> dict[str, Any]:
@@ -142,32 +152,16 @@ def begin_again(ledger: Ledger, plan: Plan, execution: Execution) -> None:
     """Let failed steps be tried again, and those that cost little if there is nothing to do."""
     for step in steps_of(plan, execution):
         seen = ledger.steps.find(step)
-        if seen is not None and (seen.state == "failed" or step.partition(":")[0] in ("sweep", "index", "deliver")):
+        if seen is not None and (seen.state == "failed" or step.partition(":")[0] in ("sweep", "index", _DELIVER)):
             ledger.steps.forget(step)
 
 
 @contextmanager
 def _held(ledger: Ledger, step: str, worker: str, lease_s: float, stop: threading.Event) -> Iterator[None]:
     """Keep the lease of a step while it is done; give it back if told to stop, or if another process may succeed."""
-    ended = threading.Event()
-
-    def keep() -> None:
-        renewed = time.monotonic()
-        while not ended.wait(min(_LOOK_EVERY_S, lease_s / 4)):
-            with suppress(ShardmillError):
-                if stop.is_set():
-                    ledger.steps.release(step, worker)
-                    return
-                if time.monotonic() - renewed >= lease_s / 4:
-                    renewed = time.monotonic()
-                    ledger.steps.renew(step, worker, lease_s)
-                    if not ledger.state.is_wanted():
-                        stop.set()
-
-    keeper = threading.Thread(target=keep, name="step", daemon=True)
-    keeper.start()
     try:
-        yield
+        with ledger.steps.kept(step, worker, lease_s, stop, ledger.state.is_wanted):
+            yield
     except ShardmillError as error:
         if error.retryable:
             ledger.steps.release(step, worker)
@@ -183,9 +177,6 @@ def _held(ledger: Ledger, step: str, worker: str, lease_s: float, stop: threadin
     except BaseException:
         ledger.steps.release(step, worker)
         raise
-    finally:
-        ended.set()
-        keeper.join()
 
 
 def _end_run(ledger: Ledger, worker: str, failed: Step, *, resumes: bool = True) -> StepFailed:
@@ -252,16 +243,19 @@ def _merge(ledger: Ledger, plan: Plan, execution: Execution, step: str, quiet: b
 def _deliver(ledger: Ledger, plan: Plan, execution: Execution, step: str, quiet: bool) -> dict[str, Any]:
     from shardmill.results.delivery import deliver_run
 
-    found = deliver_run(ledger, plan, execution.into, quiet=quiet)
+    address = step.partition(":")[2]
+    found = deliver_run(ledger, plan, address, lease_s=execution.lease_s, quiet=quiet)
     if not quiet:
-        say(f"Delivered: {found['delivered']:,} of {found['shards']:,} shards to {execution.into}")
-    return dict(found)
+        say(f"Delivered: {found['rows']:,} rows to {address}")
+        for line in found["done"]:
+            say(f"At {address}: {line}")
+    return found
 
 
 _DO: dict[str, Callable[[Ledger, Plan, Execution, str, bool], dict[str, Any]]] = {
     "sweep": _sweep,
     "index": _index,
-    "deliver": _deliver,
+    _DELIVER: _deliver,
     "verify": _verify,
     "merge": _merge,
 }

@@ -1,4 +1,4 @@
-"""Mail archives, SQLite, and a verb that counts words: what this package brings to shardmill."""
+"""Mail archives, folders of rows, and a verb that counts words: what this package brings to shardmill."""
 
 from shardmill.plugins.base import SinkKind, SourceKind, Verb
 
@@ -12,6 +12,6 @@ COUNT = Verb(
     task="shardmill_letters.task:CountTask",
 )
 MBOX = SourceKind(name="mbox", suffixes=(".mbox",), reader="shardmill_letters.mbox", located=True)
-SQLITE = SinkKind(
-    name="sqlite", schemes=("sqlite:",), delivery="shardmill_letters.sqlite:SqliteDelivery", reach="machine"
+OUTBOX = SinkKind(
+    name="outbox", schemes=("outbox:",), delivery="shardmill_letters.outbox:OutboxDelivery", reach="machine"
 )

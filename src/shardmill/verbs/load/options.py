@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from shardmill.plan.execution import Indexing, Transacting
-from shardmill.plan.options import RESULT, SOURCE, TABLE, option
+from shardmill.plan.options import RESULT, SOURCE, TABLE, CallOptions, option
 from shardmill.plan.shared import (
     AllowingCode,
     IntoFolder,
@@ -37,12 +37,25 @@ class LoadedTable(Storing):
 
     to: Address = option(
         "",
-        "postgresql://USER@HOST/DATABASE or embedded:PATH.",
+        "postgresql://USER@HOST/DATABASE or embedded:PATH; with --from, any store: lance:PLACE, duckdb:FILE, ….",
         group=TABLE,
         metavar="URL",
         key="url",
         common=True,
         needed=True,
+    )
+
+
+class FinishedRun(CallOptions):
+    """A run that is there already."""
+
+    from_run: Place = option(
+        "",
+        "Deliver the rows of this finished run as they are; as a source, run:RUN is embedded again.",
+        group=SOURCE,
+        metavar="RUN",
+        flags=("--from",),
+        common=True,
     )
 
 
@@ -62,6 +75,7 @@ class FolderOfLoad(IntoFolder):
 
 class LoadOptions(
     TextToLoad,
+    FinishedRun,
     TakingPart,
     LoadedTable,
     TableLayout,

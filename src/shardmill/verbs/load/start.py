@@ -1,11 +1,24 @@
-"""Starts `load`: a run whose result goes into a table."""
+"""Starts `load`: a run whose result goes into a table, or the delivery of one that is there."""
 
 from __future__ import annotations
 
+from shardmill.core.console import say
+from shardmill.core.errors import SpecError, UsageError
 from shardmill.run.request import Request
 from shardmill.run.result import Run
 
 
 def start(request: Request) -> Run:
-    """Embed every item of a source and load it into a table."""
+    """Embed every item of a source and load it into a table; or deliver a finished run."""
+    options = request.options
+    if options.from_run:
+        if options.source:
+            raise UsageError("Both a source and --from are given.", hint="--from delivers a run that is finished.")
+        if not options.to:
+            raise SpecError("No --to was given.", hint="Name a store: --to lance:reviews.lance")
+        run = Run(options.from_run)
+        rows = run.deliver(options.to, quiet=request.quiet)
+        if not request.quiet:
+            say(f"{rows:,} rows of {options.from_run} are in {options.to}")
+        return run
     return request.with_work(to=request.work.get("to") or {"url": ""}).carry_out()

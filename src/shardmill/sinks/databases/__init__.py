@@ -1,0 +1,1 @@
+"""Database files on one machine: the rows of a lot go in by one transaction."""

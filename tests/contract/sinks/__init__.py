@@ -1,0 +1,1 @@
+"""Stores that rows are delivered to."""

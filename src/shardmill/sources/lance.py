@@ -162,15 +162,24 @@ def _locate(place: str) -> str:
 
 
 def _open(place: str, version: int | None = None) -> Any:
+    lance = import_lance()
+    with _explained(place, "" if version is None else f"at version {version}"):
+        return lance.dataset(place, version=version, storage_options=storage_options(place))
+
+
+def import_lance() -> Any:
     try:
         import lance
     except ImportError as error:
         raise missing_extra("pylance", "lance") from error
-    options = {}
-    if is_url(place) and (endpoint := find_endpoint(place)):
-        options = {"aws_endpoint": endpoint, "allow_http": str(endpoint.startswith("http://")).lower()}
-    with _explained(place, "" if version is None else f"at version {version}"):
-        return lance.dataset(place, version=version, storage_options=options or None)
+    return lance
+
+
+def storage_options(place: str) -> dict[str, str] | None:
+    """Where the server of a URL is, for the library, if the environment names it."""
+    if not is_url(place) or not (endpoint := find_endpoint(place)):
+        return None
+    return {"aws_endpoint": endpoint, "allow_http": str(endpoint.startswith("http://")).lower()}
 
 
 @contextlib.contextmanager

@@ -139,7 +139,7 @@ def _write_rows(chosen: Chosen, file: IO[bytes], open_rows: OpenRows, quiet: boo
 
 def _result(ledger: Ledger, plan: Plan) -> Result:
     rows = sum(commit.rows_in_part for commit in ledger.commits.read_complete(plan))
-    return Result(part_schema(ledger, plan), rows, plan.kept, partial(read_rows, ledger, plan))
+    return Result(part_schema(ledger, plan), rows, tuple(plan.kept), partial(read_rows, ledger, plan))
 
 
 def _refuse_combination(suffix: str, out: str, in_folder: bool, choosing: bool) -> None:

@@ -7,6 +7,7 @@ import os
 import shlex
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -72,7 +73,7 @@ def test_what_it_prints(run: Run, shardmill: Cli, tmp_path: Path) -> None:
     assert told == {"files": [f"{tmp_path}/two.jsonl"], "rows": 60, "bytes": size}
 
 
-REFUSED = {
+REFUSED: dict[str, tuple[Any, str, str]] = {
     "a suffix": (["--out", "m.xlsx"], "ends in no suffix of a known format", ".parquet, .npy, .jsonl"),
     "a pipe of two files": (["--out", "-", "--format", "npy"], "cannot be written to a pipe", "--out"),
     "a pipe of a folder": (["--out", "-", "--rows-per-file", 3], "A folder of files cannot be written to a pipe", ""),

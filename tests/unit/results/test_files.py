@@ -202,7 +202,7 @@ def test_a_condition_that_matches_nothing(runs: dict[str, Run], tmp_path: Path, 
         assert unpack(out.read_bytes(), suffix) == b""
 
 
-REFUSED = {
+REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "there is no such column": ({"where": "overal <= 2"}, "where: the result has no column 'overal'"),
     "what cannot be compared": ({"where": "lang <= 2"}, "'lang' holds text; 2 is a number"),
     "a vector in a condition": ({"where": "embedding <= 2"}, "cannot be compared"),

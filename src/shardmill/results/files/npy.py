@@ -51,7 +51,7 @@ def write_matrix(vector: Chosen, file: IO[bytes], *, quiet: bool) -> int:
 
 def _find_vector(chosen: Chosen) -> str:
     """The vectors that the task made; those that were kept from the source do not count."""
-    made = [field.name for field in chosen.result.schema if is_vector(field.type)]
+    made = [str(field.name) for field in chosen.result.schema if is_vector(field.type)]
     made = [name for name in made if name not in chosen.result.kept]
     if not made:
         raise UsageError("This run has no vector column.")

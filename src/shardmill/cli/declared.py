@@ -135,7 +135,7 @@ MERGE = Verb(
         "shardmill merge runs/reviews --out vectors.npy",
         'shardmill merge runs/reviews --out bad.csv.gz --where "overall <= 2" --columns id,overall',
         "shardmill merge runs/reviews --out - | head -1",
-        "shardmill merge runs/reviews --out by-rating.parquet --partition-by overall",
+        "shardmill merge runs/reviews --out by-language.parquet --partition-by lang",
     ),
     options=f"{_RESULTS}:MergeOptions",
     start=f"{_RESULTS}:merge",

@@ -12,7 +12,7 @@ from shardmill.core.dialect import shell_command
 from shardmill.core.errors import EXIT_FAILED, UsageError
 from shardmill.plan.options import RESULT, WRITTEN, CallOptions, option
 from shardmill.plan.shared import OfRun, Printing
-from shardmill.plan.values import NAMES, Columns, Condition, Place
+from shardmill.plan.values import Columns, Condition, Place
 
 if TYPE_CHECKING:
     from shardmill.run.request import Request
@@ -83,36 +83,33 @@ class MergeOptions(OfRun, Printing):
     out: Place = option(
         ...,
         "A file by its suffix, a folder of such files, or - for stdout: .parquet, .npy, .jsonl, .csv, .tsv, .arrow, "
-        ".lance; .jsonl.gz and .zst, too.",
+        ".lance; also .jsonl.gz and .jsonl.zst.",
+        group=WRITTEN,
         metavar="FILE",
         common=True,
     )
     format: str = option(
         "",
-        "The suffix, if the name does not have it: csv, jsonl.gz.",
+        "The format, if the name does not say it: csv, jsonl.gz.",
+        group=WRITTEN,
         metavar="FORMAT",
         common=True,
-        shown="by the name",
-    )
-    where: Condition = option(
-        "", 'Only rows that match a condition: "overall <= 2".', group=RESULT, metavar="CONDITION", common=True
-    )
-    columns: Columns = option(
-        (),
-        "Only these columns, in this order, after `row`.",
-        group=RESULT,
-        metavar="COLUMNS",
-        common=True,
-        accepts=NAMES,
-    )
-    rename: tuple[str, ...] = option(
-        (), "Another name for a column; repeatable.", group=RESULT, metavar="OLD=NEW", common=True, repeats=True
+        shown="by the name; jsonl on stdout",
     )
     rows_per_file: int | None = option(
         None, "Write a folder of files with N rows each.", group=WRITTEN, metavar="N", common=True, ge=1
     )
     partition_by: str = option(
         "", "Write a folder COLUMN=VALUE/ for each value of a column.", group=WRITTEN, metavar="COLUMN", common=True
+    )
+    where: Condition = option(
+        "", 'Only rows that match a condition: "overall <= 2".', group=RESULT, metavar="CONDITION", common=True
+    )
+    columns: Columns = option(
+        (), "Only these columns, in this order, after `row`.", group=RESULT, metavar="COLUMNS", common=True
+    )
+    rename: tuple[str, ...] = option(
+        (), "Another name for a column; repeatable.", group=RESULT, metavar="OLD=NEW", common=True, repeats=True
     )
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import datetime
 import io
+import itertools
 import json
 import uuid
 from collections.abc import Iterator
@@ -16,7 +18,9 @@ import pytest
 
 from shardmill.core.errors import MissingExtra, UsageError
 from shardmill.results.files import parquet as parquet_files
-from shardmill.results.files.kinds import BY_SUFFIX, FILE_KINDS
+from shardmill.results.files.chosen import Chosen, Merged, Result, choose
+from shardmill.results.files.folder import write_folder
+from shardmill.results.files.kinds import BY_SUFFIX, FILE_KINDS, FileKind
 from shardmill.run import Run
 from shardmill.sinks.parquet import restore_missing
 from shardmill.sources.lance import storage_options
@@ -27,6 +31,7 @@ from tests.support.libraries import needed
 from tests.support.results import SHAPES, check_csv, check_lines, make_run, unpack
 
 duckdb, polars = needed("duckdb"), needed("polars")
+_READ = Chosen.read
 TEXTS = [suffix for suffix, (kind, _) in BY_SUFFIX.items() if kind.packed]
 
 
@@ -244,6 +249,23 @@ def test_names_may_change_places(runs: dict[str, Run], tmp_path: Path) -> None:
     assert table["lang"].to_pylist() == runs["vectors"].table()["id"].to_pylist()
 
 
+def write_count(ledger: Any, plan: Any, out: str, *, quiet: bool) -> Merged:
+    Path(out).write_text(f"{len(plan.shards)} {quiet}")
+    return Merged((out,), 0, 0)
+
+
+def test_a_format_is_one_entry(runs: dict[str, Run], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kind = FileKind(name="count", suffixes=(".count",), whole=f"{__name__}:write_count")
+    monkeypatch.setitem(BY_SUFFIX, ".count", (kind, "none"))
+    run, out = runs["vectors"], tmp_path / "all.count"
+    assert run.merge(out).files == (str(out),)
+    assert out.read_text() == f"{len(run.plan.shards)} True"
+    with pytest.raises(UsageError, match=r"A \.count file has the whole result"):
+        run.merge(out, where="n < 2")
+    with pytest.raises(UsageError, match=r"write no \.count files"):
+        run.merge(out, rows_per_file=2)
+
+
 def test_a_name_that_says_no_format(runs: dict[str, Run], tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"ends in no suffix of a known format") as told:
         runs["vectors"].merge(tmp_path / "all.parket")
@@ -307,6 +329,31 @@ def test_folders_are_named_as_arrow_names_them(runs: dict[str, Run], tmp_path: P
     )
     names = {path.name for path in (tmp_path / "theirs").iterdir()}
     assert {path.name for path in (tmp_path / "ours.parquet").iterdir()} == {*names, "lang="}
+
+
+@pytest.mark.parametrize(
+    ("column", "names"),
+    [
+        ("good", ["good=__HIVE_DEFAULT_PARTITION__", "good=false", "good=true"]),
+        ("day", ["day=2026-01-02", "day=2026-11-18", "day=__HIVE_DEFAULT_PARTITION__"]),
+        ("order", ["order=-1", "order=7", "order=__HIVE_DEFAULT_PARTITION__"]),
+    ],
+)
+def test_folders_of_other_types(tmp_path: Path, column: str, names: list[str]) -> None:
+    """One of the columns has the name of that which the sort adds."""
+    days = pa.array([datetime.date(2026, 11, 18), datetime.date(2026, 1, 2), None], pa.date32())
+    table = pa.table({"row": [0, 1, 2], "good": [True, None, False], "day": days, "order": [None, 7, -1]})
+
+    def read(columns: list[str]) -> Iterator[pa.RecordBatch]:
+        return iter(table.select(["row", *columns]).to_batches())
+
+    chosen = choose(Result(table.schema.remove(0), 3, (), read))
+    out = str(tmp_path / "all.parquet")
+    merged = write_folder(chosen, out, parquet_files.open_parquet, ".parquet", None, column, quiet=True)
+    assert (merged.rows, sorted(path.name for path in Path(out).iterdir())) == (3, names)
+    kinds = pa.dataset.partitioning(pa.schema([table.schema.field(column)]), flavor="hive")
+    found = pa.dataset.dataset(out, partitioning=kinds).to_table(columns=table.schema.names).sort_by("row")
+    assert found.to_pylist() == table.to_pylist()
 
 
 def test_folders_of_numbered_files(runs: dict[str, Run], tmp_path: Path) -> None:
@@ -374,19 +421,23 @@ def test_folders_in_other_stores(runs: dict[str, Run]) -> None:
         run.merge(f"{place}/all.lance")
 
 
+def interrupted(self: Chosen, label: str, *, quiet: bool) -> Iterator[pa.RecordBatch]:
+    yield from itertools.islice(_READ(self, label, quiet=quiet), 1)
+    raise KeyboardInterrupt
+
+
+def test_a_dataset_that_is_not_completed(runs: dict[str, Run], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    needed("lance")
+    monkeypatch.setattr(Chosen, "read", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        runs["vectors"].merge(tmp_path / "all.lance")
+    assert [*tmp_path.iterdir()] == []
+
+
 def test_a_write_that_fails_in_a_store_is_marked(runs: dict[str, Run], monkeypatch: pytest.MonkeyPatch) -> None:
     run, place = runs["vectors"], f"memory://{uuid.uuid4().hex}/all.parquet"
-    from shardmill.results.files.chosen import Chosen
-
-    read = Chosen.read
-
-    def fail(self: Chosen, label: str, *, quiet: bool) -> Iterator[pa.RecordBatch]:
-        batches = read(self, label, quiet=quiet)
-        yield next(batches)
-        raise KeyboardInterrupt
-
     with monkeypatch.context() as patch:
-        patch.setattr(Chosen, "read", fail)
+        patch.setattr(Chosen, "read", interrupted)
         with pytest.raises(KeyboardInterrupt):
             run.merge(place, rows_per_file=2)
     assert open_store(place).head(PARTIAL) is not None

@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from shardmill.core.errors import ShardmillError, StoreError, UsageError
+from shardmill.core.errors import StoreError, UsageError
 from shardmill.results.files.chosen import Chosen, Merged
 from shardmill.sources.lance import import_lance, storage_options
 from shardmill.store import is_url, open_store
@@ -35,7 +35,8 @@ def write_lance(chosen: Chosen, out: str, *, quiet: bool) -> Merged:
 
 
 def _write(lance: Any, chosen: Chosen, place: str, quiet: bool) -> int:
-    rows, failed = 0, None
+    rows = 0
+    failed: BaseException | None = None
 
     def read() -> Iterator[pa.RecordBatch]:
         nonlocal rows, failed
@@ -51,7 +52,8 @@ def _write(lance: Any, chosen: Chosen, place: str, quiet: bool) -> int:
     try:
         lance.write_dataset(reader, place, mode="create", storage_options=storage_options(place))
     except (OSError, ValueError, RuntimeError) as error:
-        if isinstance(failed, ShardmillError):
+        # The library wraps what happened while it read the rows.
+        if failed is not None:
             raise failed from None
         reason = str(error).partition("\n")[0].partition(", /")[0].rstrip(".")
         raise StoreError(f"{place} cannot be written: {reason}.") from error

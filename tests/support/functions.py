@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import os
 import sys
 from typing import Any, ClassVar, TypedDict
@@ -111,3 +112,29 @@ class Numbered:
 
     def __call__(self, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
         return [{"times": self._times * len(row["text"]), "device": self._device, "text": row["text"]} for row in rows]
+
+
+@task(
+    columns={
+        "tags": pa.list_(pa.string()),
+        "about": pa.struct([("letters", pa.int64()), ('größe, "cm"', pa.list_(pa.float64()))]),
+        "raw": pa.binary(),
+        "when": pa.timestamp("us", "UTC"),
+        "share": pa.float64(),
+    }
+)
+def describe(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Nested values, bytes, times, and numbers that JSON does not have."""
+    return [_describe(int(row["id"][1:]), row["text"]) for row in rows]
+
+
+def _describe(number: int, text: str) -> dict[str, Any]:
+    if number % 5 == 4:
+        return dict.fromkeys(("tags", "about", "raw", "when", "share"))
+    return {
+        "tags": ["ü", 'a "quoted", one', None][: number % 4],
+        "about": {"letters": len(text), 'größe, "cm"': [number / 3, None]},
+        "raw": bytes([0, 255, number]),
+        "when": datetime.datetime(2026, 1, 1, 12, 30, number % 60, 5, tzinfo=datetime.UTC),
+        "share": float("nan") if number % 7 == 3 else number / 7,
+    }

@@ -126,11 +126,16 @@ VERIFY = Verb(
 )
 MERGE = Verb(
     name="merge",
-    summary="Write the result as one file, in source order.",
+    summary="Write the result as a file or a folder of files, in source order.",
+    about="The format is that of the name. A file that exists is replaced when the new one is complete; a folder must "
+    "be new or empty.",
     family=USES,
     examples=(
         "shardmill merge runs/reviews --out reviews.parquet",
         "shardmill merge runs/reviews --out vectors.npy",
+        'shardmill merge runs/reviews --out bad.csv.gz --where "overall <= 2" --columns id,overall',
+        "shardmill merge runs/reviews --out - | head -1",
+        "shardmill merge runs/reviews --out by-language.parquet --partition-by lang",
     ),
     options=f"{_RESULTS}:MergeOptions",
     start=f"{_RESULTS}:merge",

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
 from typing import TYPE_CHECKING, Any, Literal
 
 from shardmill.core.console import print_checks, print_json, say
 from shardmill.core.dialect import shell_command
-from shardmill.core.errors import EXIT_FAILED
-from shardmill.plan.options import CallOptions, option
+from shardmill.core.errors import EXIT_FAILED, UsageError
+from shardmill.plan.options import RESULT, WRITTEN, CallOptions, option
 from shardmill.plan.shared import OfRun, Printing
-from shardmill.plan.values import NAMES, Places
+from shardmill.plan.values import NAMES, Columns, Condition, Place, Places
 
 if TYPE_CHECKING:
     from shardmill.run.request import Request
 
 OF_A_TABLE = "Tables only"
+# As a shell says of a program that a closed pipe has ended.
+_PIPE_CLOSED = 128 + signal.SIGPIPE
+# More files than these are told by their number.
+_NAMED_FILES = 3
 
 
 class OfResult(CallOptions):
@@ -82,18 +88,67 @@ def verify(request: Request) -> None:
 class MergeOptions(OfRun, Printing):
     """What `merge` takes."""
 
-    out: str = option(..., "A .parquet or .npy file.", metavar="FILE", common=True)
+    out: Place = option(
+        ...,
+        "A file by its suffix, a folder of such files, or - for stdout: .parquet, .npy, .jsonl, .csv, .tsv, .arrow, "
+        ".lance; also .jsonl.gz and .jsonl.zst.",
+        group=WRITTEN,
+        metavar="FILE",
+        common=True,
+    )
+    format: str = option(
+        "",
+        "The format, if the name does not say it: csv, jsonl.gz.",
+        group=WRITTEN,
+        metavar="FORMAT",
+        common=True,
+        shown="by the name; jsonl on stdout",
+    )
+    rows_per_file: int | None = option(
+        None, "Write a folder of files with N rows each.", group=WRITTEN, metavar="N", common=True, ge=1
+    )
+    partition_by: str = option(
+        "", "Write a folder COLUMN=VALUE/ for each value of a column.", group=WRITTEN, metavar="COLUMN", common=True
+    )
+    where: Condition = option(
+        "", 'Only rows that match a condition: "overall <= 2".', group=RESULT, metavar="CONDITION", common=True
+    )
+    columns: Columns = option(
+        (), "Only these columns, in this order, after `row`.", group=RESULT, metavar="COLUMNS", common=True
+    )
+    rename: tuple[str, ...] = option(
+        (), "Another name for a column; repeatable.", group=RESULT, metavar="OLD=NEW", common=True, repeats=True
+    )
 
 
 def merge(request: Request) -> None:
+    from shardmill.run.request import key_values
     from shardmill.run.result import Run
 
     options: MergeOptions = request.options
-    merged = Run(options.run).merge(options.out, quiet=options.as_json)
+    if options.out == "-" and options.as_json:
+        raise UsageError("--json prints to stdout, and so does --out -.", hint="Give one of them.")
+    try:
+        merged = Run(options.run).merge(
+            options.out,
+            format=options.format,
+            where=options.where,
+            columns=options.columns,
+            rename=dict(key_values(options.rename, "--rename", "id=key")),
+            rows_per_file=options.rows_per_file,
+            partition_by=options.partition_by,
+            quiet=options.as_json,
+        )
+    except BrokenPipeError:
+        # Whoever reads the pipe has enough. What waits for it would fail again when the interpreter ends.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(_PIPE_CLOSED)
     if options.as_json:
         print_json({"files": merged.files, "rows": merged.rows, "bytes": merged.bytes})
-    else:
-        say(f"{merged.rows:,} rows, {merged.bytes:,} bytes: {', '.join(merged.files)}")
+        return
+    place = options.out if len(merged.files) > _NAMED_FILES else ", ".join(merged.files)
+    several = f" ({len(merged.files):,} files)" if len(merged.files) > _NAMED_FILES else ""
+    say(f"{merged.rows:,} rows, {merged.bytes:,} bytes: {place}{several}")
 
 
 class ReportOptions(OfRun):

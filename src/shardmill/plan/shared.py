@@ -19,7 +19,7 @@ from shardmill.plan.execution import (
     ShardLimits,
 )
 from shardmill.plan.options import MODEL, OTHER, RESULT, SOURCE, TABLE, CallOptions, TableOptions, WorkOptions, option
-from shardmill.plan.values import NAMES, PLACES, SOURCES, Address, Names, Place, Places, Share
+from shardmill.plan.values import NAMES, PLACES, SOURCES, Address, Condition, Names, Place, Places, Share
 
 
 class Reading(WorkOptions):
@@ -82,7 +82,7 @@ class ReadingTexts(Reading):
 class TakingPart(WorkOptions):
     """Which items of the source are taken; the others keep their numbers and count as dropped."""
 
-    where: str = option(
+    where: Condition = option(
         "",
         'Take the items for which this holds, in a small subset of SQL: "overall <= 2 AND title IS NOT NULL".',
         group=SOURCE,
@@ -98,15 +98,6 @@ class TakingPart(WorkOptions):
     limit: int | None = option(
         None, "Take the first N items of those that --where and --take leave.", group=SOURCE, metavar="N", ge=1
     )
-
-    @field_validator("where")
-    @classmethod
-    def _condition(cls, value: str) -> str:
-        from shardmill.core.where.parsing import parse_condition
-
-        if value:
-            parse_condition(value)
-        return value
 
     @property
     def takes_part(self) -> bool:

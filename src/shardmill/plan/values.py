@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator
+from pydantic import AfterValidator, BeforeValidator
 
 from shardmill.core.passwords import withhold
 from shardmill.plan.limits import parse_bytes, parse_share
@@ -39,6 +39,14 @@ def _as_places(value: Any) -> Any:
     return places
 
 
+def _as_condition(text: str) -> str:
+    from shardmill.core.where.parsing import parse_condition
+
+    if text:
+        parse_condition(text)
+    return text
+
+
 Names = Annotated[tuple[str, ...], BeforeValidator(_as_tuple)]
 Columns = Annotated[tuple[str, ...], BeforeValidator(_as_columns)]
 Places = Annotated[tuple[str, ...], BeforeValidator(_as_places)]
@@ -47,5 +55,8 @@ Share = Annotated[float, BeforeValidator(parse_share)]
 # A path or a URL; Python may give a Path.
 Place = Annotated[str, BeforeValidator(lambda value: os.fspath(value) if isinstance(value, os.PathLike) else value)]
 Address = Annotated[str, BeforeValidator(lambda value: withhold(str(value)))]
+
+# A condition on the columns of a row, in a small subset of SQL.
+Condition = Annotated[str, AfterValidator(_as_condition)]
 
 NAMES, PLACES, SOURCES = "str | Sequence[str]", "str | Sequence[str]", "Source"

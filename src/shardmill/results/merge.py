@@ -1,34 +1,29 @@
-"""Merge parts into one file, in source order, in constant memory."""
+"""The result of a run in source order, in constant memory: read, and written as files."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import IO
 
 import numpy as np
 import pyarrow as pa
 
-from shardmill.core.console import Bar
-from shardmill.core.errors import CorruptState, ShardmillError, UsageError
+from shardmill.core.errors import CorruptState, UsageError
 from shardmill.ledger import Commit, Ledger
 from shardmill.plan import ITEM, ROW, Plan
+from shardmill.plugins import load_part
+from shardmill.results.files.chosen import Chosen, Merged, OpenRows, Result, choose
+from shardmill.results.files.folder import write_folder
+from shardmill.results.files.kinds import BY_SUFFIX, find_suffix
+from shardmill.results.files.npy import write_matrix
+from shardmill.results.files.packed import packing
+from shardmill.results.files.pipe import PIPE, open_stdout
 from shardmill.results.windows import count_items, has_items, has_windows, item_numbers
-from shardmill.sinks.parquet import fill_missing, is_vector, open_writer, read_part, read_schema, vectors
+from shardmill.sinks.parquet import is_vector, read_part, read_schema
 from shardmill.store import LocalStore, locate, replacing
 from shardmill.tasks.base import WINDOW
-
-_ROW_GROUP_ROWS = 65_536
-
-
-@dataclass(frozen=True, slots=True)
-class Merged:
-    """What a merge wrote."""
-
-    files: tuple[str, ...]
-    rows: int
-    bytes: int
 
 
 def read_rows(ledger: Ledger, plan: Plan, columns: list[str] | None = None) -> Iterator[pa.RecordBatch]:
@@ -87,91 +82,98 @@ def vector_field(ledger: Ledger, plan: Plan) -> pa.Field:
     raise UsageError("This run has no vector column.")
 
 
-def merge(ledger: Ledger, plan: Plan, out: str, *, quiet: bool = False) -> Merged:
-    """Write the result as one `.parquet`, or as `.npy` with the other columns in `.ids.parquet` beside it.
+def merge(
+    ledger: Ledger,
+    plan: Plan,
+    out: str,
+    *,
+    format: str = "",
+    where: str = "",
+    columns: Sequence[str] = (),
+    rename: Mapping[str, str] | None = None,
+    rows_per_file: int | None = None,
+    partition_by: str = "",
+    quiet: bool = False,
+) -> Merged:
+    """Write the result, or chosen rows and columns of it, in the format that the name of `out` says.
 
-    A missing vector is written as NaN. Of the two files, `.npy` is the last to take its name: while it exists, the one
-    beside it is of the same merge.
+    `out` is a path, a URL, or "-" for standard output, which gets lines of JSON unless there is a `format`. With
+    `rows_per_file` or `partition_by` it is a folder of such files.
     """
-    _refuse_inside(ledger, out)
-    schema = part_schema(ledger, plan)
-    if out.endswith(".parquet"):
-        with replacing(out) as file:
-            rows = _write_parquet(ledger, plan, file, schema.names, quiet)
-        return Merged((out,), rows, _size(out))
-    if out.endswith(".npy"):
-        others = [name for name in schema.names if name != vector_field(ledger, plan).name]
-        beside = out.removesuffix(".npy") + ".ids.parquet"
-        with replacing(out) as file, replacing(beside) as ids:
-            rows = _write_vectors(ledger, plan, file, quiet)
-            _write_parquet(ledger, plan, ids, others, True)
-            # Vectors of an earlier merge must not stand beside the new ids.
-            store, key = locate(out)
-            store.delete(key)
-        return Merged((out, beside), rows, _size(out) + _size(beside))
-    raise UsageError(f"{out}: the name must end in .parquet or .npy.")
+    out = out.rstrip("/") or out
+    kind, compress = BY_SUFFIX[suffix := find_suffix(out, format or ("jsonl" if out == PIPE else ""))]
+    in_folder = rows_per_file is not None or bool(partition_by)
+    if rows_per_file is not None and rows_per_file < 1:
+        raise UsageError(f"--rows-per-file must be at least 1 (got {rows_per_file}).")
+    _refuse_combination(suffix, out, in_folder, bool(where or columns or rename))
+    if out != PIPE:
+        _refuse_place(ledger, out, is_folder=in_folder or kind.folder)
+    if kind.whole:
+        whole: Merged = load_part(kind.whole)(ledger, plan, out, quiet=quiet)
+        return whole
+    chosen = choose(_result(ledger, plan), where=where, columns=columns, rename=rename)
+    if kind.chosen:
+        part: Merged = load_part(kind.chosen)(chosen, out, quiet=quiet)
+        return part
+    open_rows = packing(load_part(kind.piped if out == PIPE and kind.piped else kind.rows), compress)
+    if in_folder:
+        return write_folder(chosen, out, open_rows, suffix, rows_per_file, partition_by, quiet=quiet)
+    if out == PIPE:
+        pipe = open_stdout()
+        rows = _write_rows(chosen, pipe, open_rows, quiet)
+        pipe.flush()
+        return Merged((out,), rows, pipe.tell())
+    with replacing(out) as file:
+        rows = _write_rows(chosen, file, open_rows, quiet)
+    return Merged.of((out,), rows)
 
 
-def _refuse_inside(ledger: Ledger, out: str) -> None:
-    """Refuse a file among the run's records, where it would be swept or taken for one of them."""
-    store, key = locate(out)
+def _write_rows(chosen: Chosen, file: IO[bytes], open_rows: OpenRows, quiet: bool) -> int:
+    rows = 0
+    with open_rows(file, chosen.schema) as write:
+        for batch in chosen.read("merging", quiet=quiet):
+            write(batch)
+            rows += batch.num_rows
+    return rows
+
+
+def _result(ledger: Ledger, plan: Plan) -> Result:
+    rows = sum(commit.rows_in_part for commit in ledger.commits.read_complete(plan))
+    return Result(part_schema(ledger, plan), rows, tuple(plan.kept), partial(read_rows, ledger, plan))
+
+
+def _refuse_combination(suffix: str, out: str, in_folder: bool, choosing: bool) -> None:
+    """Refuse what a format cannot do, before anything is read."""
+    kind = BY_SUFFIX[suffix][0]
+    if out == PIPE and (in_folder or not kind.rows):
+        what = f"A {suffix} file" if not in_folder else "A folder of files"
+        raise UsageError(f"{what} cannot be written to a pipe.", hint="Name a place with --out.")
+    if in_folder and not kind.rows:
+        raise UsageError(
+            f"--rows-per-file and --partition-by write no {suffix} files.",
+            hint="Choose .parquet, .jsonl, .csv or .arrow.",
+        )
+    if choosing and kind.whole:
+        raise UsageError(
+            f"A {suffix} file has the whole result, so that --where, --columns and --rename do not apply.",
+            hint="Write the file without them.",
+        )
+
+
+def _refuse_place(ledger: Ledger, out: str, *, is_folder: bool) -> None:
+    """Refuse a file that is a folder, or is among the run's records, where it would be swept or taken for one."""
+    store, key = locate(f"{out}/file" if is_folder else out)
     run, place = ledger.url, f"{store.url}/{key}"
     if isinstance(store, LocalStore):
         run, place = os.path.realpath(run), os.path.realpath(place)
     if ledger.is_own(place.removeprefix(f"{run}/")):
         raise UsageError(f"{out} is among the run's own files.", hint="Choose another folder with --out.")
+    if not is_folder and isinstance(store, LocalStore) and store.path(key).is_dir():
+        raise UsageError(f"{out} is a folder.", hint="Name a file in it with --out.")
 
 
 def write_vectors(ledger: Ledger, plan: Plan, out: str, *, quiet: bool = False) -> int:
     """Write all vectors as one `.npy`, with NaN for missing ones."""
+    vector = choose(_result(ledger, plan)).only([vector_field(ledger, plan).name])
     with replacing(out) as file:
-        return _write_vectors(ledger, plan, file, quiet)
-
-
-def _write_parquet(ledger: Ledger, plan: Plan, file: IO[bytes], columns: list[str], quiet: bool) -> int:
-    total = sum(c.rows_in_part for c in ledger.commits.read_complete(plan))
-    schema = part_schema(ledger, plan)
-    waiting: list[pa.RecordBatch] = []
-    done = held = 0
-    named = pa.schema([pa.field(ROW, pa.int64()), *(schema.field(n) for n in columns)])
-    with Bar("merging", quiet=quiet) as bar, open_writer(file, named) as writer:
-        for batch in read_rows(ledger, plan, columns):
-            waiting.append(batch)
-            held += batch.num_rows
-            done += batch.num_rows
-            if held >= _ROW_GROUP_ROWS or done == total:
-                writer.write_table(fill_missing(pa.Table.from_batches(waiting)), row_group_size=held)
-                waiting, held = [], 0
-            bar.count(done, total, "rows")
-    _check_count(done, total)
-    return done
-
-
-def _write_vectors(ledger: Ledger, plan: Plan, file: IO[bytes], quiet: bool) -> int:
-    field = vector_field(ledger, plan)
-    dims, dtype = field.type.list_size, np.dtype(field.type.value_type.to_pandas_dtype())
-    total = sum(c.rows_in_part for c in ledger.commits.read_complete(plan))
-    done = 0
-    with Bar("writing vectors", quiet=quiet) as bar:
-        header = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": (total, dims)}
-        np.lib.format.write_array_header_1_0(file, header)
-        for batch in read_rows(ledger, plan, [field.name]):
-            file.write(vectors(batch.column(field.name)).tobytes())
-            done += batch.num_rows
-            bar.count(done, total, "rows")
-    _check_count(done, total)
-    return done
-
-
-def _check_count(done: int, total: int) -> None:
-    if done != total:
-        raise ShardmillError(
-            f"The parts have {done:,} rows, but their commits say {total:,}.",
-            hint="Check every part: shardmill verify RUN",
-        )
-
-
-def _size(out: str) -> int:
-    store, key = locate(out)
-    found = store.head(key)
-    return found.size if found else 0
+        return write_matrix(vector, file, quiet=quiet)

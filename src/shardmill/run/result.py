@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from shardmill.models.retrieval.passages import PassageRecord
-    from shardmill.results.merge import Merged
+    from shardmill.results.files.chosen import Merged
     from shardmill.results.search import Hit
     from shardmill.results.verify import Report
     from shardmill.run.costs.cost import Cost
@@ -125,12 +125,39 @@ class Run:
 
         return write_report(self.ledger, self.plan, self.status(), os.fspath(out), format)
 
-    def merge(self, out: str | os.PathLike[str], *, quiet: bool = True) -> Merged:
-        """Write the result as one .parquet or .npy file, in source order."""
+    def merge(
+        self,
+        out: str | os.PathLike[str],
+        *,
+        format: str = "",
+        where: str = "",
+        columns: Sequence[str] = (),
+        rename: Mapping[str, str] | None = None,
+        rows_per_file: int | None = None,
+        partition_by: str = "",
+        quiet: bool = True,
+    ) -> Merged:
+        """Write the result in source order, in the format that the name of `out` or `format` says.
+
+        `out` is a .parquet, .npy, .jsonl, .csv, .tsv, .arrow or .lance file, or "-" for standard output. Only rows for
+        which the condition `where` holds and only some `columns` are written, if they are given; `rename` has new names
+        by the old ones. With `rows_per_file` or `partition_by`, a column, `out` is a folder of files.
+        """
         from shardmill.results.merge import merge
 
         with timed_step(self.plan.id, self.plan.generation, "merge"):
-            return merge(self.ledger, self.plan, os.fspath(out), quiet=quiet)
+            return merge(
+                self.ledger,
+                self.plan,
+                os.fspath(out),
+                format=format,
+                where=where,
+                columns=columns,
+                rename=rename,
+                rows_per_file=rows_per_file,
+                partition_by=partition_by,
+                quiet=quiet,
+            )
 
     def batches(self, columns: list[str] | None = None) -> Iterator[pa.RecordBatch]:
         """The result in source order, batch by batch. The first column is always `row`."""

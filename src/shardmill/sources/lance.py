@@ -162,13 +162,17 @@ def _locate(place: str) -> str:
 
 
 def _open(place: str, version: int | None = None) -> Any:
+    lance = import_lance()
+    with _explained(place, "" if version is None else f"at version {version}"):
+        return lance.dataset(place, version=version, storage_options=options_for_others(place) or None)
+
+
+def import_lance() -> Any:
     try:
         import lance
     except ImportError as error:
         raise missing_extra("pylance", "lance") from error
-    options = options_for_others(place)
-    with _explained(place, "" if version is None else f"at version {version}"):
-        return lance.dataset(place, version=version, storage_options=options or None)
+    return lance
 
 
 @contextlib.contextmanager

@@ -36,7 +36,7 @@ AUTO = "auto"
 _HASH_BYTES = 16
 # A folder of a partitioned dataset, as `lang=en`, and its name for a null.
 _PARTITION = re.compile(r"([^/=]+)=([^/]*)")
-_NULL = "__HIVE_DEFAULT_PARTITION__"
+NULL_VALUE = "__HIVE_DEFAULT_PARTITION__"
 # What others call them.
 _OTHER_WORDS = ("path", "filename", "filepath", "source", "address", "row", "lineno", "line_number")
 
@@ -106,7 +106,7 @@ def partitions(place: str) -> dict[str, str | None]:
     {'lang': 'en', 'day': '2026-01-01'}
     """
     found = [_PARTITION.fullmatch(folder) for folder in place.split("/")[:-1]]
-    return {unquote(each[1]): None if each[2] == _NULL else unquote(each[2]) for each in found if each}
+    return {unquote(each[1]): None if each[2] == NULL_VALUE else unquote(each[2]) for each in found if each}
 
 
 def offered(places: Sequence[str]) -> dict[str, str]:

@@ -80,7 +80,7 @@ class LocalStore:
     def put(self, key: str, data: bytes) -> None:
         with self._explained(key), self._staged(key, data) as staged:
             os.replace(staged, self.path(key))
-            _sync_folder(self.path(key).parent)
+            sync_folder(self.path(key).parent)
 
     def put_if_absent(self, key: str, data: bytes) -> bool:
         with self._explained(key), self._staged(key, data) as staged:
@@ -93,7 +93,7 @@ class LocalStore:
                 if error.errno in _NO_LINKS:
                     raise _no_links(self.root) from error
                 raise
-            _sync_folder(self.path(key).parent)
+            sync_folder(self.path(key).parent)
             return True
 
     def _holds(self, key: str, data: bytes) -> bool:
@@ -121,7 +121,7 @@ class LocalStore:
                     if time.monotonic() - locked > _PAUSED_S / 2:
                         continue  # This process was paused. Others may have gone on without the lock.
                     os.replace(staged, target)
-                _sync_folder(target.parent)
+                sync_folder(target.parent)
                 return True
 
     def _wait_for_lock(self, file: int, folder: Path) -> bool:
@@ -146,7 +146,7 @@ class LocalStore:
             os.link(staged if same else taken, target)
         except FileExistsError:
             same = False
-        _sync_folder(target.parent)
+        sync_folder(target.parent)
         taken.unlink()
         return same
 
@@ -229,7 +229,7 @@ class LocalStore:
         """Rename an object within its folder, durably; replaces an object of that name."""
         with self._explained(new):
             os.replace(self.path(key), self.path(new))
-            _sync_folder(self.path(new).parent)
+            sync_folder(self.path(new).parent)
 
     @contextlib.contextmanager
     def _staged(self, key: str, data: bytes) -> Iterator[Path]:
@@ -292,7 +292,7 @@ class _DurableFile(io.FileIO):
                 with self._store._explained(self._key):
                     os.fsync(self.fileno())
                     if not self._renamed:
-                        _sync_folder(self._store.path(self._key).parent)
+                        sync_folder(self._store.path(self._key).parent)
             finally:
                 super().close()
 
@@ -304,7 +304,7 @@ def make_folder(folder: Path) -> None:
         try:
             folder.mkdir(parents=True, exist_ok=True)
             for made in missing:
-                _sync_folder(made.parent)
+                sync_folder(made.parent)
         except OSError as error:
             explained = explain_os_error(error, f"{folder} cannot be created")
             if error.errno in _WRONG_PLACE:
@@ -392,7 +392,7 @@ def _digest(data: bytes) -> str:
     return hashlib.blake2b(data, digest_size=16).hexdigest()
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)

@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import json
-import zlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from shardmill.core.compression import SUFFIXES, squeezer
 from shardmill.store.digests import DigestFile
-from shardmill.verbs.split.blocks import Buffer
 from shardmill.verbs.split.cutting import Piece
 from shardmill.verbs.split.spec import SplitSpec
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-_SUFFIXES = {"none": "", "gzip": ".gz", "zstd": ".zst"}
-_GZIP_LEVEL, _ZSTD_LEVEL = 1, 1
 
 # Buffers to write one after another, or an Arrow table.
 Encoded = Any
@@ -25,7 +21,7 @@ Encoded = Any
 
 def suffix(spec: SplitSpec) -> str:
     """The suffix of a chunk's name."""
-    return ".parquet" if spec.format == "parquet" else f".{spec.format}{_SUFFIXES[spec.compress]}"
+    return ".parquet" if spec.format == "parquet" else f".{spec.format}{SUFFIXES[spec.compress]}"
 
 
 def chunk_id(number: int) -> str:
@@ -44,23 +40,13 @@ def make_encoder(spec: SplitSpec, schema: pa.Schema | None) -> Callable[[Piece],
 
         assert schema is not None
         return lambda piece: parse_rows(piece.block(), schema, piece.index)
-    squeeze = _squeezer(spec.compress)
+    # Each piece becomes a separate frame or member: they are compressed in parallel and concatenated.
+    squeeze = squeezer(spec.compress)
     if spec.format == "json":
         return lambda piece: [squeeze(_as_array(piece))]
     if spec.compress == "none":
         return lambda piece: [block.data for block in piece.blocks]
     return lambda piece: [squeeze(piece.block().data)]
-
-
-def _squeezer(compress: str) -> Callable[[Buffer], Buffer]:
-    """Each piece becomes a separate frame or member: they are compressed in parallel and concatenated."""
-    if compress == "zstd":
-        import pyarrow as pa
-
-        return lambda data: bytes(pa.Codec("zstd", compression_level=_ZSTD_LEVEL).compress(data, asbytes=True))
-    if compress == "gzip":
-        return lambda data: zlib.compress(data, _GZIP_LEVEL, wbits=31)
-    return lambda data: data
 
 
 def _as_array(piece: Piece) -> bytes:

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import datetime
-import decimal
-import json
-import uuid
 from collections.abc import Callable
 from typing import Any
 
 from shardmill.core.errors import SourceError
+from shardmill.core.jsonlines import encode_json
 from shardmill.plan import SourceFile
 
 At = Callable[[int], None]
@@ -17,22 +14,12 @@ At = Callable[[int], None]
 
 def encode_item(item: Any, index: int) -> bytes:
     try:
-        return json.dumps(
-            item, ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=_plain_value
-        ).encode()
+        return encode_json(item)
     except (TypeError, ValueError) as error:
         raise SourceError(
             f"item {index:,} cannot be written as JSON: {error}.",
             hint="Use dicts of strings, numbers, lists and dicts; convert other values to text first.",
         ) from error
-
-
-def _plain_value(value: Any) -> Any:
-    if isinstance(value, datetime.date | datetime.time):
-        return value.isoformat()
-    if isinstance(value, decimal.Decimal | uuid.UUID):
-        return str(value)
-    raise TypeError(f"JSON has no type for {type(value).__name__}")
 
 
 def read_share(file: SourceFile, position: int) -> int:

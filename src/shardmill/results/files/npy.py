@@ -1,0 +1,60 @@
+"""NumPy: all vectors as one array, and the other columns in a Parquet file beside it."""
+
+from __future__ import annotations
+
+from typing import IO
+
+import numpy as np
+
+from shardmill.core.errors import ShardmillError, UsageError
+from shardmill.results.files.chosen import Chosen, Merged
+from shardmill.results.files.parquet import open_parquet
+from shardmill.sinks.parquet import is_vector, vectors
+from shardmill.store import locate, replacing
+
+
+def write_npy(chosen: Chosen, out: str, *, quiet: bool) -> Merged:
+    """Write `.npy`, and `.ids.parquet` beside it; a missing vector is NaN.
+
+    `.npy` is the last to take its name: while it exists, the one beside it is of the same merge.
+    """
+    vector = _find_vector(chosen)
+    beside = out.removesuffix(".npy") + ".ids.parquet"
+    others = chosen.only([name for name in chosen.columns if name != vector])
+    with replacing(out) as file, replacing(beside) as ids:
+        rows = write_matrix(chosen.only([vector]), file, quiet=quiet)
+        with open_parquet(ids, others.schema) as write:
+            for batch in others.read("writing ids", quiet=True):
+                write(batch)
+        # Vectors of an earlier merge must not stand beside the new ids.
+        store, key = locate(out)
+        store.delete(key)
+    return Merged.of((out, beside), rows)
+
+
+def write_matrix(vector: Chosen, file: IO[bytes], *, quiet: bool) -> int:
+    """Write one column of vectors as an array. Its header, which comes first, has the number of rows."""
+    (field,) = vector.schema
+    rows, done = vector.count(), 0
+    shape, dtype = (rows, field.type.list_size), np.dtype(field.type.value_type.to_pandas_dtype())
+    header = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
+    np.lib.format.write_array_header_1_0(file, header)
+    for batch in vector.read("writing vectors", quiet=quiet):
+        file.write(vectors(batch.column(0)).tobytes())
+        done += batch.num_rows
+    if done != rows:
+        raise ShardmillError(
+            f"{done:,} rows were read where {rows:,} were counted.", hint="Run the same command again."
+        )
+    return rows
+
+
+def _find_vector(chosen: Chosen) -> str:
+    """The vectors that the task made; those that were kept from the source do not count."""
+    made = [str(field.name) for field in chosen.result.schema if is_vector(field.type)]
+    made = [name for name in made if name not in chosen.result.kept]
+    if not made:
+        raise UsageError("This run has no vector column.")
+    if made[0] not in chosen.columns:
+        raise UsageError(f"A .npy file needs the vectors, {made[0]!r}.", hint="Name them with --columns, too.")
+    return made[0]

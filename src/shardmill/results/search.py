@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -26,7 +25,7 @@ from shardmill.results.filtering import Mask, check_where, find_rows
 from shardmill.results.merge import digest_of, part_schema, read_rows, vector_field, write_vectors
 from shardmill.results.passages import write_run_words
 from shardmill.results.windows import has_windows
-from shardmill.sinks.parquet import read_part
+from shardmill.sinks.parquet import read_part_around
 from shardmill.sources.documents.document import PAGE
 from shardmill.store import LocalStore
 from shardmill.tasks import open_task
@@ -120,7 +119,7 @@ class SearchedRun:
         if queries is not None:
             meant = nearest(self._check(queries), queries, depth, of_items, allowed)
         if texts:
-            worded = self._words.search(texts, depth, of_items, allowed)
+            worded = self.words.search(texts, depth, of_items, allowed)
         if meant is None or worded is None:
             return self._read_hits([zip(*best, strict=True) for best in meant or worded or ()])
         return self._read_hits([self._fuse(a[0], b[0], k) for a, b in zip(meant, worded, strict=True)])
@@ -146,7 +145,8 @@ class SearchedRun:
         return open_matrix(self._ledger, self._plan, quiet=self.quiet, scratch=self._scratch)
 
     @cached_property
-    def _words(self) -> GroupedWords:
+    def words(self) -> GroupedWords:
+        """BM25 over its rows; the first search by words writes it."""
         return write_run_words(self._ledger, self._plan, quiet=self.quiet)
 
     @cached_property
@@ -176,20 +176,18 @@ class SearchedRun:
         return found
 
     def _read_values(self, names: list[str], rows: set[int]) -> dict[int, dict[str, Any]]:
-        """Columns of some rows, by their numbers in the result; each part that has some is read once."""
+        """Columns of some rows, by their numbers in the result; only the row groups that they are in are read."""
         found: dict[int, dict[str, Any]] = {row: {} for row in rows}
         stops = np.cumsum([commit.rows_in_part for commit in self._commits])
         wanted = sorted(rows) if names else []
         for part, here in itertools.groupby(wanted, lambda row: int(np.searchsorted(stops, row, side="right"))):
-            commit, left = self._commits[part], deque(here)
-            first = int(stops[part]) - commit.rows_in_part
-            for batch in read_part(self._ledger.store, commit, names):
-                while left and left[0] < first + batch.num_rows:
-                    row = left.popleft()
-                    found[row] = {name: batch.column(name)[row - first].as_py() for name in names}
-                first += batch.num_rows
-                if not left:
-                    break
+            commit = self._commits[part]
+            before = int(stops[part]) - commit.rows_in_part
+            inside = [row - before for row in here]
+            for first, batch in read_part_around(self._ledger.store, commit, names, inside):
+                for row in inside:
+                    if first <= row < first + batch.num_rows:
+                        found[before + row] = {name: batch.column(name)[row - first].as_py() for name in names}
         return found
 
 

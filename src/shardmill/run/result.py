@@ -173,12 +173,15 @@ class Run:
         if mode != "text":
             check_searchable(work.task, work.params)
         check_request(self.ledger, self.plan, texts, k, where)
-        if mode != "text":
-            precise = self.ledger.execution().get("precision") == "float32"
-            queries = embed_queries(work.task, work.params, texts, precise=precise, quiet=quiet)
         if self._searched is None or not self._searched.is_of(self.ledger, self.plan):
             self._searched = SearchedRun(self.ledger, self.plan)
         self._searched.quiet = quiet
+        if mode == "hybrid":
+            # A run without texts is refused before a model is loaded.
+            _ = self._searched.words
+        if mode != "text":
+            precise = self.ledger.execution().get("precision") == "float32"
+            queries = embed_queries(work.task, work.params, texts, precise=precise, quiet=quiet)
         found = self._searched.find(k, queries=queries, texts=() if mode == "vector" else texts, where=where)
         return [[*hits.values()] for hits in found]
 

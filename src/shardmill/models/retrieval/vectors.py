@@ -7,6 +7,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from shardmill.core.blas import one_blas_thread
+from shardmill.core.pool import in_order
+
 _BLOCK_BYTES = 64 << 20
 # If fewer of a block's rows may be found, only these are copied and compared, not the whole block.
 _GATHERED_SHARE = 0.5
@@ -24,21 +27,31 @@ def nearest(
 ) -> list[Best]:
     """Rows and cosines of the k nearest of each query, at most one per item; rows without a vector are left out.
 
-    Of the rows, only those that are `allowed` are compared. All queries share one matrix product per block.
+    Only rows that are `allowed` are compared. All queries share one matrix product per block; blocks share the cores.
     """
-    queries = normalized(queries)
+    matrix, queries = np.asarray(matrix), normalized(queries)
     block = max(1, _BLOCK_BYTES // (max(matrix.shape[1], len(queries)) * 4))
     best: list[Best] = [NOTHING] * len(queries)
-    for start in range(0, len(matrix), block):
+    # What a row must exceed; blocks that were compared before it have lower rows, which win if they are equal.
+    least = np.full(len(queries), -np.inf, np.float32)
+
+    def compare(start: int) -> list[Best]:
         part = matrix[start : start + block]
         rows = np.arange(len(part)) if allowed is None else np.flatnonzero(allowed[start : start + block])
         if not len(rows):
-            continue
+            return [NOTHING] * len(queries)
         gathered = len(rows) < _GATHERED_SHARE * len(part)
         scores = _cosines(part[rows] if gathered else part, queries)
         if not gathered and len(rows) < len(part):
             scores = scores[rows]
-        best = [_add(found, rows + start, scores[:, i], k, items) for i, found in enumerate(best)]
+        better = [np.flatnonzero(scores[:, i] > least[i]) for i in range(len(queries))]
+        return [join_best(NOTHING, (rows[at] + start, scores[at, i]), k, items) for i, at in enumerate(better)]
+
+    starts = range(0, len(matrix), block)
+    with one_blas_thread():
+        for found in in_order(compare, starts) if len(starts) > 1 else map(compare, starts):
+            best = [join_best(a, b, k, items) for a, b in zip(best, found, strict=True)]
+            least = np.array([scores[-1] if len(scores) == k else -np.inf for _, scores in best], np.float32)
     return best
 
 
@@ -47,15 +60,6 @@ def _cosines(part: NDArray[Any], queries: NDArray[np.float32]) -> NDArray[np.flo
     scores: NDArray[np.float32] = part @ queries.T
     scores /= np.maximum(np.sqrt(np.einsum("ij,ij->i", part, part)), np.float32(1e-12))[:, None]
     return scores
-
-
-def _add(
-    best: Best, rows: NDArray[np.int64], scores: NDArray[np.float32], k: int, items: NDArray[np.int64] | None
-) -> Best:
-    """The best k of those so far and of later rows, which must be better than the last so far; NaN never is."""
-    least = best[1][-1] if len(best[1]) == k else -np.inf
-    better = np.flatnonzero(scores > least)
-    return join_best(best, (rows[better], scores[better]), k, items) if len(better) else best
 
 
 def join_best(a: Best, b: Best, k: int, items: NDArray[np.int64] | None = None) -> Best:

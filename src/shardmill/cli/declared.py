@@ -154,10 +154,12 @@ REPORT = Verb(
 )
 SEARCH = Verb(
     name="search",
-    summary="Find the rows nearest in meaning.",
+    summary="Find rows by meaning, by words, or by both.",
     family=USES,
     examples=(
         'shardmill search runs/reviews "battery dies after an hour"',
+        'shardmill search runs/reviews "battery dies after an hour" --where "overall <= 2"',
+        'shardmill search runs/reviews "counterfeit charger" --words',
         'shardmill search embedded:shop/user_reviews "battery dies fast" --hybrid --where "rating <= 2"',
     ),
     options=f"{_RESULTS}:SearchOptions",

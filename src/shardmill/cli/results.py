@@ -171,25 +171,33 @@ class SearchOptions(OfResult, Trusting, Printing):
         ..., "The text to search for; each text is one search.", metavar="TEXT…", argument=True, min_length=1
     )
     k: int = option(5, "Number of hits.", metavar="N", flags=("-k",), common=True)
-    hybrid: bool = option(False, "Search by meaning and by words, fused by rank.", group=OF_A_TABLE, common=True)
-    words: bool = option(False, "Search by words alone, with web search syntax.", group=OF_A_TABLE, common=True)
     where: str = option(
-        "", "Only rows that match a condition: 'rating <= 2'.", group=OF_A_TABLE, metavar="SQL", common=True
+        "",
+        "Only rows that match a condition on the id and kept columns, or on those of a table: 'overall <= 2'.",
+        metavar="SQL",
+        common=True,
     )
+    words: bool = option(
+        False, "Search by words alone: any of them, by BM25; in a table with web search syntax.", common=True
+    )
+    hybrid: bool = option(False, "Search by meaning and by words, fused by rank.", common=True)
     sql: bool = option(False, "Print the SQL for psql and run nothing.", group=OF_A_TABLE, common=True)
 
 
 def search(request: Request) -> None:
-    from shardmill.run.table import Table, check_options, choose_mode, open_result
+    from shardmill.core.fusion import choose_mode
+    from shardmill.run.table import Table, open_result, refuse_sql
 
     options: SearchOptions = request.options
     texts = list(options.text)
     mode = choose_mode(options.hybrid, options.words)
-    check_options(options.run, mode, options.where, options.sql)
+    if options.sql:
+        refuse_sql(options.run)
     result = open_result(options.run, allow_code=options.allow_code)
     found: list[list[Any]]
     if not isinstance(result, Table):
-        found = [*result.search_many(texts, options.k, quiet=options.as_json)]
+        how: dict[str, Any] = {"where": options.where, "words": options.words, "hybrid": options.hybrid}
+        found = [*result.search_many(texts, options.k, **how, quiet=options.as_json)]
     elif options.sql:
         print("\n\n".join(result.show_sql(texts, options.k, mode=mode, where=options.where)))
         return

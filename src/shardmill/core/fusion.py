@@ -1,10 +1,31 @@
-"""Reciprocal rank fusion: a row's score is the sum of 1 / (60 + rank) over the lists it is in."""
+"""Search by meaning, by words, or by both, which are fused by rank: the same in runs and in tables.
+
+Reciprocal rank fusion: a row's score is the sum of 1 / (60 + rank) over the lists it is in.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal
+
+from shardmill.core.errors import UsageError
+
+Mode = Literal["vector", "text", "hybrid"]
 
 RRF = 60
+# Each list has this many times the rows that are wanted, before both are fused.
+_CANDIDATES = 4
+
+
+def choose_mode(hybrid: bool, words: bool) -> Mode:
+    if hybrid and words:
+        raise UsageError("--hybrid already includes --words.", hint="Leave out one of them.")
+    return "hybrid" if hybrid else "text" if words else "vector"
+
+
+def count_candidates(k: int) -> int:
+    """How many rows each list has if `k` are wanted."""
+    return max(_CANDIDATES * k, RRF)
 
 
 def fuse(rankings: Sequence[Sequence[int]], k: int) -> list[tuple[int, float]]:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from shardmill.core.errors import UsageError
-from shardmill.core.fusion import RRF
+from shardmill.core.fusion import RRF, Mode, count_candidates
 from shardmill.postgres.connect import explained, limit
 from shardmill.postgres.definition import SEARCH, literal
 from shardmill.postgres.indexes import existing_indexes
@@ -19,13 +19,10 @@ from shardmill.postgres.target import Target, quoted
 if TYPE_CHECKING:
     import psycopg
 
-Mode = Literal["vector", "text", "hybrid"]
 # The number of candidates that HNSW examines; measured in docs/postgres.md.
 EF_SEARCH, _MOST_EF_SEARCH = 100, 1_000
 # IVFFlat probes as many lists as pgvector recommends, the square root of their number, but at least this many.
 _LEAST_PROBES = 10
-# A hybrid search for k answers ranks this many times k rows of each list.
-_CANDIDATES = 4
 _TIMEOUT = "1min"
 _SEARCH = quoted(SEARCH)
 # Placeholders for the values: nothing else in SQL contains a NUL.
@@ -207,7 +204,7 @@ LIMIT {p.k}"""
 
 
 def _by_both(p: _Parts) -> str:
-    candidates = max(_CANDIDATES * p.k, RRF)
+    candidates = count_candidates(p.k)
     return f"""\
 WITH nearest AS MATERIALIZED (
   SELECT {p.key}, {p.distance} AS _distance

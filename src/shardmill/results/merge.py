@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
@@ -68,6 +69,11 @@ def part_schema(ledger: Ledger, plan: Plan) -> pa.Schema:
         raise CorruptState("plan.json is damaged: it has no shards.")
     found = schema_of(ledger, commits[0])
     return found.remove(found.get_field_index(ITEM)) if has_items(plan, found) else found
+
+
+def digest_of(commits: Sequence[Commit]) -> str:
+    """What names the content of a result, for files that are made from it."""
+    return hashlib.sha256("".join(commit.digest for commit in commits).encode()).hexdigest()[:16]
 
 
 def schema_of(ledger: Ledger, commit: Commit) -> pa.Schema:

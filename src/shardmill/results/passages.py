@@ -1,13 +1,12 @@
-"""Writes the passages of an embed run: by groups of shards, so that a kill costs one group."""
+"""Writes the passages of a run, or their words alone: by groups of shards, so that a kill costs one group."""
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,24 +16,27 @@ from numpy.typing import NDArray
 
 from shardmill.core import permission
 from shardmill.core.console import Bar
-from shardmill.core.errors import CorruptState, UsageError
+from shardmill.core.errors import CorruptState, SourceError, UsageError
 from shardmill.ledger import Commit, Ledger
 from shardmill.models.retrieval.graph import VectorGraph, measure_recall, write_graph
 from shardmill.models.retrieval.passages import (
     RECORD,
     SCHEMA,
+    WORDS,
     PassageGroup,
     PassageRecord,
+    fetch_files,
     find_record,
     group_name,
     local_folder,
+    open_words,
     send_files,
 )
-from shardmill.models.retrieval.words import write_words
+from shardmill.models.retrieval.words import GroupedWords, write_words
 from shardmill.plan import ITEM, START, STOP, WINDOW, Plan, Shard
 from shardmill.plugins import find_verb
 from shardmill.results.documents import FILE, is_of_documents, list_files
-from shardmill.results.merge import part_schema, vector_field
+from shardmill.results.merge import digest_of, part_schema, vector_field
 from shardmill.results.windows import count_items, has_windows
 from shardmill.sinks.parquet import read_part, vectors
 from shardmill.sources import Fields, Source, open_source
@@ -50,16 +52,16 @@ def write_passages(ledger: Ledger, plan: Plan, *, graph: bool = False, quiet: bo
     """Write what is missing of a run's passages; `graph` builds graphs whatever the number of rows."""
     _check_kind(ledger, plan)
     commits = ledger.commits.read_complete(plan)
-    digest = hashlib.sha256("".join(c.digest for c in commits).encode()).hexdigest()[:16]
+    digest = digest_of(commits)
     groups = list(_groups(plan, commits))
-    sizes = tuple(sum(c.rows_in_part for _, c in group) for group in groups)
+    sizes = _sizes(groups)
     graph = graph or sum(sizes) > EXACT_ROWS
     found = find_record(ledger.store)
     if found is not None and found.digest == digest and (found.recall is not None or not graph):
         return found
     dims = vector_field(ledger, plan).type.list_size
     record = PassageRecord(digest, plan.work.task, plan.work.params, plan.fingerprint, dims, sizes)
-    folder = local_folder(ledger.store, record)
+    folder = local_folder(ledger.store, digest)
     folder.mkdir(parents=True, exist_ok=True)
     with Bar("indexing", quiet=quiet) as bar:
         recalls = []
@@ -76,11 +78,44 @@ def write_passages(ledger: Ledger, plan: Plan, *, graph: bool = False, quiet: bo
     return record
 
 
+def write_run_words(ledger: Ledger, plan: Plan, *, quiet: bool = False) -> GroupedWords:
+    """BM25 over the rows of a run; what is missing of it is written first. `index` uses what is there."""
+    commits = ledger.commits.read_complete(plan)
+    digest = digest_of(commits)
+    found = find_record(ledger.store)
+    if found is not None and found.digest == digest:
+        return open_words(fetch_files(ledger.store, found, only_words=True), found.groups)
+    groups = list(_groups(plan, commits))
+    sizes = _sizes(groups)
+    folder = local_folder(ledger.store, digest)
+    missing = [i for i in range(len(groups)) if not (folder / f"{group_name(i)}{WORDS}").exists()]
+    if missing:
+        _check_texts(ledger, plan)
+        folder.mkdir(parents=True, exist_ok=True)
+        done, total = 0, sum(sizes[i] for i in missing)
+        with Bar("indexing words", quiet=quiet) as bar:
+            for i in missing:
+                with _renamed(folder / f"{group_name(i)}{WORDS}") as path:
+                    write_words(_read_texts(ledger, plan, groups[i]), path)
+                done += sizes[i]
+                bar.count(done, total, "rows")
+    return open_words(folder, sizes)
+
+
 def _check_kind(ledger: Ledger, plan: Plan) -> None:
     if not find_verb(plan.work.task).makes_vectors:
         raise UsageError(
             f"{ledger.url} is a run of the task {plan.work.task!r}, not of embed: it has no vectors to search.",
             hint="Embed the passages first: shardmill embed SOURCE --text FIELD --out RUN",
+        )
+    _check_texts(ledger, plan)
+
+
+def _check_texts(ledger: Ledger, plan: Plan) -> None:
+    """Refuse a run whose texts are neither in it nor in its source."""
+    if not plan.work.text:
+        raise UsageError(
+            f"{ledger.url} has no texts: its items were not made from any.", hint="Search it by meaning alone."
         )
     if plan.work.query and not _keeps_text(plan):
         raise UsageError(
@@ -92,7 +127,7 @@ def _check_kind(ledger: Ledger, plan: Plan) -> None:
 
 
 def _keeps_text(plan: Plan) -> bool:
-    return plan.stat.columns.get(plan.work.text) in ("string", "large_string")
+    return plan.kept.get(plan.work.text) in ("string", "large_string")
 
 
 def _groups(plan: Plan, commits: Sequence[Commit]) -> Iterator[list[tuple[Shard, Commit]]]:
@@ -107,6 +142,10 @@ def _groups(plan: Plan, commits: Sequence[Commit]) -> Iterator[list[tuple[Shard,
     yield group
 
 
+def _sizes(groups: Sequence[list[tuple[Shard, Commit]]]) -> tuple[int, ...]:
+    return tuple(sum(commit.rows_in_part for _, commit in group) for group in groups)
+
+
 def _write_group(ledger: Ledger, plan: Plan, group: list[tuple[Shard, Commit]], folder: Path, name: str) -> None:
     """Write the vectors, the words and then the texts of a group; texts that are there say that the group is done."""
     done = folder / f"{name}.arrow"
@@ -115,8 +154,9 @@ def _write_group(ledger: Ledger, plan: Plan, group: list[tuple[Shard, Commit]], 
     table, matrix = _read_group(ledger, plan, group)
     with _renamed(folder / f"{name}.npy") as path, path.open("wb") as file:
         np.save(file, matrix)
-    with _renamed(folder / f"{name}.words") as path:
-        write_words(table.column("text").to_pylist(), path)
+    if not (words := folder / f"{name}{WORDS}").exists():
+        with _renamed(words) as path:
+            write_words(table.column("text").to_pylist(), path)
     with _renamed(done) as path, pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, SCHEMA) as writer:
         writer.write_table(table)
 
@@ -155,54 +195,107 @@ class _renamed:  # noqa: N801
 
 def _read_group(ledger: Ledger, plan: Plan, group: list[tuple[Shard, Commit]]) -> tuple[pa.Table, Any]:
     """The passages of a group and their vectors, in source order."""
-    work = plan.work
-    source = None if _keeps_text(plan) else open_source(plan.stat, Fields.of(work), work.max_item_bytes)
     first = sum(c.rows for c in ledger.commits.read_complete(plan)[: group[0][0].index])
     known = {} if FILE in plan.kept else dict(enumerate(list_files(plan)))
+    vector = vector_field(ledger, plan).name
     tables, matrices = [], []
-    for shard, commit in group:
-        table, matrix = _read_shard(ledger, plan, shard, commit, first, source, known)
-        tables.append(table)
-        matrices.append(matrix)
+    kept = [FILE] if FILE in plan.kept else []
+    for rows, commit in _read_shards(ledger, plan, group, [*plan.work.id, *kept, vector]):
+        tables.append(_passages(plan, rows, first, known))
+        matrices.append(vectors(rows.part.column(vector).combine_chunks()))
         first += commit.rows
     return pa.concat_tables(tables), np.concatenate(matrices)
 
 
-def _read_shard(
-    ledger: Ledger,
-    plan: Plan,
-    shard: Shard,
-    commit: Commit,
-    first: int,
-    source: Source | None,
-    known: Mapping[int, str],
-) -> tuple[pa.Table, Any]:
-    schema = part_schema(ledger, plan)
-    spans = [name for name in (WINDOW, START, STOP) if has_windows(plan, schema) and name in schema.names]
-    numbered = [ITEM] if plan.work.takes_part else []
-    kept = [FILE] if FILE in plan.kept else []
-    names = list(dict.fromkeys([*plan.work.id, *([] if source else [plan.work.text]), *spans, *numbered, *kept]))
-    vector = vector_field(ledger, plan).name
-    part = pa.Table.from_batches(read_part(ledger.store, commit, [*names, vector]))
-    if numbered:
-        items = part.column(ITEM).to_numpy()
-    else:
-        items = count_items(part.column(WINDOW).combine_chunks(), 0) if spans else np.arange(part.num_rows)
-    texts = _source_texts(source, shard, commit) if source else part.column(plan.work.text).to_pylist()
-    whole = [texts[i] or "" for i in items] if source else [text or "" for text in texts]
-    starts = [n or 0 for n in part.column(START).to_pylist()] if START in spans else [0] * len(items)
+def _read_texts(ledger: Ledger, plan: Plan, group: list[tuple[Shard, Commit]]) -> list[str]:
+    """The texts of the passages of a group alone."""
+    return [text for rows, _ in _read_shards(ledger, plan, group, []) for text in rows.passages]
+
+
+def _read_shards(
+    ledger: Ledger, plan: Plan, group: list[tuple[Shard, Commit]], columns: Sequence[str]
+) -> Iterator[tuple[_ShardRows, Commit]]:
+    """The rows of each shard, with these columns; the texts come from the source if the run did not keep them."""
+    work, schema = plan.work, part_schema(ledger, plan)
+    try:
+        source = None if _keeps_text(plan) else open_source(plan.stat, Fields.of(work), work.max_item_bytes)
+        for shard, commit in group:
+            yield _ShardRows.read(ledger, plan, schema, shard, commit, source, columns), commit
+    except (SourceError, FileNotFoundError) as error:
+        again = "" if _is_made_up(work.text) else f", or embed it again with --keep {work.text}"
+        why = error.message if isinstance(error, SourceError) else str(error)
+        raise UsageError(
+            f"The texts of {ledger.url} are in its source, which cannot be read: {why}",
+            hint=f"Put the source back{again}.",
+        ) from error
+
+
+def _is_made_up(text: str) -> bool:
+    """Whether texts are made from several fields, which the run cannot keep as one."""
+    return "," in text or "{" in text
+
+
+@dataclass(slots=True)
+class _ShardRows:
+    """The rows of a shard: their columns, items in the shard, texts of these items, and the windows' characters."""
+
+    part: pa.Table
+    items: NDArray[np.int64]
+    whole: list[str]
+    starts: list[int]
+    stops: list[int] | None
+
+    @classmethod
+    def read(
+        cls,
+        ledger: Ledger,
+        plan: Plan,
+        schema: pa.Schema,
+        shard: Shard,
+        commit: Commit,
+        source: Source | None,
+        columns: Sequence[str],
+    ) -> _ShardRows:
+        spans = [name for name in (WINDOW, START, STOP) if has_windows(plan, schema) and name in schema.names]
+        numbered = [ITEM] if plan.work.takes_part else []
+        names = [*dict.fromkeys([*([] if source else [plan.work.text]), *spans, *numbered, *columns])]
+        batches = [*read_part(ledger.store, commit, names)]
+        part = pa.Table.from_batches(batches) if batches else _no_rows(schema, names)
+        if numbered:
+            items = part.column(ITEM).to_numpy()
+        else:
+            items = count_items(part.column(WINDOW).combine_chunks(), 0) if spans else np.arange(commit.rows_in_part)
+        texts = _source_texts(source, shard, commit) if source else part.column(plan.work.text).to_pylist()
+        whole = [texts[i] or "" for i in items] if source else [text or "" for text in texts]
+        starts = [n or 0 for n in part.column(START).to_pylist()] if START in spans else [0] * len(items)
+        stops = [n or 0 for n in part.column(STOP).to_pylist()] if STOP in spans else None
+        return cls(part, items, whole, starts, stops)
+
+    @property
+    def passages(self) -> list[str]:
+        if self.stops is None:
+            return self.whole
+        return [text[a:b] for text, a, b in zip(self.whole, self.starts, self.stops, strict=True)]
+
+
+def _no_rows(schema: pa.Schema, names: Sequence[str]) -> pa.Table:
+    fields = [pa.field(name, pa.int64()) if name == ITEM else schema.field(name) for name in names]
+    return pa.schema(fields).empty_table()
+
+
+def _passages(plan: Plan, rows: _ShardRows, first: int, known: Mapping[int, str]) -> pa.Table:
+    """The passages of a shard, whose first item is the item `first` of the source."""
+    part, items = rows.part, rows.items
     files: Sequence[str | None] = [None] * len(items)
     pages: Sequence[int | None] = [None] * len(items)
     if is_of_documents(plan):
+        kept = FILE in plan.kept
         files = part.column(FILE).to_pylist() if kept else [known.get(row) for row in (first + items).tolist()]
-    if STOP in spans:
-        stops = [n or 0 for n in part.column(STOP).to_pylist()]
-        if is_of_documents(plan):
-            pages = _find_pages(items, files, whole, [(a + b) // 2 for a, b in zip(starts, stops, strict=True)])
-        whole = [text[a:b] for text, a, b in zip(whole, starts, stops, strict=True)]
-    columns = [first + items, _ids(part, plan.work.id, first + items), starts, whole, files, pages]
-    table = pa.table([pa.array(c, f.type) for c, f in zip(columns, SCHEMA, strict=True)], schema=SCHEMA)
-    return table, vectors(part.column(vector).combine_chunks())
+        if rows.stops is not None:
+            middles = [(a + b) // 2 for a, b in zip(rows.starts, rows.stops, strict=True)]
+            pages = _find_pages(items, files, rows.whole, middles)
+    columns = [first + items, _ids(part, plan.work.id, first + items), rows.starts, rows.passages, files, pages]
+    return pa.table([pa.array(c, f.type) for c, f in zip(columns, SCHEMA, strict=True)], schema=SCHEMA)
 
 
 def _find_pages(

@@ -1,10 +1,11 @@
-"""Exact cosine search over a run: memory-mapped, block by block. Fine up to about ten million rows."""
+"""Search over a run: exact by cosine, memory-mapped, block by block; by words; by both. Fine up to ten million rows."""
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Sequence
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +15,17 @@ from numpy.typing import NDArray
 from shardmill.core.cache import cache_folder
 from shardmill.core.console import say
 from shardmill.core.errors import UsageError
-from shardmill.ledger import Commit, Ledger
+from shardmill.core.fusion import count_candidates, fuse
+from shardmill.ledger import Ledger
 from shardmill.models.retrieval.vectors import nearest
+from shardmill.models.retrieval.words import GroupedWords
 from shardmill.plan import ROW, Plan
 from shardmill.results.documents import FILE, list_files, take_page
-from shardmill.results.merge import part_schema, read_rows, vector_field, write_vectors
+from shardmill.results.filtering import Mask, check_where, find_rows
+from shardmill.results.merge import digest_of, part_schema, read_rows, vector_field, write_vectors
+from shardmill.results.passages import write_run_words
 from shardmill.results.windows import has_windows
-from shardmill.sinks.parquet import read_part
+from shardmill.sinks.parquet import read_part_around
 from shardmill.sources.documents.document import PAGE
 from shardmill.store import LocalStore
 from shardmill.tasks import open_task
@@ -30,7 +35,9 @@ from shardmill.tasks.kept import KEPT
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """One answer: its row in the source, its cosine, and its id and kept columns; of a document, always its file.
+    """One answer: its row in the source, its score, and its id and kept columns; of a document, always its file.
+
+    The score is a cosine; by words it is BM25's, and of both the fusion of their ranks.
 
     If items have windows, it is the nearest window: its number, and the characters of the item's text that it covers.
     If `page` or `pages` was kept of a document, it has the page that the middle of the window is on.
@@ -71,59 +78,117 @@ def embed_queries(
         return np.stack([task.embed_query(text) for text in texts])
 
 
-def check_request(ledger: Ledger, plan: Plan, texts: Sequence[str], k: int) -> None:
+def check_request(ledger: Ledger, plan: Plan, texts: Sequence[str], k: int, where: str = "") -> None:
     """Refuse what cannot be answered, before a model is loaded for it."""
     refuse_empty(texts)
     if k < 1:
         raise UsageError(f"-k {k}: must be at least 1.")
     vector_field(ledger, plan)
+    if where:
+        check_where(ledger, plan, where)
 
 
-def search(
-    ledger: Ledger,
-    plan: Plan,
-    queries: NDArray[np.float32],
-    k: int = 5,
-    *,
-    quiet: bool = False,
-    scratch: Path | None = None,
-) -> list[list[Hit]]:
-    """The `k` items nearest to each query vector, nearest first. With `scratch`, the run folder is not written."""
-    return [[*found.values()] for found in search_rows(ledger, plan, queries, k, quiet=quiet, scratch=scratch)]
+class SearchedRun:
+    """A finished run that is searched. What one search has read is there for the next.
 
+    `quiet` shows no bar. If `scratch` is given, vectors that are not there yet are written into that folder.
+    """
 
-def search_rows(
-    ledger: Ledger,
-    plan: Plan,
-    queries: NDArray[np.float32],
-    k: int,
-    *,
-    quiet: bool = False,
-    scratch: Path | None = None,
-) -> list[dict[int, Hit]]:
-    """The same, each by its row of the result: an item with windows has several."""
-    matrix = open_matrix(ledger, plan, quiet=quiet, scratch=scratch)
-    if queries.shape[1] != matrix.shape[1]:
-        raise UsageError(f"The query has {queries.shape[1]} dimensions, the run has {matrix.shape[1]}.")
-    schema = part_schema(ledger, plan)
-    names = [f.name for f in schema if f.name in plan.kept]
-    commits = ledger.commits.read_complete(plan)
-    windows = has_windows(plan, schema)
-    items = read_items(ledger, plan) if windows or plan.work.takes_part else np.arange(len(matrix))
-    spans = [name for name in (WINDOW, START, STOP) if windows and name in schema.names]
-    paged = [PAGE] if PAGE in schema.names and PAGE not in names else []
-    files = () if FILE in names else list_files(plan)
-    found = []
-    for rows, scores in nearest(matrix, queries, k, items if windows else None):
-        hits = {}
-        for row, score in zip(rows, scores, strict=True):
-            item, values = int(items[row]), _values(ledger, commits, [*names, *spans, *paged], int(row))
-            span = {name: values.pop(name) for name in spans}
-            page = take_page(plan, values, span.get(START), span.get(STOP))
-            values = {FILE: files[item], **values} if item < len(files) else values
-            hits[int(row)] = Hit(item, float(score), values, **span, page=page)
-        found.append(hits)
-    return found
+    def __init__(self, ledger: Ledger, plan: Plan, *, quiet: bool = False, scratch: Path | None = None) -> None:
+        self._ledger, self._plan, self._scratch, self.quiet = ledger, plan, scratch, quiet
+        self._commits = ledger.commits.read_complete(plan)
+        self._schema = part_schema(ledger, plan)
+        self._has_windows = has_windows(plan, self._schema)
+        self._filter: tuple[str, Mask] | None = None
+
+    def is_of(self, ledger: Ledger, plan: Plan) -> bool:
+        """Whether the run has the content that was searched before."""
+        return digest_of(self._commits) == digest_of(ledger.commits.read_complete(plan))
+
+    def find(
+        self, k: int, *, queries: NDArray[np.float32] | None = None, texts: Sequence[str] = (), where: str = ""
+    ) -> list[dict[int, Hit]]:
+        """The `k` best items, best first, by their rows of the result: an item with windows has several.
+
+        They are found by meaning if there are `queries`, by words if there are `texts`, and by both if there are both.
+        """
+        allowed = self._find_allowed(where) if where else None
+        of_items = self._items if self._has_windows else None
+        depth = count_candidates(k) if texts and queries is not None else k
+        meant = worded = None
+        if queries is not None:
+            meant = nearest(self._check(queries), queries, depth, of_items, allowed)
+        if texts:
+            worded = self.words.search(texts, depth, of_items, allowed)
+        if meant is None or worded is None:
+            return self._read_hits([zip(*best, strict=True) for best in meant or worded or ()])
+        return self._read_hits([self._fuse(a[0], b[0], k) for a, b in zip(meant, worded, strict=True)])
+
+    def _fuse(self, meant: NDArray[np.int64], worded: NDArray[np.int64], k: int) -> Iterator[tuple[int, float]]:
+        """The best rows of two lists, fused by their items; of an item with two windows, the one by meaning."""
+        rows = {self._item(row): row for row in (*worded, *meant)}
+        lists = [[self._item(row) for row in each] for each in (meant, worded)]
+        return ((rows[item], score) for item, score in fuse(lists, k))
+
+    def _check(self, queries: NDArray[np.float32]) -> NDArray[Any]:
+        if queries.shape[1] != self._matrix.shape[1]:
+            raise UsageError(f"The query has {queries.shape[1]} dimensions, the run has {self._matrix.shape[1]}.")
+        return self._matrix
+
+    def _find_allowed(self, where: str) -> Mask:
+        if self._filter is None or self._filter[0] != where:
+            self._filter = where, find_rows(self._ledger, self._plan, where, quiet=self.quiet)
+        return self._filter[1]
+
+    @cached_property
+    def _matrix(self) -> NDArray[Any]:
+        return open_matrix(self._ledger, self._plan, quiet=self.quiet, scratch=self._scratch)
+
+    @cached_property
+    def words(self) -> GroupedWords:
+        """BM25 over its rows; the first search by words writes it."""
+        return write_run_words(self._ledger, self._plan, quiet=self.quiet)
+
+    @cached_property
+    def _items(self) -> NDArray[np.int64]:
+        return read_items(self._ledger, self._plan)
+
+    def _item(self, row: int) -> int:
+        return int(self._items[row]) if self._has_windows or self._plan.work.takes_part else int(row)
+
+    def _read_hits(self, ranked: Sequence[Iterable[tuple[int, float]]]) -> list[dict[int, Hit]]:
+        plan, names = self._plan, [f.name for f in self._schema if f.name in self._plan.kept]
+        spans = [name for name in (WINDOW, START, STOP) if self._has_windows and name in self._schema.names]
+        paged = [PAGE] if PAGE in self._schema.names and PAGE not in names else []
+        files = () if FILE in names else list_files(plan)
+        rankings = [[(int(row), float(score)) for row, score in each] for each in ranked]
+        read = self._read_values([*names, *spans, *paged], {row for each in rankings for row, _ in each})
+        found = []
+        for ranking in rankings:
+            hits = {}
+            for row, score in ranking:
+                item, values = self._item(row), {**read[row]}
+                span = {name: values.pop(name) for name in spans}
+                page = take_page(plan, values, span.get(START), span.get(STOP))
+                values = {FILE: files[item], **values} if item < len(files) else values
+                hits[row] = Hit(item, score, values, **span, page=page)
+            found.append(hits)
+        return found
+
+    def _read_values(self, names: list[str], rows: set[int]) -> dict[int, dict[str, Any]]:
+        """Columns of some rows, by their numbers in the result; only the row groups that they are in are read."""
+        found: dict[int, dict[str, Any]] = {row: {} for row in rows}
+        stops = np.cumsum([commit.rows_in_part for commit in self._commits])
+        wanted = sorted(rows) if names else []
+        for part, here in itertools.groupby(wanted, lambda row: int(np.searchsorted(stops, row, side="right"))):
+            commit = self._commits[part]
+            before = int(stops[part]) - commit.rows_in_part
+            inside = [row - before for row in here]
+            for first, batch in read_part_around(self._ledger.store, commit, names, inside):
+                for row in inside:
+                    if first <= row < first + batch.num_rows:
+                        found[before + row] = {name: batch.column(name)[row - first].as_py() for name in names}
+        return found
 
 
 def refuse_empty(texts: Sequence[str]) -> None:
@@ -138,8 +203,7 @@ def open_matrix(ledger: Ledger, plan: Plan, *, quiet: bool = False, scratch: Pat
     If `scratch` is given, vectors that are not there yet are written into that folder.
     """
     vector_field(ledger, plan)
-    commits = ledger.commits.read_complete(plan)
-    digest = hashlib.sha256("".join(c.digest for c in commits).encode()).hexdigest()[:16]
+    digest = digest_of(ledger.commits.read_complete(plan))
     path = _matrix_folder(ledger) / f"vectors-{digest}.npy"
     if not path.exists() and scratch is not None:
         path = scratch / path.name
@@ -158,16 +222,3 @@ def _matrix_folder(ledger: Ledger) -> Path:
     if isinstance(ledger.store, LocalStore):
         return ledger.store.root / "final"
     return cache_folder()
-
-
-def _values(ledger: Ledger, commits: list[Commit], names: list[str], row: int) -> dict[str, Any]:
-    """Columns of one row, by its number in the result."""
-    for commit in commits:
-        if row >= commit.rows_in_part:
-            row -= commit.rows_in_part
-            continue
-        for batch in read_part(ledger.store, commit, names):
-            if row < batch.num_rows:
-                return {n: batch.column(n)[row].as_py() for n in names}
-            row -= batch.num_rows
-    return {}

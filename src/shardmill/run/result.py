@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from shardmill.core import permission
 from shardmill.core.console import card, say
 from shardmill.core.errors import ShardmillError, UsageError, nearest
+from shardmill.core.fusion import choose_mode
 from shardmill.core.telemetry import timed_step
 from shardmill.ledger import Ledger
 from shardmill.plan import ROW, Plan
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
     from shardmill.models.retrieval.passages import PassageRecord
     from shardmill.results.files.chosen import Merged
-    from shardmill.results.search import Hit
+    from shardmill.results.search import Hit, SearchedRun
     from shardmill.results.verify import Report
     from shardmill.run.costs.cost import Cost
     from shardmill.verbs.answer.evaluation import Evaluation
@@ -36,6 +37,7 @@ class Run:
     def __init__(self, place: str | os.PathLike[str], *, allow_code: bool = False) -> None:
         self.ledger = Ledger(place)
         self.plan: Plan = self.ledger.plan()
+        self._searched: SearchedRun | None = None
         if allow_code:
             permission.allow(self.plan.code)
 
@@ -182,25 +184,57 @@ class Run:
         own = [f for f in part_schema(self.ledger, self.plan) if columns is None or f.name in columns]
         return pa.schema([pa.field(ROW, pa.int64()), *own]).empty_table()
 
-    def search(self, text: str, k: int = 5, *, quiet: bool = True) -> list[Hit]:
-        """The items nearest in meaning to a text, nearest first."""
-        return self.search_many([text], k, quiet=quiet)[0]
+    def search(
+        self,
+        text: str,
+        k: int = 5,
+        *,
+        where: str = "",
+        words: bool = False,
+        hybrid: bool = False,
+        quiet: bool = True,
+    ) -> list[Hit]:
+        """The best items for a text, best first: nearest in meaning, by `words` alone, or by both (`hybrid`).
 
-    def search_many(self, texts: Sequence[str], k: int = 5, *, quiet: bool = True) -> list[list[Hit]]:
-        """Several searches. The model stays loaded for the next ones, until `close`."""
-        from shardmill.results.search import check_request, check_searchable, embed_queries, search
+        Only items whose id and kept columns meet the condition `where` are found: "overall <= 2".
+        """
+        return self.search_many([text], k, where=where, words=words, hybrid=hybrid, quiet=quiet)[0]
 
-        work, precise = self.plan.work, self.ledger.execution().get("precision") == "float32"
-        check_searchable(work.task, work.params)
-        check_request(self.ledger, self.plan, texts, k)
-        queries = embed_queries(work.task, work.params, texts, precise=precise, quiet=quiet)
-        return search(self.ledger, self.plan, queries, k, quiet=quiet)
+    def search_many(
+        self,
+        texts: Sequence[str],
+        k: int = 5,
+        *,
+        where: str = "",
+        words: bool = False,
+        hybrid: bool = False,
+        quiet: bool = True,
+    ) -> list[list[Hit]]:
+        """Several searches. The model stays loaded for the next ones, until `close`; by `words` none is needed."""
+        from shardmill.results.search import SearchedRun, check_request, check_searchable, embed_queries
+
+        work, mode, queries = self.plan.work, choose_mode(hybrid, words), None
+        if mode != "text":
+            check_searchable(work.task, work.params)
+        check_request(self.ledger, self.plan, texts, k, where)
+        if self._searched is None or not self._searched.is_of(self.ledger, self.plan):
+            self._searched = SearchedRun(self.ledger, self.plan)
+        self._searched.quiet = quiet
+        if mode == "hybrid":
+            # A run without texts is refused before a model is loaded.
+            _ = self._searched.words
+        if mode != "text":
+            precise = self.ledger.execution().get("precision") == "float32"
+            queries = embed_queries(work.task, work.params, texts, precise=precise, quiet=quiet)
+        found = self._searched.find(k, queries=queries, texts=() if mode == "vector" else texts, where=where)
+        return [[*hits.values()] for hits in found]
 
     def close(self) -> None:
-        """Free the model that searches and questions have left open in this process."""
+        """Free the model and the index of words that searches and questions have left open in this process."""
         from shardmill.tasks.kept import KEPT
 
         KEPT.close()
+        self._searched = None
 
     def index(self, *, graph: bool = True, quiet: bool = True) -> PassageRecord:
         """Write the passages of an embed run for `answer` and `ask`, with graphs for approximate search."""

@@ -16,12 +16,13 @@ from shardmill.core.console import Bar
 from shardmill.core.devices import Device
 from shardmill.core.errors import DatabaseError, ShardmillError, UsageError
 from shardmill.core.functions import changed_parts
+from shardmill.core.fusion import Mode
 from shardmill.models.golden import lowest_of_many
 from shardmill.plan import NEW_NUMERICS, NUMERICS, new_numerics
 from shardmill.postgres import checking, reading
 from shardmill.postgres.definition import DIGEST
 from shardmill.postgres.places import find_table, is_table
-from shardmill.postgres.search import Mode, TableHit, TableSearch, no_vectors, search, show
+from shardmill.postgres.search import TableHit, TableSearch, no_vectors, search, show
 from shardmill.postgres.tables import Registered, registered
 from shardmill.postgres.target import quoted
 from shardmill.results.drawn import power, sample_size
@@ -49,17 +50,11 @@ def open_result(place: str, *, allow_code: bool = False) -> Run | Table:
     return kind(place, allow_code=allow_code)
 
 
-def choose_mode(hybrid: bool, words: bool) -> Mode:
-    if hybrid and words:
-        raise UsageError("--hybrid already includes --words.", hint="Leave out one of them.")
-    return "hybrid" if hybrid else "text" if words else "vector"
-
-
-def check_options(place: str, mode: Mode, where: str, sql: bool) -> None:
-    """Refuse options for a run that only a database supports."""
-    if not is_table(place) and (mode != "vector" or where or sql):
+def refuse_sql(place: str) -> None:
+    """Refuse to show the SQL of a search that is not made by SQL."""
+    if not is_table(place):
         raise UsageError(
-            "--hybrid, --words, --where and --sql need a table.",
+            "--sql needs a table: a run is searched without SQL.",
             hint="Give the URL of a table: postgresql://HOST/DATABASE/TABLE",
         )
 

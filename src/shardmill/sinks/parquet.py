@@ -205,6 +205,23 @@ def read_part(store: Store, commit: Commit, columns: list[str] | None = None) ->
         yield from _read_batches(opened, marked, columns)
 
 
+def read_part_around(
+    store: Store, commit: Commit, columns: list[str], rows: Sequence[int]
+) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """The row groups of a part that these rows are in, a few thousand rows at a time, each with its first row."""
+    place = f"{store.url}/{commit.part}"
+    with readable(place), store.reader(commit.part) as file:
+        opened, marked = open_part(file, place, commit.digest)
+        first = 0
+        for group in range(opened.metadata.num_row_groups):
+            stop = first + opened.metadata.row_group(group).num_rows
+            if any(first <= row < stop for row in rows):
+                for batch in opened.iter_batches(_READ_ROWS, [group], columns):
+                    yield first, restore_missing(batch, marked=marked)
+                    first += batch.num_rows
+            first = stop
+
+
 def read_held_part(store: Store, commit: Commit, columns: list[str]) -> pa.Table:
     """Columns of a small part, which is held in memory.
 

@@ -30,7 +30,7 @@ class PartSource(Source):
 
     def __init__(self, whole: Source, stat: SourceStat, fields: Fields) -> None:
         self._whole, self._fields = whole, fields
-        self._spelled = stat.format in _SPELLED
+        self._spelled = is_spelled(stat)
         self._condition: Condition | None = parse_condition(fields.where) if fields.where else None
 
     @property
@@ -89,13 +89,18 @@ def _hash_places(batch: ItemBatch, file: int) -> Hashes:
     return bind(mix(files + np.uint64(file)), np.array(batch.places, np.uint64))
 
 
+def is_spelled(stat: SourceStat) -> bool:
+    """Whether a condition reads texts of the source that it compares with numbers as numbers."""
+    return stat.format in _SPELLED
+
+
 def check_condition(stat: SourceStat, fields: Fields) -> None:
     """Refuse a condition that compares what cannot be compared in this source."""
     import pyarrow as pa
 
     if fields.where:
         schema = pa.schema([pa.field(name, arrow_type(kind)) for name, kind in stat.columns.items()])
-        check_types(parse_condition(fields.where), schema, spelled=stat.format in _SPELLED)
+        check_types(parse_condition(fields.where), schema, spelled=is_spelled(stat))
 
 
 def cut_at(source: Source, shards: Sequence[Shard], limit: int) -> list[Shard]:

@@ -118,6 +118,8 @@ def test_without_windows_page_is_the_first_with_text(tmp_path: Path) -> None:
     assert run.table().column("page").to_pylist() == [None, 3, 1]
     hits = run.search("x", 3)
     assert {(hit.values["file"], hit.span) for hit in hits} == {("a.md", ""), ("b.pdf", "page 3"), ("c.pdf", "page 1")}
+    assert [hit.values["file"] for hit in run.search("x", 3, where="page = 3")] == ["b.pdf"]
+    assert [hit.values["file"] for hit in run.search("two", 3, where="page < 3", words=True)] == ["c.pdf"]
     assert run.verify().verified
 
 

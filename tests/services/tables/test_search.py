@@ -391,6 +391,6 @@ def test_answers_are_shown_to_people(
 
 
 def test_options_of_tables_are_refused_for_runs(tmp_path: Any) -> None:
-    said = shardmill("search", str(tmp_path), "x", "--where", "a = 1")
+    said = shardmill("search", str(tmp_path), "x", "--sql")
     assert said.returncode == 2
-    assert "need a table" in said.stderr
+    assert "--sql needs a table" in said.stderr

@@ -3,7 +3,7 @@
 RUN/final/passages.json             what there is, written last
 RUN/final/passages-DIGEST/000000.arrow   row, id, start and text of each passage, of documents also file and page
                           000000.npy     its vector
-                          000000.words/  BM25
+                          000000.words/  BM25, and its words in order
                           000000.graph   HNSW, if it was asked for or the run is large
 """
 
@@ -26,10 +26,11 @@ from shardmill.core.dialect import shell_command
 from shardmill.core.errors import CorruptState, UsageError
 from shardmill.models.retrieval.graph import VectorGraph
 from shardmill.models.retrieval.vectors import Best, join_best, nearest
-from shardmill.models.retrieval.words import WordIndex
+from shardmill.models.retrieval.words import GroupedWords
 from shardmill.store import LocalStore, Store, open_store
 
 RECORD = "final/passages.json"
+WORDS = ".words"
 FORMAT = 1
 SCHEMA = pa.schema(
     [
@@ -89,7 +90,7 @@ class PassageRecord:
     @property
     def folder(self) -> str:
         """The folder of its files, below the run's `final`."""
-        return f"passages-{self.digest}"
+        return folder_name(self.digest)
 
     def encode(self) -> bytes:
         return json.dumps(asdict(self), indent=1).encode()
@@ -119,18 +120,17 @@ def read_record(place: str) -> PassageRecord:
     return found
 
 
-def local_folder(store: Store, record: PassageRecord) -> Path:
+def local_folder(store: Store, digest: str) -> Path:
     """Where this machine has the files: in the run folder, or in the cache for a run in an object store."""
-    if isinstance(store, LocalStore):
-        return store.root / "final" / record.folder
-    return cache_folder() / record.folder
+    home = store.root / "final" if isinstance(store, LocalStore) else cache_folder()
+    return home / folder_name(digest)
 
 
 def send_files(store: Store, record: PassageRecord) -> None:
     """Put the files of a run in an object store beside it, for workers on other machines."""
     if isinstance(store, LocalStore):
         return
-    folder = local_folder(store, record)
+    folder = local_folder(store, record.digest)
     for path in sorted(p for p in folder.rglob("*") if p.is_file()):
         key = f"final/{record.folder}/{path.relative_to(folder).as_posix()}"
         there = store.head(key)
@@ -140,14 +140,16 @@ def send_files(store: Store, record: PassageRecord) -> None:
             shutil.copyfileobj(file, out)
 
 
-def fetch_files(store: Store, record: PassageRecord) -> Path:
+def fetch_files(store: Store, record: PassageRecord, *, only_words: bool = False) -> Path:
     """The folder of the files on this machine; those of a run in an object store are fetched once."""
-    folder = local_folder(store, record)
+    folder = local_folder(store, record.digest)
     if isinstance(store, LocalStore):
         return folder
     prefix = f"final/{record.folder}/"
     for entry in store.list(prefix):
         path = folder / entry.key.removeprefix(prefix)
+        if only_words and path.parent.suffix != WORDS:
+            continue
         if ".." in path.parts or (path.is_file() and path.stat().st_size == entry.size):
             continue
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -155,6 +157,9 @@ def fetch_files(store: Store, record: PassageRecord) -> Path:
         with store.reader(entry.key) as file, partial.open("wb") as out:
             shutil.copyfileobj(file, out)
         partial.rename(path)
+    for i in range(len(record.groups)):
+        # A group without a word has a folder without a file, which no store keeps.
+        (folder / f"{group_name(i)}{WORDS}").mkdir(parents=True, exist_ok=True)
     return folder
 
 
@@ -181,10 +186,6 @@ class PassageGroup:
         return matrix
 
     @cached_property
-    def words(self) -> WordIndex:
-        return WordIndex(self.folder / f"{self.name}.words")
-
-    @cached_property
     def graph(self) -> VectorGraph | None:
         path = self.folder / f"{self.name}.graph"
         return VectorGraph(path, self.matrix) if path.exists() else None
@@ -202,6 +203,7 @@ class PassageIndex:
         folder = fetch_files(store, self.record)
         self.groups = [PassageGroup(folder, group_name(i)) for i in range(len(self.record.groups))]
         self._firsts = np.cumsum([0, *self.record.groups])
+        self._words = open_words(folder, self.record.groups)
         missing = [g for g in self.groups if not (folder / f"{g.name}.arrow").is_file()]
         if missing:
             raise CorruptState(
@@ -217,7 +219,7 @@ class PassageIndex:
 
     def by_words(self, texts: Sequence[str], k: int) -> list[Best]:
         """Numbers and BM25 scores of the k best passages for each text. Rare words are weighed per group."""
-        return self._join([group.words.search(texts, k) for group in self.groups], len(texts), k)
+        return self._words.search(texts, k)
 
     def _join(self, found: Sequence[list[Best]], count: int, k: int) -> list[Best]:
         best: list[Best] = [(np.zeros(0, np.int64), np.zeros(0, np.float32))] * count
@@ -243,3 +245,12 @@ class PassageIndex:
 
 def group_name(number: int) -> str:
     return f"{number:06d}"
+
+
+def folder_name(digest: str) -> str:
+    """The folder of the files of a run's content, below the run's `final`."""
+    return f"passages-{digest}"
+
+
+def open_words(folder: Path, groups: Sequence[int]) -> GroupedWords:
+    return GroupedWords([folder / f"{group_name(i)}{WORDS}" for i in range(len(groups))], groups)

@@ -11,18 +11,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardmill.core.errors import DatabaseError, UsageError
-from shardmill.core.fusion import RRF, fuse
+from shardmill.core.fusion import Mode, count_candidates, fuse
 from shardmill.models.retrieval.passages import Passage, PassageIndex, read_record
 from shardmill.postgres import reading
 from shardmill.postgres.places import find_table, is_table
-from shardmill.postgres.search import Mode, TableSearch, search
+from shardmill.postgres.search import TableSearch, search
 from shardmill.postgres.tables import registered
 from shardmill.postgres.target import Target
 from shardmill.verbs.answer.params import By
 
 _MODES: dict[By, Mode] = {"both": "hybrid", "meaning": "vector", "words": "text"}
-# Each ranking has this many times the passages that are wanted, before both are fused.
-_CANDIDATES = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +81,7 @@ class RunRetriever:
 
     def find(self, questions: Sequence[str], vectors: NDArray[np.float32] | None, k: int) -> list[list[FoundPassage]]:
         """The best k passages of each question, at most one per item; the questions share one matrix product."""
-        depth = max(_CANDIDATES * k, RRF)
+        depth = count_candidates(k)
         meant = self._index.by_meaning(vectors, depth) if vectors is not None and self._by != "words" else []
         worded = self._index.by_words(questions, depth) if self._by != "meaning" else []
         if meant and worded:

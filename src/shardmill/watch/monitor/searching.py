@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from shardmill.core import permission
 from shardmill.core.errors import ShardmillError, UsageError
 from shardmill.results.merge import read_rows, vector_field
-from shardmill.results.search import Hit, check_request, check_searchable, embed_queries, search_rows
+from shardmill.results.search import Hit, SearchedRun, check_request, check_searchable, embed_queries
 from shardmill.run.result import Run
 from shardmill.watch.monitor.files import shorten
 
@@ -66,7 +66,8 @@ class RunSearch:
         query = embed_queries(self._work.task, self._work.params, [text], precise=self._precise)
         hits = []
         for number, run in enumerate(self._runs):
-            (found,) = search_rows(run.ledger, run.plan, query, k, quiet=True, scratch=self._scratch)
+            searched = SearchedRun(run.ledger, run.plan, quiet=True, scratch=self._scratch)
+            (found,) = searched.find(k, queries=query)
             points = None if self._points is None else self._points[number]
             hits += [(hit, None if points is None else int(points[row])) for row, hit in found.items()]
         nearest = sorted(hits, key=lambda each: -each[0].score)[:k]

@@ -131,6 +131,7 @@ MERGE = Verb(
     examples=(
         "shardmill merge runs/reviews --out reviews.parquet",
         "shardmill merge runs/reviews --out vectors.npy",
+        "shardmill merge runs/reviews --out index.faiss",
     ),
     options=f"{_RESULTS}:MergeOptions",
     start=f"{_RESULTS}:merge",

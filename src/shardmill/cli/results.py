@@ -73,7 +73,7 @@ def verify(request: Request) -> None:
 class MergeOptions(OfRun, Printing):
     """What `merge` takes."""
 
-    out: str = option(..., "A .parquet or .npy file.", metavar="FILE", common=True)
+    out: str = option(..., "A .parquet, .npy or .faiss file.", metavar="FILE", common=True)
 
 
 def merge(request: Request) -> None:
@@ -82,7 +82,8 @@ def merge(request: Request) -> None:
     options: MergeOptions = request.options
     merged = Run(options.run).merge(options.out, quiet=options.as_json)
     if options.as_json:
-        print_json({"files": merged.files, "rows": merged.rows, "bytes": merged.bytes})
+        index = {} if merged.index is None else {"index": merged.index}
+        print_json({"files": merged.files, "rows": merged.rows, "bytes": merged.bytes, **index})
     else:
         say(f"{merged.rows:,} rows, {merged.bytes:,} bytes: {', '.join(merged.files)}")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import IO
+from typing import IO, Any
 
 import numpy as np
 import pyarrow as pa
@@ -14,6 +14,7 @@ from shardmill.core.console import Bar
 from shardmill.core.errors import CorruptState, ShardmillError, UsageError
 from shardmill.ledger import Commit, Ledger
 from shardmill.plan import ITEM, ROW, Plan
+from shardmill.plugins import load_part
 from shardmill.results.windows import count_items, has_items, has_windows, item_numbers
 from shardmill.sinks.parquet import fill_missing, is_vector, open_writer, read_part, read_schema, vectors
 from shardmill.store import LocalStore, locate, replacing
@@ -24,11 +25,12 @@ _ROW_GROUP_ROWS = 65_536
 
 @dataclass(frozen=True, slots=True)
 class Merged:
-    """What a merge wrote."""
+    """What a merge wrote; of an index, also its kind and recall."""
 
     files: tuple[str, ...]
     rows: int
     bytes: int
+    index: dict[str, Any] | None = None
 
 
 def read_rows(ledger: Ledger, plan: Plan, columns: list[str] | None = None) -> Iterator[pa.RecordBatch]:
@@ -88,7 +90,7 @@ def vector_field(ledger: Ledger, plan: Plan) -> pa.Field:
 
 
 def merge(ledger: Ledger, plan: Plan, out: str, *, quiet: bool = False) -> Merged:
-    """Write the result as one `.parquet`, or as `.npy` with the other columns in `.ids.parquet` beside it.
+    """Write the result as one `.parquet`, or as `.npy` or `.faiss` with the other columns in `.ids.parquet` beside it.
 
     A missing vector is written as NaN. Of the two files, `.npy` is the last to take its name: while it exists, the one
     beside it is of the same merge.
@@ -109,7 +111,10 @@ def merge(ledger: Ledger, plan: Plan, out: str, *, quiet: bool = False) -> Merge
             store, key = locate(out)
             store.delete(key)
         return Merged((out, beside), rows, _size(out) + _size(beside))
-    raise UsageError(f"{out}: the name must end in .parquet or .npy.")
+    if out.endswith(".faiss"):
+        made: Merged = load_part("shardmill.results.faiss:write_faiss")(ledger, plan, out, quiet=quiet)
+        return made
+    raise UsageError(f"{out}: the name must end in .parquet, .npy or .faiss.")
 
 
 def _refuse_inside(ledger: Ledger, out: str) -> None:

@@ -31,7 +31,8 @@ from shardmill.store import locate, replacing
 
 # One core compares a query with this many vectors of 384 numbers in some ten milliseconds.
 EXACT_ROWS = 100_000
-_LINKS = 32
+# As for `shardmill index`: more than FAISS's own 40 and 16, for queries that are unlike what is stored.
+_LINKS, _EXPANSION_ADD = 32, 128
 # FAISS asks for 4 to 16 times the square root of the rows, and for at least 39 training vectors per list. The most
 # lists bound the memory and the time of training.
 _MOST_LISTS, _TRAINED_PER_LIST = 16_384, 40
@@ -42,7 +43,7 @@ _QUERIES, _NEAREST = 100, 10
 # So many of the exact nearest are known of each query, to tell rows that are as near as the tenth.
 _KNOWN, _AS_NEAR = 100, 1e-6
 _ENOUGH = 0.95
-_TRIED = {"": (0,), "efSearch": (32, 64, 128, 256, 512, 1024), "nprobe": (8, 16, 32, 64, 128, 256, 512)}
+_TRIED = {"": (0,), "efSearch": (128, 256, 512, 1024), "nprobe": (16, 32, 64, 128, 256, 512)}
 
 Vectors = NDArray[np.float32]
 
@@ -138,7 +139,7 @@ def choose_kind(rows: int, dims: int, free: int) -> IndexKind:
         return IndexKind(rows * numbered)
     # Links and lists grow by doubling, and are copied when they do.
     graph = IndexKind(rows * (numbered + 3 * 8 * _LINKS), "efSearch")
-    lists = min(_MOST_LISTS, int(4 * math.sqrt(rows)))
+    lists = max(1, min(_MOST_LISTS, int(4 * math.sqrt(rows)), rows // _TRAINED_PER_LIST))
     small = IndexKind(rows * (dims + 8) * 3 // 2, "nprobe", lists)
     for kind in (graph, small):
         if kind.memory_bytes + kind.sample * dims * 8 <= _SHARE * free:
@@ -156,6 +157,8 @@ def _open_index(faiss: Any, kind: IndexKind, dims: int, rows: int, sample: Vecto
     if kind.lists:
         index.train(sample)
         return index
+    if kind.knob:
+        index.hnsw.efConstruction = _EXPANSION_ADD
     # Memory that grows by doubling is held twice while it is copied; a vector that shrinks keeps its memory.
     codes = faiss.downcast_index(index.storage if kind.knob else index).codes
     codes.resize(rows * dims * 4)

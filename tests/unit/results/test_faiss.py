@@ -35,6 +35,15 @@ BAD = (4, 17)
 GB = 1 << 30
 
 
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    """Threads of FAISS wait for one another in loops, for long where other tests have the cores."""
+    before = faiss.omp_get_max_threads()
+    faiss.omp_set_num_threads(1)
+    yield
+    faiss.omp_set_num_threads(before)
+
+
 @pytest.fixture
 def run(tmp_path: Path, write_jsonl: Write) -> Run:
     return start(fake_spec(write_jsonl(fake_rows(60))), tmp_path / "run", engine=InProcessEngine())
@@ -57,8 +66,8 @@ def blocks(matrix: np.ndarray, size: int = 1000) -> Callable[[], Iterator[np.nda
     return lambda: (matrix[at : at + size] for at in range(0, len(matrix), size))
 
 
-def clustered(count: int, dims: int = 32, seed: int = 0) -> np.ndarray:
-    rng = np.random.default_rng(seed)
+def clustered(count: int, dims: int = 32) -> np.ndarray:
+    rng = np.random.default_rng(0)
     centres = rng.normal(size=(50, dims))
     found: np.ndarray = centres[rng.integers(0, 50, count)] + 0.5 * rng.normal(size=(count, dims))
     return found.astype(np.float32)
@@ -126,9 +135,9 @@ def test_it_is_written_to_a_store(run: Run) -> None:
     assert store.head("index.ids.parquet") is not None
 
 
-@pytest.mark.parametrize("free", [100 * GB, 0.0002 * GB], ids=["HNSW", "IVF"])
+@pytest.mark.parametrize("free", [100 * GB, 40_000], ids=["HNSW", "IVF"])
 def test_a_run_of_many_rows_has_an_approximate_index(
-    free: float, gaps: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    free: int, gaps: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(indexing, "EXACT_ROWS", 10)
     monkeypatch.setattr(indexing, "free_bytes", lambda: free)
@@ -141,28 +150,29 @@ def test_a_run_of_many_rows_has_an_approximate_index(
     assert index.search(query(text), 1)[1].tolist() == [[41]]
 
 
-@pytest.mark.parametrize(("free", "kind"), [(100 * GB, "HNSW32"), (0.02 * GB, "IVF379_HNSW32,SQ8")])
-def test_clustered_vectors_are_found(free: float, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("free", "kind"), [(100 * GB, "HNSW32"), (6_000_000, "IVF224_HNSW32,SQ8")])
+def test_clustered_vectors_are_found(free: int, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(indexing, "EXACT_ROWS", 100)
     monkeypatch.setattr(indexing, "free_bytes", lambda: free)
-    matrix = clustered(9_000)
+    both = clustered(9_200)
+    matrix, queries = both[:9_000].copy(), normalized(both[9_000:])
     matrix[[7, 8_000]] = np.nan
     index, told = build_index(blocks(matrix), len(matrix), 32, quiet=True)
-    assert (told["kind"].partition("_")[0], told["left_out"]) == (kind.partition("_")[0][: len(told["kind"])], 2)
+    assert (told["kind"], told["left_out"]) == (kind, 2)
     assert told["recall_at_10"] >= 0.95
     there = np.flatnonzero(np.isfinite(matrix).all(axis=1))
     units = normalized(matrix[there])
-    queries = normalized(clustered(200, seed=1))
     due = there[np.argsort(-(queries @ units.T), axis=1)[:, :10]]
     found = index.search(queries, 10)[1]
-    assert np.mean([len(np.intersect1d(a, b)) for a, b in zip(due, found, strict=True)]) >= 9.0
+    assert np.mean([len(np.intersect1d(a, b)) for a, b in zip(due, found, strict=True)]) >= 9.5
 
 
 def test_the_same_vectors_give_the_same_lists(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(indexing, "EXACT_ROWS", 100)
-    monkeypatch.setattr(indexing, "free_bytes", lambda: 0.005 * GB)
+    monkeypatch.setattr(indexing, "free_bytes", lambda: 1_500_000)
     matrix = clustered(2_000)
     one, other = (build_index(blocks(matrix), len(matrix), 32, quiet=True)[0] for _ in range(2))
+    assert "IVF" in type(one).__name__
     assert np.array_equal(faiss.serialize_index(one), faiss.serialize_index(other))
 
 
@@ -182,7 +192,7 @@ def test_without_any_vector_the_index_is_empty(rows: int) -> None:
 
 def test_few_vectors_among_many_rows_are_searched_exactly(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(indexing, "EXACT_ROWS", 100)
-    monkeypatch.setattr(indexing, "free_bytes", lambda: 0.005 * GB)
+    monkeypatch.setattr(indexing, "free_bytes", lambda: 1_500_000)
     matrix = np.full((2_000, 32), np.nan, np.float32)
     matrix[[5, 1_999]] = clustered(2)
     index, told = build_index(blocks(matrix), len(matrix), 32, quiet=True)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Iterator
 from itertools import accumulate
 from typing import Any
 
 import pyarrow as pa
 import torch
 from torch.utils.data import Dataset
+from torch.utils.dlpack import from_dlpack
 
 from shardmill.sinks.parquet import is_vector, vectors
 
@@ -32,6 +34,9 @@ class TorchRows(Dataset[dict[str, Any]]):
     def __len__(self) -> int:
         return int(self._table.num_rows)
 
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        return (self[row] for row in range(len(self)))
+
     def __getitem__(self, row: int) -> dict[str, Any]:
         number = row + len(self) if row < 0 else row
         if not 0 <= number < len(self):
@@ -52,4 +57,4 @@ def _tensor(chunk: pa.FixedSizeListArray) -> torch.Tensor:
         return torch.from_numpy(vectors(chunk).copy())
     dims = chunk.type.list_size
     # NumPy's view of Arrow's memory is read-only, which torch warns of.
-    return torch.from_dlpack(chunk.values.slice(chunk.offset * dims, len(chunk) * dims)).reshape(-1, dims)
+    return from_dlpack(chunk.values.slice(chunk.offset * dims, len(chunk) * dims)).reshape(-1, dims)

@@ -162,7 +162,8 @@ class Run:
         """The result as a Polars DataFrame, with vectors as arrays. Numbers and vectors share the table's memory."""
         from shardmill.results.frames import to_polars
 
-        return to_polars(self.ledger, self.plan, columns)
+        found: pl.DataFrame = to_polars(self.ledger, self.plan, columns)
+        return found
 
     def to_datasets(self, columns: list[str] | None = None) -> datasets.Dataset:
         """The result as a Dataset of Hugging Face's `datasets`, in memory."""
@@ -179,7 +180,8 @@ class Run:
         """
         from shardmill.results.frames import to_torch
 
-        return to_torch(self.ledger, self.plan, columns)
+        found: TorchRows = to_torch(self.ledger, self.plan, columns)
+        return found
 
     def vectors(self) -> NDArray[Any]:
         """All vectors in source order as one array, (rows, dimensions), with NaN for missing ones.

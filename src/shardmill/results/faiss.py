@@ -140,9 +140,11 @@ def choose_kind(rows: int, dims: int, free: int) -> IndexKind:
     # Links and lists grow by doubling, and are copied when they do.
     graph = IndexKind(rows * (numbered + 3 * 8 * _LINKS), "efSearch")
     lists = max(1, min(_MOST_LISTS, int(4 * math.sqrt(rows)), rows // _TRAINED_PER_LIST))
-    small = IndexKind(rows * (dims + 8) * 3 // 2, "nprobe", lists)
+    # While lists are trained, the drawn vectors are held twice.
+    trained = lists * _TRAINED_PER_LIST * dims * 8
+    small = IndexKind(max(trained, rows * (dims + 8) * 3 // 2), "nprobe", lists)
     for kind in (graph, small):
-        if kind.memory_bytes + kind.sample * dims * 8 <= _SHARE * free:
+        if kind.memory_bytes <= _SHARE * free:
             return kind
     raise UsageError(
         f"A FAISS index of {rows:,} vectors of {dims} numbers takes {_amount(small.memory_bytes)} of memory; "
@@ -235,7 +237,7 @@ def _describe(told: dict[str, Any], kind: IndexKind) -> str:
         return f"{kind.name} of no vectors{left_out}."
     stored = f" at {kind.knob} {told[kind.knob]}" if kind.knob else ""
     more = f" Search with a higher {kind.knob} to find more." if kind.knob and recall < _ENOUGH else ""
-    return f"{kind.name} of {count(told['vectors'], 'vector')}{left_out}, recall@10 {recall:.4g}{stored}.{more}"
+    return f"{kind.name} of {count(told['vectors'], 'vector')}{left_out}, recall@10 {recall:.3f}{stored}.{more}"
 
 
 def _amount(size_bytes: float) -> str:

@@ -77,7 +77,10 @@ def to_datasets(ledger: Ledger, plan: Plan, columns: Columns = None) -> Any:
     table = result_table(ledger, plan, columns)
     known = [commit.digest for commit in ledger.commits.read_complete(plan)]
     made_of = "\n".join([*known, *table.column_names])
-    return datasets.Dataset(table, fingerprint=hashlib.sha256(made_of.encode()).hexdigest()[:16])
+    try:
+        return datasets.Dataset(table, fingerprint=hashlib.sha256(made_of.encode()).hexdigest()[:16])
+    except ValueError as error:
+        raise UsageError(f"datasets cannot hold this result: {error}", hint="Name the columns without it.") from error
 
 
 def to_torch(ledger: Ledger, plan: Plan, columns: Columns = None) -> Any:

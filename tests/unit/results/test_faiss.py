@@ -93,7 +93,7 @@ def test_a_row_without_a_vector_is_left_out_and_the_numbers_stay(gaps: Run, tmp_
     said = shardmill("merge", gaps.ledger.url, "--out", tmp_path / "index.faiss")
     assert said.status == 0
     assert "The index (Flat) takes about 1 MB of memory while it is built." in said.err
-    assert "Flat of 58 vectors, 2 rows without a vector left out, recall@10 1." in said.err
+    assert "Flat of 58 vectors, 2 rows without a vector left out, recall@10 1.000." in said.err
     assert "60 rows, " in said.err
     index, ids = faiss.read_index(str(tmp_path / "index.faiss")), pq.read_table(tmp_path / "index.ids.parquet")
     assert (index.ntotal, ids.num_rows) == (58, 60)

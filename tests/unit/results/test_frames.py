@@ -159,6 +159,17 @@ def test_the_fingerprint_of_a_dataset_is_of_its_rows_and_columns(run: Run, tmp_p
     assert other.to_datasets()._fingerprint != run.to_datasets()._fingerprint
 
 
+def test_a_type_that_datasets_does_not_have_is_told(tmp_path: Path) -> None:
+    path, kind = tmp_path / "maps.parquet", pa.map_(pa.string(), pa.int32())
+    pq.write_table(pa.table({"id": ["a"], "text": ["b"], "m": pa.array([[("k", 1)]], kind)}), path)
+    work = {**fake_spec(path).work.model_dump(), "keep": ["m"]}
+    run = start(make_spec(work, {}), tmp_path / "run", engine=InProcessEngine())
+    with pytest.raises(UsageError, match=r"datasets cannot hold this result: Arrow type map<"):
+        run.to_datasets()
+    assert run.to_datasets(["id"])["id"][0] == "a"
+    assert run.to_pandas()["m"][0] == [("k", 1)]
+
+
 # torch
 
 

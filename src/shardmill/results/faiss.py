@@ -40,7 +40,7 @@ _MOST_LISTS, _TRAINED_PER_LIST = 16_384, 40
 _SHARE = 0.8
 _SEED = 0
 _QUERIES, _NEAREST = 100, 10
-# So many of the exact nearest are known of each query, to tell rows that are as near as the tenth.
+# The exact nearest that are known of each query, to tell rows that are as near as the tenth.
 _KNOWN, _AS_NEAR = 100, 1e-6
 _ENOUGH = 0.95
 _TRIED = {"": (0,), "efSearch": (128, 256, 512, 1024), "nprobe": (16, 32, 64, 128, 256, 512)}
@@ -128,7 +128,7 @@ def build_index(
 
 
 def choose_kind(rows: int, dims: int, free: int) -> IndexKind:
-    """The kind of index for so many vectors and so much free memory; refused if none fits.
+    """The kind of index for a number of vectors and for the free memory; refused if none fits.
 
     >>> [choose_kind(rows, 384, 64 << 30).name for rows in (50_000, 5_000_000, 50_000_000)]
     ['Flat', 'HNSW32', 'IVF16384_HNSW32,SQ8']

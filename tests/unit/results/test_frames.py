@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import datasets
+import faiss
 import numpy as np
 import pandas as pd
 import polars as pl
@@ -23,6 +24,7 @@ from shardmill.core.errors import MissingExtra, NotComplete, UsageError
 from shardmill.plan.spec import make_spec
 from shardmill.run import Run, start
 from shardmill.sinks import parquet
+from shardmill.store import locate
 from shardmill.testing import InProcessEngine
 from tests.support.corpora import SHOUTING, fake_rows, fake_spec
 
@@ -225,6 +227,19 @@ def test_a_run_in_memory_has_its_vectors_there(tmp_path: Path, monkeypatch: pyte
     assert len(run) == 60
     assert_same([None if np.isnan(v).all() else v for v in run.vectors()], vectors_of(run.table()))
     assert not (tmp_path / "cache").exists()
+
+
+def test_a_run_in_any_store_is_read_the_same(place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    run = go(tmp_path, hard_rows(), out=f"{place}/run")
+    forms = (run, run.to_pandas(), run.to_polars(), run.to_datasets(), run.to_torch())
+    assert [len(form) for form in forms] == [60] * 5
+    for _ in range(2):
+        assert_same([None if np.isnan(v).all() else v for v in run.vectors()], vectors_of(run.table()))
+    assert isinstance(run.vectors(), np.memmap) == (not place.startswith("memory://"))
+    assert run.merge(f"{place}/index.faiss").rows == 60
+    store, key = locate(f"{place}/index.faiss")
+    assert faiss.deserialize_index(np.frombuffer(store.get(key), np.uint8)).ntotal == 59
 
 
 # What is hard

@@ -227,7 +227,7 @@ def test_an_unknown_option_or_verb_shows_the_usage(shardmill: Cli) -> None:
 
 def test_a_file_of_an_unknown_kind_to_merge_into(shardmill: Cli, run: Run, tmp_path: Path) -> None:
     said = shardmill("merge", run.ledger.url, "--out", tmp_path / "m.xlsx")
-    assert_told(said, 2, "m.xlsx: the name must end in .parquet or .npy")
+    assert_told(said, 2, "m.xlsx: the name must end in .parquet, .npy or .faiss")
 
 
 def test_a_search_that_asks_for_nothing(shardmill: Cli, run: Run) -> None:

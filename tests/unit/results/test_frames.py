@@ -9,16 +9,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import datasets
-import faiss
 import numpy as np
-import pandas as pd
-import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import torch
-from torch.utils.data import DataLoader
 
 from shardmill.core.errors import MissingExtra, NotComplete, UsageError
 from shardmill.plan.spec import make_spec
@@ -27,6 +21,10 @@ from shardmill.sinks import parquet
 from shardmill.store import locate
 from shardmill.testing import InProcessEngine
 from tests.support.corpora import SHOUTING, fake_rows, fake_spec
+from tests.support.libraries import needed
+
+datasets, faiss, pd, pl, torch = map(needed, ("datasets", "faiss", "pandas", "polars", "torch"))
+
 
 BAD = 17
 KINDS = {"number": pa.int64(), 'näme "x"': pa.string(), "nested": pa.struct({"a": pa.list_(pa.int32())})}
@@ -193,7 +191,7 @@ def test_torch_gives_rows_with_tensors_that_share_memory(run: Run, tables: list[
 
 @pytest.mark.parametrize("workers", [0, 1])
 def test_a_loader_takes_the_rows(run: Run, workers: int) -> None:
-    loader = DataLoader(run.to_torch(["row", "embedding"]), batch_size=16, num_workers=workers)
+    loader = torch.utils.data.DataLoader(run.to_torch(["row", "embedding"]), batch_size=16, num_workers=workers)
     batches = [*loader]
     assert [tuple(batch["embedding"].shape) for batch in batches] == [(16, 8), (16, 8), (16, 8), (12, 8)]
     assert torch.cat([batch["row"] for batch in batches]).tolist() == list(range(60))

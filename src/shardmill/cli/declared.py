@@ -136,6 +136,7 @@ MERGE = Verb(
         'shardmill merge runs/reviews --out bad.csv.gz --where "overall <= 2" --columns id,overall',
         "shardmill merge runs/reviews --out - | head -1",
         "shardmill merge runs/reviews --out by-language.parquet --partition-by lang",
+        "shardmill merge runs/reviews --out index.faiss",
     ),
     options=f"{_RESULTS}:MergeOptions",
     start=f"{_RESULTS}:merge",

@@ -91,7 +91,7 @@ class MergeOptions(OfRun, Printing):
     out: Place = option(
         ...,
         "A file by its suffix, a folder of such files, or - for stdout: .parquet, .npy, .jsonl, .csv, .tsv, .arrow, "
-        ".lance; also .jsonl.gz and .jsonl.zst.",
+        ".lance, .faiss; also .jsonl.gz and .jsonl.zst.",
         group=WRITTEN,
         metavar="FILE",
         common=True,
@@ -144,7 +144,8 @@ def merge(request: Request) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(_PIPE_CLOSED)
     if options.as_json:
-        print_json({"files": merged.files, "rows": merged.rows, "bytes": merged.bytes})
+        index = {} if merged.index is None else {"index": merged.index}
+        print_json({"files": merged.files, "rows": merged.rows, "bytes": merged.bytes, **index})
         return
     place = options.out if len(merged.files) > _NAMED_FILES else ", ".join(merged.files)
     several = f" ({len(merged.files):,} files)" if len(merged.files) > _NAMED_FILES else ""

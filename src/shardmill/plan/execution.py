@@ -156,8 +156,8 @@ class Following(ExecutionOptions):
 
 def _step(text: str) -> str:
     kind, _, file = text.partition(":")
-    if text != "verify" and not (kind == "merge" and file.endswith((".parquet", ".npy"))):
-        raise ValueError(f"{text!r} is neither verify nor merge:FILE with a .parquet or .npy file")
+    if text != "verify" and not (kind == "merge" and file.endswith((".parquet", ".npy", ".faiss"))):
+        raise ValueError(f"{text!r} is neither verify nor merge:FILE with a .parquet, .npy or .faiss file")
     return text if "://" in file or not file else f"merge:{Path(file).expanduser().absolute()}"
 
 

@@ -20,11 +20,16 @@ from shardmill.run.status.screen import to_card
 from shardmill.run.status.state import Status
 
 if TYPE_CHECKING:
+    import datasets
+    import pandas as pd
+    import polars as pl
     import pyarrow as pa
+    from numpy.typing import NDArray
 
     from shardmill.models.retrieval.passages import PassageRecord
     from shardmill.results.files.chosen import Merged
     from shardmill.results.search import Hit, SearchedRun
+    from shardmill.results.torch_rows import TorchRows
     from shardmill.results.verify import Report
     from shardmill.run.costs.cost import Cost
     from shardmill.verbs.answer.evaluation import Evaluation
@@ -32,7 +37,11 @@ if TYPE_CHECKING:
 
 
 class Run:
-    """A run folder: its status, its verification and its result. `allow_code` lets it name code that runs here."""
+    """A run folder: its status, its verification and its result. `allow_code` lets it name code that runs here.
+
+    `len(run)` is the number of rows of a complete result. Like `table()`, it refuses a run that is not complete and one
+    whose rows are in a table of a database; `status()` counts these.
+    """
 
     def __init__(self, place: str | os.PathLike[str], *, allow_code: bool = False) -> None:
         self.ledger = Ledger(place)
@@ -40,6 +49,16 @@ class Run:
         self._searched: SearchedRun | None = None
         if allow_code:
             permission.allow(self.plan.code)
+
+    def __len__(self) -> int:
+        """The rows of the result, by its commits; an item may have several. NotComplete while shards are missing."""
+        from shardmill.results.frames import count_rows
+
+        return count_rows(self.ledger, self.plan)
+
+    def __bool__(self) -> bool:
+        """A run is there whatever its length, also while it is not complete."""
+        return True
 
     def __repr__(self) -> str:
         return f"Run({self.ledger.url!r})"
@@ -141,8 +160,8 @@ class Run:
     ) -> Merged:
         """Write the result in source order, in the format that the name of `out` or `format` says.
 
-        `out` is a .parquet, .npy, .jsonl, .csv, .tsv, .arrow or .lance file, or "-" for standard output. Only rows for
-        which the condition `where` holds and only some `columns` are written, if they are given; `rename` has new names
+        `out` is a .parquet, .npy, .faiss, .jsonl, .csv, .tsv, .arrow or .lance file, or "-" for standard output. Beside
+        .npy and .faiss, the other columns are in a file that ends in .ids.parquet. Only rows for which the condition `where` holds and only some `columns` are written, if they are given; `rename` has new names
         by the old ones. With `rows_per_file` or `partition_by`, a column, `out` is a folder of files.
         """
         from shardmill.results.merge import merge
@@ -163,26 +182,59 @@ class Run:
 
     def batches(self, columns: list[str] | None = None) -> Iterator[pa.RecordBatch]:
         """The result in source order, batch by batch. The first column is always `row`."""
-        from shardmill.results.merge import part_schema, read_rows
+        from shardmill.results.frames import result_batches
 
-        names = [ROW, *part_schema(self.ledger, self.plan).names]
-        for name in columns or ():
-            if name not in names:
-                raise UsageError(f"The result has no column {name!r}.", hint=nearest(name, names))
-        stored = None if columns is None else [name for name in columns if name != ROW]
-        return read_rows(self.ledger, self.plan, stored)
+        return result_batches(self.ledger, self.plan, columns)
 
     def table(self, columns: list[str] | None = None) -> pa.Table:
         """The whole result as one Arrow table, in memory."""
-        import pyarrow as pa
+        from shardmill.results.frames import result_table
 
-        from shardmill.results.merge import part_schema
+        return result_table(self.ledger, self.plan, columns)
 
-        found = list(self.batches(columns))
-        if found:
-            return pa.Table.from_batches(found)
-        own = [f for f in part_schema(self.ledger, self.plan) if columns is None or f.name in columns]
-        return pa.schema([pa.field(ROW, pa.int64()), *own]).empty_table()
+    def to_pandas(self, columns: list[str] | None = None) -> pd.DataFrame:
+        """The result as a pandas DataFrame, whose columns have Arrow's types and share the table's memory.
+
+        A null among integers leaves them integers. A vector is a NumPy array, None if it is missing.
+        """
+        from shardmill.results.frames import to_pandas
+
+        return to_pandas(self.ledger, self.plan, columns)
+
+    def to_polars(self, columns: list[str] | None = None) -> pl.DataFrame:
+        """The result as a Polars DataFrame, with vectors as arrays. Numbers and vectors share the table's memory."""
+        from shardmill.results.frames import to_polars
+
+        found: pl.DataFrame = to_polars(self.ledger, self.plan, columns)
+        return found
+
+    def to_datasets(self, columns: list[str] | None = None) -> datasets.Dataset:
+        """The result as a Dataset of Hugging Face's `datasets`, in memory."""
+        from shardmill.results.frames import to_datasets
+
+        return to_datasets(self.ledger, self.plan, columns)
+
+    def to_torch(self, columns: list[str] | None = None) -> TorchRows:
+        """The result as a map-style torch Dataset, for a DataLoader: each row is a dict, with vectors as tensors.
+
+        A missing vector is a tensor of NaN. Any other null is None, which torch's default collate refuses: leave its
+        column out, or give the DataLoader a `collate_fn`. Tensors share the memory of the result: clone one before you
+        write into it.
+        """
+        from shardmill.results.frames import to_torch
+
+        found: TorchRows = to_torch(self.ledger, self.plan, columns)
+        return found
+
+    def vectors(self) -> NDArray[Any]:
+        """All vectors in source order as one array, (rows, dimensions), with NaN for missing ones.
+
+        It is memory-mapped and cannot be written. The first call, or the first search, writes the file: into the run
+        folder, or into the cache for a run in a store. A run in memory gives an array in memory.
+        """
+        from shardmill.results.frames import read_matrix
+
+        return read_matrix(self.ledger, self.plan)
 
     def search(
         self,

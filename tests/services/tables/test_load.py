@@ -261,8 +261,9 @@ def test_verify_finds_what_was_changed_behind_its_back(postgres: PostgresServer,
     assert not run.verify().verified
     postgres.execute("DELETE FROM proven WHERE id = 'k2'")
     assert [c.name for c in run.verify().checks if not c.ok] == ["rows"]
-    with pytest.raises(UsageError, match="in the table"):
-        run.table()
+    for read in (Run.table, Run.to_pandas, Run.to_torch, Run.vectors, len):
+        with pytest.raises(UsageError, match="in the table"):
+            read(run)
 
 
 def test_windows_have_a_row_each_and_a_key_of_their_own(postgres: PostgresServer, into: Callable[..., Run]) -> None:

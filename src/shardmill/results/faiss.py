@@ -29,7 +29,7 @@ from shardmill.results.merge import Merged, _size, _write_parquet, part_schema, 
 from shardmill.sinks.parquet import vectors
 from shardmill.store import locate, replacing
 
-# One core compares a query with this many vectors of 384 numbers in some ten milliseconds.
+# One core compares a query with this many vectors of 384 numbers in tens of milliseconds.
 EXACT_ROWS = 100_000
 # As for `shardmill index`: more than FAISS's own 40 and 16, for queries that are unlike what is stored.
 _LINKS, _EXPANSION_ADD = 32, 128
@@ -203,12 +203,14 @@ def _finite(matrix: NDArray[Any]) -> tuple[NDArray[np.int64], Vectors]:
 
 
 def _set_recall(faiss: Any, index: Any, kind: IndexKind, queries: Vectors, exact: Sequence[Best]) -> dict[str, Any]:
-    """Set the smallest search parameter that finds enough, and tell it with the recall; None without vectors."""
+    """Set the smallest search parameter that finds enough, and tell it with the recall; None if no query was drawn."""
     told: dict[str, Any] = {"recall_at_10": None}
-    for value in _TRIED[kind.knob] if len(queries) else ():
+    for value in _TRIED[kind.knob]:
         if value:
             faiss.ParameterSpace().set_index_parameter(index, kind.knob, value)
             told[kind.knob] = value
+        if not len(queries):
+            break
         told["recall_at_10"] = round(_recall(index, queries, exact), 4)
         if told["recall_at_10"] >= _ENOUGH:
             break
@@ -232,12 +234,13 @@ def _recall(index: Any, queries: Vectors, exact: Sequence[Best]) -> float:
 
 def _describe(told: dict[str, Any], kind: IndexKind) -> str:
     left_out = f", {count(told['left_out'], 'row')} without a vector left out" if told["left_out"] else ""
+    made = f"{kind.name} of {count(told['vectors'], 'vector')}{left_out}"
     recall = told["recall_at_10"]
     if recall is None:
-        return f"{kind.name} of no vectors{left_out}."
+        return f"{made}, recall not measured: none of the drawn rows has a vector."
     stored = f" at {kind.knob} {told[kind.knob]}" if kind.knob else ""
     more = f" Search with a higher {kind.knob} to find more." if kind.knob and recall < _ENOUGH else ""
-    return f"{kind.name} of {count(told['vectors'], 'vector')}{left_out}, recall@10 {recall:.3f}{stored}.{more}"
+    return f"{made}, recall@10 {recall:.3f}{stored}.{more}"
 
 
 def _amount(size_bytes: float) -> str:

@@ -196,8 +196,20 @@ def test_few_vectors_among_many_rows_are_searched_exactly(monkeypatch: pytest.Mo
     matrix = np.full((2_000, 32), np.nan, np.float32)
     matrix[[5, 1_999]] = clustered(2)
     index, told = build_index(blocks(matrix), len(matrix), 32, quiet=True)
-    assert (told["kind"], told["vectors"]) == ("Flat", 2)
+    assert told == {"kind": "Flat", "vectors": 2, "left_out": 1_998, "recall_at_10": 1.0}
     assert index.search(normalized(matrix[[1_999]]), 1)[1].tolist() == [[1_999]]
+
+
+def test_a_recall_that_was_not_measured_is_said(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(indexing, "EXACT_ROWS", 100)
+    matrix = np.full((5_000, 4), np.nan, np.float32)
+    matrix[:3] = clustered(3, 4)
+    index, told = build_index(blocks(matrix), len(matrix), 4, quiet=False)
+    assert told == {"kind": "HNSW32", "vectors": 3, "left_out": 4_997, "recall_at_10": None, "efSearch": 128}
+    assert "HNSW32 of 3 vectors, 4,997 rows without a vector left out, recall not measured" in capsys.readouterr().err
+    assert index.search(normalized(matrix[[1]]), 1)[1].tolist() == [[1]]
 
 
 def test_a_zero_and_an_infinite_vector() -> None:

@@ -154,10 +154,17 @@ class Following(ExecutionOptions):
         return tuple(_step(each) for each in value)
 
 
+# What `merge` writes, by the end of a name.
+WRITTEN = (
+    *(".parquet", ".npy", ".arrow", ".feather", ".faiss", ".lance"),
+    *(suffix + packed for suffix in (".jsonl", ".csv", ".tsv") for packed in ("", ".gz", ".zst")),
+)
+
+
 def _step(text: str) -> str:
     kind, _, file = text.partition(":")
-    if text != "verify" and not (kind == "merge" and file.endswith((".parquet", ".npy", ".faiss"))):
-        raise ValueError(f"{text!r} is neither verify nor merge:FILE with a .parquet, .npy or .faiss file")
+    if text != "verify" and not (kind == "merge" and file.endswith(WRITTEN)):
+        raise ValueError(f"{text!r} is neither verify nor merge:FILE with a .parquet, .npy, .jsonl, … file")
     return text if "://" in file or not file else f"merge:{Path(file).expanduser().absolute()}"
 
 

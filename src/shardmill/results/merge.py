@@ -111,12 +111,9 @@ def merge(
     in_folder = rows_per_file is not None or bool(partition_by)
     if rows_per_file is not None and rows_per_file < 1:
         raise UsageError(f"--rows-per-file must be at least 1 (got {rows_per_file}).")
-    _refuse_combination(suffix, out, in_folder, bool(where or columns or rename))
+    _refuse_combination(suffix, out, in_folder)
     if out != PIPE:
         _refuse_place(ledger, out, is_folder=in_folder or kind.folder)
-    if kind.whole:
-        whole: Merged = load_part(kind.whole)(ledger, plan, out, quiet=quiet)
-        return whole
     chosen = choose(_result(ledger, plan), where=where, columns=columns, rename=rename)
     if kind.chosen:
         part: Merged = load_part(kind.chosen)(chosen, out, quiet=quiet)
@@ -148,7 +145,7 @@ def _result(ledger: Ledger, plan: Plan) -> Result:
     return Result(part_schema(ledger, plan), rows, tuple(plan.kept), partial(read_rows, ledger, plan))
 
 
-def _refuse_combination(suffix: str, out: str, in_folder: bool, choosing: bool) -> None:
+def _refuse_combination(suffix: str, out: str, in_folder: bool) -> None:
     """Refuse what a format cannot do, before anything is read."""
     kind = BY_SUFFIX[suffix][0]
     if out == PIPE and (in_folder or not kind.rows):
@@ -158,11 +155,6 @@ def _refuse_combination(suffix: str, out: str, in_folder: bool, choosing: bool) 
         raise UsageError(
             f"--rows-per-file and --partition-by write no {suffix} files.",
             hint="Choose .parquet, .jsonl, .csv or .arrow.",
-        )
-    if choosing and kind.whole:
-        raise UsageError(
-            f"A {suffix} file has the whole result, so that --where, --columns and --rename do not apply.",
-            hint="Write the file without them.",
         )
 
 

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from shardmill.core import permission
 from shardmill.core.console import card, say
-from shardmill.core.errors import ShardmillError, UsageError, nearest
+from shardmill.core.errors import ShardmillError, UsageError
 from shardmill.core.fusion import choose_mode
 from shardmill.core.telemetry import timed_step
 from shardmill.ledger import Ledger
-from shardmill.plan import ROW, Plan
+from shardmill.plan import Plan
 from shardmill.plan.execution import absolute_address
 from shardmill.plugins import find_verb, load_part, names
 from shardmill.run.status.screen import to_card
@@ -161,8 +161,9 @@ class Run:
         """Write the result in source order, in the format that the name of `out` or `format` says.
 
         `out` is a .parquet, .npy, .faiss, .jsonl, .csv, .tsv, .arrow or .lance file, or "-" for standard output. Beside
-        .npy and .faiss, the other columns are in a file that ends in .ids.parquet. Only rows for which the condition `where` holds and only some `columns` are written, if they are given; `rename` has new names
-        by the old ones. With `rows_per_file` or `partition_by`, a column, `out` is a folder of files.
+        .npy and .faiss, the other columns are in a file that ends in .ids.parquet. Only rows for which the condition
+        `where` holds and only some `columns` are written, if they are given; `rename` has new names by the old ones.
+        With `rows_per_file` or `partition_by`, a column, `out` is a folder of files.
         """
         from shardmill.results.merge import merge
 

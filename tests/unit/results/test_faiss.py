@@ -15,12 +15,12 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+from shardmill.results.faiss import build_index, choose_kind
 
 from shardmill.core.errors import MissingExtra, StoreError, UsageError
 from shardmill.models.retrieval.vectors import normalized
 from shardmill.plan.execution import Following
 from shardmill.results import faiss as indexing
-from shardmill.results.faiss import build_index, choose_kind
 from shardmill.run import Run, start
 from shardmill.store import locate
 from shardmill.testing import InProcessEngine, fake_vector

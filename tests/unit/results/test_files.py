@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from shardmill.core.errors import MissingExtra, UsageError
+from shardmill.plan.execution import WRITTEN
 from shardmill.results.files import parquet as parquet_files
 from shardmill.results.files.chosen import Chosen, Merged, Result, choose
 from shardmill.results.files.folder import write_folder
@@ -249,19 +250,17 @@ def test_names_may_change_places(runs: dict[str, Run], tmp_path: Path) -> None:
     assert table["lang"].to_pylist() == runs["vectors"].table()["id"].to_pylist()
 
 
-def write_count(ledger: Any, plan: Any, out: str, *, quiet: bool) -> Merged:
-    Path(out).write_text(f"{len(plan.shards)} {quiet}")
+def write_count(chosen: Chosen, out: str, *, quiet: bool) -> Merged:
+    Path(out).write_text(f"{chosen.count()} {quiet}")
     return Merged((out,), 0, 0)
 
 
 def test_a_format_is_one_entry(runs: dict[str, Run], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    kind = FileKind(name="count", suffixes=(".count",), whole=f"{__name__}:write_count")
+    kind = FileKind(name="count", suffixes=(".count",), chosen=f"{__name__}:write_count")
     monkeypatch.setitem(BY_SUFFIX, ".count", (kind, "none"))
     run, out = runs["vectors"], tmp_path / "all.count"
     assert run.merge(out).files == (str(out),)
-    assert out.read_text() == f"{len(run.plan.shards)} True"
-    with pytest.raises(UsageError, match=r"A \.count file has the whole result"):
-        run.merge(out, where="n < 2")
+    assert out.read_text() == f"{len(run)} True"
     with pytest.raises(UsageError, match=r"write no \.count files"):
         run.merge(out, rows_per_file=2)
 
@@ -471,3 +470,7 @@ def test_in_s3(runs: dict[str, Run], s3_server: str) -> None:
     }
     run.merge(f"{place}/all.csv.gz")
     check_csv(unpack(open_store(place).get("all.csv.gz"), ".gz"), run.table())
+
+
+def test_a_step_after_the_last_shard_writes_every_kind() -> None:
+    assert set(WRITTEN) == set(BY_SUFFIX)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from typing import IO
+from typing import IO, Any
 
 import pyarrow as pa
 
@@ -23,17 +23,18 @@ OpenRows = Callable[[IO[bytes], pa.Schema], AbstractContextManager[Write]]
 
 @dataclass(frozen=True, slots=True)
 class Merged:
-    """What a merge wrote."""
+    """What a merge wrote; of an index, also its kind and recall."""
 
     files: tuple[str, ...]
     rows: int
     bytes: int
+    index: dict[str, Any] | None = None
 
     @classmethod
-    def of(cls, files: tuple[str, ...], rows: int) -> Merged:
+    def of(cls, files: tuple[str, ...], rows: int, index: dict[str, Any] | None = None) -> Merged:
         """Files that are written, with their sizes."""
         found = [store.head(key) for store, key in map(locate, files)]
-        return cls(files, rows, sum(entry.size for entry in found if entry is not None))
+        return cls(files, rows, sum(entry.size for entry in found if entry is not None), index)
 
 
 @dataclass(frozen=True, slots=True)

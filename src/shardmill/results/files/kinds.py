@@ -1,10 +1,4 @@
-"""The formats that a result is written in: one table.
-
-Another kind is one more entry. A format that writes everything by itself, with a function of the ledger, the plan, the
-place and whether to be quiet, which returns a `Merged`, would be:
-
-    FileKind(name="faiss", suffixes=(".faiss",), whole="shardmill.results.faiss:write_faiss")
-"""
+"""The formats that a result is written in: one table. Another kind is one more entry."""
 
 from __future__ import annotations
 
@@ -22,7 +16,7 @@ class FileKind:
 
     Exactly one of these is given. `rows` opens an open file for rows of a schema, so that it can be cut into several
     files and sent to a pipe, where `piped` is used if there is one. `chosen` writes the rows and columns that were
-    chosen, at a place. `whole` writes the whole result of a run, at a place. A `packed` one may be compressed as a
+    chosen, at a place. A `packed` one may be compressed as a
     whole, with a second suffix. One that is a `folder` is no single file.
     """
 
@@ -31,7 +25,6 @@ class FileKind:
     rows: str = ""
     piped: str = ""
     chosen: str = ""
-    whole: str = ""
     packed: bool = False
     folder: bool = False
 
@@ -48,6 +41,7 @@ FILE_KINDS = (
         rows=f"{_FILES}.arrow:open_arrow",
         piped=f"{_FILES}.arrow:open_stream",
     ),
+    FileKind(name="faiss", suffixes=(".faiss",), chosen=f"{_FILES}.faiss:write_faiss"),
     FileKind(name="lance", suffixes=(".lance",), chosen=f"{_FILES}.lance:write_lance", folder=True),
 )
 

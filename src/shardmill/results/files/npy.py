@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import IO
 
 import numpy as np
@@ -14,22 +16,29 @@ from shardmill.store import locate, replacing
 
 
 def write_npy(chosen: Chosen, out: str, *, quiet: bool) -> Merged:
-    """Write `.npy`, and `.ids.parquet` beside it; a missing vector is NaN.
+    """Write `.npy`, and `.ids.parquet` beside it; a missing vector is NaN."""
+    vector = find_vector(chosen, ".npy")
+    with replacing_pair(chosen, vector, out) as (file, beside):
+        rows = write_matrix(chosen.only([vector]), file, quiet=quiet)
+    return Merged.of((out, beside), rows)
 
-    `.npy` is the last to take its name: while it exists, the one beside it is of the same merge.
+
+@contextmanager
+def replacing_pair(chosen: Chosen, vector: str, out: str) -> Iterator[tuple[IO[bytes], str]]:
+    """A file for the vectors, which is written inside, and the place of the one beside it with the other columns.
+
+    That of the vectors is the last to take its name: while it exists, the one beside it is of the same merge.
     """
-    vector = _find_vector(chosen)
-    beside = out.removesuffix(".npy") + ".ids.parquet"
+    beside = out.rpartition(".")[0] + ".ids.parquet"
     others = chosen.only([name for name in chosen.columns if name != vector])
     with replacing(out) as file, replacing(beside) as ids:
-        rows = write_matrix(chosen.only([vector]), file, quiet=quiet)
+        yield file, beside
         with open_parquet(ids, others.schema) as write:
             for batch in others.read("writing ids", quiet=True):
                 write(batch)
         # Vectors of an earlier merge must not stand beside the new ids.
         store, key = locate(out)
         store.delete(key)
-    return Merged.of((out, beside), rows)
 
 
 def write_matrix(vector: Chosen, file: IO[bytes], *, quiet: bool) -> int:
@@ -49,12 +58,12 @@ def write_matrix(vector: Chosen, file: IO[bytes], *, quiet: bool) -> int:
     return rows
 
 
-def _find_vector(chosen: Chosen) -> str:
+def find_vector(chosen: Chosen, suffix: str) -> str:
     """The vectors that the task made; those that were kept from the source do not count."""
     made = [str(field.name) for field in chosen.result.schema if is_vector(field.type)]
     made = [name for name in made if name not in chosen.result.kept]
     if not made:
         raise UsageError("This run has no vector column.")
     if made[0] not in chosen.columns:
-        raise UsageError(f"A .npy file needs the vectors, {made[0]!r}.", hint="Name them with --columns, too.")
+        raise UsageError(f"A {suffix} file needs the vectors, {made[0]!r}.", hint="Name them with --columns, too.")
     return made[0]

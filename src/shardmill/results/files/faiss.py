@@ -22,12 +22,10 @@ from numpy.typing import NDArray
 from shardmill.core.batching.sizes import free_bytes
 from shardmill.core.console import Bar, count, say
 from shardmill.core.errors import UsageError, missing_extra
-from shardmill.ledger import Ledger
 from shardmill.models.retrieval.vectors import Best, join_best, normalized
-from shardmill.plan import Plan
-from shardmill.results.merge import Merged, _size, _write_parquet, part_schema, read_rows, vector_field
+from shardmill.results.files.chosen import Chosen, Merged
+from shardmill.results.files.npy import find_vector, replacing_pair
 from shardmill.sinks.parquet import vectors
-from shardmill.store import locate, replacing
 
 # One core compares a query with this many vectors of 384 numbers in tens of milliseconds.
 EXACT_ROWS = 100_000
@@ -76,29 +74,25 @@ class IndexKind:
         return replace(self, lists=lists) if lists else IndexKind(self.memory_bytes)
 
 
-def write_faiss(ledger: Ledger, plan: Plan, out: str, *, quiet: bool = False) -> Merged:
+def write_faiss(chosen: Chosen, out: str, *, quiet: bool = False) -> Merged:
     """Write the index, and the other columns as `.ids.parquet` beside it.
 
     Of the two files, the index is the last to take its name, as `.npy` is. Rows without a vector are in the file
     beside it alone.
     """
     faiss = _library()
-    field = vector_field(ledger, plan)
-    rows = sum(commit.rows_in_part for commit in ledger.commits.read_complete(plan))
-    others = [name for name in part_schema(ledger, plan).names if name != field.name]
-    beside = out.removesuffix(".faiss") + ".ids.parquet"
+    vector = find_vector(chosen, ".faiss")
+    column = chosen.only([vector])
+    (field,) = column.schema
+    rows = chosen.count()
 
     def read() -> Iterator[NDArray[Any]]:
-        return (vectors(batch.column(field.name)) for batch in read_rows(ledger, plan, [field.name]))
+        return (vectors(batch.column(0)) for batch in column.read("reading vectors", quiet=True))
 
-    with replacing(out) as file, replacing(beside) as ids:
+    with replacing_pair(chosen, vector, out) as (file, beside):
         index, told = build_index(read, rows, field.type.list_size, quiet=quiet)
         faiss.write_index(index, faiss.PyCallbackIOWriter(file.write))
-        _write_parquet(ledger, plan, ids, others, True)
-        # An index of an earlier merge must not stand beside the new ids.
-        store, key = locate(out)
-        store.delete(key)
-    return Merged((out, beside), rows, _size(out) + _size(beside), told)
+    return Merged.of((out, beside), rows, told)
 
 
 def build_index(

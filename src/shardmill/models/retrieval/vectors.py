@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 from shardmill.core.blas import one_blas_thread
 from shardmill.core.pool import in_order
 
-_BLOCK_BYTES = 64 << 20
+# Each core has one at a time.
+_BLOCK_BYTES = 16 << 20
 # If fewer of a block's rows may be found, only these are copied and compared, not the whole block.
 _GATHERED_SHARE = 0.5
 

@@ -185,10 +185,14 @@ class Delivering(ExecutionOptions):
         return tuple(map(absolute_address, value))
 
 
+# Sinks whose addresses are names in a catalogue, not paths.
+_BY_NAME = ("iceberg",)
+
+
 def absolute_address(address: str) -> str:
     """Make a path in an address absolute: a worker in any folder may write there. Passwords are kept apart."""
     scheme, colon, place = withhold(address).partition(":")
-    if not colon or place.startswith("/") or "://" in address:
+    if not colon or place.startswith("/") or "://" in address or scheme in _BY_NAME:
         return withhold(address)
     return f"{scheme}:{Path(place).expanduser().absolute()}"
 

@@ -154,9 +154,9 @@ class Following(ExecutionOptions):
         return tuple(_step(each) for each in value)
 
 
-# What `merge` writes, by the end of a name.
+# What `merge` writes, by the end of a name. A step may be done twice, and a dataset of Lance is not replaced.
 WRITTEN = (
-    *(".parquet", ".npy", ".arrow", ".feather", ".faiss", ".lance"),
+    *(".parquet", ".npy", ".arrow", ".feather", ".faiss"),
     *(suffix + packed for suffix in (".jsonl", ".csv", ".tsv") for packed in ("", ".gz", ".zst")),
 )
 
@@ -192,10 +192,14 @@ class Delivering(ExecutionOptions):
         return tuple(map(absolute_address, value))
 
 
+# Sinks whose addresses are names in a catalogue, not paths.
+_BY_NAME = ("iceberg",)
+
+
 def absolute_address(address: str) -> str:
     """Make a path in an address absolute: a worker in any folder may write there. Passwords are kept apart."""
     scheme, colon, place = withhold(address).partition(":")
-    if not colon or place.startswith("/") or "://" in address:
+    if not colon or place.startswith("/") or "://" in address or scheme in _BY_NAME:
         return withhold(address)
     return f"{scheme}:{Path(place).expanduser().absolute()}"
 

@@ -35,7 +35,7 @@ BUILTIN: dict[str, dict[str, str]] = {
     "sources": {name: f"shardmill.sources.kinds:{name.upper()}" for name in (*_FORMATS, *_SCHEMES)},
     "sinks": {
         name: f"shardmill.sinks.kinds:{name.upper()}"
-        for name in ("parts", "postgresql", "lance", "delta", "duckdb", "sqlite")
+        for name in ("parts", "postgresql", "lance", "delta", "iceberg", "duckdb", "sqlite")
     },
     "engines": {
         name: f"shardmill.engines.kinds:{name.upper()}"

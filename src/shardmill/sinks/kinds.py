@@ -18,6 +18,12 @@ POSTGRESQL = SinkKind(
 
 LANCE = SinkKind(name="lance", schemes=("lance:",), delivery=f"{_HERE}.lakes.lance:LanceDelivery", extras=("lance",))
 DELTA = SinkKind(name="delta", schemes=("delta:",), delivery=f"{_HERE}.lakes.delta:DeltaDelivery", extras=("delta",))
+ICEBERG = SinkKind(
+    name="iceberg",
+    schemes=("iceberg:",),
+    delivery=f"{_HERE}.lakes.iceberg:IcebergDelivery",
+    extras=("iceberg",),
+)
 DUCKDB = SinkKind(
     name="duckdb",
     schemes=("duckdb:",),

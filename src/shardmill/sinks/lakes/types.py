@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pyarrow as pa
 
 from shardmill.core.errors import UsageError
@@ -22,6 +24,17 @@ _WIDER = {
 def stored_schema(address: str, schema: pa.Schema) -> pa.Schema:
     """The columns as a table of files stores them; a type that it cannot hold is refused."""
     return pa.schema([pa.field(field.name, _stored(address, field.name, field.type)) for field in schema])
+
+
+def as_delivered(rows: pa.Table, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Rows of a table of files with the columns that were delivered to it."""
+    columns = [
+        pa.chunked_array([pa.nulls(rows.num_rows)])
+        if field.type == pa.null()
+        else rows.column(field.name).cast(field.type)
+        for field in schema
+    ]
+    yield from pa.Table.from_arrays(columns, schema=schema).to_batches()
 
 
 def _stored(address: str, name: str, kind: pa.DataType) -> pa.DataType:

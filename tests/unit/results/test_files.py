@@ -24,8 +24,8 @@ from shardmill.results.files.folder import write_folder
 from shardmill.results.files.kinds import BY_SUFFIX, FILE_KINDS, FileKind
 from shardmill.run import Run
 from shardmill.sinks.parquet import restore_missing
-from shardmill.store.clients import options_for_others
 from shardmill.store import locate, open_store
+from shardmill.store.clients import options_for_others
 from shardmill.store.folders import PARTIAL
 from shardmill.verbs.split import split_files
 from tests.support.libraries import needed

@@ -3,8 +3,8 @@
     python -m benchmarks.tables [--rows 200000] [--rounds 5]
 
 Each has an id and a text of about 300 characters. The source reads all shards in one process, as rows for a task; the
-readers of deltalake, pyiceberg and lance read the same two columns as Arrow, also with the texts made Python's, as a task
-needs them. All take turns; the best of the rounds counts. Their readers use every core, the source the one that a
+readers of deltalake, pyiceberg and lance read the same two columns as Arrow, also with the texts made Python's, as a
+task needs them. All take turns; the best of the rounds counts. Their readers use every core, the source the one that a
 worker has, so the processor time is what compares.
 """
 

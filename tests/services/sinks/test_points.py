@@ -11,6 +11,7 @@ import textwrap
 import threading
 import uuid
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ import pyarrow as pa
 import pytest
 
 from shardmill.core.errors import DatabaseError, StoreError, UsageError
+from shardmill.core.passwords import withhold
 from shardmill.results.delivered_points import compare_points
 from shardmill.sinks.address import open_delivery
 from shardmill.sinks.base import Shipment
@@ -31,6 +33,7 @@ from tests.support.points import (
     lot_of,
     make_rows,
     new_port,
+    redis_server,
     shipment_for,
 )
 
@@ -336,6 +339,33 @@ def test_a_payload_over_the_limit_is_one_line(store: Callable[[], str]) -> None:
     with pytest.raises(UsageError, match="row long") as refused:
         deliver(store(), rows)
     assert "\n" not in refused.value.message
+
+
+def test_names_that_it_cannot_take_and_a_collection_that_is_gone(store: Callable[[], str]) -> None:
+    rows = make_rows(["a"])
+    address = store()
+    if not address.startswith("redis"):
+        with pytest.raises(UsageError) as refused:
+            deliver(f"{address} :", rows)
+        assert "\n" not in refused.value.message
+        with pytest.raises(DatabaseError) as gone:
+            compare(address, rows)
+        assert address in gone.value.message
+    else:
+        assert len(compare(address, rows).missing) == 1
+
+
+def test_redis_asks_for_a_password(tmp_path: Path) -> None:
+    needed("redis")
+    port, rows = new_port(), make_rows(["a"])
+    with redis_server(tmp_path, port, "--requirepass", "s3cret"):
+        address = withhold(f"redis://:s3cret@127.0.0.1:{port}/0#rows")
+        assert "s3cret" not in address
+        deliver(address, rows)
+        assert not compare(address, rows).any
+        with pytest.raises(DatabaseError, match="authenticat") as refused:
+            deliver(f"redis://127.0.0.1:{port}/0#rows", rows)
+        assert "\n" not in refused.value.message
 
 
 @pytest.mark.parametrize("name", [*SERVERS])

@@ -13,7 +13,7 @@ from shardmill.sinks.address import open_delivery
 from shardmill.sinks.base import Shipment
 from shardmill.sinks.points import base
 from shardmill.sinks.points.base import Collection, Point, PointDelivery
-from shardmill.sinks.points.patience import Trouble, judge_http
+from shardmill.sinks.points.patience import RequestPace, Trouble, judge_http
 from tests.support.points import DIMS, lot_of, make_rows, shipment_for
 
 
@@ -89,7 +89,7 @@ def memory() -> Memory:
 
 
 def test_batches_have_about_so_many_bytes(memory: Memory, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory, "_pace", base.Pace(10_000))
+    monkeypatch.setattr(memory, "_pace", RequestPace(10_000))
     memory.stage(lot_of(ROWS))
     assert sum(memory.sent) == 1000
     assert 5 < len(memory.sent) < 50
@@ -233,7 +233,7 @@ def test_a_missing_library_is_one_line(address: str, library: str, extra: str, m
 @pytest.mark.parametrize(
     "address",
     [
-        *("qdrant://h:99999/c", "qdrant:///c", "qdrant://h", "qdrant:/tmp/x"),
+        *("qdrant://h:99999/c", "qdrant:///c", "qdrant://h/c?x=1", "qdrant://h", "qdrant:/tmp/x"),
         *("milvus:/tmp/x#c", "chroma://h", "redis://h/a#k", "redis://h/0"),
     ],
 )

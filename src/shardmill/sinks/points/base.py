@@ -15,6 +15,7 @@ import uuid
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -27,7 +28,7 @@ from shardmill.core.passwords import redact
 from shardmill.plan import WINDOW
 from shardmill.sinks.base import Delivery, Lot, Shipment
 from shardmill.sinks.parquet import vectors
-from shardmill.sinks.points.patience import Pace, TooLarge, Trouble
+from shardmill.sinks.points.patience import RequestPace, TooLarge, Trouble
 from shardmill.sinks.points.payload import DIGEST, decode, encode, is_held, to_json
 
 # The name under which a scan gives the id of a point, beside the columns of the rows.
@@ -95,7 +96,7 @@ class PointDelivery(Delivery):
         self.left_out = [f"{f.name} ({f.type})" for f in others if f.name not in self.columns]
         self._items = [name for name in shipment.key if name != WINDOW]
         self._committed = 0
-        self._pace = Pace(_BATCH_BYTES)
+        self._pace = RequestPace(_BATCH_BYTES)
         self._client: Any = None
 
     @abstractmethod
@@ -158,7 +159,8 @@ class PointDelivery(Delivery):
     def ask(self, call: Callable[[], _Answer], *, at_start: bool = False) -> _Answer:
         """The answer of the server, for which it may have to come back first."""
         patience_s = self.start_patience_s if at_start else self.patience_s
-        return self._pace.ask(call, self.judge, patience_s, lambda *seen: self._give_up(*seen, at_start))
+        give_up = partial(self._give_up, at_start)
+        return self._pace.ask(call, self.judge, patience_s, give_up)
 
     def prepare(self) -> None:
         found = self.ask(self.describe, at_start=True)
@@ -239,7 +241,7 @@ class PointDelivery(Delivery):
     def delete(self, keys: pa.RecordBatch) -> None:
         ids = [self.point_id(*self._split(row)) for row in keys.to_pylist()]
         for at in range(0, len(ids), self.page_rows):
-            self.ask(lambda at=at: self.remove(ids[at : at + self.page_rows]))
+            self.ask(partial(self.remove, ids[at : at + self.page_rows]))
 
     def point_id(self, item: Sequence[Any], window: int) -> str:
         """The id of a row: the same for every run."""
@@ -250,7 +252,7 @@ class PointDelivery(Delivery):
         kept = [(name, encode(rows.column(name))) for name in self.columns]
         digests = [f"{int(value):016x}" for value in hash_rows(rows)]
         matrix = vectors(rows.column(self.shipment.vector)).astype(np.float32, copy=False)
-        usable = np.isfinite(matrix).all(axis=1)
+        usable = np.asarray(np.isfinite(matrix).all(axis=1))
         empty = np.zeros(0, np.float32)
         for i, row in enumerate(rows.select(list(self.shipment.key)).to_pylist()):
             payload = {name: values[i] for name, values in kept if values[i] is not None}
@@ -299,7 +301,7 @@ class PointDelivery(Delivery):
         flat = pa.array(np.concatenate(rows).astype(kind.value_type.to_pandas_dtype()))
         return pa.FixedSizeListArray.from_arrays(flat, type=kind, mask=pa.array([not fit for fit in fits]))
 
-    def _give_up(self, error: Exception, trouble: Trouble, at_start: bool) -> ShardmillError:
+    def _give_up(self, at_start: bool, error: Exception, trouble: Trouble) -> ShardmillError:
         reason = redact(" ".join(self.reason(error).split()))[:300].rstrip(".")
         if trouble is Trouble.FINAL:
             return DatabaseError(f"{self.address}: {reason}.", hint="Mend it, then run the same command again.")

@@ -7,6 +7,7 @@ keeps the fields of a row that it does not name, so each names all columns, and 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -112,7 +113,7 @@ class ChromaDelivery(PointDelivery):
 
     def pages(self) -> Iterator[list[Point]]:
         at = 0
-        while page := self.ask(lambda at=at: self._page(at), at_start=not at):
+        while page := self.ask(partial(self._page, at), at_start=not at):
             yield page
             at += len(page)
 

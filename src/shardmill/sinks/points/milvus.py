@@ -30,6 +30,7 @@ SCHEME = "milvus:"
 _PORT = 19530
 _TIMEOUT_S = 30.0
 _ID_BYTES = 36
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _MADE_BY = "shardmill.made_by"
 _AWAY = ("UNAVAILABLE", "DEADLINE_EXCEEDED", "Fail connecting", "Retry timeout", "Retry run out", "rate limit")
 _TOO_LARGE = ("larger than max", "exceeds maximum", "too large")
@@ -44,9 +45,13 @@ class MilvusDelivery(PointDelivery):
     def __init__(self, address: str, shipment: Shipment) -> None:
         self._server = find_server(address, _PORT)
         self._file = "" if self._server else find_file(address, SCHEME)[0]
-        is_name = re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", shipment.vector)
-        self._vector = shipment.vector if is_name else "vector"
+        self._vector = shipment.vector if _NAME.fullmatch(shipment.vector) else "vector"
         super().__init__(address, shipment)
+        if not _NAME.fullmatch(self.collection):
+            raise UsageError(
+                f"{address}: the name of a collection has letters, digits and underscores.",
+                hint=f"Choose another name: {self.usage}",
+            )
         # One process at a time may have the file open.
         self.stages = self._server is not None
         if self._server is None and not self._file.endswith(".db"):
@@ -82,8 +87,9 @@ class MilvusDelivery(PointDelivery):
         )
 
     def close(self) -> None:
+        is_open = self._client is not None
         super().close()
-        if self._server is None:
+        if is_open and self._server is None:
             from milvus_lite.server_manager import server_manager_instance
 
             server_manager_instance.release_server(self._file)

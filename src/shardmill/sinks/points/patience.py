@@ -27,7 +27,7 @@ class TooLarge(Exception):
     """The server does not take so much at once."""
 
 
-class Pace:
+class RequestPace:
     """How many bytes are sent at once, and how long was waited: less at once after each refusal."""
 
     def __init__(self, most: int, least: int = 1 << 16) -> None:

@@ -30,8 +30,9 @@ def find_server(address: str, port: int) -> Server | None:
         host, found = parts.hostname or "", parts.port or port
     except ValueError as error:
         raise SpecError(f"{address} is no address: {error}.", hint="Write: SCHEME://HOST:PORT/COLLECTION") from error
-    if not host:
-        raise SpecError(f"{address} names no host.", hint="Write: SCHEME://HOST:PORT/COLLECTION")
+    if not host or parts.query:
+        why = "names no host" if not host else f"says ?{parts.query}, which has no meaning here"
+        raise SpecError(f"{address} {why}.", hint="Write: SCHEME://HOST:PORT/COLLECTION")
     return Server(host, found, unquote(parts.username or ""), unquote(parts.path.strip("/")), unquote(parts.fragment))
 
 

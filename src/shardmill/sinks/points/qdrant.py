@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -108,7 +109,7 @@ class QdrantDelivery(PointDelivery):
     def pages(self) -> Iterator[list[Point]]:
         offset = None
         while True:
-            found, offset = self.ask(lambda at=offset: self._page(at), at_start=offset is None)
+            found, offset = self.ask(partial(self._page, offset), at_start=offset is None)
             yield [_point(record) for record in found]
             if offset is None:
                 return

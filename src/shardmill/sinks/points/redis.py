@@ -1,7 +1,8 @@
 """Redis 8 as a sink: `redis://HOST:PORT/DB#KEY`, a vector set; the columns of a row are the attributes of its member.
 
-It compares by cosines, and keeps vectors at length 1. Its writes have no order: repeatable, repaired by verify. What is
-known of a set is kept beside it, under KEY:shardmill. With `appendonly yes` a lot counts as delivered when the server
+It compares by cosines, and keeps vectors at length 1. Its writes have no order: repeatable, repaired by verify. (A
+script on the server could refuse late ones; none is used.) What is known of a set is kept beside it, under
+KEY:shardmill. With `appendonly yes` a lot counts as delivered when the server
 has it on its disk; without, a crash of the server loses what it had not saved, and verify finds that.
 """
 
@@ -10,6 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -101,7 +103,7 @@ class RedisDelivery(PointDelivery):
 
     def pages(self) -> Iterator[list[Point]]:
         for ids in self._ids():
-            yield self.ask(lambda ids=ids: self._page(ids))
+            yield self.ask(partial(self._page, ids))
 
     def _info(self) -> dict[str, str]:
         said = self.client.execute_command("VINFO", self.collection)
@@ -114,7 +116,7 @@ class RedisDelivery(PointDelivery):
         """All members. A server before 8.4 cannot list them in parts: it gives all ids in one answer."""
         try:
             last = b"-"
-            while page := self.ask(lambda last=last: self._range(last), at_start=last == b"-"):
+            while page := self.ask(partial(self._range, last), at_start=last == b"-"):
                 yield page
                 last = b"(" + page[-1]
         except _NoRange:
